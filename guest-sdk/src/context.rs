@@ -1,0 +1,151 @@
+//! What a running task can ask about itself.
+//!
+//! Owns the Rust face of `wasmrun:runtime/context` (see `wit/context.wit`, the one source). All
+//! answers are fixed for the life of one attempt of a task, so a guest may keep them.
+
+use std::fmt;
+
+mod bindings {
+    //! Generated from `wit/`; documented there.
+    #![allow(missing_docs)]
+    wit_bindgen::generate!({ path: "../wit", world: "task" });
+}
+
+use bindings::wasmrun::runtime::context as host;
+
+/// The task's id, as `wasmrun` prints it.
+pub fn task_id() -> String {
+    host::task_id()
+}
+
+/// Which attempt of the task this is; the first is 0.
+pub fn attempt() -> u32 {
+    host::attempt()
+}
+
+/// The name of the node that runs the task.
+pub fn node() -> String {
+    host::node()
+}
+
+/// The task's index in its array; `None` unless it was submitted with `--array`.
+pub fn array_index() -> Option<u64> {
+    host::array_index()
+}
+
+/// What the task holds while it runs, in order of name.
+pub fn resources() -> Vec<Allocation> {
+    host::resources()
+        .into_iter()
+        .map(Allocation::from)
+        .collect()
+}
+
+/// What the task holds of one resource; `None` if it holds nothing of it.
+pub fn resource(name: &str) -> Option<Allocation> {
+    resources().into_iter().find(|held| held.name == name)
+}
+
+/// What the task holds of one resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Allocation {
+    /// The resource's name: `CPU`, `GPU`, `memory` (in bytes) or a name of the operator's.
+    pub name: String,
+    /// How much in all.
+    pub amount: Amount,
+    /// Which units, in order of id. Empty for resources without ids, such as `memory`.
+    pub units: Vec<UnitShare>,
+}
+
+/// A share of one unit of a resource, for example half of GPU 3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnitShare {
+    /// Which unit: 0 up to the node's capacity less one.
+    pub id: u32,
+    /// How much of it, at most [`Amount::ONE`].
+    pub amount: Amount,
+}
+
+/// An exact amount of a resource, counted in 1/10,000 of a unit.
+///
+/// Prints as a decimal without trailing zeros: a quarter is `0.25`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Amount(u64);
+
+impl Amount {
+    /// One whole unit.
+    pub const ONE: Amount = Amount(10_000);
+
+    /// An amount of so many 1/10,000 of a unit.
+    pub const fn from_ten_thousandths(count: u64) -> Self {
+        Amount(count)
+    }
+
+    /// The amount in 1/10,000 of a unit.
+    pub const fn ten_thousandths(self) -> u64 {
+        self.0
+    }
+
+    /// How many whole units there are, rounded down: bytes for `memory`.
+    pub const fn whole_units(self) -> u64 {
+        self.0 / Self::ONE.0
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fraction = self.0 % Self::ONE.0;
+        if fraction == 0 {
+            return write!(f, "{}", self.whole_units());
+        }
+        let digits = format!("{fraction:04}");
+        write!(f, "{}.{}", self.whole_units(), digits.trim_end_matches('0'))
+    }
+}
+
+impl From<host::Allocation> for Allocation {
+    fn from(held: host::Allocation) -> Self {
+        Allocation {
+            name: held.name,
+            amount: Amount(held.amount),
+            units: held.units.into_iter().map(UnitShare::from).collect(),
+        }
+    }
+}
+
+impl From<host::UnitShare> for UnitShare {
+    fn from(share: host::UnitShare) -> Self {
+        UnitShare {
+            id: share.id,
+            amount: Amount(share.amount),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_print_exactly() {
+        for (count, text) in [
+            (0, "0"),
+            (1, "0.0001"),
+            (2_500, "0.25"),
+            (10_000, "1"),
+            (15_010, "1.501"),
+        ] {
+            assert_eq!(Amount::from_ten_thousandths(count).to_string(), text);
+        }
+        assert_eq!(
+            Amount::from_ten_thousandths(u64::MAX).to_string(),
+            "1844674407370955.1615"
+        );
+    }
+
+    #[test]
+    fn a_byte_of_memory_is_a_whole_unit() {
+        let memory = Amount::from_ten_thousandths((64 << 20) * 10_000);
+        assert_eq!(memory.whole_units(), 64 << 20);
+    }
+}

@@ -1,0 +1,76 @@
+//! `wasmrun annotate`: writes a manifest into anybody's module.
+
+use std::fs;
+
+use anyhow::Context;
+use wasmrun_engine::{Module, section};
+use wasmrun_model::manifest::{ANY, Manifest, PROGRAM, TimeLimit};
+use wasmrun_model::resource::{Request, ResourceSet};
+
+use crate::args::Annotate;
+use crate::fail::{CommandResult, Failure};
+use crate::local;
+use crate::printer::Printer;
+
+pub fn annotate(annotate: &Annotate, printer: &Printer) -> CommandResult {
+    let bytes = local::read_module(&annotate.module)?;
+    let manifest = match &annotate.manifest {
+        Some(path) => {
+            let shown = path.display();
+            let json = fs::read(path).with_context(|| format!("cannot read {shown}"))?;
+            Manifest::parse(&json).with_context(|| format!("{shown} is not a manifest"))?
+        }
+        None => {
+            let node = local::start(&annotate.node, printer)?;
+            let module = local::load(&node, &annotate.module, printer)?;
+            amended(annotate, &module)?
+        }
+    };
+    let written = section::write(&bytes, manifest.to_json().as_bytes())
+        .with_context(|| format!("cannot read the sections of {}", annotate.module.display()))?;
+    // Beside the target first: a full disk or a crash leaves no half of a module.
+    let out = &annotate.out;
+    let mut beside = out.as_os_str().to_owned();
+    beside.push(".wasmrun-tmp");
+    let put = || {
+        fs::write(&beside, &written)?;
+        fs::rename(&beside, out)
+    };
+    if let Err(error) = put() {
+        let _ = fs::remove_file(&beside);
+        let error = anyhow::Error::new(error);
+        return Err(error
+            .context(format!("cannot write {}", out.display()))
+            .into());
+    }
+    printer.note(format_args!("{}: {}", out.display(), manifest.to_json()));
+    Ok(())
+}
+
+/// The module's manifest with what was asked for on the command line put in.
+fn amended(annotate: &Annotate, module: &Module) -> Result<Manifest, Failure> {
+    let mut manifest = module.manifest().clone();
+    let known = match &annotate.function[..] {
+        ANY => ANY.to_owned(),
+        PROGRAM if module.program().is_some() => PROGRAM.to_owned(),
+        name => module.function(module.find(name)?).full_name(),
+    };
+    let asked = annotate.request.asked();
+    let mut amounts = ResourceSet::new();
+    asked.apply_to(&mut amounts);
+    Request::new(amounts)?;
+    if asked.is_empty() && annotate.time_limit.is_none() && annotate.retries.is_none() {
+        return Err(Failure::usage(
+            "there is nothing to write: give --cpus, --gpus, --memory, --resource, --time-limit, \
+             --retries or --manifest",
+        ));
+    }
+    let settings = manifest.functions.entry(known).or_default();
+    settings.resources.0.extend(asked.0);
+    if let Some(limit) = annotate.time_limit {
+        let ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+        settings.time_limit = Some(TimeLimit { ms });
+    }
+    settings.retries = annotate.retries.or(settings.retries);
+    Ok(manifest)
+}

@@ -1,0 +1,297 @@
+//! The cases of `wasmrun bench`.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use wasmrun_engine::{Entry, FunctionIndex, Grants, Module};
+use wasmrun_model::resource::ResourceName;
+use wasmrun_model::value::codec::encode;
+use wasmrun_model::value::{Encoded, Value, ValueType};
+use wasmrun_node::{Call, Client, Job, Node, Overrides, TaskHandle};
+
+use crate::args::NodeOptions;
+use crate::bench::{Sample, ourselves};
+use crate::fail::Failure;
+use crate::local;
+use crate::printer::Printer;
+
+/// Something to measure.
+pub struct Case {
+    pub name: &'static str,
+    pub unit: &'static str,
+    pub what: &'static str,
+    pub run: fn(&Setting) -> Result<Sample, Failure>,
+}
+
+pub const CASES: &[Case] = &[
+    Case {
+        name: "engine_raw_1",
+        unit: "1/s",
+        what: "fresh sandbox and a call of nothing, straight on wasmtime, one thread: the limit",
+        run: |setting| setting.engine_raw(1),
+    },
+    Case {
+        name: "engine_raw",
+        unit: "1/s",
+        what: "the same on all cores",
+        run: |setting| setting.engine_raw(setting.cpus),
+    },
+    Case {
+        name: "tasks_sync",
+        unit: "1/s",
+        what: "submit a task that does nothing and wait, one at a time, fresh sandbox each",
+        run: Setting::tasks_sync,
+    },
+    Case {
+        name: "tasks_async",
+        unit: "1/s",
+        what: "submit 100,000 tasks that do nothing, wait for all, fresh sandbox each",
+        run: Setting::tasks_async,
+    },
+    Case {
+        name: "busy_1ms",
+        unit: "ratio",
+        what: "10,000 tasks of 1 ms of CPU: ideal time by measured time",
+        run: Setting::busy_1ms,
+    },
+    Case {
+        name: "memory_idle",
+        unit: "bytes",
+        what: "proportional set size of a node that has run tasks and idles",
+        run: Setting::memory_idle,
+    },
+    Case {
+        name: "start_cold",
+        unit: "ms",
+        what: "`wasmrun submit` as a whole process, nothing in the code cache",
+        run: Setting::start_cold,
+    },
+    Case {
+        name: "start_warm",
+        unit: "ms",
+        what: "`wasmrun submit` as a whole process, code in the cache",
+        run: Setting::start_warm,
+    },
+];
+
+const RAW_CALLS: u64 = 50_000;
+const SYNC_TASKS: usize = 5_000;
+const ASYNC_TASKS: usize = 100_000;
+const BUSY_TASKS: usize = 10_000;
+const BUSY: Duration = Duration::from_millis(1);
+const WARM_UP_TASKS: usize = 1_000;
+
+/// What the cases work with.
+pub struct Setting {
+    node: Node,
+    client: Client,
+    module: Module,
+    module_path: PathBuf,
+    noop: FunctionIndex,
+    busy: FunctionIndex,
+    noop_job: Arc<Job>,
+    busy_job: Arc<Job>,
+    cpus: u64,
+    scratch: PathBuf,
+    fresh_dirs: AtomicU32,
+}
+
+impl Setting {
+    pub fn new(
+        options: &NodeOptions,
+        module_path: &Path,
+        scratch: &Path,
+        printer: &Printer,
+    ) -> Result<Self, Failure> {
+        let node = local::start(options, printer)?;
+        let module = local::load(&node, module_path, printer)?;
+        let find = |name| {
+            let shown = module_path.display();
+            module
+                .find(name)
+                .with_context(|| format!("{shown} is no guest for the bench"))
+        };
+        let (noop, busy) = (find("noop")?, find("busy-iterations")?);
+        let job = |name: &str, function| {
+            let entry = Entry::Function(function);
+            Job::new(
+                name,
+                &module,
+                entry,
+                &Overrides::default(),
+                Grants::default(),
+            )
+            .map(Arc::new)
+        };
+        let (noop_job, busy_job) = (job("noop", noop)?, job("busy", busy)?);
+        let cpus = node.total().get(&ResourceName::CPU).whole_units();
+        Ok(Self {
+            client: node.client(),
+            node,
+            module,
+            module_path: std::path::absolute(module_path)?,
+            noop,
+            busy,
+            noop_job,
+            busy_job,
+            cpus,
+            scratch: scratch.to_owned(),
+            fresh_dirs: AtomicU32::new(0),
+        })
+    }
+
+    /// Runs some tasks, so that pools and caches are as in a node at work.
+    pub fn warm_up(&self) -> Result<(), Failure> {
+        self.run_all(&self.noop_job, &[], WARM_UP_TASKS).map(drop)
+    }
+
+    fn run_all(
+        &self,
+        job: &Arc<Job>,
+        values: &[Encoded],
+        count: usize,
+    ) -> Result<Duration, Failure> {
+        let started = Instant::now();
+        let mut handles: Vec<TaskHandle> = Vec::with_capacity(count);
+        for _ in 0..count {
+            let call = Call {
+                values: values.to_vec(),
+                ..Call::default()
+            };
+            handles.push(self.client.submit(job, call)?);
+        }
+        for handle in handles {
+            handle.wait().result?;
+        }
+        Ok(started.elapsed())
+    }
+
+    /// Calls straight on the engine on `threads` threads at once; the time of the slowest.
+    fn raw(
+        &self,
+        threads: u64,
+        function: FunctionIndex,
+        values: &[Encoded],
+        count: u64,
+    ) -> Result<Duration, Failure> {
+        let runtime = || {
+            tokio::runtime::Builder::new_current_thread()
+                .enable_time()
+                .build()
+        };
+        let started = Instant::now();
+        std::thread::scope(|scope| {
+            let call = || -> Result<(), Failure> {
+                let calls = self
+                    .node
+                    .engine()
+                    .call_raw(&self.module, function, values, count);
+                Ok(runtime()?.block_on(calls)?)
+            };
+            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(call)).collect();
+            let mut ended = threads.into_iter().map(|thread| thread.join());
+            ended.try_for_each(|result| result.expect("a bench thread does not panic"))
+        })?;
+        Ok(started.elapsed())
+    }
+
+    fn engine_raw(&self, threads: u64) -> Result<Sample, Failure> {
+        let took = self.raw(threads, self.noop, &[], RAW_CALLS)?;
+        Ok(Sample::from(
+            (RAW_CALLS * threads) as f64 / took.as_secs_f64(),
+        ))
+    }
+
+    fn tasks_sync(&self) -> Result<Sample, Failure> {
+        let mut latencies = Vec::with_capacity(SYNC_TASKS);
+        let all = Instant::now();
+        for _ in 0..SYNC_TASKS {
+            let started = Instant::now();
+            self.client
+                .submit(&self.noop_job, Call::default())?
+                .wait()
+                .result?;
+            latencies.push(started.elapsed());
+        }
+        Ok(Sample {
+            value: SYNC_TASKS as f64 / all.elapsed().as_secs_f64(),
+            latencies,
+        })
+    }
+
+    fn tasks_async(&self) -> Result<Sample, Failure> {
+        let took = self.run_all(&self.noop_job, &[], ASYNC_TASKS)?;
+        Ok(Sample::from(ASYNC_TASKS as f64 / took.as_secs_f64()))
+    }
+
+    fn busy_1ms(&self) -> Result<Sample, Failure> {
+        // The machine's speed drifts, so it is calibrated before each run, with all cores at work.
+        let iterations = |n: u64| encode(&ValueType::U64, &Value::U64(n));
+        let probe = 20_000_000;
+        let took = self.raw(self.cpus, self.busy, &[iterations(probe)?], 5)?;
+        let per_iteration = took.as_secs_f64() / 5.0 / probe as f64;
+        let n = (BUSY.as_secs_f64() / per_iteration) as u64;
+        let work = per_iteration * n as f64 * BUSY_TASKS as f64 / self.cpus as f64;
+        let took = self.run_all(&self.busy_job, &[iterations(n)?], BUSY_TASKS)?;
+        Ok(Sample::from(work / took.as_secs_f64()))
+    }
+
+    fn memory_idle(&self) -> Result<Sample, Failure> {
+        let mut child = Command::new(ourselves()?)
+            .arg("idle-node")
+            .arg(&self.module_path)
+            .arg("--cache-dir")
+            .arg(self.scratch.join("code"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start a node to weigh")?;
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line)?;
+        let rollup = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", child.id()));
+        drop(child.stdin.take());
+        child.wait()?;
+        let rollup = rollup.context("cannot read the memory of the node")?;
+        let kilobytes = rollup.lines().find_map(|line| {
+            line.strip_prefix("Pss:")?
+                .trim()
+                .strip_suffix("kB")?
+                .trim()
+                .parse()
+                .ok()
+        });
+        let kilobytes: f64 = kilobytes.ok_or_else(|| anyhow!("the kernel reports no Pss"))?;
+        Ok(Sample::from(kilobytes * 1024.0))
+    }
+
+    fn start_cold(&self) -> Result<Sample, Failure> {
+        let fresh = self.fresh_dirs.fetch_add(1, Ordering::Relaxed);
+        self.start(&self.scratch.join(format!("cold-{fresh}")))
+    }
+
+    fn start_warm(&self) -> Result<Sample, Failure> {
+        self.start(&self.scratch.join("warm"))
+    }
+
+    fn start(&self, cache: &Path) -> Result<Sample, Failure> {
+        let mut command = Command::new(ourselves()?);
+        command
+            .arg("submit")
+            .arg(&self.module_path)
+            .args(["--invoke", "noop()"]);
+        command.arg("--cache-dir").arg(cache).stdin(Stdio::null());
+        let started = Instant::now();
+        let output = command.output().context("cannot start wasmrun submit")?;
+        let took = started.elapsed();
+        if !output.status.success() {
+            std::io::stderr().write_all(&output.stderr)?;
+            return Err(anyhow!("wasmrun submit failed with {}", output.status).into());
+        }
+        Ok(Sample::from(took.as_secs_f64() * 1e3))
+    }
+}

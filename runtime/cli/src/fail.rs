@@ -1,0 +1,82 @@
+//! How commands fail: a message in three parts and an exit code.
+
+use std::fmt;
+
+/// Why a command did not do what it was asked to: shown as `error: …`, with the causes below it.
+#[derive(Debug)]
+pub struct Failure {
+    pub exit: Exit,
+    /// `None` where everything has been said already.
+    pub error: Option<anyhow::Error>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.error {
+            Some(error) => write!(f, "{error:#}"),
+            None => write!(f, "exit code {}", self.exit.code()),
+        }
+    }
+}
+
+/// Exit codes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// Wrong usage, argument or module.
+    Usage,
+    /// No node can ever serve the request.
+    Unschedulable,
+    /// The task failed: trap, guest error, limit.
+    TaskFailed,
+    /// The time limit was reached.
+    TimedOut,
+    /// Somebody pressed Ctrl-C.
+    Interrupted,
+    /// Whoever read our output has left.
+    BrokenPipe,
+    /// The program's own code.
+    Program(i32),
+}
+
+impl Exit {
+    pub fn code(self) -> i32 {
+        match self {
+            Self::Usage => 2,
+            Self::Unschedulable => 3,
+            Self::TaskFailed => 5,
+            Self::TimedOut => 6,
+            Self::Interrupted => 130,
+            Self::BrokenPipe => 141,
+            Self::Program(code) => code,
+        }
+    }
+}
+
+impl Failure {
+    pub fn new(exit: Exit, error: impl Into<anyhow::Error>) -> Self {
+        Self {
+            exit,
+            error: Some(error.into()),
+        }
+    }
+
+    /// An exit code without a word.
+    pub fn silent(exit: Exit) -> Self {
+        Self { exit, error: None }
+    }
+
+    /// Wrong usage.
+    pub fn usage(message: impl fmt::Display) -> Self {
+        Self::new(Exit::Usage, anyhow::anyhow!("{message}"))
+    }
+}
+
+/// Errors without a code of their own are of the usage kind: a file that is not there, a disk
+/// that is full, a module that does not load.
+impl<E: Into<anyhow::Error>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::new(Exit::Usage, error)
+    }
+}
+
+pub type CommandResult = Result<(), Failure>;

@@ -1,0 +1,98 @@
+//! The node inside the command's own process.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use wasmrun_engine::{CacheStatus, EngineConfig, Module};
+use wasmrun_node::{Node, NodeConfig};
+
+use crate::args::NodeOptions;
+use crate::fail::{Exit, Failure};
+use crate::printer::Printer;
+
+/// Starts the node. Tells if it cannot keep compiled code.
+pub fn start(options: &NodeOptions, printer: &Printer) -> Result<Node, Failure> {
+    let node = Node::start(config(options)?).map_err(|error| Failure::new(Exit::Usage, error))?;
+    if let CacheStatus::Unusable { reason, .. } = node.engine().cache_status() {
+        printer.warn(format_args!(
+            "modules are compiled anew each time: {reason}"
+        ));
+    }
+    Ok(node)
+}
+
+/// The node's configuration.
+pub fn config(options: &NodeOptions) -> Result<NodeConfig, Failure> {
+    let resources = options.node_resource.iter().map(|text| {
+        text.parse()
+            .with_context(|| format!("--node-resource {text}"))
+    });
+    Ok(NodeConfig {
+        cpus: options.node_cpus,
+        gpus: options.node_gpus,
+        memory: options.node_memory,
+        resources: resources.collect::<Result<_, _>>()?,
+        engine: EngineConfig {
+            cache_dir: cache_dir(options.cache_dir.as_deref()),
+            cache_bytes: options.cache_size,
+            stack_bytes: usize::try_from(options.max_stack).unwrap_or(usize::MAX),
+            module_bytes: usize::try_from(options.max_module).unwrap_or(usize::MAX),
+            max_sandboxes: options.max_sandboxes,
+        },
+        ..NodeConfig::default()
+    })
+}
+
+/// Where compiled code goes: where the user says, else the user's cache folder.
+fn cache_dir(given: Option<&Path>) -> Option<PathBuf> {
+    let from_env = |name| {
+        std::env::var_os(name)
+            .filter(|v| !v.is_empty())
+            .map(PathBuf::from)
+    };
+    match given {
+        Some(dir) if dir == Path::new("none") => None,
+        Some(dir) => Some(dir.to_owned()),
+        None => {
+            let caches = from_env("XDG_CACHE_HOME").filter(|dir| dir.is_absolute());
+            let caches = caches.or_else(|| Some(from_env("HOME")?.join(".cache")))?;
+            Some(caches.join("wasmrun"))
+        }
+    }
+}
+
+/// Reads a module's file.
+pub fn read_module(path: &Path) -> Result<Vec<u8>, Failure> {
+    let read = std::fs::read(path);
+    Ok(read.with_context(|| format!("cannot read the module {}", path.display()))?)
+}
+
+/// Reads and loads a module, and tells how it went.
+pub fn load(node: &Node, path: &Path, printer: &Printer) -> Result<Module, Failure> {
+    let bytes = read_module(path)?;
+    let large = bytes.len() > (1 << 20);
+    let spinner = (large && printer.shows_progress()).then(|| {
+        let spinner = indicatif::ProgressBar::new_spinner();
+        spinner.set_message(format!(
+            "loading {} (compiled on first use)",
+            path.display()
+        ));
+        spinner.enable_steady_tick(std::time::Duration::from_millis(120));
+        spinner
+    });
+    let loaded = node.engine().load(&bytes);
+    if let Some(spinner) = spinner {
+        spinner.finish_and_clear();
+    }
+    let module = loaded.with_context(|| format!("cannot load {}", path.display()))?;
+    if let Some(origin) = module.origin() {
+        let how = if origin.cached {
+            "from the cache"
+        } else {
+            "compiled"
+        };
+        let (digest, took) = (module.digest(), origin.took);
+        printer.detail(format_args!("module {digest}: {how} in {took:.1?}"));
+    }
+    Ok(module)
+}

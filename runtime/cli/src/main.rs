@@ -1,0 +1,49 @@
+//! `wasmrun`, the command: reads arguments, calls the node, prints. Nothing else.
+
+mod annotate;
+mod args;
+mod bench;
+mod doctor;
+mod fail;
+mod inspect;
+mod local;
+mod printer;
+mod submit;
+
+use clap::{CommandFactory, Parser};
+
+use crate::args::{Cli, Command};
+use crate::fail::{CommandResult, Exit, Failure};
+use crate::printer::Printer;
+
+fn main() {
+    let cli = Cli::parse();
+    let printer = Printer::new(&cli.global);
+    let exit = match run(&cli, &printer) {
+        Ok(()) => 0,
+        Err(Failure { exit, error }) => {
+            if let Some(error) = error.filter(|_| exit != Exit::BrokenPipe) {
+                printer.error(&error);
+            }
+            exit.code()
+        }
+    };
+    // Threads may still be inside the kernel, reading a terminal or a pipe: don't wait for them.
+    std::process::exit(exit);
+}
+
+fn run(cli: &Cli, printer: &Printer) -> CommandResult {
+    match &cli.command {
+        Command::Submit(submit) => submit::submit(submit, printer),
+        Command::Inspect(inspect) => inspect::inspect(inspect, printer),
+        Command::Annotate(annotate) => annotate::annotate(annotate, printer),
+        Command::Bench(bench) => bench::bench(bench, printer),
+        Command::Doctor(node) => doctor::doctor(node, printer),
+        Command::IdleNode(idle) => bench::idle_node(idle, printer),
+        Command::Completions { shell } => {
+            let mut text = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "wasmrun", &mut text);
+            printer.result(String::from_utf8_lossy(&text).trim_end())
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Where text goes: results to standard output, everything else to standard error.
+//!
+//! Nothing else in the program prints. Colour only on a terminal, and never with `NO_COLOR`.
+
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
+
+use crate::args::{Global, Output};
+use crate::fail::{Exit, Failure};
+
+/// Prints for one command.
+#[derive(Debug, Clone, Copy)]
+pub struct Printer {
+    pub output: Output,
+    verbose: bool,
+    quiet: bool,
+    colour: bool,
+    terminal: bool,
+}
+
+impl Printer {
+    pub fn new(global: &Global) -> Self {
+        let terminal = io::stderr().is_terminal();
+        let no_colour = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
+        Self {
+            output: global.output,
+            verbose: global.verbose,
+            quiet: global.quiet || global.output == Output::Quiet,
+            colour: terminal && !no_colour,
+            terminal,
+        }
+    }
+
+    /// Whether a person watches standard error and wants to see progress.
+    pub fn shows_progress(&self) -> bool {
+        self.terminal && !self.quiet
+    }
+
+    pub fn is_verbose(&self) -> bool {
+        self.verbose
+    }
+
+    /// A line of the result.
+    pub fn result(&self, line: impl fmt::Display) -> Result<(), Failure> {
+        if self.output == Output::Quiet {
+            return Ok(());
+        }
+        written(writeln!(io::stdout().lock(), "{line}"))
+    }
+
+    /// A result as JSON, whatever the format asked for.
+    pub fn json(&self, value: &serde_json::Value) -> Result<(), Failure> {
+        self.result(format_args!("{value:#}"))
+    }
+
+    /// A warning: something is not as it should be, but we go on.
+    pub fn warn(&self, message: impl fmt::Display) {
+        if !self.quiet {
+            self.labelled("warning", "33", message);
+        }
+    }
+
+    /// An error, always shown.
+    pub fn error(&self, error: &anyhow::Error) {
+        self.labelled("error", "31", error);
+        for cause in error.chain().skip(1) {
+            self.stderr(format_args!("  because: {cause}"));
+        }
+    }
+
+    /// Something that only those want who asked for more.
+    pub fn detail(&self, message: impl fmt::Display) {
+        if self.verbose {
+            self.stderr(message);
+        }
+    }
+
+    /// A line for people, not for programs.
+    pub fn note(&self, message: impl fmt::Display) {
+        if !self.quiet {
+            self.stderr(message);
+        }
+    }
+
+    /// A line that belongs to an error.
+    pub fn stderr(&self, message: impl fmt::Display) {
+        // With standard error gone there is nobody left to tell.
+        let _ = writeln!(io::stderr().lock(), "{message}");
+    }
+
+    fn labelled(&self, label: &str, colour: &str, message: impl fmt::Display) {
+        if self.colour {
+            self.stderr(format_args!("\x1b[1;{colour}m{label}\x1b[0m: {message}"));
+        } else {
+            self.stderr(format_args!("{label}: {message}"));
+        }
+    }
+}
+
+/// Turns a failed write to standard output into the command's failure.
+pub fn written(result: io::Result<()>) -> Result<(), Failure> {
+    result.map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Failure::new(Exit::BrokenPipe, error),
+        _ => {
+            let error = anyhow::Error::new(error);
+            Failure::new(
+                Exit::Usage,
+                error.context("cannot write to standard output"),
+            )
+        }
+    })
+}
+
+/// Lines up columns: each as wide as its widest cell, numbers to the right.
+pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells
+            .chain([header[column].chars().count()])
+            .max()
+            .unwrap_or(0)
+    };
+    let numeric = |column: usize| {
+        let number = |cell: &str| cell.starts_with(|c: char| c.is_ascii_digit()) || cell == "-";
+        !rows.is_empty() && rows.iter().all(|row| number(&row[column]))
+    };
+    let columns: Vec<(usize, bool)> = (0..header.len()).map(|c| (width(c), numeric(c))).collect();
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        let padded: Vec<String> = cells
+            .zip(&columns)
+            .map(|(cell, &(width, right))| match right {
+                true => format!("{cell:>width$}"),
+                false => format!("{cell:<width$}"),
+            })
+            .collect();
+        padded.join("  ").trim_end().to_owned()
+    };
+    let mut lines = vec![line(&mut header.iter().copied())];
+    lines.extend(
+        rows.iter()
+            .map(|row| line(&mut row.iter().map(String::as_str))),
+    );
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let rows = vec![
+            vec!["tasks_sync".into(), "20000".into(), "1/s".into()],
+            vec!["x".into(), "7".into(), "ratio".into()],
+        ];
+        let expected = "name        value  unit\ntasks_sync  20000  1/s\nx               7  ratio";
+        assert_eq!(table(&["name", "value", "unit"], &rows), expected);
+    }
+}

@@ -1,0 +1,407 @@
+//! `wasmrun submit`: one task or an array of them, from start to exit code.
+
+mod plan;
+mod report;
+mod stream;
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use anyhow::Context;
+use bytes::Bytes;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use tokio::sync::mpsc;
+use wasmrun_engine::{Entry, Input, Listener, OutputChunk};
+use wasmrun_model::failure::TaskError;
+use wasmrun_node::{Call, Client, Node, Report, SubmitError, TaskHandle};
+
+use crate::args::{Indices, Output, Submit};
+use crate::fail::{CommandResult, Exit, Failure};
+use crate::local;
+use crate::printer::Printer;
+use crate::submit::plan::Plan;
+use crate::submit::stream::{Kept, Route};
+
+/// How many chunks of output may be under way before guests wait.
+const CHUNKS_IN_FLIGHT: usize = 64;
+/// How many tasks of an array are submitted ahead of the oldest that has not ended.
+const ARRAY_WINDOW: usize = 10_000;
+
+pub fn submit(submit: &Submit, printer: &Printer) -> CommandResult {
+    if submit.result_file.is_some() && submit.array.is_some() {
+        check_pattern(submit)?;
+    }
+    let node = local::start(&submit.node, printer)?;
+    let module = local::load(&node, &submit.module, printer)?;
+    let plan = Plan::new(submit, &module)?;
+    let run = Run {
+        submit,
+        plan,
+        client: node.client(),
+        node: &node,
+        printer,
+    };
+    cancel_on_interrupt(&run.client)?;
+    match &submit.array {
+        None => run.one(),
+        Some(indices) => run.array(indices),
+    }
+}
+
+/// All tasks of an array must not write to one file.
+fn check_pattern(submit: &Submit) -> Result<(), Failure> {
+    let pattern = submit.result_file.as_deref().unwrap_or_default();
+    if plan::substitute(pattern, 0) == plan::substitute(pattern, 1) {
+        return Err(Failure::usage(format!(
+            "all tasks of the array would write to {pattern}: put $i into its name, in single \
+             quotes so that the shell leaves it alone"
+        )));
+    }
+    Ok(())
+}
+
+/// The first Ctrl-C cancels all tasks, which ends the command in order; the second ends it.
+fn cancel_on_interrupt(client: &Client) -> Result<(), Failure> {
+    static INTERRUPTS: AtomicU32 = AtomicU32::new(0);
+    let client = client.clone();
+    ctrlc::set_handler(move || {
+        if INTERRUPTS.fetch_add(1, Ordering::SeqCst) > 0 {
+            std::process::exit(Exit::Interrupted.code());
+        }
+        client.cancel_all();
+    })
+    .context("cannot listen for Ctrl-C")?;
+    Ok(())
+}
+
+struct Run<'a> {
+    submit: &'a Submit,
+    plan: Plan,
+    client: Client,
+    node: &'a Node,
+    printer: &'a Printer,
+}
+
+/// A channel for output, and the thread that empties it.
+struct Streaming {
+    chunks: mpsc::Sender<OutputChunk>,
+    pump: JoinHandle<io::Result<Kept>>,
+}
+
+impl Streaming {
+    fn start(route: Route) -> Result<Self, Failure> {
+        let (chunks, receiver) = mpsc::channel(CHUNKS_IN_FLIGHT);
+        Ok(Self {
+            chunks,
+            pump: stream::pump(route, receiver)?,
+        })
+    }
+
+    /// Waits until everything is written. All tasks must have ended.
+    fn finish(self) -> Result<Kept, Failure> {
+        drop(self.chunks);
+        let written = self.pump.join().expect("the output thread does not panic");
+        written.map_err(|error| match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::new(Exit::BrokenPipe, error),
+            _ => {
+                Failure::from(anyhow::Error::new(error).context("cannot write the guest's output"))
+            }
+        })
+    }
+}
+
+impl Run<'_> {
+    fn is_program(&self) -> bool {
+        self.plan.job.entry == Entry::Program
+    }
+
+    fn send(
+        &self,
+        mut call: Call,
+        chunks: &mpsc::Sender<OutputChunk>,
+    ) -> Result<TaskHandle, Failure> {
+        let tag = call.array_index.unwrap_or(0);
+        call.listener = Some(Listener {
+            tag,
+            chunks: chunks.clone(),
+        });
+        self.client
+            .submit(&self.plan.job, call)
+            .map_err(|error| match error {
+                SubmitError::Infeasible { .. } => Failure::new(Exit::Unschedulable, error),
+                other => Failure::new(Exit::Usage, other),
+            })
+    }
+
+    fn one(&self) -> CommandResult {
+        let mut call = self.plan.call(None)?;
+        if self.is_program() && matches!(call.input, Input::Empty) && self.submit.stdin.is_none() {
+            call.input = own_stdin()?;
+        }
+        let route = match (self.printer.output, &self.submit.result_file) {
+            (Output::Json, _) => Route::Keep,
+            (_, Some(pattern)) if self.is_program() => {
+                let path = report::file_of(pattern, None);
+                Route::Files(Box::new(move |_| path.clone()))
+            }
+            (Output::Quiet, _) => Route::Drop,
+            (Output::Table, _) if self.is_program() => Route::Through,
+            (Output::Table, _) => Route::Aside,
+        };
+        let streaming = Streaming::start(route)?;
+        let handle = self.send(call, &streaming.chunks)?;
+        let report = handle.wait();
+        let kept = streaming.finish()?;
+        self.detail(&report, None);
+        if self.printer.output == Output::Json {
+            let mut object = self.json(&report, None, &kept);
+            object["version"] = 1.into();
+            self.printer.json(&object)?;
+        }
+        match &report.result {
+            Ok(_) => self.print_result(&report, None),
+            Err(error) => Err(self.failed(error, None)),
+        }
+    }
+
+    fn array(&self, indices: &Indices) -> CommandResult {
+        let started = Instant::now();
+        let bar = self.bar(indices.len());
+        let route = match (self.printer.output, &self.submit.result_file) {
+            (Output::Json, _) => Route::Keep,
+            (_, Some(pattern)) if self.is_program() => {
+                let pattern = pattern.clone();
+                Route::Files(Box::new(move |tag| report::file_of(&pattern, Some(tag))))
+            }
+            (Output::Quiet, _) => Route::Drop,
+            (Output::Table, _) => Route::Lines {
+                bar: bar.clone(),
+                aside: !self.is_program(),
+            },
+        };
+        let streaming = Streaming::start(route)?;
+        let mut tally = Tally::default();
+        let mut open: VecDeque<(u64, TaskHandle)> = VecDeque::new();
+        let mut reports = Vec::new();
+        let mut ended = |index, handle: TaskHandle, tally: &mut Tally| -> CommandResult {
+            let report = handle.wait();
+            tally.count(&report);
+            self.detail(&report, bar.as_ref());
+            if self.printer.output == Output::Json {
+                reports.push((index, report.clone()));
+            }
+            let outcome = match &report.result {
+                Ok(_) => self.print_array_result(&report, index, bar.as_ref()),
+                Err(error) => {
+                    self.print_array_failure(error, index, bar.as_ref());
+                    Ok(())
+                }
+            };
+            if let Some(bar) = &bar {
+                bar.inc(1);
+            }
+            outcome
+        };
+        for index in indices.iter() {
+            if open.len() == ARRAY_WINDOW
+                && let Some((index, handle)) = open.pop_front()
+            {
+                ended(index, handle, &mut tally)?;
+            }
+            if tally.interrupted {
+                break;
+            }
+            open.push_back((
+                index,
+                self.send(self.plan.call(Some(index))?, &streaming.chunks)?,
+            ));
+        }
+        for (index, handle) in open {
+            ended(index, handle, &mut tally)?;
+        }
+        if let Some(bar) = &bar {
+            bar.finish_and_clear();
+        }
+        let kept = streaming.finish()?;
+        if self.printer.output == Output::Json {
+            let tasks = reports
+                .iter()
+                .map(|(i, report)| self.json(report, Some(*i), &kept));
+            let tasks: Vec<_> = tasks.collect();
+            self.printer
+                .json(&json!({ "version": 1, "tasks": tasks }))?;
+        }
+        let Tally {
+            finished,
+            failed,
+            first_failure,
+            ..
+        } = tally;
+        let (name, took) = (&self.plan.job.name, started.elapsed());
+        self.printer.note(format_args!(
+            "{name}: {finished} finished, {failed} failed in {took:.2?}"
+        ));
+        match first_failure {
+            None => Ok(()),
+            Some(exit) => Err(Failure::new(
+                exit,
+                anyhow::anyhow!("{failed} of {} tasks did not finish", finished + failed),
+            )),
+        }
+    }
+
+    fn bar(&self, length: u64) -> Option<ProgressBar> {
+        let style = "{msg} {bar:30} {pos}/{len} tasks, {elapsed}, {eta} left";
+        self.printer.shows_progress().then(|| {
+            let bar = ProgressBar::new(length);
+            bar.set_style(
+                ProgressStyle::with_template(style).expect("the template is well formed"),
+            );
+            bar.set_message(self.plan.job.name.clone());
+            bar
+        })
+    }
+
+    fn json(&self, report: &Report, index: Option<u64>, kept: &Kept) -> serde_json::Value {
+        static NOTHING: [Vec<u8>; 2] = [Vec::new(), Vec::new()];
+        let printed = kept.get(&index.unwrap_or(0)).unwrap_or(&NOTHING);
+        let printed = (self.is_program() || printed != &NOTHING).then_some(printed);
+        report::to_json(&self.plan.job, self.node.name(), report, index, printed)
+    }
+
+    fn print_result(&self, report: &Report, index: Option<u64>) -> CommandResult {
+        if let Some(pattern) = self
+            .submit
+            .result_file
+            .as_ref()
+            .filter(|_| !self.is_program())
+        {
+            return report::to_file(&self.plan.job, report, &report::file_of(pattern, index));
+        }
+        match report::line(&self.plan.job, report) {
+            Some(line) if self.printer.output == Output::Table => match index {
+                None => self.printer.result(line),
+                Some(index) => self.printer.result(format_args!("[{index}] {line}")),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    fn print_array_result(
+        &self,
+        report: &Report,
+        index: u64,
+        bar: Option<&ProgressBar>,
+    ) -> CommandResult {
+        match bar {
+            Some(bar) => bar.suspend(|| self.print_result(report, Some(index))),
+            None => self.print_result(report, Some(index)),
+        }
+    }
+
+    fn print_array_failure(&self, error: &TaskError, index: u64, bar: Option<&ProgressBar>) {
+        if *error == TaskError::Cancelled {
+            return;
+        }
+        let print = || {
+            self.printer
+                .stderr(format_args!("[{index}] failed: {error}"));
+            for frame in error.frames().iter().take(8) {
+                self.printer
+                    .stderr(format_args!("[{index}]     at {frame}"));
+            }
+        };
+        match bar {
+            Some(bar) => bar.suspend(print),
+            None => print(),
+        }
+    }
+
+    fn detail(&self, report: &Report, bar: Option<&ProgressBar>) {
+        if !self.printer.is_verbose() {
+            return;
+        }
+        let Report {
+            id,
+            waited,
+            ran,
+            held,
+            ..
+        } = report;
+        let peak = wasmrun_model::units::bytes(report.memory_peak);
+        let held = report::held(held);
+        let line = format!(
+            "task {id}: waited {waited:.1?}, ran {ran:.1?}, held {held}, memory at most {peak}"
+        );
+        match bar {
+            Some(bar) => bar.suspend(|| self.printer.detail(line)),
+            None => self.printer.detail(line),
+        }
+    }
+
+    /// The command's failure for a task's, with the guest's backtrace shown.
+    fn failed(&self, error: &TaskError, name: Option<&str>) -> Failure {
+        let exit = report::exit_of(error);
+        let name = name.unwrap_or(&self.plan.job.name);
+        let mut text = match error {
+            // The program has said why itself.
+            TaskError::Exit { .. } => return Failure::silent(exit),
+            error => format!("{name}: {error}"),
+        };
+        for frame in error.frames() {
+            text.push_str(&format!("\n    at {frame}"));
+        }
+        Failure::new(exit, anyhow::anyhow!(text))
+    }
+}
+
+/// How the tasks of an array ended.
+#[derive(Default)]
+struct Tally {
+    finished: u64,
+    failed: u64,
+    interrupted: bool,
+    first_failure: Option<Exit>,
+}
+
+impl Tally {
+    fn count(&mut self, report: &Report) {
+        match &report.result {
+            Ok(_) => self.finished += 1,
+            Err(error) => {
+                self.failed += 1;
+                self.interrupted |= *error == TaskError::Cancelled;
+                // A program's own code says nothing about the whole array.
+                let exit = match report::exit_of(error) {
+                    Exit::Program(_) => Exit::TaskFailed,
+                    exit => exit,
+                };
+                self.first_failure.get_or_insert(exit);
+            }
+        }
+    }
+}
+
+/// Our own standard input, as it comes.
+fn own_stdin() -> Result<Input, Failure> {
+    let (sender, receiver) = mpsc::channel(4);
+    // It may block in read(2) for ever: nobody waits for this thread.
+    std::thread::Builder::new()
+        .name("wasmrun-stdin".into())
+        .spawn(move || {
+            let mut buffer = vec![0; 64 << 10];
+            while let Ok(n @ 1..) = io::Read::read(&mut io::stdin().lock(), &mut buffer) {
+                if sender
+                    .blocking_send(Bytes::copy_from_slice(&buffer[..n]))
+                    .is_err()
+                {
+                    break;
+                }
+            }
+        })?;
+    Ok(Input::Stream(receiver))
+}

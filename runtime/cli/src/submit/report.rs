@@ -1,0 +1,168 @@
+//! What came of a task, for people and for programs.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde_json::{Value as Json, json};
+use wasmrun_engine::{Entry, HeldResource};
+use wasmrun_model::failure::{LimitKind, TaskError};
+use wasmrun_model::resource::{Amount, ResourceName};
+use wasmrun_model::value::codec::decode;
+use wasmrun_model::value::{DecodeLimits, Encoded, Value, ValueType, json, wave};
+use wasmrun_node::{Job, Report};
+
+use crate::fail::{Exit, Failure};
+use crate::submit::plan::{result_type, substitute};
+
+/// The exit code that a task's end calls for; `None` if it did what it should.
+pub fn exit_of(error: &TaskError) -> Exit {
+    match error {
+        TaskError::Exit { code } => Exit::Program(*code),
+        TaskError::Limit { hit, .. } if hit.kind == LimitKind::Time => Exit::TimedOut,
+        TaskError::Cancelled => Exit::Interrupted,
+        TaskError::Arguments(_) => Exit::Usage,
+        _ => Exit::TaskFailed,
+    }
+}
+
+/// The result as a value, where the function has one.
+fn value<'a>(job: &'a Job, report: &Report) -> Option<(&'a ValueType, Value)> {
+    let encoded = match &report.result {
+        Ok(encoded) => encoded.as_ref()?,
+        Err(TaskError::Guest { value, .. }) => value,
+        Err(_) => return None,
+    };
+    let ty = result_type(&job.module, job.entry)?;
+    let limits = DecodeLimits {
+        memory_bytes: usize::MAX,
+    };
+    Some((
+        ty,
+        decode(ty, encoded, limits).expect("the engine has encoded it by this type"),
+    ))
+}
+
+/// The result as a line of WAVE.
+pub fn line(job: &Job, report: &Report) -> Option<String> {
+    let (ty, value) = value(job, report)?;
+    Some(wave::print(ty, &value).expect("it is of this type"))
+}
+
+/// Writes the result to a file: bytes and text as they are, else WAVE.
+pub fn to_file(job: &Job, report: &Report, path: &Path) -> Result<(), Failure> {
+    let bytes = match (&report.result, value(job, report)) {
+        (Ok(Some(Encoded::Buffer { bytes, .. })), _) => bytes.clone(),
+        (_, Some((_, Value::String(text)))) => text.into_bytes(),
+        (_, Some((ty, value))) => {
+            let text = wave::print(ty, &value).expect("it is of this type");
+            format!("{text}\n").into_bytes()
+        }
+        (_, None) => return Ok(()),
+    };
+    let write = || fs::File::create(path)?.write_all(&bytes);
+    Ok(write().with_context(|| format!("cannot write the result to {}", path.display()))?)
+}
+
+/// Where the result of the task with this index goes.
+pub fn file_of(pattern: &str, index: Option<u64>) -> PathBuf {
+    match index {
+        Some(index) => substitute(pattern, index).into(),
+        None => pattern.into(),
+    }
+}
+
+/// The report as JSON. `printed` is what a program wrote, if it was kept.
+pub fn to_json(
+    job: &Job,
+    node: &str,
+    report: &Report,
+    index: Option<u64>,
+    printed: Option<&[Vec<u8>; 2]>,
+) -> Json {
+    let us =
+        |duration: std::time::Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+    let state = match &report.result {
+        Ok(_) => "finished",
+        Err(TaskError::Cancelled) => "cancelled",
+        Err(_) => "failed",
+    };
+    let mut object = json!({
+        "task_id": report.id.to_string(),
+        "name": job.name,
+        "state": state,
+        "waited_us": us(report.waited),
+        "duration_us": us(report.ran),
+        "node": node,
+        "resource_ids": resource_ids(&report.held),
+    });
+    let fields = object.as_object_mut().expect("it was made an object");
+    if let Some(index) = index {
+        fields.insert("array_index".into(), index.into());
+    }
+    if let Some((ty, value)) = value(job, report) {
+        let result = json::to_json(ty, &value).expect("it is of this type");
+        fields.insert("result".into(), result);
+    }
+    if report.result.is_ok() {
+        fields.insert("memory_peak_bytes".into(), report.memory_peak.into());
+    }
+    if job.entry == Entry::Program {
+        let code = match &report.result {
+            Ok(_) => Some(0),
+            Err(TaskError::Exit { code }) => Some(*code),
+            Err(_) => None,
+        };
+        fields.insert("exit_code".into(), code.into());
+    }
+    if let Some([stdout, stderr]) = printed {
+        fields.insert("stdout".into(), String::from_utf8_lossy(stdout).into());
+        fields.insert("stderr".into(), String::from_utf8_lossy(stderr).into());
+    }
+    if let Err(error) = &report.result {
+        let frames: Vec<String> = error.frames().iter().map(ToString::to_string).collect();
+        let mut error = json!({
+            "kind": error.kind(),
+            "message": error.to_string(),
+            "backtrace": frames,
+        });
+        if !report.stderr_tail.is_empty() {
+            error["stderr_tail"] = report.stderr_tail.clone().into();
+        }
+        fields.insert("error".into(), error);
+    }
+    object
+}
+
+/// `{"GPU":[[0,"0.5"]]}`: for each resource with ids, which and how much of each.
+fn resource_ids(held: &[HeldResource]) -> Json {
+    let ids = |held: &HeldResource| {
+        let units = held.units.iter();
+        let units = units.map(|(id, steps)| json!([id, Amount::from_steps(*steps).to_string()]));
+        (held.name.to_string(), units.collect::<Json>())
+    };
+    Json::Object(
+        held.iter()
+            .filter(|held| !held.units.is_empty())
+            .map(ids)
+            .collect(),
+    )
+}
+
+/// What a task held, in a few words: `CPU 1 (0), memory 64MiB`.
+pub fn held(held: &[HeldResource]) -> String {
+    let one = |held: &HeldResource| {
+        let ids: Vec<String> = held.units.iter().map(|(id, _)| id.to_string()).collect();
+        let amount = Amount::from_steps(held.amount);
+        let amount = match held.name.parse::<ResourceName>() {
+            Ok(name) => amount.display_for(&name).to_string(),
+            Err(_) => amount.to_string(),
+        };
+        match ids[..] {
+            [] => format!("{} {amount}", held.name),
+            _ => format!("{} {amount} ({})", held.name, ids.join(",")),
+        }
+    };
+    held.iter().map(one).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,236 @@
+//! wasmtime's settings: the engines that modules run on.
+//!
+//! One size does not fit all, and these settings hold for a whole wasmtime engine:
+//!
+//! - *fast*: memories are pooled and kept resident, data is copied in at start. The least work
+//!   per task by far for modules with little data (`docs/decisions/engines.md` has figures).
+//! - *image*: memories are mapped copy-on-write from the module's image. For modules with much
+//!   data, such as those that carry a JavaScript or Python interpreter.
+//! - *concurrent*: as *image*, with the component model's async. It costs every call a little,
+//!   so only modules that use it pay.
+//!
+//! All use the pooling allocator, epochs, and Cranelift only. Threads (shared memories) and
+//! garbage-collected heaps are not even compiled in: they would escape the account of a task's
+//! memory.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::OnceLock;
+
+use serde::{Deserialize, Serialize};
+use wasmtime::component;
+use wasmtime::{Config, Enabled, InstanceAllocationStrategy, PoolingAllocationConfig};
+
+use crate::state::TaskState;
+use crate::ticker::Ticker;
+use crate::{EngineConfig, host};
+
+/// Which settings a module runs with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Flavor {
+    /// Memory kept resident, data copied.
+    Fast,
+    /// Memory mapped from the module's image.
+    Image,
+    /// With the component model's async.
+    Concurrent,
+}
+
+/// Modules with this much data or more run copy-on-write, in bytes. Measured: copying 64 KiB
+/// costs about as much as the page faults and the unmapping of a copy-on-write image.
+pub(crate) const IMAGE_DATA_BYTES: usize = 256 << 10;
+
+/// A module's largest memory, in bytes.
+const MEMORY_BYTES: usize = 4 << 30;
+/// A module's largest table, in entries.
+const TABLE_ENTRIES: usize = 1 << 17;
+/// Host calls run on the guest's stack: this much beyond what the guest may use, in bytes.
+const HOST_STACK_BYTES: usize = 1 << 20;
+
+/// A wasmtime engine and what modules on it may import.
+pub(crate) struct Runtime {
+    pub(crate) engine: wasmtime::Engine,
+    /// A hash of everything that compiled code depends on: wasmtime's version, settings, target.
+    pub(crate) compatibility: [u8; 32],
+    concurrent: bool,
+    components: OnceLock<component::Linker<TaskState>>,
+    core: OnceLock<wasmtime::Linker<TaskState>>,
+}
+
+impl Runtime {
+    /// What components may import.
+    pub(crate) fn components(&self) -> &component::Linker<TaskState> {
+        self.components.get_or_init(|| {
+            let mut linker = component::Linker::new(&self.engine);
+            host::add_to_component_linker(&mut linker, self.concurrent)
+                .expect("the host's own interfaces don't clash");
+            linker
+        })
+    }
+
+    /// What core modules may import.
+    pub(crate) fn core(&self) -> &wasmtime::Linker<TaskState> {
+        self.core.get_or_init(|| {
+            let mut linker = wasmtime::Linker::new(&self.engine);
+            host::add_to_core_linker(&mut linker).expect("the host's own functions don't clash");
+            linker
+        })
+    }
+}
+
+/// Feeds what wasmtime hashes into BLAKE3: unlike `std`'s hashers, the same in every release.
+struct StableHasher(blake3::Hasher);
+
+impl Hasher for StableHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    fn finish(&self) -> u64 {
+        unreachable!("only the whole hash is used")
+    }
+}
+
+/// Why an engine could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// A setting is out of its range.
+    #[error("{what} must be {range}, not {value}")]
+    Setting {
+        /// Which setting.
+        what: &'static str,
+        /// What it may be.
+        range: &'static str,
+        /// What it was.
+        value: u64,
+    },
+    /// wasmtime refuses, for example because address space is limited.
+    #[error(
+        "cannot reserve address space for {sandboxes} sandboxes: {reason}; allow fewer with \
+         --max-sandboxes, or lift the limit on virtual memory (ulimit -v unlimited)"
+    )]
+    Reserve {
+        /// How many sandboxes were to fit.
+        sandboxes: u32,
+        /// wasmtime's reason.
+        reason: String,
+    },
+}
+
+/// The engines, each made when the first module needs it.
+pub(crate) struct Flavors {
+    config: EngineConfig,
+    made: [OnceLock<Runtime>; 3],
+}
+
+impl Flavors {
+    pub(crate) fn new(config: &EngineConfig) -> Result<Self, EngineError> {
+        let setting = |what, range, value: u64, ok: bool| {
+            ok.then_some(())
+                .ok_or(EngineError::Setting { what, range, value })
+        };
+        let (stack, sandboxes) = (config.stack_bytes, config.max_sandboxes);
+        let ok = (64 << 10..=64 << 20).contains(&stack);
+        setting("the stack limit", "64 KiB to 64 MiB", stack as u64, ok)?;
+        let ok = (1..=10_000).contains(&sandboxes);
+        setting(
+            "the number of sandboxes",
+            "1 to 10,000",
+            sandboxes.into(),
+            ok,
+        )?;
+        Ok(Self {
+            config: config.clone(),
+            made: Default::default(),
+        })
+    }
+
+    /// The engine with these settings.
+    pub(crate) fn get(&self, flavor: Flavor, ticker: &Ticker) -> Result<&Runtime, EngineError> {
+        let slot = &self.made[flavor as usize];
+        if let Some(runtime) = slot.get() {
+            return Ok(runtime);
+        }
+        let runtime = self.make(flavor)?;
+        // Two threads may get here at once; only the engine that stays needs ticks.
+        Ok(slot.get_or_init(|| {
+            ticker.add(&runtime.engine);
+            runtime
+        }))
+    }
+
+    fn make(&self, flavor: Flavor) -> Result<Runtime, EngineError> {
+        let sandboxes = self.config.max_sandboxes;
+        let reserve = |error: wasmtime::Error| EngineError::Reserve {
+            sandboxes,
+            reason: format!("{error:#}"),
+        };
+        let engine = wasmtime::Engine::new(&self.wasmtime(flavor)).map_err(reserve)?;
+        let mut hasher = StableHasher(blake3::Hasher::new());
+        engine.precompile_compatibility_hash().hash(&mut hasher);
+        Ok(Runtime {
+            engine,
+            compatibility: *hasher.0.finalize().as_bytes(),
+            concurrent: flavor == Flavor::Concurrent,
+            components: OnceLock::new(),
+            core: OnceLock::new(),
+        })
+    }
+
+    fn wasmtime(&self, flavor: Flavor) -> Config {
+        let concurrent = flavor == Flavor::Concurrent;
+        let mut config = Config::new();
+        config
+            .epoch_interruption(true)
+            .max_wasm_stack(self.config.stack_bytes)
+            .async_stack_size(self.config.stack_bytes + HOST_STACK_BYTES)
+            .memory_init_cow(flavor != Flavor::Fast)
+            .concurrency_support(concurrent)
+            .wasm_backtrace_details(wasmtime::WasmBacktraceDetails::Enable)
+            .allocation_strategy(InstanceAllocationStrategy::Pooling(self.pool(flavor)));
+        config
+    }
+
+    fn pool(&self, flavor: Flavor) -> PoolingAllocationConfig {
+        let n = self.config.max_sandboxes;
+        let mut pool = PoolingAllocationConfig::new();
+        pool.total_component_instances(n)
+            .total_core_instances(n.saturating_mul(8))
+            .total_memories(n.saturating_mul(2))
+            .total_tables(n.saturating_mul(4))
+            .total_stacks(n)
+            .max_memory_size(MEMORY_BYTES)
+            .table_elements(TABLE_ENTRIES)
+            .max_memories_per_module(16)
+            .max_memories_per_component(16)
+            .max_tables_per_module(16)
+            .max_tables_per_component(64)
+            .max_core_instances_per_component(256)
+            .max_core_instance_size(4 << 20)
+            .max_component_instance_size(8 << 20)
+            .max_unused_warm_slots(n)
+            .pagemap_scan(Enabled::Auto);
+        match flavor {
+            Flavor::Fast => pool
+                .linear_memory_keep_resident(2 << 20)
+                .table_keep_resident(64 << 10)
+                .async_stack_keep_resident(64 << 10),
+            Flavor::Image | Flavor::Concurrent => pool
+                .linear_memory_keep_resident(64 << 10)
+                .table_keep_resident(64 << 10)
+                .async_stack_keep_resident(64 << 10),
+        };
+        pool
+    }
+}
+
+impl fmt::Debug for Flavors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Flavors").finish_non_exhaustive()
+    }
+}
+
+/// Whether the kernel can tell which pages a sandbox has touched, which makes clearing it cheap.
+pub fn has_pagemap_scan() -> bool {
+    PoolingAllocationConfig::is_pagemap_scan_available()
+}

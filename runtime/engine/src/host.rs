@@ -1,0 +1,136 @@
+//! What guests may import: WASI, and the interfaces of `wit/`.
+//!
+//! Everything a guest can reach of the host is put into a linker here and nowhere else.
+
+use std::os::fd::AsFd;
+
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
+use rustix::io::Errno;
+use wasmtime::StoreContextMut;
+use wasmtime::component::{HasSelf, Linker, Resource};
+use wasmtime_wasi::filesystem::{Descriptor, WasiFilesystemView as _};
+use wasmtime_wasi::p2::bindings::filesystem::types::{
+    DescriptorFlags, ErrorCode, HostDescriptor as _, OpenFlags, PathFlags,
+};
+
+use crate::state::TaskState;
+
+mod bindings {
+    #![allow(missing_docs, reason = "generated from wit/, which has the docs")]
+
+    wasmtime::component::bindgen!({ path: "../../wit", world: "task" });
+}
+
+use bindings::wasmrun::runtime::context;
+
+/// Everything that a component may import.
+///
+/// `concurrent`: with the interfaces of WASI 0.3, which need the component model's async.
+pub(crate) fn add_to_component_linker(
+    linker: &mut Linker<TaskState>,
+    concurrent: bool,
+) -> wasmtime::Result<()> {
+    wasmtime_wasi::p2::add_to_linker_async(linker)?;
+    if concurrent {
+        wasmtime_wasi::p3::add_to_linker(linker)?;
+    } else {
+        guard_open(linker)?;
+    }
+    context::add_to_linker::<TaskState, HasSelf<TaskState>>(linker, |state| state)
+}
+
+/// Everything that a core module may import.
+pub(crate) fn add_to_core_linker(linker: &mut wasmtime::Linker<TaskState>) -> wasmtime::Result<()> {
+    wasmtime_wasi::p1::add_to_linker_async(linker, |state| &mut state.wasi)
+}
+
+impl context::Host for TaskState {
+    fn task_id(&mut self) -> String {
+        self.context.task.to_string()
+    }
+
+    fn attempt(&mut self) -> u32 {
+        self.context.attempt
+    }
+
+    fn node(&mut self) -> String {
+        self.context.node.to_string()
+    }
+
+    fn array_index(&mut self) -> Option<u64> {
+        self.context.array_index
+    }
+
+    fn resources(&mut self) -> Vec<context::Allocation> {
+        let unit = |&(id, amount): &(u32, u64)| context::UnitShare { id, amount };
+        let held = self.context.resources.iter();
+        held.map(|held| context::Allocation {
+            name: held.name.to_string(),
+            amount: held.amount,
+            units: held.units.iter().map(unit).collect(),
+        })
+        .collect()
+    }
+}
+
+const FILESYSTEM: &str = "wasi:filesystem/types@0.2.12";
+const OPEN_AT: &str = "[method]descriptor.open-at";
+
+type OpenAt = (
+    Resource<Descriptor>,
+    PathFlags,
+    String,
+    OpenFlags,
+    DescriptorFlags,
+);
+
+/// Puts a check in front of WASI's `open-at`: what can block a thread for ever is refused.
+///
+/// Opening or reading a FIFO, a terminal or another device may never return, and no epoch stops
+/// a thread inside the kernel. With those out of the way, file calls are made on the guest's own
+/// thread, which is several times faster than handing each to a thread pool.
+fn guard_open(linker: &mut Linker<TaskState>) -> wasmtime::Result<()> {
+    linker.allow_shadowing(true);
+    linker.instance(FILESYSTEM)?.func_wrap_async(
+        OPEN_AT,
+        |mut store: StoreContextMut<'_, TaskState>, args: OpenAt| {
+            Box::new(async move {
+                let (dir, path_flags, path, open_flags, flags) = args;
+                if let Descriptor::Dir(dir) = store.data_mut().table().get(&dir)?
+                    && blocks(dir.dir.as_fd(), &path, path_flags)
+                {
+                    return Ok((Err(ErrorCode::NotPermitted),));
+                }
+                let mut files = store.data_mut().filesystem();
+                let opened = files
+                    .open_at(dir, path_flags, path, open_flags, flags)
+                    .await;
+                Ok((match opened {
+                    Ok(descriptor) => Ok(descriptor),
+                    Err(error) => Err(error.downcast()?),
+                },))
+            })
+        },
+    )?;
+    linker.allow_shadowing(false);
+    Ok(())
+}
+
+/// Whether there is something at `path` that is neither a file nor a directory. Looks at it
+/// without opening it, and never leaves `dir`.
+fn blocks(dir: impl AsFd, path: &str, flags: PathFlags) -> bool {
+    let mut open = OFlags::PATH | OFlags::CLOEXEC;
+    if !flags.contains(PathFlags::SYMLINK_FOLLOW) {
+        open |= OFlags::NOFOLLOW;
+    }
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    match openat2(dir, path, open, Mode::empty(), resolve).and_then(fstat) {
+        Ok(stat) => !matches!(
+            FileType::from_raw_mode(stat.st_mode),
+            FileType::RegularFile | FileType::Directory | FileType::Symlink
+        ),
+        // Where it cannot be looked at, it cannot be opened either: WASI has the better error.
+        // But a kernel that does not know the call has not looked at all.
+        Err(error) => error == Errno::NOSYS,
+    }
+}

@@ -1,0 +1,133 @@
+//! Runs wasm modules in sandboxes: one fresh instance per task, limits that hold, nothing granted
+//! by default.
+//!
+//! Owns: loading modules ([`load`]), compiled code on disk ([`cache`]), wasmtime and its settings
+//! ([`flavor`]), what guests may import ([`host`]), the limits of one task ([`limits`]), its
+//! output and input ([`stdio`]) and the run itself ([`run`]). Must not: decide what runs when or
+//! where (`node` does), know of networks or stores.
+//!
+//! Invariants: an instance serves one task and is never used again; compiled code is only ever
+//! code that this machine's compiler produced; a future of a running task may be dropped at any
+//! time, which ends the task.
+
+pub mod cache;
+mod call;
+mod flavor;
+mod host;
+mod limits;
+mod load;
+mod module;
+pub mod raw;
+mod run;
+pub mod section;
+mod state;
+mod stdio;
+mod ticker;
+mod types;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+pub use crate::cache::CacheStatus;
+pub use crate::flavor::{EngineError, has_pagemap_scan};
+pub use crate::limits::Limits;
+pub use crate::load::{LoadError, Origin, wit_text};
+pub use crate::module::{Entry, Function, FunctionIndex, LookupError, Module, Program, Skipped};
+pub use crate::run::{Invocation, Outcome};
+pub use crate::state::{DirGrant, Grants, HeldResource, NetGrant, TaskContext};
+pub use crate::stdio::{Input, Listener, OutputChunk, OutputSource, TaskOutput};
+
+use crate::cache::CodeCache;
+use crate::flavor::Flavors;
+use crate::ticker::Ticker;
+
+/// What an [`Engine`] is made with.
+#[derive(Debug, Clone)]
+pub struct EngineConfig {
+    /// Where compiled code is kept; `None` keeps none.
+    pub cache_dir: Option<PathBuf>,
+    /// How much compiled code to keep on disk, in bytes. The least recently used goes first.
+    pub cache_bytes: u64,
+    /// How much stack a guest's calls may use, in bytes (64 KiB to 64 MiB).
+    pub stack_bytes: usize,
+    /// The largest module to accept, in bytes.
+    pub module_bytes: usize,
+    /// How many sandboxes may exist at a time (1 to 10,000).
+    pub max_sandboxes: u32,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            cache_dir: None,
+            cache_bytes: 4 << 30,
+            stack_bytes: 1 << 20,
+            module_bytes: 256 << 20,
+            max_sandboxes: 1000,
+        }
+    }
+}
+
+/// Loads modules and runs tasks. Cheap to clone; all clones are one engine.
+#[derive(Clone)]
+pub struct Engine(Arc<EngineInner>);
+
+pub(crate) struct EngineInner {
+    pub(crate) config: EngineConfig,
+    pub(crate) flavors: Flavors,
+    pub(crate) cache: CodeCache,
+    pub(crate) ticker: Ticker,
+}
+
+impl Engine {
+    /// An engine with these settings. Nothing is compiled or reserved until a module needs it.
+    ///
+    /// # Errors
+    /// When a setting is out of its range.
+    pub fn new(config: EngineConfig) -> Result<Self, EngineError> {
+        let flavors = Flavors::new(&config)?;
+        let cache = CodeCache::new(config.cache_dir.clone(), config.cache_bytes);
+        Ok(Self(Arc::new(EngineInner {
+            config,
+            flavors,
+            cache,
+            ticker: Ticker::new(),
+        })))
+    }
+
+    /// Loads a module: checks it, compiles it or takes its code from the cache, and finds out
+    /// what it exports.
+    ///
+    /// Compiling takes seconds for large modules and uses all cores: don't call this from a
+    /// thread that must not block.
+    ///
+    /// # Errors
+    /// When the bytes are no module that can run here; the error says what is wrong.
+    pub fn load(&self, bytes: &[u8]) -> Result<Module, LoadError> {
+        load::load(&self.0, bytes)
+    }
+
+    /// Runs a task in a fresh sandbox, to its end or until the future is dropped.
+    ///
+    /// Must be polled inside a tokio context (timers and sockets of the guest need one). The
+    /// future gives way to others every few milliseconds even while the guest is busy.
+    ///
+    /// # Errors
+    /// Whatever made the task fail.
+    pub async fn run(
+        &self,
+        invocation: Invocation<'_>,
+    ) -> Result<Outcome, wasmrun_model::failure::TaskError> {
+        run::run(&self.0, invocation).await
+    }
+
+    /// The settings that the engine was made with.
+    pub fn config(&self) -> &EngineConfig {
+        &self.0.config
+    }
+
+    /// Whether compiled code can be kept, and where.
+    pub fn cache_status(&self) -> CacheStatus {
+        self.0.cache.status()
+    }
+}

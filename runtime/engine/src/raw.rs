@@ -1,0 +1,57 @@
+//! The limit of what the node can do: the same sandboxes, straight on wasmtime.
+//!
+//! `wasmrun bench` compares tasks with this: a loop that makes a fresh instance with the same
+//! settings, WASI context and limits, calls a function and drops everything. No
+//! queue, no resources, no ids, no results.
+
+use std::sync::Arc;
+
+use wasmrun_model::failure::TaskError;
+use wasmrun_model::id::TaskId;
+use wasmrun_model::value::Encoded;
+
+use crate::limits::Limits;
+use crate::module::{FunctionIndex, Module};
+use crate::run::Sandbox;
+use crate::state::{Grants, Setup, TaskContext};
+use crate::stdio::{Input, TaskOutput};
+use crate::{Engine, call};
+
+impl Engine {
+    /// Calls a function with the same arguments `count` times, in a fresh sandbox each.
+    ///
+    /// # Errors
+    /// When a call fails.
+    pub async fn call_raw(
+        &self,
+        module: &Module,
+        function: FunctionIndex,
+        values: &[Encoded],
+        count: u64,
+    ) -> Result<(), TaskError> {
+        let (grants, limits) = (Grants::default(), Limits::default());
+        let context = Arc::new(TaskContext {
+            task: TaskId::from_bytes([0; 16]),
+            attempt: 0,
+            node: "raw".into(),
+            array_index: None,
+            resources: Vec::new(),
+        });
+        let output = TaskOutput::new(limits.output, None);
+        let _ticking = self.0.ticker.start();
+        for _ in 0..count {
+            let setup = Setup {
+                context: context.clone(),
+                grants: &grants,
+                args: &[],
+                limits: &limits,
+                output: &output,
+                input: Input::Empty,
+                guarded_files: true,
+            };
+            let mut sandbox = Sandbox::new(&self.0, module, setup.into_state()?, &limits)?;
+            call::call(&mut sandbox, module.function(function), values, &limits).await?;
+        }
+        Ok(())
+    }
+}

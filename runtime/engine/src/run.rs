@@ -1,0 +1,284 @@
+//! One task: a fresh sandbox, one call, and what came of it.
+
+use std::sync::Arc;
+
+use wasmrun_model::failure::{Frame, LimitHit, LimitKind, TaskError};
+use wasmrun_model::value::Encoded;
+use wasmtime::component::Val;
+use wasmtime::{Store, Trap, WasmBacktrace};
+use wasmtime_wasi::I32Exit;
+
+use crate::flavor::Flavor;
+use crate::limits::Limits;
+use crate::module::{Entry, Linked, Module};
+use crate::state::{Grants, Setup, TaskContext, TaskState};
+use crate::stdio::{Input, TaskOutput};
+use crate::{EngineInner, call};
+
+/// Everything that one run needs.
+pub struct Invocation<'a> {
+    /// The module.
+    pub module: &'a Module,
+    /// What of it to run.
+    pub entry: Entry,
+    /// The arguments of a function, encoded by its parameters' types.
+    pub values: &'a [Encoded],
+    /// The arguments of a program, its name first.
+    pub args: &'a [String],
+    /// Who runs.
+    pub context: Arc<TaskContext>,
+    /// What it may reach.
+    pub grants: &'a Grants,
+    /// What it may use.
+    pub limits: &'a Limits,
+    /// Where its output goes.
+    pub output: &'a Arc<TaskOutput>,
+    /// What it reads.
+    pub input: Input,
+}
+
+/// What came of a run that did not fail.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// The function's result, encoded by its result type; `None` for programs and for functions
+    /// without a result.
+    pub result: Option<Encoded>,
+    /// The most that the task's memories and tables came to, in bytes.
+    pub memory_peak: u64,
+}
+
+pub(crate) async fn run(
+    engine: &EngineInner,
+    invocation: Invocation<'_>,
+) -> Result<Outcome, TaskError> {
+    let time = invocation.limits.time;
+    let running = run_unhurried(engine, invocation);
+    let Some(limit) = time else {
+        return running.await;
+    };
+    match tokio::time::timeout(limit, running).await {
+        Ok(outcome) => outcome,
+        Err(_) => {
+            let limit = limit.as_millis().try_into().unwrap_or(u64::MAX);
+            let hit = LimitHit {
+                kind: LimitKind::Time,
+                limit,
+                wanted: None,
+            };
+            Err(TaskError::Limit {
+                hit,
+                frames: Vec::new(),
+            })
+        }
+    }
+}
+
+async fn run_unhurried(
+    engine: &EngineInner,
+    invocation: Invocation<'_>,
+) -> Result<Outcome, TaskError> {
+    let Invocation {
+        module,
+        entry,
+        values,
+        args,
+        context,
+        grants,
+        limits,
+        output,
+        input,
+    } = invocation;
+    let setup = Setup {
+        context,
+        grants,
+        args,
+        limits,
+        output,
+        input,
+        guarded_files: matches!(module.0.code, Linked::Component { .. })
+            && module.0.flavor != Flavor::Concurrent,
+    };
+    let mut sandbox = Sandbox::new(engine, module, setup.into_state()?, limits)?;
+    let _ticking = engine.ticker.start();
+    let result = match entry {
+        Entry::Function(index) => {
+            let function = module.function(index);
+            call::call(&mut sandbox, function, values, limits).await?
+        }
+        Entry::Program => {
+            sandbox.run_program().await?;
+            None
+        }
+    };
+    Ok(Outcome {
+        result,
+        memory_peak: sandbox.store.data().limiter.used(),
+    })
+}
+
+/// A store that is about to hold one instance.
+pub(crate) struct Sandbox<'a> {
+    pub(crate) store: Store<TaskState>,
+    module: &'a Module,
+    stack_bytes: usize,
+}
+
+impl<'a> Sandbox<'a> {
+    pub(crate) fn new(
+        engine: &EngineInner,
+        module: &'a Module,
+        state: TaskState,
+        limits: &Limits,
+    ) -> Result<Self, TaskError> {
+        let runtime = engine
+            .flavors
+            .get(module.0.flavor, &engine.ticker)
+            .map_err(|error| TaskError::Sandbox(error.to_string()))?;
+        let mut store = Store::new(&runtime.engine, state);
+        store.limiter(|state| &mut state.limiter);
+        store.set_epoch_deadline(1);
+        store.epoch_deadline_async_yield_and_update(1);
+        let fuel = limits
+            .arguments
+            .saturating_add(limits.result)
+            .max(128 << 20);
+        store.set_hostcall_fuel(usize::try_from(fuel).unwrap_or(usize::MAX));
+        Ok(Self {
+            store,
+            module,
+            stack_bytes: engine.config.stack_bytes,
+        })
+    }
+
+    /// The module's instance, made now.
+    pub(crate) async fn instantiate(&mut self) -> Result<wasmtime::component::Instance, TaskError> {
+        let Linked::Component { pre, .. } = &self.module.0.code else {
+            return Err(TaskError::Sandbox(
+                "a core module has no typed functions".into(),
+            ));
+        };
+        loop {
+            match pre.instantiate_async(&mut self.store).await {
+                Ok(instance) => return Ok(instance),
+                Err(error) if is_full(&error) => wait_for_slot().await,
+                Err(error) => return Err(self.failure(error)),
+            }
+        }
+    }
+
+    async fn run_program(&mut self) -> Result<(), TaskError> {
+        match &self.module.0.code {
+            Linked::Core { pre } => {
+                let instance = loop {
+                    match pre.instantiate_async(&mut self.store).await {
+                        Ok(instance) => break instance,
+                        Err(error) if is_full(&error) => wait_for_slot().await,
+                        Err(error) => return ended(self.failure(error)),
+                    }
+                };
+                let start = instance.get_typed_func::<(), ()>(&mut self.store, "_start");
+                let start = start.map_err(|error| self.failure(error))?;
+                match start.call_async(&mut self.store, ()).await {
+                    Ok(()) => Ok(()),
+                    Err(error) => ended(self.failure(error)),
+                }
+            }
+            Linked::Component { run, .. } => {
+                let run = run
+                    .as_ref()
+                    .ok_or_else(|| TaskError::Sandbox("the component has no program".into()))?;
+                let instance = match self.instantiate().await {
+                    Ok(instance) => instance,
+                    Err(error) => return ended(error),
+                };
+                let func = instance.get_func(&mut self.store, run).ok_or_else(|| {
+                    TaskError::Sandbox("the component's wasi:cli/run has no function".into())
+                })?;
+                let mut result = [Val::Bool(false)];
+                match func.call_async(&mut self.store, &[], &mut result).await {
+                    Ok(()) if matches!(result, [Val::Result(Err(_))]) => {
+                        Err(TaskError::Exit { code: 1 })
+                    }
+                    Ok(()) => Ok(()),
+                    Err(error) => ended(self.failure(error)),
+                }
+            }
+        }
+    }
+
+    /// What an error of wasmtime means for the task.
+    pub(crate) fn failure(&self, error: wasmtime::Error) -> TaskError {
+        let frames = error
+            .downcast_ref::<WasmBacktrace>()
+            .map(frames)
+            .unwrap_or_default();
+        if let Some(I32Exit(code)) = error.downcast_ref() {
+            return TaskError::Exit { code: *code };
+        }
+        if let Some(hit) = error.downcast_ref::<LimitHit>() {
+            return TaskError::Limit {
+                hit: hit.clone(),
+                frames,
+            };
+        }
+        let trap = error.downcast_ref::<Trap>();
+        if trap == Some(&Trap::StackOverflow) {
+            let limit = self.stack_bytes as u64;
+            let hit = LimitHit {
+                kind: LimitKind::Stack,
+                limit,
+                wanted: None,
+            };
+            return TaskError::Limit { hit, frames };
+        }
+        // A guest that was refused memory usually gives up by trapping.
+        if let Some(hit) = self.store.data().limiter.hit() {
+            return TaskError::Limit { hit, frames };
+        }
+        match trap {
+            Some(trap) => TaskError::Trap {
+                message: trap.to_string(),
+                frames,
+            },
+            None => TaskError::Sandbox(format!("{error:#}")),
+        }
+    }
+}
+
+/// A program that exits with 0 did not fail.
+fn ended(error: TaskError) -> Result<(), TaskError> {
+    match error {
+        TaskError::Exit { code: 0 } => Ok(()),
+        error => Err(error),
+    }
+}
+
+/// How deep a backtrace is kept: the innermost frames tell what happened.
+const MAX_FRAMES: usize = 64;
+
+fn frames(backtrace: &WasmBacktrace) -> Vec<Frame> {
+    let named = |frame: &wasmtime::FrameInfo| match frame.func_name() {
+        Some(name) => rustc_demangle::demangle(name).to_string(),
+        None => format!("function {}", frame.func_index()),
+    };
+    let frames = backtrace.frames().iter().take(MAX_FRAMES);
+    frames
+        .map(|frame| Frame {
+            function: named(frame),
+            location: frame.symbols().last().and_then(|symbol| {
+                let (file, line) = (symbol.file()?, symbol.line()?);
+                Some(format!("{file}:{line}"))
+            }),
+        })
+        .collect()
+}
+
+/// Whether the pool had no room. Tasks are admitted by count, but a component may hold several
+/// memories or tables.
+fn is_full(error: &wasmtime::Error) -> bool {
+    error.is::<wasmtime::PoolConcurrencyLimitError>()
+}
+
+async fn wait_for_slot() {
+    tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+}

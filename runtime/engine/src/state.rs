@@ -1,0 +1,215 @@
+//! What a sandbox carries while it runs: its identity, its grants, its account.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use wasmrun_model::failure::TaskError;
+use wasmrun_model::id::TaskId;
+use wasmtime::component::ResourceTable;
+use wasmtime_wasi::p1::WasiP1Ctx;
+use wasmtime_wasi::sockets::SocketAddrUse;
+use wasmtime_wasi::{FsPerms, WasiCtxBuilder, WasiCtxView, WasiView};
+
+use crate::limits::{Limiter, Limits};
+use crate::stdio::{Input, OutputSource, Stream, TaskOutput};
+
+/// Who a task is, where it runs and what it holds: what the context interface tells it.
+#[derive(Debug, Clone)]
+pub struct TaskContext {
+    /// The task's id.
+    pub task: TaskId,
+    /// Which attempt this is, from 0.
+    pub attempt: u32,
+    /// The node's name.
+    pub node: Arc<str>,
+    /// The task's index, if it is one of an array.
+    pub array_index: Option<u64>,
+    /// What it holds, in order of name.
+    pub resources: Vec<HeldResource>,
+}
+
+/// What a task holds of one resource.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeldResource {
+    /// The resource's name.
+    pub name: Arc<str>,
+    /// How much in all, in 1/10,000 of a unit.
+    pub amount: u64,
+    /// Which units and how much of each, in 1/10,000; empty for resources without ids.
+    pub units: Vec<(u32, u64)>,
+}
+
+/// What a task may reach outside its sandbox. The default is nothing.
+#[derive(Debug, Clone, Default)]
+pub struct Grants {
+    /// Environment variables.
+    pub env: Vec<(String, String)>,
+    /// Directories.
+    pub dirs: Vec<DirGrant>,
+    /// The network.
+    pub net: NetGrant,
+}
+
+/// A directory of the machine, given to a guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirGrant {
+    /// The directory on this machine.
+    pub host: PathBuf,
+    /// What the guest calls it.
+    pub guest: String,
+    /// Whether the guest may not change anything in it.
+    pub read_only: bool,
+}
+
+/// Which addresses a guest may talk to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum NetGrant {
+    /// None.
+    #[default]
+    None,
+    /// These only, to connect or send to. Port 0 stands for any port.
+    Only(Vec<SocketAddr>),
+    /// All, listening and looking up names included.
+    All,
+}
+
+/// Data of one sandbox's store.
+pub(crate) struct TaskState {
+    pub(crate) wasi: WasiP1Ctx,
+    pub(crate) limiter: Limiter,
+    pub(crate) context: Arc<TaskContext>,
+}
+
+impl WasiView for TaskState {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        self.wasi.ctx()
+    }
+}
+
+impl TaskState {
+    /// The host's table of the guest's handles.
+    pub(crate) fn table(&mut self) -> &mut ResourceTable {
+        self.wasi.ctx().table
+    }
+}
+
+/// What a sandbox is set up with, apart from its module.
+pub(crate) struct Setup<'a> {
+    pub(crate) context: Arc<TaskContext>,
+    pub(crate) grants: &'a Grants,
+    pub(crate) args: &'a [String],
+    pub(crate) limits: &'a Limits,
+    pub(crate) output: &'a Arc<TaskOutput>,
+    pub(crate) input: Input,
+    /// Whether opening a file cannot block for ever (the host refuses such files itself), so
+    /// that file calls may be made on the guest's own thread.
+    pub(crate) guarded_files: bool,
+}
+
+impl Setup<'_> {
+    pub(crate) fn into_state(self) -> Result<TaskState, TaskError> {
+        let mut wasi = WasiCtxBuilder::new();
+        let stream = |source| Stream {
+            output: self.output.clone(),
+            source,
+        };
+        wasi.stdout(stream(OutputSource::Stdout))
+            .stderr(stream(OutputSource::Stderr));
+        if let Some(input) = self.input.into_stream() {
+            wasi.stdin(input);
+        }
+        wasi.args(self.args).envs(&self.grants.env);
+        if let Some(index) = self.context.array_index {
+            wasi.env("WASMRUN_ARRAY_INDEX", index.to_string());
+        }
+        if let Some(gpu) = self
+            .context
+            .resources
+            .iter()
+            .find(|held| &*held.name == "GPU")
+        {
+            let ids: Vec<String> = gpu.units.iter().map(|(id, _)| id.to_string()).collect();
+            let ids = ids.join(",");
+            wasi.env("WASMRUN_GPU_IDS", &ids)
+                .env("CUDA_VISIBLE_DEVICES", &ids);
+        }
+        wasi.allow_blocking_current_thread(self.guarded_files);
+        for dir in &self.grants.dirs {
+            let perms = if dir.read_only {
+                FsPerms::ReadOnly
+            } else {
+                FsPerms::ReadWrite
+            };
+            wasi.preopened_dir(&dir.host, &dir.guest, perms)
+                .map_err(|error| {
+                    let host = dir.host.display();
+                    TaskError::Sandbox(format!(
+                        "cannot open the granted directory {host}: {error:#}"
+                    ))
+                })?;
+        }
+        grant_network(&mut wasi, &self.grants.net);
+        Ok(TaskState {
+            wasi: wasi.build_p1(),
+            limiter: Limiter::new(self.limits.memory),
+            context: self.context,
+        })
+    }
+}
+
+fn grant_network(wasi: &mut WasiCtxBuilder, grant: &NetGrant) {
+    match grant {
+        NetGrant::None => {}
+        NetGrant::All => {
+            wasi.inherit_network()
+                .allow_tcp(true)
+                .allow_udp(true)
+                .allow_ip_name_lookup(true);
+        }
+        NetGrant::Only(allowed) => {
+            let allowed: Arc<[SocketAddr]> = allowed.as_slice().into();
+            wasi.allow_tcp(true)
+                .allow_udp(true)
+                .socket_addr_check(move |address, purpose| {
+                    let ok = is_allowed(&allowed, address, purpose);
+                    Box::pin(async move { ok })
+                });
+        }
+    }
+}
+
+fn is_allowed(allowed: &[SocketAddr], address: SocketAddr, purpose: SocketAddrUse) -> bool {
+    match purpose {
+        SocketAddrUse::TcpConnect | SocketAddrUse::UdpSend | SocketAddrUse::UdpReceive => {}
+        // To connect or send, a socket is bound first, to any address and any port.
+        SocketAddrUse::TcpBind | SocketAddrUse::UdpBind => {
+            return address.ip().is_unspecified() && address.port() == 0;
+        }
+        _ => return false,
+    }
+    let canonical = |ip: IpAddr| ip.to_canonical();
+    allowed.iter().any(|a| {
+        canonical(a.ip()) == canonical(address.ip())
+            && (a.port() == 0 || a.port() == address.port())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_named_addresses_pass() {
+        let allowed = ["10.0.0.1:80".parse().unwrap(), "[::1]:0".parse().unwrap()];
+        let ok = |a: &str, purpose| is_allowed(&allowed, a.parse().unwrap(), purpose);
+        assert!(ok("10.0.0.1:80", SocketAddrUse::TcpConnect));
+        assert!(ok("[::ffff:10.0.0.1]:80", SocketAddrUse::TcpConnect));
+        assert!(!ok("10.0.0.1:81", SocketAddrUse::TcpConnect));
+        assert!(ok("[::1]:1234", SocketAddrUse::UdpSend));
+        assert!(!ok("[::1]:1234", SocketAddrUse::TcpBind));
+        assert!(!ok("0.0.0.0:0", SocketAddrUse::TcpListen));
+        assert!(!ok("10.0.0.1:80", SocketAddrUse::UdpBind));
+        assert!(ok("0.0.0.0:0", SocketAddrUse::UdpBind));
+    }
+}

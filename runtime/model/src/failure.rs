@@ -1,0 +1,230 @@
+//! Why a task did not succeed, as data that can travel and be shown.
+//!
+//! Owns the one vocabulary of task failures that nodes, clients and the command line share.
+//! Texts follow one order: what happened, why, what to do.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::{bytes, milliseconds};
+use crate::value::Encoded;
+
+/// Why a task failed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, thiserror::Error)]
+pub enum TaskError {
+    /// The guest stopped with a trap, such as a panic or an access out of bounds.
+    #[error("the guest trapped: {message}")]
+    Trap {
+        /// The trap, in the words of the wasm specification.
+        message: String,
+        /// Where it happened, innermost frame first.
+        frames: Vec<Frame>,
+    },
+    /// The function returned the error case of its `result`.
+    #[error("the function returned an error: {text}")]
+    Guest {
+        /// The error value as WAVE text.
+        text: String,
+        /// The whole result value (`err(…)`), encoded by the function's result type.
+        value: Encoded,
+    },
+    /// The program ended with a code other than 0.
+    #[error("the program exited with code {code}")]
+    Exit {
+        /// The code it gave.
+        code: i32,
+    },
+    /// A limit was reached.
+    #[error("{hit}")]
+    Limit {
+        /// Which limit, how much it is and how to raise it.
+        hit: LimitHit,
+        /// Where the guest was, innermost frame first, if it was running.
+        frames: Vec<Frame>,
+    },
+    /// Somebody cancelled the task.
+    #[error("the task was cancelled")]
+    Cancelled,
+    /// The arguments don't fit the function's type.
+    #[error("the arguments do not fit: {0}")]
+    Arguments(String),
+    /// The sandbox could not be set up or did something that the host does not offer.
+    #[error("the sandbox failed: {0}")]
+    Sandbox(String),
+}
+
+impl TaskError {
+    /// Where the guest was when it failed, innermost frame first; empty if that says nothing.
+    pub fn frames(&self) -> &[Frame] {
+        match self {
+            Self::Trap { frames, .. } | Self::Limit { frames, .. } => frames,
+            _ => &[],
+        }
+    }
+
+    /// One word for the kind of failure, as it stands in JSON.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Trap { .. } => "trap",
+            Self::Guest { .. } => "guest-error",
+            Self::Exit { .. } => "exit",
+            Self::Limit { .. } => "limit",
+            Self::Cancelled => "cancelled",
+            Self::Arguments(_) => "arguments",
+            Self::Sandbox(_) => "sandbox",
+        }
+    }
+}
+
+/// A frame of a guest's stack.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Frame {
+    /// The function, demangled where its name is known, else its index in the module.
+    pub function: String,
+    /// `file:line`, where the module carries debug information.
+    pub location: Option<String>,
+}
+
+impl fmt::Display for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.function)?;
+        match &self.location {
+            Some(location) => write!(f, " at {location}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A limit on what a task may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum LimitKind {
+    /// All linear memories and tables of the instance together, in bytes.
+    Memory,
+    /// Time from the start of the attempt, in milliseconds.
+    Time,
+    /// The guest's call stack, in bytes.
+    Stack,
+    /// Standard output and standard error together, in bytes.
+    Output,
+    /// All arguments of a call together, in bytes.
+    Arguments,
+    /// The result of a call, in bytes.
+    Result,
+}
+
+impl LimitKind {
+    /// The limit's name, as in `memory limit`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Time => "time",
+            Self::Stack => "stack",
+            Self::Output => "output",
+            Self::Arguments => "argument",
+            Self::Result => "result",
+        }
+    }
+
+    /// The flag of `wasmrun submit` that raises it.
+    pub fn flag(self) -> &'static str {
+        match self {
+            Self::Memory => "--memory",
+            Self::Time => "--time-limit",
+            Self::Stack => "--max-stack",
+            Self::Output => "--max-output",
+            Self::Arguments => "--max-arguments",
+            Self::Result => "--max-result",
+        }
+    }
+
+    fn in_words(self, amount: u64) -> String {
+        match self {
+            Self::Time => milliseconds(amount),
+            _ => bytes(amount),
+        }
+    }
+}
+
+/// A limit that a task reached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub struct LimitHit {
+    /// Which limit.
+    pub kind: LimitKind,
+    /// How much it allows: bytes, or milliseconds for [`LimitKind::Time`].
+    pub limit: u64,
+    /// How much would have been needed, in the same unit, where that is known.
+    pub wanted: Option<u64>,
+}
+
+impl fmt::Display for LimitHit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            kind,
+            limit,
+            wanted,
+        } = self;
+        let allowed = kind.in_words(*limit);
+        let verb = match kind {
+            LimitKind::Memory => "the guest asked for",
+            LimitKind::Output => "the guest wrote",
+            LimitKind::Arguments => "the arguments take",
+            LimitKind::Result => "the result takes",
+            LimitKind::Time | LimitKind::Stack => "",
+        };
+        write!(f, "{} limit of {allowed} reached", kind.name())?;
+        match (kind, wanted) {
+            (LimitKind::Stack, _) => f.write_str(": the guest's calls nest too deep")?,
+            (LimitKind::Time, _) => f.write_str(": the task was stopped")?,
+            (LimitKind::Output, _) => f.write_str(": the guest wrote more than that")?,
+            (_, Some(wanted)) => write!(f, ": {verb} {}", kind.in_words(*wanted))?,
+            (_, None) => write!(f, ": {verb} more than that")?,
+        }
+        let more = match kind {
+            LimitKind::Time => milliseconds(limit.saturating_mul(2).max(1)),
+            _ => {
+                let least = wanted.unwrap_or(*limit).max(limit.saturating_add(1));
+                bytes(least.checked_next_power_of_two().unwrap_or(u64::MAX))
+            }
+        };
+        write!(
+            f,
+            "; to allow more, use {} {}",
+            kind.flag(),
+            more.replace(' ', "")
+        )?;
+        match kind {
+            LimitKind::Memory | LimitKind::Time => f.write_str(" or the module's manifest"),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_names_itself_its_value_and_its_flag() {
+        let hit = LimitHit {
+            kind: LimitKind::Memory,
+            limit: 64 << 20,
+            wanted: Some(65 << 20),
+        };
+        assert_eq!(
+            hit.to_string(),
+            "memory limit of 64 MiB reached: the guest asked for 65 MiB; \
+             to allow more, use --memory 128MiB or the module's manifest"
+        );
+        let hit = LimitHit {
+            kind: LimitKind::Time,
+            limit: 200,
+            wanted: None,
+        };
+        assert_eq!(
+            hit.to_string(),
+            "time limit of 200ms reached: the task was stopped; \
+             to allow more, use --time-limit 400ms or the module's manifest"
+        );
+    }
+}

@@ -1,0 +1,159 @@
+//! Identities: what a task, an attempt, a driver and a module are called.
+//!
+//! Every kind of id is its own type, and there is no conversion between kinds. Ids are values
+//! computed from other values, so a re-execution names the same things; whatever is random comes
+//! in as an argument.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// A parse error of an id or digest in text form.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{text}' is not a {what}: expected {digits} hexadecimal digits")]
+pub struct ParseIdError {
+    what: &'static str,
+    digits: usize,
+    text: String,
+}
+
+fn parse_hex<const N: usize>(what: &'static str, text: &str) -> Result<[u8; N], ParseIdError> {
+    let bad = || ParseIdError {
+        what,
+        digits: N * 2,
+        text: text.chars().take(80).collect(),
+    };
+    if text.len() != N * 2 || !text.is_ascii() {
+        return Err(bad());
+    }
+    let mut out = [0; N];
+    for (byte, pair) in out.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+        let digit = |c: u8| (c as char).to_digit(16).ok_or_else(bad);
+        *byte = (digit(pair[0])? * 16 + digit(pair[1])?) as u8;
+    }
+    Ok(out)
+}
+
+fn write_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
+    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+}
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident, $len:literal, $what:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub struct $name([u8; $len]);
+
+        impl $name {
+            /// The id made of exactly these bytes.
+            pub const fn from_bytes(bytes: [u8; $len]) -> Self {
+                Self(bytes)
+            }
+
+            /// The bytes of the id.
+            pub const fn as_bytes(&self) -> &[u8; $len] {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write_hex(f, &self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($name), "({})"), self)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ParseIdError;
+
+            fn from_str(text: &str) -> Result<Self, ParseIdError> {
+                parse_hex($what, text).map(Self)
+            }
+        }
+    };
+}
+
+id!(
+    /// A driver: one client session that submits work. Drawn at random by whoever opens it.
+    DriverId,
+    16,
+    "driver id"
+);
+
+id!(
+    /// A task. The same whenever the same parent makes its n-th child, in any attempt.
+    TaskId,
+    16,
+    "task id"
+);
+
+id!(
+    /// What a module *is*: the BLAKE3 hash of its bytes as they were submitted.
+    Digest,
+    32,
+    "module digest"
+);
+
+/// Separates the hashes of children of drivers from those of tasks.
+const DRIVER_CHILD: u8 = 0;
+const TASK_CHILD: u8 = 1;
+
+fn child(kind: u8, parent: &[u8; 16], counter: u64) -> TaskId {
+    let mut input = [0; 25];
+    input[0] = kind;
+    input[1..17].copy_from_slice(parent);
+    input[17..].copy_from_slice(&counter.to_le_bytes());
+    let mut id = [0; 16];
+    id.copy_from_slice(&blake3::hash(&input).as_bytes()[..16]);
+    TaskId(id)
+}
+
+impl DriverId {
+    /// The id of the `counter`-th task (from 0) that this driver submits.
+    pub fn task(&self, counter: u64) -> TaskId {
+        child(DRIVER_CHILD, &self.0, counter)
+    }
+}
+
+impl TaskId {
+    /// The id of the `counter`-th task (from 0) that this task submits.
+    pub fn task(&self, counter: u64) -> TaskId {
+        child(TASK_CHILD, &self.0, counter)
+    }
+}
+
+impl Digest {
+    /// The digest of a module's bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(*blake3::hash(bytes).as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_reproducible_and_apart() {
+        let driver = DriverId::from_bytes([7; 16]);
+        assert_eq!(driver.task(3), driver.task(3));
+        assert_ne!(driver.task(3), driver.task(4));
+        // A driver and a task with the same bytes do not share children.
+        assert_ne!(driver.task(0), TaskId::from_bytes([7; 16]).task(0));
+    }
+
+    #[test]
+    fn text_round_trips_and_rejects() {
+        let id = DriverId::from_bytes([7; 16]).task(1);
+        assert_eq!(id.to_string().parse(), Ok(id));
+        assert!("12".parse::<TaskId>().is_err());
+        assert!("zz".repeat(16).parse::<TaskId>().is_err());
+        assert!("é".repeat(16).parse::<TaskId>().is_err());
+    }
+}

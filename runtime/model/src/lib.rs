@@ -1,0 +1,13 @@
+//! The pure core of wasmrun: what a task asks for, what a node has, what a value is.
+//!
+//! Owns: [`resource`] (amounts, sets, ids, pools, node resources), [`value`] (WIT types and
+//! values, their bytes, their text), [`manifest`] (what a module declares), [`id`] and [`failure`]. Must not: do I/O, read a clock, draw a random number, start
+//! a thread. Whatever depends on the outside comes in as an argument, so one model serves a real
+//! node, the deterministic simulation and capacity planning.
+
+pub mod failure;
+pub mod id;
+pub mod manifest;
+pub mod resource;
+pub mod units;
+pub mod value;

@@ -1,0 +1,175 @@
+//! The bytes of a value: type-directed postcard, and buffer objects.
+//!
+//! | type | bytes |
+//! |---|---|
+//! | `bool`, `u8`, `s8` | one byte (`bool`: 0 or 1) |
+//! | other integers | LEB128 varint; signed ones zigzag first |
+//! | `f32`, `f64` | little-endian |
+//! | `string`, `char` | length in bytes as a varint, UTF-8 |
+//! | `list` | length as a varint, elements |
+//! | `option` | 0, or 1 and the value |
+//! | `result` | 0 for ok or 1 for err, the payload if there is one |
+//! | `record`, `tuple` | the parts in order |
+//! | `variant`, `enum` | number of the case as a varint, the payload if there is one |
+//! | `flags` | one bool for each flag, in order |
+//!
+//! These are the bytes that the `postcard` crate gives for a Rust type of the same shape. A value has
+//! exactly one encoding: an overlong varint or a trailing byte is an error.
+//!
+//! A whole argument or result that is a list of fixed-width numbers is not postcard but a *buffer
+//! object*: [`Encoded::Buffer`]. [`encode`] and [`decode`] choose by the type; the `_postcard`
+//! functions never make or take a buffer.
+
+mod decode;
+mod encode;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+pub use decode::{DecodeError, DecodeFault, decode, decode_postcard, validate, validate_postcard};
+pub(super) use encode::check;
+pub use encode::{encode, encode_postcard, encoded_size_bytes};
+
+use super::numbers::NumberKind;
+
+/// Where the store must place a buffer object's bytes: at a multiple of this, so that any element
+/// type and any vector instruction can work on them in place. The `Vec`s here are not so aligned.
+pub const BUFFER_ALIGN_BYTES: usize = 64;
+
+/// A value as it moves and is stored. Which form it takes is decided by its type.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Encoded {
+    /// Any value but a list of fixed-width numbers.
+    Postcard(#[serde(with = "byte_string")] Vec<u8>),
+    /// A list of fixed-width numbers.
+    Buffer {
+        /// What the elements are.
+        kind: NumberKind,
+        /// The elements, little-endian, one after the other; a whole number of them.
+        #[serde(with = "byte_string")]
+        bytes: Vec<u8>,
+    },
+}
+
+/// A borrowed [`Encoded`]: bytes that lie in a frame or a mapped object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)] // As in `Encoded`.
+pub enum EncodedRef<'a> {
+    Postcard(&'a [u8]),
+    Buffer { kind: NumberKind, bytes: &'a [u8] },
+}
+
+/// What decoding may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecodeLimits {
+    /// The most memory, in bytes, that the decoded value may take. A value takes up to some 32 times
+    /// its encoded size (one byte of postcard can be one [`super::Value`]); number lists and
+    /// strings take what they are long.
+    pub memory_bytes: usize,
+}
+
+impl Default for DecodeLimits {
+    /// 256 MiB.
+    fn default() -> Self {
+        Self {
+            memory_bytes: 256 << 20,
+        }
+    }
+}
+
+impl Encoded {
+    /// How many bytes the value takes, without what is said about it.
+    pub fn size_bytes(&self) -> usize {
+        EncodedRef::from(self).bytes().len()
+    }
+}
+
+impl<'a> EncodedRef<'a> {
+    /// The bytes of either form.
+    pub fn bytes(self) -> &'a [u8] {
+        match self {
+            Self::Postcard(bytes) | Self::Buffer { bytes, .. } => bytes,
+        }
+    }
+}
+
+impl<'a> From<&'a Encoded> for EncodedRef<'a> {
+    fn from(encoded: &'a Encoded) -> Self {
+        match encoded {
+            Encoded::Postcard(bytes) => Self::Postcard(bytes),
+            Encoded::Buffer { kind, bytes } => Self::Buffer { kind: *kind, bytes },
+        }
+    }
+}
+
+impl From<EncodedRef<'_>> for Encoded {
+    fn from(encoded: EncodedRef<'_>) -> Self {
+        match encoded {
+            EncodedRef::Postcard(bytes) => Self::Postcard(bytes.to_vec()),
+            EncodedRef::Buffer { kind, bytes } => Self::Buffer {
+                kind,
+                bytes: bytes.to_vec(),
+            },
+        }
+    }
+}
+
+impl std::fmt::Debug for Encoded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        EncodedRef::from(self).fmt(f)
+    }
+}
+
+impl std::fmt::Debug for EncodedRef<'_> {
+    /// The form and the size, not the bytes: they may be many.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Postcard(bytes) => write!(f, "Postcard({} bytes)", bytes.len()),
+            Self::Buffer { kind, bytes } => write!(f, "Buffer({kind}, {} bytes)", bytes.len()),
+        }
+    }
+}
+
+/// Serde for bytes as one string of bytes, which formats copy whole, not element by element.
+mod byte_string {
+    use super::{Deserializer, Serializer};
+    use serde::de::{SeqAccess, Visitor};
+
+    /// How much is set aside for a sequence because of the length it claims.
+    const PREALLOCATE_BYTES: usize = 64 << 10;
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(bytes)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<u8>, D::Error> {
+        d.deserialize_byte_buf(Bytes)
+    }
+
+    struct Bytes;
+
+    impl<'de> Visitor<'de> for Bytes {
+        type Value = Vec<u8>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("bytes")
+        }
+
+        fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Vec<u8>, E> {
+            Ok(bytes.to_vec())
+        }
+
+        fn visit_byte_buf<E>(self, bytes: Vec<u8>) -> Result<Vec<u8>, E> {
+            Ok(bytes)
+        }
+
+        /// JSON has no bytes, only arrays of numbers.
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<u8>, A::Error> {
+            let mut bytes = Vec::with_capacity(seq.size_hint().unwrap_or(0).min(PREALLOCATE_BYTES));
+            while let Some(byte) = seq.next_element()? {
+                bytes.push(byte);
+            }
+            Ok(bytes)
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! A node: takes tasks, admits them by resources, runs them on guest threads, reports.
+//!
+//! Owns: the life of a task on one machine ([`Node`], [`Client`]), the guest threads
+//! (`executor`), who starts next (`admission`), what the machine has ([`Machine`]). It is the
+//! only place where engine and model meet. Must not: parse arguments or print; know how wasm runs.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use wasmrun_engine::{Entry, Grants};
+//! use wasmrun_node::{Call, Job, Node, NodeConfig, Overrides};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let node = Node::start(NodeConfig::default())?;
+//! let client = node.client();
+//! let module = node.engine().load(&std::fs::read("module.wasm")?)?;
+//! let entry = Entry::Function(module.find("noop")?);
+//! let job = Job::new("noop", &module, entry, &Overrides::default(), Grants::default())?;
+//! let job = Arc::new(job);
+//! let tasks: Vec<_> =
+//!     (0..100).map(|_| client.submit(&job, Call::default())).collect::<Result<_, _>>()?;
+//! for task in tasks {
+//!     task.wait().result?; // or `task.await`
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod admission;
+mod executor;
+mod machine;
+mod node;
+mod options;
+mod task;
+
+pub use crate::machine::Machine;
+pub use crate::node::{
+    Client, Node, NodeConfig, ParseOfferError, ResourceOffer, StartError, SubmitError,
+};
+pub use crate::options::{JobError, Overrides};
+pub use crate::task::{Call, Job, Phase, Report, TaskHandle};

@@ -1,0 +1,297 @@
+//! `cargo xtask test`: everything CI checks, in order, stopping at the first thing wrong.
+//!
+//! Owns the steps, cheap ones first. CI runs this very command and nothing else, so that what
+//! passes here passes there. Warnings are errors, but not by way of `RUSTFLAGS`: another set of
+//! flags would have cargo build everything twice. Clippy denies them, rustc's own among them, on
+//! every target that the tests build.
+
+use std::fs;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+use crate::guests::{self, MANIFESTS, P2};
+use crate::shell::{self, cargo, root, seconds};
+use crate::{layers, outside};
+
+struct Step {
+    name: &'static str,
+    what: &'static str,
+    run: fn() -> Result<Outcome>,
+}
+
+enum Outcome {
+    Done,
+    /// There was nothing to check, and why.
+    Skipped(&'static str),
+}
+
+const FUZZ: &str = "fuzz/Cargo.toml";
+
+const STEPS: &[Step] = &[
+    Step {
+        name: "fmt",
+        what: "every workspace is formatted",
+        run: fmt,
+    },
+    Step {
+        name: "outside",
+        what: "nothing points out of the checkout",
+        run: stands_alone,
+    },
+    Step {
+        name: "layers",
+        what: "crates depend only downwards",
+        run: crate_layers,
+    },
+    Step {
+        name: "guests",
+        what: "all guests build",
+        run: build_guests,
+    },
+    Step {
+        name: "model",
+        what: "model is pure and compiles for wasm32",
+        run: pure_model,
+    },
+    Step {
+        name: "clippy",
+        what: "no warnings in the main workspace",
+        run: clippy,
+    },
+    Step {
+        name: "guest-clippy",
+        what: "no warnings in guests and the SDK",
+        run: guest_clippy,
+    },
+    Step {
+        name: "build",
+        what: "every crate and binary builds",
+        run: build,
+    },
+    Step {
+        name: "tests",
+        what: "unit and end-to-end tests",
+        run: tests,
+    },
+    Step {
+        name: "guest-tests",
+        what: "tests of guests and the SDK, run natively",
+        run: guest_tests,
+    },
+    Step {
+        name: "doc-tests",
+        what: "examples in the documentation run",
+        run: doc_tests,
+    },
+    Step {
+        name: "docs",
+        what: "documentation builds without warnings",
+        run: docs,
+    },
+    Step {
+        name: "fuzz",
+        what: "fuzz targets build",
+        run: fuzz,
+    },
+];
+
+/// Runs all steps, or those named.
+pub fn run(args: &[String]) -> Result<()> {
+    if args.iter().any(|arg| arg == "--list") {
+        STEPS
+            .iter()
+            .for_each(|step| println!("{:<14}{}", step.name, step.what));
+        return Ok(());
+    }
+    if let Some(unknown) = args
+        .iter()
+        .find(|arg| STEPS.iter().all(|step| step.name != **arg))
+    {
+        bail!("no such step: {unknown} (`cargo xtask test --list` names them)");
+    }
+    let chosen = STEPS
+        .iter()
+        .filter(|step| args.is_empty() || args.iter().any(|a| a == step.name));
+    let start = Instant::now();
+    let mut passed = 0;
+    let mut skipped = Vec::new();
+    for step in chosen {
+        eprintln!("── {}: {}", step.name, step.what);
+        let step_start = Instant::now();
+        let outcome = (step.run)().with_context(|| format!("step `{}` failed", step.name))?;
+        match outcome {
+            Outcome::Done => {
+                passed += 1;
+                eprintln!(
+                    "   {} passed in {}",
+                    step.name,
+                    seconds(step_start.elapsed())
+                );
+            }
+            Outcome::Skipped(why) => {
+                eprintln!("   {} skipped: {why}", step.name);
+                skipped.push(format!("{} skipped: {why}", step.name));
+            }
+        }
+    }
+    let skipped = match skipped.as_slice() {
+        [] => String::new(),
+        some => format!("; {}", some.join("; ")),
+    };
+    let steps = if passed == 1 { "step" } else { "steps" };
+    eprintln!(
+        "test: {passed} {steps} passed in {}{skipped}",
+        seconds(start.elapsed())
+    );
+    Ok(())
+}
+
+/// Runs a command with its output shown.
+fn all_of(commands: impl IntoIterator<Item = Command>) -> Result<Outcome> {
+    for mut command in commands {
+        shell::run(&mut command)?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn with(args: &[&str]) -> Command {
+    let mut command = cargo();
+    command.args(args);
+    command
+}
+
+/// A command on a guest workspace, which has its own lock file and our folder for its output.
+fn on_guests(action: &str, manifest: &str, args: &[&str]) -> Command {
+    let mut command = with(&[action, "--quiet", "--locked", "--workspace"]);
+    command
+        .args(["--manifest-path", manifest, "--target-dir"])
+        .arg(guests::build_dir())
+        .args(args);
+    command
+}
+
+fn fmt() -> Result<Outcome> {
+    let has_fuzz = root().join(FUZZ).exists();
+    let manifests = ["Cargo.toml"]
+        .into_iter()
+        .chain(MANIFESTS)
+        .chain(has_fuzz.then_some(FUZZ));
+    all_of(
+        manifests.map(|manifest| with(&["fmt", "--all", "--check", "--manifest-path", manifest])),
+    )
+    .context("`cargo fmt --all` mends it (with `--manifest-path` for other workspaces)")
+}
+
+fn stands_alone() -> Result<Outcome> {
+    if !outside::is_git_checkout() {
+        return Ok(Outcome::Skipped("not a git checkout"));
+    }
+    outside::check()?;
+    Ok(Outcome::Done)
+}
+
+fn crate_layers() -> Result<Outcome> {
+    layers::check()?;
+    Ok(Outcome::Done)
+}
+
+fn build_guests() -> Result<Outcome> {
+    guests::build()?;
+    Ok(Outcome::Done)
+}
+
+fn pure_model() -> Result<Outcome> {
+    layers::check_model()?;
+    layers::check_model_on_wasm()?;
+    Ok(Outcome::Done)
+}
+
+fn clippy() -> Result<Outcome> {
+    all_of([with(&[
+        "clippy",
+        "--quiet",
+        "--locked",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ])])
+}
+
+fn guest_clippy() -> Result<Outcome> {
+    for manifest in MANIFESTS {
+        // As guests, and natively with their tests.
+        shell::run(&mut on_guests(
+            "clippy",
+            manifest,
+            &["--target", P2, "--", "-D", "warnings"],
+        ))?;
+        shell::run(&mut on_guests(
+            "clippy",
+            manifest,
+            &["--all-targets", "--", "-D", "warnings"],
+        ))?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn build() -> Result<Outcome> {
+    // End-to-end tests run the binary, which `cargo test` alone would not always build.
+    all_of([with(&["build", "--quiet", "--locked", "--workspace"])])
+}
+
+fn tests() -> Result<Outcome> {
+    all_of([with(&[
+        "test",
+        "--quiet",
+        "--locked",
+        "--workspace",
+        "--lib",
+        "--bins",
+        "--tests",
+    ])])
+}
+
+fn guest_tests() -> Result<Outcome> {
+    all_of(MANIFESTS.map(|manifest| on_guests("test", manifest, &[])))
+}
+
+fn doc_tests() -> Result<Outcome> {
+    all_of([with(&[
+        "test",
+        "--quiet",
+        "--locked",
+        "--workspace",
+        "--doc",
+    ])])
+}
+
+fn docs() -> Result<Outcome> {
+    let main = with(&["doc", "--quiet", "--locked", "--workspace", "--no-deps"]);
+    let sdk = on_guests("doc", "guest-sdk/Cargo.toml", &["--no-deps"]);
+    all_of([main, sdk].map(|mut command| {
+        command.env("RUSTDOCFLAGS", "-D warnings");
+        command
+    }))
+}
+
+fn fuzz() -> Result<Outcome> {
+    if !root().join(FUZZ).exists() {
+        return Ok(Outcome::Skipped("there is no fuzz crate"));
+    }
+    // libFuzzer is C++.
+    let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
+    let mut build = match shell::succeeds(shell::command(compiler).arg("--version")) {
+        true => with(&["build"]),
+        false => with(&["check", "--no-default-features"]),
+    };
+    build.args(["--quiet", "--locked", "--manifest-path", FUZZ]);
+    build
+        .arg("--target-dir")
+        .arg(root().join("target/fuzz-build"));
+    fs::create_dir_all(root().join("target"))?;
+    all_of([build])
+}

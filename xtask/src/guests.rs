@@ -1,0 +1,166 @@
+//! Builds every guest and puts it where tests, the demo and people find it: `target/guests`.
+//!
+//! Owns the list of guests. Their cargo output is in `target/guests-build`, so that one folder
+//! is all there is to cache or delete.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+
+use crate::shell::{self, cargo, root};
+use crate::wasm_std;
+
+/// The WebAssembly targets, as rustc names them.
+pub const P1: &str = "wasm32-wasip1";
+pub const P2: &str = "wasm32-wasip2";
+pub const TARGETS: [&str; 2] = [P1, P2];
+
+/// A folder of guests: a cargo workspace of its own, because its code is for another machine.
+struct Workspace {
+    dir: &'static str,
+    guests: &'static [Guest],
+}
+
+struct Guest {
+    /// The cargo package, and the module it makes.
+    package: &'static str,
+    /// Each target it is built for, with the name of the result.
+    builds: &'static [(&'static str, &'static str)],
+}
+
+const WORKSPACES: &[Workspace] = &[
+    Workspace {
+        dir: "tests/guests",
+        guests: &[
+            Guest {
+                package: "bench",
+                builds: &[(P2, "bench.wasm")],
+            },
+            Guest {
+                package: "fixture",
+                builds: &[(P2, "fixture.wasm"), (P1, "fixture-p1.wasm")],
+            },
+            Guest {
+                package: "prog",
+                builds: &[(P2, "prog.wasm"), (P1, "prog-p1.wasm")],
+            },
+        ],
+    },
+    Workspace {
+        dir: "examples",
+        guests: &[
+            Guest {
+                package: "code-stats",
+                builds: &[(P2, "code-stats.wasm"), (P1, "code-stats-p1.wasm")],
+            },
+            Guest {
+                package: "render",
+                builds: &[(P2, "render.wasm")],
+            },
+            Guest {
+                package: "assemble",
+                builds: &[(P2, "assemble.wasm")],
+            },
+            Guest {
+                package: "orders",
+                builds: &[(P2, "orders.wasm")],
+            },
+        ],
+    },
+];
+
+/// The manifest of each guest workspace, and of the SDK they build on.
+pub const MANIFESTS: [&str; 3] = [
+    "guest-sdk/Cargo.toml",
+    "tests/guests/Cargo.toml",
+    "examples/Cargo.toml",
+];
+
+/// Where the finished modules are.
+pub fn dir() -> PathBuf {
+    root().join("target/guests")
+}
+
+/// Cargo's output folder for all guest workspaces.
+pub fn build_dir() -> PathBuf {
+    root().join("target/guests-build")
+}
+
+/// Builds all guests and returns the folder they are in. Near-instant when nothing changed.
+pub fn build() -> Result<PathBuf> {
+    let start = Instant::now();
+    wasm_std::ensure(&TARGETS)?;
+    std::fs::create_dir_all(dir()).with_context(|| format!("cannot create {}", dir().display()))?;
+    let mut count = 0;
+    let mut changed = 0;
+    for workspace in WORKSPACES {
+        for target in TARGETS {
+            let (built, new) = build_for(workspace, target)?;
+            count += built;
+            changed += new;
+        }
+    }
+    let time = shell::seconds(start.elapsed());
+    eprintln!("guests: {count} in target/guests, {changed} new or changed ({time})");
+    Ok(dir())
+}
+
+/// Builds a workspace's guests for one target. Returns how many there are and how many changed.
+fn build_for(workspace: &Workspace, target: &str) -> Result<(usize, usize)> {
+    let mut wanted = Vec::new();
+    for guest in workspace.guests {
+        let builds = guest
+            .builds
+            .iter()
+            .filter(|(built_for, _)| *built_for == target);
+        wanted.extend(builds.map(|(_, file)| (guest.package, *file)));
+    }
+    if wanted.is_empty() {
+        return Ok((0, 0));
+    }
+    let output = build_dir().join(target).join("release");
+    if wanted
+        .iter()
+        .any(|(package, _)| !output.join(format!("{package}.wasm")).exists())
+    {
+        eprintln!("guests: building {} for {target}…", workspace.dir);
+    }
+    let mut build = cargo();
+    build.args([
+        "build",
+        "--quiet",
+        "--release",
+        "--locked",
+        "--target",
+        target,
+    ]);
+    build
+        .arg("--manifest-path")
+        .arg(format!("{}/Cargo.toml", workspace.dir));
+    build.arg("--target-dir").arg(build_dir());
+    for (package, _) in &wanted {
+        build.args(["--package", package]);
+    }
+    shell::run(&mut build)?;
+
+    let mut changed = 0;
+    for (package, file) in &wanted {
+        let from = output.join(format!("{package}.wasm"));
+        changed += usize::from(copy_if_changed(&from, &dir().join(file))?);
+    }
+    Ok((wanted.len(), changed))
+}
+
+/// Copies a file unless the copy is there already; a reader never sees half of it.
+fn copy_if_changed(from: &Path, to: &Path) -> Result<bool> {
+    let bytes = std::fs::read(from).with_context(|| format!("cannot read {}", from.display()))?;
+    if std::fs::read(to).is_ok_and(|old| old == bytes) {
+        return Ok(false);
+    }
+    let partial = to.with_extension("partial");
+    std::fs::write(&partial, bytes)
+        .and_then(|()| std::fs::rename(&partial, to))
+        .with_context(|| format!("cannot write {}", to.display()))?;
+    Ok(true)
+}

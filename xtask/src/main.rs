@@ -1,0 +1,63 @@
+//! `cargo xtask`: the project's own chores, in plain Rust so that they run wherever cargo does.
+//!
+//! Owns the command names and the help text. Each command is a module: `guests` builds the
+//! WebAssembly modules, `demo` shows the project at work, `test` (in `check`) does all that CI
+//! does, `bench` measures. Anything a person can run by hand is shown as the command they would type.
+
+mod bench;
+mod check;
+mod demo;
+mod guests;
+mod layers;
+mod outside;
+mod shell;
+mod wasm_std;
+
+use std::process::ExitCode;
+
+const HELP: &str = "\
+The project's chores.
+
+Usage: cargo xtask COMMAND [ARGS…]
+
+Commands:
+  demo              build everything, then count this project's code and render a picture
+                    through the real `wasmrun`
+  test [STEP…]      everything CI checks, in order; or only the steps named (--list names them)
+  guests            build the guests of examples/ and tests/guests/ to target/guests/*.wasm
+  bench [ARGS…]     build everything, then `wasmrun bench` with ARGS
+  help              this text";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let (command, rest) = match args.split_first() {
+        Some((command, rest)) => (command.as_str(), rest),
+        None => ("", args.as_slice()),
+    };
+    let outcome = match command {
+        "demo" if rest.is_empty() => demo::run(),
+        "guests" if rest.is_empty() => guests::build().map(|_| ()),
+        "test" => check::run(rest),
+        "bench" => bench::run(rest),
+        "help" | "--help" | "-h" => {
+            println!("{HELP}");
+            Ok(())
+        }
+        _ => {
+            match command {
+                "" => {}
+                "demo" | "guests" => eprintln!("error: `{command}` takes no arguments\n"),
+                _ => eprintln!("error: no such command: {command}\n"),
+            }
+            eprintln!("{HELP}");
+            return ExitCode::from(2);
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
