@@ -13,6 +13,7 @@ pub(crate) struct Admission<T> {
     resources: NodeResources,
     shapes: BTreeMap<Request, VecDeque<(u64, T)>>,
     sequence: u64,
+    waiting: usize,
     running: usize,
     max_running: usize,
 }
@@ -24,6 +25,7 @@ impl<T> Admission<T> {
             resources,
             shapes: BTreeMap::new(),
             sequence: 0,
+            waiting: 0,
             running: 0,
             max_running,
         }
@@ -31,6 +33,11 @@ impl<T> Admission<T> {
 
     pub(crate) fn resources(&self) -> &NodeResources {
         &self.resources
+    }
+
+    /// How many wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting
     }
 
     pub(crate) fn running(&self) -> usize {
@@ -54,6 +61,7 @@ impl<T> Admission<T> {
                 .push_back((self.sequence, who));
         }
         self.sequence += 1;
+        self.waiting += 1;
         Ok(())
     }
 
@@ -77,6 +85,7 @@ impl<T> Admission<T> {
             self.shapes.remove(&request);
         }
         self.running += 1;
+        self.waiting -= 1;
         Some((who, allocation))
     }
 
@@ -89,6 +98,7 @@ impl<T> Admission<T> {
     /// Sends everybody away who waits.
     pub(crate) fn drain(&mut self) -> Vec<T> {
         let lines = std::mem::take(&mut self.shapes);
+        self.waiting = 0;
         lines.into_values().flatten().map(|(_, who)| who).collect()
     }
 
@@ -103,6 +113,7 @@ impl<T> Admission<T> {
                 out.extend(gone.into_iter().map(|(_, who)| who));
             }
         }
+        self.waiting -= out.len();
         out
     }
 }

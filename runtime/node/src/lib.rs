@@ -7,7 +7,7 @@
 //! ```no_run
 //! use std::sync::Arc;
 //! use wasmrun_engine::{Entry, Grants};
-//! use wasmrun_node::{Call, Job, Node, NodeConfig, Overrides};
+//! use wasmrun_node::{Call, Job, Node, NodeConfig, Overrides, wait_all};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let node = Node::start(NodeConfig::default())?;
@@ -18,8 +18,8 @@
 //! let job = Arc::new(job);
 //! let tasks: Vec<_> =
 //!     (0..100).map(|_| client.submit(&job, Call::default())).collect::<Result<_, _>>()?;
-//! for task in tasks {
-//!     task.wait().result?; // or `task.await`
+//! for report in wait_all(tasks) {
+//!     report.result?; // or `task.await?` one by one
 //! }
 //! # Ok(())
 //! # }
@@ -37,4 +37,4 @@ pub use crate::node::{
     Client, Node, NodeConfig, ParseOfferError, ResourceOffer, StartError, SubmitError,
 };
 pub use crate::options::{JobError, Overrides};
-pub use crate::task::{Call, Job, Phase, Report, TaskHandle};
+pub use crate::task::{Call, Job, Phase, Report, TaskHandle, wait_all};

@@ -24,7 +24,7 @@ use wasmrun_model::resource::{
 use crate::admission::Admission;
 use crate::executor::{Executor, Spawner, Weight};
 use crate::machine::Machine;
-use crate::task::{Call, Job, Report, TaskCell, TaskHandle};
+use crate::task::{Call, Job, Pressure, Report, TaskCell, TaskHandle};
 
 /// What a node is started with. The default offers what the machine has.
 #[derive(Debug, Clone, Default)]
@@ -130,6 +130,7 @@ struct Shared {
     engine: Engine,
     spawner: Spawner,
     state: Mutex<State>,
+    pressure: Arc<Pressure>,
     /// The names of resources as guests see them.
     names: HashMap<ResourceName, Arc<str>>,
 }
@@ -175,6 +176,7 @@ impl Node {
             name: name.into(),
             engine: Engine::new(config.engine)?,
             spawner: executor.spawner(),
+            pressure: Arc::default(),
             names: names.collect(),
             state: Mutex::new(State {
                 admission: Admission::new(resources, max_running),
@@ -316,7 +318,7 @@ impl Client {
             submitted,
         } = &*self.0;
         let id = driver.task(submitted.fetch_add(1, Ordering::Relaxed));
-        let cell = Arc::new(TaskCell::new(id));
+        let cell = Arc::new(TaskCell::new(id, shared.pressure.clone()));
         let queued = Queued {
             job: job.clone(),
             call,
@@ -334,6 +336,7 @@ impl Client {
                 node: format!("node {}", shared.name),
             })?;
         let next = state.start_next();
+        shared.pressure.set(state.admission.waiting());
         drop(state);
         shared.start(next);
         Ok(TaskHandle(cell))
@@ -436,6 +439,7 @@ impl Lease {
         state.admission.release(allocation);
         state.running.remove(&self.cell.id);
         let next = state.start_next();
+        self.shared.pressure.set(state.admission.waiting());
         drop(state);
         self.cell.end(report);
         self.shared.start(next);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
@@ -87,6 +87,7 @@ pub struct TaskHandle(pub(crate) Arc<TaskCell>);
 pub(crate) struct TaskCell {
     pub(crate) id: TaskId,
     pub(crate) submitted: Instant,
+    pressure: Arc<Pressure>,
     phase: AtomicU8,
     cancelled: AtomicBool,
     /// Wakes the running task, so that it sees that it is cancelled.
@@ -105,9 +106,10 @@ const RUNNING: u8 = 1;
 const ENDED: u8 = 2;
 
 impl TaskCell {
-    pub(crate) fn new(id: TaskId) -> Self {
+    pub(crate) fn new(id: TaskId, pressure: Arc<Pressure>) -> Self {
         Self {
             id,
+            pressure,
             submitted: Instant::now(),
             phase: AtomicU8::new(READY),
             cancelled: AtomicBool::new(false),
@@ -179,6 +181,32 @@ impl Report {
     }
 }
 
+/// Blocks this thread until all tasks have ended. Their reports, in the order of `tasks`.
+///
+/// Cheaper than waiting for one after the other: it starts with the last, which usually ends
+/// last, so the thread sleeps once instead of once per task.
+pub fn wait_all(
+    tasks: impl IntoIterator<Item = TaskHandle, IntoIter: DoubleEndedIterator>,
+) -> Vec<Report> {
+    let mut reports: Vec<Report> = tasks.into_iter().rev().map(TaskHandle::wait).collect();
+    reports.reverse();
+    reports
+}
+
+/// How many tasks of a node wait for resources.
+#[derive(Debug, Default)]
+pub(crate) struct Pressure(AtomicUsize);
+
+impl Pressure {
+    pub(crate) fn set(&self, waiting: usize) {
+        self.0.store(waiting, Ordering::Relaxed);
+    }
+
+    fn waiting(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// How long a waiting thread looks before it sleeps: most short tasks end within that.
 const SPIN: Duration = Duration::from_micros(50);
 
@@ -200,7 +228,11 @@ impl TaskHandle {
     /// Blocks this thread until the task has ended.
     pub fn wait(self) -> Report {
         let started = Instant::now();
-        while self.phase() != Phase::Ended && started.elapsed() < SPIN {
+        // Where others wait for a CPU, looking would take it from them.
+        while self.phase() != Phase::Ended
+            && self.0.pressure.waiting() == 0
+            && started.elapsed() < SPIN
+        {
             std::hint::spin_loop();
         }
         block_on(self)

@@ -12,7 +12,7 @@ use wasmrun_engine::{Entry, FunctionIndex, Grants, Module};
 use wasmrun_model::resource::ResourceName;
 use wasmrun_model::value::codec::encode;
 use wasmrun_model::value::{Encoded, Value, ValueType};
-use wasmrun_node::{Call, Client, Job, Node, Overrides, TaskHandle};
+use wasmrun_node::{Call, Client, Job, Node, Overrides, TaskHandle, wait_all};
 
 use crate::args::NodeOptions;
 use crate::bench::{Sample, ourselves};
@@ -165,9 +165,9 @@ impl Setting {
             };
             handles.push(self.client.submit(job, call)?);
         }
-        for handle in handles {
-            handle.wait().result?;
-        }
+        wait_all(handles)
+            .into_iter()
+            .try_for_each(|report| report.result.map(drop))?;
         Ok(started.elapsed())
     }
 
