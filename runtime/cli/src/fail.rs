@@ -47,6 +47,8 @@ impl Exit {
             Self::TimedOut => 6,
             Self::Interrupted => 130,
             Self::BrokenPipe => 141,
+            // The system keeps the low eight bits: a failure must not look like success.
+            Self::Program(code) if code & 0xff == 0 => 1,
             Self::Program(code) => code,
         }
     }

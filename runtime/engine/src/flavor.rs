@@ -44,6 +44,12 @@ pub(crate) const IMAGE_DATA_BYTES: usize = 256 << 10;
 const MEMORY_BYTES: usize = 4 << 30;
 /// A module's largest table, in entries.
 const TABLE_ENTRIES: usize = 1 << 17;
+/// The most memories, tables and core instances that one sandbox may have.
+const MOST_MEMORIES: u32 = 16;
+const MOST_TABLES: u32 = 64;
+const MOST_CORE_INSTANCES: u32 = 256;
+/// How many slots that are not in use keep their memory.
+const WARM_SLOTS: u32 = 100;
 /// Host calls run on the guest's stack: this much beyond what the guest may use, in bytes.
 const HOST_STACK_BYTES: usize = 1 << 20;
 
@@ -195,20 +201,23 @@ impl Flavors {
         let n = self.config.max_sandboxes;
         let mut pool = PoolingAllocationConfig::new();
         pool.total_component_instances(n)
-            .total_core_instances(n.saturating_mul(8))
-            .total_memories(n.saturating_mul(2))
-            .total_tables(n.saturating_mul(4))
+            // On average so many a sandbox, and room for the largest one beside all others: who
+            // finds the pool full waits, and would wait for ever if it could not fit at all.
+            .total_core_instances(n * 8 + MOST_CORE_INSTANCES)
+            .total_memories(n * 2 + MOST_MEMORIES)
+            .total_tables(n * 4 + MOST_TABLES)
             .total_stacks(n)
             .max_memory_size(MEMORY_BYTES)
             .table_elements(TABLE_ENTRIES)
-            .max_memories_per_module(16)
-            .max_memories_per_component(16)
-            .max_tables_per_module(16)
-            .max_tables_per_component(64)
-            .max_core_instances_per_component(256)
+            .max_memories_per_module(MOST_MEMORIES)
+            .max_memories_per_component(MOST_MEMORIES)
+            .max_tables_per_module(MOST_TABLES)
+            .max_tables_per_component(MOST_TABLES)
+            .max_core_instances_per_component(MOST_CORE_INSTANCES)
             .max_core_instance_size(4 << 20)
             .max_component_instance_size(8 << 20)
-            .max_unused_warm_slots(n)
+            // Each may keep some MiB of memory that has been touched.
+            .max_unused_warm_slots(WARM_SLOTS)
             .pagemap_scan(Enabled::Auto);
         match flavor {
             Flavor::Fast => pool

@@ -95,13 +95,6 @@ impl<T> Admission<T> {
         self.running -= 1;
     }
 
-    /// Sends everybody away who waits.
-    pub(crate) fn drain(&mut self) -> Vec<T> {
-        let lines = std::mem::take(&mut self.shapes);
-        self.waiting = 0;
-        lines.into_values().flatten().map(|(_, who)| who).collect()
-    }
-
     /// Takes those out of the queue for whom `is_out` holds.
     pub(crate) fn take_where(&mut self, is_out: impl Fn(&T) -> bool) -> Vec<T> {
         let mut out = Vec::new();
@@ -192,7 +185,8 @@ mod tests {
         started
             .into_iter()
             .for_each(|(_, allocation)| admission.release(allocation));
-        assert_eq!(admission.drain(), [3, 4]);
+        assert_eq!(admission.take_where(|_| true), [3, 4]);
+        assert_eq!(admission.waiting(), 0);
         assert!(admission.next().is_none());
     }
 }

@@ -137,11 +137,18 @@ struct Shared {
 
 struct State {
     admission: Admission<Queued>,
-    running: HashMap<TaskId, Arc<TaskCell>>,
+    running: HashMap<TaskId, Running>,
     stopping: bool,
 }
 
+/// A task that has not ended, to be found when it is cancelled.
+struct Running {
+    driver: DriverId,
+    cell: Arc<TaskCell>,
+}
+
 struct Queued {
+    driver: DriverId,
     job: Arc<Job>,
     call: Call,
     cell: Arc<TaskCell>,
@@ -234,13 +241,8 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        let queued = {
-            let mut state = self.shared.state.lock();
-            state.stopping = true;
-            state.admission.drain()
-        };
-        queued.into_iter().for_each(Queued::cancel);
-        self.shared.cancel_running();
+        self.shared.state.lock().stopping = true;
+        self.shared.cancel_where(|_, _| true);
         let started = Instant::now();
         while self.shared.state.lock().admission.running() > 0 && started.elapsed() < DRAIN {
             std::thread::sleep(Duration::from_millis(1));
@@ -320,6 +322,7 @@ impl Client {
         let id = driver.task(submitted.fetch_add(1, Ordering::Relaxed));
         let cell = Arc::new(TaskCell::new(id, shared.pressure.clone()));
         let queued = Queued {
+            driver: *driver,
             job: job.clone(),
             call,
             cell: cell.clone(),
@@ -344,16 +347,14 @@ impl Client {
 
     /// Cancels a task: one that waits ends at once, one that runs at its next turn.
     pub fn cancel(&self, task: &TaskHandle) {
-        task.0.cancel();
-        self.0.shared.forget_cancelled();
+        let id = task.id();
+        self.0.shared.cancel_where(|_, cell| cell.id == id);
     }
 
-    /// Cancels everything that waits or runs on the node.
+    /// Cancels everything that this session has submitted and that has not ended.
     pub fn cancel_all(&self) {
-        let shared = &self.0.shared;
-        let queued = shared.state.lock().admission.drain();
-        queued.into_iter().for_each(Queued::cancel);
-        shared.cancel_running();
+        let mine = self.0.driver;
+        self.0.shared.cancel_where(|driver, _| driver == mine);
     }
 }
 
@@ -370,7 +371,8 @@ impl State {
     /// The next task that can start, if any, now counted as running.
     fn start_next(&mut self) -> Option<(Queued, Allocation)> {
         let (queued, allocation) = self.admission.next()?;
-        self.running.insert(queued.cell.id, queued.cell.clone());
+        let (driver, cell) = (queued.driver, queued.cell.clone());
+        self.running.insert(cell.id, Running { driver, cell });
         Some((queued, allocation))
     }
 }
@@ -386,19 +388,21 @@ impl Shared {
         }
     }
 
-    fn cancel_running(&self) {
-        let running: Vec<_> = self.state.lock().running.values().cloned().collect();
-        running.iter().for_each(|cell| cell.cancel());
-    }
-
-    /// Ends those among the waiting who have been cancelled.
-    fn forget_cancelled(&self) {
-        let cancelled = self
-            .state
-            .lock()
+    /// Cancels those of the waiting and the running for whom `is_meant` holds.
+    fn cancel_where(&self, is_meant: impl Fn(DriverId, &TaskCell) -> bool) {
+        let mut state = self.state.lock();
+        let waiting = state
             .admission
-            .take_where(|queued| queued.cell.is_cancelled());
-        cancelled.into_iter().for_each(Queued::cancel);
+            .take_where(|queued| is_meant(queued.driver, &queued.cell));
+        let running = state.running.values();
+        let running: Vec<_> = running
+            .filter(|task| is_meant(task.driver, &task.cell))
+            .map(|task| task.cell.clone())
+            .collect();
+        self.pressure.set(state.admission.waiting());
+        drop(state);
+        waiting.into_iter().for_each(Queued::cancel);
+        running.iter().for_each(|cell| cell.cancel());
     }
 
     fn held(&self, allocation: &Allocation) -> Vec<HeldResource> {
@@ -456,7 +460,9 @@ impl Drop for Lease {
 
 async fn run_task(shared: Arc<Shared>, queued: Queued, allocation: Allocation) {
     let started = Instant::now();
-    let Queued { job, call, cell } = queued;
+    let Queued {
+        job, call, cell, ..
+    } = queued;
     let held = shared.held(&allocation);
     let lease = Lease {
         shared: shared.clone(),

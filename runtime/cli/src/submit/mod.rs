@@ -64,9 +64,11 @@ fn check_pattern(submit: &Submit) -> Result<(), Failure> {
     Ok(())
 }
 
+/// How often Ctrl-C was pressed.
+static INTERRUPTS: AtomicU32 = AtomicU32::new(0);
+
 /// The first Ctrl-C cancels all tasks, which ends the command in order; the second ends it.
 fn cancel_on_interrupt(client: &Client) -> Result<(), Failure> {
-    static INTERRUPTS: AtomicU32 = AtomicU32::new(0);
     let client = client.clone();
     ctrlc::set_handler(move || {
         if INTERRUPTS.fetch_add(1, Ordering::SeqCst) > 0 {
@@ -212,7 +214,9 @@ impl Run<'_> {
             {
                 ended(index, handle, &mut tally)?;
             }
-            if tally.interrupted {
+            if INTERRUPTS.load(Ordering::SeqCst) > 0 {
+                // Also what was submitted while the first round of cancelling went on.
+                self.client.cancel_all();
                 break;
             }
             open.push_back((
@@ -364,7 +368,6 @@ impl Run<'_> {
 struct Tally {
     finished: u64,
     failed: u64,
-    interrupted: bool,
     first_failure: Option<Exit>,
 }
 
@@ -374,7 +377,6 @@ impl Tally {
             Ok(_) => self.finished += 1,
             Err(error) => {
                 self.failed += 1;
-                self.interrupted |= *error == TaskError::Cancelled;
                 // A program's own code says nothing about the whole array.
                 let exit = match report::exit_of(error) {
                     Exit::Program(_) => Exit::TaskFailed,

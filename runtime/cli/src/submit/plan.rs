@@ -171,8 +171,14 @@ fn entry(submit: &Submit, module: &Module) -> Result<Entry, Failure> {
             "arguments after -- are for a program: write a function's into --invoke 'f(…)'",
         ));
     }
-    let invocation = Invocation::parse(invoke)
-        .with_context(|| format!("cannot read the call '{}'", shorten(invoke)))?;
+    // Any index will do to see which function is meant.
+    let first = submit
+        .array
+        .as_ref()
+        .and_then(|indices| indices.iter().next());
+    let invoke = first.map_or(invoke.clone(), |first| substitute(invoke, first));
+    let invocation = Invocation::parse(&invoke)
+        .with_context(|| format!("cannot read the call '{}'", shorten(&invoke)))?;
     Ok(Entry::Function(module.find(invocation.name())?))
 }
 
