@@ -42,7 +42,7 @@ pub struct Global {
         default_value = "table"
     )]
     pub output: Output,
-    /// Say more about what happens, and show host backtraces of internal errors.
+    /// Say more about what happens.
     #[arg(long, short, global = true, conflicts_with = "quiet")]
     pub verbose: bool,
     /// Print no progress and no notes, only results and errors.

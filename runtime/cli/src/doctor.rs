@@ -49,6 +49,7 @@ pub fn doctor(options: &NodeOptions, printer: &Printer) -> CommandResult {
         address_space(),
         mappings(),
         pagemap_scan(),
+        safe_open(),
         huge_pages(),
         open_files(),
         shared_memory(),
@@ -170,6 +171,23 @@ fn pagemap_scan() -> Check {
         false => "no PAGEMAP_SCAN: sandboxes are cleared more slowly; use Linux 6.7 or newer",
     };
     Check::new("kernel", good, found)
+}
+
+fn safe_open() -> Check {
+    use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+    let (flags, resolve) = (OFlags::PATH | OFlags::CLOEXEC, ResolveFlags::BENEATH);
+    match openat2(CWD, ".", flags, Mode::empty(), resolve) {
+        Ok(_) => Check::new(
+            "files",
+            true,
+            "the kernel can open files beneath a folder (openat2)",
+        ),
+        Err(error) => Check {
+            name: "files",
+            verdict: Verdict::Bad,
+            found: format!("openat2 fails: {error}; components cannot open files given with --dir"),
+        },
+    }
 }
 
 fn huge_pages() -> Check {

@@ -3,7 +3,8 @@
 use anyhow::Context;
 use serde_json::{Value as Json, json};
 use wasmrun_engine::{Function, Module, Program, wit_text};
-use wasmrun_model::manifest::{FunctionSettings, PROGRAM};
+use wasmrun_model::manifest::{Asked, FunctionSettings, PROGRAM};
+use wasmrun_model::resource::Amount;
 use wasmrun_model::units;
 
 use crate::args::{Inspect, Output};
@@ -34,22 +35,21 @@ fn kind(module: &Module) -> &'static str {
     }
 }
 
-/// What is declared for a function, in words.
+/// What is declared for a function, in words. The settings come most particular first, and the
+/// first to say something about a thing decides it.
 fn declared<'a>(settings: impl Iterator<Item = &'a FunctionSettings>) -> String {
-    let mut words = Vec::new();
-    for settings in settings {
-        for (name, amount) in &settings.resources.0 {
-            let label = format!("{name} ");
-            if !words.iter().any(|word: &String| word.starts_with(&label)) {
-                words.push(format!("{label}{}", amount.display_for(name)));
-            }
-        }
-        if let Some(limit) = settings.time_limit {
-            words.push(format!("at most {}", units::milliseconds(limit.ms)));
-        }
-        if let Some(retries) = settings.retries {
-            words.push(format!("{retries} retries"));
-        }
+    let settings: Vec<_> = settings.collect();
+    let mut resources = Asked::default();
+    for settings in settings.iter().rev() {
+        resources.0.extend(settings.resources.0.clone());
+    }
+    let amount = |(name, amount): (_, &Amount)| format!("{name} {}", amount.display_for(name));
+    let mut words: Vec<String> = resources.0.iter().map(amount).collect();
+    if let Some(limit) = settings.iter().find_map(|settings| settings.time_limit) {
+        words.push(format!("at most {}", units::milliseconds(limit.ms)));
+    }
+    if let Some(retries) = settings.iter().find_map(|settings| settings.retries) {
+        words.push(format!("{retries} retries"));
     }
     words.join(", ")
 }

@@ -23,7 +23,7 @@ fn main() {
         Ok(()) => 0,
         Err(Failure { exit, error }) => {
             if let Some(error) = error.filter(|_| exit != Exit::BrokenPipe) {
-                printer.error(&error);
+                printer.error(&error, exit);
             }
             exit.code()
         }

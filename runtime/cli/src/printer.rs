@@ -5,6 +5,8 @@
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 
+use serde_json::json;
+
 use crate::args::{Global, Output};
 use crate::fail::{Exit, Failure};
 
@@ -60,8 +62,23 @@ impl Printer {
         }
     }
 
-    /// An error, always shown.
-    pub fn error(&self, error: &anyhow::Error) {
+    /// An error, always shown: for people, and as JSON for programs that expect JSON.
+    pub fn error(&self, error: &anyhow::Error, exit: Exit) {
+        if self.output == Output::Json {
+            let causes: Vec<String> = error.chain().skip(1).map(ToString::to_string).collect();
+            let error = json!({
+                "message": error.to_string(),
+                "because": causes,
+                "exit_code": exit.code(),
+            });
+            // If nobody reads it, there is still standard error.
+            let _ = self.json(&json!({ "version": 1, "error": error }));
+        }
+        self.error_text(error);
+    }
+
+    /// An error for people alone, where a program has been told already.
+    pub fn error_text(&self, error: &anyhow::Error) {
         self.labelled("error", "31", error);
         for cause in error.chain().skip(1) {
             self.stderr(format_args!("  because: {cause}"));

@@ -46,7 +46,7 @@ pub(crate) struct Limiter {
     used: u64,
     /// What the last granted growth added, to take back should it fail after all.
     last_granted: u64,
-    /// What the first refused growth would have come to.
+    /// What the largest refused growth would have come to.
     refused: Option<u64>,
 }
 
@@ -82,7 +82,7 @@ impl Limiter {
         let delta = desired.saturating_sub(current);
         let total = self.used.saturating_add(delta);
         if total > self.limit {
-            self.refused.get_or_insert(total);
+            self.refused = self.refused.max(Some(total));
             return false;
         }
         self.used = total;

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use wasi_preview1_component_adapter_provider as adapter;
 use wasmparser::{
     CanonicalFunction, CanonicalOption, ComponentType, DataKind, Encoding, ExternalKind, Parser,
-    Payload,
+    Payload, Validator, WasmFeatures,
 };
 use wasmrun_model::id::Digest;
 use wasmrun_model::manifest::{Manifest, ManifestError};
@@ -54,6 +54,16 @@ pub enum LoadError {
     )]
     Invalid {
         /// What is wrong, and where.
+        message: String,
+    },
+    /// The bytes are wasm, but more of it than this host offers.
+    #[error(
+        "the module needs something of wasm that is not on offer: {message}; this host has no \
+         threads, no garbage collection and no exceptions, and a sandbox has at most 16 memories \
+         and 64 tables of 131,072 entries"
+    )]
+    Unsupported {
+        /// What it needs, and where.
         message: String,
     },
     /// The module is larger than this host accepts.
@@ -360,8 +370,13 @@ fn compile(
         manifest,
     };
     let runtime = engine.flavors.get(facts.flavor, &engine.ticker)?;
-    let refused = |error: wasmtime::Error| LoadError::Invalid {
-        message: format!("{error:#}"),
+    let refused = |error: wasmtime::Error| {
+        let message = format!("{error:#}");
+        // With everything that any proposal allows, is it wasm?
+        match Validator::new_with_features(WasmFeatures::all()).validate_all(bytes) {
+            Ok(_) => LoadError::Unsupported { message },
+            Err(_) => LoadError::Invalid { message },
+        }
     };
     let code = match kind {
         Kind::Component if survey.encoding == Encoding::Module => {
@@ -466,14 +481,25 @@ fn map_code(runtime: &Runtime, kind: Kind, cached: &Cached) -> Option<Code> {
 /// When they are no component and cannot be made one, or the component cannot be decoded.
 pub fn wit_text(bytes: &[u8]) -> Result<String, LoadError> {
     check_is_wasm(bytes)?;
+    if Survey::of(bytes)?.kind()? == Kind::CoreProgram {
+        let found = "it is a core program for preview1, which has no WIT".into();
+        return Err(LoadError::NothingToRun { found });
+    }
     let component = component_bytes(bytes)?;
     let undecodable = |error| LoadError::Invalid {
         message: format!("{error:#}"),
     };
     let decoded = wit_component::decode(&component).map_err(undecodable)?;
+    let (resolve, package) = (decoded.resolve(), decoded.package());
+    let others: Vec<_> = resolve
+        .packages
+        .iter()
+        .map(|(id, _)| id)
+        .filter(|id| *id != package)
+        .collect();
     let mut printer = wit_component::WitPrinter::default();
     printer
-        .print(decoded.resolve(), decoded.package(), &[])
+        .print(resolve, package, &others)
         .map_err(undecodable)?;
     Ok(printer.output.to_string())
 }

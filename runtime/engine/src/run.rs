@@ -257,20 +257,27 @@ fn ended(error: TaskError) -> Result<(), TaskError> {
 const MAX_FRAMES: usize = 64;
 
 fn frames(backtrace: &WasmBacktrace) -> Vec<Frame> {
-    let named = |frame: &wasmtime::FrameInfo| match frame.func_name() {
-        Some(name) => rustc_demangle::demangle(name).to_string(),
-        None => format!("function {}", frame.func_index()),
-    };
-    let frames = backtrace.frames().iter().take(MAX_FRAMES);
-    frames
+    let frames: Vec<Frame> = backtrace
+        .frames()
+        .iter()
         .map(|frame| Frame {
-            function: named(frame),
+            function: match frame.func_name() {
+                // The short form, without hashes.
+                Some(name) => format!("{:#}", rustc_demangle::demangle(name)),
+                None => format!("function {}", frame.func_index()),
+            },
             location: frame.symbols().last().and_then(|symbol| {
                 let (file, line) = (symbol.file()?, symbol.line()?);
                 Some(format!("{file}:{line}"))
             }),
         })
-        .collect()
+        .collect();
+    // What Rust does to panic is the same each time: begin with who panicked.
+    let is_panic = |frame: &Frame| {
+        frame.function.contains("rust_begin_unwind") || frame.function.contains("core::panicking::")
+    };
+    let start = frames.iter().rposition(is_panic).map_or(0, |last| last + 1);
+    frames.into_iter().skip(start).take(MAX_FRAMES).collect()
 }
 
 /// Whether the pool had no room. Tasks are admitted by count, but a component may hold several

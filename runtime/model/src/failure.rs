@@ -183,7 +183,10 @@ impl fmt::Display for LimitHit {
         let more = match kind {
             LimitKind::Time => milliseconds(limit.saturating_mul(2).max(1)),
             _ => {
-                let least = wanted.unwrap_or(*limit).max(limit.saturating_add(1));
+                let least = wanted
+                    .unwrap_or(*limit)
+                    .max(limit.saturating_add(1))
+                    .max(1024);
                 bytes(least.checked_next_power_of_two().unwrap_or(u64::MAX))
             }
         };

@@ -270,8 +270,18 @@ impl Capabilities {
     }
 }
 
+/// Fuzz target: whatever is accepted survives being written and read again. Never panics.
+#[doc(hidden)]
+pub fn fuzz(data: &[u8]) {
+    if let Ok(manifest) = Manifest::parse(data) {
+        assert_eq!(Manifest::parse(manifest.to_json().as_bytes()), Ok(manifest));
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const FULL: &str = r#"{"version":1,
@@ -329,5 +339,21 @@ mod tests {
         assert!(amount.contains("1.00005"), "{amount}");
         assert!(error(r#"{"version":1,"functions":{"f":{"time_limit":"soon"}}}"#).contains("soon"));
         assert!(error("[]").contains("expected"), "{}", error("[]"));
+    }
+
+    proptest! {
+        /// Valid manifests with a few bytes changed: near the border between right and wrong.
+        #[test]
+        fn damaged_manifests_do_no_harm(
+            changes in prop::collection::vec((0..FULL.len(), any::<u8>()), 0..4),
+            length in 0..=FULL.len(),
+        ) {
+            let mut bytes = FULL.as_bytes().to_vec();
+            for (at, byte) in changes {
+                bytes[at] = byte;
+            }
+            fuzz(&bytes[..length]);
+            fuzz(&bytes);
+        }
     }
 }

@@ -39,9 +39,12 @@ impl Machine {
     /// The memory to offer to tasks, in bytes.
     pub fn task_memory_bytes(&self) -> u64 {
         let reserve = (self.memory_bytes / 10).clamp(RESERVE_LEAST, RESERVE_MOST);
-        self.memory_bytes
+        let offered = self
+            .memory_bytes
             .saturating_sub(reserve)
-            .max(self.memory_bytes / 2)
+            .max(self.memory_bytes / 2);
+        // Whole MiB read better wherever the amount is shown.
+        (offered >> 20 << 20).max(offered.min(1 << 20))
     }
 }
 

@@ -84,7 +84,10 @@ impl std::str::FromStr for ResourceOffer {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// What it should offer is impossible.
-    #[error("cannot offer {name}: {reason}")]
+    #[error(
+        "the node cannot offer that: {reason} (CPU, GPU and memory are set with --node-cpus, \
+         --node-gpus and --node-memory)"
+    )]
     Offer {
         /// Which resource.
         name: ResourceName,

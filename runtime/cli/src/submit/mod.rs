@@ -26,6 +26,8 @@ use crate::printer::Printer;
 use crate::submit::plan::Plan;
 use crate::submit::stream::{Kept, Route};
 
+/// How many frames of a guest's stack are shown.
+const SHOWN_FRAMES: usize = 16;
 /// How many chunks of output may be under way before guests wait.
 const CHUNKS_IN_FLIGHT: usize = 64;
 /// How many tasks of an array are submitted ahead of the oldest that has not ended.
@@ -163,6 +165,7 @@ impl Run<'_> {
             let mut object = self.json(&report, None, &kept);
             object["version"] = 1.into();
             self.printer.json(&object)?;
+            self.keep_stdout(&kept)?;
         }
         match &report.result {
             Ok(_) => self.print_result(&report, None),
@@ -238,6 +241,7 @@ impl Run<'_> {
             let tasks: Vec<_> = tasks.collect();
             self.printer
                 .json(&json!({ "version": 1, "tasks": tasks }))?;
+            self.keep_stdout(&kept)?;
         }
         let Tally {
             finished,
@@ -251,11 +255,31 @@ impl Run<'_> {
         ));
         match first_failure {
             None => Ok(()),
+            Some(exit) if self.printer.output == Output::Json => Err(Failure::silent(exit)),
             Some(exit) => Err(Failure::new(
                 exit,
                 anyhow::anyhow!("{failed} of {} tasks did not finish", finished + failed),
             )),
         }
+    }
+
+    /// Writes what programs printed to files, where it was kept for JSON and files were asked for
+    /// as well.
+    fn keep_stdout(&self, kept: &Kept) -> CommandResult {
+        let Some(pattern) = self
+            .submit
+            .result_file
+            .as_ref()
+            .filter(|_| self.is_program())
+        else {
+            return Ok(());
+        };
+        for (tag, [stdout, _]) in kept {
+            let path = report::file_of(pattern, self.submit.array.is_some().then_some(*tag));
+            let written = std::fs::write(&path, stdout);
+            written.with_context(|| format!("cannot write to {}", path.display()))?;
+        }
+        Ok(())
     }
 
     fn bar(&self, length: u64) -> Option<ProgressBar> {
@@ -356,10 +380,22 @@ impl Run<'_> {
             TaskError::Exit { .. } => return Failure::silent(exit),
             error => format!("{name}: {error}"),
         };
-        for frame in error.frames() {
+        let frames = error.frames();
+        for frame in frames.iter().take(SHOWN_FRAMES) {
             text.push_str(&format!("\n    at {frame}"));
         }
-        Failure::new(exit, anyhow::anyhow!(text))
+        if let Some(more @ 1..) = frames.len().checked_sub(SHOWN_FRAMES) {
+            text.push_str(&format!("\n    and {more} more frames"));
+        }
+        let error = anyhow::anyhow!(text);
+        match self.printer.output {
+            // The report has it all.
+            Output::Json => {
+                self.printer.error_text(&error);
+                Failure::silent(exit)
+            }
+            _ => Failure::new(exit, error),
+        }
     }
 }
 

@@ -110,7 +110,10 @@ impl Plan {
         let written = FunctionType::new(written, ty.result().cloned())?;
         let mut values = invocation
             .arguments(&written)
-            .with_context(|| format!("cannot call {}{}", invocation.name(), signature(ty)))?
+            .with_context(|| {
+                let signature = shorten(&signature(ty));
+                format!("cannot call {}{signature}", invocation.name())
+            })?
             .into_iter()
             .zip(written.params());
         let at = |at: usize| match from_file(at) {
