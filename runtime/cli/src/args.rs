@@ -2,6 +2,11 @@
 //!
 //! Everything is checked here as far as it can be without a module: what comes out is typed.
 
+#![allow(
+    rustdoc::invalid_html_tags,
+    reason = "these comments are the command's help, where list<u8> is no tag"
+)]
+
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;

@@ -1,23 +1,23 @@
 //! Runs wasm modules in sandboxes: one fresh instance per task, limits that hold, nothing granted
 //! by default.
 //!
-//! Owns: loading modules ([`load`]), compiled code on disk ([`cache`]), wasmtime and its settings
-//! ([`flavor`]), what guests may import ([`host`]), the limits of one task ([`limits`]), its
-//! output and input ([`stdio`]) and the run itself ([`run`]). Must not: decide what runs when or
+//! Owns: loading modules (`load`), compiled code on disk (`cache`), wasmtime and its settings
+//! (`flavor`), what guests may import (`host`), the limits of one task (`limits`), its
+//! output and input (`stdio`) and the run itself (`run`). Must not: decide what runs when or
 //! where (`node` does), know of networks or stores.
 //!
 //! Invariants: an instance serves one task and is never used again; compiled code is only ever
 //! code that this machine's compiler produced; a future of a running task may be dropped at any
 //! time, which ends the task.
 
-pub mod cache;
+mod cache;
 mod call;
 mod flavor;
 mod host;
 mod limits;
 mod load;
 mod module;
-pub mod raw;
+mod raw;
 mod run;
 pub mod section;
 mod state;

@@ -6,7 +6,7 @@ mod stream;
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -66,17 +66,26 @@ fn check_pattern(submit: &Submit) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How often Ctrl-C was pressed.
-static INTERRUPTS: AtomicU32 = AtomicU32::new(0);
+/// Whether Ctrl-C was pressed.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+/// Whether no task is to run any more: Ctrl-C, or nobody takes their output. Set before the tasks
+/// are cancelled, and looked at after each is submitted, so that none slips through in between.
+static STOPPED: AtomicBool = AtomicBool::new(false);
+
+/// Ends all tasks, those that are just being submitted included.
+fn stop(client: &Client) {
+    STOPPED.store(true, Ordering::SeqCst);
+    client.cancel_all();
+}
 
 /// The first Ctrl-C cancels all tasks, which ends the command in order; the second ends it.
 fn cancel_on_interrupt(client: &Client) -> Result<(), Failure> {
     let client = client.clone();
     ctrlc::set_handler(move || {
-        if INTERRUPTS.fetch_add(1, Ordering::SeqCst) > 0 {
+        if INTERRUPTED.swap(true, Ordering::SeqCst) {
             std::process::exit(Exit::Interrupted.code());
         }
-        client.cancel_all();
+        stop(&client);
     })
     .context("cannot listen for Ctrl-C")?;
     Ok(())
@@ -97,11 +106,13 @@ struct Streaming {
 }
 
 impl Streaming {
-    fn start(route: Route) -> Result<Self, Failure> {
+    fn start(route: Route, client: &Client) -> Result<Self, Failure> {
         let (chunks, receiver) = mpsc::channel(CHUNKS_IN_FLIGHT);
+        let client = client.clone();
         Ok(Self {
             chunks,
-            pump: stream::pump(route, receiver)?,
+            // A guest may not care that its output is closed, and go on for ever.
+            pump: stream::pump(route, receiver, move || stop(&client))?,
         })
     }
 
@@ -133,12 +144,17 @@ impl Run<'_> {
             tag,
             chunks: chunks.clone(),
         });
-        self.client
+        let handle = self
+            .client
             .submit(&self.plan.job, call)
             .map_err(|error| match error {
                 SubmitError::Infeasible { .. } => Failure::new(Exit::Unschedulable, error),
                 other => Failure::new(Exit::Usage, other),
-            })
+            })?;
+        if STOPPED.load(Ordering::SeqCst) {
+            self.client.cancel(&handle);
+        }
+        Ok(handle)
     }
 
     fn one(&self) -> CommandResult {
@@ -156,7 +172,7 @@ impl Run<'_> {
             (Output::Table, _) if self.is_program() => Route::Through,
             (Output::Table, _) => Route::Aside,
         };
-        let streaming = Streaming::start(route)?;
+        let streaming = Streaming::start(route, &self.client)?;
         let handle = self.send(call, &streaming.chunks)?;
         let report = handle.wait();
         let kept = streaming.finish()?;
@@ -188,7 +204,7 @@ impl Run<'_> {
                 aside: !self.is_program(),
             },
         };
-        let streaming = Streaming::start(route)?;
+        let streaming = Streaming::start(route, &self.client)?;
         let mut tally = Tally::default();
         let mut open: VecDeque<(u64, TaskHandle)> = VecDeque::new();
         let mut reports = Vec::new();
@@ -217,9 +233,7 @@ impl Run<'_> {
             {
                 ended(index, handle, &mut tally)?;
             }
-            if INTERRUPTS.load(Ordering::SeqCst) > 0 {
-                // Also what was submitted while the first round of cancelling went on.
-                self.client.cancel_all();
+            if STOPPED.load(Ordering::SeqCst) {
                 break;
             }
             open.push_back((
@@ -254,6 +268,9 @@ impl Run<'_> {
             "{name}: {finished} finished, {failed} failed in {took:.2?}"
         ));
         match first_failure {
+            None if INTERRUPTED.load(Ordering::SeqCst) && finished < indices.len() => {
+                Err(Failure::silent(Exit::Interrupted))
+            }
             None => Ok(()),
             Some(exit) if self.printer.output == Output::Json => Err(Failure::silent(exit)),
             Some(exit) => Err(Failure::new(

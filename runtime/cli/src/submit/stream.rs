@@ -37,10 +37,12 @@ pub enum Route {
 /// What was kept of each task: standard output and standard error.
 pub type Kept = BTreeMap<u64, [Vec<u8>; 2]>;
 
-/// Starts the thread. An error is one of writing; the guests see a closed stream.
+/// Starts the thread. An error is one of writing: `failed` is called, and the guests see a closed
+/// stream.
 pub fn pump(
     route: Route,
     mut chunks: Receiver<OutputChunk>,
+    failed: impl FnOnce() + Send + 'static,
 ) -> io::Result<JoinHandle<io::Result<Kept>>> {
     std::thread::Builder::new()
         .name("wasmrun-output".into())
@@ -51,7 +53,10 @@ pub fn pump(
                 files: BTreeMap::new(),
             };
             while let Some(chunk) = chunks.blocking_recv() {
-                sink.take(chunk)?;
+                if let Err(error) = sink.take(chunk) {
+                    failed();
+                    return Err(error);
+                }
             }
             sink.finish()
         })
