@@ -1,0 +1,18 @@
+//! End-to-end tests: the real `wasmrun` on real modules, one file per area of what it promises.
+//!
+//! They need the binary (`cargo build -p wasmrun`) and the guests (`cargo xtask guests`);
+//! `cargo xtask test` builds both first.
+
+mod array;
+mod cache;
+mod cancel;
+mod examples;
+mod grants;
+mod limits;
+mod lookup;
+mod manifest;
+mod modules;
+mod output;
+mod programs;
+mod resources;
+mod values;

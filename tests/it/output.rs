@@ -1,0 +1,479 @@
+//! What commands print: formats, help, completions, `doctor`, `bench`, `inspect`.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value as Json, json};
+use wasmrun_tests::{Wasmrun, assert_says, guest, scratch};
+
+#[test]
+fn the_fields_of_a_result_in_json() {
+    let json = Wasmrun::call("echo-u8(7)")
+        .args(["--name", "seven"])
+        .json(0);
+    let keys: BTreeSet<&str> = json
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect();
+    let expected = [
+        "duration_us",
+        "memory_peak_bytes",
+        "name",
+        "node",
+        "resource_ids",
+        "result",
+        "state",
+        "task_id",
+        "version",
+        "waited_us",
+    ];
+    assert_eq!(keys, BTreeSet::from(expected));
+    assert_eq!(json["version"], 1);
+    assert_eq!(json["name"], "seven");
+    assert_eq!(json["state"], "finished");
+    assert_eq!(json["result"], 7);
+    assert_eq!(json["resource_ids"], json!({"CPU": [[0, "1"]]}));
+    assert!(json["duration_us"].is_u64() && json["waited_us"].is_u64());
+    let id = json["task_id"].as_str().unwrap();
+    assert!(
+        id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()),
+        "{id}"
+    );
+}
+
+#[test]
+fn the_fields_of_a_failure_in_json() {
+    let json = Wasmrun::call("allocate(200)").json(5);
+    assert_eq!(json["version"], 1);
+    assert_eq!(json["state"], "failed");
+    assert_eq!(json["error"]["kind"], "limit");
+    assert_says(
+        json["error"]["message"].as_str().unwrap(),
+        &["memory limit of 128 MiB reached"],
+    );
+    assert_eq!(
+        json["error"]["backtrace"]
+            .as_array()
+            .unwrap()
+            .last()
+            .unwrap(),
+        "allocate"
+    );
+    assert_says(
+        json["error"]["stderr_tail"].as_str().unwrap(),
+        &["out of memory"],
+    );
+    let json = Wasmrun::call("spin()")
+        .args(["--time-limit", "100ms"])
+        .json(6);
+    assert_eq!(
+        (&json["state"], &json["error"]["kind"]),
+        (&json!("failed"), &json!("limit"))
+    );
+}
+
+#[test]
+fn quiet_prints_nothing_but_errors() {
+    for run in [
+        Wasmrun::call("echo-u8(7)"),
+        Wasmrun::call("print(\"x\")"),
+        Wasmrun::call("echo-u8(7)").args(["--array", "0-3"]),
+        Wasmrun::submit("prog").program(["args", "x"]),
+        Wasmrun::submit("prog-p1").program(["stderr", "x"]),
+        Wasmrun::new(["inspect"]).arg(guest("prog")),
+    ] {
+        let ended = run.args(["-o", "quiet"]).run();
+        let silent = ended.stdout.is_empty() && ended.stderr.is_empty();
+        assert!(ended.code == Some(0) && silent, "{ended}");
+    }
+    let ended = Wasmrun::call("fail(\"x\")").args(["-o", "quiet"]).run();
+    assert_eq!((ended.code, ended.stdout.len()), (Some(5), 0), "{ended}");
+    assert_says(
+        &ended.stderr,
+        &["error: fail: the function returned an error: \"x\"\n"],
+    );
+}
+
+#[test]
+fn verbose_says_how_it_went() {
+    let ended = Wasmrun::call("echo-u8(7)").arg("-v").run();
+    assert_eq!(ended.stdout_text(), "7\n");
+    assert_says(
+        &ended.stderr,
+        &[
+            "module ",
+            ": ",
+            " in ",
+            "\ntask ",
+            ": waited ",
+            ", ran ",
+            ", held CPU 1 (0), memory 64MiB, memory at most ",
+        ],
+    );
+    let stderr = Wasmrun::call("noop()").args(["-v", "-q"]).fails(2);
+    assert_says(&stderr, &["cannot be used with"]);
+}
+
+#[test]
+fn no_colour_and_no_progress_without_a_terminal() {
+    for run in [
+        Wasmrun::call("fail(\"x\")"),
+        Wasmrun::call("fail(\"x\")").args(["--array", "0-9"]),
+        Wasmrun::new(["submit", "/no/such/file"]),
+        Wasmrun::new(["bogus"]),
+        Wasmrun::new(["--help"]),
+    ] {
+        let ended = run.env("TERM", "xterm-256color").run();
+        assert!(
+            !ended.stderr.contains('\x1b') && !ended.stdout.contains(&0x1b),
+            "{ended}"
+        );
+    }
+}
+
+#[test]
+fn wrong_usage() {
+    for (args, says) in [
+        (&["bogus"][..], "unrecognized subcommand 'bogus'"),
+        (&[], "Usage: wasmrun"),
+        (&["submit"], "<MODULE>"),
+        (
+            &["submit", "x.wasm", "--cpu", "1"],
+            "a similar argument exists: '--cpus'",
+        ),
+        (
+            &["submit", "x.wasm", "-o", "xml"],
+            "possible values: table, json, quiet",
+        ),
+        (&["inspect"], "<MODULE>"),
+        (&["completions", "cmd"], "possible values: bash"),
+        (&["bench", "--runs", "0"], "--runs"),
+    ] {
+        assert_says(&Wasmrun::new(args).fails(2), &[says]);
+    }
+}
+
+#[test]
+fn help_and_version() {
+    let version = Wasmrun::new(["--version"]).ok();
+    assert_eq!(version, format!("wasmrun {}\n", env!("CARGO_PKG_VERSION")));
+    let help = Wasmrun::new(["--help"]).ok();
+    for command in [
+        "submit",
+        "inspect",
+        "annotate",
+        "bench",
+        "doctor",
+        "completions",
+    ] {
+        assert_says(&help, &[&format!("\n  {command}")]);
+    }
+    assert!(!help.contains("idle-node"), "{help}");
+    let help = Wasmrun::new(["submit", "--help"]).ok();
+    for option in [
+        "--invoke",
+        "--arg-file",
+        "--array",
+        "--name",
+        "--result-file",
+        "--stdin",
+        "--cpus",
+        "--gpus",
+        "--memory",
+        "--resource",
+        "--dir",
+        "--net",
+        "--env",
+        "--time-limit",
+        "--max-output",
+        "--max-arguments",
+        "--max-result",
+        "--node-cpus",
+        "--node-gpus",
+        "--node-memory",
+        "--node-resource",
+        "--cache-dir",
+        "--cache-size",
+        "--max-stack",
+        "--max-module",
+        "--max-sandboxes",
+        "--output",
+        "--verbose",
+        "--quiet",
+    ] {
+        assert!(help.contains(option), "{option} is not in:\n{help}");
+    }
+    for heading in ["Resources:", "Grants:", "Limits:", "Node options:"] {
+        assert!(help.contains(heading), "{heading} is not in:\n{help}");
+    }
+    // Every limit names its default.
+    for default in [
+        "[default: 256MiB]",
+        "[default: 64MiB]",
+        "[default: 1MiB]",
+        "[default: 1000]",
+    ] {
+        assert!(help.contains(default), "{default} is not in:\n{help}");
+    }
+}
+
+#[test]
+fn completions_for_shells() {
+    for (shell, says) in [
+        ("bash", "complete -F _wasmrun"),
+        ("zsh", "#compdef wasmrun"),
+        ("fish", "complete -c wasmrun"),
+    ] {
+        let script = Wasmrun::new(["completions", shell]).ok();
+        assert_says(&script, &[says]);
+        assert!(
+            script.contains("annotate") && script.contains("time-limit"),
+            "{shell}"
+        );
+    }
+}
+
+#[test]
+fn doctor_checks_the_machine() {
+    let text = Wasmrun::new(["doctor"]).ok();
+    assert!(text.starts_with("check "), "{text}");
+    for check in [
+        "CPUs",
+        "memory",
+        "GPUs",
+        "address space",
+        "kernel",
+        "code cache",
+        "sandbox",
+    ] {
+        assert_says(&text, &[&format!("\n{check} ")]);
+    }
+    let json = Wasmrun::new(["doctor"]).json(0);
+    assert_eq!(json["version"], 1);
+    let checks = json["checks"].as_array().unwrap();
+    assert!(
+        checks
+            .iter()
+            .all(|check| matches!(check["verdict"].as_str(), Some("ok" | "note"))),
+        "{json:#}"
+    );
+    let sandbox = checks
+        .iter()
+        .find(|check| check["name"] == "sandbox")
+        .unwrap();
+    assert_says(sandbox["found"].as_str().unwrap(), &["a task ran in "]);
+    // What is wrong is found, and said.
+    let json = Wasmrun::new(["doctor", "--cache-dir", "/proc/nowhere"]).json(0);
+    let checks = json["checks"].as_array().unwrap();
+    let cache = checks
+        .iter()
+        .find(|check| check["name"] == "code cache")
+        .unwrap();
+    assert_eq!(cache["verdict"], "note");
+    assert_says(
+        cache["found"].as_str().unwrap(),
+        &["cannot make the cache folder /proc/nowhere"],
+    );
+}
+
+#[test]
+fn bench_names_its_cases() {
+    let list = Wasmrun::new(["bench", "--list"]).ok();
+    let names: Vec<_> = list
+        .lines()
+        .skip(1)
+        .filter_map(|line| line.split(' ').next())
+        .collect();
+    for name in CASES {
+        assert!(names.contains(name), "{name} is not in:\n{list}");
+    }
+    let stderr = Wasmrun::new(["bench", "bogus"]).fails(2);
+    assert_says(
+        &stderr,
+        &["error: there is no case 'bogus'; there are engine_raw_1, engine_raw, tasks_sync, "],
+    );
+}
+
+const CASES: &[&str] = &[
+    "engine_raw_1",
+    "engine_raw",
+    "tasks_sync",
+    "tasks_async",
+    "busy_1ms",
+    "memory_idle",
+    "start_cold",
+    "start_warm",
+];
+
+#[test]
+fn bench_measures_each_case() {
+    let quick: Vec<&str> = CASES
+        .iter()
+        .copied()
+        .filter(|name| *name != "busy_1ms")
+        .collect();
+    let json = Wasmrun::new(["bench", "--runs", "1"]).args(&quick).json(0);
+    assert_eq!(json["version"], 1);
+    assert!(json["machine"]["cpus"].as_u64().unwrap() >= 1, "{json:#}");
+    let results = json["results"].as_array().unwrap();
+    let names: Vec<_> = results
+        .iter()
+        .map(|result| result["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, quick);
+    for result in results {
+        assert!(result["value"].as_f64().unwrap() > 0.0, "{result:#}");
+        assert_eq!(result["runs"].as_array().unwrap().len(), 1, "{result:#}");
+        assert!(
+            ["1/s", "bytes", "ms"].contains(&result["unit"].as_str().unwrap()),
+            "{result:#}"
+        );
+    }
+    let sync = results
+        .iter()
+        .find(|result| result["name"] == "tasks_sync")
+        .unwrap();
+    assert!(
+        sync["p50_us"].as_f64().unwrap() <= sync["p99_us"].as_f64().unwrap(),
+        "{sync:#}"
+    );
+}
+
+#[test]
+fn bench_prints_a_table_and_takes_other_guests() {
+    let ended = Wasmrun::new(["bench", "start_warm", "--runs", "1", "--module"])
+        .arg(guest("bench"))
+        .run();
+    assert_eq!(ended.code, Some(0), "{ended}");
+    let out = ended.stdout_text();
+    let mut lines = out.lines();
+    let header: Vec<_> = lines.next().unwrap().split_whitespace().collect();
+    assert_eq!(
+        header.join(" "),
+        "case median unit least most p50 us p99 us"
+    );
+    assert!(lines.next().unwrap().starts_with("start_warm "), "{out}");
+    assert_says(&ended.stderr, &[" CPUs, ", "guest bench.wasm"]);
+    let stderr = Wasmrun::new(["bench", "start_warm", "--module"])
+        .arg(guest("fixture"))
+        .fails(2);
+    assert_says(&stderr, &["is no guest for the bench", "busy-iterations"]);
+}
+
+/// What `inspect` prints with its digest left out.
+fn without_digest(text: &str) -> String {
+    let lines = text
+        .lines()
+        .map(|line| match line.strip_prefix("digest     ") {
+            Some(digest) if digest.len() == 64 => "digest     [DIGEST]",
+            _ => line,
+        });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn inspect_shows_what_is_in_a_module() {
+    let dir = scratch();
+    let text = r#"(component
+        (import "wasi:clocks/monotonic-clock@0.2.0" (instance $clock (export "now" (func (result u64)))))
+        (core module $m
+            (func (export "add") (param i32 i32) (result i32) (i32.const 1)) (func (export "f")))
+        (core instance $i (instantiate $m))
+        (func $add (param "a" u32) (param "b" u32) (result u32) (canon lift (core func $i "add")))
+        (instance $math (export "add" (func $add)))
+        (export "acme:things/math@1.2.0" (instance $math))
+        (func (export "noop") (canon lift (core func $i "f"))))"#;
+    let module = wasmrun_tests::assemble(dir.path(), "module", text);
+    let inspect = || Wasmrun::new(["inspect"]).arg(&module);
+    let bytes = module.metadata().unwrap().len();
+    assert_eq!(
+        without_digest(&inspect().ok()),
+        format!(
+            "digest     [DIGEST]
+kind       component, {bytes} bytes
+
+functions
+  acme:things/math@1.2.0#add: func(a: u32, b: u32) -> u32
+  noop: func()
+
+imports
+  wasi:clocks/monotonic-clock@0.2.0"
+        )
+    );
+    let json = inspect().json(0);
+    assert_eq!(json["version"], 1);
+    assert_eq!(
+        (&json["kind"], &json["program"]),
+        (&json!("component"), &json!(false))
+    );
+    assert_eq!(json["size_bytes"], bytes);
+    assert_eq!(
+        json["imports"],
+        json!(["wasi:clocks/monotonic-clock@0.2.0"])
+    );
+    assert_eq!(
+        json["functions"][0],
+        json!({
+            "name": "add",
+            "interface": "acme:things/math@1.2.0",
+            "full_name": "acme:things/math@1.2.0#add",
+            "params": [{"name": "a", "type": "u32"}, {"name": "b", "type": "u32"}],
+            "result": "u32",
+        })
+    );
+    assert_eq!(json["functions"][1]["result"], Json::Null);
+}
+
+#[test]
+fn inspect_of_programs() {
+    let out = Wasmrun::new(["inspect"]).arg(guest("prog-p1")).ok();
+    assert_says(
+        &out,
+        &[
+            "kind       core program for preview1, ",
+            "\nprogram\n  run\n",
+            "\nimports\n  wasi_snapshot_preview1.",
+        ],
+    );
+    let out = Wasmrun::new(["inspect"]).arg(guest("prog")).ok();
+    assert_says(
+        &out,
+        &[
+            "kind       component with a program, ",
+            "\nprogram\n  run\n",
+            "\n  wasi:cli/",
+        ],
+    );
+    let json = Wasmrun::new(["inspect"]).arg(guest("prog-p1")).json(0);
+    assert_eq!(
+        (&json["kind"], &json["program"]),
+        (&json!("core-program"), &json!(true))
+    );
+}
+
+#[test]
+fn inspect_prints_wit() {
+    for guest_name in ["fixture", "fixture-p1"] {
+        let wit = Wasmrun::new(["inspect", "--wit"])
+            .arg(guest(guest_name))
+            .ok();
+        assert_says(
+            &wit,
+            &[
+                "package root:component;",
+                "import wasmrun:runtime/context@0.1.0;",
+                "export echo-u8: func(v: u8) -> u8;",
+            ],
+        );
+    }
+    let stderr = Wasmrun::new(["inspect", "--wit"])
+        .arg(guest("prog-p1"))
+        .fails(2);
+    assert_says(
+        &stderr,
+        &["error: cannot show the WIT of ", "\n  because: "],
+    );
+    let stderr = Wasmrun::new(["inspect", "--wit", "/proc/self/exe"]).fails(2);
+    assert_says(&stderr, &["this is not a wasm module"]);
+}
