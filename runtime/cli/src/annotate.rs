@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::Context;
 use wasmrun_engine::{Module, section};
-use wasmrun_model::manifest::{ANY, Manifest, PROGRAM, TimeLimit};
+use wasmrun_model::manifest::{ANY, MAX_BYTES, Manifest, PROGRAM, TimeLimit};
 use wasmrun_model::resource::{Request, ResourceSet};
 
 use crate::args::Annotate;
@@ -13,16 +13,18 @@ use crate::local;
 use crate::printer::Printer;
 
 pub fn annotate(annotate: &Annotate, printer: &Printer) -> CommandResult {
-    let bytes = local::read_module(&annotate.module)?;
+    let bytes = local::read_module(&annotate.module, &annotate.node)?;
     let manifest = match &annotate.manifest {
         Some(path) => {
             let shown = path.display();
-            let json = fs::read(path).with_context(|| format!("cannot read {shown}"))?;
+            let most = MAX_BYTES as u64;
+            let json = local::read_file(path, most, "a smaller manifest")
+                .with_context(|| format!("cannot read {shown}"))?;
             Manifest::parse(&json).with_context(|| format!("{shown} is not a manifest"))?
         }
         None => {
             let node = local::start(&annotate.node, printer)?;
-            let module = local::load(&node, &annotate.module, printer)?;
+            let module = local::load(&node, &annotate.module, &annotate.node, printer)?;
             amended(annotate, &module)?
         }
     };

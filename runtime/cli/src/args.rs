@@ -104,8 +104,9 @@ pub struct NodeOptions {
     /// Another resource that the node offers: NAME=COUNT (with ids) or NAME=sum:AMOUNT.
     #[arg(long, value_name = "NAME=AMOUNT")]
     pub node_resource: Vec<String>,
-    /// Where compiled code is kept; `none` keeps none [default: the user's cache folder].
-    #[arg(long, env = "WASMRUN_CACHE_DIR", value_name = "DIR", value_hint = ValueHint::DirPath)]
+    /// Where compiled code is kept; `none` keeps none [env: WASMRUN_CACHE_DIR]
+    /// [default: the user's cache folder].
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub cache_dir: Option<PathBuf>,
     /// How much compiled code to keep; the least recently used goes first.
     #[arg(long, env = "WASMRUN_CACHE_SIZE", value_name = "SIZE", default_value = "4GiB", value_parser = size)]

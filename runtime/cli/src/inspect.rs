@@ -13,14 +13,14 @@ use crate::local;
 use crate::printer::Printer;
 
 pub fn inspect(inspect: &Inspect, printer: &Printer) -> CommandResult {
-    let bytes = local::read_module(&inspect.module)?;
+    let bytes = local::read_module(&inspect.module, &inspect.node)?;
     if inspect.wit {
         let shown = inspect.module.display();
         let text = wit_text(&bytes).with_context(|| format!("cannot show the WIT of {shown}"))?;
         return printer.result(text.trim_end());
     }
     let node = local::start(&inspect.node, printer)?;
-    let module = local::load(&node, &inspect.module, printer)?;
+    let module = local::load(&node, &inspect.module, &inspect.node, printer)?;
     match printer.output {
         Output::Json => printer.json(&to_json(&module, bytes.len())),
         _ => printer.result(to_text(&module, bytes.len())),

@@ -1,9 +1,12 @@
 //! The node inside the command's own process.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use wasmrun_engine::{CacheStatus, EngineConfig, Module};
+use wasmrun_engine::{CacheStatus, EngineConfig, LoadError, Module};
+use wasmrun_model::units;
 use wasmrun_node::{Node, NodeConfig};
 
 use crate::args::NodeOptions;
@@ -50,9 +53,12 @@ fn cache_dir(given: Option<&Path>) -> Option<PathBuf> {
             .filter(|v| !v.is_empty())
             .map(PathBuf::from)
     };
+    let given = given
+        .map(Path::to_owned)
+        .or_else(|| from_env("WASMRUN_CACHE_DIR"));
     match given {
         Some(dir) if dir == Path::new("none") => None,
-        Some(dir) => Some(dir.to_owned()),
+        Some(dir) => Some(dir),
         None => {
             let caches = from_env("XDG_CACHE_HOME").filter(|dir| dir.is_absolute());
             let caches = caches.or_else(|| Some(from_env("HOME")?.join(".cache")))?;
@@ -61,15 +67,43 @@ fn cache_dir(given: Option<&Path>) -> Option<PathBuf> {
     }
 }
 
-/// Reads a module's file.
-pub fn read_module(path: &Path) -> Result<Vec<u8>, Failure> {
-    let read = std::fs::read(path);
+/// Reads a module's file, within the node's limit.
+pub fn read_module(path: &Path, options: &NodeOptions) -> Result<Vec<u8>, Failure> {
+    let meta = std::fs::metadata(path).ok().filter(|meta| meta.is_file());
+    if let Some(meta) = meta.filter(|meta| meta.len() > options.max_module) {
+        let size = |n| usize::try_from(n).unwrap_or(usize::MAX);
+        let (bytes, limit) = (size(meta.len()), size(options.max_module));
+        let error = anyhow::Error::new(LoadError::TooLarge { bytes, limit });
+        return Err(error
+            .context(format!("cannot load {}", path.display()))
+            .into());
+    }
+    let read = read_file(path, options.max_module, "--max-module");
     Ok(read.with_context(|| format!("cannot read the module {}", path.display()))?)
 }
 
+/// Reads a file of at most `most` bytes; `flag` allows more. It may be a pipe or a device, which
+/// may have no end.
+pub fn read_file(path: &Path, most: u64, flag: &str) -> anyhow::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?
+        .take(most.saturating_add(1))
+        .read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        let most = units::bytes(most);
+        anyhow::bail!("it has more than the {most} that are allowed; to allow more, use {flag}");
+    }
+    Ok(bytes)
+}
+
 /// Reads and loads a module, and tells how it went.
-pub fn load(node: &Node, path: &Path, printer: &Printer) -> Result<Module, Failure> {
-    let bytes = read_module(path)?;
+pub fn load(
+    node: &Node,
+    path: &Path,
+    options: &NodeOptions,
+    printer: &Printer,
+) -> Result<Module, Failure> {
+    let bytes = read_module(path, options)?;
     let large = bytes.len() > (1 << 20);
     let spinner = (large && printer.shows_progress()).then(|| {
         let spinner = indicatif::ProgressBar::new_spinner();

@@ -28,7 +28,8 @@ const TEMPORARY: &str = "tmp";
 const KEY_FILE: &str = "seal.key";
 
 /// What stands at the end of a file: `facts` length (u32), `code` length (u64), both little-
-/// endian, [`MAGIC`], then the seal over everything before it.
+/// endian, [`MAGIC`], then the seal over everything before it and the file's name: one module's
+/// code is not another's.
 const MAGIC: &[u8; 8] = b"WRCODE01";
 const SEAL_BYTES: usize = 32;
 const TRAILER_BYTES: usize = 4 + 8 + MAGIC.len() + SEAL_BYTES;
@@ -102,7 +103,7 @@ impl CodeCache {
         // SAFETY: only our own user can write to the file, and wasmrun never writes to a file
         // that it has renamed into place.
         let mapped = unsafe { Mmap::map(&file) }.ok()?;
-        let facts = unseal(&mapped, key)?.to_vec();
+        let facts = unseal(name, &mapped, key)?.to_vec();
         let now = SystemTime::now();
         let used = meta.modified().ok()?;
         if now.duration_since(used).is_ok_and(|age| age > TOUCH_AFTER) {
@@ -121,7 +122,7 @@ impl CodeCache {
         if (code.len() + facts.len() + TRAILER_BYTES) as u64 > self.limit_bytes {
             return;
         }
-        if self.write(&path, key, code, facts).is_ok() {
+        if self.write(name, &path, key, code, facts).is_ok() {
             let _ = self.evict(&path);
         }
     }
@@ -130,7 +131,14 @@ impl CodeCache {
         Some(self.dir.as_ref()?.join(name).with_extension(SUFFIX))
     }
 
-    fn write(&self, path: &Path, key: &[u8; 32], code: &[u8], facts: &[u8]) -> io::Result<()> {
+    fn write(
+        &self,
+        name: &str,
+        path: &Path,
+        key: &[u8; 32],
+        code: &[u8],
+        facts: &[u8],
+    ) -> io::Result<()> {
         static COUNTER: AtomicU64 = AtomicU64::new(0);
         let unique = COUNTER.fetch_add(1, Ordering::Relaxed);
         let temporary = path.with_extension(format!("{}-{unique}.{TEMPORARY}", std::process::id()));
@@ -142,10 +150,7 @@ impl CodeCache {
         );
         lengths.extend((code.len() as u64).to_le_bytes());
         lengths.extend(MAGIC);
-        let mut seal = blake3::Hasher::new_keyed(key);
-        [code, facts, &lengths]
-            .into_iter()
-            .for_each(|part| _ = seal.update(part));
+        let seal = seal_of(name, &[code, facts, &lengths], key);
 
         let written = (|| {
             let mut file = OpenOptions::new()
@@ -153,7 +158,7 @@ impl CodeCache {
                 .create_new(true)
                 .mode(0o600)
                 .open(&temporary)?;
-            for part in [code, facts, &lengths, seal.finalize().as_bytes()] {
+            for part in [code, facts, &lengths, seal.as_bytes()] {
                 file.write_all(part)?;
             }
             fs::rename(&temporary, path)
@@ -267,8 +272,15 @@ fn only_ours(meta: &fs::Metadata) -> bool {
     meta.uid() == rustix::process::geteuid().as_raw() && meta.mode() & 0o022 == 0
 }
 
+fn seal_of(name: &str, parts: &[&[u8]], key: &[u8; 32]) -> blake3::Hash {
+    let mut seal = blake3::Hasher::new_keyed(key);
+    parts.iter().for_each(|part| _ = seal.update(part));
+    // Last, and all names are of one length: no part can be taken for another.
+    seal.update(name.as_bytes()).finalize()
+}
+
 /// The facts in a file, if its seal is whole.
-fn unseal<'a>(file: &'a [u8], key: &[u8; 32]) -> Option<&'a [u8]> {
+fn unseal<'a>(name: &str, file: &'a [u8], key: &[u8; 32]) -> Option<&'a [u8]> {
     let (sealed, seal) = file.split_at_checked(file.len().checked_sub(SEAL_BYTES)?)?;
     let (content, trailer) =
         sealed.split_at_checked(sealed.len().checked_sub(12 + MAGIC.len())?)?;
@@ -278,7 +290,8 @@ fn unseal<'a>(file: &'a [u8], key: &[u8; 32]) -> Option<&'a [u8]> {
         return None;
     }
     // `blake3::Hash` compares in constant time.
-    if blake3::keyed_hash(key, sealed) != blake3::Hash::from_slice(seal).ok()? {
+    let expected = seal_of(name, &[sealed], key);
+    if expected != blake3::Hash::from_slice(seal).ok()? {
         return None;
     }
     let facts = content.get(usize::try_from(code_len).ok()?..)?;
@@ -335,6 +348,15 @@ mod tests {
         theirs.put("a", b"evil", b"");
         fs::copy(file_of(&theirs, "a"), file_of(&ours, "a")).unwrap();
         assert!(ours.get("a").is_none());
+    }
+
+    #[test]
+    fn one_modules_code_is_not_anothers() {
+        let (_dir, cache) = cache(1 << 20);
+        cache.put("a", b"code of a", b"");
+        fs::copy(file_of(&cache, "a"), file_of(&cache, "b")).unwrap();
+        assert!(cache.get("a").is_some());
+        assert!(cache.get("b").is_none());
     }
 
     #[test]

@@ -85,25 +85,54 @@ pub(crate) async fn call(
     limits: &Limits,
 ) -> Result<Option<Encoded>, TaskError> {
     let values = arguments(&function.ty, values, limits)?;
+    call_with(sandbox, function, &values, limits)
+        .await
+        .map_err(|error| match error {
+            TaskError::Sandbox(message) if message.contains(OUT_OF_FUEL) => {
+                let (kind, limit) = (LimitKind::Result, limits.result);
+                let hit = LimitHit {
+                    kind,
+                    limit,
+                    wanted: None,
+                };
+                TaskError::Limit {
+                    hit,
+                    frames: Vec::new(),
+                }
+            }
+            error => error,
+        })
+}
+
+/// What wasmtime says when more is to be lifted out of a guest than the store allows. Its error
+/// has no type that could be asked for.
+const OUT_OF_FUEL: &str = "fuel allocated for hostcalls has been exhausted";
+
+async fn call_with(
+    sandbox: &mut Sandbox<'_>,
+    function: &Function,
+    values: &[Value],
+    limits: &Limits,
+) -> Result<Option<Encoded>, TaskError> {
     let instance = sandbox.instantiate().await?;
     let func = instance
         .get_func(&mut sandbox.store, function.export)
         .ok_or_else(|| TaskError::Sandbox(format!("{} is gone", function.full_name())))?;
     let result = match function.plan {
         CallPlan::Direct(DirectResult::Nothing) => {
-            direct::<()>(sandbox, func, &values).await?;
+            direct::<()>(sandbox, func, values).await?;
             None
         }
         CallPlan::Direct(DirectResult::Scalar) => {
-            Some(direct::<(Scalar,)>(sandbox, func, &values).await?.0.0)
+            Some(direct::<(Scalar,)>(sandbox, func, values).await?.0.0)
         }
         CallPlan::Direct(DirectResult::String) => Some(Value::String(
-            direct::<(String,)>(sandbox, func, &values).await?.0,
+            direct::<(String,)>(sandbox, func, values).await?.0,
         )),
         CallPlan::Direct(DirectResult::Numbers) => Some(Value::Numbers(
-            direct::<(Numbers,)>(sandbox, func, &values).await?.0.0,
+            direct::<(Numbers,)>(sandbox, func, values).await?.0.0,
         )),
-        CallPlan::Dynamic => dynamic(sandbox, func, &function.ty, &values).await?,
+        CallPlan::Dynamic => dynamic(sandbox, func, &function.ty, values).await?,
     };
     let (Some(ty), Some(value)) = (function.ty.result(), result) else {
         return Ok(None);

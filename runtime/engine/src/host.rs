@@ -8,6 +8,7 @@ use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
 use rustix::io::Errno;
 use wasmtime::StoreContextMut;
 use wasmtime::component::{HasSelf, Linker, Resource};
+use wasmtime_wasi::I32Exit;
 use wasmtime_wasi::filesystem::{Descriptor, WasiFilesystemView as _};
 use wasmtime_wasi::p2::bindings::filesystem::types::{
     DescriptorFlags, ErrorCode, HostDescriptor as _, OpenFlags, PathFlags,
@@ -41,7 +42,14 @@ pub(crate) fn add_to_component_linker(
 
 /// Everything that a core module may import.
 pub(crate) fn add_to_core_linker(linker: &mut wasmtime::Linker<TaskState>) -> wasmtime::Result<()> {
-    wasmtime_wasi::p1::add_to_linker_async(linker, |state| &mut state.wasi)
+    wasmtime_wasi::p1::add_to_linker_async(linker, |state| &mut state.wasi)?;
+    // WASI's own keeps to codes below 126; a program may have meant any of eight bits.
+    linker.allow_shadowing(true);
+    linker.func_wrap(PREVIEW1, "proc_exit", |code: i32| -> wasmtime::Result<()> {
+        Err(I32Exit(code).into())
+    })?;
+    linker.allow_shadowing(false);
+    Ok(())
 }
 
 impl context::Host for TaskState {
@@ -63,7 +71,9 @@ impl context::Host for TaskState {
 
     fn resources(&mut self) -> Vec<context::Allocation> {
         let unit = |&(id, amount): &(u32, u64)| context::UnitShare { id, amount };
-        let held = self.context.resources.iter();
+        let mut held: Vec<_> = self.context.resources.iter().collect();
+        held.sort_by(|a, b| a.name.cmp(&b.name));
+        let held = held.into_iter();
         held.map(|held| context::Allocation {
             name: held.name.to_string(),
             amount: held.amount,
@@ -73,6 +83,7 @@ impl context::Host for TaskState {
     }
 }
 
+const PREVIEW1: &str = "wasi_snapshot_preview1";
 const FILESYSTEM: &str = "wasi:filesystem/types@0.2.12";
 const OPEN_AT: &str = "[method]descriptor.open-at";
 

@@ -194,6 +194,13 @@ impl Module {
                 }
             }
             Code::Core(module) => {
+                let start = module.get_export("_start");
+                let is_start =
+                    |ty: &wasmtime::FuncType| ty.params().len() == 0 && ty.results().len() == 0;
+                if !start.is_some_and(|start| start.func().is_some_and(is_start)) {
+                    let found = "its `_start` takes parameters or has a result".into();
+                    return Err(LoadError::NothingToRun { found });
+                }
                 let pre = runtime.core().instantiate_pre(&module).map_err(missing)?;
                 let imports = module
                     .imports()

@@ -196,13 +196,18 @@ impl<'a> Sandbox<'a> {
                 })?;
                 let mut result = [Val::Bool(false)];
                 match func.call_async(&mut self.store, &[], &mut result).await {
-                    Ok(()) if matches!(result, [Val::Result(Err(_))]) => {
-                        Err(TaskError::Exit { code: 1 })
-                    }
+                    Ok(()) if matches!(result, [Val::Result(Err(_))]) => Err(self.exit(1)),
                     Ok(()) => Ok(()),
                     Err(error) => ended(self.failure(error)),
                 }
             }
+        }
+    }
+
+    fn exit(&self, code: i32) -> TaskError {
+        TaskError::Exit {
+            code,
+            limit: self.store.data().limiter.hit(),
         }
     }
 
@@ -213,7 +218,7 @@ impl<'a> Sandbox<'a> {
             .map(frames)
             .unwrap_or_default();
         if let Some(I32Exit(code)) = error.downcast_ref() {
-            return TaskError::Exit { code: *code };
+            return self.exit(*code);
         }
         if let Some(hit) = error.downcast_ref::<LimitHit>() {
             return TaskError::Limit {
@@ -231,8 +236,13 @@ impl<'a> Sandbox<'a> {
             };
             return TaskError::Limit { hit, frames };
         }
-        // A guest that was refused memory usually gives up by trapping.
-        if let Some(hit) = self.store.data().limiter.hit() {
+        // A guest that was refused memory usually gives up with `unreachable`, or goes on with a
+        // null pointer; an instance that was refused it does not come to be.
+        let gives_up = matches!(
+            trap,
+            None | Some(Trap::UnreachableCodeReached | Trap::MemoryOutOfBounds)
+        );
+        if let Some(hit) = self.store.data().limiter.hit().filter(|_| gives_up) {
             return TaskError::Limit { hit, frames };
         }
         match trap {
@@ -248,7 +258,7 @@ impl<'a> Sandbox<'a> {
 /// A program that exits with 0 did not fail.
 fn ended(error: TaskError) -> Result<(), TaskError> {
     match error {
-        TaskError::Exit { code: 0 } => Ok(()),
+        TaskError::Exit { code: 0, .. } => Ok(()),
         error => Err(error),
     }
 }

@@ -1,5 +1,6 @@
 //! What a sandbox carries while it runs: its identity, its grants, its account.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -108,6 +109,38 @@ pub(crate) struct Setup<'a> {
 }
 
 impl Setup<'_> {
+    /// What was granted, each name once with its last value, and what we say ourselves, which
+    /// nothing that was granted can hide.
+    fn environment(&self) -> Vec<(Cow<'_, str>, Cow<'_, str>)> {
+        let granted = self.grants.env.iter();
+        let granted = granted.map(|(name, value)| (name.as_str().into(), value.as_str().into()));
+        let index = self.context.array_index.map(|index| index.to_string());
+        let index = index.map(|index| ("WASMRUN_ARRAY_INDEX".into(), index.into()));
+        let gpus = self
+            .context
+            .resources
+            .iter()
+            .find(|held| &*held.name == "GPU")
+            .map(|gpu| {
+                gpu.units
+                    .iter()
+                    .map(|(id, _)| id.to_string())
+                    .collect::<Vec<_>>()
+                    .join(",")
+            });
+        let gpus = ["WASMRUN_GPU_IDS", "CUDA_VISIBLE_DEVICES"]
+            .into_iter()
+            .filter_map(|name| Some((name.into(), gpus.clone()?.into())));
+        let mut all: Vec<(Cow<'_, str>, Cow<'_, str>)> = Vec::new();
+        for (name, value) in granted.chain(index).chain(gpus) {
+            match all.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, old)) => *old = value,
+                None => all.push((name, value)),
+            }
+        }
+        all
+    }
+
     pub(crate) fn into_state(self) -> Result<TaskState, TaskError> {
         let mut wasi = WasiCtxBuilder::new();
         let stream = |source| Stream {
@@ -116,23 +149,12 @@ impl Setup<'_> {
         };
         wasi.stdout(stream(OutputSource::Stdout))
             .stderr(stream(OutputSource::Stderr));
+        wasi.args(self.args);
+        for (name, value) in self.environment() {
+            wasi.env(name, value);
+        }
         if let Some(input) = self.input.into_stream() {
             wasi.stdin(input);
-        }
-        wasi.args(self.args).envs(&self.grants.env);
-        if let Some(index) = self.context.array_index {
-            wasi.env("WASMRUN_ARRAY_INDEX", index.to_string());
-        }
-        if let Some(gpu) = self
-            .context
-            .resources
-            .iter()
-            .find(|held| &*held.name == "GPU")
-        {
-            let ids: Vec<String> = gpu.units.iter().map(|(id, _)| id.to_string()).collect();
-            let ids = ids.join(",");
-            wasi.env("WASMRUN_GPU_IDS", &ids)
-                .env("CUDA_VISIBLE_DEVICES", &ids);
         }
         wasi.allow_blocking_current_thread(self.guarded_files);
         for dir in &self.grants.dirs {

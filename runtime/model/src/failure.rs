@@ -30,10 +30,12 @@ pub enum TaskError {
         value: Encoded,
     },
     /// The program ended with a code other than 0.
-    #[error("the program exited with code {code}")]
+    #[error("the program exited with code {code}{}", .limit.iter().map(|hit| format!(" after this: {hit}")).collect::<String>())]
     Exit {
         /// The code it gave.
         code: i32,
+        /// The limit that it had run into before, which is probably why.
+        limit: Option<LimitHit>,
     },
     /// A limit was reached.
     #[error("{hit}")]

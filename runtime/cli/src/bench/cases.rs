@@ -109,7 +109,7 @@ impl Setting {
         printer: &Printer,
     ) -> Result<Self, Failure> {
         let node = local::start(options, printer)?;
-        let module = local::load(&node, module_path, printer)?;
+        let module = local::load(&node, module_path, options, printer)?;
         let find = |name| {
             let shown = module_path.display();
             module

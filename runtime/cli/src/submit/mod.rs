@@ -5,7 +5,9 @@ mod report;
 mod stream;
 
 use std::collections::VecDeque;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -38,7 +40,7 @@ pub fn submit(submit: &Submit, printer: &Printer) -> CommandResult {
         check_pattern(submit)?;
     }
     let node = local::start(&submit.node, printer)?;
-    let module = local::load(&node, &submit.module, printer)?;
+    let module = local::load(&node, &submit.module, &submit.node, printer)?;
     let plan = Plan::new(submit, &module)?;
     let run = Run {
         submit,
@@ -140,6 +142,16 @@ impl Run<'_> {
         chunks: &mpsc::Sender<OutputChunk>,
     ) -> Result<TaskHandle, Failure> {
         let tag = call.array_index.unwrap_or(0);
+        if let Some(pattern) = self
+            .submit
+            .result_file
+            .as_ref()
+            .filter(|_| self.is_program())
+        {
+            // Also for a program that prints nothing, and before it can be found half written.
+            let path = report::file_of(pattern, call.array_index);
+            File::create(&path).with_context(|| format!("cannot write to {}", path.display()))?;
+        }
         call.listener = Some(Listener {
             tag,
             chunks: chunks.clone(),
@@ -159,9 +171,11 @@ impl Run<'_> {
 
     fn one(&self) -> CommandResult {
         let mut call = self.plan.call(None)?;
-        if self.is_program() && matches!(call.input, Input::Empty) && self.submit.stdin.is_none() {
-            call.input = own_stdin()?;
-        }
+        call.input = match &self.submit.stdin {
+            Some(path) => stdin_from(path)?,
+            None if self.is_program() => stream_of(|| Ok(io::stdin()))?,
+            None => Input::Empty,
+        };
         let route = match (self.printer.output, &self.submit.result_file) {
             (Output::Json, _) => Route::Keep,
             (_, Some(pattern)) if self.is_program() => {
@@ -394,7 +408,13 @@ impl Run<'_> {
         let name = name.unwrap_or(&self.plan.job.name);
         let mut text = match error {
             // The program has said why itself.
-            TaskError::Exit { .. } => return Failure::silent(exit),
+            TaskError::Exit { limit, .. } => {
+                if let Some(hit) = limit {
+                    self.printer
+                        .note(format_args!("note: before it exited: {hit}"));
+                }
+                return Failure::silent(exit);
+            }
             error => format!("{name}: {error}"),
         };
         let frames = error.frames();
@@ -441,21 +461,39 @@ impl Tally {
     }
 }
 
-/// Our own standard input, as it comes.
-fn own_stdin() -> Result<Input, Failure> {
+/// A file as standard input, as it comes: it may be a pipe that somebody is still writing to.
+fn stdin_from(path: &Path) -> Result<Input, Failure> {
+    let cannot = || format!("cannot read {} for --stdin", path.display());
+    if std::fs::metadata(path).with_context(cannot)?.is_file() {
+        let file = File::open(path).with_context(cannot)?;
+        return stream_of(|| Ok(file));
+    }
+    // Opening a pipe waits for who writes to it: not here, where Ctrl-C would go unheard.
+    let path = path.to_owned();
+    stream_of(move || File::open(path))
+}
+
+/// What a reader gives, as it comes.
+fn stream_of<R: Read>(
+    open: impl FnOnce() -> io::Result<R> + Send + 'static,
+) -> Result<Input, Failure> {
     let (sender, receiver) = mpsc::channel(4);
+    let pass_on = move || -> io::Result<()> {
+        let (mut reader, mut buffer) = (open()?, vec![0; 64 << 10]);
+        loop {
+            let n = reader.read(&mut buffer)?;
+            let chunk = Bytes::copy_from_slice(&buffer[..n]);
+            if n == 0 || sender.blocking_send(chunk).is_err() {
+                return Ok(());
+            }
+        }
+    };
     // It may block in read(2) for ever: nobody waits for this thread.
     std::thread::Builder::new()
         .name("wasmrun-stdin".into())
         .spawn(move || {
-            let mut buffer = vec![0; 64 << 10];
-            while let Ok(n @ 1..) = io::Read::read(&mut io::stdin().lock(), &mut buffer) {
-                if sender
-                    .blocking_send(Bytes::copy_from_slice(&buffer[..n]))
-                    .is_err()
-                {
-                    break;
-                }
+            if let Err(error) = pass_on() {
+                eprintln!("warning: standard input ends early: {error}");
             }
         })?;
     Ok(Input::Stream(receiver))

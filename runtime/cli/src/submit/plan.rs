@@ -15,6 +15,10 @@ use wasmrun_node::{Call, Job, Overrides};
 
 use crate::args::{ArgFile, Submit};
 use crate::fail::{Exit, Failure};
+use crate::local;
+
+/// The largest file that is read into memory, in bytes.
+const FILE_BYTES: u64 = 1 << 30;
 
 /// What to run, once or per index.
 pub struct Plan {
@@ -52,8 +56,10 @@ impl Plan {
         let files = files
             .map(|file| file_argument(file, module, entry, submit))
             .collect();
-        let input = submit.stdin.as_deref().map(|path| {
-            let bytes = fs::read(path);
+        // One task reads it as it comes; many read the same bytes.
+        let shared = submit.stdin.as_deref().filter(|_| submit.array.is_some());
+        let input = shared.map(|path| {
+            let bytes = local::read_file(path, FILE_BYTES, "a smaller file, or --dir");
             bytes.with_context(|| format!("cannot read {} for --stdin", path.display()))
         });
         Ok(Self {
@@ -244,7 +250,9 @@ fn file_argument(
             file.position
         )));
     }
-    let bytes = fs::read(&file.path).with_context(|| format!("{flag}: cannot read the file"))?;
+    // What is too large for an argument, the engine says better; but a device may have no end.
+    let bytes = local::read_file(&file.path, FILE_BYTES, "a smaller file, or --dir")
+        .with_context(|| format!("{flag}: cannot read the file"))?;
     Ok((at, encode(ty, &file_value(ty, bytes, &flag, name)?)?))
 }
 

@@ -19,7 +19,7 @@ use crate::submit::plan::{result_type, substitute};
 /// The exit code that a task's end calls for; `None` if it did what it should.
 pub fn exit_of(error: &TaskError) -> Exit {
     match error {
-        TaskError::Exit { code } => Exit::Program(*code),
+        TaskError::Exit { code, .. } => Exit::Program(*code),
         TaskError::Limit { hit, .. } if hit.kind == LimitKind::Time => Exit::TimedOut,
         TaskError::Cancelled => Exit::Interrupted,
         TaskError::Arguments(_) => Exit::Usage,
@@ -111,7 +111,7 @@ pub fn to_json(
     if job.entry == Entry::Program {
         let code = match &report.result {
             Ok(_) => Some(0),
-            Err(TaskError::Exit { code }) => Some(*code),
+            Err(TaskError::Exit { code, .. }) => Some(*code),
             Err(_) => None,
         };
         fields.insert("exit_code".into(), code.into());

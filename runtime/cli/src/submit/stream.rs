@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::thread::JoinHandle;
 
@@ -50,7 +50,6 @@ pub fn pump(
             let mut sink = Sink {
                 route,
                 kept: Kept::new(),
-                files: BTreeMap::new(),
             };
             while let Some(chunk) = chunks.blocking_recv() {
                 if let Err(error) = sink.take(chunk) {
@@ -66,7 +65,6 @@ struct Sink {
     route: Route,
     /// For lines, what has no end yet.
     kept: Kept,
-    files: BTreeMap<u64, BufWriter<File>>,
 }
 
 impl Sink {
@@ -83,13 +81,11 @@ impl Sink {
                 io::stderr().lock().write_all(&bytes)
             }
             Route::Files(path) => {
-                let file = match self.files.entry(tag) {
-                    std::collections::btree_map::Entry::Occupied(open) => open.into_mut(),
-                    std::collections::btree_map::Entry::Vacant(new) => {
-                        new.insert(BufWriter::new(File::create(path(tag))?))
-                    }
-                };
-                file.write_all(&bytes)
+                // Not kept open: an array may have more tasks than we may have files.
+                File::options()
+                    .append(true)
+                    .open(path(tag))?
+                    .write_all(&bytes)
             }
             Route::Keep => {
                 self.kept.entry(tag).or_default()[source as usize].extend_from_slice(&bytes);
@@ -108,7 +104,7 @@ impl Sink {
         }
     }
 
-    fn finish(mut self) -> io::Result<Kept> {
+    fn finish(self) -> io::Result<Kept> {
         if let Route::Lines { bar, aside } = &self.route {
             for (tag, rests) in &self.kept {
                 for (source, rest) in [OutputSource::Stdout, OutputSource::Stderr]
@@ -121,7 +117,6 @@ impl Sink {
                 }
             }
         }
-        self.files.values_mut().try_for_each(|file| file.flush())?;
         Ok(self.kept)
     }
 }
