@@ -2,9 +2,9 @@
 //!
 //! One size does not fit all, and these settings hold for a whole wasmtime engine:
 //!
-//! - *fast*: memories are pooled and kept resident, data is copied in at start. The least work
-//!   per task by far for modules with little data (`docs/decisions/engines.md` has figures).
-//! - *image*: memories are mapped copy-on-write from the module's image. For modules with much
+//! - *fast*: data is copied into the memory at start. The least work per task for modules with
+//!   little data (`docs/decisions/engines.md` has figures).
+//! - *image*: memories are mapped copy-on-write from the module's image. For modules with more
 //!   data, such as those that carry a JavaScript or Python interpreter.
 //! - *concurrent*: as *image*, with the component model's async. It costs every call a little,
 //!   so only modules that use it pay.
@@ -36,9 +36,16 @@ pub(crate) enum Flavor {
     Concurrent,
 }
 
-/// Modules with this much data or more run copy-on-write, in bytes. Measured: copying 64 KiB
-/// costs about as much as the page faults and the unmapping of a copy-on-write image.
-pub(crate) const IMAGE_DATA_BYTES: usize = 256 << 10;
+/// Modules with this much data or more run copy-on-write, in bytes. Measured: from here on,
+/// copying the data costs more than restoring the pages of an image that a task wrote to.
+pub(crate) const IMAGE_DATA_BYTES: usize = 64 << 10;
+
+/// How much of a memory that a task wrote to is restored in place for the next one, in bytes.
+/// The rest goes back to the kernel, and each of its pages then costs a fault.
+const KEPT_BYTES: usize = 2 << 20;
+/// The same where the kernel cannot tell which pages were written to: then all of them are
+/// restored, so fewer are kept.
+const KEPT_UNSCANNED_BYTES: usize = 256 << 10;
 
 /// A module's largest memory, in bytes.
 const MEMORY_BYTES: usize = 4 << 30;
@@ -48,6 +55,8 @@ const TABLE_ENTRIES: usize = 1 << 17;
 const MOST_MEMORIES: u32 = 16;
 const MOST_TABLES: u32 = 64;
 const MOST_CORE_INSTANCES: u32 = 256;
+/// With this many, the three engines' memories still fit into 47 bits of address space.
+const MOST_SANDBOXES: u32 = 5_000;
 /// How many slots that are not in use keep their memory.
 const WARM_SLOTS: u32 = 100;
 /// Host calls run on the guest's stack: this much beyond what the guest may use, in bytes.
@@ -138,10 +147,10 @@ impl Flavors {
         let (stack, sandboxes) = (config.stack_bytes, config.max_sandboxes);
         let ok = (64 << 10..=64 << 20).contains(&stack);
         setting("the stack limit", "64 KiB to 64 MiB", stack as u64, ok)?;
-        let ok = (1..=10_000).contains(&sandboxes);
+        let ok = (1..=MOST_SANDBOXES).contains(&sandboxes);
         setting(
             "the number of sandboxes",
-            "1 to 10,000",
+            "1 to 5,000",
             sandboxes.into(),
             ok,
         )?;
@@ -193,11 +202,11 @@ impl Flavors {
             .memory_init_cow(flavor != Flavor::Fast)
             .concurrency_support(concurrent)
             .wasm_backtrace_details(wasmtime::WasmBacktraceDetails::Enable)
-            .allocation_strategy(InstanceAllocationStrategy::Pooling(self.pool(flavor)));
+            .allocation_strategy(InstanceAllocationStrategy::Pooling(self.pool()));
         config
     }
 
-    fn pool(&self, flavor: Flavor) -> PoolingAllocationConfig {
+    fn pool(&self) -> PoolingAllocationConfig {
         let n = self.config.max_sandboxes;
         let mut pool = PoolingAllocationConfig::new();
         pool.total_component_instances(n)
@@ -219,16 +228,12 @@ impl Flavors {
             // Each may keep some MiB of memory that has been touched.
             .max_unused_warm_slots(WARM_SLOTS)
             .pagemap_scan(Enabled::Auto);
-        match flavor {
-            Flavor::Fast => pool
-                .linear_memory_keep_resident(2 << 20)
-                .table_keep_resident(64 << 10)
-                .async_stack_keep_resident(64 << 10),
-            Flavor::Image | Flavor::Concurrent => pool
-                .linear_memory_keep_resident(64 << 10)
-                .table_keep_resident(64 << 10)
-                .async_stack_keep_resident(64 << 10),
-        };
+        pool.linear_memory_keep_resident(match has_pagemap_scan() {
+            true => KEPT_BYTES,
+            false => KEPT_UNSCANNED_BYTES,
+        })
+        .table_keep_resident(64 << 10)
+        .async_stack_keep_resident(64 << 10);
         pool
     }
 }

@@ -52,7 +52,7 @@ pub struct EngineConfig {
     pub stack_bytes: usize,
     /// The largest module to accept, in bytes.
     pub module_bytes: usize,
-    /// How many sandboxes may exist at a time (1 to 10,000).
+    /// How many sandboxes may exist at a time (1 to 5,000).
     pub max_sandboxes: u32,
 }
 

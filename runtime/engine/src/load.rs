@@ -25,7 +25,7 @@ use crate::module::Module;
 use crate::{EngineInner, section};
 
 /// Changes whenever the same bytes are to be compiled differently by the same wasmtime.
-const PIPELINE: u32 = 1;
+const PIPELINE: u32 = 2;
 
 /// Why a module cannot be loaded.
 #[derive(Debug, thiserror::Error)]

@@ -1,5 +1,6 @@
 //! A loaded module: what it exports, linked and ready to be instantiated.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -202,15 +203,17 @@ impl Module {
                     return Err(LoadError::NothingToRun { found });
                 }
                 let pre = runtime.core().instantiate_pre(&module).map_err(missing)?;
-                let imports = module
+                // Some toolchains import a function several times.
+                let imports: BTreeSet<String> = module
                     .imports()
-                    .map(|i| format!("{}.{}", i.module(), i.name()));
+                    .map(|i| format!("{}.{}", i.module(), i.name()))
+                    .collect();
                 ModuleInner {
                     digest,
                     manifest,
                     functions: Vec::new(),
                     skipped: Vec::new(),
-                    imports: imports.collect(),
+                    imports: imports.into_iter().collect(),
                     origin: None,
                     flavor,
                     code: Linked::Core { pre },

@@ -308,7 +308,7 @@ fn settings_out_of_range_are_refused() {
             ..EngineConfig::default()
         },
         EngineConfig {
-            max_sandboxes: 10_001,
+            max_sandboxes: 5_001,
             ..EngineConfig::default()
         },
     ] {
