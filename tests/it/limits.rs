@@ -502,8 +502,8 @@ fn a_module_beyond_the_limit() {
 #[test]
 fn limits_out_of_their_range() {
     for (flag, value, says) in [
-        ("--max-sandboxes", "0", "1 to 10,000"),
-        ("--max-sandboxes", "10001", "1 to 10,000"),
+        ("--max-sandboxes", "0", "1 to 5,000"),
+        ("--max-sandboxes", "5001", "1 to 5,000"),
         ("--max-sandboxes", "many", "invalid value 'many'"),
         ("--max-output", "much", "'much'"),
         ("--memory", "-1", "'--memory"),
