@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use wasmrun_tests::{Stream, Wasmrun, assert_says, scratch};
+use wasmrun_tests::{Stream, Wasmrun, assemble, assert_says, scratch};
 
 const PROGRAMS: [&str; 2] = ["prog", "prog-p1"];
 
@@ -267,4 +267,28 @@ fn what_is_for_functions_is_refused_for_programs_and_the_other_way_round() {
         .args(["--invoke", "main()"])
         .fails(2);
     assert_says(&stderr, &["error: the module exports no function 'main'"]);
+}
+
+#[test]
+fn a_function_that_exits_has_failed() {
+    let dir = scratch();
+    let text = r#"(component
+        (import "wasi:cli/exit@0.2.0" (instance $exit
+          (export "exit" (func (param "status" (result))))))
+        (core func $exit (canon lower (func $exit "exit")))
+        (core module $m
+          (import "" "exit" (func $exit (param i32)))
+          (func (export "f") (param i32) (call $exit (local.get 0))))
+        (core instance $i (instantiate $m (with "" (instance (export "exit" (func $exit))))))
+        (func (export "f") (param "code" u32) (canon lift (core func $i "f"))))"#;
+    let module = assemble(dir.path(), "exits", text);
+    for code in [0, 1] {
+        // It was to return, so even a success is none; and the code is not ours to pass on.
+        let call = format!("f({code})");
+        let error = Wasmrun::submit_file(&module)
+            .args(["--invoke", &call])
+            .fails(5);
+        let says = format!("exited with code {code} before it returned a result");
+        assert_says(&error, &[&says]);
+    }
 }

@@ -404,10 +404,17 @@ impl Run<'_> {
 
     /// The command's failure for a task's, with the guest's backtrace shown.
     fn failed(&self, error: &TaskError, name: Option<&str>) -> Failure {
-        let exit = report::exit_of(error);
+        let exit = match report::exit_of(error) {
+            // Only a program's code is meant for us.
+            Exit::Program(_) if !self.is_program() => Exit::TaskFailed,
+            exit => exit,
+        };
         let name = name.unwrap_or(&self.plan.job.name);
         let mut text = match error {
             // The program has said why itself.
+            TaskError::Exit { code, .. } if !self.is_program() => {
+                format!("{name}: the guest exited with code {code} before it returned a result")
+            }
             TaskError::Exit { limit, .. } => {
                 if let Some(hit) = limit {
                     self.printer
