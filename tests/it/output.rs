@@ -477,3 +477,14 @@ fn inspect_prints_wit() {
     let stderr = Wasmrun::new(["inspect", "--wit", "/proc/self/exe"]).fails(2);
     assert_says(&stderr, &["this is not a wasm module"]);
 }
+
+#[test]
+fn errors_before_any_task_are_json_too() {
+    let json = Wasmrun::submit("prog").args(["--gpus", "1"]).json(3);
+    assert_eq!(json["version"], 1);
+    assert_eq!(json["error"]["exit_code"], 3);
+    let message = json["error"]["message"].as_str().unwrap();
+    assert!(message.contains("GPU: needs 1"), "{message}");
+    let json = Wasmrun::submit_file("/nowhere.wasm").json(2);
+    assert!(!json["error"]["because"].as_array().unwrap().is_empty());
+}

@@ -292,3 +292,17 @@ fn a_function_that_exits_has_failed() {
         assert_says(&error, &[&says]);
     }
 }
+
+#[test]
+fn output_goes_into_a_file_with_json_too() {
+    let dir = scratch();
+    let file = dir.path().join("out.txt");
+    let json = Wasmrun::submit("prog")
+        .arg("--result-file")
+        .arg(&file)
+        .program(["args", "hello"])
+        .json(0);
+    let stdout = json["stdout"].as_str().unwrap();
+    assert!(stdout.contains("hello"), "{stdout}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), stdout);
+}

@@ -1,6 +1,6 @@
 //! Where text goes: results to standard output, everything else to standard error.
 //!
-//! Nothing else in the program prints. Colour only on a terminal, and never with `NO_COLOR`.
+//! Nothing else in the program prints, but for what guests write (`submit::stream`). Colour only on a terminal, and never with `NO_COLOR`.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};

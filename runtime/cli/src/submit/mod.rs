@@ -172,8 +172,8 @@ impl Run<'_> {
     fn one(&self) -> CommandResult {
         let mut call = self.plan.call(None)?;
         call.input = match &self.submit.stdin {
-            Some(path) => stdin_from(path)?,
-            None if self.is_program() => stream_of(|| Ok(io::stdin()))?,
+            Some(path) => stdin_from(path, *self.printer)?,
+            None if self.is_program() => stream_of(|| Ok(io::stdin()), *self.printer)?,
             None => Input::Empty,
         };
         let route = match (self.printer.output, &self.submit.result_file) {
@@ -469,20 +469,21 @@ impl Tally {
 }
 
 /// A file as standard input, as it comes: it may be a pipe that somebody is still writing to.
-fn stdin_from(path: &Path) -> Result<Input, Failure> {
+fn stdin_from(path: &Path, printer: Printer) -> Result<Input, Failure> {
     let cannot = || format!("cannot read {} for --stdin", path.display());
     if std::fs::metadata(path).with_context(cannot)?.is_file() {
         let file = File::open(path).with_context(cannot)?;
-        return stream_of(|| Ok(file));
+        return stream_of(|| Ok(file), printer);
     }
     // Opening a pipe waits for who writes to it: not here, where Ctrl-C would go unheard.
     let path = path.to_owned();
-    stream_of(move || File::open(path))
+    stream_of(move || File::open(path), printer)
 }
 
 /// What a reader gives, as it comes.
 fn stream_of<R: Read>(
     open: impl FnOnce() -> io::Result<R> + Send + 'static,
+    printer: Printer,
 ) -> Result<Input, Failure> {
     let (sender, receiver) = mpsc::channel(4);
     let pass_on = move || -> io::Result<()> {
@@ -500,7 +501,7 @@ fn stream_of<R: Read>(
         .name("wasmrun-stdin".into())
         .spawn(move || {
             if let Err(error) = pass_on() {
-                eprintln!("warning: standard input ends early: {error}");
+                printer.warn(format_args!("standard input ends early: {error}"));
             }
         })?;
     Ok(Input::Stream(receiver))
