@@ -100,6 +100,53 @@ id!(
     "module digest"
 );
 
+id!(
+    /// A node: one machine that runs tasks. A process that comes back is a new [`Incarnation`] of it.
+    NodeId,
+    16,
+    "node id"
+);
+
+id!(
+    /// A job: what was submitted with one request, an array of tasks for example.
+    JobId,
+    16,
+    "job id"
+);
+
+id!(
+    /// An actor: one stateful instance, in whatever node it lives.
+    ActorId,
+    16,
+    "actor id"
+);
+
+id!(
+    /// A placement group: bundles of resources that are reserved together.
+    GroupId,
+    16,
+    "placement group id"
+);
+
+id!(
+    /// An object: the value of one return index of one task.
+    ObjectId,
+    20,
+    "object id"
+);
+
+/// Which life of a node this is: higher for every process that comes back under the same id.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+pub struct Incarnation(pub u64);
+
+impl fmt::Display for Incarnation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
 /// Separates the hashes of children of drivers from those of tasks.
 const DRIVER_CHILD: u8 = 0;
 const TASK_CHILD: u8 = 1;
@@ -125,6 +172,23 @@ impl TaskId {
     /// The id of the `counter`-th task (from 0) that this task submits.
     pub fn task(&self, counter: u64) -> TaskId {
         child(TASK_CHILD, &self.0, counter)
+    }
+}
+
+impl ObjectId {
+    /// The object that a task returns at `index` (from 0).
+    pub fn of(task: TaskId, index: u32) -> Self {
+        let mut id = [0; 20];
+        id[..16].copy_from_slice(&task.0);
+        id[16..].copy_from_slice(&index.to_be_bytes());
+        Self(id)
+    }
+
+    /// The task that returns it.
+    pub fn task(&self) -> TaskId {
+        let mut id = [0; 16];
+        id.copy_from_slice(&self.0[..16]);
+        TaskId(id)
     }
 }
 

@@ -5,9 +5,17 @@
 //! a thread. Whatever depends on the outside comes in as an argument, so one model serves a real
 //! node, the deterministic simulation and capacity planning.
 
+pub mod cluster;
 pub mod failure;
+pub mod fairness;
+pub mod group;
 pub mod id;
 pub mod manifest;
+pub mod random;
 pub mod resource;
+pub mod scheduler;
+pub mod simulate;
+pub mod task;
+pub mod time;
 pub mod units;
 pub mod value;

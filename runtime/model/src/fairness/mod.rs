@@ -1,0 +1,1 @@
+//! Sharing between tenants: max-min, dominant resource fairness, guarantees.

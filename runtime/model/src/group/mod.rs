@@ -1,0 +1,1 @@
+//! Placement groups: bundles of resources that are reserved together.

@@ -1,0 +1,1 @@
+//! The scheduler: which task starts next, and where.

@@ -1,0 +1,1 @@
+//! Capacity planning: the scheduler in virtual time.
