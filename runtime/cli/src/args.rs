@@ -14,6 +14,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use wasmrun_engine::{DirGrant, NetGrant};
+use wasmrun_model::cluster::{LabelKey, LabelValue, NodeName, Selectors, Strategy};
+use wasmrun_model::fairness::TenantName;
 use wasmrun_model::manifest::Asked;
 use wasmrun_model::resource::{Amount, ResourceName};
 use wasmrun_model::units;
@@ -104,6 +106,12 @@ pub struct NodeOptions {
     /// Another resource that the node offers: NAME=COUNT (with ids) or NAME=sum:AMOUNT.
     #[arg(long, value_name = "NAME=AMOUNT")]
     pub node_resource: Vec<String>,
+    /// What the node is called [default: the host's name].
+    #[arg(long, value_name = "NAME")]
+    pub node_name: Option<NodeName>,
+    /// A label of the node, for --label-selector.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub node_label: Vec<LabelArg>,
     /// Where compiled code is kept; `none` keeps none [env: WASMRUN_CACHE_DIR]
     /// [default: the user's cache folder].
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
@@ -143,6 +151,8 @@ pub struct Submit {
     pub grants: GrantOptions,
     #[command(flatten)]
     pub limits: LimitOptions,
+    #[command(flatten)]
+    pub scheduling: SchedulingOptions,
 
     /// Run one task per index: '0-31', '1-9:2', '3,5,8-10'. The index is $i in --invoke, in the
     /// program's arguments and in --result-file, and WASMRUN_ARRAY_INDEX in the environment.
@@ -200,6 +210,26 @@ impl Request {
     }
 }
 
+/// A label: `KEY=VALUE`.
+#[derive(Debug, Clone)]
+pub struct LabelArg {
+    pub key: LabelKey,
+    pub value: LabelValue,
+}
+
+impl FromStr for LabelArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let form = || format!("'{text}' must be KEY=VALUE, such as zone=a");
+        let (key, value) = text.split_once('=').ok_or_else(form)?;
+        Ok(Self {
+            key: key.parse().map_err(|error| format!("{error}"))?,
+            value: value.parse().map_err(|error| format!("{error}"))?,
+        })
+    }
+}
+
 /// What a task may reach. Nothing, unless granted here.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Grants")]
@@ -231,6 +261,27 @@ pub struct LimitOptions {
     /// The largest result of a call.
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size)]
     pub max_result: u64,
+}
+
+/// When and where a task runs.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Scheduling")]
+pub struct SchedulingOptions {
+    /// The tenant (team, queue) whose share pays for it.
+    #[arg(long, value_name = "NAME", default_value_t)]
+    pub tenant: TenantName,
+    /// Higher goes first among the tasks of the tenant; may be negative.
+    #[arg(long, value_name = "N", default_value_t, allow_negative_numbers = true)]
+    pub priority: i32,
+    /// How often to try again after a trap, an exit code or a limit [default: the module's, or 0].
+    #[arg(long, value_name = "N")]
+    pub retries: Option<u32>,
+    /// Run only where the labels match: 'zone=a,disk in (ssd,nvme)'; fallbacks after ';'.
+    #[arg(long, value_name = "SELECTOR")]
+    pub label_selector: Option<Selectors>,
+    /// How the node is chosen: default, random, spread, node:NAME or node:NAME:soft.
+    #[arg(long, value_name = "STRATEGY", default_value_t)]
+    pub strategy: Strategy,
 }
 
 #[derive(Debug, Args)]

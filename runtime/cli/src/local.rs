@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use wasmrun_engine::{CacheStatus, EngineConfig, LoadError, Module};
+use wasmrun_model::cluster::Labels;
 use wasmrun_model::units;
 use wasmrun_node::{Node, NodeConfig};
 
-use crate::args::NodeOptions;
+use crate::args::{LabelArg, NodeOptions};
 use crate::fail::{Exit, Failure};
 use crate::printer::Printer;
 
@@ -30,7 +31,14 @@ pub fn config(options: &NodeOptions) -> Result<NodeConfig, Failure> {
         text.parse()
             .with_context(|| format!("--node-resource {text}"))
     });
+    let mut labels = Labels::new();
+    for LabelArg { key, value } in &options.node_label {
+        let set = labels.set(key.clone(), value.clone());
+        set.with_context(|| format!("--node-label {key}={value}"))?;
+    }
     Ok(NodeConfig {
+        name: options.node_name.as_ref().map(ToString::to_string),
+        labels,
         cpus: options.node_cpus,
         gpus: options.node_gpus,
         memory: options.node_memory,
@@ -42,7 +50,6 @@ pub fn config(options: &NodeOptions) -> Result<NodeConfig, Failure> {
             module_bytes: usize::try_from(options.max_module).unwrap_or(usize::MAX),
             max_sandboxes: options.max_sandboxes,
         },
-        ..NodeConfig::default()
     })
 }
 

@@ -70,6 +70,11 @@ impl Asked {
         self.0.is_empty()
     }
 
+    /// Whether it says something about anything but memory: about what kind of machine is wanted.
+    pub fn names_units(&self) -> bool {
+        self.0.keys().any(|name| !name.is_memory())
+    }
+
     /// Puts these amounts in place of those in `set`.
     pub fn apply_to(&self, set: &mut ResourceSet) {
         for (name, amount) in &self.0 {

@@ -1,7 +1,7 @@
 //! A node: takes tasks, admits them by resources, runs them on guest threads, reports.
 //!
 //! Owns: the life of a task on one machine ([`Node`], [`Client`]), the guest threads
-//! (`executor`), who starts next (`admission`), what the machine has ([`Machine`]). It is the
+//! (`executor`), the scheduler and what its tasks are to do (`ledger`), what the machine has ([`Machine`]). It is the
 //! only place where engine and model meet. Must not: parse arguments or print; know how wasm runs.
 //!
 //! ```no_run
@@ -25,8 +25,8 @@
 //! # }
 //! ```
 
-mod admission;
 mod executor;
+mod ledger;
 mod machine;
 mod node;
 mod options;

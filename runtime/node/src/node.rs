@@ -1,10 +1,9 @@
 //! A node in this process, and the clients that submit to it.
 //!
-//! A submission goes: [`Client::submit`] → admission (by resources) → a guest thread → the
-//! task's [`TaskHandle`]. Nothing in between polls or waits for a tick: whoever frees resources
-//! starts the next task, on the thread that has just become free.
+//! A submission goes: [`Client::submit`] → the scheduler → a guest thread → the task's
+//! [`TaskHandle`]. Nothing in between polls or waits for a tick: whoever frees resources starts the
+//! next task, on the thread that has just become free.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,17 +11,20 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use wasmrun_engine::{
-    Engine, EngineConfig, EngineError, HeldResource, Invocation, TaskContext, TaskOutput,
+    Engine, EngineConfig, EngineError, Invocation, Limits, TaskContext, TaskOutput,
 };
+use wasmrun_model::cluster::{HOSTNAME, Labels, NodeName, ParseLabelError};
 use wasmrun_model::failure::TaskError;
-use wasmrun_model::id::{DriverId, TaskId};
+use wasmrun_model::id::DriverId;
 use wasmrun_model::resource::{
-    AddResourceError, Allocation, Amount, CapacityError, Infeasibility, NodeResources,
-    ParsePoolError, ParseResourceNameError, Pool, ResourceName, ResourceSet,
+    AddResourceError, Amount, CapacityError, NodeResources, ParsePoolError, ParseResourceNameError,
+    Pool, ResourceName, ResourceSet,
 };
+use wasmrun_model::scheduler::{Explanation, Reason, Status};
+use wasmrun_model::task::Attempt;
 
-use crate::admission::Admission;
 use crate::executor::{Executor, Spawner, Weight};
+use crate::ledger::{Ledger, Start, Todo};
 use crate::machine::Machine;
 use crate::task::{Call, Job, Pressure, Report, TaskCell, TaskHandle};
 
@@ -39,6 +41,8 @@ pub struct NodeConfig {
     pub memory: Option<Amount>,
     /// Other resources to offer.
     pub resources: Vec<ResourceOffer>,
+    /// The node's labels, besides its name.
+    pub labels: Labels,
     /// How tasks run.
     pub engine: EngineConfig,
 }
@@ -94,6 +98,9 @@ pub enum StartError {
         /// Why not.
         reason: String,
     },
+    /// Its labels are impossible.
+    #[error(transparent)]
+    Labels(#[from] ParseLabelError),
     /// Tasks could not run.
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -105,16 +112,9 @@ pub enum StartError {
 /// Why a task cannot be submitted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
-    /// No node can ever serve it.
-    #[error(
-        "no node can ever run this task: {why} ({node}); ask for less, or use a node that has it"
-    )]
-    Infeasible {
-        /// What is lacking.
-        why: Infeasibility,
-        /// The node that was asked.
-        node: String,
-    },
+    /// It can never run: no node has what it asks for, or the one node it names is not there.
+    #[error("{0}")]
+    Unschedulable(Reason),
     /// The node is stopping.
     #[error("the node is stopping and takes no more tasks")]
     Stopping,
@@ -132,29 +132,8 @@ struct Shared {
     name: Arc<str>,
     engine: Engine,
     spawner: Spawner,
-    state: Mutex<State>,
+    ledger: Mutex<Ledger>,
     pressure: Arc<Pressure>,
-    /// The names of resources as guests see them.
-    names: HashMap<ResourceName, Arc<str>>,
-}
-
-struct State {
-    admission: Admission<Queued>,
-    running: HashMap<TaskId, Running>,
-    stopping: bool,
-}
-
-/// A task that has not ended, to be found when it is cancelled.
-struct Running {
-    driver: DriverId,
-    cell: Arc<TaskCell>,
-}
-
-struct Queued {
-    driver: DriverId,
-    job: Arc<Job>,
-    call: Call,
-    cell: Arc<TaskCell>,
 }
 
 /// How long a dropped node waits for its tasks to notice that they are cancelled.
@@ -170,29 +149,22 @@ impl Node {
         let resources = offered(&config, &machine)?;
         let cpus = resources.total().get(&ResourceName::CPU).whole_units();
         let threads = usize::try_from(cpus.clamp(1, 4096)).expect("within the range");
-        let max_running = config.engine.max_sandboxes as usize;
+        let max_running = config.engine.max_sandboxes;
         let control = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("wasmrun-control")
             .enable_all()
             .build()?;
         let executor = Executor::start(threads, control.handle())?;
-        let name = config.name.clone().unwrap_or(machine.name);
-        let total = resources.total();
-        let names = total
-            .iter()
-            .map(|(name, _)| (name.clone(), name.as_str().into()));
+        let name = node_name(config.name.as_deref().unwrap_or(&machine.name));
+        let labels = labels(&name, &config.labels)?;
+        let ledger = Ledger::new(&name, labels, resources, max_running);
         let shared = Shared {
-            name: name.into(),
+            name: name.as_str().into(),
             engine: Engine::new(config.engine)?,
             spawner: executor.spawner(),
             pressure: Arc::default(),
-            names: names.collect(),
-            state: Mutex::new(State {
-                admission: Admission::new(resources, max_running),
-                running: HashMap::new(),
-                stopping: false,
-            }),
+            ledger: Mutex::new(ledger),
         };
         Ok(Self {
             shared: Arc::new(shared),
@@ -213,12 +185,27 @@ impl Node {
 
     /// What the node has in all.
     pub fn total(&self) -> ResourceSet {
-        self.shared.state.lock().admission.resources().total()
+        self.shared
+            .ledger
+            .lock()
+            .scheduler()
+            .cluster()
+            .total()
+            .clone()
     }
 
     /// What no task holds.
     pub fn available(&self) -> ResourceSet {
-        self.shared.state.lock().admission.resources().available()
+        let ledger = self.shared.ledger.lock();
+        let scheduler = ledger.scheduler();
+        let own = scheduler.own_nodes().first();
+        let own = own.and_then(|ix| scheduler.cluster().own(*ix));
+        own.map(NodeResources::available).unwrap_or_default()
+    }
+
+    /// How many tasks are in which state, and what they ask for.
+    pub fn status(&self) -> Status {
+        self.shared.ledger.lock().scheduler().status()
     }
 
     /// A client session of its own.
@@ -244,10 +231,14 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        self.shared.state.lock().stopping = true;
-        self.shared.cancel_where(|_, _| true);
+        let mut ledger = self.shared.ledger.lock();
+        ledger.stop();
+        let all = ledger.all();
+        let todo = ledger.cancel(&all);
+        drop(ledger);
+        self.shared.carry_out(todo);
         let started = Instant::now();
-        while self.shared.state.lock().admission.running() > 0 && started.elapsed() < DRAIN {
+        while self.shared.ledger.lock().running() > 0 && started.elapsed() < DRAIN {
             std::thread::sleep(Duration::from_millis(1));
         }
         drop(self.executor.take());
@@ -324,104 +315,100 @@ impl Client {
         } = &*self.0;
         let id = driver.task(submitted.fetch_add(1, Ordering::Relaxed));
         let cell = Arc::new(TaskCell::new(id, shared.pressure.clone()));
-        let queued = Queued {
-            driver: *driver,
-            job: job.clone(),
-            call,
-            cell: cell.clone(),
-        };
-        let mut state = shared.state.lock();
-        if state.stopping {
+        let mut ledger = shared.ledger.lock();
+        if ledger.is_stopping() {
             return Err(SubmitError::Stopping);
         }
-        state
-            .admission
-            .push(&job.request, queued)
-            .map_err(|why| SubmitError::Infeasible {
-                why,
-                node: format!("node {}", shared.name),
-            })?;
-        let next = state.start_next();
-        shared.pressure.set(state.admission.waiting());
-        drop(state);
-        shared.start(next);
-        Ok(TaskHandle(cell))
+        let mut todo = ledger.submit(*driver, job, call, &cell);
+        shared.pressure.set(ledger.waiting());
+        drop(ledger);
+        let refused = todo.refused.take();
+        shared.carry_out(todo);
+        match refused {
+            Some(why) => Err(SubmitError::Unschedulable(why)),
+            None => Ok(TaskHandle(cell)),
+        }
     }
 
     /// Cancels a task: one that waits ends at once, one that runs at its next turn.
     pub fn cancel(&self, task: &TaskHandle) {
-        let id = task.id();
-        self.0.shared.cancel_where(|_, cell| cell.id == id);
+        let todo = self.0.shared.ledger.lock().cancel(&[task.id()]);
+        self.0.shared.carry_out(todo);
     }
 
     /// Cancels everything that this session has submitted and that has not ended.
     pub fn cancel_all(&self) {
-        let mine = self.0.driver;
-        self.0.shared.cancel_where(|driver, _| driver == mine);
+        let mut ledger = self.0.shared.ledger.lock();
+        let mine = ledger.of_driver(&self.0.driver);
+        let todo = ledger.cancel(&mine);
+        self.0.shared.pressure.set(ledger.waiting());
+        drop(ledger);
+        self.0.shared.carry_out(todo);
+    }
+
+    /// Where a task stands and what it waits for; `None` if it has ended.
+    pub fn explain(&self, task: &TaskHandle) -> Option<Explanation> {
+        self.0.shared.ledger.lock().explain(&task.id())
     }
 }
 
-impl Queued {
-    /// Ends a task that has not started.
-    fn cancel(self) {
-        self.cell.cancel();
-        self.cell
-            .end(Report::never_ran(&self.cell, TaskError::Cancelled));
-    }
+/// The name of a node, made from whatever the machine or person calls it.
+fn node_name(text: &str) -> NodeName {
+    let is_fit = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let fit: String = text
+        .chars()
+        .map(|c| if is_fit(c) { c } else { '-' })
+        .collect();
+    let fit = fit.trim_start_matches(|c: char| !c.is_ascii_alphanumeric());
+    let fit = &fit[..fit.len().min(NodeName::MAX_LEN)];
+    let name = fit.parse().or_else(|_| "node".parse());
+    name.expect("'node' is a name")
 }
 
-impl State {
-    /// The next task that can start, if any, now counted as running.
-    fn start_next(&mut self) -> Option<(Queued, Allocation)> {
-        let (queued, allocation) = self.admission.next()?;
-        let (driver, cell) = (queued.driver, queued.cell.clone());
-        self.running.insert(cell.id, Running { driver, cell });
-        Some((queued, allocation))
+/// The labels of a node: its name and what the operator gave it.
+fn labels(name: &NodeName, own: &Labels) -> Result<Labels, StartError> {
+    let mut labels = own.clone();
+    if let (Ok(key), Ok(value)) = (HOSTNAME.parse(), name.as_str().parse())
+        && labels.get(HOSTNAME).is_none()
+    {
+        labels.set(key, value)?;
     }
+    Ok(labels)
 }
 
 impl Shared {
-    /// Hands tasks to the guest threads: `next`, and whatever else fits.
-    fn start(self: &Arc<Self>, mut next: Option<(Queued, Allocation)>) {
-        while let Some((queued, allocation)) = next {
-            let cpu = queued.job.request.amounts().get(&ResourceName::CPU);
-            let task = run_task(self.clone(), queued, allocation);
-            self.spawner.spawn(Weight::of_cpu(cpu.steps()), task);
-            next = self.state.lock().start_next();
+    /// Does what is left to do when the lock is released.
+    fn carry_out(self: &Arc<Self>, todo: Todo) {
+        for cell in todo.stop {
+            cell.cancel();
+        }
+        for (cell, report) in todo.end {
+            cell.end(report);
+        }
+        for start in todo.start {
+            let weight = start.weight();
+            self.spawner.spawn(weight, run_task(self.clone(), start));
         }
     }
+}
 
-    /// Cancels those of the waiting and the running for whom `is_meant` holds.
-    fn cancel_where(&self, is_meant: impl Fn(DriverId, &TaskCell) -> bool) {
-        let mut state = self.state.lock();
-        let waiting = state
-            .admission
-            .take_where(|queued| is_meant(queued.driver, &queued.cell));
-        let running = state.running.values();
-        let running: Vec<_> = running
-            .filter(|task| is_meant(task.driver, &task.cell))
-            .map(|task| task.cell.clone())
-            .collect();
-        self.pressure.set(state.admission.waiting());
-        drop(state);
-        waiting.into_iter().for_each(Queued::cancel);
-        running.iter().for_each(|cell| cell.cancel());
+impl Start {
+    /// The part of the CPU that it asked for and holds.
+    fn weight(&self) -> Weight {
+        let cpu = self
+            .held
+            .iter()
+            .find(|held| &*held.name == ResourceName::CPU.as_str());
+        Weight::of_cpu(cpu.map_or(0, |held| held.amount))
     }
 
-    fn held(&self, allocation: &Allocation) -> Vec<HeldResource> {
-        let held = allocation.iter().map(|(name, part)| HeldResource {
-            name: self
-                .names
-                .get(name)
-                .cloned()
-                .unwrap_or_else(|| name.as_str().into()),
-            amount: part.amount().steps(),
-            units: part
-                .ids()
-                .map(|(id, amount)| (id.get(), amount.steps()))
-                .collect(),
-        });
-        held.collect()
+    /// The memory that it asked for and holds, in bytes.
+    fn memory(&self) -> u64 {
+        let memory = self
+            .held
+            .iter()
+            .find(|held| &*held.name == ResourceName::MEMORY.as_str());
+        memory.map_or(0, |held| Amount::from_steps(held.amount).whole_units())
     }
 }
 
@@ -430,7 +417,8 @@ impl Shared {
 struct Lease {
     shared: Arc<Shared>,
     cell: Arc<TaskCell>,
-    allocation: Option<Allocation>,
+    attempt: Attempt,
+    is_held: bool,
 }
 
 impl Lease {
@@ -439,17 +427,14 @@ impl Lease {
     }
 
     fn give_back(&mut self, report: Report) {
-        let Some(allocation) = self.allocation.take() else {
+        if !std::mem::replace(&mut self.is_held, false) {
             return;
-        };
-        let mut state = self.shared.state.lock();
-        state.admission.release(allocation);
-        state.running.remove(&self.cell.id);
-        let next = state.start_next();
-        self.shared.pressure.set(state.admission.waiting());
-        drop(state);
-        self.cell.end(report);
-        self.shared.start(next);
+        }
+        let mut ledger = self.shared.ledger.lock();
+        let todo = ledger.ended(self.cell.id, self.attempt, report);
+        self.shared.pressure.set(ledger.waiting());
+        drop(ledger);
+        self.shared.carry_out(todo);
     }
 }
 
@@ -461,21 +446,31 @@ impl Drop for Lease {
     }
 }
 
-async fn run_task(shared: Arc<Shared>, queued: Queued, allocation: Allocation) {
+async fn run_task(shared: Arc<Shared>, start: Start) {
     let started = Instant::now();
-    let Queued {
-        job, call, cell, ..
-    } = queued;
-    let held = shared.held(&allocation);
+    let memory = start.memory();
+    let Start {
+        job,
+        call,
+        cell,
+        attempt,
+        held,
+    } = start;
     let lease = Lease {
         shared: shared.clone(),
         cell: cell.clone(),
-        allocation: Some(allocation),
+        attempt,
+        is_held: true,
+    };
+    // Its request is its limit, whichever of the variants it got.
+    let limits = Limits {
+        memory,
+        ..job.limits.clone()
     };
     cell.set_running();
     let context = Arc::new(TaskContext {
         task: cell.id,
-        attempt: 0,
+        attempt: attempt.0 - 1,
         node: shared.name.clone(),
         array_index: call.array_index,
         resources: held,
@@ -488,7 +483,7 @@ async fn run_task(shared: Arc<Shared>, queued: Queued, allocation: Allocation) {
         args: &call.args,
         context: context.clone(),
         grants: &job.grants,
-        limits: &job.limits,
+        limits: &limits,
         output: &output,
         input: call.input,
     };

@@ -1,10 +1,14 @@
 //! What a task asks for in the end: flags before the module's manifest before defaults.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use wasmrun_engine::{Entry, Grants, Limits, Module};
+use wasmrun_model::cluster::{Selectors, Strategy};
+use wasmrun_model::fairness::TenantName;
 use wasmrun_model::manifest::{Asked, FunctionSettings, PROGRAM};
 use wasmrun_model::resource::{Amount, Request, RequestError, ResourceName, ResourceSet};
+use wasmrun_model::task::{Rule, Terms};
 
 use crate::task::Job;
 
@@ -18,6 +22,17 @@ const DEFAULT_MEMORY: Amount = Amount::units(256 << 20);
 pub struct Overrides {
     /// Amounts in place of the declared ones.
     pub resources: Asked,
+    /// Whose share pays for it.
+    pub tenant: TenantName,
+    /// Higher goes first among the tasks of the tenant.
+    pub priority: i32,
+    /// How often it is tried again after a trap, an exit code or a limit, in place of what is
+    /// declared.
+    pub retries: Option<u32>,
+    /// What labels the node must have.
+    pub selectors: Selectors,
+    /// How the node is chosen.
+    pub strategy: Strategy,
     /// A time limit in place of the declared one.
     pub time_limit: Option<Duration>,
     /// The most output, in bytes.
@@ -33,6 +48,11 @@ impl Default for Overrides {
         let limits = Limits::default();
         Self {
             resources: Asked::default(),
+            tenant: TenantName::default(),
+            priority: 0,
+            retries: None,
+            selectors: Selectors::default(),
+            strategy: Strategy::default(),
             time_limit: None,
             output_bytes: limits.output,
             argument_bytes: limits.arguments,
@@ -74,14 +94,42 @@ impl Job {
             .iter()
             .rev()
             .for_each(|settings| settings.resources.apply_to(&mut asked));
-        overrides.resources.apply_to(&mut asked);
+        let declared_alternatives = declared.iter().find(|it| !it.alternatives.is_empty());
+        let mut alternatives = vec![asked];
+        if let Some(settings) = declared_alternatives
+            && !overrides.resources.names_units()
+        {
+            let variants = settings.alternatives.iter();
+            let variants: Vec<ResourceSet> = variants
+                .map(|variant| variant_of(&alternatives[0], variant))
+                .collect();
+            alternatives.extend(variants);
+        }
+        for asked in &mut alternatives {
+            overrides.resources.apply_to(asked);
+        }
+        let memory = alternatives[0].get(&ResourceName::MEMORY).whole_units();
+        let requests: Result<Vec<Request>, RequestError> =
+            alternatives.into_iter().map(Request::new).collect();
+        let declared_retries = declared.iter().find_map(|settings| settings.retries);
         let declared_time = declared.iter().find_map(|settings| settings.time_limit);
-        let memory = asked.get(&ResourceName::MEMORY).whole_units();
+        let terms = Terms {
+            tenant: overrides.tenant.clone(),
+            priority: overrides.priority,
+            retries: overrides.retries.or(declared_retries).unwrap_or(0),
+            rule: Arc::new(Rule {
+                alternatives: requests?,
+                selectors: overrides.selectors.clone(),
+                strategy: overrides.strategy.clone(),
+                // Matters only where there are several nodes.
+                module: None,
+            }),
+        };
         Ok(Self {
             name: name.into(),
             module: module.clone(),
             entry,
-            request: Request::new(asked)?,
+            terms: Arc::new(terms),
             limits: Limits {
                 memory,
                 output: overrides.output_bytes,
@@ -94,4 +142,16 @@ impl Job {
             grants,
         })
     }
+}
+
+/// A declared variant: other amounts than the main ones, and of the rest only CPU and memory,
+/// which every task needs.
+fn variant_of(main: &ResourceSet, variant: &ResourceSet) -> ResourceSet {
+    let mut set = variant.clone();
+    for name in [ResourceName::CPU, ResourceName::MEMORY] {
+        if variant.get(&name).is_zero() {
+            set.set(name.clone(), main.get(&name));
+        }
+    }
+    set
 }

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use wasmrun_engine::{Entry, Grants, HeldResource, Input, Limits, Listener, Module};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::TaskId;
-use wasmrun_model::resource::Request;
+use wasmrun_model::task::Terms;
 use wasmrun_model::value::Encoded;
 
 /// What tasks have in common: made once, submitted any number of times.
@@ -26,9 +26,9 @@ pub struct Job {
     pub module: Module,
     /// What of it to run.
     pub entry: Entry,
-    /// What it asks for, and so what it gets.
-    pub request: Request,
-    /// What it may use besides. Its memory follows from the request.
+    /// Whose it is and what it asks for, and so what it gets.
+    pub terms: Arc<Terms>,
+    /// What it may use besides. Its memory follows from what it asks for.
     pub limits: Limits,
     /// What it may reach.
     pub grants: Grants,
@@ -47,6 +47,24 @@ pub struct Call {
     pub input: Input,
     /// Who listens to what it prints.
     pub listener: Option<Listener>,
+}
+
+impl Call {
+    /// The same once more, unless it reads what can be read only once.
+    pub(crate) fn try_clone(&self) -> Option<Self> {
+        let input = match &self.input {
+            Input::Empty => Input::Empty,
+            Input::Bytes(bytes) => Input::Bytes(bytes.clone()),
+            Input::Stream(_) => return None,
+        };
+        Some(Self {
+            values: self.values.clone(),
+            args: self.args.clone(),
+            array_index: self.array_index,
+            input,
+            listener: self.listener.clone(),
+        })
+    }
 }
 
 /// What came of a task.

@@ -160,7 +160,7 @@ impl Run<'_> {
             .client
             .submit(&self.plan.job, call)
             .map_err(|error| match error {
-                SubmitError::Infeasible { .. } => Failure::new(Exit::Unschedulable, error),
+                SubmitError::Unschedulable(_) => Failure::new(Exit::Unschedulable, error),
                 other => Failure::new(Exit::Usage, other),
             })?;
         if STOPPED.load(Ordering::SeqCst) {

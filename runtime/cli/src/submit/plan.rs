@@ -8,6 +8,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use bytes::Bytes;
 use wasmrun_engine::{Entry, FunctionIndex, Grants, Input, Module, NetGrant};
+use wasmrun_model::cluster::Strategy;
 use wasmrun_model::value::codec::encode;
 use wasmrun_model::value::wave::Invocation;
 use wasmrun_model::value::{Encoded, FunctionType, NumberKind, NumberList, Value, ValueType};
@@ -42,8 +43,20 @@ impl Plan {
             Entry::Program => program.clone(),
             Entry::Function(index) => module.function(index).name.clone(),
         };
+        let scheduling = &submit.scheduling;
+        if let Strategy::PlacementGroup { group, .. } = &scheduling.strategy {
+            return Err(Failure::usage(format!(
+                "there is no placement group {group}: groups live in a running cluster; use \
+                 another --strategy"
+            )));
+        }
         let overrides = Overrides {
             resources: submit.request.asked(),
+            tenant: scheduling.tenant.clone(),
+            priority: scheduling.priority,
+            retries: scheduling.retries,
+            selectors: scheduling.label_selector.clone().unwrap_or_default(),
+            strategy: scheduling.strategy.clone(),
             time_limit: submit.limits.time_limit,
             output_bytes: submit.limits.max_output,
             argument_bytes: submit.limits.max_arguments,

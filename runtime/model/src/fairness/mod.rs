@@ -1,1 +1,38 @@
 //! Sharing between tenants: max-min, dominant resource fairness, guarantees.
+//!
+//! Owns who is next: [`Tenants`] accounts what each tenant uses over the whole cluster and keeps
+//! a [`ShareKey`] for each, whose order is the order of service; [`max_min`] divides one resource.
+//! Must not: know tasks, queues or nodes' pools, read a clock, use floats.
+//!
+//! Invariants: a tenant's key depends on that tenant and the cluster's total alone, never on other
+//! tenants, so keys can sit in ordered structures; equal shares are equal [`Ratio`]s, however they
+//! came about; what is refunded was charged.
+//!
+//! Sources: Ghodsi et al., "Dominant Resource Fairness: Fair Allocation of Multiple Resource
+//! Types", NSDI 2011 (progressive filling, weights, the four properties); Hadoop YARN's fair
+//! scheduler (minimum shares and ties).
+
+mod explain;
+mod key;
+mod max_min;
+mod policy;
+#[cfg(test)]
+mod properties;
+mod ratio;
+#[cfg(test)]
+mod reference;
+mod tenant;
+mod tenants;
+#[cfg(test)]
+mod tests;
+mod usage;
+mod weight;
+
+pub use explain::{Ahead, WhyAhead};
+pub use key::ShareKey;
+pub use max_min::max_min;
+pub use policy::{ParsePolicyError, Policy};
+pub use ratio::{Ratio, Scale};
+pub use tenant::{ParseTenantNameError, TenantConfig, TenantName};
+pub use tenants::{MAX_TENANTS, Tenant, TenantCounters, TenantIx, Tenants, TooManyTenants};
+pub use weight::{Weight, WeightError};

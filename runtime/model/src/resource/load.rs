@@ -5,12 +5,15 @@
 //!
 //! Invariant: what was added and removed again leaves no trace.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use smallvec::SmallVec;
 
 use super::amount::Amount;
-use super::fit::PoolReport;
+use super::fit::{Fit, PoolReport, judge};
+use super::id_set::ResourceIdSet;
 use super::name::ResourceName;
 use super::request::{IndexedDemand, Request};
 use super::set::ResourceSet;
@@ -19,7 +22,7 @@ use super::share::Share;
 /// The sum of many requests. It never overflows: a long queue may ask for more than any node has.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Load {
-    claims: BTreeMap<ResourceName, Claims>,
+    claims: SortedMap<ResourceName, Claims>,
 }
 
 /// What is claimed of one resource.
@@ -31,18 +34,19 @@ pub(super) struct Claims {
     /// In steps of 1/10,000 of a unit.
     steps: u128,
     units: u64,
-    shares: BTreeMap<Share, u64>,
+    shares: SortedMap<Share, u64>,
 }
 
 impl Load {
     /// Whether nothing is claimed.
     pub fn is_empty(&self) -> bool {
-        self.claims.is_empty()
+        self.claims.0.is_empty()
     }
 
     /// What is claimed of each resource. A sum above [`Amount::MAX`] shows as that.
     pub fn amounts(&self) -> ResourceSet {
         self.claims
+            .0
             .iter()
             .map(|(name, claims)| (name.clone(), claims.amount()))
             .collect()
@@ -51,10 +55,7 @@ impl Load {
     /// Adds a request.
     pub fn add(&mut self, request: &Request) {
         for (name, amount) in request.amounts().iter() {
-            match self.claims.get_mut(name) {
-                Some(claims) => claims.add(amount),
-                None => self.claims.entry(name.clone()).or_default().add(amount),
-            }
+            self.claims.at_or_default(name).add(amount);
         }
     }
 
@@ -64,24 +65,50 @@ impl Load {
     pub fn remove(&mut self, request: &Request) -> bool {
         let mut was_there = true;
         for (name, amount) in request.amounts().iter() {
-            let Some(claims) = self.claims.get_mut(name) else {
+            let Ok(at) = self.claims.find(name) else {
                 was_there = false;
                 continue;
             };
+            let claims = &mut self.claims.0[at].1;
             was_there &= claims.remove(amount);
-            if *claims == Claims::default() {
-                self.claims.remove(name);
+            if claims.is_empty() {
+                self.claims.0.remove(at);
             }
         }
         was_there
     }
 
+    /// What is claimed of one resource. A sum above [`Amount::MAX`] shows as that.
+    pub fn amount(&self, name: &ResourceName) -> Amount {
+        self.of(name).map_or(Amount::ZERO, Claims::amount)
+    }
+
+    /// Whether these pools can take such a request beside this load, and if not, why. The pools'
+    /// owner may count another load; this one is judged instead.
+    pub fn judge_beside(&self, pools: &ResourceIdSet, request: &Request) -> Fit {
+        judge(request, |name| pools.report(name), Some(self))
+    }
+
+    /// The same for pools that are known by their reports.
+    pub fn judge_beside_reports(
+        &self,
+        pools: &BTreeMap<ResourceName, PoolReport>,
+        request: &Request,
+    ) -> Fit {
+        judge(request, |name| pools.get(name).copied(), Some(self))
+    }
+
     pub(super) fn of(&self, name: &ResourceName) -> Option<&Claims> {
-        self.claims.get(name)
+        let at = self.claims.find(name).ok()?;
+        Some(&self.claims.0[at].1)
     }
 }
 
 impl Claims {
+    fn is_empty(&self) -> bool {
+        self.steps == 0 && self.units == 0 && self.shares.0.is_empty()
+    }
+
     fn amount(&self) -> Amount {
         Amount::from_steps(u64::try_from(self.steps).unwrap_or(u64::MAX))
     }
@@ -94,7 +121,7 @@ impl Claims {
                 self.units = self.units.saturating_add(units.get());
             }
             Some(IndexedDemand::Share(share)) => {
-                let count = self.shares.entry(share).or_default();
+                let count = self.shares.at_or_default(&share);
                 *count = count.saturating_add(1);
             }
             None => {}
@@ -109,10 +136,10 @@ impl Claims {
                 was_there &= self.units >= units.get();
                 self.units = self.units.saturating_sub(units.get());
             }
-            Some(IndexedDemand::Share(share)) => match self.shares.get_mut(&share) {
-                Some(1) => drop(self.shares.remove(&share)),
-                Some(count) => *count = count.saturating_sub(1),
-                None => was_there = false,
+            Some(IndexedDemand::Share(share)) => match self.shares.find(&share) {
+                Ok(at) if self.shares.0[at].1 <= 1 => drop(self.shares.0.remove(at)),
+                Ok(at) => self.shares.0[at].1 -= 1,
+                Err(_) => was_there = false,
             },
             None => {}
         }
@@ -167,7 +194,7 @@ impl Claims {
     fn pack(&self, whole_ids: u32, mut largest: u64) -> (u32, u64) {
         const UNIT: u64 = Amount::STEPS_PER_UNIT;
         let mut whole = u64::from(whole_ids).saturating_sub(self.units);
-        for (share, count) in self.shares.iter().rev() {
+        for (share, count) in self.shares.0.iter().rev() {
             let share = share.amount().steps();
             let in_largest = (*count).min(largest / share);
             largest -= in_largest * share;
@@ -185,6 +212,61 @@ impl Claims {
             largest = largest.max(UNIT - in_last * share);
         }
         (whole as u32, largest)
+    }
+}
+
+/// A map of a few entries, sorted by key, without an allocation up to two. Serialised as a map.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct SortedMap<K, V>(SmallVec<[(K, V); 2]>);
+
+impl<K, V> Default for SortedMap<K, V> {
+    fn default() -> Self {
+        Self(SmallVec::new())
+    }
+}
+
+impl<K: Ord + Clone, V: Default> SortedMap<K, V> {
+    /// Where the key is, or belongs. Maps are short in truth: a scan beats a binary search, but a
+    /// long one that came from outside must not make it slow.
+    fn find(&self, key: &K) -> Result<usize, usize> {
+        const SHORT: usize = 8;
+        if self.0.len() > SHORT {
+            return self.0.binary_search_by(|(other, _)| other.cmp(key));
+        }
+        for (at, (other, _)) in self.0.iter().enumerate() {
+            match other.cmp(key) {
+                Ordering::Less => {}
+                Ordering::Equal => return Ok(at),
+                Ordering::Greater => return Err(at),
+            }
+        }
+        Err(self.0.len())
+    }
+
+    fn at_or_default(&mut self, key: &K) -> &mut V {
+        let at = self.find(key).unwrap_or_else(|at| {
+            self.0.insert(at, (key.clone(), V::default()));
+            at
+        });
+        &mut self.0[at].1
+    }
+}
+
+impl<K: Serialize, V: Serialize> Serialize for SortedMap<K, V> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(key, value)| (key, value)))
+    }
+}
+
+impl<'de, K, V> Deserialize<'de> for SortedMap<K, V>
+where
+    K: Deserialize<'de> + Ord,
+    V: Deserialize<'de>,
+{
+    /// Entries in any order; of a key that comes twice the last one counts.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let entries = BTreeMap::<K, V>::deserialize(deserializer)?;
+        Ok(Self(entries.into_iter().collect()))
     }
 }
 

@@ -17,6 +17,9 @@
 mod allocation;
 mod amount;
 mod amount_text;
+mod bundle;
+#[cfg(test)]
+mod bundle_properties;
 mod fit;
 mod groups;
 mod id_bits;
@@ -36,6 +39,7 @@ mod share;
 pub use allocation::{Allocation, Holding, PoolAllocation};
 pub use amount::Amount;
 pub use amount_text::ParseAmountError;
+pub use bundle::Bundle;
 pub use fit::{AcquireError, Fit, Infeasibility, PoolReport, Shortage};
 pub use groups::{Groups, GroupsError};
 pub use id_set::{AddResourceError, ResourceIdSet};

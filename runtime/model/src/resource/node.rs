@@ -78,6 +78,13 @@ impl NodeResources {
         judge(request, |name| self.pools.report(name), Some(&self.load))
     }
 
+    /// What is truly free of one resource; `None` if the node does not have it.
+    pub fn free(&self, name: &ResourceName) -> Option<PoolReport> {
+        let report = self.pools.report(name)?;
+        let claims = self.load.of(name);
+        Some(claims.map_or(report, |claims| claims.leave_of(report)))
+    }
+
     /// Whether [`NodeResources::acquire`] would succeed: what a dispatch of a placed task asks.
     pub fn can_acquire(&self, request: &Request) -> bool {
         self.pools.contains(request)
@@ -213,6 +220,13 @@ impl NodeReport {
             |name| self.pools.get(name).copied(),
             Some(&self.load),
         )
+    }
+
+    /// What is truly free of one resource; `None` if the node does not have it.
+    pub fn free(&self, name: &ResourceName) -> Option<PoolReport> {
+        let report = *self.pools.get(name)?;
+        let claims = self.load.of(name);
+        Some(claims.map_or(report, |claims| claims.leave_of(report)))
     }
 
     /// Counts a task that has been placed there since, so that the next decision sees it.

@@ -1,1 +1,389 @@
 //! The scheduler: which task starts next, and where.
+//!
+//! Owns the tasks from their submission to their end, the nodes whose resources it gives out (one
+//! on a real node, all of them in [`crate::simulate`]), and what it knows of other nodes. Must not:
+//! do anything itself. It is a state machine: [`Scheduler::handle`] takes what has happened,
+//! [`Scheduler::poll_effect`] says what is to be done, [`Scheduler::poll_timeout`] when to come back.
+//!
+//! Invariants: equal events at equal times give equal effects; every unit is held by at most one
+//! task; a task ends once; whenever `handle` returns, no task is ready that fits (except beside what
+//! is kept for one that has been passed over for too long).
+//!
+//! The shape is quinn-proto's. The states are those of Ray's raylet; the ready tasks grouped by
+//! what they ask for are Ray's scheduling classes.
+
+mod actors;
+mod class;
+mod dispatch;
+mod event;
+mod explain;
+mod fuzz;
+mod groups;
+mod lane;
+mod nodes;
+mod peers;
+mod place;
+mod running;
+mod starve;
+mod status;
+mod table;
+mod watch;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+pub use self::event::{Effect, Event, Message, NodeInfo, Outcome, PeerView};
+pub use self::explain::{COUNTED, Explanation, NodeVerdict, Reason, SHOWN, Waits};
+#[doc(hidden)]
+pub use self::fuzz::{check, fuzz};
+pub use self::status::{PhaseStatus, Status, TaskView};
+
+use self::actors::Actors;
+use self::class::{ClassIx, Classes, KeyLog};
+use self::groups::GroupTable;
+use self::peers::Peers;
+use self::starve::Starving;
+use self::table::{NewTask, Owner, Table, Task, TaskIx};
+use self::watch::Watches;
+use crate::cluster::{Cluster, NodeIx, Tuning};
+use crate::fairness::{Policy, TenantIx, Tenants};
+use crate::id::{NodeId, ObjectId, TaskId};
+use crate::random::Random;
+use crate::task::{Attempt, FailureKind, Phase, Place, TaskKind, TaskSpec, TaskState};
+use crate::time::Instant;
+
+/// How a scheduler decides. The default is what a node starts with.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// How tenants share.
+    pub policy: Policy,
+    /// What all random choices follow from.
+    pub seed: u64,
+    /// The node that this scheduler serves, where it serves one.
+    pub local: Option<NodeId>,
+    /// How many tasks may be with executors at a time, whatever they ask for.
+    pub max_running: u32,
+    /// Up to how many ready tasks a node takes its own submissions without looking elsewhere.
+    pub max_local_queue: u32,
+    /// How often a task is handed from node to node before it stays.
+    pub max_hops: u8,
+    /// How often a task is tried again because its node was lost.
+    pub max_losses: u32,
+    /// How long a task may be passed over before freed resources are kept for it.
+    pub patience: Duration,
+    /// How long an unanswered message waits before it is sent again.
+    pub resend: Duration,
+    /// How nodes are chosen.
+    pub placement: Tuning,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            policy: Policy::default(),
+            seed: 0,
+            local: None,
+            max_running: u32::MAX,
+            max_local_queue: 64,
+            max_hops: 4,
+            max_losses: 3,
+            patience: Duration::from_secs(30),
+            resend: Duration::from_millis(200),
+            placement: Tuning::default(),
+        }
+    }
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Scheduler {
+    config: Config,
+    now: Instant,
+    random: Random,
+    tasks: Table,
+    classes: Classes,
+    /// The classes that may fit.
+    open: Vec<ClassIx>,
+    /// How many classes have somebody in line: those in `open` and the parked ones.
+    gated: usize,
+    watches: Watches,
+    tenants: Tenants,
+    keys: KeyLog,
+    cluster: Cluster,
+    /// The nodes whose resources are given out here, in the order in which they came.
+    own: Vec<NodeIx>,
+    /// The node that this scheduler serves, once it is there.
+    local: Option<NodeIx>,
+    /// How often nodes came, went, or changed what they have in all.
+    topology: u64,
+    /// How many tasks are with executors.
+    with_executors: u32,
+    /// The live tasks that an object is an argument of.
+    dependents: BTreeMap<ObjectId, BTreeSet<TaskIx>>,
+    actors: Actors,
+    groups: GroupTable,
+    peers: Peers,
+    starving: Starving,
+    ended: [u64; Phase::ALL.len() - Phase::LIVE],
+    stale: u64,
+    effects: VecDeque<Effect>,
+    /// Room for classes that are woken, kept from one release to the next.
+    woken: Vec<ClassIx>,
+}
+
+impl Scheduler {
+    /// A scheduler without nodes and tasks.
+    pub fn new(config: Config) -> Self {
+        let mut random = Random::new(config.seed);
+        Self {
+            now: Instant::ZERO,
+            tasks: Table::default(),
+            classes: Classes::default(),
+            open: Vec::new(),
+            gated: 0,
+            watches: Watches::default(),
+            tenants: Tenants::new(config.policy),
+            keys: KeyLog::default(),
+            cluster: Cluster::new(config.placement),
+            own: Vec::new(),
+            local: None,
+            topology: 0,
+            with_executors: 0,
+            dependents: BTreeMap::new(),
+            actors: Actors::default(),
+            groups: GroupTable::default(),
+            peers: Peers::default(),
+            starving: Starving::default(),
+            ended: [0; Phase::ALL.len() - Phase::LIVE],
+            stale: 0,
+            effects: VecDeque::new(),
+            woken: Vec::new(),
+            random: random.split(),
+            config,
+        }
+    }
+
+    /// Takes in what has happened and decides all that can be decided now.
+    ///
+    /// `now` never goes back; if it does, the latest time so far counts.
+    pub fn handle(&mut self, now: Instant, event: Event) {
+        self.note(now, event);
+        self.pump();
+    }
+
+    /// Takes in what has happened, and starts nothing yet: for several events of one instant, of
+    /// which the last goes to [`Scheduler::handle`].
+    pub fn note(&mut self, now: Instant, event: Event) {
+        self.now = self.now.max(now);
+        self.apply(event);
+        self.end_patience();
+        self.resend();
+        self.time_groups();
+    }
+
+    /// What is to be done next. Call it until it has no more.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// When to call [`Scheduler::handle`] with [`Event::Tick`], if nothing else happens before.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let starving = self.starving.deadline();
+        let peers = self.peers.deadline();
+        let groups = self.groups.deadline();
+        [starving, peers, groups].into_iter().flatten().min()
+    }
+
+    fn apply(&mut self, event: Event) {
+        match event {
+            Event::DriverJoined(driver) => self.tasks.add_driver(driver),
+            Event::DriverGone(driver) => self.driver_gone(driver),
+            Event::Submit(spec) => self.submit(spec, Owner::Here, Attempt::FIRST, 0),
+            Event::ArgumentReady(object) => self.argument_ready(object),
+            Event::ArgumentLost(object) => self.argument_lost(object),
+            Event::Accepted { task, attempt } => self.accepted(&task, attempt),
+            Event::Refused { task, attempt } => self.refused(&task, attempt),
+            Event::Finished { task, attempt } => self.finished(&task, attempt),
+            Event::Failed {
+                task,
+                attempt,
+                kind,
+            } => self.failed(&task, attempt, kind),
+            Event::Blocked { task, attempt } => self.blocked(&task, attempt),
+            Event::Unblocked { task, attempt } => self.unblocked(&task, attempt),
+            Event::Cancel(task) => match self.tasks.find(&task) {
+                Some(ix) => self.cancel(ix),
+                None => self.stale += 1,
+            },
+            Event::CancelJob(job) => {
+                let tasks: Vec<TaskIx> = self.tasks.of_job(&job).collect();
+                self.cancel_all(&tasks);
+            }
+            Event::OwnNode { node, resources } => self.own_node(node, resources),
+            Event::PeerView { node, view } => self.peer_view(node, view),
+            Event::NodeLost { node, incarnation } => self.node_lost(node, incarnation),
+            Event::SetCapacity {
+                node,
+                name,
+                capacity,
+            } => self.set_capacity(node, &name, Some(capacity)),
+            Event::DeleteResource { node, name } => self.set_capacity(node, &name, None),
+            Event::SetLabels { node, labels } => self.set_labels(node, labels),
+            Event::SetDraining { node, is_draining } => self.set_draining(node, is_draining),
+            Event::ActorCreated { actor, node } => self.actor_created(actor, node),
+            Event::ActorDied {
+                actor,
+                will_restart,
+            } => self.actor_died(actor, will_restart),
+            Event::CreateGroup {
+                group,
+                kind,
+                bundles,
+            } => self.create_group(group, kind, bundles),
+            Event::RemoveGroup(group) => self.remove_group(group),
+            Event::SetTenant { tenant, config } => {
+                if self.tenants.set_config(&tenant, config).is_err() {
+                    self.stale += 1;
+                }
+                self.keys.note_all();
+            }
+            Event::SetPolicy(policy) => self.set_policy(policy),
+            Event::Message { from, message } => self.message(from, message),
+            Event::Tick => {}
+        }
+    }
+
+    fn submit(&mut self, spec: TaskSpec, owner: Owner, attempt: Attempt, hops: u8) {
+        if self.tasks.find(&spec.id).is_some() {
+            self.stale += 1;
+            return;
+        }
+        assert!(
+            !spec.terms.rule.alternatives.is_empty(),
+            "task {} asks for nothing, not even for an empty request",
+            spec.id
+        );
+        let tenant = match self.tenants.intern(&spec.terms.tenant) {
+            Ok(tenant) => tenant,
+            Err(why) => return self.turn_away(&spec, owner, attempt, why.into()),
+        };
+        if self.tenants.get(tenant).first_submission().is_none() {
+            self.keys.note(tenant);
+        }
+        self.tenants.note_submission(tenant, self.now);
+        let class = self.classes.of_rule(&spec.terms.rule);
+        let state = match spec.kind {
+            TaskKind::Call { .. } => TaskState::WaitingForActorCreation,
+            TaskKind::Task | TaskKind::Actor(_) => TaskState::Placeable(Place::Undecided),
+        };
+        self.classes[class].counts[state.phase().index()] += 1;
+        let new = NewTask {
+            id: spec.id,
+            terms: spec.terms,
+            job: spec.job,
+            driver: spec.driver,
+            kind: spec.kind,
+            owner,
+            class,
+            tenant,
+            attempt,
+            hops,
+            args: spec.args.into(),
+            state,
+        };
+        let ix = self.tasks.insert(new, self.now);
+        for arg in &self.tasks[ix].args {
+            self.dependents.entry(arg.object).or_default().insert(ix);
+        }
+        self.place(ix);
+    }
+
+    /// A task that is not even taken in.
+    fn turn_away(&mut self, spec: &TaskSpec, owner: Owner, attempt: Attempt, why: Reason) {
+        self.ended[Phase::Failed.index() - Phase::LIVE] += 1;
+        match owner {
+            Owner::Here => self.effects.push_back(Effect::Ended {
+                task: spec.id,
+                attempt,
+                phase: Phase::Failed,
+                why: Some(why),
+            }),
+            Owner::Peer(node) => {
+                let outcome = Outcome::Failed(FailureKind::Final);
+                self.settle(node, spec.id, attempt, outcome);
+            }
+        }
+    }
+
+    /// Moves a task to another state, which holds what it held or nothing.
+    fn change(&mut self, ix: TaskIx, state: TaskState) {
+        self.change_with(ix, |_| state);
+    }
+
+    /// Moves a task to the state that `next` makes of the one it is in.
+    fn change_with(&mut self, ix: TaskIx, next: impl FnOnce(TaskState) -> TaskState) {
+        let class = self.tasks[ix].class;
+        let (from, to) = self.tasks.change(ix, self.now, next);
+        let counts = &mut self.classes[class].counts;
+        counts[from.index()] -= 1;
+        counts[to.index()] += 1;
+    }
+
+    /// Moves a task to another class: its state stays.
+    fn reclassify(&mut self, ix: TaskIx, class: ClassIx) {
+        let (before, phase) = (self.tasks[ix].class, self.tasks[ix].phase());
+        if before == class {
+            return;
+        }
+        self.classes[before].counts[phase.index()] -= 1;
+        self.classes[class].counts[phase.index()] += 1;
+        self.tasks[ix].class = class;
+        if self.classes[before].members() == 0 {
+            self.classes.retire(before);
+        }
+    }
+
+    /// Takes a task out: it has ended. It is in no line and holds nothing any more.
+    fn remove(&mut self, ix: TaskIx, end: Phase) -> Task {
+        let class = self.tasks[ix].class;
+        self.forget_arguments(ix);
+        let task = self.tasks.remove(ix, end);
+        assert!(
+            !task.is_in_line,
+            "task {} ends while it is in line",
+            task.id
+        );
+        self.classes[class].counts[task.phase().index()] -= 1;
+        if self.classes[class].members() == 0 {
+            self.classes.retire(class);
+        }
+        self.ended[end.index() - Phase::LIVE] += 1;
+        match end {
+            Phase::Finished => self.tenants.note_finished(task.tenant),
+            Phase::Failed => self.tenants.note_failed(task.tenant),
+            _ => self.tenants.note_cancelled(task.tenant),
+        }
+        task
+    }
+
+    /// The live task of an attempt; what is late is counted and dropped.
+    fn current(&mut self, task: &TaskId, attempt: Attempt) -> Option<TaskIx> {
+        let found = self.tasks.find(task);
+        let found = found.filter(|ix| self.tasks[*ix].attempt == attempt);
+        if found.is_none() {
+            self.stale += 1;
+        }
+        found
+    }
+
+    /// Which tenant's lane a task stands in: under first come, first served all share one.
+    fn lane_of(&self, ix: TaskIx) -> TenantIx {
+        match self.tenants.policy() {
+            Policy::Fifo => TenantIx(0),
+            Policy::Drf | Policy::Fair => self.tasks[ix].tenant,
+        }
+    }
+}

@@ -1,1 +1,10 @@
 //! A task as the scheduler sees it: what it asks for, and its state.
+//!
+//! Owns [`TaskSpec`] (what is submitted), [`TaskState`] and [`Phase`] (where a task stands, and
+//! which changes are legal). Must not: know what a task runs; whoever submits keeps that.
+
+mod spec;
+mod state;
+
+pub use spec::{Argument, Rule, TaskKind, TaskSpec, Terms};
+pub use state::{Attempt, FailureKind, Held, Phase, Place, TaskState};

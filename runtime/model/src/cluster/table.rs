@@ -1,0 +1,166 @@
+//! The table of nodes behind the view.
+//!
+//! Owns the places of nodes, the look-ups by id and name, the logs of changes, the cached scores and
+//! the sum of totals. Must not: let a node change without noting it; the view's methods see to that.
+//!
+//! Invariants: ids and names are unique; a cached score is that of the node since its last change;
+//! the total is the sum over the nodes that are there.
+
+use std::collections::BTreeMap;
+
+use super::changes::ChangeLog;
+use super::name::{NodeIx, NodeName};
+use super::node::{Basis, Node, Supply};
+use super::order::Order;
+use crate::id::NodeId;
+use crate::resource::{Amount, ResourceName, ResourceSet};
+
+/// The settings of placement. Both are shares in parts per 10,000, at most 10,000.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tuning {
+    /// Below this utilisation nodes count as equally empty (the spread threshold). Default 5,000.
+    pub spread_threshold: u16,
+    /// The default strategy chooses at random among this share of the nodes. Default 2,000.
+    pub top_share: u16,
+}
+
+/// The whole, in the unit of [`Tuning`].
+pub(super) const WHOLE: u16 = 10_000;
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            spread_threshold: 5_000,
+            top_share: 2_000,
+        }
+    }
+}
+
+/// The table of nodes.
+#[derive(Debug, Default)]
+pub(super) struct Nodes {
+    pub(super) slots: Vec<Option<Node>>,
+    pub(super) free: Vec<NodeIx>,
+    pub(super) by_id: BTreeMap<NodeId, NodeIx>,
+    pub(super) by_name: BTreeMap<NodeName, NodeIx>,
+    pub(super) order: Order,
+    pub(super) own: usize,
+    pub(super) local: Option<NodeIx>,
+    pub(super) total: Total,
+    pub(super) tuning: Tuning,
+    /// What decides whether and how well a node can serve something now.
+    pub(super) now: ChangeLog,
+    /// What decides whether it ever can, and how long one would wait.
+    pub(super) later: ChangeLog,
+    /// Per basis and node: the score, and the entry of `now` after which it was computed.
+    pub(super) scores: [Vec<(u64, u64)>; 2],
+}
+
+impl Nodes {
+    pub(super) fn get(&self, ix: NodeIx) -> Option<&Node> {
+        self.slots.get(ix.index())?.as_ref()
+    }
+
+    pub(super) fn get_mut(&mut self, ix: NodeIx) -> &mut Node {
+        self.slots[ix.index()]
+            .as_mut()
+            .expect("a node that is there")
+    }
+
+    pub(super) fn places(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The nodes that a basis looks at, also draining ones.
+    pub(super) fn live(&self, basis: Basis) -> usize {
+        match basis {
+            Basis::Acquirable => self.own,
+            Basis::TrulyFree => self.by_id.len(),
+        }
+    }
+
+    pub(super) fn by_id(&self, id: NodeId) -> Option<NodeIx> {
+        self.by_id.get(&id).copied()
+    }
+
+    /// The first node whose id comes after this one.
+    pub(super) fn after(&self, id: NodeId) -> Option<NodeIx> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let mut after = self.by_id.range((Excluded(id), Unbounded));
+        after.next().map(|(_, ix)| *ix)
+    }
+
+    pub(super) fn resolve(&self, name: &NodeName) -> Option<NodeIx> {
+        let by_name = self.by_name.get(name).copied();
+        by_name.or_else(|| self.by_id(name.as_str().parse().ok()?))
+    }
+
+    /// The score of a node that is there. The log `now` must have been read to its end.
+    pub(super) fn score(&mut self, ix: NodeIx, basis: Basis) -> u64 {
+        let last = self.now.last_of(ix);
+        let node = self.slots[ix.index()]
+            .as_ref()
+            .expect("a node that is there");
+        let cached = &mut self.scores[basis as usize][ix.index()];
+        if cached.0 != last {
+            *cached = (last, node.score(basis, self.tuning.spread_threshold));
+        }
+        cached.1
+    }
+
+    pub(super) fn mark_both(&mut self, ix: NodeIx) {
+        self.now.mark(ix);
+        self.later.mark(ix);
+    }
+
+    /// After a change of what a node may have in all.
+    pub(super) fn update_total(&mut self, ix: NodeIx) {
+        let node = self.slots[ix.index()]
+            .as_mut()
+            .expect("a node that is there");
+        let total = match &node.supply {
+            Supply::Own(own) => own.total(),
+            Supply::Peer(report) => report.total(),
+        };
+        if total != node.total {
+            self.total.replace(&node.total, &total);
+            node.total = total;
+        }
+        self.later.mark(ix);
+    }
+}
+
+/// The sum of the totals of many nodes.
+#[derive(Debug, Default)]
+pub(super) struct Total {
+    /// In steps; wide enough for any number of nodes.
+    steps: BTreeMap<ResourceName, u128>,
+    /// The same, where a sum above the largest amount shows as that.
+    pub(super) shown: ResourceSet,
+}
+
+impl Total {
+    pub(super) fn replace(&mut self, old: &ResourceSet, new: &ResourceSet) {
+        for (name, amount) in new.iter() {
+            let steps = u128::from(amount.steps());
+            match self.steps.get_mut(name) {
+                Some(sum) => *sum += steps,
+                None => drop(self.steps.insert(name.clone(), steps)),
+            }
+        }
+        for (name, amount) in old.iter() {
+            let sum = self.steps.get_mut(name).expect("part of the sum");
+            *sum -= u128::from(amount.steps());
+            if *sum == 0 {
+                self.steps.remove(name);
+            }
+        }
+        for (name, _) in new.iter().chain(old.iter()) {
+            let steps = self.steps.get(name).copied().unwrap_or_default();
+            let shown = Amount::from_steps(u64::try_from(steps).unwrap_or(u64::MAX));
+            if self.shown.get(name) != shown {
+                self.shown.set(name.clone(), shown);
+            }
+        }
+    }
+}

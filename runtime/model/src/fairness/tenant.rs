@@ -1,0 +1,202 @@
+//! What a tenant is called and what it is due.
+//!
+//! Owns the name and the settings of a tenant. Must not: know usage.
+//!
+//! Invariant: a name is valid; the order of names is that of their bytes.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::resource::{ResourceName, ResourceSet};
+
+use super::weight::Weight;
+
+/// The name of a tenant: a team or a queue. By default `default`.
+///
+/// A letter or digit, then letters, digits, `-`, `_` and `.`, all ASCII, at most
+/// [`TenantName::MAX_LEN`] bytes. Case counts. A clone is cheap.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TenantName(Arc<str>);
+
+impl TenantName {
+    /// The longest name, in bytes.
+    pub const MAX_LEN: usize = 63;
+    /// The tenant of work that names none.
+    pub const DEFAULT: &'static str = "default";
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Default for TenantName {
+    fn default() -> Self {
+        Self(Self::DEFAULT.into())
+    }
+}
+
+/// Why a text is not the name of a tenant.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ParseTenantNameError {
+    /// No text at all.
+    #[error("a tenant needs a name: give one, or leave the tenant out for 'default'")]
+    Empty,
+    /// Above [`TenantName::MAX_LEN`].
+    #[error(
+        "the tenant name '{start}…' is too long: {len} bytes of at most {}; choose a shorter one",
+        TenantName::MAX_LEN
+    )]
+    TooLong {
+        /// How the name begins.
+        start: String,
+        /// Its length in bytes.
+        len: usize,
+    },
+    /// A character that names do not have, or not there.
+    #[error(
+        "'{name}' is not a tenant name: {character:?} may not stand there; \
+         begin with a letter or digit, and go on with letters, digits, - _ ."
+    )]
+    Character {
+        /// The text.
+        name: String,
+        /// The first character that does not belong.
+        character: char,
+    },
+}
+
+impl FromStr for TenantName {
+    type Err = ParseTenantNameError;
+
+    fn from_str(text: &str) -> Result<Self, ParseTenantNameError> {
+        if text.is_empty() {
+            return Err(ParseTenantNameError::Empty);
+        }
+        if text.len() > Self::MAX_LEN {
+            return Err(ParseTenantNameError::TooLong {
+                start: text.chars().take(20).collect(),
+                len: text.len(),
+            });
+        }
+        let is_ok = |(at, c): &(usize, char)| match c {
+            'a'..='z' | 'A'..='Z' | '0'..='9' => true,
+            '-' | '_' | '.' => *at > 0,
+            _ => false,
+        };
+        match text.char_indices().find(|found| !is_ok(found)) {
+            Some((_, character)) => Err(ParseTenantNameError::Character {
+                name: text.into(),
+                character,
+            }),
+            None => Ok(Self(text.into())),
+        }
+    }
+}
+
+impl fmt::Display for TenantName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl fmt::Debug for TenantName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Serialize for TenantName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for TenantName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NameVisitor;
+
+        impl Visitor<'_> for NameVisitor {
+            type Value = TenantName;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a tenant")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<TenantName, E> {
+                text.parse().map_err(E::custom)
+            }
+        }
+
+        deserializer.deserialize_str(NameVisitor)
+    }
+}
+
+/// What a tenant is due. By default: weight 1, no guarantee.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TenantConfig {
+    /// How much it counts beside the others.
+    #[serde(default)]
+    pub weight: Weight,
+    /// Weights that divide its share of single resources, on top of `weight`; 1 where none.
+    #[serde(default)]
+    pub resource_weights: BTreeMap<ResourceName, Weight>,
+    /// What it is guaranteed: while it uses less than this of its dominant resource it goes before
+    /// all who have what they are guaranteed. Nothing is reserved. May exceed the cluster's total.
+    #[serde(default)]
+    pub min_share: ResourceSet,
+}
+
+impl TenantConfig {
+    /// Its weight for one resource.
+    pub fn resource_weight(&self, name: &ResourceName) -> Weight {
+        self.resource_weights.get(name).copied().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_checked() {
+        assert_eq!(TenantName::default().as_str(), "default");
+        let long = "x".repeat(63);
+        for text in ["a", "Team-1", "9.q_b", &long] {
+            let name: TenantName = text.parse().unwrap();
+            assert_eq!(name.to_string(), text);
+            let json = serde_json::to_string(&name).unwrap();
+            assert_eq!(serde_json::from_str::<TenantName>(&json).unwrap(), name);
+            let bytes = postcard::to_allocvec(&name).unwrap();
+            assert_eq!(postcard::from_bytes::<TenantName>(&bytes).unwrap(), name);
+        }
+        for text in ["", "-a", ".a", "_a", "a b", "a/b", "é", &"x".repeat(64)] {
+            assert!(text.parse::<TenantName>().is_err(), "{text:?}");
+        }
+        let error = serde_json::from_str::<TenantName>("\"a b\"").unwrap_err();
+        assert!(
+            error.to_string().contains("' ' may not stand there"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn settings_have_defaults() {
+        let config: TenantConfig = serde_json::from_str("{}").unwrap();
+        assert_eq!(config, TenantConfig::default());
+        let json = r#"{"weight":"2.5","resource_weights":{"CPU":2},"min_share":{"memory":"1GiB"}}"#;
+        let config: TenantConfig = serde_json::from_str(json).unwrap();
+        assert_eq!(config.resource_weight(&ResourceName::CPU).to_string(), "2");
+        assert_eq!(config.resource_weight(&ResourceName::GPU), Weight::ONE);
+        let json = serde_json::to_string(&config).unwrap();
+        assert_eq!(serde_json::from_str::<TenantConfig>(&json).unwrap(), config);
+        assert!(serde_json::from_str::<TenantConfig>(r#"{"wieght":1}"#).is_err());
+        assert!(serde_json::from_str::<TenantConfig>(r#"{"weight":0}"#).is_err());
+    }
+}

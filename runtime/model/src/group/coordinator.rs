@@ -1,0 +1,561 @@
+//! The owner's side of a group: from a plan to bundles that are ready, and back.
+//!
+//! Owns where each bundle is reserved and how far that is, what was rolled back and may still be
+//! held somewhere, and what to send again. Must not: know resources of nodes beyond a plan, read a
+//! clock, send anything itself.
+//!
+//! Invariants: a bundle is committed only after every bundle of its round was prepared; a node that
+//! was ever asked to prepare a bundle is asked to give it back until it answers or is lost, unless
+//! the bundle is wanted there; an answer counts only for the node and round it was asked of.
+//!
+//! ```text
+//!            plan              all prepared           all committed
+//!  Pending --------> Preparing -------------> Committing ----------> Ready
+//!     ^                  |                        |                    |
+//!     |  refused, lost,  |      node lost: its bundles alone           |
+//!     +---- no answer ---+<--------- start again at Pending -----------+
+//!
+//!  any state -- remove --> Removing -- all given back --> Removed
+//! ```
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use super::message::{GroupAnswer, GroupRequest, Refusal, ReservationId, Round};
+use super::plan::plan_beside;
+use super::plan_error::PlanError;
+use super::room::Offer;
+use super::spec::GroupSpec;
+use crate::id::GroupId;
+use crate::random::Random;
+use crate::time::Instant;
+
+/// After how long what was not answered is sent again, as often as it takes: an answer, or the
+/// loss of the node, is sure to come.
+pub(super) const RESEND: Duration = Duration::from_millis(500);
+/// After how long a node that does not answer a prepare counts as one that refused, so that it
+/// does not keep the other bundles from everybody else.
+pub(super) const PREPARE_LIMIT: Duration = Duration::from_secs(10);
+/// The wait after a first refusal, before the next plan. It doubles with each refusal in a row.
+pub(super) const BACKOFF: Duration = Duration::from_millis(50);
+/// How often the wait doubles: up to 3.2 s. The actual wait is between half of it and one and a half.
+pub(super) const BACKOFF_DOUBLINGS: u32 = 6;
+
+/// A placement group, as its owner keeps it. `N` names nodes, one life of each.
+///
+/// Feed it with [`Coordinator::plan`] while [`Coordinator::wants_plan`], with answers, lost nodes
+/// and the time; do what [`Coordinator::poll_effect`] says.
+#[derive(Debug)]
+pub struct Coordinator<N> {
+    group: GroupId,
+    spec: GroupSpec,
+    life: Life,
+    /// By number of the bundle.
+    slots: Vec<Slot<N>>,
+    round: Round,
+    /// What is to be given back and may still be held.
+    undo: BTreeSet<(N, ReservationId)>,
+    /// How often in a row a round was refused.
+    refusals: u32,
+    last_refusal: Option<(u32, Refusal)>,
+    /// No plan before, after a refusal.
+    backoff_until: Option<Instant>,
+    prepare_until: Option<Instant>,
+    resend_at: Option<Instant>,
+    since: Instant,
+    effects: VecDeque<CoordinatorEffect<N>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Life {
+    Active,
+    Removing,
+    Removed,
+}
+
+/// Where a bundle is, and how far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Slot<N> {
+    Unplaced,
+    Preparing {
+        node: N,
+        round: Round,
+        is_prepared: bool,
+    },
+    Committing {
+        node: N,
+        round: Round,
+    },
+    Ready {
+        node: N,
+        round: Round,
+    },
+}
+
+/// How far a group is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum GroupState {
+    /// Some bundles have no node; it waits for a plan.
+    Pending,
+    /// Nodes are asked to reserve the bundles.
+    Preparing,
+    /// All bundles are reserved; the nodes are told so.
+    Committing,
+    /// Tasks can run in all bundles.
+    Ready,
+    /// The bundles are being given back.
+    Removing,
+    /// All bundles were given back.
+    Removed,
+}
+
+/// What an owner has to do for a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CoordinatorEffect<N> {
+    /// Send this to a node.
+    Send {
+        /// Which one.
+        to: N,
+        /// What.
+        request: GroupRequest,
+    },
+    /// All bundles are ready, for the first time or again.
+    Ready,
+    /// A bundle that was committed is not there any more, and what ran in it has to be tried again
+    /// or fails. It gets a new place with the next plan.
+    Lost {
+        /// Its number.
+        bundle: u32,
+        /// Where it was.
+        node: N,
+    },
+    /// Nothing of the group is held anywhere; it can be forgotten.
+    Removed,
+}
+
+impl<N: Copy + Ord> Coordinator<N> {
+    /// A group that waits for its first plan.
+    pub fn new(group: GroupId, spec: GroupSpec, now: Instant) -> Self {
+        Self {
+            group,
+            life: Life::Active,
+            slots: vec![Slot::Unplaced; spec.bundles().len()],
+            spec,
+            round: Round::default(),
+            undo: BTreeSet::new(),
+            refusals: 0,
+            last_refusal: None,
+            backoff_until: None,
+            prepare_until: None,
+            resend_at: None,
+            since: now,
+            effects: VecDeque::new(),
+        }
+    }
+
+    /// The group.
+    pub fn group(&self) -> GroupId {
+        self.group
+    }
+
+    /// What was asked for.
+    pub fn spec(&self) -> &GroupSpec {
+        &self.spec
+    }
+
+    /// How far it is: as far as the bundle that is least far.
+    pub fn state(&self) -> GroupState {
+        match self.life {
+            Life::Removing => return GroupState::Removing,
+            Life::Removed => return GroupState::Removed,
+            Life::Active => {}
+        }
+        let state = |slot: &Slot<N>| match slot {
+            Slot::Unplaced => GroupState::Pending,
+            Slot::Preparing { .. } => GroupState::Preparing,
+            Slot::Committing { .. } => GroupState::Committing,
+            Slot::Ready { .. } => GroupState::Ready,
+        };
+        // While some bundles are prepared no others are planned.
+        if self.is_preparing() {
+            return GroupState::Preparing;
+        }
+        let states = self.slots.iter().map(state);
+        states.min().expect("a group has bundles")
+    }
+
+    /// Since when it is in its state, or since when it has been trying to get there.
+    pub fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// The node in whose bundle of this number tasks can run; `None` while there is none.
+    pub fn ready_node(&self, bundle: u32) -> Option<N> {
+        match self.slots.get(bundle as usize)? {
+            Slot::Ready { node, .. } => Some(*node),
+            Slot::Unplaced | Slot::Preparing { .. } | Slot::Committing { .. } => None,
+        }
+    }
+
+    /// By number of the bundle: the node that has it or is asked for it.
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = Option<N>> {
+        self.slots
+            .iter()
+            .map(|slot| slot.place().map(|(node, _)| node))
+    }
+
+    /// The bundle and reason of the last refusal, while the group is not ready: for people.
+    pub fn last_refusal(&self) -> Option<(u32, &Refusal)> {
+        self.last_refusal
+            .as_ref()
+            .map(|(bundle, why)| (*bundle, why))
+    }
+
+    /// Whether bundles wait for [`Coordinator::plan`].
+    pub fn wants_plan(&self) -> bool {
+        self.life == Life::Active
+            && self.backoff_until.is_none()
+            && !self.is_preparing()
+            && self.slots.contains(&Slot::Unplaced)
+    }
+
+    /// Chooses nodes for the bundles that have none and begins to reserve them. On an error
+    /// nothing changes; it is to be tried again when resources change.
+    ///
+    /// # Panics
+    /// If no plan is wanted, or if a node is offered twice.
+    pub fn plan<'a, O: Offer + ?Sized + 'a>(
+        &mut self,
+        now: Instant,
+        nodes: impl IntoIterator<Item = (N, &'a O)>,
+    ) -> Result<(), PlanError> {
+        assert!(self.wants_plan(), "group {} wants no plan", self.group);
+        let bundles = (0..).zip(self.spec.bundles()).zip(&self.slots);
+        let unplaced: Vec<_> = bundles
+            .filter(|(_, slot)| **slot == Slot::Unplaced)
+            .map(|(bundle, _)| bundle)
+            .collect();
+        let kept: Vec<N> = self.nodes().flatten().collect();
+        let places = plan_beside(self.spec.kind(), &unplaced, &kept, nodes)?;
+        self.round = self.round.next();
+        self.since = now;
+        for (bundle, node) in places {
+            self.slots[bundle as usize] = Slot::Preparing {
+                node,
+                round: self.round,
+                is_prepared: false,
+            };
+            self.send_prepare(bundle, node, self.round);
+        }
+        self.prepare_until = Some(now + PREPARE_LIMIT);
+        self.arm(now);
+        Ok(())
+    }
+
+    /// Takes a node's answer. A stale one changes nothing.
+    ///
+    /// # Panics
+    /// If it is about another group.
+    pub fn answer(&mut self, now: Instant, from: N, answer: GroupAnswer) {
+        let id = answer.id();
+        assert_eq!(id.group, self.group, "an answer of another group");
+        let place = self.slots.get(id.bundle as usize).and_then(Slot::place);
+        if place != Some((from, id.round)) {
+            return self.answer_stale(now, from, answer);
+        }
+        let slot = &mut self.slots[id.bundle as usize];
+        match (answer, *slot) {
+            (GroupAnswer::Prepared(_), Slot::Preparing { node, round, .. }) => {
+                *slot = Slot::Preparing {
+                    node,
+                    round,
+                    is_prepared: true,
+                };
+                self.commit_if_all_prepared(now);
+            }
+            // It repeats itself because it has seen no commit.
+            (GroupAnswer::Prepared(_), Slot::Committing { .. }) => {
+                self.send(from, GroupRequest::Commit(id));
+            }
+            (GroupAnswer::Committed(_), Slot::Committing { node, round }) => {
+                *slot = Slot::Ready { node, round };
+                self.arm(now);
+                self.tell_if_ready(now);
+            }
+            (GroupAnswer::Refused { why, .. }, Slot::Preparing { .. }) => {
+                *slot = Slot::Unplaced;
+                self.last_refusal = Some((id.bundle, why));
+                self.refused(now);
+            }
+            (GroupAnswer::Gone(_), Slot::Preparing { .. }) => {
+                *slot = Slot::Unplaced;
+                self.refused(now);
+            }
+            (GroupAnswer::Gone(_), Slot::Committing { .. } | Slot::Ready { .. }) => {
+                self.lose(now, id.bundle, from);
+                self.arm(now);
+            }
+            (
+                GroupAnswer::Prepared(_) | GroupAnswer::Committed(_),
+                Slot::Preparing { .. } | Slot::Ready { .. },
+            ) => {}
+            // Said of a prepare that came late or twice: the node has promised this round since.
+            (GroupAnswer::Refused { .. }, Slot::Committing { .. } | Slot::Ready { .. }) => {}
+            (GroupAnswer::Removed(_), _) => {}
+            (_, Slot::Unplaced) => unreachable!("a bundle without a place has none to compare"),
+        }
+    }
+
+    /// A node is gone, with all it held. Its bundles get new places; the others stay.
+    pub fn node_lost(&mut self, now: Instant, lost: N) {
+        self.undo.retain(|(node, _)| *node != lost);
+        self.effects
+            .retain(|effect| !matches!(effect, CoordinatorEffect::Send { to, .. } if *to == lost));
+        let mut was_preparing = false;
+        for bundle in 0..self.slots.len() {
+            match self.slots[bundle] {
+                Slot::Preparing { node, .. } if node == lost => {
+                    self.slots[bundle] = Slot::Unplaced;
+                    was_preparing = true;
+                }
+                Slot::Committing { node, .. } | Slot::Ready { node, .. } if node == lost => {
+                    self.lose(now, bundle as u32, node);
+                }
+                Slot::Unplaced
+                | Slot::Preparing { .. }
+                | Slot::Committing { .. }
+                | Slot::Ready { .. } => {}
+            }
+        }
+        if was_preparing {
+            self.roll_back(now);
+        }
+        self.arm(now);
+        self.tell_if_removed(now);
+    }
+
+    /// The group is not wanted any more: every node gives its bundles back and kills what runs in
+    /// them. More than once is the same as once.
+    pub fn remove(&mut self, now: Instant) {
+        if self.life != Life::Active {
+            return;
+        }
+        self.life = Life::Removing;
+        self.since = now;
+        for bundle in 0..self.slots.len() {
+            self.give_back(bundle as u32);
+        }
+        self.backoff_until = None;
+        self.prepare_until = None;
+        self.arm(now);
+        self.tell_if_removed(now);
+    }
+
+    /// When [`Coordinator::handle_timeout`] wants to be called.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let times = [self.resend_at, self.prepare_until, self.backoff_until];
+        times.into_iter().flatten().min()
+    }
+
+    /// Sends again what was not answered, gives up waiting, allows the next plan.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let is_over = |at: &mut Option<Instant>| at.take_if(|at| *at <= now).is_some();
+        is_over(&mut self.backoff_until);
+        if is_over(&mut self.prepare_until) {
+            self.refused(now);
+        }
+        if is_over(&mut self.resend_at) {
+            self.resend();
+            self.arm(now);
+        }
+    }
+
+    /// The next thing to do, in order.
+    pub fn poll_effect(&mut self) -> Option<CoordinatorEffect<N>> {
+        self.effects.pop_front()
+    }
+
+    /// An answer about a reservation that is not wanted there any more, or never was.
+    fn answer_stale(&mut self, now: Instant, from: N, answer: GroupAnswer) {
+        let key = (from, answer.id());
+        match answer {
+            GroupAnswer::Refused { .. } | GroupAnswer::Gone(_) | GroupAnswer::Removed(_) => {
+                self.undo.remove(&key);
+                self.arm(now);
+                self.tell_if_removed(now);
+            }
+            // What is in `undo` is asked for again by the timer.
+            GroupAnswer::Prepared(_) | GroupAnswer::Committed(_) => {
+                if let (false, Some(request)) = (self.undo.contains(&key), answer.reply_to_stray())
+                {
+                    self.send(from, request);
+                }
+            }
+        }
+    }
+
+    fn commit_if_all_prepared(&mut self, now: Instant) {
+        let is_open = |slot: &Slot<N>| {
+            matches!(
+                slot,
+                Slot::Preparing {
+                    is_prepared: false,
+                    ..
+                }
+            )
+        };
+        if self.slots.iter().any(is_open) {
+            return;
+        }
+        for bundle in 0..self.slots.len() {
+            if let Slot::Preparing { node, round, .. } = self.slots[bundle] {
+                self.slots[bundle] = Slot::Committing { node, round };
+                let id = self.id(bundle as u32, round);
+                self.send(node, GroupRequest::Commit(id));
+            }
+        }
+        self.prepare_until = None;
+        self.since = now;
+        self.resend_at = None;
+        self.arm(now);
+    }
+
+    /// A round has failed: everything of it goes back, and the next plan waits a little, for each
+    /// group a different time, so that two groups do not get into each other's way for ever.
+    fn refused(&mut self, now: Instant) {
+        self.roll_back(now);
+        let longest = BACKOFF * (1 << self.refusals.min(BACKOFF_DOUBLINGS));
+        self.refusals += 1;
+        let seed = self
+            .group
+            .as_bytes()
+            .chunks_exact(8)
+            .fold(self.round.0, |seed, part| {
+                let part = part.try_into().expect("chunks of 8");
+                Random::new(seed ^ u64::from_le_bytes(part)).next()
+            });
+        let longest_us = longest.as_micros() as usize;
+        let wait_us = longest_us / 2 + Random::new(seed).below(longest_us);
+        self.backoff_until = Some(now + Duration::from_micros(wait_us as u64));
+    }
+
+    fn roll_back(&mut self, now: Instant) {
+        for bundle in 0..self.slots.len() {
+            if let Slot::Preparing { .. } = self.slots[bundle] {
+                self.give_back(bundle as u32);
+            }
+        }
+        self.prepare_until = None;
+        self.arm(now);
+    }
+
+    /// Asks the node of a bundle to give it back, if it has one.
+    fn give_back(&mut self, bundle: u32) {
+        let slot = &mut self.slots[bundle as usize];
+        if let Some((node, round)) = slot.place() {
+            *slot = Slot::Unplaced;
+            let id = self.id(bundle, round);
+            self.undo.insert((node, id));
+            self.send(node, GroupRequest::Remove(id));
+        }
+    }
+
+    fn lose(&mut self, now: Instant, bundle: u32, node: N) {
+        self.slots[bundle as usize] = Slot::Unplaced;
+        self.since = now;
+        self.effects
+            .push_back(CoordinatorEffect::Lost { bundle, node });
+    }
+
+    fn tell_if_ready(&mut self, now: Instant) {
+        if self.state() == GroupState::Ready {
+            self.refusals = 0;
+            self.last_refusal = None;
+            self.since = now;
+            self.effects.push_back(CoordinatorEffect::Ready);
+        }
+    }
+
+    fn tell_if_removed(&mut self, now: Instant) {
+        if self.life == Life::Removing && self.undo.is_empty() {
+            self.life = Life::Removed;
+            self.since = now;
+            self.effects.push_back(CoordinatorEffect::Removed);
+        }
+    }
+
+    fn is_preparing(&self) -> bool {
+        self.slots
+            .iter()
+            .any(|slot| matches!(slot, Slot::Preparing { .. }))
+    }
+
+    /// Starts or stops the timer, by whether something is open.
+    fn arm(&mut self, now: Instant) {
+        let is_open = |slot: &Slot<N>| match slot {
+            Slot::Preparing { is_prepared, .. } => !is_prepared,
+            Slot::Committing { .. } => true,
+            Slot::Unplaced | Slot::Ready { .. } => false,
+        };
+        let is_needed = !self.undo.is_empty() || self.slots.iter().any(is_open);
+        self.resend_at = match self.resend_at {
+            _ if !is_needed => None,
+            None => Some(now + RESEND),
+            armed => armed,
+        };
+    }
+
+    fn resend(&mut self) {
+        for bundle in 0..self.slots.len() {
+            match self.slots[bundle] {
+                Slot::Preparing {
+                    node,
+                    round,
+                    is_prepared: false,
+                } => self.send_prepare(bundle as u32, node, round),
+                Slot::Committing { node, round } => {
+                    let id = self.id(bundle as u32, round);
+                    self.send(node, GroupRequest::Commit(id));
+                }
+                Slot::Unplaced | Slot::Preparing { .. } | Slot::Ready { .. } => {}
+            }
+        }
+        let removes = self.undo.iter().map(|(to, id)| CoordinatorEffect::Send {
+            to: *to,
+            request: GroupRequest::Remove(*id),
+        });
+        self.effects.extend(removes);
+    }
+
+    fn send_prepare(&mut self, bundle: u32, node: N, round: Round) {
+        let request = GroupRequest::Prepare {
+            id: self.id(bundle, round),
+            bundle: self.spec.bundles()[bundle as usize].clone(),
+        };
+        self.send(node, request);
+    }
+
+    fn send(&mut self, to: N, request: GroupRequest) {
+        self.effects
+            .push_back(CoordinatorEffect::Send { to, request });
+    }
+
+    fn id(&self, bundle: u32, round: Round) -> ReservationId {
+        ReservationId {
+            group: self.group,
+            bundle,
+            round,
+        }
+    }
+}
+
+impl<N: Copy> Slot<N> {
+    fn place(&self) -> Option<(N, Round)> {
+        match self {
+            Self::Unplaced => None,
+            Self::Preparing { node, round, .. }
+            | Self::Committing { node, round }
+            | Self::Ready { node, round } => Some((*node, *round)),
+        }
+    }
+}

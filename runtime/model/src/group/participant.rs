@@ -1,0 +1,714 @@
+//! A node's side of groups: reserving bundles, giving them back, and what runs inside.
+//!
+//! Owns every bundle that is reserved on one node, and which rounds are over. Must not: decide
+//! where bundles go, run or kill tasks.
+//!
+//! Invariants: a bundle of a group is reserved at most once here, by its newest round; a round that
+//! was refused or removed is never reserved again; a bundle goes back to the node when nobody holds
+//! a part of it any more, exactly once; the same message twice has the effect of one.
+//!
+//! ```text
+//!   Prepare: room ------> Prepared ---- Commit ----> Committed (tasks run inside)
+//!   Prepare: no room         |                           |
+//!        |                   | Remove, owner lost,       | Remove, owner lost
+//!        v                   v newer round, 60 s         v
+//!      over <------------ given back <-- idle -------- Ending (tasks are killed)
+//! ```
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::message::{GroupAnswer, GroupRequest, Refusal, ReservationId, Round};
+use crate::id::GroupId;
+use crate::resource::{AcquireError, Allocation, Bundle, Fit, NodeResources, Request};
+use crate::time::Instant;
+
+/// After how long a node says again that a bundle is prepared, while it hears nothing. So a
+/// reservation that nobody wants any more does not stay because one message was lost.
+const ANNOUNCE: Duration = Duration::from_secs(1);
+/// After how long without a commit a prepared bundle is given back. An owner decides much earlier;
+/// should the commit come yet, the answer is that the bundle is gone.
+const HOLD_LIMIT: Duration = Duration::from_secs(60);
+/// How many rounds that are over are remembered; the oldest is forgotten then. A prepare of such a
+/// round that comes later still is announced to its owner, who has it removed.
+const OVER_LIMIT: usize = 16_384;
+
+/// All bundles that groups have reserved on one node. `N` names nodes, one life of each; the
+/// caller drops messages from lives that are over.
+#[derive(Debug)]
+pub struct Participant<N> {
+    reservations: BTreeMap<Key, Reservation<N>>,
+    over: BTreeMap<Key, Round>,
+    /// The keys of `over`, the oldest first.
+    over_order: VecDeque<Key>,
+    announce_at: Option<Instant>,
+    effects: VecDeque<ParticipantEffect<N>>,
+}
+
+/// The group and the number of the bundle.
+type Key = (GroupId, u32);
+
+#[derive(Debug)]
+struct Reservation<N> {
+    owner: N,
+    round: Round,
+    phase: Phase,
+    bundle: Bundle,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Reserved since then, and promised to its owner.
+    Prepared { since: Instant },
+    /// Tasks may run in it.
+    Committed,
+    /// What runs in it is to be killed; then it is given back, and the owner is told that this
+    /// round of it is removed, if it has asked.
+    Ending { asked: Option<Round> },
+}
+
+/// What a node has to do for groups.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ParticipantEffect<N> {
+    /// Send this to an owner.
+    Answer {
+        /// Which one.
+        to: N,
+        /// What.
+        answer: GroupAnswer,
+    },
+    /// Tasks may run in a bundle.
+    Usable {
+        /// The group.
+        group: GroupId,
+        /// The number of the bundle.
+        bundle: u32,
+    },
+    /// Kill what runs in a bundle, also what holds nothing of it (blocked or without a request),
+    /// and release what is held.
+    Ended {
+        /// The group.
+        group: GroupId,
+        /// The number of the bundle.
+        bundle: u32,
+    },
+}
+
+impl<N> Default for Participant<N> {
+    fn default() -> Self {
+        Self {
+            reservations: BTreeMap::new(),
+            over: BTreeMap::new(),
+            over_order: VecDeque::new(),
+            announce_at: None,
+            effects: VecDeque::new(),
+        }
+    }
+}
+
+impl<N: Copy + Ord> Participant<N> {
+    /// A node without reservations.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes a request of an owner. `node` must always be the same node's resources.
+    pub fn handle(
+        &mut self,
+        now: Instant,
+        node: &mut NodeResources,
+        from: N,
+        request: GroupRequest,
+    ) {
+        let answer = match request {
+            GroupRequest::Prepare { id, bundle } => {
+                match self.prepare(now, node, from, id, &bundle) {
+                    Ok(()) => Some(GroupAnswer::Prepared(id)),
+                    Err(why) => {
+                        // The owner may have rolled back already: this round is over for good.
+                        self.end_round(id);
+                        Some(GroupAnswer::Refused { id, why })
+                    }
+                }
+            }
+            GroupRequest::Commit(id) => Some(match self.commit(id) {
+                true => GroupAnswer::Committed(id),
+                false => GroupAnswer::Gone(id),
+            }),
+            GroupRequest::Remove(id) => self.remove(node, id).then_some(GroupAnswer::Removed(id)),
+        };
+        if let Some(answer) = answer {
+            self.answer(from, answer);
+        }
+    }
+
+    /// A node is gone: the groups that it owned end here, committed or not.
+    pub fn owner_lost(&mut self, node: &mut NodeResources, lost: N) {
+        let of_lost = self.reservations.iter().filter(|(_, it)| it.owner == lost);
+        let keys: Vec<Key> = of_lost.map(|(key, _)| *key).collect();
+        for key in keys {
+            self.end(node, key, None);
+        }
+        self.effects.retain(
+            |effect| !matches!(effect, ParticipantEffect::Answer { to, .. } if *to == lost),
+        );
+    }
+
+    /// When [`Participant::handle_timeout`] wants to be called.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.announce_at
+    }
+
+    /// Tells the owners of prepared bundles again that they are, and gives back what was held for
+    /// too long.
+    pub fn handle_timeout(&mut self, now: Instant, node: &mut NodeResources) {
+        if self.announce_at.is_none_or(|at| at > now) {
+            return;
+        }
+        let mut too_old = Vec::new();
+        let mut announce_at = None;
+        for ((group, bundle), it) in &self.reservations {
+            let Phase::Prepared { since } = it.phase else {
+                continue;
+            };
+            if now.since(since) >= HOLD_LIMIT {
+                too_old.push((*group, *bundle));
+                continue;
+            }
+            announce_at = Some(now + ANNOUNCE);
+            if now.since(since) >= ANNOUNCE {
+                let id = ReservationId {
+                    group: *group,
+                    bundle: *bundle,
+                    round: it.round,
+                };
+                self.effects.push_back(ParticipantEffect::Answer {
+                    to: it.owner,
+                    answer: GroupAnswer::Prepared(id),
+                });
+            }
+        }
+        self.announce_at = announce_at;
+        for key in too_old {
+            self.end(node, key, None);
+        }
+    }
+
+    /// The next thing to do, in order.
+    pub fn poll_effect(&mut self) -> Option<ParticipantEffect<N>> {
+        self.effects.pop_front()
+    }
+
+    /// The bundle of this number, if tasks may run in it.
+    pub fn usable(&self, group: GroupId, bundle: u32) -> Option<&Bundle> {
+        let it = self.reservations.get(&(group, bundle))?;
+        (it.phase == Phase::Committed).then_some(&it.bundle)
+    }
+
+    /// The bundles of a group in which tasks may run here, by number.
+    pub fn usable_bundles(&self, group: GroupId) -> impl Iterator<Item = (u32, &Bundle)> {
+        let all = self.reservations.range((group, 0)..=(group, u32::MAX));
+        let usable = all.filter(|(_, it)| it.phase == Phase::Committed);
+        usable.map(|((_, bundle), it)| (*bundle, &it.bundle))
+    }
+
+    /// Every reservation, in the order of groups and bundles: whose it is, its round, and what it
+    /// holds.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (ReservationId, N, &Bundle)> {
+        self.reservations.iter().map(|((group, bundle), it)| {
+            let id = ReservationId {
+                group: *group,
+                bundle: *bundle,
+                round: it.round,
+            };
+            (id, it.owner, &it.bundle)
+        })
+    }
+
+    /// Whether a request fits a bundle now, and if not, why.
+    pub fn judge(
+        &self,
+        group: GroupId,
+        bundle: u32,
+        request: &Request,
+    ) -> Result<Fit, BundleError> {
+        let it = self.usable(group, bundle);
+        it.map(|it| it.judge(request))
+            .ok_or(BundleError::NotUsable { group, bundle })
+    }
+
+    /// Takes all that is asked for from a bundle, or nothing.
+    pub fn acquire(
+        &mut self,
+        group: GroupId,
+        bundle: u32,
+        request: &Request,
+    ) -> Result<Allocation, BundleError> {
+        Ok(self.usable_mut(group, bundle)?.acquire(request)?)
+    }
+
+    /// Gives back to a bundle what was taken from it. The last part of one that is ending gives it
+    /// back to the node.
+    ///
+    /// # Panics
+    /// If it was not taken from this bundle, as far as that shows.
+    pub fn release(
+        &mut self,
+        node: &mut NodeResources,
+        group: GroupId,
+        bundle: u32,
+        allocation: Allocation,
+    ) {
+        if allocation.is_empty() {
+            return;
+        }
+        self.held_mut(group, bundle).release(allocation);
+        self.finish_if_idle(node, (group, bundle));
+    }
+
+    /// Gives the CPU part alone back: for a task inside that becomes blocked.
+    ///
+    /// # Panics
+    /// If it was not taken from this bundle, as far as that shows.
+    pub fn release_cpu(
+        &mut self,
+        node: &mut NodeResources,
+        group: GroupId,
+        bundle: u32,
+        allocation: &mut Allocation,
+    ) {
+        self.release(node, group, bundle, allocation.take_cpu_part());
+    }
+
+    /// Takes the CPU part of the request again for a task that was blocked. If it is not there, or
+    /// if the bundle is ending, nothing changes.
+    ///
+    /// # Panics
+    /// If the allocation holds a CPU part.
+    pub fn reacquire_cpu(
+        &mut self,
+        group: GroupId,
+        bundle: u32,
+        request: &Request,
+        allocation: &mut Allocation,
+    ) -> Result<(), BundleError> {
+        Ok(self
+            .usable_mut(group, bundle)?
+            .reacquire_cpu(request, allocation)?)
+    }
+
+    /// Ends everything when this node itself is gone, with what tasks hold inside.
+    pub fn abandon(self) {
+        self.reservations
+            .into_values()
+            .for_each(|it| it.bundle.abandon());
+    }
+
+    fn prepare(
+        &mut self,
+        now: Instant,
+        node: &mut NodeResources,
+        owner: N,
+        id: ReservationId,
+        request: &Request,
+    ) -> Result<(), Refusal> {
+        let key = (id.group, id.bundle);
+        if self.over.get(&key).is_some_and(|over| *over >= id.round) {
+            return Err(Refusal::Stale);
+        }
+        match self.reservations.get(&key).map(|it| it.round) {
+            Some(round) if round == id.round => return Ok(()),
+            Some(round) if round > id.round => return Err(Refusal::Stale),
+            Some(_) => self.end(node, key, None),
+            None => {}
+        }
+        if self.reservations.contains_key(&key) {
+            return Err(Refusal::Ending);
+        }
+        let held = node.acquire(request).map_err(|why| match why {
+            AcquireError::Unavailable(why) => Refusal::Unavailable(why),
+            AcquireError::Infeasible(why) => Refusal::Infeasible(why),
+        })?;
+        let reservation = Reservation {
+            owner,
+            round: id.round,
+            phase: Phase::Prepared { since: now },
+            bundle: Bundle::new(held),
+        };
+        self.reservations.insert(key, reservation);
+        self.announce_at.get_or_insert(now + ANNOUNCE);
+        Ok(())
+    }
+
+    /// False if there is no such reservation.
+    fn commit(&mut self, id: ReservationId) -> bool {
+        let Some(it) = self.reservations.get_mut(&(id.group, id.bundle)) else {
+            return false;
+        };
+        match it.phase {
+            _ if it.round != id.round => false,
+            Phase::Prepared { .. } => {
+                it.phase = Phase::Committed;
+                self.effects.push_back(ParticipantEffect::Usable {
+                    group: id.group,
+                    bundle: id.bundle,
+                });
+                true
+            }
+            Phase::Committed => true,
+            Phase::Ending { .. } => false,
+        }
+    }
+
+    /// False if the answer has to wait for tasks inside.
+    fn remove(&mut self, node: &mut NodeResources, id: ReservationId) -> bool {
+        let key = (id.group, id.bundle);
+        self.end_round(id);
+        let held = self.reservations.get(&key);
+        if held.is_some_and(|it| it.round <= id.round) {
+            self.end(node, key, Some(id.round));
+            return !self.reservations.contains_key(&key);
+        }
+        true
+    }
+
+    /// Ends a reservation, now or when what runs in it was killed.
+    fn end(&mut self, node: &mut NodeResources, key: Key, asked: Option<Round>) {
+        let (group, bundle) = key;
+        let it = self.reservations.get_mut(&key).expect("is reserved");
+        let round = it.round;
+        match &mut it.phase {
+            Phase::Prepared { .. } => {}
+            phase @ Phase::Committed => {
+                *phase = Phase::Ending { asked };
+                self.effects
+                    .push_back(ParticipantEffect::Ended { group, bundle });
+            }
+            Phase::Ending { asked: before } => *before = (*before).max(asked),
+        }
+        self.end_round(ReservationId {
+            group,
+            bundle,
+            round,
+        });
+        if self.reservations[&key].bundle.is_idle() {
+            let it = self.reservations.remove(&key).expect("is reserved");
+            node.release(it.bundle.into_allocation());
+        }
+    }
+
+    fn finish_if_idle(&mut self, node: &mut NodeResources, key: Key) {
+        let it = &self.reservations[&key];
+        let (Phase::Ending { asked }, true) = (it.phase, it.bundle.is_idle()) else {
+            return;
+        };
+        let it = self.reservations.remove(&key).expect("was looked up");
+        node.release(it.bundle.into_allocation());
+        if let Some(round) = asked {
+            let (group, bundle) = key;
+            let id = ReservationId {
+                group,
+                bundle,
+                round,
+            };
+            self.answer(it.owner, GroupAnswer::Removed(id));
+        }
+    }
+
+    /// Remembers that a round, and all before it, is over.
+    fn end_round(&mut self, id: ReservationId) {
+        let key = (id.group, id.bundle);
+        if let Some(over) = self.over.get_mut(&key) {
+            *over = (*over).max(id.round);
+            return;
+        }
+        if self.over_order.len() == OVER_LIMIT
+            && let Some(oldest) = self.over_order.pop_front()
+        {
+            self.over.remove(&oldest);
+        }
+        self.over.insert(key, id.round);
+        self.over_order.push_back(key);
+    }
+
+    fn usable_mut(&mut self, group: GroupId, bundle: u32) -> Result<&mut Bundle, BundleError> {
+        match self.reservations.get_mut(&(group, bundle)) {
+            Some(it) if it.phase == Phase::Committed => Ok(&mut it.bundle),
+            Some(_) | None => Err(BundleError::NotUsable { group, bundle }),
+        }
+    }
+
+    fn held_mut(&mut self, group: GroupId, bundle: u32) -> &mut Bundle {
+        match self.reservations.get_mut(&(group, bundle)) {
+            Some(it) => &mut it.bundle,
+            None => {
+                panic!("a part of bundle {bundle} of group {group} was released, but it is gone")
+            }
+        }
+    }
+
+    fn answer(&mut self, to: N, answer: GroupAnswer) {
+        self.effects
+            .push_back(ParticipantEffect::Answer { to, answer });
+    }
+}
+
+/// Why nothing was taken from a bundle.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BundleError {
+    /// It is not reserved here, not committed yet, or ending.
+    #[error("bundle {bundle} of placement group {group} is not ready on this node; wait for it")]
+    NotUsable {
+        /// The group.
+        group: GroupId,
+        /// The number of the bundle.
+        bundle: u32,
+    },
+    /// It has not enough.
+    #[error(transparent)]
+    Acquire(#[from] AcquireError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::{Amount, ResourceName};
+
+    const GROUP: GroupId = GroupId::from_bytes([7; 16]);
+    const OWNER: u32 = 9;
+
+    #[derive(Default)]
+    struct Node {
+        now: Instant,
+        node: NodeResources,
+        it: Participant<u32>,
+    }
+
+    impl Node {
+        fn new(cpus: u32) -> Self {
+            let mut node = Self::default();
+            let cpus = Amount::units(cpus);
+            node.node.set_capacity(&ResourceName::CPU, cpus).unwrap();
+            node
+        }
+
+        /// What it wants done after a request, in short.
+        fn ask(&mut self, request: GroupRequest) -> Vec<String> {
+            self.it.handle(self.now, &mut self.node, OWNER, request);
+            self.effects()
+        }
+
+        fn prepare(&mut self, bundle: u32, round: u64) -> Vec<String> {
+            let id = id(bundle, round);
+            let bundle = cpus("2");
+            self.ask(GroupRequest::Prepare { id, bundle })
+        }
+
+        fn commit(&mut self, bundle: u32, round: u64) -> Vec<String> {
+            self.ask(GroupRequest::Commit(id(bundle, round)))
+        }
+
+        fn remove(&mut self, bundle: u32, round: u64) -> Vec<String> {
+            self.ask(GroupRequest::Remove(id(bundle, round)))
+        }
+
+        fn pass(&mut self, time: Duration) -> Vec<String> {
+            self.now = self.now + time;
+            self.it.handle_timeout(self.now, &mut self.node);
+            self.effects()
+        }
+
+        fn effects(&mut self) -> Vec<String> {
+            let effects = std::iter::from_fn(|| self.it.poll_effect());
+            let text = |effect| match effect {
+                ParticipantEffect::Answer { to, answer } => {
+                    assert_eq!(to, OWNER);
+                    let id = answer.id();
+                    let what = match answer {
+                        GroupAnswer::Prepared(_) => "prepared".into(),
+                        GroupAnswer::Refused { why, .. } => format!("refused ({why})"),
+                        GroupAnswer::Committed(_) => "committed".into(),
+                        GroupAnswer::Gone(_) => "gone".into(),
+                        GroupAnswer::Removed(_) => "removed".to_string(),
+                    };
+                    format!("{} in {}: {what}", id.bundle, id.round)
+                }
+                ParticipantEffect::Usable { bundle, .. } => format!("{bundle} usable"),
+                ParticipantEffect::Ended { bundle, .. } => format!("{bundle} ended"),
+            };
+            effects.map(text).collect()
+        }
+
+        fn free(&self) -> u64 {
+            self.node.available().get(&ResourceName::CPU).whole_units()
+        }
+
+        fn acquire(&mut self, amount: &str) -> Result<Allocation, BundleError> {
+            self.it.acquire(GROUP, 0, &cpus(amount))
+        }
+
+        fn release(&mut self, held: Allocation) -> Vec<String> {
+            self.it.release(&mut self.node, GROUP, 0, held);
+            self.effects()
+        }
+    }
+
+    impl Drop for Node {
+        fn drop(&mut self) {
+            std::mem::take(&mut self.it).abandon();
+        }
+    }
+
+    fn id(bundle: u32, round: u64) -> ReservationId {
+        ReservationId {
+            group: GROUP,
+            bundle,
+            round: Round(round),
+        }
+    }
+
+    fn cpus(amount: &str) -> Request {
+        serde_json::from_str(&format!(r#"{{"CPU": "{amount}"}}"#)).unwrap()
+    }
+
+    const STALE: &str = "refused (this round of the bundle is over)";
+
+    #[test]
+    fn twice_is_once() {
+        let mut node = Node::new(4);
+        for _ in 0..2 {
+            assert_eq!(node.prepare(0, 1), ["0 in 1: prepared"]);
+            assert_eq!(node.free(), 2);
+        }
+        assert!(matches!(
+            node.acquire("1"),
+            Err(BundleError::NotUsable { .. })
+        ));
+        assert_eq!(node.commit(0, 1), ["0 usable", "0 in 1: committed"]);
+        assert_eq!(node.commit(0, 1), ["0 in 1: committed"]);
+        assert_eq!(node.prepare(0, 1), ["0 in 1: prepared"]);
+        assert_eq!(node.remove(0, 1), ["0 ended", "0 in 1: removed"]);
+        assert_eq!(node.remove(0, 1), ["0 in 1: removed"]);
+        assert_eq!(node.commit(0, 1), ["0 in 1: gone"]);
+        assert_eq!((node.free(), node.it.iter().len()), (4, 0));
+    }
+
+    #[test]
+    fn a_round_that_is_over_stays_over() {
+        let mut node = Node::new(3);
+        // The removal overtakes the prepare.
+        assert_eq!(node.remove(0, 2), ["0 in 2: removed"]);
+        for round in [1, 2] {
+            assert_eq!(node.prepare(0, round), [format!("0 in {round}: {STALE}")]);
+        }
+        assert_eq!(node.prepare(0, 3), ["0 in 3: prepared"]);
+        // What was refused once is refused for good, though there is room now.
+        let short = "1 in 1: refused (CPU: needs 2, node has 1 whole units free)";
+        assert_eq!(node.prepare(1, 1), [short]);
+        assert_eq!(node.remove(0, 3), ["0 in 3: removed"]);
+        assert_eq!(node.prepare(1, 1), [format!("1 in 1: {STALE}")]);
+        assert_eq!(node.prepare(1, 2), ["1 in 2: prepared"]);
+    }
+
+    #[test]
+    fn the_newest_round_counts() {
+        let mut node = Node::new(4);
+        node.prepare(0, 2);
+        assert_eq!(node.prepare(0, 1), [format!("0 in 1: {STALE}")]);
+        assert_eq!(node.commit(0, 1), ["0 in 1: gone"]);
+        assert_eq!(node.remove(0, 1), ["0 in 1: removed"]);
+        assert_eq!((node.free(), node.it.iter().len()), (2, 1));
+        // A newer one takes its place.
+        assert_eq!(node.prepare(0, 3), ["0 in 3: prepared"]);
+        assert_eq!((node.free(), node.it.iter().len()), (2, 1));
+        assert_eq!(node.commit(0, 2), ["0 in 2: gone"]);
+        assert_eq!(node.remove(0, 4), ["0 in 4: removed"]);
+        assert_eq!(node.free(), 4);
+    }
+
+    #[test]
+    fn a_bundle_goes_back_after_what_runs_in_it() {
+        let mut node = Node::new(4);
+        node.prepare(0, 1);
+        node.commit(0, 1);
+        let (mut first, second) = (node.acquire("1").unwrap(), node.acquire("1").unwrap());
+        assert!(matches!(node.acquire("1"), Err(BundleError::Acquire(_))));
+        assert_eq!(node.remove(0, 1), ["0 ended"]);
+        assert!(node.acquire("1").is_err() && node.it.usable(GROUP, 0).is_none());
+        assert_eq!(node.commit(0, 1), ["0 in 1: gone"]);
+        let ending = Refusal::Ending;
+        assert_eq!(node.prepare(0, 2), [format!("0 in 2: refused ({ending})")]);
+        // A blocked task gives its CPU back, and does not get it again.
+        node.it.release_cpu(&mut node.node, GROUP, 0, &mut first);
+        let again = node.it.reacquire_cpu(GROUP, 0, &cpus("1"), &mut first);
+        assert!(matches!(again, Err(BundleError::NotUsable { .. })));
+        assert_eq!(node.free(), 2);
+        assert_eq!(node.release(second), ["0 in 1: removed"]);
+        assert_eq!(node.free(), 4);
+        assert_eq!(node.release(first), [""; 0]);
+    }
+
+    #[test]
+    fn the_bundles_of_a_dead_owner_go_back() {
+        let mut node = Node::new(8);
+        (0..3).for_each(|bundle| drop(node.prepare(bundle, 1)));
+        node.commit(0, 1);
+        node.commit(1, 1);
+        let held = node.acquire("2").unwrap();
+        node.it.owner_lost(&mut node.node, OWNER + 1);
+        assert_eq!(node.free(), 2);
+        node.it.owner_lost(&mut node.node, OWNER);
+        assert_eq!(node.effects(), ["0 ended", "1 ended"]);
+        assert_eq!(node.free(), 6);
+        // Nobody is there to be told.
+        assert_eq!(node.release(held), [""; 0]);
+        assert_eq!((node.free(), node.it.iter().len()), (8, 0));
+    }
+
+    #[test]
+    fn what_is_prepared_is_announced_and_then_given_back() {
+        let mut node = Node::new(4);
+        node.prepare(0, 1);
+        node.pass(ANNOUNCE / 2);
+        node.prepare(1, 1);
+        node.commit(1, 1);
+        assert_eq!(node.pass(ANNOUNCE / 2), ["0 in 1: prepared"]);
+        assert_eq!(node.pass(ANNOUNCE), ["0 in 1: prepared"]);
+        assert_eq!(node.it.poll_timeout(), Some(node.now + ANNOUNCE));
+        assert_eq!(node.pass(HOLD_LIMIT), [""; 0]);
+        assert_eq!(node.free(), 2);
+        assert_eq!(node.commit(0, 1), ["0 in 1: gone"]);
+        assert_eq!(node.it.poll_timeout(), None);
+    }
+
+    #[test]
+    fn only_so_many_rounds_are_remembered() {
+        let mut node = Node::new(2);
+        for bundle in 0..=OVER_LIMIT as u32 {
+            node.remove(bundle, 1);
+        }
+        assert_eq!(node.it.over.len(), OVER_LIMIT);
+        assert_eq!(node.it.over_order.len(), OVER_LIMIT);
+        // The oldest was forgotten.
+        assert_eq!(node.prepare(1, 1), [format!("1 in 1: {STALE}")]);
+        assert_eq!(node.prepare(0, 1), ["0 in 1: prepared"]);
+    }
+
+    #[test]
+    fn usable_bundles_are_those_of_the_group() {
+        let mut node = Node::new(8);
+        for bundle in [3, 1, 2] {
+            node.prepare(bundle, 1);
+        }
+        node.commit(3, 1);
+        node.commit(1, 1);
+        let numbers = |group| {
+            let bundles = node.it.usable_bundles(group);
+            bundles.map(|(bundle, _)| bundle).collect::<Vec<_>>()
+        };
+        assert_eq!(numbers(GROUP), [1, 3]);
+        assert!(numbers(GroupId::from_bytes([8; 16])).is_empty());
+        assert_eq!(node.it.judge(GROUP, 1, &cpus("2")), Ok(Fit::Available));
+        assert!(node.it.judge(GROUP, 2, &cpus("2")).is_err());
+    }
+}

@@ -1,0 +1,192 @@
+//! Actors: which are known to live, and whose call is next.
+//!
+//! Owns the order of calls. Must not: know what an actor is; its creation is a task that keeps
+//! running, and a call is a task that runs where the actor lives.
+//!
+//! Invariant: an actor here has at most one call in line or in an executor at a time, and the calls
+//! of one caller (a driver) start in the order in which they were made.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Scheduler;
+use super::explain::Reason;
+use super::table::{Sequence, TaskIx};
+use crate::id::{ActorId, NodeId};
+use crate::task::{FailureKind, Phase, Place, TaskKind, TaskState};
+
+/// What is known of actors.
+#[derive(Debug, Default)]
+pub(crate) struct Actors {
+    known: BTreeMap<ActorId, Actor>,
+}
+
+#[derive(Debug, Default)]
+struct Actor {
+    /// Where it lives, if it does.
+    node: Option<NodeId>,
+    /// The call that is in line or in an executor.
+    current: Option<TaskIx>,
+    /// Its calls that are placed here and have not had their turn.
+    calls: BTreeMap<Sequence, TaskIx>,
+}
+
+impl Scheduler {
+    /// Decides where a call goes: to its actor, as soon as that is known to live.
+    pub(super) fn place_call(&mut self, ix: TaskIx, actor: ActorId) {
+        let node = self.actors.known.get(&actor).and_then(|actor| actor.node);
+        let Some(node) = node.and_then(|node| self.cluster.by_id(node)) else {
+            return;
+        };
+        if self.tasks[ix].phase() == Phase::WaitingForActorCreation {
+            self.change(ix, TaskState::Placeable(Place::Undecided));
+        }
+        if !self.cluster[node].is_own() {
+            return self.hand_over(ix, node);
+        }
+        let sequence = self.tasks[ix].sequence;
+        let actor = self.actors.known.entry(actor).or_default();
+        actor.calls.insert(sequence, ix);
+        let is_only = self.own.len() == 1;
+        self.arrive(ix, (!is_only).then_some(node));
+    }
+
+    /// A call that was in line lacks an argument: others have their turn meanwhile.
+    pub(super) fn call_waits(&mut self, ix: TaskIx) {
+        let TaskKind::Call { actor: id } = self.tasks[ix].kind else {
+            return;
+        };
+        let sequence = self.tasks[ix].sequence;
+        let Some(actor) = self
+            .actors
+            .known
+            .get_mut(&id)
+            .filter(|it| it.current == Some(ix))
+        else {
+            return;
+        };
+        actor.current = None;
+        actor.calls.insert(sequence, ix);
+        self.next_call(id);
+    }
+
+    /// A node is known now: calls of actors that live there go there.
+    pub(super) fn actors_found(&mut self, node: NodeId) {
+        let there = self
+            .actors
+            .known
+            .iter()
+            .filter(|(_, actor)| actor.node == Some(node));
+        let there: Vec<ActorId> = there.map(|(id, _)| *id).collect();
+        for id in there {
+            self.actor_created(id, node);
+        }
+    }
+
+    /// A call has its arguments. It waits for its turn.
+    pub(super) fn call_ready(&mut self, _ix: TaskIx, actor: ActorId) {
+        self.next_call(actor);
+    }
+
+    /// Puts the next call of an actor into line, if it is idle.
+    fn next_call(&mut self, id: ActorId) {
+        let Some(actor) = self.actors.known.get_mut(&id) else {
+            return;
+        };
+        if actor.current.is_some() || actor.node.is_none() {
+            return;
+        }
+        let mut waiting = BTreeSet::new();
+        let next = actor.calls.iter().find(|(_, ix)| {
+            let call = &self.tasks[**ix];
+            let is_ready = call.phase() == Phase::Ready;
+            // Who waits for arguments holds up the later calls of the same caller, no others.
+            is_ready && !waiting.contains(&call.driver) || {
+                waiting.insert(call.driver);
+                false
+            }
+        });
+        let Some((sequence, ix)) = next.map(|(sequence, ix)| (*sequence, *ix)) else {
+            return;
+        };
+        actor.calls.remove(&sequence);
+        actor.current = Some(ix);
+        self.enqueue(ix, self.tasks[ix].class);
+    }
+
+    /// A call leaves its actor: it has ended, or goes back to be placed again.
+    pub(super) fn call_ended(&mut self, ix: TaskIx) {
+        let TaskKind::Call { actor: id } = self.tasks[ix].kind else {
+            return;
+        };
+        let sequence = self.tasks[ix].sequence;
+        let Some(actor) = self.actors.known.get_mut(&id) else {
+            return;
+        };
+        actor.calls.remove(&sequence);
+        if actor.current == Some(ix) {
+            actor.current = None;
+            self.next_call(id);
+        }
+    }
+
+    pub(super) fn actor_created(&mut self, id: ActorId, node: NodeId) {
+        self.actors.known.entry(id).or_default().node = Some(node);
+        let waiting = self.tasks.of_actor(&id).filter(|ix| {
+            let task = &self.tasks[*ix];
+            let is_call = matches!(task.kind, TaskKind::Call { .. });
+            let is_waiting = matches!(
+                task.state(),
+                TaskState::WaitingForActorCreation | TaskState::Placeable(Place::Undecided)
+            );
+            is_call && is_waiting
+        });
+        for ix in waiting.collect::<Vec<_>>() {
+            self.place_call(ix, id);
+        }
+    }
+
+    pub(super) fn actor_died(&mut self, id: ActorId, will_restart: bool) {
+        match self.actors.known.get_mut(&id) {
+            Some(actor) => actor.node = None,
+            None => self.stale += 1,
+        }
+        for ix in self.tasks.of_actor(&id).collect::<Vec<_>>() {
+            let task = &self.tasks[ix];
+            match (task.kind, task.phase()) {
+                (TaskKind::Actor(_), phase) if phase.holds() && will_restart => self.retry(ix),
+                (TaskKind::Actor(_), phase) if phase.holds() => {
+                    if !self.meet_doom(ix) {
+                        self.attempt_failed(ix, FailureKind::Final);
+                    }
+                }
+                (TaskKind::Actor(_), _) => {}
+                // A call that runs has failed: whether it did something, nobody knows.
+                (_, phase) if phase.holds() || !will_restart => {
+                    self.end(ix, Phase::Failed, Some(Reason::ActorDied(id)));
+                }
+                (_, Phase::Waiting | Phase::Ready) => {
+                    self.unplace(ix);
+                    self.call_ended(ix);
+                }
+                _ => {}
+            }
+        }
+        if !will_restart {
+            self.actors.known.remove(&id);
+        }
+    }
+
+    /// The actors of a node that is gone do not live any more. Whether they are created again is
+    /// for whoever owns them to say.
+    pub(super) fn actors_lost(&mut self, node: NodeId) {
+        let lost = self
+            .actors
+            .known
+            .iter()
+            .filter(|(_, actor)| actor.node == Some(node));
+        let lost: Vec<ActorId> = lost.map(|(id, _)| *id).collect();
+        for id in lost {
+            self.actor_died(id, true);
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! Scheduling classes: the ready tasks grouped by what decides whether they fit.
+//!
+//! Owns the interning of classes, the lanes of each, the order of its tenants, and how many tasks
+//! of each state it has, which is what resource sums are computed from. Must not: judge fits.
+//!
+//! The order of tenants within a class is brought up to date when somebody looks: the fairness
+//! keys that changed since then stand in a log, so that a class nobody looks at costs nothing.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::lane::{Lane, Turn};
+use super::table::{Table, TaskIx};
+use crate::cluster::NodeIx;
+use crate::fairness::{ShareKey, TenantIx, Tenants};
+use crate::resource::{Amount, ResourceName};
+use crate::task::{Phase, Rule};
+use crate::time::Instant;
+
+/// The slot of a class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ClassIx(pub(crate) u32);
+
+/// What a class is interned by.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct ClassKey {
+    pub rule: Arc<Rule>,
+    /// The node that its tasks are bound to.
+    pub bound: Option<NodeIx>,
+    /// Whether its members were blocked, run, and only want their CPU again.
+    pub is_resuming: bool,
+}
+
+/// Whether a class is looked at.
+#[derive(Debug, Default)]
+pub(crate) enum Gate {
+    /// Nobody is ready.
+    #[default]
+    Idle,
+    /// Somebody is ready and may fit.
+    Open,
+    /// Somebody is ready and does not fit, until one of these is reached.
+    Parked(SmallVec<[Watch; 2]>),
+}
+
+/// What a parked class waits for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Watch {
+    /// A node (or any) can serve this much of a resource.
+    Reach {
+        node: Option<NodeIx>,
+        name: ResourceName,
+        amount: Amount,
+    },
+    /// Anything is given back on a node (or any).
+    Release { node: Option<NodeIx> },
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Class {
+    pub key: ClassKey,
+    pub gate: Gate,
+    /// How many live tasks are in each state. Members of a resuming class are counted elsewhere.
+    pub counts: [u32; Phase::LIVE],
+    /// How many tasks are in its lanes.
+    pub in_line: u32,
+    /// The state of the cluster in which some node was seen to be able to serve it ever.
+    pub feasible_at: u64,
+    /// Since when its first task has been passed over by one that comes after it.
+    pub passed_over: Option<(Instant, TaskIx)>,
+    /// Whether it stands in the list of those without members.
+    is_listed: bool,
+    lanes: BTreeMap<TenantIx, (Lane, Option<ShareKey>)>,
+    order: BTreeMap<ShareKey, TenantIx>,
+    cursor: u64,
+}
+
+impl Class {
+    fn new(key: ClassKey) -> Self {
+        Self {
+            key,
+            gate: Gate::Idle,
+            counts: [0; Phase::LIVE],
+            in_line: 0,
+            feasible_at: 0,
+            passed_over: None,
+            is_listed: false,
+            lanes: BTreeMap::new(),
+            order: BTreeMap::new(),
+            cursor: 0,
+        }
+    }
+
+    pub(crate) fn rule(&self) -> &Rule {
+        &self.key.rule
+    }
+
+    pub(crate) fn members(&self) -> u32 {
+        self.counts.iter().sum()
+    }
+
+    /// The lane of a tenant, if anybody is in it.
+    pub(crate) fn head(&self, tenant: TenantIx) -> Option<(Turn, TaskIx)> {
+        let (turn, task) = self.lanes.get(&tenant)?.0.head()?;
+        let is_new = !self.key.is_resuming;
+        Some((Turn { is_new, ..turn }, task))
+    }
+
+    /// Puts a task into its lane.
+    pub(crate) fn push(
+        &mut self,
+        tasks: &mut Table,
+        tenants: &Tenants,
+        tenant: TenantIx,
+        task: TaskIx,
+    ) {
+        let lanes = self.lanes.len();
+        let (lane, key) = self.lanes.entry(tenant).or_default();
+        let was_empty = lane.len() == 0;
+        lane.push(tasks, task);
+        self.in_line += 1;
+        if was_empty && lanes > 1 {
+            resort(&mut self.order, tenant, lane, key, tenants);
+        } else if lanes == 1 && self.lanes.len() == 2 {
+            // A tenant that was alone was not sorted.
+            for (tenant, (lane, key)) in &mut self.lanes {
+                resort(&mut self.order, *tenant, lane, key, tenants);
+            }
+        }
+    }
+
+    /// Takes the first task out of a lane.
+    pub(crate) fn pop(&mut self, tasks: &mut Table, tenant: TenantIx) -> Option<TaskIx> {
+        let (lane, _) = self.lanes.get_mut(&tenant)?;
+        let task = lane.pop(tasks)?;
+        self.left(tenant, task);
+        Some(task)
+    }
+
+    /// Takes a task out of its lane, wherever it stands.
+    pub(crate) fn remove(&mut self, tasks: &mut Table, tenant: TenantIx, task: TaskIx) {
+        let (lane, _) = self
+            .lanes
+            .get_mut(&tenant)
+            .expect("the lane of a task in line");
+        lane.remove(tasks, task);
+        self.left(tenant, task);
+    }
+
+    fn left(&mut self, tenant: TenantIx, task: TaskIx) {
+        self.in_line -= 1;
+        if self.passed_over.is_some_and(|(_, passed)| passed == task) {
+            self.passed_over = None;
+        }
+        let (lane, key) = self.lanes.get_mut(&tenant).expect("the lane that it left");
+        if lane.len() == 0 {
+            if let Some(key) = key.take() {
+                self.order.remove(&key);
+            }
+            // One lane is kept: a class usually gets more of the same tenant's tasks.
+            if self.lanes.len() > 1 {
+                self.lanes.remove(&tenant);
+            }
+        }
+    }
+
+    /// The tenant whose turn it is in this class.
+    pub(crate) fn first_tenant(&mut self, tenants: &Tenants, log: &KeyLog) -> Option<TenantIx> {
+        if let (1, Some((tenant, (lane, _)))) = (self.lanes.len(), self.lanes.first_key_value()) {
+            return (lane.len() > 0).then_some(*tenant);
+        }
+        self.bring_up_to_date(tenants, log);
+        self.order.first_key_value().map(|(_, tenant)| *tenant)
+    }
+
+    /// The tenant whose turn it was when somebody looked last; cheaper.
+    pub(crate) fn first_tenant_lately(&self) -> Option<TenantIx> {
+        match self.order.first_key_value() {
+            Some((_, tenant)) => Some(*tenant),
+            None => self.lanes.first_key_value().map(|(tenant, _)| *tenant),
+        }
+    }
+
+    /// The tasks of a tenant's lane, in the order in which they may start.
+    pub(crate) fn lane<'a>(
+        &'a self,
+        tenant: TenantIx,
+        tasks: &'a Table,
+    ) -> impl Iterator<Item = TaskIx> + 'a {
+        let lane = self.lanes.get(&tenant);
+        lane.into_iter().flat_map(|(lane, _)| lane.iter(tasks))
+    }
+
+    fn bring_up_to_date(&mut self, tenants: &Tenants, log: &KeyLog) {
+        if self.cursor == log.end() {
+            return;
+        }
+        match log.since(self.cursor, self.lanes.len() * 2 + 8) {
+            Some(changed) => {
+                for tenant in changed {
+                    let Some((lane, key)) = self.lanes.get_mut(tenant) else {
+                        continue;
+                    };
+                    resort(&mut self.order, *tenant, lane, key, tenants);
+                }
+            }
+            None => {
+                for (tenant, (lane, key)) in &mut self.lanes {
+                    resort(&mut self.order, *tenant, lane, key, tenants);
+                }
+            }
+        }
+        self.cursor = log.end();
+    }
+}
+
+fn resort(
+    order: &mut BTreeMap<ShareKey, TenantIx>,
+    tenant: TenantIx,
+    lane: &Lane,
+    key: &mut Option<ShareKey>,
+    tenants: &Tenants,
+) {
+    let now = tenants.key(tenant);
+    if lane.len() == 0 || key.as_ref() == Some(now) {
+        return;
+    }
+    if let Some(before) = key.replace(now.clone()) {
+        order.remove(&before);
+    }
+    order.insert(now.clone(), tenant);
+}
+
+/// Which tenants' keys changed, in order, as far back as anybody should want to know.
+#[derive(Debug)]
+pub(crate) struct KeyLog {
+    changes: Vec<TenantIx>,
+    /// The number of the first change in `changes`, from 1: a cursor of 0 has seen nothing.
+    base: u64,
+}
+
+impl Default for KeyLog {
+    fn default() -> Self {
+        Self {
+            changes: Vec::new(),
+            base: 1,
+        }
+    }
+}
+
+/// How many changes are kept.
+const LOG: usize = 1 << 14;
+
+impl KeyLog {
+    pub(crate) fn note(&mut self, tenant: TenantIx) {
+        if self.changes.len() == LOG {
+            let gone = LOG / 2;
+            self.changes.drain(..gone);
+            self.base += gone as u64;
+        }
+        self.changes.push(tenant);
+    }
+
+    /// Everything may have changed.
+    pub(crate) fn note_all(&mut self) {
+        self.base = self.end() + 1;
+        self.changes.clear();
+    }
+
+    fn end(&self) -> u64 {
+        self.base + self.changes.len() as u64
+    }
+
+    /// The changes from `cursor` on, unless that is more than `limit` or too long ago.
+    fn since(&self, cursor: u64, limit: usize) -> Option<&[TenantIx]> {
+        let from = usize::try_from(cursor.checked_sub(self.base)?).ok()?;
+        let changes = self.changes.get(from..)?;
+        (changes.len() <= limit).then_some(changes)
+    }
+}
+
+/// The classes.
+#[derive(Debug, Default)]
+pub(crate) struct Classes {
+    slots: Vec<Option<Class>>,
+    free: Vec<ClassIx>,
+    by_key: HashMap<ClassKey, ClassIx>,
+    /// Classes that were asked for lately: most tasks come in long rows of the same.
+    recent: SmallVec<[(Arc<Rule>, ClassIx); RECENT]>,
+    /// Classes without members, the first to have become so first. They are kept a while.
+    unused: VecDeque<ClassIx>,
+}
+
+const RECENT: usize = 4;
+
+/// How many classes without members are kept.
+const KEPT: usize = 256;
+
+impl Classes {
+    /// The class of a rule, not bound to a node.
+    pub(crate) fn of_rule(&mut self, rule: &Arc<Rule>) -> ClassIx {
+        if let Some((_, class)) = self.recent.iter().find(|(of, _)| Arc::ptr_eq(of, rule)) {
+            return *class;
+        }
+        let class = self.intern(ClassKey {
+            rule: rule.clone(),
+            bound: None,
+            is_resuming: false,
+        });
+        self.recent.truncate(RECENT - 1);
+        self.recent.insert(0, (rule.clone(), class));
+        class
+    }
+
+    pub(crate) fn intern(&mut self, key: ClassKey) -> ClassIx {
+        if let Some(class) = self.by_key.get(&key) {
+            return *class;
+        }
+        self.evict();
+        let class = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            ClassIx(u32::try_from(self.slots.len() - 1).expect("fewer than 2^32 classes"))
+        });
+        self.by_key.insert(key.clone(), class);
+        self.slots[class.0 as usize] = Some(Class::new(key));
+        self.retire(class);
+        class
+    }
+
+    /// Notes that a class has no members (any more).
+    pub(crate) fn retire(&mut self, ix: ClassIx) {
+        let class = &mut self[ix];
+        if !class.is_listed {
+            class.is_listed = true;
+            self.unused.push_back(ix);
+        }
+    }
+
+    /// Forgets classes without members when there are many of them.
+    fn evict(&mut self) {
+        while self.unused.len() > KEPT {
+            let Some(ix) = self.unused.pop_front() else {
+                return;
+            };
+            let class = &mut self[ix];
+            class.is_listed = false;
+            if class.members() == 0 && class.in_line == 0 {
+                let key = class.key.clone();
+                self.by_key.remove(&key);
+                self.recent.retain(|(_, recent)| *recent != ix);
+                self.slots[ix.0 as usize] = None;
+                self.free.push(ix);
+            }
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ClassIx, &Class)> {
+        let ix = |at: usize| ClassIx(at as u32);
+        self.slots
+            .iter()
+            .enumerate()
+            .filter_map(move |(at, class)| Some((ix(at), class.as_ref()?)))
+    }
+
+    pub(crate) fn get(&self, ix: ClassIx) -> Option<&Class> {
+        self.slots.get(ix.0 as usize)?.as_ref()
+    }
+
+    /// How many slots there are, for whoever goes round them.
+    pub(crate) fn slots(&self) -> usize {
+        self.slots.len()
+    }
+}
+
+impl std::ops::Index<ClassIx> for Classes {
+    type Output = Class;
+
+    fn index(&self, ix: ClassIx) -> &Class {
+        self.slots[ix.0 as usize].as_ref().expect("a class in use")
+    }
+}
+
+impl std::ops::IndexMut<ClassIx> for Classes {
+    fn index_mut(&mut self, ix: ClassIx) -> &mut Class {
+        self.slots[ix.0 as usize].as_mut().expect("a class in use")
+    }
+}

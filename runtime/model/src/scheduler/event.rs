@@ -1,0 +1,329 @@
+//! What goes into the scheduler and what comes out of it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::explain::Reason;
+use crate::cluster::{Labels, NodeIx, NodeName, QueueReport};
+use crate::fairness::{Policy, TenantConfig, TenantName};
+use crate::group::{GroupKind, GroupMessage};
+use crate::id::{ActorId, DriverId, GroupId, Incarnation, JobId, NodeId, ObjectId, TaskId};
+use crate::resource::{Amount, NodeReport, NodeResources, Request, ResourceName, ResourceSet};
+use crate::task::{Attempt, FailureKind, Phase, TaskSpec};
+
+/// Something that has happened. Events that come too late (for a task that has ended, for an
+/// earlier attempt, for a node that has gone) change nothing.
+#[derive(Debug)]
+pub enum Event {
+    /// A driver has come. One that only submits need not say so.
+    DriverJoined(DriverId),
+    /// A driver has gone: its tasks are cancelled.
+    DriverGone(DriverId),
+    /// A task was submitted here.
+    Submit(TaskSpec),
+    /// An object is here now.
+    ArgumentReady(ObjectId),
+    /// An object is not here any more.
+    ArgumentLost(ObjectId),
+    /// The executor has taken a dispatched task.
+    Accepted {
+        /// The task.
+        task: TaskId,
+        /// Its attempt.
+        attempt: Attempt,
+    },
+    /// The executor has not taken a dispatched task; it is ready again.
+    Refused {
+        /// The task.
+        task: TaskId,
+        /// Its attempt.
+        attempt: Attempt,
+    },
+    /// A running task has ended with a result.
+    Finished {
+        /// The task.
+        task: TaskId,
+        /// Its attempt.
+        attempt: Attempt,
+    },
+    /// A running task has ended without one.
+    Failed {
+        /// The task.
+        task: TaskId,
+        /// Its attempt.
+        attempt: Attempt,
+        /// Whether it makes sense to try again.
+        kind: FailureKind,
+    },
+    /// A running task waits for others; its CPU is given back.
+    Blocked {
+        /// The task.
+        task: TaskId,
+        /// Its attempt.
+        attempt: Attempt,
+    },
+    /// What a blocked task waited for is there.
+    Unblocked {
+        /// The task.
+        task: TaskId,
+        /// Its attempt.
+        attempt: Attempt,
+    },
+    /// Somebody wants a task to end, in whatever state it is.
+    Cancel(TaskId),
+    /// Somebody wants all tasks of a job to end.
+    CancelJob(JobId),
+    /// A node whose resources this scheduler gives out.
+    OwnNode {
+        /// Which one.
+        node: NodeInfo,
+        /// What it has.
+        resources: NodeResources,
+    },
+    /// Another node has joined, or tells again what it has and does. What is older than what is
+    /// known is dropped.
+    PeerView {
+        /// Which one.
+        node: NodeInfo,
+        /// What it tells.
+        view: PeerView,
+    },
+    /// A node is gone: what ran there is lost.
+    NodeLost {
+        /// Which one.
+        node: NodeId,
+        /// Which life of it.
+        incarnation: Incarnation,
+    },
+    /// An own node has more or less of a resource.
+    SetCapacity {
+        /// The node.
+        node: NodeId,
+        /// The resource; added if the node has none.
+        name: ResourceName,
+        /// How much there is now.
+        capacity: Amount,
+    },
+    /// An own node has none of a resource any more.
+    DeleteResource {
+        /// The node.
+        node: NodeId,
+        /// The resource.
+        name: ResourceName,
+    },
+    /// A node has other labels.
+    SetLabels {
+        /// The node.
+        node: NodeId,
+        /// All of them.
+        labels: Labels,
+    },
+    /// Whether a node takes new work.
+    SetDraining {
+        /// The node.
+        node: NodeId,
+        /// Whether it takes none.
+        is_draining: bool,
+    },
+    /// An actor lives, on this node.
+    ActorCreated {
+        /// The actor.
+        actor: ActorId,
+        /// Where.
+        node: NodeId,
+    },
+    /// An actor does not live any more.
+    ActorDied {
+        /// The actor.
+        actor: ActorId,
+        /// Whether it will be created again; else its calls fail.
+        will_restart: bool,
+    },
+    /// Somebody wants bundles of resources reserved together.
+    CreateGroup {
+        /// The group.
+        group: GroupId,
+        /// How the bundles lie to each other.
+        kind: GroupKind,
+        /// The bundles.
+        bundles: Vec<Request>,
+    },
+    /// A group is not needed any more: what runs in it is killed.
+    RemoveGroup(GroupId),
+    /// A tenant's weight or guarantees have changed.
+    SetTenant {
+        /// The tenant.
+        tenant: TenantName,
+        /// Its settings.
+        config: TenantConfig,
+    },
+    /// Tenants share by another policy from now on.
+    SetPolicy(Policy),
+    /// Another scheduler says something.
+    Message {
+        /// Which one.
+        from: NodeId,
+        /// What.
+        message: Message,
+    },
+    /// Nothing has happened but time.
+    Tick,
+}
+
+/// Who a node is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeInfo {
+    /// Its id.
+    pub id: NodeId,
+    /// Which life of it.
+    pub incarnation: Incarnation,
+    /// What people call it; one node of a cluster.
+    pub name: NodeName,
+    /// Its labels.
+    pub labels: Labels,
+}
+
+/// What a node tells the others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerView {
+    /// Which of the node's views this is: higher is newer.
+    pub version: u64,
+    /// What it has.
+    pub resources: NodeReport,
+    /// What waits there.
+    pub queue: QueueReport,
+    /// What each tenant uses there.
+    pub usage: BTreeMap<TenantName, ResourceSet>,
+}
+
+/// Something that somebody else must do, or hear of.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Hand this task to the executor of an own node, and answer with [`Event::Accepted`] or
+    /// [`Event::Refused`]. What it holds is [`super::Scheduler::held`].
+    Dispatch {
+        /// The task.
+        task: TaskId,
+        /// Its attempt.
+        attempt: Attempt,
+        /// The node.
+        node: NodeIx,
+    },
+    /// A task that was blocked has its CPU again.
+    Resume {
+        /// The task.
+        task: TaskId,
+        /// Its attempt.
+        attempt: Attempt,
+    },
+    /// A task that an executor has must stop: nobody wants what it does.
+    Stop {
+        /// The task.
+        task: TaskId,
+        /// Its attempt.
+        attempt: Attempt,
+        /// The node.
+        node: NodeIx,
+    },
+    /// Bring these objects here, for a task.
+    Fetch {
+        /// The task.
+        task: TaskId,
+        /// What it lacks.
+        objects: Vec<ObjectId>,
+    },
+    /// A task that was submitted here has ended, once and for all.
+    Ended {
+        /// The task.
+        task: TaskId,
+        /// The attempt whose end this is.
+        attempt: Attempt,
+        /// [`Phase::Finished`], [`Phase::Failed`] or [`Phase::Cancelled`].
+        phase: Phase,
+        /// Why, where it did not end by itself.
+        why: Option<Reason>,
+    },
+    /// An attempt of a task came to nothing, and it is tried again.
+    Retried {
+        /// The task.
+        task: TaskId,
+        /// The attempt to come.
+        attempt: Attempt,
+    },
+    /// No node can serve a task, as things are. It waits.
+    Infeasible {
+        /// The task.
+        task: TaskId,
+        /// Why.
+        why: Reason,
+    },
+    /// All bundles of a group are there.
+    GroupReady(GroupId),
+    /// Tell another scheduler this.
+    Send {
+        /// Which one.
+        to: NodeId,
+        /// What.
+        message: Message,
+    },
+}
+
+/// What schedulers tell each other. Messages may arrive twice, late, or never.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Message {
+    /// Run this task. Repeated until it is answered by `Placed` or `Settled`.
+    Place {
+        /// The task.
+        spec: TaskSpec,
+        /// The attempt that this is.
+        attempt: Attempt,
+        /// How often it was handed on.
+        hops: u8,
+    },
+    /// The task is here.
+    Placed {
+        /// The task.
+        task: TaskId,
+        /// Its attempt.
+        attempt: Attempt,
+    },
+    /// An attempt is over. Repeated until it is answered by `Seen`.
+    Settled {
+        /// The task.
+        task: TaskId,
+        /// Its attempt.
+        attempt: Attempt,
+        /// What came of it.
+        outcome: Outcome,
+    },
+    /// The owner knows that an attempt is over.
+    Seen {
+        /// The task.
+        task: TaskId,
+        /// Its attempt.
+        attempt: Attempt,
+    },
+    /// The owner does not want an attempt any more. Repeated until it is settled.
+    Withdraw {
+        /// The task.
+        task: TaskId,
+        /// Its attempt.
+        attempt: Attempt,
+    },
+    /// About a placement group.
+    Group(GroupMessage),
+}
+
+/// What came of an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Outcome {
+    /// It has a result.
+    Finished,
+    /// It has failed.
+    Failed(FailureKind),
+    /// It was withdrawn.
+    Cancelled,
+    /// The node cannot run it (in time), and gives it back.
+    HandedBack,
+}

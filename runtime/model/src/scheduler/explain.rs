@@ -1,0 +1,365 @@
+//! Why a task is not running, as data and as text.
+//!
+//! Owns the reasons and how they are put. Must not: decide anything; it asks the same code that
+//! decides.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::Scheduler;
+use super::table::{Owner, TaskIx};
+use crate::cluster::{Basis, NodeFit, NodeIx, NodeName, Strategy, Unschedulable};
+use crate::fairness::{Ahead, TooManyTenants};
+use crate::id::{ActorId, GroupId, NodeId, ObjectId, TaskId};
+use crate::task::{Attempt, Phase, Place, TaskState};
+
+/// Why a task did not start, or will never.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Reason {
+    /// There is no node at all.
+    #[error("there is no node; start one")]
+    NoNode,
+    /// No node can ever serve it.
+    #[error(
+        "no node can ever run this task: {first}{}; ask for less, or add a node that has it",
+        and_others(*.others)
+    )]
+    Nowhere {
+        /// What the first node lacks.
+        first: NodeVerdict,
+        /// How many other nodes cannot either.
+        others: usize,
+    },
+    /// The one node that it may run on is gone or cannot serve it.
+    #[error(transparent)]
+    Unschedulable(#[from] Unschedulable),
+    /// The tenant would be one too many.
+    #[error(transparent)]
+    Tenants(#[from] TooManyTenants),
+    /// Its actor does not live any more.
+    #[error("actor {0} has died; create it again")]
+    ActorDied(ActorId),
+    /// Its placement group is not there (any more).
+    #[error("there is no placement group {0}; create it before what runs in it")]
+    NoGroup(GroupId),
+    /// No bundle of its placement group can ever hold it.
+    #[error(
+        "no bundle of placement group {group} can ever hold this task; ask for no more than one \
+         bundle has"
+    )]
+    NoBundle {
+        /// The group.
+        group: GroupId,
+    },
+}
+
+fn and_others(others: usize) -> String {
+    match others {
+        0 => String::new(),
+        1 => " (and one other node cannot either)".to_owned(),
+        others => format!(" (and {others} other nodes cannot either)"),
+    }
+}
+
+/// What a node is for a task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeVerdict {
+    /// The node.
+    pub node: NodeName,
+    /// Whether it can serve the task, and if not, why.
+    pub fit: NodeFit,
+}
+
+impl fmt::Display for NodeVerdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node {}: {}", self.node, self.fit)
+    }
+}
+
+/// What a task waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Waits {
+    /// For nothing: it runs, or is about to.
+    Nothing {
+        /// Where.
+        node: NodeName,
+    },
+    /// For other tasks or objects, while it runs.
+    Others {
+        /// Where it runs.
+        node: NodeName,
+    },
+    /// For its CPU, which it gave back while it waited for others.
+    Cpu {
+        /// Where it runs.
+        node: NodeName,
+    },
+    /// For objects to come here.
+    Arguments(Vec<ObjectId>),
+    /// For its actor to be created.
+    Actor(Option<ActorId>),
+    /// For another node, which has it.
+    Peer {
+        /// That node.
+        node: NodeId,
+        /// Whether it has said so.
+        is_accepted: bool,
+    },
+    /// For its placement group.
+    Group(GroupId),
+    /// For resources: no node fits now.
+    Resources,
+    /// For the tasks before it: some node would fit.
+    Turn {
+        /// The tenant whose turn it is, if that is another.
+        ahead: Option<Ahead>,
+    },
+    /// For one of the tasks that run to end: there may be no more of them at a time.
+    Slot {
+        /// How many.
+        max_running: u32,
+    },
+    /// For a node that can serve it: none that is there ever can.
+    Node,
+}
+
+/// Where a task stands and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explanation {
+    /// The task.
+    pub task: TaskId,
+    /// Its attempt.
+    pub attempt: Attempt,
+    /// Its state.
+    pub phase: Phase,
+    /// For how long it has been in it.
+    pub since: Duration,
+    /// What it waits for.
+    pub waits: Waits,
+    /// How many tasks of its class and tenant come before it. At most [`COUNTED`] are counted.
+    pub before: usize,
+    /// What each node is for it. At most [`SHOWN`] nodes, own ones first.
+    pub nodes: Vec<NodeVerdict>,
+    /// How many more nodes there are.
+    pub more_nodes: usize,
+}
+
+/// How many tasks are counted before another.
+pub const COUNTED: usize = 10_000;
+
+/// How many nodes an explanation shows.
+pub const SHOWN: usize = 50;
+
+impl Scheduler {
+    /// Where a task stands and why; `None` if it is not live.
+    pub fn explain(&self, task: &TaskId) -> Option<Explanation> {
+        let ix = self.tasks.find(task)?;
+        let task = &self.tasks[ix];
+        let name = |node: NodeIx| self.cluster[node].name().clone();
+        let waits = match task.state() {
+            TaskState::Placeable(Place::Peer {
+                node, is_accepted, ..
+            }) => Waits::Peer {
+                node: *node,
+                is_accepted: *is_accepted,
+            },
+            TaskState::Placeable(Place::Undecided) | TaskState::WaitingForActorCreation => {
+                Waits::Actor(task.actor())
+            }
+            TaskState::Waiting { .. } => {
+                let lacking = task.args.iter().filter(|arg| !arg.is_local);
+                Waits::Arguments(lacking.map(|arg| arg.object).collect())
+            }
+            TaskState::Ready => self.why_ready(ix),
+            TaskState::Dispatching(held) | TaskState::Running(held) => Waits::Nothing {
+                node: name(held.node),
+            },
+            TaskState::Blocked { held, wants_cpu } => {
+                let node = name(held.node);
+                match wants_cpu {
+                    true => Waits::Cpu { node },
+                    false => Waits::Others { node },
+                }
+            }
+            TaskState::Infeasible => Waits::Node,
+        };
+        let is_placed = matches!(
+            task.phase(),
+            Phase::Dispatching | Phase::Running | Phase::Blocked
+        );
+        let is_grouped = matches!(task.terms.rule.strategy, Strategy::PlacementGroup { .. });
+        let (nodes, more_nodes) = match is_placed || is_grouped {
+            true => (Vec::new(), 0),
+            false => self.verdicts(ix),
+        };
+        Some(Explanation {
+            task: task.id,
+            attempt: task.attempt,
+            phase: task.phase(),
+            since: self.now - task.since,
+            waits,
+            before: self.count_before(ix),
+            nodes,
+            more_nodes,
+        })
+    }
+
+    fn why_ready(&self, ix: TaskIx) -> Waits {
+        let task = &self.tasks[ix];
+        if let Strategy::PlacementGroup { group, .. } = task.terms.rule.strategy
+            && !self.groups.is_ready(&group)
+        {
+            return Waits::Group(group);
+        }
+        if self.with_executors >= self.config.max_running {
+            return Waits::Slot {
+                max_running: self.config.max_running,
+            };
+        }
+        let fits =
+            |node: &NodeIx| self.fit_on(*node, ix, Basis::Acquirable) == Some(NodeFit::Available);
+        let is_grouped = matches!(task.terms.rule.strategy, Strategy::PlacementGroup { .. });
+        if is_grouped || !self.own.iter().take(SHOWN).any(fits) {
+            // Who is ahead is told where it matters: the next free resources go there.
+            let ahead = self.who_is_ahead(ix);
+            return match ahead {
+                Some(ahead) if !is_grouped => Waits::Turn { ahead: Some(ahead) },
+                _ => Waits::Resources,
+            };
+        }
+        Waits::Turn {
+            ahead: self.who_is_ahead(ix),
+        }
+    }
+
+    /// The tenant that is served before this task's, of those that have tasks in line.
+    fn who_is_ahead(&self, ix: TaskIx) -> Option<Ahead> {
+        let own = self.tasks[ix].tenant;
+        let ready = self.tasks.in_phase(Phase::Ready).take(COUNTED);
+        let first = ready
+            .map(|other| self.tasks[other].tenant)
+            .filter(|other| *other != own)
+            .min_by(|one, other| self.tenants.key(*one).cmp(self.tenants.key(*other)))?;
+        let ahead = self.tenants.compare(first, own)?;
+        (ahead.ahead == *self.tenants.get(first).name()).then_some(ahead)
+    }
+
+    fn count_before(&self, ix: TaskIx) -> usize {
+        let task = &self.tasks[ix];
+        if !task.is_in_line || task.phase() != Phase::Ready {
+            return 0;
+        }
+        let line = self.classes[task.class].lane(self.lane_of(ix), &self.tasks);
+        line.take(COUNTED).take_while(|other| *other != ix).count()
+    }
+
+    fn verdicts(&self, ix: TaskIx) -> (Vec<NodeVerdict>, usize) {
+        let owns = self.own.iter().copied();
+        let peers = self.cluster.iter().filter(|(_, node)| !node.is_own());
+        let nodes = owns.chain(peers.map(|(node, _)| node)).take(SHOWN);
+        let basis = match self.tasks[ix].owner {
+            _ if self.has_peers() => Basis::TrulyFree,
+            Owner::Here | Owner::Peer(_) => Basis::Acquirable,
+        };
+        let verdicts: Vec<NodeVerdict> = nodes
+            .filter_map(|node| {
+                Some(NodeVerdict {
+                    node: self.cluster[node].name().clone(),
+                    fit: self.fit_on(node, ix, basis)?,
+                })
+            })
+            .collect();
+        let more = self.cluster.len() - verdicts.len();
+        (verdicts, more)
+    }
+
+    /// Why no node can ever serve a task.
+    pub(super) fn why_nowhere(&self, ix: TaskIx) -> Reason {
+        let first = self.cluster.iter().next();
+        let Some((node, known)) = first else {
+            return Reason::NoNode;
+        };
+        match self.fit_on(node, ix, Basis::TrulyFree) {
+            Some(fit) => Reason::Nowhere {
+                first: NodeVerdict {
+                    node: known.name().clone(),
+                    fit,
+                },
+                others: self.cluster.len() - 1,
+            },
+            None => Reason::NoNode,
+        }
+    }
+}
+
+impl fmt::Display for Waits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing { node } => write!(f, "nothing: it is with node {node}"),
+            Self::Others { node } => write!(f, "others, on node {node}; its CPU is given back"),
+            Self::Cpu { node } => write!(f, "its CPU on node {node}, to go on"),
+            Self::Arguments(objects) => match &objects[..] {
+                [one] => write!(f, "an argument, object {one}"),
+                many => write!(f, "{} arguments that are not here", many.len()),
+            },
+            Self::Actor(Some(actor)) => write!(f, "actor {actor} to be created"),
+            Self::Actor(None) => f.write_str("a decision"),
+            Self::Peer {
+                node,
+                is_accepted: true,
+            } => write!(f, "node {node}, which has it"),
+            Self::Peer { node, .. } => write!(f, "node {node} to take it"),
+            Self::Group(group) => write!(f, "placement group {group} to be reserved"),
+            Self::Resources => f.write_str("resources"),
+            Self::Turn { ahead: Some(ahead) } => write!(f, "its turn: {ahead}"),
+            Self::Turn { ahead: None } => f.write_str("its turn"),
+            Self::Slot { max_running } => write!(
+                f,
+                "one of {max_running} sandboxes: as many tasks run as may at a time"
+            ),
+            Self::Node => f.write_str("a node that can run it: none that is there ever can"),
+        }
+    }
+}
+
+/// Several lines: the state and what it waits for, then the nodes.
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "task {} has been {} for {}: it waits for {}",
+            self.task,
+            self.phase,
+            Seconds(self.since),
+            self.waits
+        )?;
+        if self.before > 0 {
+            let many = if self.before == COUNTED {
+                " or more"
+            } else {
+                ""
+            };
+            write!(
+                f,
+                "\n  {}{many} of the same kind come before it",
+                self.before
+            )?;
+        }
+        for verdict in &self.nodes {
+            write!(f, "\n  {verdict}")?;
+        }
+        if self.more_nodes > 0 {
+            write!(f, "\n  and {} more nodes", self.more_nodes)?;
+        }
+        Ok(())
+    }
+}
+
+/// A duration to a tenth of a second.
+struct Seconds(Duration);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{} s", self.0.as_secs(), self.0.subsec_millis() / 100)
+    }
+}

@@ -1,0 +1,348 @@
+//! Nodes that come, change and go.
+//!
+//! Owns what follows for tasks from a change of the cluster: whom a newcomer helps, what was lost
+//! with a node, what no node can serve any more. Must not: choose a node for a task.
+
+use super::event::{NodeInfo, PeerView};
+use super::table::{Owner, TaskIx};
+use super::{Outcome, Scheduler};
+use crate::cluster::{Basis, Labels, NewNode, NodeIx, Selector, Strategy, Supply};
+use crate::fairness::Policy;
+use crate::id::{Incarnation, NodeId};
+use crate::resource::{Amount, Fit, NodeResources, ResourceName};
+use crate::task::{FailureKind, Phase, Place, TaskKind, TaskState};
+
+/// How many ready tasks are looked at for one that a newcomer can take.
+const LOOKED_AT: usize = 64;
+
+impl Scheduler {
+    /// Whether there are nodes whose resources are given out elsewhere.
+    pub(super) fn has_peers(&self) -> bool {
+        self.cluster.len() > self.own.len()
+    }
+
+    pub(super) fn own_node(&mut self, node: NodeInfo, resources: NodeResources) {
+        let id = node.id;
+        let Some(ix) = self.join(node, Supply::Own(resources)) else {
+            return;
+        };
+        self.own.push(ix);
+        self.groups.add_own(ix, id);
+        self.actors_found(id);
+        if self.config.local == Some(id) {
+            self.local = Some(ix);
+            self.cluster.set_local(Some(ix));
+        }
+        self.after_change();
+    }
+
+    /// Takes a node into the view. What is not new is dropped.
+    fn join(&mut self, node: NodeInfo, supply: Supply) -> Option<NodeIx> {
+        let joined = self.cluster.join(NewNode {
+            id: node.id,
+            name: node.name,
+            incarnation: node.incarnation,
+            labels: node.labels,
+            supply,
+        });
+        let Ok(ix) = joined else {
+            self.stale += 1;
+            return None;
+        };
+        Some(ix)
+    }
+
+    pub(super) fn peer_view(&mut self, node: NodeInfo, view: PeerView) {
+        let known = self.cluster.by_id(node.id);
+        let known = known.map(|ix| (ix, self.cluster[ix].incarnation()));
+        let mut has_changed = true;
+        let (ix, is_newcomer) = match known {
+            Some((ix, incarnation)) if incarnation == node.incarnation => {
+                let is_new = self.peers.is_new_view(node.id, view.version);
+                if self.cluster[ix].is_own() || !is_new {
+                    self.stale += 1;
+                    return;
+                }
+                let total = self.cluster[ix].total().clone();
+                let is_relabelled = *self.cluster[ix].labels() != node.labels;
+                if is_relabelled {
+                    self.cluster.set_labels(ix, node.labels);
+                }
+                self.cluster.report(ix, view.resources);
+                has_changed = is_relabelled || *self.cluster[ix].total() != total;
+                (ix, !self.cluster[ix].total().is_subset(&total))
+            }
+            Some((_, incarnation)) if incarnation > node.incarnation => {
+                self.stale += 1;
+                return;
+            }
+            None if self.peers.is_dead(node.id, node.incarnation) => {
+                self.stale += 1;
+                return;
+            }
+            known => {
+                if let Some((_, incarnation)) = known {
+                    self.node_lost(node.id, incarnation);
+                }
+                let (id, version) = (node.id, view.version);
+                let Some(ix) = self.join(node, Supply::Peer(view.resources)) else {
+                    return;
+                };
+                self.peers.joined(id, version);
+                self.actors_found(id);
+                (ix, true)
+            }
+        };
+        self.cluster.set_queue(ix, view.queue);
+        let id = self.cluster[ix].id();
+        match self.tenants.set_remote(id, &view.usage) {
+            Ok(changed) => changed
+                .into_iter()
+                .for_each(|tenant| self.keys.note(tenant)),
+            Err(_) => self.stale += 1,
+        }
+        if has_changed {
+            self.after_change();
+        }
+        if is_newcomer {
+            self.offer_ready_task(ix);
+        }
+    }
+
+    /// After nodes or what they have in all have changed.
+    fn after_change(&mut self) {
+        self.topology += 1;
+        if self.tenants.total() != self.cluster.total() {
+            self.tenants.set_total(self.cluster.total().clone());
+            self.keys.note_all();
+        }
+        self.replace_unservable();
+        self.stop_keeping_in_vain();
+        self.open_all();
+        self.retry_infeasible();
+        self.groups.set_changed();
+    }
+
+    /// Places the waiting tasks again that the nodes here can never serve any more.
+    fn replace_unservable(&mut self) {
+        let waiting = self.classes.iter().filter(|(_, class)| {
+            let counts = &class.counts;
+            let placed = counts[Phase::Ready.index()] + counts[Phase::Waiting.index()];
+            let rule = class.rule();
+            let is_grouped = matches!(rule.strategy, Strategy::PlacementGroup { .. });
+            placed > 0 && !is_grouped && !self.can_ever_serve(class.key.bound, rule)
+        });
+        let classes: Vec<_> = waiting.map(|(ix, _)| ix).collect();
+        if classes.is_empty() {
+            return;
+        }
+        let mut tasks = Vec::new();
+        for phase in [Phase::Ready, Phase::Waiting] {
+            let meant = self.tasks.in_phase(phase).filter(|ix| {
+                let task = &self.tasks[*ix];
+                classes.contains(&task.class) && !matches!(task.kind, TaskKind::Call { .. })
+            });
+            tasks.extend(meant);
+        }
+        for ix in tasks {
+            self.unplace(ix);
+            self.place(ix);
+        }
+    }
+
+    /// Takes a task that is placed here back to where it is decided where it belongs.
+    pub(super) fn unplace(&mut self, ix: TaskIx) {
+        self.leave_line(ix);
+        let home = self.classes.of_rule(&self.tasks[ix].terms.rule.clone());
+        self.reclassify(ix, home);
+        self.change(ix, TaskState::Placeable(Place::Undecided));
+    }
+
+    /// Whether a node here could serve a rule if nothing were taken.
+    fn can_ever_serve(&self, bound: Option<NodeIx>, rule: &crate::task::Rule) -> bool {
+        let mut nodes = self
+            .own
+            .iter()
+            .filter(|node| bound.is_none_or(|bound| bound == **node));
+        nodes.any(|node| {
+            let node = &self.cluster[*node];
+            let selectors = rule.selectors.as_slice();
+            let has_labels = has_labels(selectors, node.labels());
+            let is_meant = match &rule.strategy {
+                Strategy::NodeAffinity { node: name, soft } => {
+                    *soft || self.cluster.resolve(name) == self.cluster.by_id(node.id())
+                }
+                _ => true,
+            };
+            has_labels
+                && is_meant
+                && !node.is_draining()
+                && rule
+                    .alternatives
+                    .iter()
+                    .any(|request| node.is_feasible(request))
+        })
+    }
+
+    /// Offers a newcomer one ready task. One alone, so that a new node is not stampeded.
+    fn offer_ready_task(&mut self, node: NodeIx) {
+        let suits = |ix: &TaskIx| {
+            let task = &self.tasks[*ix];
+            let rule = &task.terms.rule;
+            task.owner == Owner::Here
+                && task.kind == TaskKind::Task
+                && task.hops < self.config.max_hops
+                && matches!(
+                    rule.strategy,
+                    Strategy::Default | Strategy::Spread | Strategy::Random
+                )
+                && !self.cluster[node].is_draining()
+                && has_labels(rule.selectors.as_slice(), self.cluster[node].labels())
+                && self.cluster[node].fit(rule.preferred(), Basis::TrulyFree) == Fit::Available
+        };
+        let mut ready = self.tasks.in_phase(Phase::Ready).take(LOOKED_AT);
+        let found = ready.find(suits);
+        drop(ready);
+        if let Some(ix) = found {
+            self.send_away(ix, node);
+        }
+    }
+
+    pub(super) fn node_lost(&mut self, id: NodeId, incarnation: Incarnation) {
+        self.peers.note_dead(id, incarnation);
+        let known = self.cluster.by_id(id);
+        let Some(ix) = known.filter(|ix| self.cluster[*ix].incarnation() <= incarnation) else {
+            self.stale += 1;
+            return;
+        };
+        let was_own = self.cluster[ix].is_own();
+        self.stop_keeping_on(ix);
+        if was_own {
+            self.own.retain(|own| *own != ix);
+            self.local = self.local.filter(|local| *local != ix);
+        }
+        let held = self.groups.node_lost(ix, id);
+        self.cluster.leave(ix);
+        held.into_iter()
+            .for_each(crate::resource::Allocation::abandon);
+        for tenant in self.tenants.clear_remote(id) {
+            self.keys.note(tenant);
+        }
+        self.actors_lost(id);
+        match was_own {
+            true => self.own_node_lost(ix),
+            false => self.peer_lost(id),
+        }
+        self.after_change();
+    }
+
+    /// What ran on a node here is tried again, what was bound to it is placed anew.
+    fn own_node_lost(&mut self, node: NodeIx) {
+        for phase in [Phase::Dispatching, Phase::Running, Phase::Blocked] {
+            let held = |ix: &TaskIx| {
+                let held = self.tasks[*ix].state().held();
+                held.is_some_and(|held| held.node == node)
+            };
+            let lost: Vec<TaskIx> = self.tasks.in_phase(phase).filter(held).collect();
+            for ix in lost {
+                self.lost(ix);
+            }
+        }
+        for phase in [Phase::Ready, Phase::Waiting] {
+            let is_bound =
+                |ix: &TaskIx| self.classes[self.tasks[*ix].class].key.bound == Some(node);
+            let bound: Vec<TaskIx> = self.tasks.in_phase(phase).filter(is_bound).collect();
+            for ix in bound {
+                self.unplace(ix);
+                self.place(ix);
+            }
+        }
+    }
+
+    /// An attempt went down with its node.
+    pub(super) fn lost(&mut self, ix: TaskIx) {
+        if self.meet_doom(ix) {
+            return;
+        }
+        if self.tasks[ix].owner != Owner::Here {
+            // Its owner counts the losses.
+            return self.end_with(ix, Phase::Cancelled, Outcome::Cancelled, None);
+        }
+        let task = &mut self.tasks[ix];
+        if task.losses >= self.config.max_losses {
+            return self.attempt_failed(ix, FailureKind::Retryable);
+        }
+        task.losses += 1;
+        self.retry(ix);
+    }
+
+    pub(super) fn set_capacity(
+        &mut self,
+        node: NodeId,
+        name: &ResourceName,
+        capacity: Option<Amount>,
+    ) {
+        let own = self
+            .cluster
+            .by_id(node)
+            .filter(|ix| self.cluster[*ix].is_own());
+        let Some(ix) = own else {
+            self.stale += 1;
+            return;
+        };
+        let is_done = self.cluster.resize(ix, |resources| match capacity {
+            Some(capacity) => resources.set_capacity(name, capacity).is_ok(),
+            None => resources.delete(name),
+        });
+        if is_done {
+            self.after_change();
+        } else {
+            self.stale += 1;
+        }
+    }
+
+    pub(super) fn set_labels(&mut self, node: NodeId, labels: Labels) {
+        match self.cluster.by_id(node) {
+            Some(ix) => {
+                self.cluster.set_labels(ix, labels);
+                self.after_change();
+            }
+            None => self.stale += 1,
+        }
+    }
+
+    pub(super) fn set_draining(&mut self, node: NodeId, is_draining: bool) {
+        match self.cluster.by_id(node) {
+            Some(ix) => {
+                self.cluster.set_draining(ix, is_draining);
+                self.after_change();
+            }
+            None => self.stale += 1,
+        }
+    }
+
+    /// Tenants share by another policy: everybody gets in line anew.
+    pub(super) fn set_policy(&mut self, policy: Policy) {
+        let mut in_line = Vec::new();
+        for phase in [Phase::Ready, Phase::Blocked] {
+            let waiting = self
+                .tasks
+                .in_phase(phase)
+                .filter(|ix| self.tasks[*ix].is_in_line);
+            in_line.extend(waiting);
+        }
+        let classes: Vec<_> = in_line.iter().map(|ix| self.line_of(*ix)).collect();
+        for (ix, class) in std::iter::zip(&in_line, &classes) {
+            self.dequeue(*ix, *class);
+        }
+        self.tenants.set_policy(policy);
+        self.keys.note_all();
+        for (ix, class) in std::iter::zip(in_line, classes) {
+            self.enqueue(ix, class);
+        }
+    }
+}
+
+fn has_labels(selectors: &[Selector], labels: &Labels) -> bool {
+    selectors.is_empty() || selectors.iter().any(|selector| selector.matches(labels))
+}

@@ -1,0 +1,407 @@
+//! Tasks that run at other nodes, and tasks of other nodes that run here.
+//!
+//! Owns the messages between schedulers. Must not: choose a node, or decide what a failure means.
+//!
+//! Messages may be lost, repeated and overtaken. So each names the attempt that it is about; what
+//! needs an answer is repeated until it comes; and an answer that was given once is given again to
+//! the same question. An attempt that was settled here is remembered for a while, so that a late
+//! copy of the message that began it does not begin it again.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::event::{Message, Outcome};
+use super::table::{Owner, TaskIx};
+use super::{Effect, Scheduler};
+use crate::cluster::NodeIx;
+use crate::id::{Incarnation, NodeId, TaskId};
+use crate::task::{Argument, Attempt, Phase, Place, TaskSpec, TaskState};
+use crate::time::Instant;
+
+/// How many settled attempts are remembered.
+const REMEMBERED: usize = 1 << 16;
+
+/// An attempt of a task of an owner, or at an executor: the other node comes first.
+type Key = (NodeId, TaskId, Attempt);
+
+/// What is under way between this scheduler and others.
+#[derive(Debug, Default)]
+pub(crate) struct Peers {
+    /// The latest view that each sent.
+    views: BTreeMap<NodeId, u64>,
+    /// Attempts that ended here and whose owner has not said that it knows.
+    unseen: BTreeMap<Key, Outcome>,
+    /// Attempts of our tasks that we do not want any more and that are not settled.
+    withdrawn: BTreeSet<Key>,
+    /// Attempts that ended here.
+    settled: BTreeMap<(NodeId, TaskId), (Attempt, Outcome)>,
+    settled_order: VecDeque<(NodeId, TaskId)>,
+    timers: BTreeSet<(Instant, Timer)>,
+    /// The last life of each node that is known to be over: a late view does not revive it.
+    dead: BTreeMap<NodeId, Incarnation>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    Place(TaskId, Attempt),
+    Settled(Key),
+    Withdraw(Key),
+}
+
+impl Peers {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// Whether a view is newer than what is known. It is the known one from then on.
+    pub(crate) fn is_new_view(&mut self, node: NodeId, version: u64) -> bool {
+        let known = self.views.entry(node).or_default();
+        let is_new = version > *known;
+        *known = version.max(*known);
+        is_new
+    }
+
+    pub(crate) fn joined(&mut self, node: NodeId, version: u64) {
+        self.views.insert(node, version);
+    }
+
+    pub(crate) fn note_dead(&mut self, node: NodeId, incarnation: Incarnation) {
+        let last = self.dead.entry(node).or_default();
+        *last = incarnation.max(*last);
+    }
+
+    /// Whether this life of a node is known to be over.
+    pub(crate) fn is_dead(&self, node: NodeId, incarnation: Incarnation) -> bool {
+        self.dead
+            .get(&node)
+            .is_some_and(|last| *last >= incarnation)
+    }
+
+    fn remember(&mut self, (node, task, attempt): Key, outcome: Outcome) {
+        if self
+            .settled
+            .insert((node, task), (attempt, outcome))
+            .is_none()
+        {
+            self.settled_order.push_back((node, task));
+        }
+        if self.settled_order.len() > REMEMBERED
+            && let Some(oldest) = self.settled_order.pop_front()
+        {
+            self.settled.remove(&oldest);
+        }
+    }
+
+    fn forget(&mut self, node: NodeId) {
+        self.views.remove(&node);
+        self.unseen.retain(|(owner, ..), _| *owner != node);
+        self.withdrawn.retain(|(peer, ..)| *peer != node);
+        self.settled.retain(|(owner, _), _| *owner != node);
+        self.settled_order.retain(|(owner, _)| *owner != node);
+    }
+}
+
+impl Scheduler {
+    fn send(&mut self, to: NodeId, message: Message) {
+        self.effects.push_back(Effect::Send { to, message });
+    }
+
+    fn set_timer(&mut self, timer: Timer) -> Instant {
+        let at = self.now + self.config.resend;
+        self.peers.timers.insert((at, timer));
+        at
+    }
+
+    /// Gives a task that may be placed to another node.
+    pub(super) fn hand_over(&mut self, ix: TaskIx, node: NodeIx) {
+        if self.tasks[ix].owner != Owner::Here {
+            // It is never handed on: its owner keeps track of it.
+            return self.end_with(ix, Phase::Cancelled, Outcome::HandedBack, None);
+        }
+        let node = self.cluster[node].id();
+        let task = &mut self.tasks[ix];
+        task.hops = task.hops.saturating_add(1);
+        let (id, attempt) = (task.id, task.attempt);
+        let resend_at = self.set_timer(Timer::Place(id, attempt));
+        let place = Place::Peer {
+            node,
+            is_accepted: false,
+            resend_at,
+        };
+        self.change(ix, TaskState::Placeable(place));
+        self.send_place(ix, node);
+    }
+
+    fn send_place(&mut self, ix: TaskIx, to: NodeId) {
+        let task = &self.tasks[ix];
+        let args = task.args.iter().map(|arg| Argument {
+            is_local: false,
+            ..arg.clone()
+        });
+        let message = Message::Place {
+            spec: TaskSpec {
+                id: task.id,
+                driver: task.driver,
+                job: task.job,
+                terms: task.terms.clone(),
+                kind: task.kind,
+                args: args.collect(),
+            },
+            attempt: task.attempt,
+            hops: task.hops,
+        };
+        self.send(to, message);
+    }
+
+    /// Tells an owner what came of an attempt that it gave to this node.
+    pub(super) fn settle(
+        &mut self,
+        owner: NodeId,
+        task: TaskId,
+        attempt: Attempt,
+        outcome: Outcome,
+    ) {
+        if self.cluster.by_id(owner).is_none() {
+            return;
+        }
+        let key = (owner, task, attempt);
+        self.peers.remember(key, outcome);
+        self.peers.unseen.insert(key, outcome);
+        self.set_timer(Timer::Settled(key));
+        self.send(
+            owner,
+            Message::Settled {
+                task,
+                attempt,
+                outcome,
+            },
+        );
+    }
+
+    /// Tells a node that the attempt which it has is not wanted any more.
+    pub(super) fn withdraw(&mut self, ix: TaskIx, node: NodeId) {
+        let (task, attempt) = (self.tasks[ix].id, self.tasks[ix].attempt);
+        let key = (node, task, attempt);
+        self.peers.withdrawn.insert(key);
+        self.set_timer(Timer::Withdraw(key));
+        self.send(node, Message::Withdraw { task, attempt });
+    }
+
+    pub(super) fn message(&mut self, from: NodeId, message: Message) {
+        if self.cluster.by_id(from).is_none() {
+            // Whoever is not part of the cluster (any more) is not heard.
+            self.stale += 1;
+            return;
+        }
+        match message {
+            Message::Place {
+                spec,
+                attempt,
+                hops,
+            } => self.place_for(from, spec, attempt, hops),
+            Message::Placed { task, attempt } => self.placed(from, &task, attempt),
+            Message::Settled {
+                task,
+                attempt,
+                outcome,
+            } => self.settled(from, task, attempt, outcome),
+            Message::Seen { task, attempt } => {
+                self.peers.unseen.remove(&(from, task, attempt));
+            }
+            Message::Withdraw { task, attempt } => self.withdrawn(from, task, attempt),
+            Message::Group(message) => self.group_message(from, message),
+        }
+    }
+
+    /// Another node wants a task of its run here.
+    fn place_for(&mut self, owner: NodeId, spec: TaskSpec, attempt: Attempt, hops: u8) {
+        let task = spec.id;
+        if let Some((settled, outcome)) = self.peers.settled.get(&(owner, task)).copied()
+            && settled >= attempt
+        {
+            let message = Message::Settled {
+                task,
+                attempt: settled,
+                outcome,
+            };
+            return self.send(owner, message);
+        }
+        if let Some(ix) = self.tasks.find(&task) {
+            let known = &self.tasks[ix];
+            if known.owner != Owner::Peer(owner) || known.attempt > attempt {
+                self.stale += 1;
+                return;
+            }
+            if known.attempt == attempt {
+                return self.send(owner, Message::Placed { task, attempt });
+            }
+            // The owner has begun a new attempt: this one does not count any more. As long as an
+            // executor has it, the new one is not taken; it will be offered again.
+            self.cancel(ix);
+            if self.tasks.find(&task).is_some() {
+                return;
+            }
+        }
+        if spec.terms.rule.alternatives.is_empty() {
+            self.stale += 1;
+            return;
+        }
+        self.send(owner, Message::Placed { task, attempt });
+        self.submit(spec, Owner::Peer(owner), attempt, hops);
+    }
+
+    fn placed(&mut self, from: NodeId, task: &TaskId, attempt: Attempt) {
+        let Some(ix) = self.current(task, attempt) else {
+            return;
+        };
+        match self.tasks.state_mut(ix) {
+            TaskState::Placeable(Place::Peer {
+                node, is_accepted, ..
+            }) if *node == from => *is_accepted = true,
+            _ => self.stale += 1,
+        }
+    }
+
+    /// A node says what came of an attempt that it had.
+    fn settled(&mut self, from: NodeId, task: TaskId, attempt: Attempt, outcome: Outcome) {
+        self.send(from, Message::Seen { task, attempt });
+        self.peers.withdrawn.remove(&(from, task, attempt));
+        let Some(ix) = self.current(&task, attempt) else {
+            return;
+        };
+        let is_there = matches!(
+            self.tasks[ix].state(),
+            TaskState::Placeable(Place::Peer { node, .. }) if *node == from
+        );
+        if !is_there {
+            self.stale += 1;
+            return;
+        }
+        match outcome {
+            Outcome::Finished => self.end(ix, Phase::Finished, None),
+            Outcome::Failed(kind) => self.attempt_failed(ix, kind),
+            Outcome::Cancelled => self.lost(ix),
+            Outcome::HandedBack => {
+                self.tasks[ix].attempt = attempt.next();
+                self.change(ix, TaskState::Placeable(Place::Undecided));
+                self.place(ix);
+            }
+        }
+    }
+
+    /// An owner does not want an attempt any more.
+    fn withdrawn(&mut self, owner: NodeId, task: TaskId, attempt: Attempt) {
+        let known = self.tasks.find(&task).filter(|ix| {
+            let known = &self.tasks[*ix];
+            known.owner == Owner::Peer(owner) && known.attempt == attempt
+        });
+        match (known, self.peers.settled.get(&(owner, task)).copied()) {
+            (Some(ix), _) => self.cancel(ix),
+            (None, Some((settled, outcome))) if settled >= attempt => {
+                let message = Message::Settled {
+                    task,
+                    attempt: settled,
+                    outcome,
+                };
+                self.send(owner, message);
+                if settled > attempt {
+                    self.settle_unknown(owner, task, attempt);
+                }
+            }
+            // It overtook the message that it takes back.
+            (None, _) => self.settle(owner, task, attempt, Outcome::Cancelled),
+        }
+    }
+
+    /// Answers for an attempt that this node knows nothing of any more.
+    fn settle_unknown(&mut self, owner: NodeId, task: TaskId, attempt: Attempt) {
+        let outcome = Outcome::Cancelled;
+        self.send(
+            owner,
+            Message::Settled {
+                task,
+                attempt,
+                outcome,
+            },
+        );
+    }
+
+    /// What was with a node that is gone is placed anew; what it had here is nobody's any more.
+    pub(super) fn peer_lost(&mut self, peer: NodeId) {
+        self.peers.forget(peer);
+        let placeable = self.tasks.in_phase(Phase::Placeable);
+        let with_it = placeable.filter_map(|ix| match self.tasks[ix].state() {
+            TaskState::Placeable(Place::Peer {
+                node, is_accepted, ..
+            }) if *node == peer => Some((ix, *is_accepted)),
+            _ => None,
+        });
+        for (ix, is_accepted) in with_it.collect::<Vec<_>>() {
+            if is_accepted {
+                self.lost(ix);
+            } else {
+                self.tasks[ix].attempt = self.tasks[ix].attempt.next();
+                self.change(ix, TaskState::Placeable(Place::Undecided));
+                self.place(ix);
+            }
+        }
+        let mut orphans = Vec::new();
+        for phase in &Phase::ALL[..Phase::LIVE] {
+            let owned = |ix: &TaskIx| self.tasks[*ix].owner == Owner::Peer(peer);
+            orphans.extend(self.tasks.in_phase(*phase).filter(owned));
+        }
+        self.cancel_all(&orphans);
+    }
+
+    /// Sends again what has not been answered in time.
+    pub(super) fn resend(&mut self) {
+        while let Some((at, timer)) = self.peers.timers.first().copied() {
+            if at > self.now {
+                return;
+            }
+            self.peers.timers.pop_first();
+            match timer {
+                Timer::Place(task, attempt) => self.resend_place(&task, attempt),
+                Timer::Settled(key @ (to, task, attempt)) => {
+                    if let Some(outcome) = self.peers.unseen.get(&key).copied() {
+                        self.set_timer(timer);
+                        let message = Message::Settled {
+                            task,
+                            attempt,
+                            outcome,
+                        };
+                        self.send(to, message);
+                    }
+                }
+                Timer::Withdraw(key @ (to, task, attempt)) => {
+                    if self.peers.withdrawn.contains(&key) {
+                        self.set_timer(timer);
+                        self.send(to, Message::Withdraw { task, attempt });
+                    }
+                }
+            }
+        }
+    }
+
+    fn resend_place(&mut self, task: &TaskId, attempt: Attempt) {
+        let found = self
+            .tasks
+            .find(task)
+            .filter(|ix| self.tasks[*ix].attempt == attempt);
+        let Some(ix) = found else {
+            return;
+        };
+        let TaskState::Placeable(Place::Peer {
+            node,
+            is_accepted: false,
+            ..
+        }) = *self.tasks[ix].state()
+        else {
+            return;
+        };
+        let again_at = self.set_timer(Timer::Place(*task, attempt));
+        if let TaskState::Placeable(Place::Peer { resend_at, .. }) = self.tasks.state_mut(ix) {
+            *resend_at = again_at;
+        }
+        self.send_place(ix, node);
+    }
+}

@@ -1,0 +1,370 @@
+//! What happens to a task between its start and its end.
+//!
+//! Owns acceptance, blocking, ends, retries and cancelling: whatever gives back what a task holds.
+//! Must not: decide who gets it next (`dispatch.rs`).
+
+use std::sync::Arc;
+
+use super::class::{ClassIx, ClassKey};
+use super::explain::Reason;
+use super::table::{Doom, Owner, Task, TaskIx};
+use super::{Effect, Outcome, Scheduler};
+use crate::id::{DriverId, TaskId};
+use crate::resource::ResourceName;
+use crate::task::{Attempt, FailureKind, Held, Phase, Place, Rule, TaskKind, TaskState};
+
+impl Scheduler {
+    pub(super) fn accepted(&mut self, task: &TaskId, attempt: Attempt) {
+        let Some(ix) = self.current(task, attempt) else {
+            return;
+        };
+        if self.tasks[ix].phase() == Phase::Dispatching {
+            self.change_with(ix, |state| match state {
+                TaskState::Dispatching(held) => TaskState::Running(held),
+                other => other,
+            });
+        } else {
+            self.stale += 1;
+        }
+    }
+
+    pub(super) fn refused(&mut self, task: &TaskId, attempt: Attempt) {
+        let Some(ix) = self.current(task, attempt) else {
+            return;
+        };
+        if self.tasks[ix].phase() != Phase::Dispatching {
+            self.stale += 1;
+            return;
+        }
+        if self.meet_doom(ix) {
+            return;
+        }
+        if self.tasks[ix].owner != Owner::Here {
+            // Its owner numbers the attempts.
+            return self.end_with(ix, Phase::Cancelled, Outcome::HandedBack, None);
+        }
+        // The refused attempt may still answer late; the next one is another.
+        self.give_back(ix);
+        self.tasks[ix].attempt = attempt.next();
+        self.ready_again(ix);
+    }
+
+    pub(super) fn finished(&mut self, task: &TaskId, attempt: Attempt) {
+        // What has ended was accepted, whether or not we heard of that.
+        self.accepted_implicitly(task, attempt);
+        let Some(ix) = self.executing(task, attempt) else {
+            return;
+        };
+        if self.meet_doom(ix) {
+            return;
+        }
+        if matches!(self.tasks[ix].kind, TaskKind::Actor(_)) {
+            // The actor lives on, with what it holds, until it dies.
+            self.stale += 1;
+            return;
+        }
+        self.end(ix, Phase::Finished, None);
+    }
+
+    pub(super) fn failed(&mut self, task: &TaskId, attempt: Attempt, kind: FailureKind) {
+        self.accepted_implicitly(task, attempt);
+        let Some(ix) = self.executing(task, attempt) else {
+            return;
+        };
+        if !self.meet_doom(ix) {
+            self.attempt_failed(ix, kind);
+        }
+    }
+
+    /// An attempt came to nothing: try again, or give up.
+    pub(super) fn attempt_failed(&mut self, ix: TaskIx, kind: FailureKind) {
+        let task = &self.tasks[ix];
+        // The owner has the retries: it alone decides.
+        let is_final = kind == FailureKind::Final || task.retries_left == 0;
+        if is_final || task.owner != Owner::Here {
+            self.end_with(ix, Phase::Failed, Outcome::Failed(kind), None);
+            return;
+        }
+        self.tasks[ix].retries_left -= 1;
+        self.retry(ix);
+    }
+
+    /// Places a task anew, as another attempt.
+    pub(super) fn retry(&mut self, ix: TaskIx) {
+        if self.meet_doom(ix) {
+            return;
+        }
+        if self.tasks[ix].owner != Owner::Here {
+            // Its owner numbers the attempts.
+            return self.end_with(ix, Phase::Cancelled, Outcome::HandedBack, None);
+        }
+        if self.tasks[ix].phase() == Phase::Dispatching {
+            // It was with the executor, so it counts as accepted.
+            let (id, attempt) = (self.tasks[ix].id, self.tasks[ix].attempt);
+            self.accepted(&id, attempt);
+        }
+        self.release(ix);
+        let task = &mut self.tasks[ix];
+        task.attempt = task.attempt.next();
+        let (id, attempt) = (task.id, task.attempt);
+        self.effects
+            .push_back(Effect::Retried { task: id, attempt });
+        self.place(ix);
+    }
+
+    pub(super) fn blocked(&mut self, task: &TaskId, attempt: Attempt) {
+        self.accepted_implicitly(task, attempt);
+        let Some(ix) = self.executing(task, attempt) else {
+            return;
+        };
+        let task = &self.tasks[ix];
+        let (tenant, terms) = (task.tenant, task.terms.clone());
+        let TaskState::Running(held) = self.tasks.state_mut(ix) else {
+            self.stale += 1;
+            return;
+        };
+        let node = held.node;
+        let request = &terms.rule.alternatives[usize::from(held.alternative)];
+        match held.bundle {
+            Some((group, bundle)) => {
+                self.groups
+                    .release_cpu(&group, bundle, &mut held.allocation);
+            }
+            None => self.cluster.own_mut(node).release_cpu(&mut held.allocation),
+        }
+        self.tenants.refund(tenant, request.cpu_part().amounts());
+        self.keys.note(tenant);
+        self.change_with(ix, |state| match state {
+            TaskState::Running(held) => TaskState::Blocked {
+                held,
+                wants_cpu: false,
+            },
+            other => other,
+        });
+        self.wake(node);
+    }
+
+    pub(super) fn unblocked(&mut self, task: &TaskId, attempt: Attempt) {
+        let Some(ix) = self.executing(task, attempt) else {
+            return;
+        };
+        let TaskState::Blocked { wants_cpu, .. } = self.tasks.state_mut(ix) else {
+            self.stale += 1;
+            return;
+        };
+        if std::mem::replace(wants_cpu, true) {
+            self.stale += 1;
+            return;
+        }
+        if self.tasks[ix].doom.is_some() {
+            return;
+        }
+        let class = self.resuming_class(ix);
+        self.enqueue(ix, class);
+    }
+
+    /// The class in whose line a blocked task waits for its CPU.
+    fn resuming_class(&mut self, ix: TaskIx) -> ClassIx {
+        let held = self.tasks[ix].state().held().expect("a blocked task holds");
+        let cpu = self.request_of(ix, held).cpu_part();
+        let bound = Some(held.node);
+        let strategy =
+            held.bundle
+                .map(|(group, bundle)| crate::cluster::Strategy::PlacementGroup {
+                    group,
+                    bundle: Some(bundle),
+                });
+        let rule = Rule {
+            strategy: strategy.unwrap_or_default(),
+            ..Rule::of(cpu)
+        };
+        self.classes.intern(ClassKey {
+            rule: Arc::new(rule),
+            bound,
+            is_resuming: true,
+        })
+    }
+
+    /// Ends a task in whatever state it is.
+    pub(super) fn cancel(&mut self, ix: TaskIx) {
+        let task = &self.tasks[ix];
+        if let (TaskState::Placeable(Place::Peer { node, .. }), Owner::Here) =
+            (task.state(), task.owner)
+        {
+            self.withdraw(ix, *node);
+        }
+        self.doom(ix, Phase::Cancelled, None);
+    }
+
+    /// Ends a task for good: at once, or as soon as its executor has let go of it. What it holds
+    /// is nobody else's before that.
+    pub(super) fn doom(&mut self, ix: TaskIx, phase: Phase, why: Option<Reason>) {
+        let task = &self.tasks[ix];
+        let Some(held) = task.state().held() else {
+            return self.end(ix, phase, why);
+        };
+        if task.doom.is_some() {
+            self.stale += 1;
+            return;
+        }
+        let stop = Effect::Stop {
+            task: task.id,
+            attempt: task.attempt,
+            node: held.node,
+        };
+        self.leave_line(ix);
+        self.effects.push_back(stop);
+        self.tasks[ix].doom = Some(Box::new(Doom { phase, why }));
+    }
+
+    /// The executor has let go of a task: it ends now, if that was decided. True if it was.
+    pub(super) fn meet_doom(&mut self, ix: TaskIx) -> bool {
+        let Some(doom) = self.tasks[ix].doom.take() else {
+            return false;
+        };
+        self.end(ix, doom.phase, doom.why);
+        true
+    }
+
+    pub(super) fn cancel_all(&mut self, tasks: &[TaskIx]) {
+        tasks.iter().for_each(|ix| self.cancel(*ix));
+    }
+
+    pub(super) fn driver_gone(&mut self, driver: DriverId) {
+        let tasks: Vec<TaskIx> = self.tasks.of_driver(&driver).collect();
+        self.cancel_all(&tasks);
+        self.tasks.forget_driver(&driver);
+    }
+
+    /// Ends a task: out of all lines, everything given back, everybody told.
+    pub(super) fn end(&mut self, ix: TaskIx, phase: Phase, why: Option<Reason>) {
+        let outcome = match phase {
+            Phase::Finished => Outcome::Finished,
+            Phase::Cancelled => Outcome::Cancelled,
+            _ => Outcome::Failed(FailureKind::Final),
+        };
+        self.end_with(ix, phase, outcome, why);
+    }
+
+    pub(super) fn end_with(
+        &mut self,
+        ix: TaskIx,
+        phase: Phase,
+        outcome: Outcome,
+        why: Option<Reason>,
+    ) {
+        self.leave_line(ix);
+        self.release_held(ix);
+        self.call_ended(ix);
+        let Task {
+            id, attempt, owner, ..
+        } = self.remove(ix, phase);
+        match owner {
+            Owner::Here => self.effects.push_back(Effect::Ended {
+                task: id,
+                attempt,
+                phase,
+                why,
+            }),
+            Owner::Peer(node) => self.settle(node, id, attempt, outcome),
+        }
+    }
+
+    /// The class in whose line a task stands.
+    pub(super) fn line_of(&mut self, ix: TaskIx) -> ClassIx {
+        match self.tasks[ix].phase() {
+            Phase::Blocked => self.resuming_class(ix),
+            _ => self.tasks[ix].class,
+        }
+    }
+
+    /// Takes a task out of whatever line it stands in, and out of its node's load.
+    pub(super) fn leave_line(&mut self, ix: TaskIx) {
+        let task = &self.tasks[ix];
+        let phase = task.phase();
+        if task.is_in_line {
+            let class = self.line_of(ix);
+            self.dequeue(ix, class);
+        }
+        if matches!(phase, Phase::Waiting | Phase::Ready) {
+            self.uncount(ix);
+        }
+    }
+
+    /// A task in an executor gives back what it holds and may be placed again.
+    pub(super) fn release(&mut self, ix: TaskIx) {
+        self.leave_line(ix);
+        self.release_held(ix);
+        self.change(ix, TaskState::Placeable(Place::Undecided));
+        self.call_ended(ix);
+    }
+
+    /// A dispatched task gives back what it was to hold and is ready again. It is in no line yet.
+    fn give_back(&mut self, ix: TaskIx) {
+        self.release_held(ix);
+        self.change(ix, TaskState::Ready);
+    }
+
+    /// Gives back what a task holds, if anything, and wakes who waits for that.
+    fn release_held(&mut self, ix: TaskIx) {
+        let task = &self.tasks[ix];
+        let (tenant, terms) = (task.tenant, task.terms.clone());
+        let is_blocked = task.phase() == Phase::Blocked;
+        let (TaskState::Dispatching(held)
+        | TaskState::Running(held)
+        | TaskState::Blocked { held, .. }) = self.tasks.state_mut(ix)
+        else {
+            return;
+        };
+        let (node, bundle, alternative) = (held.node, held.bundle, held.alternative);
+        let allocation = std::mem::take(&mut held.allocation);
+        let request = &terms.rule.alternatives[usize::from(alternative)];
+        if is_blocked {
+            // Its CPU was given back when it was blocked.
+            let mut rest = request.amounts().clone();
+            rest.remove(&ResourceName::CPU);
+            self.tenants.refund(tenant, &rest);
+        } else {
+            self.tenants.refund(tenant, request.amounts());
+        }
+        self.keys.note(tenant);
+        self.with_executors -= 1;
+        if self.cluster.own(node).is_none() {
+            allocation.abandon();
+            return;
+        }
+        match bundle {
+            Some((group, bundle)) => self.groups.release(&group, bundle, allocation),
+            None => self.cluster.own_mut(node).release(allocation),
+        }
+        if let Some(module) = &terms.rule.module {
+            self.cluster.module_stopped(node, *module);
+        }
+        self.wake(node);
+    }
+
+    fn accepted_implicitly(&mut self, task: &TaskId, attempt: Attempt) {
+        let is_dispatching = self.tasks.find(task).is_some_and(|ix| {
+            let task = &self.tasks[ix];
+            task.attempt == attempt && task.phase() == Phase::Dispatching
+        });
+        if is_dispatching {
+            self.accepted(task, attempt);
+        }
+    }
+
+    /// The task of an attempt that is with an executor.
+    fn executing(&mut self, task: &TaskId, attempt: Attempt) -> Option<TaskIx> {
+        let ix = self.current(task, attempt)?;
+        let is_executing = self.tasks[ix].phase().holds();
+        if !is_executing {
+            self.stale += 1;
+        }
+        is_executing.then_some(ix)
+    }
+
+    /// What a task with an executor holds.
+    pub fn held(&self, task: &TaskId) -> Option<&Held> {
+        self.tasks[self.tasks.find(task)?].state().held()
+    }
+}

@@ -1,0 +1,203 @@
+//! Requests that have been passed over for too long.
+//!
+//! Owns who has, and what is kept for whom. Must not: start anything.
+//!
+//! Smaller tasks that fit are started before a larger one that does not, so that nothing stands
+//! idle. Without a limit the larger one might never find enough free at once. So when the first
+//! task of a class has been passed over for [`super::Config::patience`], one node keeps for its
+//! request what becomes free there, as backfilling schedulers do: others may use what is left
+//! beside it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Scheduler;
+use super::class::{ClassIx, Gate};
+use crate::cluster::{Basis, NodeFit, NodeIx};
+use crate::fairness::TenantIx;
+use crate::resource::Request;
+use crate::time::Instant;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Starving {
+    /// When the patience of a class's first task ends, or sooner; checked when it is time.
+    deadlines: BTreeSet<(Instant, ClassIx)>,
+    /// Those that have a deadline. One is enough: it is moved when it is checked.
+    has_deadline: BTreeSet<ClassIx>,
+    kept_on: BTreeMap<NodeIx, ClassIx>,
+    kept_for: BTreeMap<ClassIx, NodeIx>,
+    /// Which classes are looked at next.
+    cursor: usize,
+}
+
+/// How many parked classes a start looks at. Over the seconds that patience lasts, all have their
+/// turn.
+const LOOKED_AT: usize = 8;
+
+impl Starving {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.deadlines.first().map(|(at, _)| *at)
+    }
+
+    fn come_back_at(&mut self, at: Instant, class: ClassIx) {
+        if self.has_deadline.insert(class) {
+            self.deadlines.insert((at, class));
+        }
+    }
+}
+
+impl Scheduler {
+    /// The first task of a lane is about to start: notes who is passed over by that.
+    pub(super) fn note_passed_over(&mut self, class: ClassIx, lane: TenantIx) {
+        let parked = self.gated - self.open.len();
+        if parked == 0 {
+            return;
+        }
+        let (turn, _) = self.classes[class].head(lane).expect("somebody in line");
+        let key = self.tenants.key(lane);
+        let slots = self.classes.slots();
+        for _ in 0..LOOKED_AT.min(slots) {
+            self.starving.cursor = (self.starving.cursor + 1) % slots;
+            let at = ClassIx(self.starving.cursor as u32);
+            let Some(other) = self.classes.get(at) else {
+                continue;
+            };
+            if other.passed_over.is_some() || !matches!(other.gate, Gate::Parked(_)) {
+                continue;
+            }
+            let Some(tenant) = other.first_tenant_lately() else {
+                continue;
+            };
+            let Some((others, task)) = other.head(tenant) else {
+                continue;
+            };
+            let is_before = match tenant == lane {
+                true => others < turn,
+                false => self.tenants.key(tenant) < key,
+            };
+            if is_before {
+                self.classes[at].passed_over = Some((self.now, task));
+                let deadline = self.now + self.config.patience;
+                self.starving.come_back_at(deadline, at);
+            }
+        }
+    }
+
+    /// Keeps something for those whose patience has ended.
+    pub(super) fn end_patience(&mut self) {
+        while let Some((at, class)) = self.starving.deadlines.first().copied() {
+            if at > self.now {
+                return;
+            }
+            self.starving.deadlines.pop_first();
+            self.starving.has_deadline.remove(&class);
+            let since = self.classes.get(class).and_then(|class| class.passed_over);
+            let Some((since, _)) = since else {
+                continue;
+            };
+            if self.starving.kept_for.contains_key(&class) {
+                continue;
+            }
+            if since + self.config.patience > self.now {
+                let deadline = since + self.config.patience;
+                self.starving.come_back_at(deadline, class);
+                continue;
+            }
+            match self.node_to_keep(class) {
+                Some((node, request)) => {
+                    self.starving.kept_on.insert(node, class);
+                    self.starving.kept_for.insert(class, node);
+                    self.cluster.keep(node, Some(request));
+                    self.open(class);
+                }
+                None => {
+                    let again = self.now + self.config.patience;
+                    self.starving.come_back_at(again, class);
+                }
+            }
+        }
+    }
+
+    /// The node that lacks least of what the first task of a class asks for.
+    fn node_to_keep(&mut self, class: ClassIx) -> Option<(NodeIx, Request)> {
+        let tenant = self.classes[class].first_tenant(&self.tenants, &self.keys)?;
+        let (_, task) = self.classes[class].head(tenant)?;
+        let (bound, is_resuming) = {
+            let key = &self.classes[class].key;
+            (key.bound, key.is_resuming)
+        };
+        let rule = self.classes[class].key.rule.clone();
+        let nodes = self.own.iter().copied();
+        let nodes = nodes.filter(|node| {
+            bound.is_none_or(|bound| bound == *node)
+                && !self.starving.kept_on.contains_key(node)
+                && (is_resuming
+                    || matches!(
+                        self.fit_on(*node, task, Basis::Acquirable),
+                        Some(NodeFit::Unavailable(_))
+                    ))
+        });
+        let nodes: Vec<NodeIx> = nodes.collect();
+        let is_feasible = |node: &NodeIx, request| self.cluster[*node].is_feasible(request);
+        // The variant it likes best, of those that it can get at all.
+        let mut alternatives = rule.alternatives.iter();
+        let request =
+            alternatives.find(|request| nodes.iter().any(|node| is_feasible(node, request)))?;
+        let lacks = |node: &NodeIx| {
+            let free = self.cluster.own(*node).map(|own| own.available());
+            let free = free.unwrap_or_default();
+            let asked = request.amounts().iter();
+            let lacking = asked.map(|(name, amount)| {
+                let lacking = amount.saturating_sub(free.get(name)).steps();
+                (u128::from(lacking) << 64) / u128::from(amount.steps())
+            });
+            lacking.max().unwrap_or_default()
+        };
+        let feasible = nodes.iter().filter(|node| is_feasible(node, request));
+        let best = feasible.min_by_key(|node| lacks(node))?;
+        Some((*best, request.clone()))
+    }
+
+    /// A class has got what was kept for it, or does not need it any more.
+    pub(super) fn stop_keeping_for(&mut self, class: ClassIx) {
+        if let Some(node) = self.starving.kept_for.remove(&class) {
+            self.starving.kept_on.remove(&node);
+            self.cluster.keep(node, None);
+            let is_waiting = self.classes[class].passed_over.is_some();
+            if is_waiting {
+                // Another of the class was served; this one has to be patient again.
+                let again = self.now + self.config.patience;
+                self.starving.come_back_at(again, class);
+            }
+            self.wake(node);
+        }
+    }
+
+    /// A node goes: nothing is kept there any more.
+    pub(super) fn stop_keeping_on(&mut self, node: NodeIx) {
+        if let Some(class) = self.starving.kept_on.remove(&node) {
+            self.starving.kept_for.remove(&class);
+            self.starving
+                .come_back_at(self.now + self.config.patience, class);
+        }
+    }
+
+    /// After nodes have changed: nothing stays kept where those who wait for it cannot run any more.
+    pub(super) fn stop_keeping_in_vain(&mut self) {
+        let in_vain = self.starving.kept_on.iter().filter(|(node, class)| {
+            let node = &self.cluster[**node];
+            let kept = node.kept().expect("what is kept there");
+            let selectors = self.classes[**class].rule().selectors.as_slice();
+            let has_labels = selectors.is_empty()
+                || selectors
+                    .iter()
+                    .any(|selector| selector.matches(node.labels()));
+            !node.is_feasible(kept) || node.is_draining() || !has_labels
+        });
+        for node in in_vain.map(|(node, _)| *node).collect::<Vec<_>>() {
+            self.stop_keeping_on(node);
+            self.cluster.keep(node, None);
+            self.wake(node);
+        }
+    }
+}

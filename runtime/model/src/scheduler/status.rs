@@ -1,0 +1,232 @@
+//! The whole of a scheduler, for people and metrics.
+//!
+//! Owns counts, sums and the debug text. Must not: change anything.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use super::Scheduler;
+use super::table::Owner;
+use crate::cluster::{Cluster, NodeIx};
+use crate::fairness::Tenants;
+use crate::id::{ActorId, DriverId, JobId, TaskId};
+use crate::resource::ResourceSet;
+use crate::task::{Attempt, Phase};
+
+/// How many tasks are in a state, and what they ask for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PhaseStatus {
+    /// The state.
+    pub phase: Phase,
+    /// How many are in it; for the terminal ones, how many ever came to it.
+    pub tasks: u64,
+    /// What these ask for, each what it likes best; nothing for the terminal ones. An amount above
+    /// the largest one shows as that.
+    pub asks: ResourceSet,
+}
+
+/// The whole, in numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// The states, live ones first.
+    pub phases: Vec<PhaseStatus>,
+    /// Drivers that have not gone, or have live tasks.
+    pub drivers: usize,
+    /// Scheduling classes that have tasks.
+    pub classes: usize,
+    /// Of these, those that have ready tasks which do not fit.
+    pub parked_classes: usize,
+    /// Events and messages that came too late and changed nothing.
+    pub stale: u64,
+}
+
+/// A live task, in short.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TaskView {
+    /// The task.
+    pub id: TaskId,
+    /// Its job.
+    pub job: JobId,
+    /// Its driver.
+    pub driver: DriverId,
+    /// Its attempt.
+    pub attempt: Attempt,
+    /// Its state.
+    pub phase: Phase,
+    /// For how long it has been in it.
+    pub since: Duration,
+    /// How long ago it was submitted.
+    pub age: Duration,
+    /// Whether it was submitted here, not at another node.
+    pub is_own: bool,
+}
+
+impl Scheduler {
+    /// The whole, in numbers. Costs as much as there are classes, not tasks.
+    pub fn status(&self) -> Status {
+        let phases = Phase::ALL.iter().map(|phase| {
+            if phase.is_terminal() {
+                return PhaseStatus {
+                    phase: *phase,
+                    tasks: self.ended[phase.index() - Phase::LIVE],
+                    asks: ResourceSet::new(),
+                };
+            }
+            PhaseStatus {
+                phase: *phase,
+                tasks: self.tasks.count(*phase) as u64,
+                asks: self.asks(*phase),
+            }
+        });
+        let used = self.classes.iter().filter(|(_, class)| class.members() > 0);
+        Status {
+            phases: phases.collect(),
+            drivers: self.tasks.drivers().count(),
+            classes: used.count(),
+            parked_classes: self.gated - self.open.len(),
+            stale: self.stale,
+        }
+    }
+
+    /// What the tasks in a live state ask for.
+    fn asks(&self, phase: Phase) -> ResourceSet {
+        let mut sums: BTreeMap<_, u128> = BTreeMap::new();
+        for (_, class) in self.classes.iter() {
+            let count = class.counts[phase.index()];
+            if count == 0 || class.key.is_resuming {
+                continue;
+            }
+            for (name, amount) in class.rule().preferred().amounts().iter() {
+                *sums.entry(name.clone()).or_default() +=
+                    u128::from(amount.steps()) * u128::from(count);
+            }
+        }
+        let amount = |steps: u128| {
+            crate::resource::Amount::from_steps(u64::try_from(steps).unwrap_or(u64::MAX))
+        };
+        sums.into_iter()
+            .map(|(name, sum)| (name, amount(sum)))
+            .collect()
+    }
+
+    /// The nodes.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// The nodes whose resources are given out here, in the order in which they came.
+    pub fn own_nodes(&self) -> &[NodeIx] {
+        &self.own
+    }
+
+    /// The tenants.
+    pub fn tenants(&self) -> &Tenants {
+        &self.tenants
+    }
+
+    /// How many tasks are live.
+    pub fn live(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// How many tasks are in a live state.
+    pub fn len_in(&self, phase: Phase) -> usize {
+        self.tasks.count(phase)
+    }
+
+    /// A live task.
+    pub fn task(&self, id: &TaskId) -> Option<TaskView> {
+        let task = &self.tasks[self.tasks.find(id)?];
+        Some(TaskView {
+            id: task.id,
+            job: task.job,
+            driver: task.driver,
+            attempt: task.attempt,
+            phase: task.phase(),
+            since: self.now - task.since,
+            age: self.now - task.submitted,
+            is_own: task.owner == Owner::Here,
+        })
+    }
+
+    /// The tasks in a live state, in the order in which they came to it.
+    pub fn in_phase(&self, phase: Phase) -> impl Iterator<Item = TaskId> {
+        self.tasks.in_phase(phase).map(|ix| self.tasks[ix].id)
+    }
+
+    /// The live tasks of a job, in the order of submission.
+    pub fn of_job(&self, job: &JobId) -> impl Iterator<Item = TaskId> {
+        self.tasks.of_job(job).map(|ix| self.tasks[ix].id)
+    }
+
+    /// The live tasks of an actor, its creation and its calls, in the order of submission.
+    pub fn of_actor(&self, actor: &ActorId) -> impl Iterator<Item = TaskId> {
+        self.tasks.of_actor(actor).map(|ix| self.tasks[ix].id)
+    }
+
+    /// The live tasks of a driver.
+    pub fn of_driver(&self, driver: &DriverId) -> impl Iterator<Item = TaskId> {
+        self.tasks.of_driver(driver).map(|ix| self.tasks[ix].id)
+    }
+
+    /// The drivers that have not gone, or have live tasks.
+    pub fn drivers(&self) -> impl Iterator<Item = DriverId> {
+        self.tasks.drivers().copied()
+    }
+}
+
+/// The debug text: one line per state that has tasks, per class in use, per tenant and per own node.
+impl fmt::Display for Scheduler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let status = self.status();
+        writeln!(
+            f,
+            "scheduler at {}: {} live tasks, {} drivers, {} stale events",
+            self.now,
+            self.live(),
+            status.drivers,
+            status.stale
+        )?;
+        for phase in status.phases.iter().filter(|phase| phase.tasks > 0) {
+            writeln!(
+                f,
+                "  {}: {} tasks {:?}",
+                phase.phase, phase.tasks, phase.asks
+            )?;
+        }
+        for (ix, class) in self.classes.iter().filter(|(_, class)| class.members() > 0) {
+            let asked: Vec<_> = class.rule().alternatives.iter().collect();
+            writeln!(
+                f,
+                "  class {}: {asked:?} by {}, {} in line, {:?}",
+                ix.0,
+                class.rule().strategy,
+                class.in_line,
+                class.gate
+            )?;
+        }
+        for (_, tenant) in self.tenants.iter() {
+            writeln!(
+                f,
+                "  tenant {}: dominant share {}, uses {:?}",
+                tenant.name(),
+                tenant.dominant_share(),
+                tenant.usage()
+            )?;
+        }
+        for ix in self.own.iter().take(super::explain::SHOWN) {
+            let node = &self.cluster[*ix];
+            let own = self.cluster.own(*ix).expect("an own node");
+            writeln!(
+                f,
+                "  node {}: {:?} of {:?} available, kept {:?}",
+                node.name(),
+                own.available(),
+                node.total(),
+                node.kept()
+            )?;
+        }
+        Ok(())
+    }
+}

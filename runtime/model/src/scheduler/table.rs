@@ -1,0 +1,440 @@
+//! The table of live tasks: slots, look-ups, and one queue per state.
+//!
+//! Owns where a task's record is and in which lists it is: its state's queue, its job's and its
+//! actor's. All are lists through the records, so adding, finding and removing cost the same with
+//! one task as with a million. Must not: decide anything.
+//!
+//! Invariants: a task is in the queue of the state that it is in, and every change of state is a
+//! legal one.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::class::ClassIx;
+use super::explain::Reason;
+use crate::fairness::TenantIx;
+use crate::id::{ActorId, DriverId, JobId, NodeId, TaskId};
+use crate::task::{Argument, Attempt, Phase, Place, TaskKind, TaskState, Terms};
+use crate::time::Instant;
+
+/// The slot of a live task. Reused when the task has gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TaskIx(pub(crate) u32);
+
+/// Where a task stands in the order of submission to this scheduler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) struct Sequence(pub(crate) u64);
+
+/// Who gave a task to this scheduler, and hears of its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Owner {
+    /// A client or task here.
+    Here,
+    /// Another node, which keeps the task's retries.
+    Peer(NodeId),
+}
+
+/// What is known of a live task.
+#[derive(Debug)]
+pub(crate) struct Task {
+    pub id: TaskId,
+    pub terms: Arc<Terms>,
+    pub job: JobId,
+    pub driver: DriverId,
+    pub kind: TaskKind,
+    pub owner: Owner,
+    pub class: ClassIx,
+    pub tenant: TenantIx,
+    pub sequence: Sequence,
+    pub attempt: Attempt,
+    pub retries_left: u32,
+    /// How it ends as soon as its executor has let go of it, if that is decided.
+    pub doom: Option<Box<Doom>>,
+    /// How often it was tried again because a node was lost.
+    pub losses: u32,
+    /// How often it was handed from node to node.
+    pub hops: u8,
+    pub submitted: Instant,
+    pub since: Instant,
+    pub args: SmallVec<[Argument; 0]>,
+    /// Which entry of a ready line is valid for it; see `lane.rs`.
+    pub entry: u32,
+    /// Whether such an entry exists.
+    pub is_in_line: bool,
+    state: TaskState,
+    links: [Link; LISTS],
+}
+
+impl Task {
+    pub(crate) fn state(&self) -> &TaskState {
+        &self.state
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        self.state.phase()
+    }
+
+    pub(crate) fn actor(&self) -> Option<ActorId> {
+        match self.kind {
+            TaskKind::Task => None,
+            TaskKind::Actor(actor) | TaskKind::Call { actor } => Some(actor),
+        }
+    }
+}
+
+/// How a task that an executor has will end, whatever it does until it stops.
+#[derive(Debug)]
+pub(crate) struct Doom {
+    pub phase: Phase,
+    pub why: Option<Reason>,
+}
+
+/// What a new task's record starts with.
+pub(crate) struct NewTask {
+    pub id: TaskId,
+    pub terms: Arc<Terms>,
+    pub job: JobId,
+    pub driver: DriverId,
+    pub kind: TaskKind,
+    pub owner: Owner,
+    pub class: ClassIx,
+    pub tenant: TenantIx,
+    pub attempt: Attempt,
+    pub hops: u8,
+    pub args: SmallVec<[Argument; 0]>,
+    pub state: TaskState,
+}
+
+const LISTS: usize = 3;
+const BY_STATE: usize = 0;
+const BY_JOB: usize = 1;
+const BY_ACTOR: usize = 2;
+
+const NONE: u32 = u32::MAX;
+
+#[derive(Debug, Clone, Copy)]
+struct Link {
+    before: u32,
+    after: u32,
+}
+
+const UNLINKED: Link = Link {
+    before: NONE,
+    after: NONE,
+};
+
+/// A list through the records, in the order of insertion.
+#[derive(Debug, Clone, Copy)]
+struct List {
+    first: u32,
+    last: u32,
+    len: u32,
+}
+
+const EMPTY: List = List {
+    first: NONE,
+    last: NONE,
+    len: 0,
+};
+
+#[derive(Debug)]
+struct Job {
+    driver: DriverId,
+    tasks: List,
+}
+
+/// The live tasks.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    slots: Vec<Option<Task>>,
+    free: Vec<u32>,
+    by_id: HashMap<TaskId, TaskIx, BuildHasherDefault<IdHasher>>,
+    states: Lists,
+    jobs: BTreeMap<JobId, Job>,
+    /// The drivers that are known, with their jobs that have live tasks.
+    drivers: BTreeMap<DriverId, BTreeSet<JobId>>,
+    actors: BTreeMap<ActorId, List>,
+    sequence: u64,
+}
+
+#[derive(Debug)]
+struct Lists([List; Phase::LIVE]);
+
+impl Default for Lists {
+    fn default() -> Self {
+        Self([EMPTY; Phase::LIVE])
+    }
+}
+
+/// Task ids are hashes already.
+#[derive(Default)]
+pub(crate) struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some(first) = bytes.first_chunk::<8>() {
+            self.0 ^= u64::from_le_bytes(*first);
+        }
+    }
+
+    fn write_usize(&mut self, _length: usize) {}
+}
+
+impl Table {
+    pub(crate) fn find(&self, id: &TaskId) -> Option<TaskIx> {
+        self.by_id.get(id).copied()
+    }
+
+    pub(crate) fn get(&self, ix: TaskIx) -> Option<&Task> {
+        self.slots.get(ix.0 as usize)?.as_ref()
+    }
+
+    /// How many are live.
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// How many are in this state, which is a live one.
+    pub(crate) fn count(&self, phase: Phase) -> usize {
+        self.states.0[phase.index()].len as usize
+    }
+
+    /// Those in this state, which is a live one, in the order in which they came to it.
+    pub(crate) fn in_phase(&self, phase: Phase) -> impl Iterator<Item = TaskIx> {
+        self.walk(self.states.0[phase.index()], BY_STATE)
+    }
+
+    /// The live tasks of a job, in the order of submission.
+    pub(crate) fn of_job(&self, job: &JobId) -> impl Iterator<Item = TaskIx> {
+        let list = self.jobs.get(job).map_or(EMPTY, |job| job.tasks);
+        self.walk(list, BY_JOB)
+    }
+
+    /// The live tasks of an actor: its creation and its calls, in the order of submission.
+    pub(crate) fn of_actor(&self, actor: &ActorId) -> impl Iterator<Item = TaskIx> {
+        let list = self.actors.get(actor).copied().unwrap_or(EMPTY);
+        self.walk(list, BY_ACTOR)
+    }
+
+    /// The live tasks of a driver, job by job.
+    pub(crate) fn of_driver(&self, driver: &DriverId) -> impl Iterator<Item = TaskIx> {
+        let jobs = self.drivers.get(driver).into_iter().flatten();
+        jobs.flat_map(|job| self.of_job(job))
+    }
+
+    /// The drivers that have not gone, and those that have left live tasks.
+    pub(crate) fn drivers(&self) -> impl Iterator<Item = &DriverId> {
+        self.drivers.keys()
+    }
+
+    /// Remembers a driver, which is tracked like a task that holds nothing.
+    pub(crate) fn add_driver(&mut self, driver: DriverId) {
+        self.drivers.entry(driver).or_default();
+    }
+
+    /// Forgets a driver that has no live tasks.
+    pub(crate) fn forget_driver(&mut self, driver: &DriverId) {
+        if self.drivers.get(driver).is_some_and(BTreeSet::is_empty) {
+            self.drivers.remove(driver);
+        }
+    }
+
+    /// Adds a task whose id is not live.
+    pub(crate) fn insert(&mut self, new: NewTask, now: Instant) -> TaskIx {
+        let at = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            u32::try_from(self.slots.len() - 1).expect("fewer than 2^32 live tasks")
+        });
+        let ix = TaskIx(at);
+        let was = self.by_id.insert(new.id, ix);
+        assert!(was.is_none(), "task {} is live already", new.id);
+        self.sequence += 1;
+        let task = Task {
+            id: new.id,
+            job: new.job,
+            driver: new.driver,
+            kind: new.kind,
+            owner: new.owner,
+            class: new.class,
+            tenant: new.tenant,
+            sequence: Sequence(self.sequence),
+            attempt: new.attempt,
+            retries_left: new.terms.retries,
+            doom: None,
+            losses: 0,
+            hops: new.hops,
+            submitted: now,
+            since: now,
+            args: new.args,
+            entry: 0,
+            is_in_line: false,
+            state: new.state,
+            links: [UNLINKED; LISTS],
+            terms: new.terms,
+        };
+        let (phase, job, driver, actor) = (task.phase(), task.job, task.driver, task.actor());
+        self.slots[at as usize] = Some(task);
+        append(
+            &mut self.slots,
+            &mut self.states.0[phase.index()],
+            BY_STATE,
+            at,
+        );
+        let jobs = self.jobs.entry(job).or_insert_with(|| {
+            self.drivers.entry(driver).or_default().insert(job);
+            let tasks = EMPTY;
+            Job { driver, tasks }
+        });
+        append(&mut self.slots, &mut jobs.tasks, BY_JOB, at);
+        if let Some(actor) = actor {
+            let list = self.actors.entry(actor).or_insert(EMPTY);
+            append(&mut self.slots, list, BY_ACTOR, at);
+        }
+        ix
+    }
+
+    /// Takes a task out: it has ended. Its last state goes with it.
+    pub(crate) fn remove(&mut self, ix: TaskIx, end: Phase) -> Task {
+        let at = ix.0;
+        let task = &self[ix];
+        let phase = task.phase();
+        // What is with another node took the steps to its end there.
+        let is_elsewhere = matches!(task.state, TaskState::Placeable(Place::Peer { .. }));
+        assert!(
+            phase.may_become(end) || is_elsewhere && end.is_terminal(),
+            "task {} cannot become {end}: it is {phase}",
+            task.id
+        );
+        let (job, actor) = (task.job, task.actor());
+        unlink(
+            &mut self.slots,
+            &mut self.states.0[phase.index()],
+            BY_STATE,
+            at,
+        );
+        let jobs = self.jobs.get_mut(&job).expect("a live task's job");
+        unlink(&mut self.slots, &mut jobs.tasks, BY_JOB, at);
+        if jobs.tasks.len == 0 {
+            let driver = jobs.driver;
+            self.jobs.remove(&job);
+            if let Some(jobs) = self.drivers.get_mut(&driver) {
+                jobs.remove(&job);
+            }
+        }
+        if let Some(actor) = actor {
+            let list = self.actors.get_mut(&actor).expect("a live task's actor");
+            unlink(&mut self.slots, list, BY_ACTOR, at);
+            if list.len == 0 {
+                self.actors.remove(&actor);
+            }
+        }
+        let task = self.slots[at as usize].take().expect("a live task");
+        self.by_id.remove(&task.id);
+        self.free.push(at);
+        task
+    }
+
+    /// Moves a task to the state that `next` makes of the one it is in. Returns both names.
+    pub(crate) fn change(
+        &mut self,
+        ix: TaskIx,
+        now: Instant,
+        next: impl FnOnce(TaskState) -> TaskState,
+    ) -> (Phase, Phase) {
+        let task = self.slots[ix.0 as usize].as_mut().expect("a live task");
+        let from = task.phase();
+        let before = std::mem::replace(&mut task.state, TaskState::Infeasible);
+        task.state = next(before);
+        let to = task.phase();
+        assert!(
+            from.may_become(to),
+            "task {} cannot become {to}: it is {from}",
+            task.id
+        );
+        task.since = now;
+        if from != to {
+            unlink(
+                &mut self.slots,
+                &mut self.states.0[from.index()],
+                BY_STATE,
+                ix.0,
+            );
+            append(
+                &mut self.slots,
+                &mut self.states.0[to.index()],
+                BY_STATE,
+                ix.0,
+            );
+        }
+        (from, to)
+    }
+
+    /// The state of a task, to change what is in it but not which one it is.
+    pub(crate) fn state_mut(&mut self, ix: TaskIx) -> &mut TaskState {
+        &mut self.slots[ix.0 as usize]
+            .as_mut()
+            .expect("a live task")
+            .state
+    }
+
+    fn walk(&self, list: List, which: usize) -> impl Iterator<Item = TaskIx> {
+        let task = move |at: u32| self.slots[at as usize].as_ref().expect("a live task");
+        let mut next = list.first;
+        std::iter::from_fn(move || {
+            let at = (next != NONE).then_some(next)?;
+            next = task(at).links[which].after;
+            Some(TaskIx(at))
+        })
+    }
+}
+
+impl std::ops::Index<TaskIx> for Table {
+    type Output = Task;
+
+    fn index(&self, ix: TaskIx) -> &Task {
+        self.slots[ix.0 as usize].as_ref().expect("a live task")
+    }
+}
+
+impl std::ops::IndexMut<TaskIx> for Table {
+    fn index_mut(&mut self, ix: TaskIx) -> &mut Task {
+        self.slots[ix.0 as usize].as_mut().expect("a live task")
+    }
+}
+
+fn link(slots: &mut [Option<Task>], which: usize, at: u32) -> &mut Link {
+    &mut slots[at as usize].as_mut().expect("a live task").links[which]
+}
+
+fn append(slots: &mut [Option<Task>], list: &mut List, which: usize, at: u32) {
+    *link(slots, which, at) = Link {
+        before: list.last,
+        after: NONE,
+    };
+    match list.last {
+        NONE => list.first = at,
+        last => link(slots, which, last).after = at,
+    }
+    list.last = at;
+    list.len += 1;
+}
+
+fn unlink(slots: &mut [Option<Task>], list: &mut List, which: usize, at: u32) {
+    let Link { before, after } = std::mem::replace(link(slots, which, at), UNLINKED);
+    match before {
+        NONE => list.first = after,
+        before => link(slots, which, before).after = after,
+    }
+    match after {
+        NONE => list.last = before,
+        after => link(slots, which, after).before = before,
+    }
+    list.len -= 1;
+}

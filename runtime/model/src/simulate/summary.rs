@@ -1,0 +1,237 @@
+//! The summary of a run.
+//!
+//! Owns the figures and their one line of JSON. Must not: measure anything; `statistics` does.
+//!
+//! Invariant: decimals have at most four digits after the point and are rounded down, by integer
+//! division, so equal runs have equal bytes on every machine.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use super::decimal::Decimal;
+use super::trace::{push_number, push_text};
+use crate::fairness::TenantName;
+use crate::resource::ResourceName;
+
+/// The version of the summary's JSON.
+pub const VERSION: u32 = 1;
+
+/// What came of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Summary {
+    /// When the last task ended, in milliseconds.
+    pub makespan_ms: u64,
+    /// The tasks of all tenants.
+    pub counts: Counts,
+    /// Of all nodes together: what was busy ÷ what was there, over time until the makespan.
+    pub utilisation: Vec<(ResourceName, Decimal)>,
+    /// The tenants in the order of their names.
+    pub tenants: Vec<TenantSummary>,
+    /// The nodes in the order of their numbers.
+    pub nodes: Vec<NodeSummary>,
+}
+
+/// How many tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Submitted.
+    pub submitted: u64,
+    /// Starts, so a task that was retried counts again.
+    pub started: u64,
+    /// Run to the end.
+    pub finished: u64,
+    /// Times that one was to be tried again since its node was removed.
+    pub retried: u64,
+    /// Unfinished in the end since no node could ever serve them.
+    pub infeasible: u64,
+    /// Unfinished in the end since they were given up.
+    pub unschedulable: u64,
+}
+
+/// What came of a tenant's work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TenantSummary {
+    /// The tenant.
+    pub name: TenantName,
+    /// Its tasks.
+    pub counts: Counts,
+    /// The largest dominant share that it had when one of its tasks started: of some resource,
+    /// what it used ÷ what all nodes had then. Without weights.
+    pub dominant_share_max: Decimal,
+    /// How long its tasks waited before each start; `None` if none started.
+    pub waits: Option<Waits>,
+}
+
+/// How long tasks waited, in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waits {
+    /// The mean.
+    pub mean_ms: Decimal,
+    /// The smallest wait that at least 99 of 100 do not exceed; exact.
+    pub p99_ms: u64,
+    /// The longest.
+    pub max_ms: u64,
+}
+
+/// What a node was used for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeSummary {
+    /// The node.
+    pub name: Arc<str>,
+    /// For each resource that it ever had: what was busy ÷ what was there, over the time that the
+    /// node was there until the makespan. Above 1 where a capacity fell below what was in use.
+    pub utilisation: Vec<(ResourceName, Decimal)>,
+}
+
+impl Counts {
+    /// How many of the submitted tasks have not finished in the end. Those that are neither
+    /// infeasible nor unschedulable come after one that is, or wait for their placement group.
+    pub fn unfinished(&self) -> u64 {
+        self.submitted.saturating_sub(self.finished)
+    }
+
+    /// Adds others.
+    pub fn add(&mut self, other: &Self) {
+        self.submitted += other.submitted;
+        self.started += other.started;
+        self.finished += other.finished;
+        self.retried += other.retried;
+        self.infeasible += other.infeasible;
+        self.unschedulable += other.unschedulable;
+    }
+}
+
+impl Waits {
+    /// The figures of these waits, in any order.
+    pub fn of(mut waits_ms: Vec<u64>) -> Option<Self> {
+        let count = waits_ms.len();
+        if count == 0 {
+            return None;
+        }
+        let sum: u128 = waits_ms.iter().map(|wait| u128::from(*wait)).sum();
+        // The nearest rank: the ⌈0.99 n⌉-th of the sorted waits.
+        let rank = count - count / 100;
+        let (_, p99_ms, above) = waits_ms.select_nth_unstable(rank - 1);
+        let p99_ms = *p99_ms;
+        Some(Self {
+            mean_ms: Decimal::quotient(sum, count as u128),
+            p99_ms,
+            max_ms: above.iter().copied().max().unwrap_or(p99_ms),
+        })
+    }
+}
+
+impl Summary {
+    /// The summary as one line of JSON, with the newline after it.
+    pub fn to_json_line(&self) -> String {
+        let mut out = String::with_capacity(1024 + 64 * self.nodes.len());
+        out.push_str("{\"summary\":{\"version\":");
+        push_number(&mut out, VERSION.into());
+        out.push_str(",\"makespan_ms\":");
+        push_number(&mut out, self.makespan_ms);
+        out.push(',');
+        self.counts.push_to(&mut out);
+        out.push_str(",\"utilisation\":");
+        push_decimals(&mut out, &self.utilisation);
+        out.push_str(",\"tenants\":{");
+        for (at, tenant) in self.tenants.iter().enumerate() {
+            push_key(&mut out, at, tenant.name.as_str());
+            tenant.push_to(&mut out);
+        }
+        out.push_str("},\"nodes\":{");
+        for (at, node) in self.nodes.iter().enumerate() {
+            push_key(&mut out, at, &node.name);
+            push_decimals(&mut out, &node.utilisation);
+        }
+        out.push_str("}}}\n");
+        out
+    }
+}
+
+impl Counts {
+    fn push_to(&self, out: &mut String) {
+        let fields = [
+            ("submitted", self.submitted),
+            ("started", self.started),
+            ("finished", self.finished),
+            ("retried", self.retried),
+            ("unfinished", self.unfinished()),
+            ("infeasible", self.infeasible),
+            ("unschedulable", self.unschedulable),
+        ];
+        for (at, (field, count)) in fields.into_iter().enumerate() {
+            push_key(out, at, field);
+            push_number(out, count);
+        }
+    }
+}
+
+impl TenantSummary {
+    fn push_to(&self, out: &mut String) {
+        out.push('{');
+        self.counts.push_to(out);
+        push(
+            out,
+            format_args!(",\"dominant_share_max\":{}", self.dominant_share_max),
+        );
+        match &self.waits {
+            Some(waits) => push(
+                out,
+                format_args!(
+                    ",\"wait_mean_ms\":{},\"wait_p99_ms\":{},\"wait_max_ms\":{}}}",
+                    waits.mean_ms, waits.p99_ms, waits.max_ms
+                ),
+            ),
+            None => {
+                out.push_str(",\"wait_mean_ms\":null,\"wait_p99_ms\":null,\"wait_max_ms\":null}");
+            }
+        }
+    }
+}
+
+fn push_decimals(out: &mut String, decimals: &[(ResourceName, Decimal)]) {
+    out.push('{');
+    for (at, (name, decimal)) in decimals.iter().enumerate() {
+        push_key(out, at, name.as_str());
+        push(out, format_args!("{decimal}"));
+    }
+    out.push('}');
+}
+
+fn push_key(out: &mut String, at: usize, key: &str) {
+    if at > 0 {
+        out.push(',');
+    }
+    push_text(out, key);
+    out.push(':');
+}
+
+fn push(out: &mut String, text: std::fmt::Arguments<'_>) {
+    out.write_fmt(text).expect("a string takes all text");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_percentile_is_the_nearest_rank() {
+        let p99 = |count: u64| Waits::of((1..=count).rev().collect()).unwrap().p99_ms;
+        assert_eq!(p99(1), 1);
+        assert_eq!(p99(2), 2);
+        assert_eq!(p99(99), 99);
+        assert_eq!(p99(100), 99);
+        assert_eq!(p99(101), 100);
+        assert_eq!(p99(1_000), 990);
+        // ⌈0.99 n⌉, by another way.
+        for count in 1..500 {
+            assert_eq!(p99(count), (99 * count).div_ceil(100));
+        }
+        let waits = Waits::of(vec![0, 10, 3]).unwrap();
+        assert_eq!(
+            (waits.mean_ms.to_string(), waits.max_ms),
+            ("4.3333".into(), 10)
+        );
+        assert_eq!(Waits::of(vec![]), None);
+    }
+}

@@ -1,0 +1,277 @@
+//! Where a task stands, and which changes are legal.
+//!
+//! Owns [`TaskState`], whose variants carry what is true in that state alone (a task holds
+//! resources exactly while it is dispatched, runs or is blocked), and the table of legal changes,
+//! after the states of Ray's raylet.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::NodeIx;
+use crate::id::{GroupId, NodeId};
+use crate::resource::Allocation;
+use crate::time::Instant;
+
+/// Which try of a task this is, from 1. Every message carries it, so that late ones are known.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+pub struct Attempt(pub u32);
+
+impl Attempt {
+    /// The first.
+    pub const FIRST: Self = Self(1);
+
+    /// The one after this.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+impl fmt::Display for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// The name of a state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[repr(u8)]
+pub enum Phase {
+    /// May be placed on a node (again); nothing is final.
+    Placeable,
+    /// A call whose actor is not known to be alive yet.
+    WaitingForActorCreation,
+    /// Placed here; some argument objects are not local yet.
+    Waiting,
+    /// All arguments are local; waits for resources.
+    Ready,
+    /// Handed to an executor that has not accepted yet.
+    Dispatching,
+    /// In an executor, holding its allocation.
+    Running,
+    /// Running, but waiting for others; its CPU is given back meanwhile.
+    Blocked,
+    /// No live node can ever serve it.
+    Infeasible,
+    /// Ended with a result.
+    Finished,
+    /// Ended without one.
+    Failed,
+    /// Ended because somebody wanted that.
+    Cancelled,
+}
+
+impl Phase {
+    /// All, the live ones first.
+    pub const ALL: [Self; 11] = [
+        Self::Placeable,
+        Self::WaitingForActorCreation,
+        Self::Waiting,
+        Self::Ready,
+        Self::Dispatching,
+        Self::Running,
+        Self::Blocked,
+        Self::Infeasible,
+        Self::Finished,
+        Self::Failed,
+        Self::Cancelled,
+    ];
+
+    /// How many of [`Phase::ALL`] are live.
+    pub const LIVE: usize = 8;
+
+    /// Its place in [`Phase::ALL`].
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Whether a task in it has ended.
+    pub const fn is_terminal(self) -> bool {
+        self.index() >= Self::LIVE
+    }
+
+    /// Whether a task in it holds resources.
+    pub const fn holds(self) -> bool {
+        matches!(self, Self::Dispatching | Self::Running | Self::Blocked)
+    }
+
+    /// Whether a task may go from this state to that one.
+    pub const fn may_become(self, next: Self) -> bool {
+        use Phase::{
+            Blocked, Cancelled, Dispatching, Failed, Finished, Infeasible, Placeable, Ready,
+            Running, Waiting, WaitingForActorCreation,
+        };
+        match (self, next) {
+            (from, Failed | Cancelled) => !from.is_terminal(),
+            (Placeable, Waiting | Infeasible | Placeable)
+            | (WaitingForActorCreation | Infeasible, Placeable)
+            | (Waiting, Ready | Placeable)
+            | (Ready, Dispatching | Waiting | Placeable)
+            | (Dispatching, Running | Ready)
+            | (Running, Blocked | Finished | Placeable)
+            | (Blocked, Running | Finished | Placeable) => true,
+            _ => false,
+        }
+    }
+
+    /// The name as it stands in text and JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Placeable => "placeable",
+            Self::WaitingForActorCreation => "waiting-for-actor",
+            Self::Waiting => "waiting",
+            Self::Ready => "ready",
+            Self::Dispatching => "dispatching",
+            Self::Running => "running",
+            Self::Blocked => "blocked",
+            Self::Infeasible => "infeasible",
+            Self::Finished => "finished",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a task holds, and of which node.
+#[derive(Debug)]
+pub struct Held {
+    /// The node.
+    pub node: NodeIx,
+    /// The bundle that it was taken from, if not from the node itself.
+    pub bundle: Option<(GroupId, u32)>,
+    /// Which of the variants that the task asked for it is.
+    pub alternative: u16,
+    /// The units.
+    pub allocation: Allocation,
+}
+
+/// Where a task that may be placed is meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// Nowhere: it is decided next, or as soon as what it needs is known.
+    Undecided,
+    /// With another node, which runs it or hands it back.
+    Peer {
+        /// The node.
+        node: NodeId,
+        /// Whether it has said that it has the task.
+        is_accepted: bool,
+        /// When to ask again, if it has not.
+        resend_at: Instant,
+    },
+}
+
+/// The state of a live task, with what is true in it alone.
+#[derive(Debug)]
+pub enum TaskState {
+    /// See [`Phase::Placeable`].
+    Placeable(Place),
+    /// See [`Phase::WaitingForActorCreation`].
+    WaitingForActorCreation,
+    /// See [`Phase::Waiting`].
+    Waiting {
+        /// How many arguments are not local. More than 0.
+        missing: u32,
+    },
+    /// See [`Phase::Ready`].
+    Ready,
+    /// See [`Phase::Dispatching`].
+    Dispatching(Held),
+    /// See [`Phase::Running`].
+    Running(Held),
+    /// See [`Phase::Blocked`].
+    Blocked {
+        /// What it holds; without a CPU.
+        held: Held,
+        /// Whether what it waited for is there, and it waits for its CPU alone.
+        wants_cpu: bool,
+    },
+    /// See [`Phase::Infeasible`].
+    Infeasible,
+}
+
+impl TaskState {
+    /// Its name.
+    pub const fn phase(&self) -> Phase {
+        match self {
+            Self::Placeable(_) => Phase::Placeable,
+            Self::WaitingForActorCreation => Phase::WaitingForActorCreation,
+            Self::Waiting { .. } => Phase::Waiting,
+            Self::Ready => Phase::Ready,
+            Self::Dispatching(_) => Phase::Dispatching,
+            Self::Running(_) => Phase::Running,
+            Self::Blocked { .. } => Phase::Blocked,
+            Self::Infeasible => Phase::Infeasible,
+        }
+    }
+
+    /// What it holds.
+    pub const fn held(&self) -> Option<&Held> {
+        match self {
+            Self::Dispatching(held) | Self::Running(held) | Self::Blocked { held, .. } => {
+                Some(held)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Whose failure it is that a task failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum FailureKind {
+    /// The task's own, and trying again would change nothing: a typed error, bad arguments.
+    Final,
+    /// Maybe not its own: a trap, a limit, a lost node. It is tried again while it has retries.
+    Retryable,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The legal changes, as a table to be compared by eye with docs/scheduling.md.
+    #[test]
+    fn legal_changes() {
+        let legal: Vec<String> = Phase::ALL
+            .iter()
+            .map(|from| {
+                let next: Vec<&str> = Phase::ALL
+                    .iter()
+                    .filter(|next| from.may_become(**next))
+                    .map(|next| next.name())
+                    .collect();
+                format!("{from}: {}", next.join(" "))
+            })
+            .collect();
+        let expected = "\
+placeable: placeable waiting infeasible failed cancelled
+waiting-for-actor: placeable failed cancelled
+waiting: placeable ready failed cancelled
+ready: placeable waiting dispatching failed cancelled
+dispatching: ready running failed cancelled
+running: placeable blocked finished failed cancelled
+blocked: placeable running finished failed cancelled
+infeasible: placeable failed cancelled
+finished: 
+failed: 
+cancelled: ";
+        assert_eq!(legal.join("\n"), expected);
+    }
+
+    #[test]
+    fn indexes_follow_all() {
+        for (index, phase) in Phase::ALL.iter().enumerate() {
+            assert_eq!(phase.index(), index);
+            assert_eq!(phase.is_terminal(), index >= Phase::LIVE);
+        }
+    }
+}
