@@ -46,8 +46,8 @@ impl Scheduler {
         let sequence = self.tasks[ix].sequence;
         let actor = self.actors.known.entry(actor).or_default();
         actor.calls.insert(sequence, ix);
-        let is_only = self.own.len() == 1;
-        self.arrive(ix, (!is_only).then_some(node));
+        let bound = (!self.serves_one()).then_some(node);
+        self.arrive(ix, bound);
     }
 
     /// A call that was in line lacks an argument: others have their turn meanwhile.
@@ -130,7 +130,17 @@ impl Scheduler {
     }
 
     pub(super) fn actor_created(&mut self, id: ActorId, node: NodeId) {
-        self.actors.known.entry(id).or_default().node = Some(node);
+        let before = self.actors.known.entry(id).or_default().node.replace(node);
+        if before.is_some_and(|before| before != node) {
+            // It lives elsewhere now, and its calls go there, but those that run.
+            for ix in self.tasks.of_actor(&id).collect::<Vec<_>>() {
+                let task = &self.tasks[ix];
+                let is_call = matches!(task.kind, TaskKind::Call { .. });
+                if is_call && matches!(task.phase(), Phase::Waiting | Phase::Ready) {
+                    self.unplace(ix);
+                }
+            }
+        }
         let waiting = self.tasks.of_actor(&id).filter(|ix| {
             let task = &self.tasks[*ix];
             let is_call = matches!(task.kind, TaskKind::Call { .. });
@@ -166,7 +176,6 @@ impl Scheduler {
                 }
                 (_, Phase::Waiting | Phase::Ready) => {
                     self.unplace(ix);
-                    self.call_ended(ix);
                 }
                 _ => {}
             }

@@ -124,7 +124,7 @@ impl Scheduler {
             .expect("a blocked task holds");
         let cpu = self.request_of(task, held).cpu_part();
         let fits = match held.bundle {
-            Some((group, bundle)) => self.groups.can_acquire(&group, bundle, &cpu),
+            Some(at) => self.groups.can_acquire(held.node, at, &cpu),
             // Whatever is kept there: who waits for more may wait for what this task holds.
             None => self.own_resources(held.node).can_acquire(&cpu),
         };
@@ -172,8 +172,11 @@ impl Scheduler {
         let terms = self.tasks[task].terms.clone();
         let request = &terms.rule.alternatives[spot.alternative];
         let allocation = match spot.bundle {
-            Some((group, bundle)) => self.groups.acquire(&group, bundle, request),
-            None => self.cluster.own_mut(spot.node).acquire(request),
+            Some(at) => self.groups.acquire(spot.node, at, request),
+            None => {
+                let got = self.cluster.own_mut(spot.node).acquire(request);
+                got.expect("what was seen to fit")
+            }
         };
         if self.classes[class].key.bound.is_some() {
             let home = self.classes.of_rule(&terms.rule);
@@ -183,7 +186,7 @@ impl Scheduler {
             node: spot.node,
             bundle: spot.bundle,
             alternative: u16::try_from(spot.alternative).expect("few alternatives"),
-            allocation: allocation.expect("what was seen to fit"),
+            allocation,
         };
         self.change(task, TaskState::Dispatching(held));
         let (id, attempt, tenant) = {
@@ -212,17 +215,17 @@ impl Scheduler {
             panic!("task {id} resumes, so it was blocked");
         };
         let request = &terms.rule.alternatives[usize::from(held.alternative)];
-        let got = match held.bundle {
-            Some((group, bundle)) => {
-                self.groups
-                    .reacquire_cpu(&group, bundle, request, &mut held.allocation)
+        match held.bundle {
+            Some(at) => {
+                let allocation = &mut held.allocation;
+                self.groups.reacquire_cpu(held.node, at, request, allocation);
             }
-            None => self
-                .cluster
-                .own_mut(held.node)
-                .reacquire_cpu(request, &mut held.allocation),
-        };
-        got.expect("what was seen to fit");
+            None => {
+                let resources = self.cluster.own_mut(held.node);
+                let got = resources.reacquire_cpu(request, &mut held.allocation);
+                got.expect("what was seen to fit");
+            }
+        }
         self.tenants.charge(tenant, request.cpu_part().amounts());
         self.keys.note(tenant);
         self.change_with(ix, |state| match state {
@@ -342,6 +345,9 @@ impl Scheduler {
 
     /// Looks again at the classes that something given back on a node may help.
     pub(super) fn wake(&mut self, node: NodeIx) {
+        if self.groups.has_owned() {
+            self.groups.set_changed();
+        }
         let mut woken = std::mem::take(&mut self.woken);
         let Some(resources) = self.cluster.own(node) else {
             return;

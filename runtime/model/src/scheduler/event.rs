@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::explain::Reason;
 use crate::cluster::{Labels, NodeIx, NodeName, QueueReport};
 use crate::fairness::{Policy, TenantConfig, TenantName};
-use crate::group::{GroupKind, GroupMessage};
+use crate::group::{GroupMessage, GroupSpec};
 use crate::id::{ActorId, DriverId, GroupId, Incarnation, JobId, NodeId, ObjectId, TaskId};
-use crate::resource::{Amount, NodeReport, NodeResources, Request, ResourceName, ResourceSet};
+use crate::resource::{Amount, NodeReport, NodeResources, ResourceName, ResourceSet};
 use crate::task::{Attempt, FailureKind, Phase, TaskSpec};
 
 /// Something that has happened. Events that come too late (for a task that has ended, for an
@@ -144,10 +144,8 @@ pub enum Event {
     CreateGroup {
         /// The group.
         group: GroupId,
-        /// How the bundles lie to each other.
-        kind: GroupKind,
-        /// The bundles.
-        bundles: Vec<Request>,
+        /// Its bundles, and how they lie to each other.
+        spec: GroupSpec,
     },
     /// A group is not needed any more: what runs in it is killed.
     RemoveGroup(GroupId),

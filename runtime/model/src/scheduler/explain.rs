@@ -10,6 +10,7 @@ use super::Scheduler;
 use super::table::{Owner, TaskIx};
 use crate::cluster::{Basis, NodeFit, NodeIx, NodeName, Strategy, Unschedulable};
 use crate::fairness::{Ahead, TooManyTenants};
+use crate::group::Impossible;
 use crate::id::{ActorId, GroupId, NodeId, ObjectId, TaskId};
 use crate::task::{Attempt, Phase, Place, TaskState};
 
@@ -42,6 +43,14 @@ pub enum Reason {
     /// Its placement group is not there (any more).
     #[error("there is no placement group {0}; create it before what runs in it")]
     NoGroup(GroupId),
+    /// Its placement group can never be reserved, as the nodes are.
+    #[error("placement group {group} can never be reserved: {why}")]
+    GroupImpossible {
+        /// The group.
+        group: GroupId,
+        /// Why not.
+        why: Impossible,
+    },
     /// No bundle of its placement group can ever hold it.
     #[error(
         "no bundle of placement group {group} can ever hold this task; ask for no more than one \
@@ -106,7 +115,12 @@ pub enum Waits {
         is_accepted: bool,
     },
     /// For its placement group.
-    Group(GroupId),
+    Group {
+        /// The group.
+        group: GroupId,
+        /// What that waits for.
+        why: Option<String>,
+    },
     /// For resources: no node fits now.
     Resources,
     /// For the tasks before it: some node would fit.
@@ -209,7 +223,8 @@ impl Scheduler {
         if let Strategy::PlacementGroup { group, .. } = task.terms.rule.strategy
             && !self.groups.is_ready(&group)
         {
-            return Waits::Group(group);
+            let why = self.groups.why_not_ready(&group);
+            return Waits::Group { group, why };
         }
         if self.with_executors >= self.config.max_running {
             return Waits::Slot {
@@ -309,7 +324,10 @@ impl fmt::Display for Waits {
                 is_accepted: true,
             } => write!(f, "node {node}, which has it"),
             Self::Peer { node, .. } => write!(f, "node {node} to take it"),
-            Self::Group(group) => write!(f, "placement group {group} to be reserved"),
+            Self::Group { group, why } => {
+                write!(f, "placement group {group} to be reserved")?;
+                why.iter().try_for_each(|why| write!(f, ": {why}"))
+            }
             Self::Resources => f.write_str("resources"),
             Self::Turn { ahead: Some(ahead) } => write!(f, "its turn: {ahead}"),
             Self::Turn { ahead: None } => f.write_str("its turn"),

@@ -334,6 +334,7 @@ impl Fuzz<'_> {
         {
             self.submitted.insert(spec.id);
         }
+        if std::env::var_os("FUZZ_TRACE").is_some() { eprintln!("{} {event:?}", self.now); }
         self.scheduler.handle(self.now, event);
         check(&self.scheduler);
         while let Some(effect) = self.scheduler.poll_effect() {

@@ -1,69 +1,522 @@
-//! stub
-use super::Scheduler;
+//! Placement groups as the scheduler sees them: it owns groups, and takes part in those of others.
+//!
+//! Owns the two sides of each reservation and the messages between them, those to itself included.
+//! Must not: know how a reservation is made; that is [`crate::group`].
+//!
+//! Groups come before tasks: whenever something was freed, those that wait for a plan are tried
+//! first, in the order of their ids. A group that does not fit holds nothing meanwhile.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::event::Message;
 use super::explain::Reason;
-use crate::cluster::NodeIx;
-use crate::group::{GroupKind, GroupMessage};
+use super::table::TaskIx;
+use super::{Effect, Scheduler};
+use crate::cluster::{Basis, Demand, Node, NodeIx, Strategy, Supply};
+use crate::group::{
+    Coordinator, CoordinatorEffect, GroupAnswer, GroupMessage, GroupSpec, GroupState, Impossible,
+    Offer, Participant, ParticipantEffect, PlanError,
+};
 use crate::id::{GroupId, NodeId};
-use crate::resource::{AcquireError, Allocation, Request};
+use crate::resource::{
+    Allocation, Fit, NodeResources, PoolReport, Request, ResourceName,
+};
+use crate::task::{Phase, TaskState};
 use crate::time::Instant;
 
+/// The groups that are owned here, and the bundles that are reserved here.
 #[derive(Debug, Default)]
-pub(crate) struct GroupTable {}
+pub(crate) struct GroupTable {
+    owned: BTreeMap<GroupId, Owned>,
+    /// By own node.
+    parts: BTreeMap<NodeIx, Part>,
+    /// Messages from one side here to the other: to whom, from whom, what.
+    inbox: VecDeque<(NodeId, NodeId, GroupMessage)>,
+    /// Whether a plan that failed may succeed now.
+    has_changed: bool,
+}
+
+#[derive(Debug)]
+struct Owned {
+    coordinator: Coordinator<NodeId>,
+    /// Why the last plan failed.
+    failed: Option<PlanError>,
+}
+
+#[derive(Debug)]
+struct Part {
+    id: NodeId,
+    participant: Participant<NodeId>,
+}
+
+/// A bundle among those reserved here.
+pub(crate) type BundleRef = (GroupId, u32);
+
+impl Offer for Node {
+    fn free(&self, name: &ResourceName) -> Option<PoolReport> {
+        match self.supply() {
+            Supply::Own(own) => own.free(name),
+            Supply::Peer(report) => report.free(name),
+        }
+    }
+
+    fn judge(&self, request: &Request) -> Fit {
+        self.fit(request, Basis::TrulyFree)
+    }
+}
 
 impl GroupTable {
-    pub(crate) fn can_acquire(&self, _: &GroupId, _: u32, _: &Request) -> bool {
-        false
+    pub(crate) fn add_own(&mut self, ix: NodeIx, id: NodeId) {
+        let participant = Participant::new();
+        self.parts.insert(ix, Part { id, participant });
     }
-    pub(crate) fn acquire(
-        &mut self,
-        _: &GroupId,
-        _: u32,
-        _: &Request,
-    ) -> Result<Allocation, AcquireError> {
-        panic!()
+
+    /// Whether a bundle here can serve a request now.
+    pub(crate) fn can_acquire(&self, node: NodeIx, at: BundleRef, request: &Request) -> bool {
+        let part = self.parts.get(&node);
+        let bundle = part.and_then(|part| part.participant.usable(at.0, at.1));
+        bundle.is_some_and(|bundle| bundle.can_acquire(request))
     }
+
+    /// # Panics
+    /// If the bundle cannot serve it.
+    pub(crate) fn acquire(&mut self, node: NodeIx, at: BundleRef, request: &Request) -> Allocation {
+        let got = self.participant(node).acquire(at.0, at.1, request);
+        got.expect("what was seen to fit into the bundle")
+    }
+
+    /// # Panics
+    /// If the bundle cannot serve it.
     pub(crate) fn reacquire_cpu(
         &mut self,
-        _: &GroupId,
-        _: u32,
-        _: &Request,
-        _: &mut Allocation,
-    ) -> Result<(), AcquireError> {
-        panic!()
+        node: NodeIx,
+        at: BundleRef,
+        request: &Request,
+        allocation: &mut Allocation,
+    ) {
+        let got = self
+            .participant(node)
+            .reacquire_cpu(at.0, at.1, request, allocation);
+        got.expect("what was seen to fit into the bundle");
     }
-    pub(crate) fn release_cpu(&mut self, _: &GroupId, _: u32, _: &mut Allocation) {
-        panic!()
+
+    pub(crate) fn release_cpu(
+        &mut self,
+        resources: &mut NodeResources,
+        node: NodeIx,
+        at: BundleRef,
+        allocation: &mut Allocation,
+    ) {
+        self.participant(node)
+            .release_cpu(resources, at.0, at.1, allocation);
     }
-    pub(crate) fn release(&mut self, _: &GroupId, _: u32, _: Allocation) {
-        panic!()
+
+    pub(crate) fn release(
+        &mut self,
+        resources: &mut NodeResources,
+        node: NodeIx,
+        at: BundleRef,
+        allocation: Allocation,
+    ) {
+        self.participant(node)
+            .release(resources, at.0, at.1, allocation);
     }
-    pub(crate) fn spot(&self, _: &GroupId, _: Option<u32>, _: &Request) -> Option<(NodeIx, u32)> {
-        None
+
+    fn participant(&mut self, node: NodeIx) -> &mut Participant<NodeId> {
+        let part = self.parts.get_mut(&node).expect("an own node");
+        &mut part.participant
     }
+
+    /// The first bundle here, of a group or the one that is named, that can serve a request now.
+    pub(crate) fn spot(
+        &self,
+        group: &GroupId,
+        bundle: Option<u32>,
+        request: &Request,
+    ) -> Option<(NodeIx, u32)> {
+        self.parts.iter().find_map(|(ix, part)| {
+            let mut usable = part.participant.usable_bundles(*group);
+            let (number, _) = usable.find(|(number, it)| {
+                bundle.is_none_or(|bundle| bundle == *number) && it.can_acquire(request)
+            })?;
+            Some((*ix, number))
+        })
+    }
+
+    fn has_bundle_here(&self, group: &GroupId, bundle: Option<u32>) -> bool {
+        self.parts.values().any(|part| {
+            let mut usable = part.participant.usable_bundles(*group);
+            usable.any(|(number, _)| bundle.is_none_or(|bundle| bundle == number))
+        })
+    }
+
+    /// Where a task of a group belongs: with another node, or (`None`) here.
     pub(crate) fn whereabouts(
         &self,
-        g: &GroupId,
-        _: Option<u32>,
-        _: &[Request],
-    ) -> Result<Option<NodeIx>, Reason> {
-        Err(Reason::NoGroup(*g))
+        group: &GroupId,
+        bundle: Option<u32>,
+        alternatives: &[Request],
+    ) -> Result<Option<NodeId>, Reason> {
+        let Some(owned) = self.owned.get(group) else {
+            return match self.has_bundle_here(group, bundle) {
+                true => Ok(None),
+                false => Err(Reason::NoGroup(*group)),
+            };
+        };
+        let coordinator = &owned.coordinator;
+        if matches!(coordinator.state(), GroupState::Removing | GroupState::Removed) {
+            return Err(Reason::NoGroup(*group));
+        }
+        let numbered = (0u32..).zip(coordinator.spec().bundles());
+        let meant = numbered.filter(|(number, _)| bundle.is_none_or(|bundle| bundle == *number));
+        let holds = |has: &Request| {
+            let fits = |asked: &Request| asked.amounts().is_subset(has.amounts());
+            alternatives.iter().any(fits)
+        };
+        let holding: Vec<u32> = meant
+            .filter(|(_, has)| holds(has))
+            .map(|(number, _)| number)
+            .collect();
+        if holding.is_empty() {
+            return Err(Reason::NoBundle { group: *group });
+        }
+        if self.has_bundle_here(group, bundle) {
+            return Ok(None);
+        }
+        Ok(holding.into_iter().find_map(|number| coordinator.ready_node(number)))
     }
-    pub(crate) fn is_ready(&self, _: &GroupId) -> bool {
-        false
+
+    /// Why a group can never be reserved, as the nodes are.
+    pub(crate) fn impossible(&self, group: &GroupId) -> Option<Impossible> {
+        match &self.owned.get(group)?.failed {
+            Some(PlanError::Infeasible(why)) => Some(why.clone()),
+            _ => None,
+        }
     }
-    pub(crate) fn add_own(&mut self, _: NodeIx, _: NodeId) {}
-    pub(crate) fn node_lost(&mut self, _: NodeIx, _: NodeId) -> Vec<Allocation> {
-        vec![]
+
+    pub(crate) fn is_ready(&self, group: &GroupId) -> bool {
+        match self.owned.get(group) {
+            Some(owned) => owned.coordinator.state() == GroupState::Ready,
+            None => self.has_bundle_here(group, None),
+        }
     }
+
+    /// What a group that is not ready waits for.
+    pub(crate) fn why_not_ready(&self, group: &GroupId) -> Option<String> {
+        let owned = self.owned.get(group)?;
+        let refusal = owned.coordinator.last_refusal();
+        let refusal = refusal.map(|(bundle, why)| format!("bundle {bundle}: {why}"));
+        owned.failed.as_ref().map(ToString::to_string).or(refusal)
+    }
+
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        None
+        let owned = self.owned.values();
+        let owned = owned.filter_map(|owned| owned.coordinator.poll_timeout());
+        let parts = self.parts.values();
+        let parts = parts.filter_map(|part| part.participant.poll_timeout());
+        owned.chain(parts).min()
     }
-    pub(crate) fn set_changed(&mut self) {}
+
+    pub(crate) fn set_changed(&mut self) {
+        self.has_changed = true;
+    }
+
+    pub(crate) fn has_owned(&self) -> bool {
+        !self.owned.is_empty()
+    }
+
+    /// A node is gone. If it was an own one, what was reserved there goes with it.
+    pub(crate) fn node_lost(&mut self, now: Instant, ix: NodeIx, id: NodeId) {
+        if let Some(part) = self.parts.remove(&ix) {
+            part.participant.abandon();
+        }
+        for owned in self.owned.values_mut() {
+            owned.coordinator.node_lost(now, id);
+        }
+        self.inbox.retain(|(to, from, _)| *to != id && *from != id);
+        self.has_changed = true;
+    }
 }
+
 impl Scheduler {
-    pub(super) fn pump_groups(&mut self) {}
-    pub(super) fn time_groups(&mut self) {}
-    pub(super) fn create_group(&mut self, _: GroupId, _: GroupKind, _: Vec<Request>) {}
-    pub(super) fn remove_group(&mut self, _: GroupId) {}
-    pub(super) fn group_message(&mut self, _: NodeId, _: GroupMessage) {}
+    /// What owners and nodes of this scheduler call it.
+    fn own_id(&self) -> NodeId {
+        self.config.local.unwrap_or(NodeId::from_bytes([0xff; 16]))
+    }
+
+    pub(super) fn create_group(&mut self, group: GroupId, spec: GroupSpec) {
+        if self.groups.owned.contains_key(&group) {
+            self.stale += 1;
+            return;
+        }
+        let coordinator = Coordinator::new(group, spec, self.now);
+        let failed = None;
+        self.groups.owned.insert(group, Owned { coordinator, failed });
+        self.groups.has_changed = true;
+        self.pump_groups();
+    }
+
+    pub(super) fn remove_group(&mut self, group: GroupId) {
+        let Some(owned) = self.groups.owned.get_mut(&group) else {
+            self.stale += 1;
+            return;
+        };
+        owned.coordinator.remove(self.now);
+        self.end_members(group);
+        self.carry_out_groups();
+    }
+
+    /// Fails the tasks of a group that no executor has.
+    fn end_members(&mut self, group: GroupId) {
+        let mut members = Vec::new();
+        for phase in [Phase::Placeable, Phase::Waiting, Phase::Ready, Phase::Infeasible] {
+            let of_group = |ix: &TaskIx| self.group_of(*ix) == Some(group);
+            members.extend(self.tasks.in_phase(phase).filter(of_group));
+        }
+        for ix in members {
+            if let Some(node) = self.peer_of(ix) {
+                self.withdraw(ix, node);
+            }
+            self.doom(ix, Phase::Failed, Some(Reason::NoGroup(group)));
+        }
+    }
+
+    fn group_of(&self, ix: TaskIx) -> Option<GroupId> {
+        match self.tasks[ix].terms.rule.strategy {
+            Strategy::PlacementGroup { group, .. } => Some(group),
+            _ => None,
+        }
+    }
+
+    pub(super) fn group_message(&mut self, from: NodeId, message: GroupMessage) {
+        let to = self.own_id();
+        self.groups.inbox.push_back((to, from, message));
+        self.carry_out_groups();
+    }
+
+    /// The owner of these bundles is gone: they are given back.
+    pub(super) fn group_owner_lost(&mut self, owner: NodeId) {
+        for ix in self.own.clone() {
+            if let Some(part) = self.groups.parts.get_mut(&ix) {
+                part.participant.owner_lost(self.cluster.own_mut(ix), owner);
+            }
+        }
+        self.carry_out_groups();
+    }
+
+    pub(super) fn time_groups(&mut self) {
+        let now = self.now;
+        if self.groups.deadline().is_none_or(|at| at > now) {
+            return;
+        }
+        for owned in self.groups.owned.values_mut() {
+            owned.coordinator.handle_timeout(now);
+        }
+        for ix in self.own.clone() {
+            if let Some(part) = self.groups.parts.get_mut(&ix)
+                && part.participant.poll_timeout().is_some_and(|at| at <= now)
+            {
+                part.participant
+                    .handle_timeout(now, self.cluster.own_mut(ix));
+                self.wake(ix);
+            }
+        }
+        self.groups.has_changed = true;
+        self.carry_out_groups();
+    }
+
+    /// Plans the groups that wait for that.
+    pub(super) fn pump_groups(&mut self) {
+        if !std::mem::take(&mut self.groups.has_changed) || self.groups.owned.is_empty() {
+            return;
+        }
+        let wanting = self.groups.owned.iter();
+        let wanting = wanting.filter(|(_, owned)| owned.coordinator.wants_plan());
+        let wanting: Vec<GroupId> = wanting.map(|(group, _)| *group).collect();
+        for group in wanting {
+            self.plan_group(group);
+        }
+    }
+
+    fn plan_group(&mut self, group: GroupId) {
+        let owned = self.groups.owned.get_mut(&group).expect("a group that wants a plan");
+        // Cheap to see, and most often what is wrong: a bundle that fits nowhere now.
+        let bundles = owned.coordinator.spec().bundles();
+        let was_unavailable = matches!(owned.failed, Some(PlanError::Unavailable(_)));
+        let fits = |bundle: &Request| {
+            let demand = Demand::of(std::slice::from_ref(bundle), Basis::TrulyFree);
+            self.cluster.is_available_somewhere(&demand)
+        };
+        if was_unavailable && !bundles.iter().all(fits) {
+            return;
+        }
+        let nodes = self.cluster.iter().filter(|(_, node)| !node.is_draining());
+        let nodes = nodes.map(|(_, node)| (node.id(), node));
+        owned.failed = owned.coordinator.plan(self.now, nodes).err();
+        if owned.failed.is_none() {
+            self.carry_out_groups();
+        }
+    }
+
+    /// Does what both sides of reservations want, until nothing is left to do here.
+    pub(super) fn carry_out_groups(&mut self) {
+        loop {
+            let mut is_quiet = true;
+            let owned = self.groups.owned.keys().copied().collect::<Vec<_>>();
+            for group in owned {
+                is_quiet &= self.carry_out_owned(group);
+            }
+            for ix in self.own.clone() {
+                is_quiet &= self.carry_out_part(ix);
+            }
+            while let Some((to, from, message)) = self.groups.inbox.pop_front() {
+                is_quiet = false;
+                self.deliver(to, from, message);
+            }
+            if is_quiet {
+                return;
+            }
+        }
+    }
+
+    /// The owner's side of a group. True if there was nothing to do.
+    fn carry_out_owned(&mut self, group: GroupId) -> bool {
+        let mut is_quiet = true;
+        loop {
+            let owned = self.groups.owned.get_mut(&group);
+            let Some(effect) = owned.and_then(|owned| owned.coordinator.poll_effect()) else {
+                return is_quiet;
+            };
+            is_quiet = false;
+            match effect {
+                CoordinatorEffect::Send { to, request } => self.post(to, request.into()),
+                CoordinatorEffect::Ready => {
+                    self.effects.push_back(Effect::GroupReady(group));
+                    self.place_members(group);
+                }
+                // Its tasks are lost with their node; what waits for it waits on.
+                CoordinatorEffect::Lost { .. } => self.groups.has_changed = true,
+                CoordinatorEffect::Removed => {
+                    self.groups.owned.remove(&group);
+                }
+            }
+        }
+    }
+
+    /// A node's side. True if there was nothing to do.
+    fn carry_out_part(&mut self, ix: NodeIx) -> bool {
+        let mut is_quiet = true;
+        loop {
+            let part = self.groups.parts.get_mut(&ix);
+            let Some(effect) = part.and_then(|part| part.participant.poll_effect()) else {
+                return is_quiet;
+            };
+            is_quiet = false;
+            match effect {
+                ParticipantEffect::Answer { to, answer } => {
+                    let from = self.groups.parts[&ix].id;
+                    if to == self.own_id() {
+                        self.groups.inbox.push_back((to, from, answer.into()));
+                    } else {
+                        let message = Message::Group(answer.into());
+                        self.effects.push_back(Effect::Send { to, message });
+                    }
+                }
+                ParticipantEffect::Usable { group, .. } => self.open_group(group),
+                ParticipantEffect::Ended { group, bundle } => {
+                    self.end_bundle(ix, group, bundle);
+                }
+            }
+        }
+    }
+
+    /// Sends a request of an owner here to a node, which may be here too.
+    fn post(&mut self, to: NodeId, message: GroupMessage) {
+        let is_own = self.cluster.by_id(to).is_some_and(|ix| self.cluster[ix].is_own());
+        if is_own {
+            let from = self.own_id();
+            self.groups.inbox.push_back((to, from, message));
+        } else {
+            let message = Message::Group(message);
+            self.effects.push_back(Effect::Send { to, message });
+        }
+    }
+
+    fn deliver(&mut self, to: NodeId, from: NodeId, message: GroupMessage) {
+        match message {
+            GroupMessage::Answer(answer) => self.deliver_answer(from, answer),
+            GroupMessage::Request(request) => {
+                let Some(ix) = self.cluster.by_id(to) else {
+                    return;
+                };
+                if let Some(part) = self.groups.parts.get_mut(&ix) {
+                    let resources = self.cluster.own_mut(ix);
+                    part.participant.handle(self.now, resources, from, request);
+                    self.wake(ix);
+                }
+            }
+        }
+    }
+
+    fn deliver_answer(&mut self, from: NodeId, answer: GroupAnswer) {
+        match self.groups.owned.get_mut(&answer.id().group) {
+            Some(owned) => owned.coordinator.answer(self.now, from, answer),
+            None => {
+                if let Some(reply) = answer.reply_to_stray() {
+                    self.post(from, reply.into());
+                }
+            }
+        }
+    }
+
+    /// All bundles are ready: the tasks that wait for that go where theirs are.
+    fn place_members(&mut self, group: GroupId) {
+        let waiting = [Phase::Ready, Phase::Waiting, Phase::Infeasible];
+        for phase in waiting {
+            let of_group = |ix: &TaskIx| self.group_of(*ix) == Some(group);
+            let members: Vec<TaskIx> = self.tasks.in_phase(phase).filter(of_group).collect();
+            for ix in members {
+                let Strategy::PlacementGroup { bundle, .. } = self.tasks[ix].terms.rule.strategy
+                else {
+                    continue;
+                };
+                if phase == Phase::Infeasible || !self.groups.has_bundle_here(&group, bundle) {
+                    self.unplace(ix);
+                    self.place(ix);
+                }
+            }
+        }
+        self.open_group(group);
+    }
+
+    /// Looks again at the classes whose tasks run in a group.
+    fn open_group(&mut self, group: GroupId) {
+        let of_group = self.classes.iter().filter(|(_, class)| {
+            matches!(class.rule().strategy, Strategy::PlacementGroup { group: of, .. } if of == group)
+        });
+        let of_group: Vec<_> = of_group.map(|(ix, _)| ix).collect();
+        of_group.into_iter().for_each(|class| self.open(class));
+    }
+
+    /// A bundle is taken away: what runs in it is killed.
+    fn end_bundle(&mut self, node: NodeIx, group: GroupId, bundle: u32) {
+        for phase in [Phase::Dispatching, Phase::Running, Phase::Blocked] {
+            let in_it = |ix: &TaskIx| {
+                let held = self.tasks[*ix].state().held();
+                held.is_some_and(|held| held.node == node && held.bundle == Some((group, bundle)))
+            };
+            let tasks: Vec<TaskIx> = self.tasks.in_phase(phase).filter(in_it).collect();
+            for ix in tasks {
+                self.doom(ix, Phase::Failed, Some(Reason::NoGroup(group)));
+            }
+        }
+    }
+
+    /// The node that a task is with, if it is another.
+    pub(super) fn peer_of(&self, ix: TaskIx) -> Option<NodeId> {
+        match self.tasks[ix].state() {
+            TaskState::Placeable(crate::task::Place::Peer { node, .. }) => Some(*node),
+            _ => None,
+        }
+    }
 }

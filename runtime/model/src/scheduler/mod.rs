@@ -150,7 +150,8 @@ impl Scheduler {
             cluster: Cluster::new(config.placement),
             own: Vec::new(),
             local: None,
-            topology: 0,
+            // 0 is that of a class that was never looked at.
+            topology: 1,
             with_executors: 0,
             dependents: BTreeMap::new(),
             actors: Actors::default(),
@@ -238,11 +239,7 @@ impl Scheduler {
                 actor,
                 will_restart,
             } => self.actor_died(actor, will_restart),
-            Event::CreateGroup {
-                group,
-                kind,
-                bundles,
-            } => self.create_group(group, kind, bundles),
+            Event::CreateGroup { group, spec } => self.create_group(group, spec),
             Event::RemoveGroup(group) => self.remove_group(group),
             Event::SetTenant { tenant, config } => {
                 if self.tenants.set_config(&tenant, config).is_err() {

@@ -23,16 +23,21 @@ impl Scheduler {
 
     pub(super) fn own_node(&mut self, node: NodeInfo, resources: NodeResources) {
         let id = node.id;
+        if self.config.local.is_some_and(|local| local != id) {
+            // Whoever serves one node serves no other.
+            self.stale += 1;
+            return;
+        }
         let Some(ix) = self.join(node, Supply::Own(resources)) else {
             return;
         };
         self.own.push(ix);
         self.groups.add_own(ix, id);
-        self.actors_found(id);
         if self.config.local == Some(id) {
             self.local = Some(ix);
             self.cluster.set_local(Some(ix));
         }
+        self.actors_found(id);
         self.after_change();
     }
 
@@ -156,6 +161,7 @@ impl Scheduler {
         let home = self.classes.of_rule(&self.tasks[ix].terms.rule.clone());
         self.reclassify(ix, home);
         self.change(ix, TaskState::Placeable(Place::Undecided));
+        self.call_ended(ix);
     }
 
     /// Whether a node here could serve a rule if nothing were taken.
@@ -221,10 +227,9 @@ impl Scheduler {
             self.own.retain(|own| *own != ix);
             self.local = self.local.filter(|local| *local != ix);
         }
-        let held = self.groups.node_lost(ix, id);
+        self.groups.node_lost(self.now, ix, id);
+        self.group_owner_lost(id);
         self.cluster.leave(ix);
-        held.into_iter()
-            .for_each(crate::resource::Allocation::abandon);
         for tenant in self.tenants.clear_remote(id) {
             self.keys.note(tenant);
         }

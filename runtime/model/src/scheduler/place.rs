@@ -14,7 +14,7 @@ use super::explain::Reason;
 use super::table::{Owner, Task, TaskIx};
 use super::{Effect, Outcome, Scheduler};
 use crate::cluster::{Basis, Choice, Demand, Kind, LOCALITY_BYTES_MIN, NodeFit, NodeIx, Strategy};
-use crate::id::{NodeId, ObjectId};
+use crate::id::{GroupId, NodeId, ObjectId};
 use crate::random::Random;
 use crate::resource::Fit;
 use crate::task::{Phase, Place, Rule, TaskKind, TaskState};
@@ -83,14 +83,15 @@ impl Scheduler {
         }
     }
 
+    /// Whether there is never more than one own node, to which nothing need be bound.
+    pub(super) fn serves_one(&self) -> bool {
+        self.config.local.is_some()
+    }
+
     fn decide(&mut self, ix: TaskIx) -> Decision {
         let rule = self.tasks[ix].terms.rule.clone();
         if let Strategy::PlacementGroup { group, bundle } = rule.strategy {
-            return match self.groups.whereabouts(&group, bundle, &rule.alternatives) {
-                Ok(Some(node)) if !self.cluster[node].is_own() => Decision::There(node),
-                Ok(_) => Decision::Here(None),
-                Err(why) => Decision::Unschedulable(why),
-            };
+            return self.decide_in_group(ix, group, bundle, &rule);
         }
         if !self.has_peers() {
             return self.decide_here(ix, &rule);
@@ -112,10 +113,32 @@ impl Scheduler {
         }
     }
 
+    /// The decision for a task of a group: where a bundle of it is.
+    fn decide_in_group(
+        &self,
+        ix: TaskIx,
+        group: GroupId,
+        bundle: Option<u32>,
+        rule: &Rule,
+    ) -> Decision {
+        if let Some(why) = self.groups.impossible(&group) {
+            return Decision::Infeasible(Reason::GroupImpossible { group, why });
+        }
+        let found = self.groups.whereabouts(&group, bundle, &rule.alternatives);
+        let found = found.map(|node| node.and_then(|node| self.cluster.by_id(node)));
+        match (found, self.tasks[ix].owner) {
+            (Ok(Some(node)), Owner::Here) if !self.cluster[node].is_own() => Decision::There(node),
+            (Ok(_), _) => Decision::Here(None),
+            (Err(why), Owner::Here) => Decision::Unschedulable(why),
+            // Its bundle may not be committed yet; the owner knows.
+            (Err(why), Owner::Peer(_)) => Decision::Infeasible(why),
+        }
+    }
+
     /// The decision where all nodes are given out here: a task is bound to one of them when it can
     /// start there, except under `random`, which chooses at once.
     fn decide_here(&mut self, ix: TaskIx, rule: &Rule) -> Decision {
-        if rule.strategy == Strategy::Random && self.own.len() > 1 {
+        if rule.strategy == Strategy::Random && !self.serves_one() {
             return match self.choose(ix, rule, Basis::TrulyFree) {
                 Choice::Now { node, .. } | Choice::Later { node, .. } => Decision::Here(Some(node)),
                 Choice::Infeasible => self.nowhere(ix),
@@ -159,8 +182,7 @@ impl Scheduler {
         alternative: usize,
     ) -> Decision {
         if self.cluster[node].is_own() {
-            let is_only = self.own.len() == 1;
-            return Decision::Here((!is_only).then_some(node));
+            return Decision::Here((!self.serves_one()).then_some(node));
         }
         // A task that has been handed on often enough stays, if it can.
         let is_tired = self.tasks[ix].hops >= self.config.max_hops;
@@ -262,7 +284,7 @@ impl Scheduler {
         self.count(ix);
         let task = &self.tasks[ix];
         let missing = task.args.iter().filter(|arg| !arg.is_local).count();
-        let is_chosen = task.terms.rule.strategy == Strategy::Random && self.own.len() > 1;
+        let is_chosen = task.terms.rule.strategy == Strategy::Random && !self.serves_one();
         match task.kind {
             TaskKind::Call { .. } if missing > 0 => {
                 let missing = u32::try_from(missing).expect("few arguments");
@@ -402,7 +424,11 @@ impl Scheduler {
         let mut tasks: Vec<TaskIx> = Vec::new();
         for members in by_class.into_values() {
             let rule = self.tasks[members[0]].terms.rule.clone();
-            if self.foresee(members[0], &rule, Basis::TrulyFree) != Choice::Infeasible {
+            let is_hopeless = match rule.strategy {
+                Strategy::PlacementGroup { group, .. } => self.groups.impossible(&group).is_some(),
+                _ => self.foresee(members[0], &rule, Basis::TrulyFree) == Choice::Infeasible,
+            };
+            if !is_hopeless {
                 tasks.extend(members);
             }
         }

@@ -125,12 +125,13 @@ impl Scheduler {
         };
         let node = held.node;
         let request = &terms.rule.alternatives[usize::from(held.alternative)];
+        let resources = self.cluster.own_mut(node);
         match held.bundle {
-            Some((group, bundle)) => {
-                self.groups
-                    .release_cpu(&group, bundle, &mut held.allocation);
+            Some(at) => {
+                let allocation = &mut held.allocation;
+                self.groups.release_cpu(resources, node, at, allocation);
             }
-            None => self.cluster.own_mut(node).release_cpu(&mut held.allocation),
+            None => resources.release_cpu(&mut held.allocation),
         }
         self.tenants.refund(tenant, request.cpu_part().amounts());
         self.keys.note(tenant);
@@ -334,11 +335,18 @@ impl Scheduler {
             return;
         }
         match bundle {
-            Some((group, bundle)) => self.groups.release(&group, bundle, allocation),
+            Some(at) => {
+                let resources = self.cluster.own_mut(node);
+                self.groups.release(resources, node, at, allocation);
+            }
             None => self.cluster.own_mut(node).release(allocation),
         }
         if let Some(module) = &terms.rule.module {
             self.cluster.module_stopped(node, *module);
+        }
+        if bundle.is_some() {
+            // The last one out of a bundle that is taken away gives it back.
+            self.carry_out_groups();
         }
         self.wake(node);
     }

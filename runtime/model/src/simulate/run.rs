@@ -1,0 +1,514 @@
+//! The run: the scheduler in virtual time.
+//!
+//! Owns the order in which things happen, and what stands in for the world around the scheduler:
+//! nodes that come and go, tasks that take as long as they say. Must not: decide which task starts,
+//! or where.
+//!
+//! Invariants: at one instant come first the finishes, in the order of the starts; then the events
+//! and then the submissions, in the order of the file; then tasks start until no more can. Where a
+//! task takes no time its finish begins the same instant anew. Everything that comes out follows
+//! from the scenario alone.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+
+use super::scenario::{Change, EntryNo, NodeEntry, NodeNo, Scenario};
+use super::statistics::Statistics;
+use super::summary::Summary;
+use super::trace::{HeldIds, TraceEvent, TraceLine};
+use super::work::{Stage, TaskKey, Work};
+use crate::cluster::NodeIx;
+use crate::group::GroupSpec;
+use crate::id::{DriverId, Incarnation, NodeId};
+use crate::resource::ResourceSet;
+use crate::scheduler::{Config, Effect, Event, NodeInfo, Reason, Scheduler};
+use crate::task::{Attempt, FailureKind, Phase};
+use crate::time::Instant;
+
+/// Whoever submits all the tasks.
+pub(super) const DRIVER: DriverId = DriverId::from_bytes([0; 16]);
+
+/// Runs a scenario to its end: until nothing can happen any more. Tells `trace` every event, in the
+/// order of time.
+///
+/// Takes some microseconds per task, and some hundred bytes of memory per task that is there.
+///
+/// # Errors
+/// The first error of `trace`, which ends the run.
+pub fn run<E>(
+    scenario: &Scenario,
+    trace: impl FnMut(&TraceLine<'_>) -> Result<(), E>,
+) -> Result<Summary, E> {
+    let mut run = Run::new(scenario, trace);
+    let ended = run.to_end();
+    run.give_all_back();
+    ended.map(|()| run.sum_up())
+}
+
+struct Run<'a, T> {
+    scenario: &'a Scenario,
+    trace: T,
+    scheduler: Scheduler,
+    statistics: Statistics,
+    work: Work,
+    now_ms: u64,
+    /// When the running tasks finish. One whose task has been lost since stays behind.
+    finishes: BinaryHeap<Reverse<Finish>>,
+    /// How many tasks have started.
+    starts: u64,
+    /// The entries by the time of their submission.
+    submissions: Vec<EntryNo>,
+    /// How many of them have been submitted.
+    submitted: usize,
+    /// The entries that are submitted, or whose last wait is over, at this instant.
+    due: BTreeSet<EntryNo>,
+    /// How many of the events have happened.
+    happened: usize,
+    /// By number of the node: in which of its lives it is or will be next.
+    lives: Vec<Incarnation>,
+}
+
+/// The end of a task, in the order in which ends are handled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Finish {
+    at_ms: u64,
+    start: u64,
+    task: TaskKey,
+}
+
+impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
+    fn new(scenario: &'a Scenario, trace: T) -> Self {
+        let config = Config {
+            policy: scenario.policy,
+            seed: scenario.seed,
+            local: None,
+            // Every loss of a node counts as one of a task's own retries.
+            max_losses: 0,
+            ..Config::default()
+        };
+        let mut submissions: Vec<EntryNo> = (0..scenario.tasks.len() as u32).map(EntryNo).collect();
+        submissions.sort_by_key(|entry| scenario.tasks[entry.0 as usize].submit_at_ms);
+        Self {
+            scenario,
+            trace,
+            scheduler: Scheduler::new(config),
+            statistics: Statistics::new(scenario),
+            work: Work::new(scenario),
+            now_ms: 0,
+            finishes: BinaryHeap::new(),
+            starts: 0,
+            submissions,
+            submitted: 0,
+            due: BTreeSet::new(),
+            happened: 0,
+            lives: vec![Incarnation(0); scenario.node_names.len()],
+        }
+    }
+
+    fn to_end(&mut self) -> Result<(), E> {
+        for tenant in &self.scenario.tenants {
+            let (tenant, config) = (tenant.name.clone(), tenant.config.clone());
+            self.note(Event::SetTenant { tenant, config })?;
+        }
+        for entry in &self.scenario.nodes {
+            self.add_nodes(entry)?;
+        }
+        while let Some(next_ms) = self.next_ms() {
+            self.now_ms = next_ms;
+            // Nothing has changed since the last instant, so it makes no difference that the
+            // scheduler is told only now that time has passed.
+            if self
+                .scheduler
+                .poll_timeout()
+                .is_some_and(|at| at <= self.now())
+            {
+                self.note(Event::Tick)?;
+            }
+            self.finish_tasks()?;
+            self.happen()?;
+            self.submit_tasks()?;
+            self.scheduler.handle(self.now(), Event::Tick);
+            self.follow()?;
+        }
+        Ok(())
+    }
+
+    /// When the next thing happens.
+    fn next_ms(&mut self) -> Option<u64> {
+        while let Some(Reverse(finish)) = self.finishes.peek() {
+            if self.is_running(finish) {
+                break;
+            }
+            self.finishes.pop();
+        }
+        let finish = self.finishes.peek().map(|Reverse(finish)| finish.at_ms);
+        let event = self.scenario.events.get(self.happened).map(|it| it.at_ms);
+        let submission = self.submissions.get(self.submitted);
+        let submission = submission.map(|entry| self.scenario.tasks[entry.0 as usize].submit_at_ms);
+        [finish, event, submission].into_iter().flatten().min()
+    }
+
+    fn is_running(&self, finish: &Finish) -> bool {
+        let stage = self.work.stage(finish.task);
+        matches!(stage, Stage::Running { start, .. } if *start == finish.start)
+    }
+
+    fn now(&self) -> Instant {
+        Instant::from_micros(self.now_ms * 1_000)
+    }
+
+    /// Tells the scheduler, and does what it says.
+    fn note(&mut self, event: Event) -> Result<(), E> {
+        self.scheduler.note(self.now(), event);
+        self.follow()
+    }
+
+    fn tell(&mut self, task: TaskKey, event: TraceEvent<'_>) -> Result<(), E> {
+        (self.trace)(&TraceLine {
+            t_ms: self.now_ms,
+            task: self.scenario.tasks[task.entry.0 as usize].instance(task.index),
+            event,
+        })
+    }
+
+    fn finish_tasks(&mut self) -> Result<(), E> {
+        while let Some(Reverse(finish)) = self.finishes.peek().copied() {
+            if finish.at_ms > self.now_ms {
+                return Ok(());
+            }
+            self.finishes.pop();
+            if self.is_running(&finish) {
+                self.finish(finish.task)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, task: TaskKey) -> Result<(), E> {
+        let (node, attempt, held) = self.running(task);
+        let entry = &self.scenario.tasks[task.entry.0 as usize];
+        self.statistics
+            .finished(self.now_ms, entry.tenant, node, held);
+        self.tell(task, TraceEvent::Finish)?;
+        *self.work.stage_mut(task) = Stage::Ended;
+        let task_id = task.id();
+        self.note(Event::Finished {
+            task: task_id,
+            attempt,
+        })?;
+        if self.work.finished(task.entry) {
+            for follower in self.work.followers(task.entry) {
+                if self.work.wait_is_over(follower) {
+                    self.due.insert(follower);
+                }
+            }
+        }
+        self.ended(task)
+    }
+
+    /// Where a running task runs, as which attempt, and how much it holds.
+    fn running(&self, task: TaskKey) -> (NodeNo, Attempt, &'a ResourceSet) {
+        let Stage::Running {
+            node,
+            attempt,
+            alternative,
+            ..
+        } = self.work.stage(task)
+        else {
+            panic!("task {task:?} does not run: {:?}", self.work.stage(task));
+        };
+        let entry = &self.scenario.tasks[task.entry.0 as usize];
+        let request = &entry.requests[usize::from(*alternative)];
+        (*node, *attempt, request.amounts())
+    }
+
+    /// A task has ended in one way or another.
+    fn ended(&mut self, task: TaskKey) -> Result<(), E> {
+        match self.work.ended(task.entry) {
+            Some(group) => self.note(Event::RemoveGroup(group)),
+            None => Ok(()),
+        }
+    }
+
+    fn happen(&mut self) -> Result<(), E> {
+        let scenario = self.scenario;
+        while let Some(event) = scenario.events.get(self.happened) {
+            if event.at_ms > self.now_ms {
+                return Ok(());
+            }
+            self.happened += 1;
+            match &event.change {
+                Change::AddNode(entry) => self.add_nodes(entry)?,
+                Change::RemoveNode(node) => self.remove_node(*node)?,
+                Change::SetResource {
+                    node,
+                    name,
+                    capacity,
+                } => {
+                    self.statistics
+                        .node_changed(self.now_ms, *node, name, *capacity);
+                    self.note(Event::SetCapacity {
+                        node: node_id(*node),
+                        name: name.clone(),
+                        capacity: *capacity,
+                    })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add_nodes(&mut self, entry: &NodeEntry) -> Result<(), E> {
+        let total = entry.total();
+        for node in &entry.instances {
+            self.statistics.node_joined(self.now_ms, *node, &total);
+            let name = self.scenario.node_name(*node).parse();
+            self.note(Event::OwnNode {
+                node: NodeInfo {
+                    id: node_id(*node),
+                    incarnation: self.lives[node.0 as usize],
+                    name: name.expect("checked when the scenario was read"),
+                    labels: entry.labels.clone(),
+                },
+                resources: entry.node_resources(),
+            })?;
+        }
+        Ok(())
+    }
+
+    fn remove_node(&mut self, node: NodeNo) -> Result<(), E> {
+        let running = self.finishes.iter().map(|Reverse(finish)| finish);
+        let running = running.filter(|finish| self.is_running(finish));
+        let lost = running.filter(|finish| self.running(finish.task).0 == node);
+        let mut lost: Vec<Finish> = lost.copied().collect();
+        lost.sort_by_key(|finish| finish.start);
+        for Finish { task, .. } in lost {
+            self.lose(task);
+        }
+        let incarnation = self.lives[node.0 as usize];
+        self.lives[node.0 as usize] = Incarnation(incarnation.0 + 1);
+        self.note(Event::NodeLost {
+            node: node_id(node),
+            incarnation,
+        })?;
+        self.statistics.node_left(self.now_ms, node);
+        Ok(())
+    }
+
+    /// A running task stops before its end.
+    fn lose(&mut self, task: TaskKey) {
+        let (node, _, held) = self.running(task);
+        let tenant = self.scenario.tasks[task.entry.0 as usize].tenant;
+        self.statistics.lost(self.now_ms, tenant, node, held);
+        *self.work.stage_mut(task) = Stage::Lost { node };
+    }
+
+    fn submit_tasks(&mut self) -> Result<(), E> {
+        while let Some(entry) = self.submissions.get(self.submitted) {
+            if self.scenario.tasks[entry.0 as usize].submit_at_ms > self.now_ms {
+                break;
+            }
+            self.submitted += 1;
+            self.due.insert(*entry);
+        }
+        while let Some(entry) = self.due.pop_first() {
+            let is_new = self.work.submit(entry);
+            let is_free = self.work.is_free(entry);
+            if let Some(group) = self.work.group(entry).filter(|_| is_free) {
+                let spec = GroupSpec::new(group.kind, group.bundles.clone());
+                self.note(Event::CreateGroup {
+                    group: group.id,
+                    spec: spec.expect("the scenario was checked"),
+                })?;
+            }
+            let of_file = &self.scenario.tasks[entry.0 as usize];
+            for index in 0..of_file.count {
+                let task = TaskKey { entry, index };
+                if is_new {
+                    self.statistics.submitted(of_file.tenant);
+                    self.tell(task, TraceEvent::Submit)?;
+                }
+                if is_free {
+                    *self.work.since_mut(task) = self.now_ms;
+                    self.note(Event::Submit(self.work.spec(task)))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what the scheduler says.
+    fn follow(&mut self) -> Result<(), E> {
+        while let Some(effect) = self.scheduler.poll_effect() {
+            match effect {
+                Effect::Dispatch {
+                    task,
+                    attempt,
+                    node,
+                } => self.start(TaskKey::of(&task), attempt, node)?,
+                Effect::Ended {
+                    phase: Phase::Finished,
+                    ..
+                }
+                | Effect::GroupReady(_) => {}
+                Effect::Ended { task, why, .. } => self.give_up(TaskKey::of(&task), why)?,
+                Effect::Retried { task, attempt } => self.retry(TaskKey::of(&task), attempt)?,
+                Effect::Infeasible { task, why } => self.infeasible(TaskKey::of(&task), &why)?,
+                Effect::Stop { task, attempt, .. } => {
+                    self.lose(TaskKey::of(&task));
+                    let kind = FailureKind::Final;
+                    self.scheduler.note(
+                        self.now(),
+                        Event::Failed {
+                            task,
+                            attempt,
+                            kind,
+                        },
+                    );
+                }
+                Effect::Resume { .. } | Effect::Fetch { .. } | Effect::Send { .. } => {
+                    panic!(
+                        "no task blocks, all arguments are there, and no node is elsewhere: {effect:?}"
+                    )
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, task: TaskKey, attempt: Attempt, node: NodeIx) -> Result<(), E> {
+        let id = task.id();
+        let node = node_no(self.scheduler.cluster()[node].id());
+        let entry = &self.scenario.tasks[task.entry.0 as usize];
+        let held = self.scheduler.held(&id);
+        let held = held.expect("a dispatched task holds something");
+        let request = &entry.requests[usize::from(held.alternative)];
+        if matches!(self.work.stage(task), Stage::Infeasible) {
+            self.statistics.feasible_again(entry.tenant);
+        }
+        let wait_ms = self.now_ms - *self.work.since_mut(task);
+        self.statistics
+            .started(self.now_ms, entry.tenant, node, request.amounts(), wait_ms);
+        (self.trace)(&TraceLine {
+            t_ms: self.now_ms,
+            task: entry.instance(task.index),
+            event: TraceEvent::Start {
+                node: self.scenario.node_name(node),
+                ids: HeldIds::Allocation(&held.allocation),
+            },
+        })?;
+        self.starts += 1;
+        *self.work.stage_mut(task) = Stage::Running {
+            start: self.starts,
+            node,
+            attempt,
+            alternative: held.alternative,
+        };
+        self.finishes.push(Reverse(Finish {
+            at_ms: self.now_ms + entry.duration_ms,
+            start: self.starts,
+            task,
+        }));
+        self.scheduler
+            .note(self.now(), Event::Accepted { task: id, attempt });
+        Ok(())
+    }
+
+    fn retry(&mut self, task: TaskKey, attempt: Attempt) -> Result<(), E> {
+        let Stage::Lost { node } = *self.work.stage(task) else {
+            panic!("only a task that was lost is tried again: {task:?}");
+        };
+        let tenant = self.scenario.tasks[task.entry.0 as usize].tenant;
+        self.statistics.retried(tenant);
+        *self.work.stage_mut(task) = Stage::Waiting;
+        *self.work.since_mut(task) = self.now_ms;
+        self.tell(
+            task,
+            TraceEvent::Retry {
+                node: self.scenario.node_name(node),
+                attempt: attempt.0 - Attempt::FIRST.0,
+            },
+        )
+    }
+
+    fn infeasible(&mut self, task: TaskKey, why: &Reason) -> Result<(), E> {
+        let stage = self.work.stage_mut(task);
+        if !matches!(stage, Stage::Infeasible) {
+            *stage = Stage::Infeasible;
+            let tenant = self.scenario.tasks[task.entry.0 as usize].tenant;
+            self.statistics.infeasible(tenant);
+        }
+        let reason = &why.to_string();
+        self.tell(task, TraceEvent::Infeasible { reason })
+    }
+
+    /// A task has ended, but not by itself.
+    fn give_up(&mut self, task: TaskKey, why: Option<Reason>) -> Result<(), E> {
+        let entry = &self.scenario.tasks[task.entry.0 as usize];
+        let stage = std::mem::replace(self.work.stage_mut(task), Stage::Ended);
+        if matches!(stage, Stage::Infeasible) {
+            self.statistics.feasible_again(entry.tenant);
+        }
+        self.statistics.unschedulable(entry.tenant);
+        let reason = &match (why, stage) {
+            (Some(why), _) => why.to_string(),
+            (None, Stage::Lost { node }) => format!(
+                "node {} was removed while it ran, and its {} retries are used up",
+                self.scenario.node_name(node),
+                entry.retries.unwrap_or(u32::MAX)
+            ),
+            (None, stage) => panic!("task {task:?} was given up without a reason: {stage:?}"),
+        };
+        self.tell(task, TraceEvent::Unschedulable { reason })?;
+        self.ended(task)
+    }
+
+    /// Gives back what is still held, so that nothing is held when the scheduler goes: by tasks of
+    /// a run that was broken off, and by groups whose tasks never ended.
+    fn give_all_back(&mut self) {
+        let running = std::mem::take(&mut self.finishes);
+        for Reverse(finish) in running {
+            if self.is_running(&finish) {
+                let (task, (_, attempt, _)) = (finish.task.id(), self.running(finish.task));
+                let now = self.now();
+                self.scheduler.note(now, Event::Finished { task, attempt });
+            }
+        }
+        let open = (0..).map(EntryNo).take(self.scenario.tasks.len());
+        for entry in open.filter(|entry| self.work.is_open(*entry)) {
+            if let Some(group) = self.work.group(entry) {
+                let group = group.id;
+                self.scheduler.note(self.now(), Event::RemoveGroup(group));
+            }
+        }
+    }
+
+    /// The figures of the run, which has ended.
+    fn sum_up(mut self) -> Summary {
+        let entries = (0..).map(EntryNo).zip(&self.scenario.tasks);
+        for (entry, of_file) in entries.filter(|(entry, _)| self.work.is_open(*entry)) {
+            for index in 0..of_file.count {
+                let task = TaskKey { entry, index };
+                // It may be feasible by now, and wait for something else.
+                let view = self.scheduler.task(&task.id());
+                let is_feasible = view.is_none_or(|it| it.phase != Phase::Infeasible);
+                if is_feasible && matches!(self.work.stage(task), Stage::Infeasible) {
+                    self.statistics.feasible_again(of_file.tenant);
+                }
+            }
+        }
+        self.statistics.summary(self.scenario)
+    }
+}
+
+/// Nodes are numbered in the order in which they join first, and ids decide between equals.
+pub(super) fn node_id(node: NodeNo) -> NodeId {
+    let mut id = [0; 16];
+    id[12..].copy_from_slice(&node.0.to_be_bytes());
+    NodeId::from_bytes(id)
+}
+
+fn node_no(id: NodeId) -> NodeNo {
+    let [.., a, b, c, d] = *id.as_bytes();
+    NodeNo(u32::from_be_bytes([a, b, c, d]))
+}

@@ -1,0 +1,128 @@
+//! What drivers submit: tasks of all kinds, at random.
+
+use std::sync::Arc;
+
+use wasmrun_model::cluster::Labels;
+use wasmrun_model::id::{DriverId, JobId, NodeId, ObjectId};
+use wasmrun_model::random::Random;
+use wasmrun_model::resource::{Amount, NodeResources, Request, ResourceName, ResourceSet};
+use wasmrun_model::task::{Argument, Rule, TaskKind, TaskSpec, Terms};
+
+pub fn pick<T: Copy>(random: &mut Random, of: &[T]) -> T {
+    of[random.below(of.len())]
+}
+
+/// Whether something happens that happens `percent` times of a hundred.
+pub fn chance(random: &mut Random, percent: usize) -> bool {
+    random.below(100) < percent
+}
+
+pub fn node_id(at: usize) -> NodeId {
+    NodeId::from_bytes([at as u8; 16])
+}
+
+pub fn driver_id(at: usize) -> DriverId {
+    DriverId::from_bytes([at as u8; 16])
+}
+
+pub fn object_id(at: usize) -> ObjectId {
+    ObjectId::from_bytes([at as u8; 20])
+}
+
+pub fn job_id(driver: usize, at: usize) -> JobId {
+    let mut id = [driver as u8; 16];
+    id[0] = at as u8;
+    JobId::from_bytes(id)
+}
+
+pub fn amounts(cpu: &str, gpu: &str, memory: u32) -> ResourceSet {
+    ResourceSet::new()
+        .with(ResourceName::CPU, cpu.parse().expect("an amount"))
+        .with(ResourceName::GPU, gpu.parse().expect("an amount"))
+        .with(ResourceName::MEMORY, Amount::units(memory))
+}
+
+/// The nodes: the first can serve every task that is possible at all.
+pub fn resources(at: usize) -> NodeResources {
+    let capacities = match at {
+        0 => amounts("8", "2", 64),
+        at if at % 2 == 1 => amounts("4", "0", 16),
+        _ => amounts("2", "1", 32),
+    };
+    let mut resources = NodeResources::new();
+    for (name, capacity) in capacities.iter() {
+        resources.set_capacity(name, capacity).expect("a small capacity");
+    }
+    resources
+}
+
+pub fn labels(at: usize) -> Labels {
+    let zone = if at % 2 == 0 { "zone=a" } else { "zone=b" };
+    zone.parse().expect("labels")
+}
+
+/// How many objects there are.
+pub const OBJECTS: usize = 6;
+
+/// The terms that tasks have; the last ones can never be met.
+pub fn all_terms() -> Vec<Arc<Terms>> {
+    let request = |cpu, gpu, memory| Request::new(amounts(cpu, gpu, memory)).expect("a request");
+    let small = ["0", "0.25", "0.5", "1", "2"].map(|cpu| request(cpu, "0", 2));
+    let mut rules: Vec<Rule> = small.into_iter().map(Rule::of).collect();
+    rules.push(Rule::of(request("1", "0.5", 4)));
+    rules.push(Rule::of(request("8", "0", 0)));
+    rules.push(Rule::of(request("4", "2", 8)));
+    rules.push(Rule {
+        alternatives: vec![request("0", "1", 0), request("6", "0", 0)],
+        ..Rule::default()
+    });
+    for strategy in ["random", "spread", "node:n0", "node:n1:soft"] {
+        rules.push(Rule {
+            strategy: strategy.parse().expect("a strategy"),
+            ..Rule::of(request("1", "0", 3))
+        });
+    }
+    for selectors in ["zone=a", "zone=b;*"] {
+        rules.push(Rule {
+            selectors: selectors.parse().expect("selectors"),
+            ..Rule::of(request("1", "0", 1))
+        });
+    }
+    rules.push(Rule::of(request("64", "0", 0)));
+    let terms = rules.into_iter().enumerate().map(|(at, rule)| Terms {
+        tenant: ["a", "b", "c"][at % 3].parse().expect("a name"),
+        priority: (at % 4 == 3).into(),
+        retries: (at % 3) as u32,
+        rule: Arc::new(rule),
+    });
+    terms.map(Arc::new).collect()
+}
+
+/// The `counter`-th task of a driver.
+pub fn task(
+    random: &mut Random,
+    terms: &[Arc<Terms>],
+    driver: usize,
+    counter: u64,
+    is_local: impl Fn(ObjectId) -> bool,
+) -> TaskSpec {
+    let count = if chance(random, 25) { 1 + random.below(2) } else { 0 };
+    let first = random.below(OBJECTS);
+    let args = (0..count).map(|at| {
+        let object = object_id((first + at) % OBJECTS);
+        Argument {
+            object,
+            bytes: if first == 0 { 1 << 20 } else { 100 },
+            holders: vec![node_id(first % 3)],
+            is_local: is_local(object),
+        }
+    });
+    TaskSpec {
+        id: driver_id(driver).task(counter),
+        driver: driver_id(driver),
+        job: job_id(driver, random.below(3)),
+        args: args.collect(),
+        terms: terms[random.below(terms.len())].clone(),
+        kind: TaskKind::Task,
+    }
+}

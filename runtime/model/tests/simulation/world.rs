@@ -1,0 +1,605 @@
+//! The world around schedulers: time, executors, the network and faults, all from one seed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use wasmrun_model::cluster::QueueReport;
+use wasmrun_model::fairness::Policy;
+use wasmrun_model::id::{Incarnation, NodeId, ObjectId, TaskId};
+use wasmrun_model::random::Random;
+use wasmrun_model::resource::ResourceName;
+use wasmrun_model::scheduler::{
+    Config, Effect, Event, Message, NodeInfo, PeerView, Scheduler, check,
+};
+use wasmrun_model::task::{Attempt, FailureKind, Phase, Terms};
+use wasmrun_model::time::Instant;
+
+use crate::work::{self, chance, pick};
+
+/// Who schedules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Every node for itself.
+    Each,
+    /// One for all.
+    One,
+}
+
+type Run = (TaskId, Attempt);
+
+/// Something that is going to happen.
+#[derive(Debug)]
+enum Coming {
+    /// To the scheduler of a member, in this life of it.
+    Event(usize, u64, Event),
+    /// From an executor of a node, in this life of it; only if it still has that attempt.
+    Executor(usize, u64, Run, Executed),
+    /// A message between members, in these lives.
+    Message { from: (usize, u64), to: (usize, u64), message: Message },
+    /// A view of a node in that life, to a member.
+    View { to: usize, node: NodeInfo, view: PeerView },
+    Lost { to: usize, node: usize, life: u64 },
+    Heartbeat(usize),
+    Submit(usize),
+    Fault,
+    Rejoin(usize),
+    Heal,
+    GiveUp,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Executed {
+    Accept,
+    Refuse,
+    Block,
+    Unblock,
+    Finish,
+    Fail(FailureKind),
+}
+
+struct Node {
+    life: u64,
+    is_alive: bool,
+    /// What its executor has.
+    runs: BTreeSet<Run>,
+    objects: BTreeSet<ObjectId>,
+}
+
+struct Member {
+    scheduler: Scheduler,
+    /// What was submitted here and has not ended.
+    submitted: BTreeSet<TaskId>,
+    version: u64,
+    woken_at: Option<Instant>,
+}
+
+pub struct World {
+    random: Random,
+    mode: Mode,
+    is_traced: bool,
+    now: Instant,
+    coming: BTreeMap<(Instant, u64), Coming>,
+    sequence: u64,
+    nodes: Vec<Node>,
+    members: Vec<Member>,
+    terms: Vec<Arc<Terms>>,
+    /// Attempts that an executor said are finished.
+    finished: BTreeSet<Run>,
+    counter: u64,
+    has_healed: bool,
+    trace: DefaultHasher,
+    steps: u64,
+}
+
+const FAULTS_UNTIL: Duration = Duration::from_secs(12);
+/// All tasks have ended that long after the faults have.
+const DRAINED_AFTER: Duration = Duration::from_secs(600);
+
+impl World {
+    pub fn new(seed: u64, mode: Mode, is_traced: bool) -> Self {
+        let mut random = Random::new(seed);
+        let count = 1 + random.below(5);
+        let nodes = (0..count).map(|_| Node {
+            life: 0,
+            is_alive: false,
+            runs: BTreeSet::new(),
+            objects: BTreeSet::new(),
+        });
+        let mut world = Self {
+            mode,
+            is_traced,
+            now: Instant::ZERO,
+            coming: BTreeMap::new(),
+            sequence: 0,
+            nodes: nodes.collect(),
+            members: Vec::new(),
+            terms: work::all_terms(),
+            finished: BTreeSet::new(),
+            counter: 0,
+            has_healed: false,
+            trace: DefaultHasher::new(),
+            steps: 0,
+            random,
+        };
+        let members = if mode == Mode::One { 1 } else { count };
+        world.members = (0..members).map(|at| world.member(at)).collect();
+        for node in 0..count {
+            world.come(0, 300, Coming::Rejoin(node));
+        }
+        for _ in 0..20 + world.random.below(150) {
+            let driver = world.random.below(4);
+            world.come(0, 8_000, Coming::Submit(driver));
+        }
+        for _ in 0..world.random.below(25) {
+            world.come(500, 11_000, Coming::Fault);
+        }
+        let heal = Instant::ZERO + FAULTS_UNTIL;
+        world.at(heal, Coming::Heal);
+        world.at(heal + DRAINED_AFTER, Coming::GiveUp);
+        world
+    }
+
+    fn member(&mut self, at: usize) -> Member {
+        let config = Config {
+            seed: self.random.next(),
+            local: (self.mode == Mode::Each).then(|| work::node_id(at)),
+            policy: pick(&mut self.random, &[Policy::Drf, Policy::Fair, Policy::Fifo]),
+            max_running: if chance(&mut self.random, 20) { 6 } else { u32::MAX },
+            max_local_queue: 1 + self.random.below(8) as u32,
+            patience: Duration::from_millis(500 + self.random.below(2_000) as u64),
+            ..Config::default()
+        };
+        Member {
+            scheduler: Scheduler::new(config),
+            submitted: BTreeSet::new(),
+            version: 0,
+            woken_at: None,
+        }
+    }
+
+    /// Lets something come after `from_ms` at the earliest and `until_ms` at the latest.
+    fn come(&mut self, from_ms: usize, until_ms: usize, coming: Coming) {
+        let us = from_ms * 1_000 + self.random.below((until_ms - from_ms) * 1_000 + 1);
+        self.at(self.now + Duration::from_micros(us as u64), coming);
+    }
+
+    fn at(&mut self, at: Instant, coming: Coming) {
+        self.sequence += 1;
+        self.coming.insert((at, self.sequence), coming);
+    }
+
+    /// Runs until all work has ended. Returns a hash of everything that the schedulers did.
+    pub fn run(mut self) -> u64 {
+        while let Some(((at, _), coming)) = self.coming.pop_first() {
+            self.now = at;
+            self.steps += 1;
+            if self.is_traced {
+                eprintln!("{at} {coming:?}");
+            }
+            self.happen(coming);
+            if self.has_healed && self.members.iter().all(|it| it.submitted.is_empty()) {
+                break;
+            }
+        }
+        self.settle_down();
+        self.trace.finish()
+    }
+
+    /// All work has ended: nothing is left of it anywhere.
+    fn settle_down(mut self: &mut Self) {
+        // What executors have that nobody wants, and messages that are under way.
+        let until = self.now + Duration::from_secs(30);
+        while let Some(entry) = self.coming.first_entry().filter(|entry| entry.key().0 <= until) {
+            self.now = entry.key().0;
+            let coming = entry.remove();
+            self.happen(coming);
+        }
+        for member in &self.members {
+            let scheduler = &member.scheduler;
+            assert_eq!(scheduler.live(), 0, "work is left: {scheduler}");
+            for ix in scheduler.own_nodes() {
+                let own = scheduler.cluster().own(*ix).expect("an own node");
+                assert!(own.load().is_empty() && own.held().is_empty(), "{scheduler}");
+                assert_eq!(own.available(), own.total());
+            }
+            for (_, tenant) in scheduler.tenants().iter() {
+                assert!(tenant.own_usage().is_empty());
+                let count = tenant.counters();
+                let ended = count.finished + count.failed + count.cancelled;
+                assert_eq!(count.submitted, ended, "{scheduler}");
+            }
+        }
+        self = self;
+        let _ = self;
+    }
+
+    fn happen(&mut self, coming: Coming) {
+        match coming {
+            Coming::Event(member, life, event) => {
+                if self.life_of(member) == life {
+                    self.handle(member, event);
+                }
+            }
+            Coming::Executor(node, life, run, what) => self.executed(node, life, run, what),
+            Coming::Message { from, to, message } => self.deliver(from, to, message),
+            Coming::View { to, node, view } => {
+                if self.is_up(to) {
+                    self.handle(to, Event::PeerView { node, view });
+                }
+            }
+            Coming::Lost { to, node, life } => {
+                if self.is_up(to) {
+                    let (node, incarnation) = (work::node_id(node), Incarnation(life));
+                    self.handle(to, Event::NodeLost { node, incarnation });
+                }
+            }
+            Coming::Heartbeat(node) => self.heartbeat(node),
+            Coming::Submit(driver) => self.submit(driver),
+            Coming::Fault if self.has_healed => {}
+            Coming::Fault => self.fault(),
+            Coming::Rejoin(node) => self.rejoin(node),
+            Coming::Heal => self.heal(),
+            Coming::GiveUp => {
+                let left = self.members.iter().map(|it| it.submitted.len()).sum::<usize>();
+                for member in &self.members {
+                    for id in &member.submitted {
+                        eprintln!("{}", member.scheduler.explain(id).expect("a live task"));
+                    }
+                    eprintln!("{}", member.scheduler);
+                }
+                panic!("{left} tasks have not ended");
+            }
+        }
+    }
+
+    /// Which life a member is in: that of its node; one that has all nodes never ends.
+    fn life_of(&self, member: usize) -> u64 {
+        match self.mode {
+            Mode::Each => self.nodes[member].life,
+            Mode::One => 0,
+        }
+    }
+
+    fn is_up(&self, member: usize) -> bool {
+        self.mode == Mode::One || self.nodes[member].is_alive
+    }
+
+    fn member_of(&self, node: usize) -> usize {
+        if self.mode == Mode::One { 0 } else { node }
+    }
+
+    fn handle(&mut self, at: usize, event: Event) {
+        let member = &mut self.members[at];
+        member.scheduler.handle(self.now, event);
+        check(&member.scheduler);
+        while let Some(effect) = self.members[at].scheduler.poll_effect() {
+            self.trace.write(format!("{at} {effect:?}").as_bytes());
+            if self.is_traced {
+                eprintln!("    {at}: {effect:?}");
+            }
+            self.carry_out(at, effect);
+        }
+        let member = &mut self.members[at];
+        let timeout = member.scheduler.poll_timeout().map(|at| at.max(self.now));
+        let is_new = timeout.is_some_and(|at| member.woken_at.is_none_or(|known| at < known));
+        if let Some(timeout) = timeout.filter(|_| is_new) {
+            member.woken_at = Some(timeout);
+            let life = self.life_of(at);
+            self.at(timeout, Coming::Event(at, life, Event::Tick));
+        } else if timeout.is_none() || member.woken_at.is_some_and(|known| known <= self.now) {
+            member.woken_at = None;
+            if let Some(timeout) = timeout {
+                self.members[at].woken_at = Some(timeout);
+                let life = self.life_of(at);
+                self.at(timeout, Coming::Event(at, life, Event::Tick));
+            }
+        }
+    }
+
+    fn carry_out(&mut self, at: usize, effect: Effect) {
+        let scheduler = &self.members[at].scheduler;
+        match effect {
+            Effect::Dispatch { task, attempt, node } => {
+                assert!(scheduler.held(&task).is_some_and(|held| held.node == node));
+                let id = scheduler.cluster()[node].id();
+                self.dispatch(usize::from(id.as_bytes()[0]), (task, attempt));
+            }
+            Effect::Stop { task, attempt, node } => {
+                let id = scheduler.cluster()[node].id();
+                self.stop(usize::from(id.as_bytes()[0]), (task, attempt));
+            }
+            Effect::Resume { task, attempt } => {
+                let held = scheduler.held(&task).expect("what resumes holds");
+                let node = scheduler.cluster()[held.node].id().as_bytes()[0].into();
+                self.continue_run(node, (task, attempt));
+            }
+            Effect::Fetch { objects, .. } => {
+                for object in objects {
+                    let life = self.life_of(at);
+                    let event = Coming::Event(at, life, Event::ArgumentReady(object));
+                    self.come(1, 600, event);
+                }
+            }
+            Effect::Ended { task, attempt, phase, .. } => {
+                let was_there = self.members[at].submitted.remove(&task);
+                assert!(was_there && phase.is_terminal(), "{task} ends twice");
+                let is_true = phase != Phase::Finished || self.finished.contains(&(task, attempt));
+                assert!(is_true, "no executor has finished attempt {attempt} of {task}");
+            }
+            Effect::Send { to, message } => self.send(at, to, message),
+            Effect::Retried { .. } | Effect::Infeasible { .. } | Effect::GroupReady(_) => {}
+        }
+    }
+
+    fn send(&mut self, from: usize, to: NodeId, message: Message) {
+        let to = usize::from(to.as_bytes()[0]);
+        let copies = match self.random.below(100) {
+            0..10 if !self.has_healed => 0,
+            10..20 => 2,
+            _ => 1,
+        };
+        for _ in 0..copies {
+            let slow = if chance(&mut self.random, 5) { 2_000 } else { 40 };
+            let coming = Coming::Message {
+                from: (from, self.life_of(from)),
+                to: (to, self.life_of(to)),
+                message: message.clone(),
+            };
+            self.come(1, slow, coming);
+        }
+    }
+
+    /// A connection is between two lives of two nodes, and each side knows the other's.
+    fn deliver(&mut self, from: (usize, u64), to: (usize, u64), message: Message) {
+        if !self.is_up(to.0) || self.life_of(to.0) != to.1 {
+            return;
+        }
+        let cluster = self.members[to.0].scheduler.cluster();
+        let sender = cluster.by_id(work::node_id(from.0));
+        if sender.is_some_and(|ix| cluster[ix].incarnation() == Incarnation(from.1)) {
+            let from = work::node_id(from.0);
+            self.handle(to.0, Event::Message { from, message });
+        }
+    }
+
+    fn dispatch(&mut self, node: usize, run: Run) {
+        assert!(self.nodes[node].runs.insert(run), "{run:?} is dispatched twice");
+        match self.random.below(100) {
+            0..6 if !self.has_healed => self.execute(node, run, Executed::Refuse, 20),
+            // It may end before the executor has said that it took it.
+            6..12 => self.continue_run(node, run),
+            _ => {
+                self.execute(node, run, Executed::Accept, 5);
+                self.continue_run(node, run);
+            }
+        }
+    }
+
+    fn execute(&mut self, node: usize, run: Run, what: Executed, within_ms: usize) {
+        let life = self.nodes[node].life;
+        self.come(0, within_ms, Coming::Executor(node, life, run, what));
+    }
+
+    /// What a run does next.
+    fn continue_run(&mut self, node: usize, run: Run) {
+        let what = match self.random.below(100) {
+            0..10 => Executed::Block,
+            10..16 => Executed::Fail(FailureKind::Retryable),
+            16..19 => Executed::Fail(FailureKind::Final),
+            _ => Executed::Finish,
+        };
+        let within = pick(&mut self.random, &[5, 100, 1_000]);
+        self.execute(node, run, what, within);
+    }
+
+    fn stop(&mut self, node: usize, run: Run) {
+        let what = Executed::Fail(FailureKind::Retryable);
+        self.execute(node, run, what, 50);
+    }
+
+    fn executed(&mut self, node: usize, life: u64, run: Run, what: Executed) {
+        if self.nodes[node].life != life || !self.nodes[node].is_alive {
+            return;
+        }
+        // An executor that has said its last word about an attempt may say it again, no more.
+        let is_known = self.nodes[node].runs.contains(&run);
+        if !is_known && chance(&mut self.random, 80) {
+            return;
+        }
+        let (task, attempt) = run;
+        let event = match what {
+            Executed::Accept => Event::Accepted { task, attempt },
+            Executed::Refuse => Event::Refused { task, attempt },
+            Executed::Block => {
+                self.execute(node, run, Executed::Unblock, 300);
+                Event::Blocked { task, attempt }
+            }
+            Executed::Unblock => Event::Unblocked { task, attempt },
+            Executed::Finish => {
+                if is_known {
+                    self.finished.insert(run);
+                }
+                Event::Finished { task, attempt }
+            }
+            Executed::Fail(kind) => Event::Failed { task, attempt, kind },
+        };
+        if matches!(what, Executed::Refuse | Executed::Finish | Executed::Fail(_)) {
+            self.nodes[node].runs.remove(&run);
+        }
+        self.handle(self.member_of(node), event);
+    }
+
+    fn submit(&mut self, driver: usize) {
+        let up: Vec<usize> = (0..self.members.len()).filter(|at| self.is_up(*at)).collect();
+        if up.is_empty() {
+            return;
+        }
+        // A driver is at one node, or asks another if that is gone.
+        let at = up[driver % up.len()];
+        self.counter += 1;
+        let objects = &self.nodes[at].objects;
+        let is_local = |object| objects.contains(&object);
+        let random = &mut self.random;
+        let spec = work::task(random, &self.terms, driver, self.counter, is_local);
+        self.members[at].submitted.insert(spec.id);
+        let again = chance(random, 10).then(|| spec.clone());
+        let id = spec.id;
+        self.handle(at, Event::Submit(spec));
+        if let Some(spec) = again.filter(|_| self.members[at].submitted.contains(&id)) {
+            self.handle(at, Event::Submit(spec));
+        }
+        if chance(&mut self.random, 6) {
+            let life = self.life_of(at);
+            self.come(0, 1_500, Coming::Event(at, life, Event::Cancel(id)));
+        }
+    }
+
+    fn heartbeat(&mut self, node: usize) {
+        if !self.nodes[node].is_alive || self.mode == Mode::One {
+            return;
+        }
+        self.come(80, 120, Coming::Heartbeat(node));
+        let life = self.nodes[node].life;
+        let member = &mut self.members[node];
+        let scheduler = &member.scheduler;
+        let cluster = scheduler.cluster();
+        let own = &cluster[scheduler.own_nodes()[0]];
+        let info = NodeInfo {
+            id: own.id(),
+            incarnation: Incarnation(life),
+            name: own.name().clone(),
+            labels: own.labels().clone(),
+        };
+        let waiting = scheduler.len_in(Phase::Ready) + scheduler.len_in(Phase::Waiting);
+        member.version += 1;
+        let view = PeerView {
+            version: member.version,
+            resources: cluster.own(scheduler.own_nodes()[0]).expect("an own node").report(),
+            queue: QueueReport { tasks: waiting as u64, run_time_us: 100_000 * waiting as u64 },
+            usage: scheduler.tenants().own_usage(),
+        };
+        for to in (0..self.nodes.len()).filter(|to| *to != node) {
+            if !chance(&mut self.random, 10) {
+                let slow = if chance(&mut self.random, 5) { 3_000 } else { 30 };
+                let (node, view) = (info.clone(), view.clone());
+                self.come(1, slow, Coming::View { to, node, view });
+            }
+        }
+    }
+
+    fn fault(&mut self) {
+        let node = self.random.below(self.nodes.len());
+        let at = self.member_of(node);
+        let (id, is_alive) = (work::node_id(node), self.nodes[node].is_alive);
+        if !is_alive || !self.is_up(at) {
+            return;
+        }
+        let name = pick(&mut self.random, &[ResourceName::CPU, ResourceName::MEMORY][..1]
+            .iter().map(|_| 0).collect::<Vec<_>>());
+        let _: i32 = name;
+        match self.random.below(10) {
+            0 | 1 => self.crash(node),
+            2 => {
+                let capacity = self.random.below(6) as u32;
+                let name = [ResourceName::CPU, ResourceName::GPU, ResourceName::MEMORY];
+                let name = name[self.random.below(3)].clone();
+                let capacity = wasmrun_model::resource::Amount::units(capacity);
+                self.handle(at, Event::SetCapacity { node: id, name, capacity });
+            }
+            3 => {
+                let name = ResourceName::GPU;
+                self.handle(at, Event::DeleteResource { node: id, name });
+            }
+            4 => {
+                let labels = work::labels(self.random.below(2));
+                self.handle(at, Event::SetLabels { node: id, labels });
+            }
+            5 => self.handle(at, Event::SetDraining { node: id, is_draining: true }),
+            6 => self.handle(at, Event::SetDraining { node: id, is_draining: false }),
+            7 => {
+                let driver = work::driver_id(self.random.below(4));
+                self.handle(at, Event::DriverGone(driver));
+            }
+            8 => {
+                let object = work::object_id(self.random.below(work::OBJECTS));
+                self.nodes[at].objects.remove(&object);
+                self.handle(at, Event::ArgumentLost(object));
+            }
+            _ => {
+                let policy = [Policy::Drf, Policy::Fair, Policy::Fifo][self.random.below(3)];
+                self.handle(at, Event::SetPolicy(policy));
+            }
+        }
+    }
+
+    /// A node dies. What it owned is void; the others hear of it, each at its time.
+    fn crash(&mut self, node: usize) {
+        let life = self.nodes[node].life;
+        self.nodes[node].is_alive = false;
+        self.nodes[node].runs.clear();
+        self.nodes[node].objects.clear();
+        let lost = Event::NodeLost { node: work::node_id(node), incarnation: Incarnation(life) };
+        match self.mode {
+            Mode::One => self.handle(0, lost),
+            Mode::Each => {
+                // What tasks hold must not be dropped.
+                self.members[node].scheduler.handle(self.now, lost);
+                self.members[node] = self.member(node);
+                for to in (0..self.nodes.len()).filter(|to| *to != node) {
+                    self.come(100, 3_000, Coming::Lost { to, node, life });
+                }
+            }
+        }
+        self.come(50, 4_000, Coming::Rejoin(node));
+    }
+
+    fn rejoin(&mut self, node: usize) {
+        if self.nodes[node].is_alive {
+            return;
+        }
+        self.nodes[node].life += 1;
+        self.nodes[node].is_alive = true;
+        let info = NodeInfo {
+            id: work::node_id(node),
+            incarnation: Incarnation(self.nodes[node].life),
+            name: format!("n{node}").parse().expect("a name"),
+            labels: work::labels(node),
+        };
+        let resources = work::resources(node);
+        self.handle(self.member_of(node), Event::OwnNode { node: info, resources });
+        self.come(0, 100, Coming::Heartbeat(node));
+    }
+
+    /// All is well from now on: nodes are there, whole, with their labels.
+    fn heal(&mut self) {
+        self.has_healed = true;
+        for node in 0..self.nodes.len() {
+            self.rejoin(node);
+            let at = self.member_of(node);
+            let id = work::node_id(node);
+            self.handle(at, Event::SetDraining { node: id, is_draining: false });
+            self.handle(at, Event::SetLabels { node: id, labels: work::labels(node) });
+            for (name, capacity) in work::resources(node).total().iter() {
+                let name = name.clone();
+                self.handle(at, Event::SetCapacity { node: id, name, capacity });
+            }
+        }
+        // What no node can ever serve.
+        let impossible = self.terms.last().expect("terms").rule.clone();
+        for at in 0..self.members.len() {
+            let ids: Vec<TaskId> = self.members[at].submitted.iter().copied().collect();
+            for id in ids {
+                let scheduler = &self.members[at].scheduler;
+                if scheduler.task(&id).is_some_and(|it| it.phase == Phase::Infeasible) {
+                    let text = scheduler.explain(&id).expect("a live task").to_string();
+                    let asked = impossible.preferred().amounts();
+                    if text.contains(&format!("needs {}", asked.get(&ResourceName::CPU))) {
+                        self.handle(at, Event::Cancel(id));
+                    }
+                }
+            }
+        }
+    }
+}
