@@ -197,6 +197,12 @@ impl Ledger {
         self.scheduler.explain(task)
     }
 
+    /// Where the task stands that has been ready for the longest.
+    pub(crate) fn explain_oldest(&mut self) -> Option<Explanation> {
+        let oldest = self.scheduler.in_phase(State::Ready).next()?;
+        self.explain(&oldest)
+    }
+
     /// Does what the scheduler wants. `report` is of the attempt that has just ended, if one has.
     fn carry_out(&mut self, now: ModelInstant, mut report: Option<Report>, todo: &mut Todo) {
         while let Some(effect) = self.scheduler.poll_effect() {
@@ -217,7 +223,7 @@ impl Ledger {
                     let of_task = |report: &Report| report.id == task;
                     let report = report.take_if(|report| of_task(report));
                     match (self.tasks.remove(&task), why) {
-                        (Some(_), Some(why)) => todo.refused = Some(why),
+                        (Some(_), Some(why)) => todo.refused = Some(*why),
                         (Some(Entry { cell, .. }), None) => {
                             let report = report.filter(|_| phase != State::Cancelled);
                             let report = report
@@ -227,7 +233,7 @@ impl Ledger {
                         (None, _) => {}
                     }
                 }
-                Effect::Infeasible { why, .. } => todo.refused = Some(why),
+                Effect::Infeasible { why, .. } => todo.refused = Some(*why),
                 // What has failed is tried again: nobody hears of the attempt.
                 Effect::Retried { .. } => drop(report.take()),
                 Effect::Resume { .. }

@@ -350,6 +350,12 @@ impl Client {
     pub fn explain(&self, task: &TaskHandle) -> Option<Explanation> {
         self.0.shared.ledger.lock().explain(&task.id())
     }
+
+    /// Where the task stands that has waited for resources for the longest, on this node; `None` if
+    /// none waits.
+    pub fn explain_oldest(&self) -> Option<Explanation> {
+        self.0.shared.ledger.lock().explain_oldest()
+    }
 }
 
 /// The name of a node, made from whatever the machine or person calls it.

@@ -3,6 +3,7 @@
 mod plan;
 mod report;
 mod stream;
+mod waiting;
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -50,6 +51,7 @@ pub fn submit(submit: &Submit, printer: &Printer) -> CommandResult {
         printer,
     };
     cancel_on_interrupt(&run.client)?;
+    let _waiting = waiting::Watch::start(&run.client, printer);
     match &submit.array {
         None => run.one(),
         Some(indices) => run.array(indices),

@@ -50,7 +50,7 @@ impl Scheduler {
         self.arrive(ix, bound);
     }
 
-    /// A call that was in line lacks an argument: others have their turn meanwhile.
+    /// A call that had its turn waits for it again: behind others only if it lacks an argument.
     pub(super) fn call_waits(&mut self, ix: TaskIx) {
         let TaskKind::Call { actor: id } = self.tasks[ix].kind else {
             return;
@@ -123,10 +123,9 @@ impl Scheduler {
             return;
         };
         actor.calls.remove(&sequence);
-        if actor.current == Some(ix) {
-            actor.current = None;
-            self.next_call(id);
-        }
+        actor.current = actor.current.filter(|current| *current != ix);
+        // One that waited for arguments may have held up others of its caller.
+        self.next_call(id);
     }
 
     pub(super) fn actor_created(&mut self, id: ActorId, node: NodeId) {
@@ -169,9 +168,26 @@ impl Scheduler {
                         self.attempt_failed(ix, FailureKind::Final);
                     }
                 }
-                (TaskKind::Actor(_), _) => {}
+                _ => {}
+            }
+        }
+        self.calls_lost(id, will_restart);
+        if !will_restart {
+            self.actors.known.remove(&id);
+        }
+    }
+
+    /// An actor does not live any more: its calls fail, or wait for its next life.
+    fn calls_lost(&mut self, id: ActorId, will_restart: bool) {
+        for ix in self.tasks.of_actor(&id).collect::<Vec<_>>() {
+            let task = &self.tasks[ix];
+            match (task.kind, task.phase()) {
+                (TaskKind::Actor(_) | TaskKind::Task, _) => {}
                 // A call that runs has failed: whether it did something, nobody knows.
                 (_, phase) if phase.holds() || !will_restart => {
+                    if let Some(node) = self.peer_of(ix) {
+                        self.withdraw(ix, node);
+                    }
                     self.end(ix, Phase::Failed, Some(Reason::ActorDied(id)));
                 }
                 (_, Phase::Waiting | Phase::Ready) => {
@@ -179,9 +195,6 @@ impl Scheduler {
                 }
                 _ => {}
             }
-        }
-        if !will_restart {
-            self.actors.known.remove(&id);
         }
     }
 
@@ -195,7 +208,12 @@ impl Scheduler {
             .filter(|(_, actor)| actor.node == Some(node));
         let lost: Vec<ActorId> = lost.map(|(id, _)| *id).collect();
         for id in lost {
-            self.actor_died(id, true);
+            if let Some(actor) = self.actors.known.get_mut(&id) {
+                actor.node = None;
+            }
+            // Its creation is where it was created: that is settled with that node, or runs again
+            // elsewhere already.
+            self.calls_lost(id, true);
         }
     }
 }

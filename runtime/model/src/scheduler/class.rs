@@ -289,12 +289,12 @@ pub(crate) struct Classes {
     free: Vec<ClassIx>,
     by_key: HashMap<ClassKey, ClassIx>,
     /// Classes that were asked for lately: most tasks come in long rows of the same.
-    recent: SmallVec<[(Arc<Rule>, ClassIx); RECENT]>,
+    recent: VecDeque<(Arc<Rule>, ClassIx)>,
     /// Classes without members, the first to have become so first. They are kept a while.
     unused: VecDeque<ClassIx>,
 }
 
-const RECENT: usize = 4;
+const RECENT: usize = 16;
 
 /// How many classes without members are kept.
 const KEPT: usize = 256;
@@ -310,8 +310,10 @@ impl Classes {
             bound: None,
             is_resuming: false,
         });
-        self.recent.truncate(RECENT - 1);
-        self.recent.insert(0, (rule.clone(), class));
+        if self.recent.len() == RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back((rule.clone(), class));
         class
     }
 

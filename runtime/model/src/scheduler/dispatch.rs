@@ -182,12 +182,12 @@ impl Scheduler {
             let home = self.classes.of_rule(&terms.rule);
             self.reclassify(task, home);
         }
-        let held = Held {
+        let held = Box::new(Held {
             node: spot.node,
             bundle: spot.bundle,
             alternative: u16::try_from(spot.alternative).expect("few alternatives"),
             allocation,
-        };
+        });
         self.change(task, TaskState::Dispatching(held));
         let (id, attempt, tenant) = {
             let task = &self.tasks[task];
@@ -349,12 +349,9 @@ impl Scheduler {
             self.groups.set_changed();
         }
         let mut woken = std::mem::take(&mut self.woken);
-        let Some(resources) = self.cluster.own(node) else {
-            return;
-        };
-        let pools = resources.pools();
-        let reports = pools.iter().map(|(name, pool)| (name, pool.report()));
-        self.watches.wake(node, reports, &mut woken);
+        if let Some(resources) = self.cluster.own(node) {
+            self.watches.wake(node, resources.pools(), &mut woken);
+        }
         for class in woken.drain(..) {
             self.open(class);
         }

@@ -240,7 +240,7 @@ pub enum Effect {
         /// [`Phase::Finished`], [`Phase::Failed`] or [`Phase::Cancelled`].
         phase: Phase,
         /// Why, where it did not end by itself.
-        why: Option<Reason>,
+        why: Option<Box<Reason>>,
     },
     /// An attempt of a task came to nothing, and it is tried again.
     Retried {
@@ -254,7 +254,7 @@ pub enum Effect {
         /// The task.
         task: TaskId,
         /// Why.
-        why: Reason,
+        why: Box<Reason>,
     },
     /// All bundles of a group are there.
     GroupReady(GroupId),
@@ -263,7 +263,7 @@ pub enum Effect {
         /// Which one.
         to: NodeId,
         /// What.
-        message: Message,
+        message: Box<Message>,
     },
 }
 

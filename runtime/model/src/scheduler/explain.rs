@@ -22,7 +22,9 @@ pub enum Reason {
     NoNode,
     /// No node can ever serve it.
     #[error(
-        "no node can ever run this task: {first}{}; ask for less, or add a node that has it",
+        "no node can ever run this task: {} (node {}{}); ask for less, or add a node that has it",
+        why(&first.fit),
+        first.node,
         and_others(*.others)
     )]
     Nowhere {
@@ -65,8 +67,17 @@ pub enum Reason {
 fn and_others(others: usize) -> String {
     match others {
         0 => String::new(),
-        1 => " (and one other node cannot either)".to_owned(),
-        others => format!(" (and {others} other nodes cannot either)"),
+        1 => ", and one other cannot either".to_owned(),
+        others => format!(", and {others} others cannot either"),
+    }
+}
+
+/// Why a node cannot serve a task, without the word for that.
+fn why(fit: &NodeFit) -> String {
+    match fit {
+        NodeFit::Infeasible(why) => why.to_string(),
+        NodeFit::Label(term) => format!("label {term} does not match"),
+        other => other.to_string(),
     }
 }
 

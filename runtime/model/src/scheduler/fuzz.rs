@@ -12,8 +12,11 @@ use super::table::TaskIx;
 use super::{Config, Effect, Event, Message, NodeInfo, Outcome, PeerView, Scheduler};
 use crate::cluster::{Basis, NodeFit, NodeIx, QueueReport, Strategy};
 use crate::fairness::{Policy, TenantConfig};
-use crate::id::{ActorId, DriverId, Incarnation, JobId, NodeId, ObjectId, TaskId};
-use crate::resource::{Amount, Load, NodeResources, Request, ResourceName, ResourceSet};
+use crate::id::{ActorId, DriverId, GroupId, Incarnation, JobId, NodeId, ObjectId, TaskId};
+use crate::group::{GroupKind, GroupSpec};
+use crate::resource::{
+    Allocation, Amount, Load, NodeResources, Request, ResourceId, ResourceName, ResourceSet,
+};
 use crate::task::{
     Argument, Attempt, FailureKind, Phase, Place, Rule, TaskKind, TaskSpec, TaskState, Terms,
 };
@@ -97,8 +100,9 @@ fn check_classes(scheduler: &Scheduler) {
 /// No unit twice, nothing lost, and load and usage are those of the tasks.
 fn check_resources(scheduler: &Scheduler) {
     let mut held_on: BTreeMap<NodeIx, ResourceSet> = BTreeMap::new();
-    let mut ids: BTreeMap<_, Amount> = BTreeMap::new();
+    let mut ids = Ids::new();
     let mut usage: BTreeMap<_, ResourceSet> = BTreeMap::new();
+    let mut held_in: BTreeMap<_, ResourceSet> = BTreeMap::new();
     let mut loads: BTreeMap<NodeIx, Load> = BTreeMap::new();
     let mut with_executors = 0;
     for ix in live(scheduler) {
@@ -106,7 +110,7 @@ fn check_resources(scheduler: &Scheduler) {
         if matches!(task.phase(), Phase::Ready | Phase::Waiting) {
             let class = &scheduler.classes[task.class].key;
             let is_grouped = matches!(class.rule.strategy, Strategy::PlacementGroup { .. });
-            let local = scheduler.local.filter(|_| !is_grouped);
+            let local = scheduler.local.filter(|_| !is_grouped && scheduler.counts_local);
             if let Some(node) = class.bound.or(local) {
                 loads
                     .entry(node)
@@ -132,7 +136,9 @@ fn check_resources(scheduler: &Scheduler) {
             .or_default()
             .add(&amounts)
             .expect("small amounts");
-        if held.bundle.is_some() {
+        if let Some(bundle) = held.bundle {
+            let inside = held_in.entry((held.node, bundle)).or_default();
+            inside.add(&amounts).expect("small amounts");
             continue;
         }
         held_on
@@ -140,24 +146,22 @@ fn check_resources(scheduler: &Scheduler) {
             .or_default()
             .add(&amounts)
             .expect("small amounts");
-        for (name, part) in held.allocation.iter() {
-            for (id, amount) in part.ids() {
-                let sum = ids.entry((held.node, name.clone(), id)).or_default();
-                *sum = sum.checked_add(amount).expect("small amounts");
-                assert!(
-                    *sum <= Amount::ONE,
-                    "{name} {id:?} of {:?} twice",
-                    held.node
-                );
-            }
-        }
+        count_ids(&mut ids, held.node, &held.allocation);
     }
     assert_eq!(with_executors, scheduler.with_executors);
     usage.retain(|_, usage| !usage.is_empty());
     assert_eq!(scheduler.tenants.own_usage(), usage);
     for node in &scheduler.own {
         let own = scheduler.cluster.own(*node).expect("an own node");
-        let held = held_on.remove(node).unwrap_or_default();
+        let mut held = held_on.remove(node).unwrap_or_default();
+        for (at, bundle) in scheduler.groups.bundles(*node) {
+            let reserved = bundle.allocation();
+            held.add(&reserved.amounts()).expect("small amounts");
+            count_ids(&mut ids, *node, reserved);
+            let mut inside = held_in.remove(&(*node, at)).unwrap_or_default();
+            inside.add(&bundle.available()).expect("small amounts");
+            assert_eq!(inside, bundle.total(), "bundle {at:?}");
+        }
         assert_eq!(own.held(), held, "what tasks hold of a node");
         let plus = |mut one: ResourceSet, other: ResourceSet| {
             one.add(&other).expect("small amounts");
@@ -171,9 +175,21 @@ fn check_resources(scheduler: &Scheduler) {
         assert_eq!(*own.load(), loads.remove(node).unwrap_or_default());
     }
     assert!(
-        held_on.is_empty() && loads.is_empty(),
+        held_on.is_empty() && held_in.is_empty() && loads.is_empty(),
         "of nodes that are gone"
     );
+}
+
+type Ids = BTreeMap<(NodeIx, ResourceName, ResourceId), Amount>;
+
+fn count_ids(ids: &mut Ids, node: NodeIx, allocation: &Allocation) {
+    for (name, part) in allocation.iter() {
+        for (id, amount) in part.ids() {
+            let sum = ids.entry((node, name.clone(), id)).or_default();
+            *sum = sum.checked_add(amount).expect("small amounts");
+            assert!(*sum <= Amount::ONE, "{name} {id:?} of {node:?} twice");
+        }
+    }
 }
 
 /// Who has which arguments is known to whom it concerns.
@@ -236,11 +252,21 @@ fn check_nothing_idles(scheduler: &Scheduler) {
         if let TaskState::Blocked { held, .. } = task.state() {
             let cpu = scheduler.request_of(ix, held).cpu_part();
             let own = scheduler.cluster.own(held.node).expect("an own node");
-            let is_free = held.bundle.is_none() && own.can_acquire(&cpu);
+            let is_free = match held.bundle {
+                Some(at) => scheduler.groups.can_acquire(held.node, at, &cpu),
+                None => own.can_acquire(&cpu),
+            };
             assert!(!is_free, "task {} could have its CPU", task.id);
             continue;
         }
         if is_full || !seen.insert((task.class, task.actor().is_some())) {
+            continue;
+        }
+        let rule = &task.terms.rule;
+        if let Strategy::PlacementGroup { group, bundle } = rule.strategy {
+            let spot = |request| scheduler.groups.spot(&group, bundle, request);
+            let spot = rule.alternatives.iter().find_map(spot);
+            assert!(spot.is_none(), "task {} could run in {spot:?}", task.id);
             continue;
         }
         let bound = scheduler.classes[task.class].key.bound;
@@ -458,7 +484,17 @@ impl Fuzz<'_> {
                     },
                 },
             },
-            36..=38 => Event::Message {
+            36 => {
+                let group = GroupId::from_bytes([self.bytes.below(2); 16]);
+                let bundles = (0..1 + self.bytes.below(3)).map(|_| self.amounts());
+                let bundles = bundles.map(|bundle| Request::new(bundle).expect("whole units"));
+                let bundles = bundles.collect();
+                match GroupSpec::new(self.bytes.pick(&GroupKind::ALL), bundles) {
+                    Ok(spec) => Event::CreateGroup { group, spec },
+                    Err(_) => Event::RemoveGroup(group),
+                }
+            }
+            37..=38 => Event::Message {
                 from: node,
                 message: self.message(task, attempt),
             },
@@ -542,11 +578,13 @@ impl Fuzz<'_> {
         if self.bytes.below(4) == 0 {
             alternatives.push(Request::new(self.amounts()).expect("whole units"));
         }
-        let strategy = match self.bytes.below(8) {
+        let strategy = match self.bytes.below(10) {
             0 => "random",
             1 => "spread",
             2 => "node:n0",
             3 => "node:n1:soft",
+            4 => "group:00000000000000000000000000000000",
+            5 => "group:01010101010101010101010101010101:1",
             _ => "default",
         };
         let actor = ActorId::from_bytes([self.bytes.below(2); 16]);

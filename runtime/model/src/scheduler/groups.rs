@@ -19,7 +19,7 @@ use crate::group::{
 };
 use crate::id::{GroupId, NodeId};
 use crate::resource::{
-    Allocation, Fit, NodeResources, PoolReport, Request, ResourceName,
+    Allocation, Bundle, Fit, NodeResources, PoolReport, Request, ResourceName,
 };
 use crate::task::{Phase, TaskState};
 use crate::time::Instant;
@@ -125,6 +125,13 @@ impl GroupTable {
     fn participant(&mut self, node: NodeIx) -> &mut Participant<NodeId> {
         let part = self.parts.get_mut(&node).expect("an own node");
         &mut part.participant
+    }
+
+    /// What is reserved on an own node: by group and number, each bundle.
+    pub(crate) fn bundles(&self, node: NodeIx) -> impl Iterator<Item = (BundleRef, &Bundle)> {
+        let part = self.parts.get(&node).into_iter();
+        part.flat_map(|part| part.participant.iter())
+            .map(|(id, _, bundle)| ((id.group, id.bundle), bundle))
     }
 
     /// The first bundle here, of a group or the one that is named, that can serve a request now.
@@ -418,7 +425,7 @@ impl Scheduler {
                     if to == self.own_id() {
                         self.groups.inbox.push_back((to, from, answer.into()));
                     } else {
-                        let message = Message::Group(answer.into());
+                        let message = Box::new(Message::Group(answer.into()));
                         self.effects.push_back(Effect::Send { to, message });
                     }
                 }
@@ -437,7 +444,7 @@ impl Scheduler {
             let from = self.own_id();
             self.groups.inbox.push_back((to, from, message));
         } else {
-            let message = Message::Group(message);
+            let message = Box::new(Message::Group(message));
             self.effects.push_back(Effect::Send { to, message });
         }
     }

@@ -46,7 +46,7 @@ use self::class::{ClassIx, Classes, KeyLog};
 use self::groups::GroupTable;
 use self::peers::Peers;
 use self::starve::Starving;
-use self::table::{NewTask, Owner, Table, Task, TaskIx};
+use self::table::{Gone, NewTask, Owner, Table, TaskIx};
 use self::watch::Watches;
 use crate::cluster::{Cluster, NodeIx, Tuning};
 use crate::fairness::{Policy, TenantIx, Tenants};
@@ -117,6 +117,9 @@ pub struct Scheduler {
     own: Vec<NodeIx>,
     /// The node that this scheduler serves, once it is there.
     local: Option<NodeIx>,
+    /// Whether what is placed here counts in the load of `local`: as soon as there is somebody to
+    /// tell it.
+    counts_local: bool,
     /// How often nodes came, went, or changed what they have in all.
     topology: u64,
     /// How many tasks are with executors.
@@ -150,6 +153,7 @@ impl Scheduler {
             cluster: Cluster::new(config.placement),
             own: Vec::new(),
             local: None,
+            counts_local: false,
             // 0 is that of a class that was never looked at.
             topology: 1,
             with_executors: 0,
@@ -170,6 +174,7 @@ impl Scheduler {
     /// Takes in what has happened and decides all that can be decided now.
     ///
     /// `now` never goes back; if it does, the latest time so far counts.
+    #[inline]
     pub fn handle(&mut self, now: Instant, event: Event) {
         self.note(now, event);
         self.pump();
@@ -177,6 +182,7 @@ impl Scheduler {
 
     /// Takes in what has happened, and starts nothing yet: for several events of one instant, of
     /// which the last goes to [`Scheduler::handle`].
+    #[inline]
     pub fn note(&mut self, now: Instant, event: Event) {
         self.now = self.now.max(now);
         self.apply(event);
@@ -198,6 +204,7 @@ impl Scheduler {
         [starving, peers, groups].into_iter().flatten().min()
     }
 
+    #[inline]
     fn apply(&mut self, event: Event) {
         match event {
             Event::DriverJoined(driver) => self.tasks.add_driver(driver),
@@ -306,7 +313,7 @@ impl Scheduler {
                 task: spec.id,
                 attempt,
                 phase: Phase::Failed,
-                why: Some(why),
+                why: Some(Box::new(why)),
             }),
             Owner::Peer(node) => {
                 let outcome = Outcome::Failed(FailureKind::Final);
@@ -344,7 +351,7 @@ impl Scheduler {
     }
 
     /// Takes a task out: it has ended. It is in no line and holds nothing any more.
-    fn remove(&mut self, ix: TaskIx, end: Phase) -> Task {
+    fn remove(&mut self, ix: TaskIx, end: Phase) -> Gone {
         let class = self.tasks[ix].class;
         self.forget_arguments(ix);
         let task = self.tasks.remove(ix, end);
@@ -353,7 +360,7 @@ impl Scheduler {
             "task {} ends while it is in line",
             task.id
         );
-        self.classes[class].counts[task.phase().index()] -= 1;
+        self.classes[class].counts[task.phase.index()] -= 1;
         if self.classes[class].members() == 0 {
             self.classes.retire(class);
         }

@@ -94,6 +94,7 @@ impl Scheduler {
                     return;
                 };
                 self.peers.joined(id, version);
+                self.start_counting();
                 self.actors_found(id);
                 (ix, true)
             }

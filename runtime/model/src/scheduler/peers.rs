@@ -102,6 +102,7 @@ impl Peers {
 
 impl Scheduler {
     fn send(&mut self, to: NodeId, message: Message) {
+        let message = Box::new(message);
         self.effects.push_back(Effect::Send { to, message });
     }
 

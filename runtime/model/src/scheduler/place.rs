@@ -244,15 +244,7 @@ impl Scheduler {
 
     /// A task is placed here: it waits for its arguments, then for its turn.
     pub(super) fn arrive(&mut self, ix: TaskIx, bound: Option<NodeIx>) {
-        if bound.is_some() {
-            let rule = self.tasks[ix].terms.rule.clone();
-            let class = self.classes.intern(ClassKey {
-                rule,
-                bound,
-                is_resuming: false,
-            });
-            self.reclassify(ix, class);
-        }
+        self.bind(ix, bound);
         let task = &self.tasks[ix];
         let lacking = task.args.iter().filter(|arg| !arg.is_local);
         let lacking: Vec<ObjectId> = lacking.map(|arg| arg.object).collect();
@@ -280,22 +272,37 @@ impl Scheduler {
 
     /// An executor has not taken a task, which is ready and counted nowhere yet. It gets in line
     /// again, unless an argument was lost meanwhile or its strategy chooses a node at once.
-    pub(super) fn ready_again(&mut self, ix: TaskIx) {
-        self.count(ix);
+    pub(super) fn ready_again(&mut self, ix: TaskIx, node: NodeIx) {
         let task = &self.tasks[ix];
         let missing = task.args.iter().filter(|arg| !arg.is_local).count();
         let is_chosen = task.terms.rule.strategy == Strategy::Random && !self.serves_one();
-        match task.kind {
-            TaskKind::Call { .. } if missing > 0 => {
+        if matches!(task.kind, TaskKind::Call { .. }) {
+            self.bind(ix, (!self.serves_one()).then_some(node));
+            self.count(ix);
+            if missing > 0 {
                 let missing = u32::try_from(missing).expect("few arguments");
                 self.change(ix, TaskState::Waiting { missing });
-                self.call_waits(ix);
             }
-            TaskKind::Task | TaskKind::Actor(_) if is_chosen || missing > 0 => {
-                self.unplace(ix);
-                self.place(ix);
-            }
-            _ => self.enqueue(ix, self.tasks[ix].class),
+            return self.call_waits(ix);
+        }
+        self.count(ix);
+        if is_chosen || missing > 0 {
+            self.unplace(ix);
+            return self.place(ix);
+        }
+        self.enqueue(ix, self.tasks[ix].class);
+    }
+
+    /// Moves a task to the class of those that can only run on this node.
+    fn bind(&mut self, ix: TaskIx, node: Option<NodeIx>) {
+        if node.is_some() {
+            let rule = self.tasks[ix].terms.rule.clone();
+            let class = self.classes.intern(ClassKey {
+                rule,
+                bound: node,
+                is_resuming: false,
+            });
+            self.reclassify(ix, class);
         }
     }
 
@@ -374,8 +381,24 @@ impl Scheduler {
         );
         match self.classes[class].key.bound {
             Some(node) => Some(node),
-            None if is_grouped => None,
+            None if is_grouped || !self.counts_local => None,
             None => self.local,
+        }
+    }
+
+    /// From now on, what is placed here counts in the load of the node that this scheduler serves.
+    pub(super) fn start_counting(&mut self) {
+        if std::mem::replace(&mut self.counts_local, true) {
+            return;
+        }
+        for phase in [Phase::Waiting, Phase::Ready] {
+            let placed: Vec<TaskIx> = self.tasks.in_phase(phase).collect();
+            for ix in placed {
+                // Those that are bound to a node count already.
+                if self.classes[self.tasks[ix].class].key.bound.is_none() {
+                    self.count(ix);
+                }
+            }
         }
     }
 
@@ -408,6 +431,7 @@ impl Scheduler {
         }
         let id = task.id;
         self.change(ix, TaskState::Infeasible);
+        let why = Box::new(why);
         self.effects.push_back(Effect::Infeasible { task: id, why });
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::class::{ClassIx, ClassKey};
 use super::explain::Reason;
-use super::table::{Doom, Owner, Task, TaskIx};
+use super::table::{Doom, Gone, Owner, TaskIx};
 use super::{Effect, Outcome, Scheduler};
 use crate::id::{DriverId, TaskId};
 use crate::resource::ResourceName;
@@ -43,10 +43,12 @@ impl Scheduler {
             // Its owner numbers the attempts.
             return self.end_with(ix, Phase::Cancelled, Outcome::HandedBack, None);
         }
+        let held = self.tasks[ix].state().held();
+        let node = held.expect("a dispatched task holds").node;
         // The refused attempt may still answer late; the next one is another.
         self.give_back(ix);
         self.tasks[ix].attempt = attempt.next();
-        self.ready_again(ix);
+        self.ready_again(ix, node);
     }
 
     pub(super) fn finished(&mut self, task: &TaskId, attempt: Attempt) {
@@ -257,7 +259,7 @@ impl Scheduler {
         self.leave_line(ix);
         self.release_held(ix);
         self.call_ended(ix);
-        let Task {
+        let Gone {
             id, attempt, owner, ..
         } = self.remove(ix, phase);
         match owner {
@@ -265,7 +267,7 @@ impl Scheduler {
                 task: id,
                 attempt,
                 phase,
-                why,
+                why: why.map(Box::new),
             }),
             Owner::Peer(node) => self.settle(node, id, attempt, outcome),
         }

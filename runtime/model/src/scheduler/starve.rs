@@ -32,7 +32,7 @@ pub(crate) struct Starving {
 
 /// How many parked classes a start looks at. Over the seconds that patience lasts, all have their
 /// turn.
-const LOOKED_AT: usize = 8;
+const LOOKED_AT: usize = 4;
 
 impl Starving {
     pub(crate) fn deadline(&self) -> Option<Instant> {

@@ -92,6 +92,18 @@ pub(crate) struct Doom {
     pub why: Option<Reason>,
 }
 
+/// What is left to be said of a task that has ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Gone {
+    pub id: TaskId,
+    pub attempt: Attempt,
+    pub owner: Owner,
+    pub tenant: TenantIx,
+    /// The state that it was in.
+    pub phase: Phase,
+    pub is_in_line: bool,
+}
+
 /// What a new task's record starts with.
 pub(crate) struct NewTask {
     pub id: TaskId,
@@ -247,6 +259,7 @@ impl Table {
     }
 
     /// Adds a task whose id is not live.
+    #[inline]
     pub(crate) fn insert(&mut self, new: NewTask, now: Instant) -> TaskIx {
         let at = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -300,8 +313,8 @@ impl Table {
         ix
     }
 
-    /// Takes a task out: it has ended. Its last state goes with it.
-    pub(crate) fn remove(&mut self, ix: TaskIx, end: Phase) -> Task {
+    /// Takes a task out: it has ended.
+    pub(crate) fn remove(&mut self, ix: TaskIx, end: Phase) -> Gone {
         let at = ix.0;
         let task = &self[ix];
         let phase = task.phase();
@@ -335,10 +348,20 @@ impl Table {
                 self.actors.remove(&actor);
             }
         }
-        let task = self.slots[at as usize].take().expect("a live task");
-        self.by_id.remove(&task.id);
+        let task = self.slots[at as usize].as_ref().expect("a live task");
+        let gone = Gone {
+            id: task.id,
+            attempt: task.attempt,
+            owner: task.owner,
+            tenant: task.tenant,
+            phase,
+            is_in_line: task.is_in_line,
+        };
+        self.by_id.remove(&gone.id);
+        // Dropped where it is: a record is too large to be moved for nothing.
+        self.slots[at as usize] = None;
         self.free.push(at);
-        task
+        gone
     }
 
     /// Moves a task to the state that `next` makes of the one it is in. Returns both names.

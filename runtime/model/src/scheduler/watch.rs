@@ -9,17 +9,27 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::class::{ClassIx, Watch};
 use crate::cluster::NodeIx;
-use crate::resource::{Amount, PoolReport, ResourceName};
+use crate::resource::{Amount, PoolReport, ResourceIdSet, ResourceName};
 
 /// Parked classes by what they wait for.
+///
+/// Up to [`FEW`] watches stand in one list that is looked through, which is faster than any tree;
+/// more go into ordered ones.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
+    few: Vec<(ClassIx, Watch)>,
     reach: BTreeMap<(Option<NodeIx>, ResourceName), BTreeSet<(Amount, ClassIx)>>,
     release: BTreeMap<Option<NodeIx>, BTreeSet<ClassIx>>,
 }
 
+/// See [`Watches`].
+const FEW: usize = 24;
+
 impl Watches {
     pub(crate) fn add(&mut self, class: ClassIx, watch: &Watch) {
+        if self.few.len() < FEW {
+            return self.few.push((class, watch.clone()));
+        }
         match watch {
             Watch::Reach { node, name, amount } => {
                 let key = (*node, name.clone());
@@ -32,6 +42,11 @@ impl Watches {
     }
 
     pub(crate) fn remove(&mut self, class: ClassIx, watch: &Watch) {
+        let mut few = self.few.iter();
+        if let Some(at) = few.position(|(of, it)| *of == class && it == watch) {
+            self.few.swap_remove(at);
+            return;
+        }
         match watch {
             Watch::Reach { node, name, amount } => {
                 let key = (*node, name.clone());
@@ -47,25 +62,32 @@ impl Watches {
         }
     }
 
-    /// The classes that what a node can serve now may help, into `woken`.
-    pub(crate) fn wake<'a>(
-        &self,
-        node: NodeIx,
-        pools: impl Iterator<Item = (&'a ResourceName, PoolReport)>,
-        woken: &mut Vec<ClassIx>,
-    ) {
+    /// The classes that what a node can serve now may help, into `woken`, maybe more than once.
+    pub(crate) fn wake(&self, node: NodeIx, pools: &ResourceIdSet, woken: &mut Vec<ClassIx>) {
+        let is_meant = |scope: &Option<NodeIx>| scope.is_none_or(|scope| scope == node);
+        for (class, watch) in &self.few {
+            let may_help = match watch {
+                Watch::Release { node } => is_meant(node),
+                Watch::Reach { node, name, amount } => {
+                    let report = is_meant(node).then(|| pools.report(name)).flatten();
+                    report.is_some_and(|report| reach(report) >= *amount)
+                }
+            };
+            if may_help {
+                woken.push(*class);
+            }
+        }
         for scope in [None, Some(node)] {
             if let Some(classes) = self.release.get(&scope) {
                 woken.extend(classes);
             }
         }
-        let has_bound = self
-            .reach
-            .last_key_value()
-            .is_some_and(|((scope, _), _)| scope.is_some());
-        for (name, report) in pools {
-            let reach = reach(report);
-            let until = (reach, ClassIx(u32::MAX));
+        let Some(((last, _), _)) = self.reach.last_key_value() else {
+            return;
+        };
+        let has_bound = last.is_some();
+        for (name, pool) in pools.iter() {
+            let until = (reach(pool.report()), ClassIx(u32::MAX));
             let mut key = (None, name.clone());
             if let Some(classes) = self.reach.get(&key) {
                 woken.extend(classes.range(..=until).map(|(_, class)| class));

@@ -19,7 +19,7 @@ use super::trace::{HeldIds, TraceEvent, TraceLine};
 use super::work::{Stage, TaskKey, Work};
 use crate::cluster::NodeIx;
 use crate::group::GroupSpec;
-use crate::id::{DriverId, Incarnation, NodeId};
+use crate::id::{DriverId, Incarnation, NodeId, TaskId};
 use crate::resource::ResourceSet;
 use crate::scheduler::{Config, Effect, Event, NodeInfo, Reason, Scheduler};
 use crate::task::{Attempt, FailureKind, Phase};
@@ -351,7 +351,9 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
                     ..
                 }
                 | Effect::GroupReady(_) => {}
-                Effect::Ended { task, why, .. } => self.give_up(TaskKey::of(&task), why)?,
+                Effect::Ended { task, why, .. } => {
+                    self.give_up(TaskKey::of(&task), why.map(|why| *why))?;
+                }
                 Effect::Retried { task, attempt } => self.retry(TaskKey::of(&task), attempt)?,
                 Effect::Infeasible { task, why } => self.infeasible(TaskKey::of(&task), &why)?,
                 Effect::Stop { task, attempt, .. } => {
@@ -466,10 +468,14 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
     /// Gives back what is still held, so that nothing is held when the scheduler goes: by tasks of
     /// a run that was broken off, and by groups whose tasks never ended.
     fn give_all_back(&mut self) {
-        let running = std::mem::take(&mut self.finishes);
-        for Reverse(finish) in running {
-            if self.is_running(&finish) {
-                let (task, (_, attempt, _)) = (finish.task.id(), self.running(finish.task));
+        for phase in [Phase::Dispatching, Phase::Running] {
+            let held: Vec<TaskId> = self.scheduler.in_phase(phase).collect();
+            for task in held {
+                let attempt = self
+                    .scheduler
+                    .task(&task)
+                    .expect("it holds something")
+                    .attempt;
                 let now = self.now();
                 self.scheduler.note(now, Event::Finished { task, attempt });
             }

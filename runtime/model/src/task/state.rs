@@ -185,13 +185,13 @@ pub enum TaskState {
     /// See [`Phase::Ready`].
     Ready,
     /// See [`Phase::Dispatching`].
-    Dispatching(Held),
+    Dispatching(Box<Held>),
     /// See [`Phase::Running`].
-    Running(Held),
+    Running(Box<Held>),
     /// See [`Phase::Blocked`].
     Blocked {
         /// What it holds; without a CPU.
-        held: Held,
+        held: Box<Held>,
         /// Whether what it waited for is there, and it waits for its CPU alone.
         wants_cpu: bool,
     },

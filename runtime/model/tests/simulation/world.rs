@@ -85,6 +85,8 @@ pub struct World {
     nodes: Vec<Node>,
     members: Vec<Member>,
     terms: Vec<Arc<Terms>>,
+    /// What no node can ever serve.
+    impossible: BTreeSet<TaskId>,
     /// Attempts that an executor said are finished.
     finished: BTreeSet<Run>,
     counter: u64,
@@ -116,6 +118,7 @@ impl World {
             nodes: nodes.collect(),
             members: Vec::new(),
             terms: work::all_terms(),
+            impossible: BTreeSet::new(),
             finished: BTreeSet::new(),
             counter: 0,
             has_healed: false,
@@ -188,7 +191,7 @@ impl World {
     }
 
     /// All work has ended: nothing is left of it anywhere.
-    fn settle_down(mut self: &mut Self) {
+    fn settle_down(&mut self) {
         // What executors have that nobody wants, and messages that are under way.
         let until = self.now + Duration::from_secs(30);
         while let Some(entry) = self.coming.first_entry().filter(|entry| entry.key().0 <= until) {
@@ -211,8 +214,6 @@ impl World {
                 assert_eq!(count.submitted, ended, "{scheduler}");
             }
         }
-        self = self;
-        let _ = self;
     }
 
     fn happen(&mut self, coming: Coming) {
@@ -271,6 +272,9 @@ impl World {
     }
 
     fn handle(&mut self, at: usize, event: Event) {
+        if let Event::ArgumentReady(object) = &event {
+            self.nodes[at].objects.insert(*object);
+        }
         let member = &mut self.members[at];
         member.scheduler.handle(self.now, event);
         check(&member.scheduler);
@@ -328,7 +332,7 @@ impl World {
                 let is_true = phase != Phase::Finished || self.finished.contains(&(task, attempt));
                 assert!(is_true, "no executor has finished attempt {attempt} of {task}");
             }
-            Effect::Send { to, message } => self.send(at, to, message),
+            Effect::Send { to, message } => self.send(at, to, *message),
             Effect::Retried { .. } | Effect::Infeasible { .. } | Effect::GroupReady(_) => {}
         }
     }
@@ -446,6 +450,9 @@ impl World {
         self.members[at].submitted.insert(spec.id);
         let again = chance(random, 10).then(|| spec.clone());
         let id = spec.id;
+        if Arc::ptr_eq(&spec.terms, self.terms.last().expect("terms")) {
+            self.impossible.insert(id);
+        }
         self.handle(at, Event::Submit(spec));
         if let Some(spec) = again.filter(|_| self.members[at].submitted.contains(&id)) {
             self.handle(at, Event::Submit(spec));
@@ -496,9 +503,6 @@ impl World {
         if !is_alive || !self.is_up(at) {
             return;
         }
-        let name = pick(&mut self.random, &[ResourceName::CPU, ResourceName::MEMORY][..1]
-            .iter().map(|_| 0).collect::<Vec<_>>());
-        let _: i32 = name;
         match self.random.below(10) {
             0 | 1 => self.crash(node),
             2 => {
@@ -586,18 +590,11 @@ impl World {
                 self.handle(at, Event::SetCapacity { node: id, name, capacity });
             }
         }
-        // What no node can ever serve.
-        let impossible = self.terms.last().expect("terms").rule.clone();
-        for at in 0..self.members.len() {
-            let ids: Vec<TaskId> = self.members[at].submitted.iter().copied().collect();
-            for id in ids {
-                let scheduler = &self.members[at].scheduler;
-                if scheduler.task(&id).is_some_and(|it| it.phase == Phase::Infeasible) {
-                    let text = scheduler.explain(&id).expect("a live task").to_string();
-                    let asked = impossible.preferred().amounts();
-                    if text.contains(&format!("needs {}", asked.get(&ResourceName::CPU))) {
-                        self.handle(at, Event::Cancel(id));
-                    }
+        for id in std::mem::take(&mut self.impossible) {
+            for at in 0..self.members.len() {
+                if let Some(task) = self.members[at].scheduler.task(&id) {
+                    assert_eq!(task.phase, Phase::Infeasible);
+                    self.handle(at, Event::Cancel(id));
                 }
             }
         }
