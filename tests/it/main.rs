@@ -15,4 +15,6 @@ mod modules;
 mod output;
 mod programs;
 mod resources;
+mod scheduling;
+mod simulate;
 mod values;

@@ -76,6 +76,8 @@ pub enum Command {
     Inspect(Inspect),
     /// Write into a module what its functions need.
     Annotate(Annotate),
+    /// Plan a cluster: run a scenario of nodes and tasks in virtual time.
+    Simulate(Simulate),
     /// Measure this machine: tasks per second, latencies, start-up.
     Bench(Bench),
     /// Check whether this machine is fit to run tasks, and fast.
@@ -321,6 +323,13 @@ pub struct Annotate {
     pub out: PathBuf,
     #[command(flatten)]
     pub node: NodeOptions,
+}
+
+#[derive(Debug, Args)]
+pub struct Simulate {
+    /// The scenario, in JSON; `-` is standard input.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub scenario: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use wasmrun_engine::{CacheStatus, EngineConfig, LoadError, Module};
-use wasmrun_model::cluster::Labels;
+use wasmrun_model::cluster::{Labels, ParseLabelError};
 use wasmrun_model::units;
 use wasmrun_node::{Node, NodeConfig};
 
@@ -33,7 +33,10 @@ pub fn config(options: &NodeOptions) -> Result<NodeConfig, Failure> {
     });
     let mut labels = Labels::new();
     for LabelArg { key, value } in &options.node_label {
-        let set = labels.set(key.clone(), value.clone());
+        let set = match labels.get(key.as_str()) {
+            None => labels.set(key.clone(), value.clone()),
+            Some(_) => Err(ParseLabelError::Twice { key: key.clone() }),
+        };
         set.with_context(|| format!("--node-label {key}={value}"))?;
     }
     Ok(NodeConfig {

@@ -8,6 +8,7 @@ mod fail;
 mod inspect;
 mod local;
 mod printer;
+mod simulate;
 mod submit;
 
 use clap::{CommandFactory, Parser};
@@ -37,6 +38,7 @@ fn run(cli: &Cli, printer: &Printer) -> CommandResult {
         Command::Submit(submit) => submit::submit(submit, printer),
         Command::Inspect(inspect) => inspect::inspect(inspect, printer),
         Command::Annotate(annotate) => annotate::annotate(annotate, printer),
+        Command::Simulate(simulate) => simulate::simulate(simulate, printer),
         Command::Bench(bench) => bench::bench(bench, printer),
         Command::Doctor(node) => doctor::doctor(node, printer),
         Command::IdleNode(idle) => bench::idle_node(idle, printer),

@@ -225,9 +225,11 @@ impl Ledger {
                     match (self.tasks.remove(&task), why) {
                         (Some(_), Some(why)) => todo.refused = Some(*why),
                         (Some(Entry { cell, .. }), None) => {
-                            let report = report.filter(|_| phase != State::Cancelled);
-                            let report = report
+                            let mut report = report
                                 .unwrap_or_else(|| Report::never_ran(&cell, TaskError::Cancelled));
+                            if phase == State::Cancelled {
+                                report.cancel();
+                            }
                             todo.end.push((cell, report));
                         }
                         (None, _) => {}
@@ -307,3 +309,6 @@ impl Ledger {
         ModelInstant::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
     }
 }
+
+#[cfg(test)]
+mod tests;

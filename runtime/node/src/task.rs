@@ -197,6 +197,12 @@ impl Report {
             stderr_tail: String::new(),
         }
     }
+
+    /// Whatever came of it comes too late: the task was cancelled while it ran.
+    pub(crate) fn cancel(&mut self) {
+        self.result = Err(TaskError::Cancelled);
+        self.memory_peak = 0;
+    }
 }
 
 /// Blocks this thread until all tasks have ended. Their reports, in the order of `tasks`.

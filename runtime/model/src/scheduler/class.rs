@@ -34,15 +34,15 @@ pub(crate) struct ClassKey {
 }
 
 /// Whether a class is looked at.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Gate {
-    /// Nobody is ready.
+    /// Nobody is in line.
     #[default]
     Idle,
-    /// Somebody is ready and may fit.
+    /// Somebody is, and may fit.
     Open,
-    /// Somebody is ready and does not fit, until one of these is reached.
-    Parked(SmallVec<[Watch; 2]>),
+    /// Somebody is, and does not fit until what the class watches is reached.
+    Parked,
 }
 
 /// What a parked class waits for.
@@ -63,6 +63,9 @@ pub(crate) enum Watch {
 pub(crate) struct Class {
     pub key: ClassKey,
     pub gate: Gate,
+    /// What it watches, and is registered for: one per variant, if it was ever parked since it was
+    /// idle.
+    pub watches: SmallVec<[Watch; 1]>,
     /// How many live tasks are in each state. Members of a resuming class are counted elsewhere.
     pub counts: [u32; Phase::LIVE],
     /// How many tasks are in its lanes.
@@ -83,6 +86,7 @@ impl Class {
         Self {
             key,
             gate: Gate::Idle,
+            watches: SmallVec::new(),
             counts: [0; Phase::LIVE],
             in_line: 0,
             feasible_at: 0,

@@ -4,6 +4,7 @@
 //! not ready (`place.rs`), or what follows from its end (`running.rs`).
 
 use super::class::{ClassIx, Gate, Watch};
+use super::lane::Turn;
 use super::place::Holders;
 use super::table::TaskIx;
 use super::{Effect, Scheduler};
@@ -21,6 +22,16 @@ struct Spot {
     alternative: usize,
 }
 
+/// Whether a task can start now.
+#[derive(Debug, Clone, Copy)]
+enum Fits {
+    Nowhere,
+    /// Here.
+    At(Spot),
+    /// On some node that is to be chosen.
+    Somewhere,
+}
+
 impl Scheduler {
     /// Starts whatever can start.
     pub(super) fn pump(&mut self) {
@@ -31,64 +42,63 @@ impl Scheduler {
     }
 
     /// The next task that can start: of the tenant whose turn it is, the first that fits.
+    ///
+    /// Looks at the open classes, and at the parked ones that may fit by what they watch. Those that
+    /// come after the best so far are not even judged.
     fn pick(&mut self) -> Option<(ClassIx, TenantIx, Spot)> {
-        loop {
-            let is_full = self.with_executors >= self.config.max_running;
-            let (class, tenant) = self.whose_turn(is_full)?;
-            let (_, task) = self.classes[class].head(tenant).expect("somebody in line");
-            match self.spot_for(class, task) {
-                Some(spot) => return Some((class, tenant, spot)),
-                None => self.park(class),
-            }
+        let is_full = self.with_executors >= self.config.max_running;
+        let mut found = std::mem::take(&mut self.found);
+        found.extend_from_slice(&self.open);
+        if let Some(node) = self.hot {
+            let pools = self.own_resources(node).pools();
+            self.watches.find(node, pools, &mut found);
         }
-    }
-
-    /// Among the open classes, the tenant whose turn it is, and its first class.
-    fn whose_turn(&mut self, is_full: bool) -> Option<(ClassIx, TenantIx)> {
-        if let ([only], false) = (&self.open[..], is_full) {
-            let tenant = self.classes[*only].first_tenant(&self.tenants, &self.keys)?;
-            return Some((*only, tenant));
-        }
-        let mut first: Option<TenantIx> = None;
-        for ix in &self.open {
-            let class = &mut self.classes[*ix];
+        let mut best: Option<(ClassIx, TenantIx, Turn, Fits)> = None;
+        for ix in found.drain(..) {
+            let class = &mut self.classes[ix];
             if is_full && !class.key.is_resuming {
                 continue;
             }
             let Some(tenant) = class.first_tenant(&self.tenants, &self.keys) else {
                 continue;
             };
-            let is_first = first.is_none_or(|best| {
-                best != tenant && self.tenants.key(tenant) < self.tenants.key(best)
-            });
-            if is_first {
-                first = Some(tenant);
+            let (turn, task) = class.head(tenant).expect("somebody in line");
+            if let Some((_, first, best, _)) = &best {
+                let is_before = match tenant == *first {
+                    true => turn < *best,
+                    false => self.tenants.key(tenant) < self.tenants.key(*first),
+                };
+                if !is_before {
+                    continue;
+                }
+            }
+            match self.fits(ix, task) {
+                Fits::Nowhere => self.park(ix),
+                fits => best = Some((ix, tenant, turn, fits)),
             }
         }
-        let tenant = first?;
-        let turns = self.open.iter().filter_map(|ix| {
-            let class = &self.classes[*ix];
-            let is_meant = !is_full || class.key.is_resuming;
-            let (turn, _) = class.head(tenant).filter(|_| is_meant)?;
-            Some((turn, *ix))
-        });
-        turns.min().map(|(_, class)| (class, tenant))
+        self.found = found;
+        let Some((class, tenant, _, fits)) = best else {
+            self.hot = None;
+            return None;
+        };
+        let spot = match fits {
+            Fits::At(spot) => spot,
+            Fits::Somewhere | Fits::Nowhere => self.choose_spot(class, tenant),
+        };
+        Some((class, tenant, spot))
     }
 
-    /// Where the first task of a class can start now.
-    fn spot_for(&mut self, class: ClassIx, task: TaskIx) -> Option<Spot> {
+    /// Whether the first task of a class can start now.
+    fn fits(&mut self, class: ClassIx, task: TaskIx) -> Fits {
         let key = &self.classes[class].key;
+        let at = |spot: Option<Spot>| spot.map_or(Fits::Nowhere, Fits::At);
         if key.is_resuming {
-            return self.resuming_spot(task);
+            return at(self.resuming_spot(task));
         }
         let rule = &key.rule;
-        let on = |node, alternative| Spot {
-            node,
-            bundle: None,
-            alternative,
-        };
         if let Strategy::PlacementGroup { group, bundle } = rule.strategy {
-            return self.bundle_spot(group, bundle, &rule.alternatives);
+            return at(self.bundle_spot(group, bundle, &rule.alternatives));
         }
         let only = match self.own[..] {
             [only] => Some(only),
@@ -96,23 +106,38 @@ impl Scheduler {
         };
         if let Some(node) = only {
             if self.cluster[node].is_draining() && self.tasks[task].kind == TaskKind::Task {
-                return None;
+                return Fits::Nowhere;
             }
             // That its labels and total can serve the class was seen when the task came here.
             let mut requests = rule.alternatives.iter();
             let fits = |request: &Request| self.can_take(node, request);
-            return Some(on(node, requests.position(fits)?));
+            return at(requests.position(fits).map(|alternative| Spot {
+                node,
+                bundle: None,
+                alternative,
+            }));
         }
         let rule = rule.clone();
-        let member = &self.tasks[task];
-        let holders = Holders::of(member);
-        let demand = holders.demand(member, &rule, Basis::Acquirable);
-        if !self.cluster.is_available_somewhere(&demand) {
-            return None;
+        let task = &self.tasks[task];
+        let holders = Holders::of(task);
+        let demand = holders.demand(task, &rule, Basis::Acquirable);
+        match self.cluster.is_available_somewhere(&demand) {
+            true => Fits::Somewhere,
+            false => Fits::Nowhere,
         }
-        match self.cluster.choose(&demand, &mut self.random) {
-            Choice::Now { node, alternative } => Some(on(node, alternative)),
-            _ => None,
+    }
+
+    /// The node for the first task of a lane, of which some fit.
+    fn choose_spot(&mut self, class: ClassIx, lane: TenantIx) -> Spot {
+        let (_, task) = self.classes[class].head(lane).expect("somebody in line");
+        let rule = self.classes[class].key.rule.clone();
+        match self.choose(task, &rule, Basis::Acquirable) {
+            Choice::Now { node, alternative } => Spot {
+                node,
+                bundle: None,
+                alternative,
+            },
+            other => panic!("a node was available, and now: {other:?}"),
         }
     }
 
@@ -218,7 +243,8 @@ impl Scheduler {
         match held.bundle {
             Some(at) => {
                 let allocation = &mut held.allocation;
-                self.groups.reacquire_cpu(held.node, at, request, allocation);
+                self.groups
+                    .reacquire_cpu(held.node, at, request, allocation);
             }
             None => {
                 let resources = self.cluster.own_mut(held.node);
@@ -239,7 +265,7 @@ impl Scheduler {
     pub(super) fn enqueue(&mut self, ix: TaskIx, class: ClassIx) {
         let lane = self.lane_of(ix);
         self.classes[class].push(&mut self.tasks, &self.tenants, lane, ix);
-        if matches!(self.classes[class].gate, Gate::Idle) {
+        if self.classes[class].gate == Gate::Idle {
             self.classes[class].gate = Gate::Open;
             self.open.push(class);
             self.gated += 1;
@@ -260,15 +286,12 @@ impl Scheduler {
         }
         self.stop_keeping_for(ix);
         let gate = std::mem::take(&mut self.classes[ix].gate);
-        self.gated -= usize::from(!matches!(gate, Gate::Idle));
-        match gate {
-            Gate::Idle => {}
-            Gate::Open => self.open.retain(|open| *open != ix),
-            Gate::Parked(watches) => {
-                for watch in &watches {
-                    self.watches.remove(ix, watch);
-                }
-            }
+        self.gated -= usize::from(gate != Gate::Idle);
+        if gate == Gate::Open {
+            self.open.retain(|open| *open != ix);
+        }
+        for watch in std::mem::take(&mut self.classes[ix].watches) {
+            self.watches.remove(ix, &watch);
         }
         if self.classes[ix].members() == 0 {
             self.classes.retire(ix);
@@ -278,10 +301,8 @@ impl Scheduler {
     /// Stops looking at a class until what it lacks may be there.
     fn park(&mut self, ix: ClassIx) {
         let key = &self.classes[ix].key;
-        let scope = match self.own[..] {
-            [only] if key.bound == Some(only) => None,
-            _ => key.bound,
-        };
+        // With one node every watch is of that node.
+        let scope = key.bound.filter(|_| self.own.len() > 1);
         let any = Watch::Release { node: scope };
         let is_grouped = matches!(key.rule.strategy, Strategy::PlacementGroup { .. });
         let single = match self.own[..] {
@@ -304,11 +325,21 @@ impl Scheduler {
                 None => any.clone(),
             });
         }
-        for watch in &watches {
-            self.watches.add(ix, watch);
+        if self.classes[ix].watches != watches {
+            for watch in &watches {
+                self.watches.add(ix, watch);
+            }
+            // Two variants may watch the same; then it is registered once.
+            let before = std::mem::replace(&mut self.classes[ix].watches, watches);
+            let now = &self.classes[ix].watches;
+            for watch in before.iter().filter(|watch| !now.contains(watch)) {
+                self.watches.remove(ix, watch);
+            }
         }
-        self.open.retain(|open| *open != ix);
-        self.classes[ix].gate = Gate::Parked(watches);
+        if self.classes[ix].gate == Gate::Open {
+            self.open.retain(|open| *open != ix);
+            self.classes[ix].gate = Gate::Parked;
+        }
     }
 
     /// Whether an own node can start such a request now, beside what is kept there.
@@ -343,27 +374,29 @@ impl Scheduler {
         scarcest.map(|(name, amount)| (name.clone(), amount))
     }
 
-    /// Looks again at the classes that something given back on a node may help.
+    /// Something was given back on a node: looks again at the classes that it may help.
     pub(super) fn wake(&mut self, node: NodeIx) {
         if self.groups.has_owned() {
             self.groups.set_changed();
         }
-        let mut woken = std::mem::take(&mut self.woken);
-        if let Some(resources) = self.cluster.own(node) {
-            self.watches.wake(node, resources.pools(), &mut woken);
+        if self.own.len() == 1 {
+            // They are found by what they watch when a task is picked.
+            self.hot = Some(node);
+            return;
         }
-        for class in woken.drain(..) {
+        let mut found = std::mem::take(&mut self.found);
+        if let Some(resources) = self.cluster.own(node) {
+            self.watches.find(node, resources.pools(), &mut found);
+        }
+        for class in found.drain(..) {
             self.open(class);
         }
-        self.woken = woken;
+        self.found = found;
     }
 
     /// Looks at a class again.
     pub(super) fn open(&mut self, ix: ClassIx) {
-        if let Gate::Parked(watches) = &self.classes[ix].gate {
-            for watch in watches {
-                self.watches.remove(ix, watch);
-            }
+        if self.classes[ix].gate == Gate::Parked {
             self.classes[ix].gate = Gate::Open;
             self.open.push(ix);
         }
@@ -374,7 +407,7 @@ impl Scheduler {
         let parked: Vec<ClassIx> = self
             .classes
             .iter()
-            .filter(|(_, class)| matches!(class.gate, Gate::Parked(_)))
+            .filter(|(_, class)| class.gate == Gate::Parked)
             .map(|(ix, _)| ix)
             .collect();
         parked.into_iter().for_each(|class| self.open(class));

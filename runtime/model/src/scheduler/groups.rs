@@ -18,9 +18,7 @@ use crate::group::{
     Offer, Participant, ParticipantEffect, PlanError,
 };
 use crate::id::{GroupId, NodeId};
-use crate::resource::{
-    Allocation, Bundle, Fit, NodeResources, PoolReport, Request, ResourceName,
-};
+use crate::resource::{Allocation, Bundle, Fit, NodeResources, PoolReport, Request, ResourceName};
 use crate::task::{Phase, TaskState};
 use crate::time::Instant;
 
@@ -34,6 +32,7 @@ pub(crate) struct GroupTable {
     inbox: VecDeque<(NodeId, NodeId, GroupMessage)>,
     /// Whether a plan that failed may succeed now.
     has_changed: bool,
+    deadline: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -171,7 +170,10 @@ impl GroupTable {
             };
         };
         let coordinator = &owned.coordinator;
-        if matches!(coordinator.state(), GroupState::Removing | GroupState::Removed) {
+        if matches!(
+            coordinator.state(),
+            GroupState::Removing | GroupState::Removed
+        ) {
             return Err(Reason::NoGroup(*group));
         }
         let numbered = (0u32..).zip(coordinator.spec().bundles());
@@ -190,7 +192,9 @@ impl GroupTable {
         if self.has_bundle_here(group, bundle) {
             return Ok(None);
         }
-        Ok(holding.into_iter().find_map(|number| coordinator.ready_node(number)))
+        Ok(holding
+            .into_iter()
+            .find_map(|number| coordinator.ready_node(number)))
     }
 
     /// Why a group can never be reserved, as the nodes are.
@@ -216,12 +220,18 @@ impl GroupTable {
         owned.failed.as_ref().map(ToString::to_string).or(refusal)
     }
 
+    /// When something here wants to be woken.
     pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// After anything was done with either side.
+    fn note_deadline(&mut self) {
         let owned = self.owned.values();
         let owned = owned.filter_map(|owned| owned.coordinator.poll_timeout());
         let parts = self.parts.values();
         let parts = parts.filter_map(|part| part.participant.poll_timeout());
-        owned.chain(parts).min()
+        self.deadline = owned.chain(parts).min();
     }
 
     pub(crate) fn set_changed(&mut self) {
@@ -242,6 +252,7 @@ impl GroupTable {
         }
         self.inbox.retain(|(to, from, _)| *to != id && *from != id);
         self.has_changed = true;
+        self.note_deadline();
     }
 }
 
@@ -258,7 +269,13 @@ impl Scheduler {
         }
         let coordinator = Coordinator::new(group, spec, self.now);
         let failed = None;
-        self.groups.owned.insert(group, Owned { coordinator, failed });
+        self.groups.owned.insert(
+            group,
+            Owned {
+                coordinator,
+                failed,
+            },
+        );
         self.groups.has_changed = true;
         self.pump_groups();
     }
@@ -276,7 +293,12 @@ impl Scheduler {
     /// Fails the tasks of a group that no executor has.
     fn end_members(&mut self, group: GroupId) {
         let mut members = Vec::new();
-        for phase in [Phase::Placeable, Phase::Waiting, Phase::Ready, Phase::Infeasible] {
+        for phase in [
+            Phase::Placeable,
+            Phase::Waiting,
+            Phase::Ready,
+            Phase::Infeasible,
+        ] {
             let of_group = |ix: &TaskIx| self.group_of(*ix) == Some(group);
             members.extend(self.tasks.in_phase(phase).filter(of_group));
         }
@@ -346,7 +368,11 @@ impl Scheduler {
     }
 
     fn plan_group(&mut self, group: GroupId) {
-        let owned = self.groups.owned.get_mut(&group).expect("a group that wants a plan");
+        let owned = self
+            .groups
+            .owned
+            .get_mut(&group)
+            .expect("a group that wants a plan");
         // Cheap to see, and most often what is wrong: a bundle that fits nowhere now.
         let bundles = owned.coordinator.spec().bundles();
         let was_unavailable = matches!(owned.failed, Some(PlanError::Unavailable(_)));
@@ -381,7 +407,7 @@ impl Scheduler {
                 self.deliver(to, from, message);
             }
             if is_quiet {
-                return;
+                return self.groups.note_deadline();
             }
         }
     }
@@ -439,7 +465,10 @@ impl Scheduler {
 
     /// Sends a request of an owner here to a node, which may be here too.
     fn post(&mut self, to: NodeId, message: GroupMessage) {
-        let is_own = self.cluster.by_id(to).is_some_and(|ix| self.cluster[ix].is_own());
+        let is_own = self
+            .cluster
+            .by_id(to)
+            .is_some_and(|ix| self.cluster[ix].is_own());
         if is_own {
             let from = self.own_id();
             self.groups.inbox.push_back((to, from, message));

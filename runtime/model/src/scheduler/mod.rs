@@ -133,8 +133,10 @@ pub struct Scheduler {
     ended: [u64; Phase::ALL.len() - Phase::LIVE],
     stale: u64,
     effects: VecDeque<Effect>,
-    /// Room for classes that are woken, kept from one release to the next.
-    woken: Vec<ClassIx>,
+    /// The one node here, if something was given back on it since nothing more fitted.
+    hot: Option<NodeIx>,
+    /// Room for classes that are looked at, kept from one look to the next.
+    found: Vec<ClassIx>,
 }
 
 impl Scheduler {
@@ -165,7 +167,8 @@ impl Scheduler {
             ended: [0; Phase::ALL.len() - Phase::LIVE],
             stale: 0,
             effects: VecDeque::new(),
-            woken: Vec::new(),
+            hot: None,
+            found: Vec::new(),
             random: random.split(),
             config,
         }

@@ -226,6 +226,7 @@ impl Scheduler {
         self.stop_keeping_on(ix);
         if was_own {
             self.own.retain(|own| *own != ix);
+            self.hot = self.hot.filter(|hot| *hot != ix);
             self.local = self.local.filter(|local| *local != ix);
         }
         self.groups.node_lost(self.now, ix, id);

@@ -230,7 +230,11 @@ impl Scheduler {
     fn foresee(&mut self, ix: TaskIx, rule: &Rule, basis: Basis) -> Choice {
         let task = &self.tasks[ix];
         let holders = Holders::of(task);
-        let demand = holders.demand(task, rule, basis);
+        let mut demand = holders.demand(task, rule, basis);
+        if *demand.strategy == Strategy::Spread {
+            // Nor does it take a turn.
+            demand.strategy = &Strategy::Default;
+        }
         self.cluster.choose(&demand, &mut Random::new(0))
     }
 

@@ -9,6 +9,7 @@
 //! beside it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use super::Scheduler;
 use super::class::{ClassIx, Gate};
@@ -28,11 +29,17 @@ pub(crate) struct Starving {
     kept_for: BTreeMap<ClassIx, NodeIx>,
     /// Which classes are looked at next.
     cursor: usize,
+    /// And when, if there are many.
+    look_at: Instant,
 }
 
-/// How many parked classes a start looks at. Over the seconds that patience lasts, all have their
-/// turn.
+/// How many parked classes a start looks at, where there are few.
 const LOOKED_AT: usize = 4;
+/// How many a start looks at that comes after a pause of [`PAUSE`], where there are more of them
+/// than [`FEW`]. Patience lasts for seconds, so all have their turn early enough.
+const LOOKED_AT_SELDOM: usize = 64;
+const FEW: usize = 16;
+const PAUSE: Duration = Duration::from_millis(20);
 
 impl Starving {
     pub(crate) fn deadline(&self) -> Option<Instant> {
@@ -50,19 +57,25 @@ impl Scheduler {
     /// The first task of a lane is about to start: notes who is passed over by that.
     pub(super) fn note_passed_over(&mut self, class: ClassIx, lane: TenantIx) {
         let parked = self.gated - self.open.len();
-        if parked == 0 {
+        let is_pause = self.classes.slots() > FEW && self.now < self.starving.look_at;
+        if parked == 0 || is_pause {
             return;
         }
+        self.starving.look_at = self.now + PAUSE;
         let (turn, _) = self.classes[class].head(lane).expect("somebody in line");
         let key = self.tenants.key(lane);
         let slots = self.classes.slots();
-        for _ in 0..LOOKED_AT.min(slots) {
+        let looked_at = match slots {
+            0..=FEW => LOOKED_AT.min(slots),
+            _ => LOOKED_AT_SELDOM.min(slots),
+        };
+        for _ in 0..looked_at {
             self.starving.cursor = (self.starving.cursor + 1) % slots;
             let at = ClassIx(self.starving.cursor as u32);
             let Some(other) = self.classes.get(at) else {
                 continue;
             };
-            if other.passed_over.is_some() || !matches!(other.gate, Gate::Parked(_)) {
+            if other.passed_over.is_some() || other.gate != Gate::Parked {
                 continue;
             }
             let Some(tenant) = other.first_tenant_lately() else {

@@ -12,28 +12,21 @@ use crate::cluster::NodeIx;
 use crate::resource::{Amount, PoolReport, ResourceIdSet, ResourceName};
 
 /// Parked classes by what they wait for.
-///
-/// Up to [`FEW`] watches stand in one list that is looked through, which is faster than any tree;
-/// more go into ordered ones.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
-    few: Vec<(ClassIx, Watch)>,
-    reach: BTreeMap<(Option<NodeIx>, ResourceName), BTreeSet<(Amount, ClassIx)>>,
+    /// Of any node, by resource: a handful, so a list.
+    any: Vec<(ResourceName, Waiting)>,
+    bound: BTreeMap<(NodeIx, ResourceName), Waiting>,
     release: BTreeMap<Option<NodeIx>, BTreeSet<ClassIx>>,
 }
 
-/// See [`Watches`].
-const FEW: usize = 24;
+type Waiting = BTreeSet<(Amount, ClassIx)>;
 
 impl Watches {
     pub(crate) fn add(&mut self, class: ClassIx, watch: &Watch) {
-        if self.few.len() < FEW {
-            return self.few.push((class, watch.clone()));
-        }
         match watch {
             Watch::Reach { node, name, amount } => {
-                let key = (*node, name.clone());
-                self.reach.entry(key).or_default().insert((*amount, class));
+                self.waiting(*node, name).insert((*amount, class));
             }
             Watch::Release { node } => {
                 self.release.entry(*node).or_default().insert(class);
@@ -42,17 +35,9 @@ impl Watches {
     }
 
     pub(crate) fn remove(&mut self, class: ClassIx, watch: &Watch) {
-        let mut few = self.few.iter();
-        if let Some(at) = few.position(|(of, it)| *of == class && it == watch) {
-            self.few.swap_remove(at);
-            return;
-        }
         match watch {
             Watch::Reach { node, name, amount } => {
-                let key = (*node, name.clone());
-                if let Some(classes) = self.reach.get_mut(&key) {
-                    classes.remove(&(*amount, class));
-                }
+                self.waiting(*node, name).remove(&(*amount, class));
             }
             Watch::Release { node } => {
                 if let Some(classes) = self.release.get_mut(node) {
@@ -62,41 +47,39 @@ impl Watches {
         }
     }
 
-    /// The classes that what a node can serve now may help, into `woken`, maybe more than once.
-    pub(crate) fn wake(&self, node: NodeIx, pools: &ResourceIdSet, woken: &mut Vec<ClassIx>) {
-        let is_meant = |scope: &Option<NodeIx>| scope.is_none_or(|scope| scope == node);
-        for (class, watch) in &self.few {
-            let may_help = match watch {
-                Watch::Release { node } => is_meant(node),
-                Watch::Reach { node, name, amount } => {
-                    let report = is_meant(node).then(|| pools.report(name)).flatten();
-                    report.is_some_and(|report| reach(report) >= *amount)
-                }
-            };
-            if may_help {
-                woken.push(*class);
-            }
+    fn waiting(&mut self, node: Option<NodeIx>, name: &ResourceName) -> &mut Waiting {
+        if let Some(node) = node {
+            return self.bound.entry((node, name.clone())).or_default();
         }
+        let at = self.any.iter().position(|(of, _)| of == name);
+        let at = at.unwrap_or_else(|| {
+            self.any.push((name.clone(), Waiting::new()));
+            self.any.len() - 1
+        });
+        &mut self.any[at].1
+    }
+
+    /// The classes that what a node can serve now may help, into `found`; maybe one more than once.
+    pub(crate) fn find(&self, node: NodeIx, pools: &ResourceIdSet, found: &mut Vec<ClassIx>) {
         for scope in [None, Some(node)] {
             if let Some(classes) = self.release.get(&scope) {
-                woken.extend(classes);
+                found.extend(classes);
             }
         }
-        let Some(((last, _), _)) = self.reach.last_key_value() else {
-            return;
-        };
-        let has_bound = last.is_some();
         for (name, pool) in pools.iter() {
-            let until = (reach(pool.report()), ClassIx(u32::MAX));
-            let mut key = (None, name.clone());
-            if let Some(classes) = self.reach.get(&key) {
-                woken.extend(classes.range(..=until).map(|(_, class)| class));
-            }
-            if has_bound {
-                key.0 = Some(node);
-                if let Some(classes) = self.reach.get(&key) {
-                    woken.extend(classes.range(..=until).map(|(_, class)| class));
-                }
+            let of_any = self.any.iter().find(|(of, _)| of == name);
+            let of_any = of_any.map(|(_, classes)| classes);
+            let of_node = match self.bound.is_empty() {
+                true => None,
+                false => self.bound.get(&(node, name.clone())),
+            };
+            let waiting = [of_any, of_node].into_iter().flatten();
+            let waiting = waiting.filter(|classes| !classes.is_empty());
+            let mut until = None;
+            for classes in waiting {
+                let until = *until.get_or_insert_with(|| reach(pool.report()));
+                let reached = classes.range(..=(until, ClassIx(u32::MAX)));
+                found.extend(reached.map(|(_, class)| class));
             }
         }
     }

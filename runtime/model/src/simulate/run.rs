@@ -41,8 +41,11 @@ pub fn run<E>(
 ) -> Result<Summary, E> {
     let mut run = Run::new(scenario, trace);
     let ended = run.to_end();
+    if ended.is_ok() {
+        run.count_feasible();
+    }
     run.give_all_back();
-    ended.map(|()| run.sum_up())
+    ended.map(|()| run.statistics.summary(scenario))
 }
 
 struct Run<'a, T> {
@@ -489,21 +492,21 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
         }
     }
 
-    /// The figures of the run, which has ended.
-    fn sum_up(mut self) -> Summary {
+    /// A task that was reported as infeasible may be feasible by now, and wait for something else.
+    fn count_feasible(&mut self) {
         let entries = (0..).map(EntryNo).zip(&self.scenario.tasks);
         for (entry, of_file) in entries.filter(|(entry, _)| self.work.is_open(*entry)) {
             for index in 0..of_file.count {
                 let task = TaskKey { entry, index };
-                // It may be feasible by now, and wait for something else.
-                let view = self.scheduler.task(&task.id());
-                let is_feasible = view.is_none_or(|it| it.phase != Phase::Infeasible);
-                if is_feasible && matches!(self.work.stage(task), Stage::Infeasible) {
-                    self.statistics.feasible_again(of_file.tenant);
+                if matches!(self.work.stage(task), Stage::Infeasible) {
+                    let view = self.scheduler.task(&task.id());
+                    let view = view.expect("what has not ended is live");
+                    if view.phase != Phase::Infeasible {
+                        self.statistics.feasible_again(of_file.tenant);
+                    }
                 }
             }
         }
-        self.statistics.summary(self.scenario)
     }
 }
 

@@ -314,6 +314,101 @@ fn freed_resources_are_kept_for_who_waited_too_long() {
     assert!((30_500..=36_000).contains(&at_ms), "{large}");
 }
 
+fn grouped(name: &str, kind: &str, bundles: &Json) -> Json {
+    json!({"name": name, "duration_ms": 10, "resources": {"CPU": 1},
+           "strategy": {"placement_group": {"kind": kind, "bundles": bundles}}})
+}
+
+#[test]
+fn a_group_is_reserved_for_all_instances_and_given_back_after_the_last() {
+    let mut group = grouped("g", "strict_spread", &json!([{"CPU": 2}, {"CPU": 2}]));
+    group["count"] = 5.into();
+    let lines = short(&json!({
+        "nodes": [{"name": "n", "count": 2, "resources": {"CPU": 3}}],
+        "tasks": [group, {"name": "a", "count": 6, "duration_ms": 4, "resources": {"CPU": 1}}],
+    }));
+    let of = |name: &str, node: &str| {
+        let starts = with("start", &lines);
+        let is_meant = |line: &&String| line.contains(name) && line.ends_with(node);
+        starts
+            .iter()
+            .filter(is_meant)
+            .map(|line| line.split(' ').next().unwrap().into())
+            .collect::<Vec<String>>()
+    };
+    // Two bundles of two CPUs each: four instances at a time, then the fifth.
+    assert_eq!((of(" g-", "n-0").len(), of(" g-", "n-1").len()), (3, 2));
+    assert_eq!(
+        [of(" g-", "n-0"), of(" g-", "n-1")].concat(),
+        ["0", "0", "10", "0", "0"]
+    );
+    // One CPU is left on each node, and what a bundle does not use is nobody else's.
+    assert_eq!(of(" a-", "").concat(), "004488");
+    // What comes after finds all of both nodes.
+    let lines = short(&json!({
+        "nodes": [{"name": "n", "count": 2, "resources": {"CPU": 3}}],
+        "tasks": [grouped("g", "pack", &json!([{"CPU": 3}, {"CPU": 3}])),
+                  {"name": "a", "count": 2, "duration_ms": 4, "resources": {"CPU": 3}}],
+    }));
+    assert_eq!(
+        with("start", &lines)[1..],
+        ["10 start a-0 n-0", "10 start a-1 n-1"]
+    );
+}
+
+#[test]
+fn a_group_waits_until_all_of_it_can_be_reserved() {
+    let lines = short(&json!({
+        "nodes": [{"name": "n1", "resources": {"CPU": 2}}, {"name": "n2", "resources": {"CPU": 2}}],
+        "tasks": [{"name": "a", "duration_ms": 7, "resources": {"CPU": 2}},
+                  with_submit(grouped("later", "strict_spread", &json!([{"CPU": 2}, {"CPU": 1}]))),
+                  grouped("never", "strict_spread", &json!([{"CPU": 3}, {"CPU": 1}])),
+                  grouped("grown", "spread", &json!([{"CPU": 4}]))],
+        "events": [{"at_ms": 20, "set_resource": {"node": "n2", "name": "CPU", "capacity": 4}}],
+    }));
+    assert_eq!(
+        with("infeasible", &lines),
+        ["0 infeasible never-0", "0 infeasible grown-0"]
+    );
+    // Both are feasible then; the one that was submitted first goes first. It starts in whichever
+    // of its bundles holds it.
+    let starts = with("start", &lines);
+    let starts: Vec<&str> = starts
+        .iter()
+        .map(|line| line.rsplit_once(' ').unwrap().0)
+        .collect();
+    let expected = [
+        "0 start a-0",
+        "7 start later-0",
+        "20 start never-0",
+        "30 start grown-0",
+    ];
+    assert_eq!(starts, expected);
+}
+
+/// Groups come before tasks at one instant; so this one comes later.
+fn with_submit(mut task: Json) -> Json {
+    task["submit_at_ms"] = 1.into();
+    task
+}
+
+#[test]
+fn a_group_that_loses_a_node_is_reserved_anew() {
+    let lines = short(&json!({
+        "nodes": [{"name": "n", "count": 3, "resources": {"CPU": 1}}],
+        "tasks": [{"name": "g", "count": 2, "duration_ms": 10, "resources": {"CPU": 1},
+                   "strategy": {"placement_group": {"kind": "strict_spread",
+                                                    "bundles": [{"CPU": 1}, {"CPU": 1}]}}}],
+        "events": [{"at_ms": 5, "remove_node": "n-0"}, {"at_ms": 6, "remove_node": "n-1"},
+                   {"at_ms": 9, "add_node": {"name": "n3", "resources": {"CPU": 1}}}],
+    }));
+    let retried = ["5 retry g-0 n-0 1", "5 start g-0 n-2", "6 retry g-1 n-1 1"];
+    let rest = &lines[4..];
+    assert_eq!(rest[..3], retried, "{lines:#?}");
+    assert_eq!(with("start", rest)[1], "9 start g-1 n3");
+    assert_eq!(with("finish", rest), ["15 finish g-0", "19 finish g-1"]);
+}
+
 #[test]
 fn time_does_not_go_on_after_the_end() {
     // Something is passed over, so the scheduler wants to be woken again and again.
@@ -364,6 +459,16 @@ fn drawn() -> impl Strategy<Value = Drawn> {
         (cpu, gpu, 0..6u32).prop_map(of)
     };
     let affinity = (0..3u32, any::<bool>());
+    let kinds = prop::sample::select(vec!["pack", "spread", "strict_pack", "strict_spread"]);
+    // The first bundle can hold any task.
+    let bundles = prop::collection::vec(amounts(), 0..3).prop_map(|mut bundles| {
+        bundles.retain(|it| it["CPU"] != 0 || it["GPU"] != 0 || it["memory"] != 0);
+        bundles.insert(0, json!({"CPU": 3, "GPU": 1, "memory": 5}));
+        bundles
+    });
+    let groups = (kinds, bundles).prop_map(|(kind, bundles)| {
+        Some(json!({"placement_group": {"kind": kind, "bundles": bundles}}))
+    });
     let strategies = prop_oneof![
         4 => Just(None),
         1 => Just(Some(json!("random"))),
@@ -371,6 +476,7 @@ fn drawn() -> impl Strategy<Value = Drawn> {
         1 => affinity.prop_map(|(node, soft)| {
             Some(json!({"node_affinity": {"node": format!("n{node}"), "soft": soft}}))
         }),
+        1 => groups,
     ];
     let other = prop::option::weighted(0.2, amounts());
     let after = prop::option::weighted(0.3, any::<prop::sample::Index>());
@@ -574,25 +680,29 @@ proptest! {
         prop_assert_eq!(counts.retried, count(|it| it.retries));
         prop_assert_eq!(counts.unschedulable, count(|it| it.is_given_up.into()));
 
-        // Who has not ended is infeasible, or comes after one that has not finished.
-        let tasks = scenario["tasks"].as_array().unwrap();
-        let mut infeasible = 0;
-        for task in tasks {
+        // Who has not ended is infeasible, comes after one that has not finished, or waits for a
+        // group, of which it is not known beforehand whether it can be reserved.
+        let (mut infeasible, mut grouped) = (0, 0);
+        for task in scenario["tasks"].as_array().unwrap() {
             let before = task["after"][0].as_str();
+            let is_unfinished = |(name, other): (&String, &Seen)| {
+                let of_entry = name.rsplit_once('-').map(|(entry, _)| entry);
+                of_entry == before && other.finished_at.is_none()
+            };
+            let waits = before.is_some() && seen.iter().any(is_unfinished);
+            let is_grouped = task["strategy"]["placement_group"].is_object();
             for index in 0..task["count"].as_u64().unwrap() {
                 let it = &seen[&format!("{}-{index}", task["name"].as_str().unwrap())];
                 prop_assert_eq!(it.submits, 1);
-                let is_over = it.finished_at.is_some() || it.is_given_up;
-                infeasible += u64::from(it.is_infeasible && !it.is_given_up);
-                let waits = before.is_some_and(|before| {
-                    let rest = |(name, other): (&String, &Seen)| {
-                        name.starts_with(&format!("{before}-")) && other.finished_at.is_none()
-                    };
-                    seen.iter().any(rest)
-                });
-                prop_assert!(is_over || it.is_infeasible || waits, "{}-{} in\n{}", task["name"], index, text);
+                if it.finished_at.is_none() && !it.is_given_up {
+                    infeasible += u64::from(it.is_infeasible);
+                    grouped += u64::from(is_grouped);
+                    let is_explained = it.is_infeasible || waits || is_grouped;
+                    prop_assert!(is_explained, "{}-{index}:\n{text}", task["name"]);
+                }
             }
         }
-        prop_assert_eq!(counts.infeasible, infeasible);
+        prop_assert!(counts.infeasible <= infeasible);
+        prop_assert!(counts.infeasible + grouped >= infeasible);
     }
 }

@@ -14,7 +14,10 @@ use world::{Mode, World};
 
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name} is a number, not '{text}'")))
+    Some(
+        text.parse()
+            .unwrap_or_else(|_| panic!("{name} is a number, not '{text}'")),
+    )
 }
 
 fn explore(mode: Mode, test: &str) {

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use wasmrun_model::cluster::Labels;
-use wasmrun_model::id::{DriverId, JobId, NodeId, ObjectId};
+use wasmrun_model::cluster::{Labels, Strategy};
+use wasmrun_model::group::{GroupKind, GroupSpec};
+use wasmrun_model::id::{ActorId, Digest, DriverId, GroupId, JobId, NodeId, ObjectId};
 use wasmrun_model::random::Random;
 use wasmrun_model::resource::{Amount, NodeResources, Request, ResourceName, ResourceSet};
 use wasmrun_model::task::{Argument, Rule, TaskKind, TaskSpec, Terms};
@@ -23,6 +24,14 @@ pub fn node_id(at: usize) -> NodeId {
 
 pub fn driver_id(at: usize) -> DriverId {
     DriverId::from_bytes([at as u8; 16])
+}
+
+pub fn actor_id(at: usize) -> ActorId {
+    ActorId::from_bytes([at as u8; 16])
+}
+
+pub fn group_id(at: usize) -> GroupId {
+    GroupId::from_bytes([at as u8; 16])
 }
 
 pub fn object_id(at: usize) -> ObjectId {
@@ -51,7 +60,9 @@ pub fn resources(at: usize) -> NodeResources {
     };
     let mut resources = NodeResources::new();
     for (name, capacity) in capacities.iter() {
-        resources.set_capacity(name, capacity).expect("a small capacity");
+        resources
+            .set_capacity(name, capacity)
+            .expect("a small capacity");
     }
     resources
 }
@@ -88,6 +99,10 @@ pub fn all_terms() -> Vec<Arc<Terms>> {
             ..Rule::of(request("1", "0", 1))
         });
     }
+    rules.push(Rule {
+        module: Some(Digest::of(b"a module")),
+        ..Rule::of(request("0.5", "0", 1))
+    });
     rules.push(Rule::of(request("64", "0", 0)));
     let terms = rules.into_iter().enumerate().map(|(at, rule)| Terms {
         tenant: ["a", "b", "c"][at % 3].parse().expect("a name"),
@@ -98,6 +113,29 @@ pub fn all_terms() -> Vec<Arc<Terms>> {
     terms.map(Arc::new).collect()
 }
 
+/// A placement group of any kind; not all can be reserved.
+pub fn group(random: &mut Random) -> GroupSpec {
+    let bundles = (0..1 + random.below(3)).map(|_| {
+        let cpu = pick(random, &["1", "2", "0.5"]);
+        Request::new(amounts(cpu, "0", 4)).expect("a request")
+    });
+    let bundles = bundles.collect();
+    GroupSpec::new(pick(random, &GroupKind::ALL), bundles).expect("a group")
+}
+
+/// What runs in a group.
+pub fn terms_in(random: &mut Random, group: GroupId) -> Arc<Terms> {
+    let bundle = if chance(random, 30) { Some(0) } else { None };
+    Arc::new(Terms {
+        retries: 1,
+        rule: Arc::new(Rule {
+            strategy: Strategy::PlacementGroup { group, bundle },
+            ..Rule::of(Request::new(amounts("0.5", "0", 1)).expect("a request"))
+        }),
+        ..Terms::of(Request::default())
+    })
+}
+
 /// The `counter`-th task of a driver.
 pub fn task(
     random: &mut Random,
@@ -106,7 +144,11 @@ pub fn task(
     counter: u64,
     is_local: impl Fn(ObjectId) -> bool,
 ) -> TaskSpec {
-    let count = if chance(random, 25) { 1 + random.below(2) } else { 0 };
+    let count = if chance(random, 25) {
+        1 + random.below(2)
+    } else {
+        0
+    };
     let first = random.below(OBJECTS);
     let args = (0..count).map(|at| {
         let object = object_id((first + at) % OBJECTS);

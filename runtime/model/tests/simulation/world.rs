@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use wasmrun_model::cluster::QueueReport;
 use wasmrun_model::fairness::Policy;
-use wasmrun_model::id::{Incarnation, NodeId, ObjectId, TaskId};
+use wasmrun_model::id::{DriverId, Incarnation, NodeId, ObjectId, TaskId};
 use wasmrun_model::random::Random;
 use wasmrun_model::resource::ResourceName;
 use wasmrun_model::scheduler::{
     Config, Effect, Event, Message, NodeInfo, PeerView, Scheduler, check,
 };
-use wasmrun_model::task::{Attempt, FailureKind, Phase, Terms};
+use wasmrun_model::task::TaskSpec;
+use wasmrun_model::task::{Attempt, FailureKind, Phase, TaskKind, Terms};
 use wasmrun_model::time::Instant;
 
 use crate::work::{self, chance, pick};
@@ -37,16 +38,47 @@ enum Coming {
     /// From an executor of a node, in this life of it; only if it still has that attempt.
     Executor(usize, u64, Run, Executed),
     /// A message between members, in these lives.
-    Message { from: (usize, u64), to: (usize, u64), message: Message },
+    Message {
+        from: (usize, u64),
+        to: (usize, u64),
+        message: Message,
+    },
     /// A view of a node in that life, to a member.
-    View { to: usize, node: NodeInfo, view: PeerView },
-    Lost { to: usize, node: usize, life: u64 },
+    View {
+        to: usize,
+        node: NodeInfo,
+        view: PeerView,
+    },
+    Lost {
+        to: usize,
+        node: usize,
+        life: u64,
+    },
     Heartbeat(usize),
     Submit(usize),
+    /// To all that are up, at once: what the control store tells of actors.
+    Announce(ActorNews),
+    RemoveGroup(usize),
     Fault,
     Rejoin(usize),
     Heal,
+    /// Actors and groups end, so that all work does.
+    EndAll,
     GiveUp,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum ActorNews {
+    Created { actor: usize, node: usize },
+    Died { actor: usize, will_restart: bool },
+}
+
+struct Actor {
+    creation: TaskId,
+    /// The member, in this life, that owns it.
+    owner: (usize, u64),
+    node: Option<usize>,
+    is_over: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +89,9 @@ enum Executed {
     Unblock,
     Finish,
     Fail(FailureKind),
+    /// What creates an actor has done so; it lives from then on.
+    Live,
+    Die,
 }
 
 struct Node {
@@ -85,6 +120,14 @@ pub struct World {
     nodes: Vec<Node>,
     members: Vec<Member>,
     terms: Vec<Arc<Terms>>,
+    actors: Vec<Actor>,
+    /// The tasks of actors: which one's.
+    of_actor: BTreeMap<TaskId, usize>,
+    /// The last call that was started of a driver to an actor, by its number.
+    last_calls: BTreeMap<(usize, DriverId), u64>,
+    calls: BTreeMap<TaskId, (usize, DriverId, u64)>,
+    /// Who owns each group.
+    groups: Vec<(usize, u64)>,
     /// What no node can ever serve.
     impossible: BTreeSet<TaskId>,
     /// Attempts that an executor said are finished.
@@ -118,6 +161,11 @@ impl World {
             nodes: nodes.collect(),
             members: Vec::new(),
             terms: work::all_terms(),
+            actors: Vec::new(),
+            of_actor: BTreeMap::new(),
+            last_calls: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            groups: Vec::new(),
             impossible: BTreeSet::new(),
             finished: BTreeSet::new(),
             counter: 0,
@@ -140,6 +188,7 @@ impl World {
         }
         let heal = Instant::ZERO + FAULTS_UNTIL;
         world.at(heal, Coming::Heal);
+        world.at(heal + Duration::from_secs(8), Coming::EndAll);
         world.at(heal + DRAINED_AFTER, Coming::GiveUp);
         world
     }
@@ -149,7 +198,11 @@ impl World {
             seed: self.random.next(),
             local: (self.mode == Mode::Each).then(|| work::node_id(at)),
             policy: pick(&mut self.random, &[Policy::Drf, Policy::Fair, Policy::Fifo]),
-            max_running: if chance(&mut self.random, 20) { 6 } else { u32::MAX },
+            max_running: if chance(&mut self.random, 20) {
+                6
+            } else {
+                u32::MAX
+            },
             max_local_queue: 1 + self.random.below(8) as u32,
             patience: Duration::from_millis(500 + self.random.below(2_000) as u64),
             ..Config::default()
@@ -194,7 +247,11 @@ impl World {
     fn settle_down(&mut self) {
         // What executors have that nobody wants, and messages that are under way.
         let until = self.now + Duration::from_secs(30);
-        while let Some(entry) = self.coming.first_entry().filter(|entry| entry.key().0 <= until) {
+        while let Some(entry) = self
+            .coming
+            .first_entry()
+            .filter(|entry| entry.key().0 <= until)
+        {
             self.now = entry.key().0;
             let coming = entry.remove();
             self.happen(coming);
@@ -204,7 +261,10 @@ impl World {
             assert_eq!(scheduler.live(), 0, "work is left: {scheduler}");
             for ix in scheduler.own_nodes() {
                 let own = scheduler.cluster().own(*ix).expect("an own node");
-                assert!(own.load().is_empty() && own.held().is_empty(), "{scheduler}");
+                assert!(
+                    own.load().is_empty() && own.held().is_empty(),
+                    "{scheduler}"
+                );
                 assert_eq!(own.available(), own.total());
             }
             for (_, tenant) in scheduler.tenants().iter() {
@@ -238,12 +298,24 @@ impl World {
             }
             Coming::Heartbeat(node) => self.heartbeat(node),
             Coming::Submit(driver) => self.submit(driver),
+            Coming::Announce(news) => self.announce(news),
+            Coming::RemoveGroup(group) => {
+                let (at, life) = self.groups[group];
+                if self.is_up(at) && self.life_of(at) == life {
+                    self.handle(at, Event::RemoveGroup(work::group_id(group)));
+                }
+            }
+            Coming::EndAll => self.end_all(),
             Coming::Fault if self.has_healed => {}
             Coming::Fault => self.fault(),
             Coming::Rejoin(node) => self.rejoin(node),
             Coming::Heal => self.heal(),
             Coming::GiveUp => {
-                let left = self.members.iter().map(|it| it.submitted.len()).sum::<usize>();
+                let left = self
+                    .members
+                    .iter()
+                    .map(|it| it.submitted.len())
+                    .sum::<usize>();
                 for member in &self.members {
                     for id in &member.submitted {
                         eprintln!("{}", member.scheduler.explain(id).expect("a live task"));
@@ -305,12 +377,20 @@ impl World {
     fn carry_out(&mut self, at: usize, effect: Effect) {
         let scheduler = &self.members[at].scheduler;
         match effect {
-            Effect::Dispatch { task, attempt, node } => {
+            Effect::Dispatch {
+                task,
+                attempt,
+                node,
+            } => {
                 assert!(scheduler.held(&task).is_some_and(|held| held.node == node));
                 let id = scheduler.cluster()[node].id();
                 self.dispatch(usize::from(id.as_bytes()[0]), (task, attempt));
             }
-            Effect::Stop { task, attempt, node } => {
+            Effect::Stop {
+                task,
+                attempt,
+                node,
+            } => {
                 let id = scheduler.cluster()[node].id();
                 self.stop(usize::from(id.as_bytes()[0]), (task, attempt));
             }
@@ -326,11 +406,30 @@ impl World {
                     self.come(1, 600, event);
                 }
             }
-            Effect::Ended { task, attempt, phase, .. } => {
+            Effect::Ended {
+                task,
+                attempt,
+                phase,
+                ..
+            } => {
                 let was_there = self.members[at].submitted.remove(&task);
                 assert!(was_there && phase.is_terminal(), "{task} ends twice");
                 let is_true = phase != Phase::Finished || self.finished.contains(&(task, attempt));
-                assert!(is_true, "no executor has finished attempt {attempt} of {task}");
+                assert!(
+                    is_true,
+                    "no executor has finished attempt {attempt} of {task}"
+                );
+                let actor = self.of_actor.get(&task).copied();
+                if let Some(actor) = actor.filter(|actor| self.actors[*actor].creation == task) {
+                    let will_restart = false;
+                    self.at(
+                        self.now,
+                        Coming::Announce(ActorNews::Died {
+                            actor,
+                            will_restart,
+                        }),
+                    );
+                }
             }
             Effect::Send { to, message } => self.send(at, to, *message),
             Effect::Retried { .. } | Effect::Infeasible { .. } | Effect::GroupReady(_) => {}
@@ -345,7 +444,11 @@ impl World {
             _ => 1,
         };
         for _ in 0..copies {
-            let slow = if chance(&mut self.random, 5) { 2_000 } else { 40 };
+            let slow = if chance(&mut self.random, 5) {
+                2_000
+            } else {
+                40
+            };
             let coming = Coming::Message {
                 from: (from, self.life_of(from)),
                 to: (to, self.life_of(to)),
@@ -369,7 +472,16 @@ impl World {
     }
 
     fn dispatch(&mut self, node: usize, run: Run) {
-        assert!(self.nodes[node].runs.insert(run), "{run:?} is dispatched twice");
+        assert!(
+            self.nodes[node].runs.insert(run),
+            "{run:?} is dispatched twice"
+        );
+        self.check_call(node, run);
+        let actor = self.of_actor.get(&run.0);
+        if actor.is_some_and(|actor| self.actors[*actor].creation == run.0) {
+            self.execute(node, run, Executed::Accept, 5);
+            return self.execute(node, run, Executed::Live, 60);
+        }
         match self.random.below(100) {
             0..6 if !self.has_healed => self.execute(node, run, Executed::Refuse, 20),
             // It may end before the executor has said that it took it.
@@ -377,6 +489,21 @@ impl World {
             _ => {
                 self.execute(node, run, Executed::Accept, 5);
                 self.continue_run(node, run);
+            }
+        }
+    }
+
+    /// Calls start where their actor lives, those of one caller in the order made. (Between nodes
+    /// messages overtake each other, and calls with them.)
+    fn check_call(&mut self, node: usize, (task, attempt): Run) {
+        let Some((actor, driver, number)) = self.calls.get(&task).copied() else {
+            return;
+        };
+        if self.mode == Mode::One {
+            assert_eq!(self.actors[actor].node, Some(node), "a call runs elsewhere");
+            if attempt == Attempt::FIRST {
+                let last = self.last_calls.insert((actor, driver), number);
+                assert!(last < Some(number), "call {number} starts after {last:?}");
             }
         }
     }
@@ -414,6 +541,22 @@ impl World {
         }
         let (task, attempt) = run;
         let event = match what {
+            Executed::Live | Executed::Die if !is_known => return,
+            Executed::Live => {
+                let actor = self.of_actor[&task];
+                self.announce(ActorNews::Created { actor, node });
+                if chance(&mut self.random, 40) {
+                    self.execute(node, run, Executed::Die, 3_000);
+                }
+                return;
+            }
+            Executed::Die => {
+                let (actor, will_restart) = (self.of_actor[&task], true);
+                return self.announce(ActorNews::Died {
+                    actor,
+                    will_restart,
+                });
+            }
             Executed::Accept => Event::Accepted { task, attempt },
             Executed::Refuse => Event::Refused { task, attempt },
             Executed::Block => {
@@ -427,16 +570,130 @@ impl World {
                 }
                 Event::Finished { task, attempt }
             }
-            Executed::Fail(kind) => Event::Failed { task, attempt, kind },
+            Executed::Fail(kind) => Event::Failed {
+                task,
+                attempt,
+                kind,
+            },
         };
-        if matches!(what, Executed::Refuse | Executed::Finish | Executed::Fail(_)) {
+        if matches!(
+            what,
+            Executed::Refuse | Executed::Finish | Executed::Fail(_)
+        ) {
             self.nodes[node].runs.remove(&run);
         }
         self.handle(self.member_of(node), event);
     }
 
+    fn announce(&mut self, news: ActorNews) {
+        let event = |news| match news {
+            ActorNews::Created { actor, node } => Event::ActorCreated {
+                actor: work::actor_id(actor),
+                node: work::node_id(node),
+            },
+            ActorNews::Died {
+                actor,
+                will_restart,
+            } => Event::ActorDied {
+                actor: work::actor_id(actor),
+                will_restart,
+            },
+        };
+        match news {
+            ActorNews::Created { actor, node } => self.actors[actor].node = Some(node),
+            ActorNews::Died {
+                actor,
+                will_restart,
+            } => {
+                let it = &mut self.actors[actor];
+                if it.is_over {
+                    return;
+                }
+                it.is_over = !will_restart;
+                it.node = None;
+                // It was its own executor.
+                let of_actor = &self.of_actor;
+                for node in &mut self.nodes {
+                    node.runs
+                        .retain(|(task, _)| of_actor.get(task) != Some(&actor));
+                }
+            }
+        }
+        for at in 0..self.members.len() {
+            if self.is_up(at) {
+                self.handle(at, event(news));
+            }
+        }
+    }
+
+    fn end_all(&mut self) {
+        for group in 0..self.groups.len() {
+            self.at(self.now, Coming::RemoveGroup(group));
+        }
+        for actor in 0..self.actors.len() {
+            let Actor {
+                creation,
+                owner: (at, life),
+                is_over,
+                ..
+            } = self.actors[actor];
+            if !is_over && self.life_of(at) == life {
+                self.handle(at, Event::Cancel(creation));
+            }
+        }
+    }
+
+    /// Makes a task one of an actor or group, now and then.
+    fn vary(&mut self, at: usize, spec: &mut TaskSpec) {
+        let life = self.life_of(at);
+        let owned: Vec<usize> = (0..self.groups.len())
+            .filter(|group| self.groups[*group] == (at, life))
+            .collect();
+        match self.random.below(100) {
+            0..5 if self.actors.len() < 200 => {
+                let actor = self.actors.len();
+                spec.kind = TaskKind::Actor(work::actor_id(actor));
+                spec.terms = self.terms[1 + self.random.below(4)].clone();
+                self.of_actor.insert(spec.id, actor);
+                self.actors.push(Actor {
+                    creation: spec.id,
+                    owner: (at, life),
+                    node: None,
+                    is_over: false,
+                });
+            }
+            5..25 if !self.actors.is_empty() => {
+                let actor = self.random.below(self.actors.len());
+                if !self.actors[actor].is_over {
+                    spec.kind = TaskKind::Call {
+                        actor: work::actor_id(actor),
+                    };
+                    spec.terms = self.terms[0].clone();
+                    self.of_actor.insert(spec.id, actor);
+                    self.calls
+                        .insert(spec.id, (actor, spec.driver, self.counter));
+                }
+            }
+            25..30 => {
+                let group = self.groups.len();
+                self.groups.push((at, life));
+                let (group, of) = (work::group_id(group), group);
+                let spec = work::group(&mut self.random);
+                self.handle(at, Event::CreateGroup { group, spec });
+                self.come(1_000, 6_000, Coming::RemoveGroup(of));
+            }
+            30..42 if !owned.is_empty() => {
+                let group = work::group_id(pick(&mut self.random, &owned));
+                spec.terms = work::terms_in(&mut self.random, group);
+            }
+            _ => {}
+        }
+    }
+
     fn submit(&mut self, driver: usize) {
-        let up: Vec<usize> = (0..self.members.len()).filter(|at| self.is_up(*at)).collect();
+        let up: Vec<usize> = (0..self.members.len())
+            .filter(|at| self.is_up(*at))
+            .collect();
         if up.is_empty() {
             return;
         }
@@ -446,7 +703,9 @@ impl World {
         let objects = &self.nodes[at].objects;
         let is_local = |object| objects.contains(&object);
         let random = &mut self.random;
-        let spec = work::task(random, &self.terms, driver, self.counter, is_local);
+        let mut spec = work::task(random, &self.terms, driver, self.counter, is_local);
+        self.vary(at, &mut spec);
+        let random = &mut self.random;
         self.members[at].submitted.insert(spec.id);
         let again = chance(random, 10).then(|| spec.clone());
         let id = spec.id;
@@ -483,13 +742,23 @@ impl World {
         member.version += 1;
         let view = PeerView {
             version: member.version,
-            resources: cluster.own(scheduler.own_nodes()[0]).expect("an own node").report(),
-            queue: QueueReport { tasks: waiting as u64, run_time_us: 100_000 * waiting as u64 },
+            resources: cluster
+                .own(scheduler.own_nodes()[0])
+                .expect("an own node")
+                .report(),
+            queue: QueueReport {
+                tasks: waiting as u64,
+                run_time_us: 100_000 * waiting as u64,
+            },
             usage: scheduler.tenants().own_usage(),
         };
         for to in (0..self.nodes.len()).filter(|to| *to != node) {
             if !chance(&mut self.random, 10) {
-                let slow = if chance(&mut self.random, 5) { 3_000 } else { 30 };
+                let slow = if chance(&mut self.random, 5) {
+                    3_000
+                } else {
+                    30
+                };
                 let (node, view) = (info.clone(), view.clone());
                 self.come(1, slow, Coming::View { to, node, view });
             }
@@ -510,7 +779,14 @@ impl World {
                 let name = [ResourceName::CPU, ResourceName::GPU, ResourceName::MEMORY];
                 let name = name[self.random.below(3)].clone();
                 let capacity = wasmrun_model::resource::Amount::units(capacity);
-                self.handle(at, Event::SetCapacity { node: id, name, capacity });
+                self.handle(
+                    at,
+                    Event::SetCapacity {
+                        node: id,
+                        name,
+                        capacity,
+                    },
+                );
             }
             3 => {
                 let name = ResourceName::GPU;
@@ -520,8 +796,20 @@ impl World {
                 let labels = work::labels(self.random.below(2));
                 self.handle(at, Event::SetLabels { node: id, labels });
             }
-            5 => self.handle(at, Event::SetDraining { node: id, is_draining: true }),
-            6 => self.handle(at, Event::SetDraining { node: id, is_draining: false }),
+            5 => self.handle(
+                at,
+                Event::SetDraining {
+                    node: id,
+                    is_draining: true,
+                },
+            ),
+            6 => self.handle(
+                at,
+                Event::SetDraining {
+                    node: id,
+                    is_draining: false,
+                },
+            ),
             7 => {
                 let driver = work::driver_id(self.random.below(4));
                 self.handle(at, Event::DriverGone(driver));
@@ -544,13 +832,25 @@ impl World {
         self.nodes[node].is_alive = false;
         self.nodes[node].runs.clear();
         self.nodes[node].objects.clear();
-        let lost = Event::NodeLost { node: work::node_id(node), incarnation: Incarnation(life) };
+        let lost = Event::NodeLost {
+            node: work::node_id(node),
+            incarnation: Incarnation(life),
+        };
         match self.mode {
             Mode::One => self.handle(0, lost),
             Mode::Each => {
                 // What tasks hold must not be dropped.
                 self.members[node].scheduler.handle(self.now, lost);
                 self.members[node] = self.member(node);
+                for actor in 0..self.actors.len() {
+                    if self.actors[actor].owner == (node, life) {
+                        let will_restart = false;
+                        self.announce(ActorNews::Died {
+                            actor,
+                            will_restart,
+                        });
+                    }
+                }
                 for to in (0..self.nodes.len()).filter(|to| *to != node) {
                     self.come(100, 3_000, Coming::Lost { to, node, life });
                 }
@@ -572,7 +872,13 @@ impl World {
             labels: work::labels(node),
         };
         let resources = work::resources(node);
-        self.handle(self.member_of(node), Event::OwnNode { node: info, resources });
+        self.handle(
+            self.member_of(node),
+            Event::OwnNode {
+                node: info,
+                resources,
+            },
+        );
         self.come(0, 100, Coming::Heartbeat(node));
     }
 
@@ -583,11 +889,30 @@ impl World {
             self.rejoin(node);
             let at = self.member_of(node);
             let id = work::node_id(node);
-            self.handle(at, Event::SetDraining { node: id, is_draining: false });
-            self.handle(at, Event::SetLabels { node: id, labels: work::labels(node) });
+            self.handle(
+                at,
+                Event::SetDraining {
+                    node: id,
+                    is_draining: false,
+                },
+            );
+            self.handle(
+                at,
+                Event::SetLabels {
+                    node: id,
+                    labels: work::labels(node),
+                },
+            );
             for (name, capacity) in work::resources(node).total().iter() {
                 let name = name.clone();
-                self.handle(at, Event::SetCapacity { node: id, name, capacity });
+                self.handle(
+                    at,
+                    Event::SetCapacity {
+                        node: id,
+                        name,
+                        capacity,
+                    },
+                );
             }
         }
         for id in std::mem::take(&mut self.impossible) {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use crate::scheduler::fuzz;
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_comes(data in vec(any::<u8>(), 0..3_000)) {

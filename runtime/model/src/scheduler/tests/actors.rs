@@ -1,0 +1,128 @@
+//! Actors and the order of their calls.
+
+use super::*;
+
+fn create(at: u8) -> TaskSpec {
+    TaskSpec {
+        kind: TaskKind::Actor(actor_id(1)),
+        ..task(at, r#"{"CPU": 1}"#)
+    }
+}
+
+fn call(at: u8, driver: u8) -> TaskSpec {
+    TaskSpec {
+        kind: TaskKind::Call { actor: actor_id(1) },
+        driver: driver_id(driver),
+        job: JobId::from_bytes([driver; 16]),
+        ..task(at, "{}")
+    }
+}
+
+fn created(it: &mut Harness, node: u8) -> Vec<String> {
+    it.event(Event::ActorCreated {
+        actor: actor_id(1),
+        node: node_id(node),
+    })
+}
+
+fn died(it: &mut Harness, will_restart: bool) -> Vec<String> {
+    it.event(Event::ActorDied {
+        actor: actor_id(1),
+        will_restart,
+    })
+}
+
+#[test]
+fn calls_wait_for_their_actor_and_run_one_by_one() {
+    let mut it = Harness::local(r#"{"CPU": 1}"#);
+    it.submit(create(1));
+    it.accept(1);
+    it.submit(call(2, 1));
+    it.submit(call(3, 1));
+    assert_eq!(it.phase(2), Phase::WaitingForActorCreation);
+    assert_eq!(created(&mut it, 0), ["start t2 on n0"]);
+    assert_eq!(it.finish(2), ["t2 finished", "start t3 on n0"]);
+    assert!(it.finish(1).is_empty(), "an actor lives on");
+    it.finish(3);
+}
+
+#[test]
+fn an_argument_holds_up_the_calls_of_one_caller() {
+    let mut it = Harness::local(r#"{"CPU": 1}"#);
+    created(&mut it, 0);
+    it.submit(call(1, 1).arg(1, false));
+    assert!(it.submit(call(2, 1)).is_empty());
+    assert_eq!(it.submit(call(3, 2)), ["start t3 on n0"]);
+    it.event(Event::ArgumentReady(object_id(1)));
+    assert_eq!(it.finish(3), ["t3 finished", "start t1 on n0"]);
+    assert_eq!(it.finish(1), ["t1 finished", "start t2 on n0"]);
+}
+
+/// The turn of a call that loses an argument goes to others, and comes back.
+#[test]
+fn the_call_whose_turn_it_is_loses_an_argument() {
+    let mut it = Harness::local(r#"{"CPU": 1}"#);
+    it.submit(task(9, r#"{"CPU": 1}"#));
+    created(&mut it, 0);
+    let needs_cpu = |at, driver| TaskSpec {
+        terms: task(at, r#"{"CPU": 1}"#).terms,
+        ..call(at, driver)
+    };
+    it.submit(needs_cpu(1, 1).arg(1, true));
+    it.submit(needs_cpu(2, 2));
+    it.event(Event::ArgumentLost(object_id(1)));
+    assert_eq!(it.finish(9), ["t9 finished", "start t2 on n0"]);
+    it.event(Event::ArgumentReady(object_id(1)));
+    assert_eq!(it.finish(2), ["t2 finished", "start t1 on n0"]);
+    it.finish(1);
+}
+
+#[test]
+fn a_cancelled_call_holds_up_nobody() {
+    let mut it = Harness::local(r#"{"CPU": 1}"#);
+    created(&mut it, 0);
+    it.submit(call(1, 1).arg(1, false));
+    it.submit(call(2, 1));
+    assert_eq!(it.cancel(1), ["t1 cancelled", "start t2 on n0"]);
+}
+
+#[test]
+fn a_death_fails_what_runs_and_a_restart_takes_the_rest() {
+    let mut it = Harness::local(r#"{"CPU": 1}"#);
+    it.submit(create(1));
+    it.accept(1);
+    created(&mut it, 0);
+    it.submit(call(2, 1));
+    it.submit(call(3, 1));
+    let effects = died(&mut it, true);
+    assert_eq!(effects[0], "retry t1 as 2");
+    assert!(effects.iter().any(|it| it.starts_with("t2 failed: actor ")));
+    assert!(effects.contains(&"start t1 on n0, attempt 2".to_owned()));
+    it.accept(1);
+    assert_eq!(created(&mut it, 0), ["start t3 on n0"]);
+    it.submit(call(4, 1));
+    let effects = died(&mut it, false);
+    let failed = effects.iter().filter(|it| it.contains(" failed")).count();
+    assert_eq!((failed, it.scheduler.live()), (3, 0));
+}
+
+#[test]
+fn calls_run_where_the_actor_lives() {
+    let mut it = Harness::new(&[r#"{"CPU": 1}"#, r#"{"CPU": 9}"#]);
+    created(&mut it, 0);
+    assert_eq!(it.submit(call(1, 1)), ["start t1 on n0"]);
+    // Also after a refusal.
+    assert_eq!(it.refuse(1), ["start t1 on n0, attempt 2"]);
+    it.finish(1);
+    created(&mut it, 1);
+    assert_eq!(it.submit(call(2, 1)), ["start t2 on n1"]);
+}
+
+#[test]
+fn an_actor_is_heard_of_before_its_node() {
+    let mut it = Harness::local(r#"{"CPU": 1}"#);
+    created(&mut it, 1);
+    it.submit(call(1, 1));
+    assert_eq!(it.phase(1), Phase::WaitingForActorCreation);
+    assert_eq!(it.peer(1, 1, "{}"), ["n1: place t1 1, hop 1"]);
+}

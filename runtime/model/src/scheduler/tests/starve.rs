@@ -1,0 +1,136 @@
+//! A large request is not passed over for ever.
+
+use super::*;
+use crate::resource::{Amount, ResourceName};
+
+const ONE: &str = r#"{"CPU": 1}"#;
+
+/// A node on which small tasks come and go, 1 to 4, so that a large one, 100, never fits.
+fn busy() -> Harness {
+    let mut it = Harness::local(r#"{"CPU": 4, "memory": 4}"#);
+    for at in 1..=4 {
+        it.submit(task(at, ONE));
+    }
+    it.submit(task(100, r#"{"CPU": 4}"#));
+    it
+}
+
+/// One small task ends and another begins, if it may.
+fn next(it: &mut Harness, ends: u8, begins: u8) -> bool {
+    it.submit(task(begins, ONE));
+    let effects = it.finish(ends);
+    effects.iter().any(|text| text.starts_with("start"))
+}
+
+#[test]
+fn what_becomes_free_is_kept_after_a_while() {
+    let mut it = busy();
+    assert!(next(&mut it, 1, 5));
+    it.wait(29_000);
+    assert!(next(&mut it, 2, 6), "its patience has not ended");
+    assert_eq!(
+        it.scheduler.poll_timeout().map(Instant::as_micros),
+        Some(30_000_000)
+    );
+    it.wait(1_000);
+    assert!(!next(&mut it, 3, 7), "kept");
+    assert!(
+        it.explain(7)
+            .contains("the rest being kept for a request that has waited long")
+    );
+    // Others run beside what is kept.
+    assert_eq!(it.submit(task(8, r#"{"memory": 1}"#)), ["start t8 on n0"]);
+    it.finish(4);
+    it.finish(5);
+    assert_eq!(it.finish(6), ["t6 finished", "start t100 on n0"]);
+    // Nothing is kept any more.
+    assert_eq!(it.finish(100), ["t100 finished", "start t7 on n0"]);
+}
+
+#[test]
+fn nothing_is_kept_for_whom_it_does_not_help() {
+    let starved = || {
+        let mut it = busy();
+        next(&mut it, 1, 5);
+        it.wait(30_000);
+        assert!(!next(&mut it, 2, 6));
+        it
+    };
+    let mut it = starved();
+    assert_eq!(it.cancel(100), ["t100 cancelled", "start t6 on n0"]);
+    // It does not fit any more.
+    let mut it = starved();
+    let effects = it.event(Event::SetCapacity {
+        node: node_id(0),
+        name: ResourceName::CPU,
+        capacity: Amount::units(3),
+    });
+    assert_eq!(effects, ["t100 infeasible"]);
+    assert_eq!(it.finish(3), ["t3 finished", "start t6 on n0"]);
+}
+
+/// With several nodes, one that changes so that it cannot serve the request is given up.
+#[test]
+fn a_node_that_is_kept_in_vain_is_given_up() {
+    let mut it = Harness::new(&[r#"{"CPU": 2}"#, r#"{"CPU": 2}"#]);
+    for at in 1..=4 {
+        it.submit(task(at, ONE));
+    }
+    it.submit(task(100, r#"{"CPU": 2}"#));
+    next(&mut it, 1, 5);
+    it.wait(30_000);
+    let kept: Vec<u8> = it
+        .scheduler
+        .cluster()
+        .iter()
+        .filter(|(_, node)| node.kept().is_some())
+        .map(|(_, node)| node.id().as_bytes()[0])
+        .collect();
+    let [node] = kept[..] else {
+        panic!("{kept:?}");
+    };
+    let (node, name) = (node_id(node), ResourceName::CPU);
+    let capacity = Amount::units(1);
+    it.event(Event::SetCapacity {
+        node,
+        name,
+        capacity,
+    });
+    assert!(
+        it.scheduler
+            .cluster()
+            .iter()
+            .all(|(_, node)| node.kept().is_none())
+    );
+}
+
+#[test]
+fn the_second_choice_is_kept_where_the_first_is_not_to_be_had() {
+    let mut it = Harness::local(r#"{"CPU": 2}"#);
+    it.submit(task(1, ONE));
+    it.submit(task(2, ONE));
+    it.submit(
+        task(100, r#"{"GPU": 1}"#).rule(|rule| rule.alternatives.push(request(r#"{"CPU": 2}"#))),
+    );
+    next(&mut it, 1, 3);
+    it.wait(30_000);
+    assert!(!next(&mut it, 2, 4));
+    assert_eq!(it.finish(3), ["t3 finished", "start t100 on n0"]);
+}
+
+/// Who is blocked holds what the large one may wait for, so it gets its CPU back all the same.
+#[test]
+fn a_blocked_task_resumes_beside_what_is_kept() {
+    let mut it = Harness::local(r#"{"CPU": 4, "memory": 4}"#);
+    it.submit(task(1, r#"{"CPU": 1, "memory": 4}"#));
+    for at in 2..=4 {
+        it.submit(task(at, ONE));
+    }
+    it.submit(task(100, r#"{"CPU": 4, "memory": 4}"#));
+    next(&mut it, 2, 5);
+    it.wait(30_000);
+    it.accept(1);
+    it.block(1);
+    assert!(it.submit(task(6, ONE)).is_empty());
+    assert_eq!(it.unblock(1), ["resume t1"]);
+}

@@ -1,0 +1,291 @@
+//! A node and its peers: what stays, what goes, and the messages between.
+
+use super::*;
+use crate::scheduler::Outcome;
+
+const ONE: &str = r#"{"CPU": 1}"#;
+
+fn settled(at: u8, attempt: u32, outcome: Outcome) -> Message {
+    Message::Settled {
+        task: task_id(at),
+        attempt: Attempt(attempt),
+        outcome,
+    }
+}
+
+fn place(spec: TaskSpec, attempt: u32, hops: u8) -> Message {
+    Message::Place {
+        spec,
+        attempt: Attempt(attempt),
+        hops,
+    }
+}
+
+#[test]
+fn local_first() {
+    let mut it = Harness::local(ONE);
+    it.peer(1, 1, r#"{"CPU": 8}"#);
+    assert_eq!(it.submit(task(1, ONE)), ["start t1 on n0"]);
+    assert_eq!(it.submit(task(2, ONE)), ["n1: place t2 1, hop 1"]);
+    // Nobody is free: who waits the shortest.
+    it.peer(1, 2, ONE);
+    it.submit(task(3, ONE));
+    assert_eq!(it.submit(task(4, ONE)).len(), 0);
+    assert_eq!(it.phase(4), Phase::Ready);
+}
+
+#[test]
+fn a_long_queue_sends_on() {
+    // It fits here, but one waits already, and another node is emptier.
+    for (max_local_queue, expected) in [(1, "n1: place t3 1, hop 1"), (2, "start t3 on n0")] {
+        let config = Config {
+            max_local_queue,
+            ..local_config()
+        };
+        let mut it = Harness::with(config, &[r#"{"CPU": 4, "GPU": 1}"#]);
+        it.submit(task(1, r#"{"GPU": 1}"#));
+        it.submit(task(2, r#"{"GPU": 1}"#));
+        it.peer(1, 1, r#"{"CPU": 8}"#);
+        assert_eq!(it.submit(task(3, ONE)), [expected]);
+    }
+}
+
+#[test]
+fn another_node_runs_it() {
+    let mut it = Harness::local("{}");
+    it.peer(1, 1, ONE);
+    assert_eq!(it.submit(task(1, ONE)), ["n1: place t1 1, hop 1"]);
+    assert_eq!(it.wait(200), ["n1: place t1 1, hop 1"], "no answer yet");
+    let (task, attempt) = (task_id(1), Attempt::FIRST);
+    it.message(1, Message::Placed { task, attempt });
+    assert!(it.wait(1_000).is_empty());
+    // Not from this node, not of this attempt.
+    it.peer(2, 1, "{}");
+    assert_eq!(
+        it.message(2, settled(1, 1, Outcome::Finished)),
+        ["n2: seen t1 1"]
+    );
+    assert_eq!(
+        it.message(1, settled(1, 2, Outcome::Finished)),
+        ["n1: seen t1 2"]
+    );
+    assert_eq!(
+        it.message(1, settled(1, 1, Outcome::Finished)),
+        ["n1: seen t1 1", "t1 finished"]
+    );
+    assert_eq!(
+        it.message(1, settled(1, 1, Outcome::Finished)),
+        ["n1: seen t1 1"]
+    );
+}
+
+#[test]
+fn a_failure_elsewhere_is_the_owners_to_judge() {
+    let mut it = Harness::local("{}");
+    it.peer(1, 1, ONE);
+    it.submit(task(1, ONE).terms(|terms| terms.retries = 1));
+    let failed = Outcome::Failed(FailureKind::Retryable);
+    let again = ["n1: seen t1 1", "retry t1 as 2", "n1: place t1 2, hop 2"];
+    assert_eq!(it.message(1, settled(1, 1, failed)), again);
+    let handed_back = ["n1: seen t1 2", "n1: place t1 3, hop 3"];
+    assert_eq!(
+        it.message(1, settled(1, 2, Outcome::HandedBack)),
+        handed_back
+    );
+    assert_eq!(
+        it.message(1, settled(1, 3, failed)),
+        ["n1: seen t1 3", "t1 failed"]
+    );
+}
+
+#[test]
+fn after_some_hops_a_task_stays() {
+    let mut it = Harness::local(ONE);
+    it.submit(task(9, ONE));
+    it.peer(1, 1, r#"{"CPU": 8}"#);
+    it.submit(task(1, ONE));
+    for attempt in 1..=3 {
+        it.message(1, settled(1, attempt, Outcome::HandedBack));
+        assert_eq!(it.phase(1), Phase::Placeable);
+    }
+    it.message(1, settled(1, 4, Outcome::HandedBack));
+    assert_eq!(it.phase(1), Phase::Ready);
+    assert_eq!(it.finish(9), ["t9 finished", "start t1 on n0, attempt 5"]);
+}
+
+#[test]
+fn cancelled_elsewhere() {
+    let mut it = Harness::local("{}");
+    it.peer(1, 1, ONE);
+    it.submit(task(1, ONE));
+    assert_eq!(it.cancel(1), ["n1: withdraw t1 1", "t1 cancelled"]);
+    assert_eq!(it.wait(200), ["n1: withdraw t1 1"]);
+    it.message(1, settled(1, 1, Outcome::Cancelled));
+    assert!(it.wait(1_000).is_empty());
+}
+
+#[test]
+fn the_other_node_is_lost() {
+    let mut it = Harness::local("{}");
+    it.peer(1, 1, ONE);
+    it.submit(task(1, ONE));
+    it.submit(task(2, ONE).strategy("node:n1"));
+    let (task, attempt) = (task_id(1), Attempt::FIRST);
+    it.message(1, Message::Placed { task, attempt });
+    let effects = it.lose(1);
+    assert_eq!(effects[..2], ["retry t1 as 2", "t1 infeasible"]);
+    assert!(
+        effects[2].starts_with("t2 failed: unschedulable"),
+        "{effects:?}"
+    );
+    // A late view of the same life does not revive it; the next life is new.
+    assert!(it.peer(1, 9, ONE).is_empty());
+    assert_eq!(it.phase(1), Phase::Infeasible);
+    let view = PeerView {
+        version: 1,
+        resources: resources(ONE).report(),
+        queue: QueueReport::default(),
+        usage: Default::default(),
+    };
+    let node = info(1, 2, "");
+    assert_eq!(
+        it.event(Event::PeerView { node, view }),
+        ["n1: place t1 2, hop 2"]
+    );
+}
+
+#[test]
+fn a_newcomer_gets_what_was_infeasible_and_one_ready_task() {
+    let mut it = Harness::local(ONE);
+    it.submit(task(1, ONE));
+    for at in 2..=4 {
+        it.submit(task(at, ONE));
+    }
+    it.submit(task(5, r#"{"CPU": 2}"#));
+    it.submit(task(6, r#"{"CPU": 2}"#));
+    assert_eq!(
+        it.peer(1, 1, r#"{"CPU": 8}"#),
+        [
+            "n1: place t5 1, hop 1",
+            "n1: place t6 1, hop 1",
+            "n1: place t2 1, hop 1"
+        ]
+    );
+    // It tells again what it has: nothing new. It grows: one more.
+    assert!(it.peer(1, 2, r#"{"CPU": 8}"#).is_empty());
+    assert_eq!(it.peer(1, 3, r#"{"CPU": 9}"#), ["n1: place t3 1, hop 1"]);
+}
+
+#[test]
+fn labels_of_a_peer_change() {
+    let mut it = Harness::local(ONE);
+    it.peer(1, 1, ONE);
+    assert_eq!(it.submit(task(1, ONE).labels("zone=a")), ["t1 infeasible"]);
+    let view = PeerView {
+        version: 2,
+        resources: resources(ONE).report(),
+        queue: QueueReport::default(),
+        usage: Default::default(),
+    };
+    let node = info(1, 1, "zone=a");
+    assert_eq!(
+        it.event(Event::PeerView { node, view }),
+        ["n1: place t1 1, hop 1"]
+    );
+}
+
+#[test]
+fn a_task_of_another_node() {
+    let mut it = Harness::local(ONE);
+    it.peer(1, 1, ONE);
+    let spec = task(1, ONE).terms(|terms| terms.retries = 5);
+    let placed = ["n1: placed t1 1", "start t1 on n0"];
+    assert_eq!(it.message(1, place(spec.clone(), 1, 1)), placed);
+    assert_eq!(
+        it.message(1, place(spec.clone(), 1, 1)),
+        ["n1: placed t1 1"],
+        "again"
+    );
+    assert_eq!(it.finish(1), ["n1: settled t1 1 Finished"]);
+    assert_eq!(
+        it.wait(200),
+        ["n1: settled t1 1 Finished"],
+        "until it is seen"
+    );
+    assert_eq!(
+        it.message(1, place(spec, 1, 1)),
+        ["n1: settled t1 1 Finished"],
+        "late"
+    );
+    let (task, attempt) = (task_id(1), Attempt::FIRST);
+    it.message(1, Message::Seen { task, attempt });
+    assert!(it.wait(1_000).is_empty());
+}
+
+/// Its owner numbers the attempts: here none is begun.
+#[test]
+fn refused_failed_or_infeasible_it_goes_back_to_its_owner() {
+    let mut it = Harness::local(ONE);
+    it.peer(1, 1, ONE);
+    it.message(1, place(task(1, ONE), 1, 1));
+    assert_eq!(it.refuse(1), ["n1: settled t1 1 HandedBack"]);
+    it.message(
+        1,
+        place(task(2, ONE).terms(|terms| terms.retries = 5), 1, 1),
+    );
+    let failed = it.fail(2, FailureKind::Retryable);
+    assert_eq!(failed, ["n1: settled t2 1 Failed(Retryable)"]);
+    let back = ["n1: placed t3 1", "n1: settled t3 1 HandedBack"];
+    assert_eq!(it.message(1, place(task(3, r#"{"CPU": 2}"#), 1, 1)), back);
+    it.message(1, place(task(4, ONE), 1, 1));
+    assert_eq!(it.lose(0), ["n1: settled t4 1 Cancelled"]);
+}
+
+#[test]
+fn withdrawn_here() {
+    let mut it = Harness::local(ONE);
+    it.peer(1, 1, ONE);
+    let withdraw = |at, attempt| Message::Withdraw {
+        task: task_id(at),
+        attempt: Attempt(attempt),
+    };
+    it.message(1, place(task(1, ONE), 1, 1));
+    assert_eq!(it.message(1, withdraw(1, 1)), ["stop t1"]);
+    assert_eq!(it.finish(1), ["n1: settled t1 1 Cancelled"]);
+    // It overtakes the message that it takes back.
+    assert_eq!(
+        it.message(1, withdraw(2, 1)),
+        ["n1: settled t2 1 Cancelled"]
+    );
+    let late = it.message(1, place(task(2, ONE), 1, 1));
+    assert_eq!(late, ["n1: settled t2 1 Cancelled"]);
+    // A later attempt is another matter.
+    let new = it.message(1, place(task(2, ONE), 2, 1));
+    assert_eq!(new, ["n1: placed t2 2", "start t2 on n0, attempt 2"]);
+}
+
+#[test]
+fn given_back_when_it_is_ready_and_cannot_be_served() {
+    let mut it = Harness::local(ONE);
+    it.peer(1, 1, ONE);
+    it.message(1, place(task(1, ONE).arg(1, false), 1, 1));
+    it.message(1, place(task(3, ONE).arg(1, false), 1, 4));
+    it.submit(task(2, ONE).strategy("node:n0"));
+    assert_eq!(
+        it.event(Event::ArgumentReady(object_id(1))),
+        ["n1: settled t1 1 HandedBack"]
+    );
+    // One that was handed on often enough stays.
+    assert_eq!(it.phase(3), Phase::Ready);
+}
+
+#[test]
+fn tasks_of_a_node_that_is_lost_are_nobodys() {
+    let mut it = Harness::local(ONE);
+    it.peer(1, 1, ONE);
+    it.message(1, place(task(1, ONE), 1, 1));
+    it.message(1, place(task(2, ONE), 1, 1));
+    assert_eq!(it.lose(1), ["stop t1"]);
+    it.finish(1);
+    assert_eq!(it.scheduler.live(), 0);
+}

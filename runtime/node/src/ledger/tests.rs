@@ -1,0 +1,566 @@
+//! What starts when, decided by hand: nothing runs here, each test says itself how attempts end.
+
+use std::collections::VecDeque;
+
+use tokio::sync::mpsc;
+use wasmrun_engine::{Engine, EngineConfig, Entry, Grants, Input, Module};
+use wasmrun_model::failure::{LimitHit, LimitKind};
+use wasmrun_model::manifest::Asked;
+use wasmrun_model::resource::{Amount, Pool, Request, ResourceSet};
+use wasmrun_model::task::{Rule, Terms};
+use wasmrun_model::value::codec::encode;
+use wasmrun_model::value::{Value, ValueType};
+
+use super::*;
+use crate::options::Overrides;
+use crate::task::Pressure;
+
+/// A ledger, and what it has said about tasks, which are called by name.
+struct Desk {
+    ledger: Ledger,
+    module: Module,
+    driver: DriverId,
+    tasks: Vec<(String, Arc<TaskCell>)>,
+    running: HashMap<String, Start>,
+    ended: Vec<(String, Report)>,
+    stopped: Vec<String>,
+}
+
+impl Desk {
+    /// A node with so many CPUs and GPUs, and so much memory.
+    fn new(cpus: u32, gpus: u32, memory: &str) -> Self {
+        let mut resources = NodeResources::new();
+        for (name, amount) in [
+            (ResourceName::CPU, Amount::units(cpus)),
+            (ResourceName::GPU, Amount::units(gpus)),
+            (ResourceName::MEMORY, Amount::parse_memory(memory).unwrap()),
+        ] {
+            let pool = Pool::for_name(&name, amount).unwrap();
+            resources.add(name, pool).unwrap();
+        }
+        let text = r#"(component
+            (core module $m (func (export "f")))
+            (core instance $i (instantiate $m))
+            (func (export "f") (canon lift (core func $i "f"))))"#;
+        let engine = Engine::new(EngineConfig::default()).unwrap();
+        let module = engine.load(&wat::parse_str(text).unwrap()).unwrap();
+        let name = "n1".parse().unwrap();
+        Self {
+            ledger: Ledger::new(&name, Labels::new(), resources, 1000),
+            module,
+            driver: DriverId::from_bytes([7; 16]),
+            tasks: Vec::new(),
+            running: HashMap::new(),
+            ended: Vec::new(),
+            stopped: Vec::new(),
+        }
+    }
+
+    fn job(&self, overrides: &Overrides) -> Job {
+        let entry = Entry::Function(self.module.find("f").unwrap());
+        Job::new("f", &self.module, entry, overrides, Grants::default()).unwrap()
+    }
+
+    /// Submits a task of the default terms, but for these.
+    fn submit(&mut self, name: &str, overrides: Overrides) -> Vec<String> {
+        let job = self.job(&overrides);
+        self.submit_call(name, job, Call::default()).unwrap()
+    }
+
+    /// Submits a task. The names of those that start, or why it is refused.
+    fn submit_call(&mut self, name: &str, job: Job, call: Call) -> Result<Vec<String>, Reason> {
+        let id = self.driver.task(self.tasks.len() as u64);
+        let cell = Arc::new(TaskCell::new(id, Arc::<Pressure>::default()));
+        self.tasks.push((name.into(), cell.clone()));
+        let mut todo = self.ledger.submit(self.driver, &Arc::new(job), call, &cell);
+        match todo.refused.take() {
+            Some(why) => Err(why),
+            None => Ok(self.carry_out(todo)),
+        }
+    }
+
+    /// Ends the attempt of a task that runs. The names of those that start.
+    fn end(&mut self, name: &str, result: Result<(), TaskError>) -> Vec<String> {
+        let start = self.running.remove(name).expect("it runs");
+        let report = Report {
+            result: result.map(|()| None),
+            held: start.held,
+            ..Report::never_ran(&start.cell, TaskError::Cancelled)
+        };
+        let todo = self.ledger.ended(start.cell.id, start.attempt, report);
+        self.carry_out(todo)
+    }
+
+    /// Ends one after the other, first those that started first, until nothing runs. The names of
+    /// those that start.
+    fn drain(&mut self, mut running: VecDeque<String>) -> Vec<String> {
+        let mut started = Vec::new();
+        while let Some(name) = running.pop_front() {
+            let next = self.end(&name, Ok(()));
+            running.extend(next.iter().cloned());
+            started.extend(next);
+        }
+        started
+    }
+
+    fn cancel(&mut self, names: &[&str]) -> Vec<String> {
+        let ids: Vec<TaskId> = names.iter().map(|name| self.cell(name).id).collect();
+        let todo = self.ledger.cancel(&ids);
+        self.carry_out(todo)
+    }
+
+    fn carry_out(&mut self, todo: Todo) -> Vec<String> {
+        assert_eq!(todo.refused, None);
+        let name_of = |cell: &TaskCell| {
+            let mut known = self.tasks.iter();
+            let known = known.find(|(_, known)| known.id == cell.id);
+            known.expect("it was submitted").0.clone()
+        };
+        let stopped = todo.stop.iter().map(|cell| name_of(cell));
+        self.stopped.extend(stopped);
+        let ended = todo.end.into_iter();
+        self.ended
+            .extend(ended.map(|(cell, report)| (name_of(&cell), report)));
+        let mut names = Vec::new();
+        for start in todo.start {
+            let name = name_of(&start.cell);
+            let before = self.running.insert(name.clone(), start);
+            assert!(before.is_none(), "{name} runs twice at once");
+            names.push(name);
+        }
+        names
+    }
+
+    fn cell(&self, name: &str) -> &Arc<TaskCell> {
+        let mut tasks = self.tasks.iter();
+        &tasks
+            .find(|(known, _)| known == name)
+            .expect("it is known")
+            .1
+    }
+
+    fn attempt(&self, name: &str) -> Attempt {
+        self.running[name].attempt
+    }
+
+    /// The results of those that have ended, in the order in which they did.
+    fn results(&self) -> Vec<(&str, Option<&TaskError>)> {
+        let ended = self.ended.iter();
+        ended
+            .map(|(name, report)| (&**name, report.result.as_ref().err()))
+            .collect()
+    }
+
+    /// Asserts that no task is left and nothing is held.
+    #[track_caller]
+    fn assert_idle(&self) {
+        let scheduler = self.ledger.scheduler();
+        assert!(self.ledger.all().is_empty() && self.running.is_empty());
+        assert_eq!((self.ledger.waiting(), self.ledger.running()), (0, 0));
+        let node = scheduler.own_nodes()[0];
+        let available = scheduler.cluster().own(node).unwrap().available();
+        assert_eq!(available, *scheduler.cluster().total());
+    }
+}
+
+fn of(tenant: &str, priority: i32) -> Overrides {
+    Overrides {
+        tenant: tenant.parse().unwrap(),
+        priority,
+        ..Overrides::default()
+    }
+}
+
+/// Of a tenant, asking for so many CPUs and so much memory.
+fn asking(tenant: &str, cpus: &str, memory: &str) -> Overrides {
+    let memory = Amount::parse_memory(memory).unwrap();
+    let amounts = [
+        (ResourceName::CPU, cpus.parse().unwrap()),
+        (ResourceName::MEMORY, memory),
+    ];
+    Overrides {
+        resources: Asked(amounts.into()),
+        ..of(tenant, 0)
+    }
+}
+
+fn retrying(retries: u32) -> Overrides {
+    Overrides {
+        retries: Some(retries),
+        ..Overrides::default()
+    }
+}
+
+fn trap() -> TaskError {
+    TaskError::Trap {
+        message: "unreachable".into(),
+        frames: Vec::new(),
+    }
+}
+
+fn names(text: &str) -> Vec<&str> {
+    text.split_whitespace().collect()
+}
+
+#[test]
+fn higher_priorities_go_first_and_equal_ones_in_order() {
+    let mut desk = Desk::new(1, 0, "4GiB");
+    assert_eq!(desk.submit("first", of("t", i32::MIN)), ["first"]);
+    for (name, priority) in [
+        ("a0", 0),
+        ("a-1", -1),
+        ("a5", 5),
+        ("b0", 0),
+        ("b5", 5),
+        ("max", i32::MAX),
+        ("min", i32::MIN),
+    ] {
+        assert!(desk.submit(name, of("t", priority)).is_empty());
+    }
+    let started = desk.drain(["first".to_owned()].into());
+    assert_eq!(started, names("max a5 b5 a0 b0 a-1 min"));
+    desk.assert_idle();
+}
+
+#[test]
+fn a_smaller_task_does_not_wait_for_one_that_does_not_fit() {
+    let mut desk = Desk::new(2, 0, "4GiB");
+    assert_eq!(desk.submit("one", asking("t", "1", "1MiB")), ["one"]);
+    let urgent = Overrides {
+        priority: 9,
+        ..asking("t", "2", "1MiB")
+    };
+    assert!(desk.submit("both", urgent).is_empty());
+    assert_eq!(desk.submit("small", asking("t", "1", "1MiB")), ["small"]);
+    assert!(desk.end("one", Ok(())).is_empty());
+    assert_eq!(desk.end("small", Ok(())), ["both"]);
+}
+
+#[test]
+fn two_tenants_take_turns_on_a_full_node() {
+    let mut desk = Desk::new(2, 0, "4GiB");
+    for name in ["a1", "a2", "a3", "a4", "a5"] {
+        // What tenants say of priority counts among their own only.
+        desk.submit(name, of("a", 100));
+    }
+    for name in ["b1", "b2", "b3"] {
+        assert!(desk.submit(name, of("b", -100)).is_empty());
+    }
+    let started = desk.drain(["a1".to_owned(), "a2".to_owned()].into());
+    // Whoever holds nothing is next, and at the end whoever is left.
+    assert_eq!(started, names("b1 a3 b2 a4 b3 a5"));
+    desk.assert_idle();
+}
+
+#[test]
+fn shares_are_those_of_what_each_tenant_needs_most() {
+    // The example of Ghodsi et al., "Dominant Resource Fairness", NSDI 2011.
+    let mut desk = Desk::new(9, 0, "18GiB");
+    let all = asking("operator", "9", "18GiB");
+    assert_eq!(desk.submit("all", all), ["all"]);
+    for n in 0..9 {
+        let (a, b) = (format!("a{n}"), format!("b{n}"));
+        assert!(desk.submit(&a, asking("a", "1", "4GiB")).is_empty());
+        assert!(desk.submit(&b, asking("b", "3", "1GiB")).is_empty());
+    }
+    let started = desk.end("all", Ok(()));
+    assert_eq!(started, names("a0 b0 a1 b1 a2"));
+}
+
+#[test]
+fn what_failed_is_tried_again_as_often_as_it_may() {
+    let mut desk = Desk::new(1, 0, "4GiB");
+    let value = encode(&ValueType::U32, &Value::U32(7)).unwrap();
+    let call = Call {
+        values: vec![value.clone()],
+        args: vec!["x".into()],
+        array_index: Some(3),
+        input: Input::Bytes(b"input"[..].into()),
+        listener: None,
+    };
+    let job = desk.job(&retrying(2));
+    assert_eq!(desk.submit_call("t", job, call), Ok(vec!["t".to_owned()]));
+    for attempt in 1..=3 {
+        let Start {
+            call, attempt: nth, ..
+        } = &desk.running["t"];
+        assert_eq!(*nth, Attempt(attempt));
+        // Each attempt is given the same.
+        assert_eq!(call.values, [value.clone()]);
+        assert_eq!(
+            (&*call.args, call.array_index),
+            (&["x".to_owned()][..], Some(3))
+        );
+        assert!(matches!(&call.input, Input::Bytes(bytes) if **bytes == *b"input"));
+        assert!(
+            desk.ended.is_empty(),
+            "nobody hears of an attempt that is not the last"
+        );
+        let started = desk.end("t", Err(trap()));
+        assert_eq!(started.len(), usize::from(attempt < 3));
+    }
+    assert_eq!(desk.results(), [("t", Some(&trap()))]);
+    desk.assert_idle();
+}
+
+#[test]
+fn what_succeeds_in_the_end_has_succeeded() {
+    let mut desk = Desk::new(1, 0, "4GiB");
+    desk.submit("t", retrying(9));
+    desk.end("t", Err(trap()));
+    assert_eq!(desk.attempt("t"), Attempt(2));
+    assert!(desk.end("t", Ok(())).is_empty());
+    assert_eq!(desk.results(), [("t", None)]);
+    desk.assert_idle();
+}
+
+#[test]
+fn which_failures_are_tried_again() {
+    let limit = |kind| TaskError::Limit {
+        hit: LimitHit {
+            kind,
+            limit: 1,
+            wanted: None,
+        },
+        frames: Vec::new(),
+    };
+    let exit = TaskError::Exit {
+        code: 3,
+        limit: None,
+    };
+    let guest = TaskError::Guest {
+        text: "no".into(),
+        value: encode(&ValueType::U32, &Value::U32(7)).unwrap(),
+    };
+    let cases = [
+        (trap(), true),
+        (exit, true),
+        (limit(LimitKind::Time), true),
+        (limit(LimitKind::Memory), true),
+        (TaskError::Sandbox("no memory".into()), true),
+        (guest, false),
+        (TaskError::Arguments("too few".into()), false),
+        (TaskError::Cancelled, false),
+    ];
+    for (error, is_retried) in cases {
+        let mut desk = Desk::new(1, 0, "4GiB");
+        desk.submit("t", retrying(1));
+        let started = desk.end("t", Err(error.clone()));
+        assert_eq!(!started.is_empty(), is_retried, "{error:?}");
+        if is_retried {
+            assert!(desk.end("t", Err(error.clone())).is_empty());
+        }
+        assert_eq!(desk.results(), [("t", Some(&error))]);
+        desk.assert_idle();
+    }
+}
+
+#[test]
+fn what_reads_a_stream_is_not_tried_again() {
+    let mut desk = Desk::new(1, 0, "4GiB");
+    let (_sender, receiver) = mpsc::channel(1);
+    let call = Call {
+        input: Input::Stream(receiver),
+        ..Call::default()
+    };
+    let job = desk.job(&retrying(5));
+    desk.submit_call("t", job, call).unwrap();
+    assert!(matches!(desk.running["t"].call.input, Input::Stream(_)));
+    assert!(desk.end("t", Err(trap())).is_empty());
+    assert_eq!(desk.results(), [("t", Some(&trap()))]);
+    desk.assert_idle();
+}
+
+#[test]
+fn another_attempt_waits_its_turn() {
+    let mut desk = Desk::new(1, 0, "4GiB");
+    desk.submit("t", retrying(1));
+    desk.submit("urgent", of(TenantName::DEFAULT, 1));
+    desk.submit("later", Overrides::default());
+    assert_eq!(desk.end("t", Err(trap())), ["urgent"]);
+    assert_eq!(desk.ledger.waiting(), 2);
+    let rest = desk.drain(["urgent".to_owned()].into());
+    assert_eq!(rest.len(), 2, "{rest:?}");
+    assert_eq!(desk.ended.len(), 3);
+    desk.assert_idle();
+}
+
+#[test]
+fn what_waits_for_another_attempt_can_be_cancelled() {
+    let mut desk = Desk::new(1, 0, "4GiB");
+    desk.submit("t", retrying(u32::MAX));
+    desk.submit("urgent", of(TenantName::DEFAULT, 1));
+    assert_eq!(desk.end("t", Err(trap())), ["urgent"]);
+    assert!(desk.cancel(&["t"]).is_empty());
+    assert_eq!(desk.results(), [("t", Some(&TaskError::Cancelled))]);
+    assert!(desk.stopped.is_empty(), "nothing of it runs");
+    desk.end("urgent", Ok(()));
+    desk.assert_idle();
+}
+
+#[test]
+fn whatever_comes_of_what_was_cancelled_is_not_tried_again() {
+    for result in [Err(trap()), Err(TaskError::Cancelled), Ok(())] {
+        let mut desk = Desk::new(1, 0, "4GiB");
+        desk.submit("t", retrying(5));
+        desk.submit("next", Overrides::default());
+        // It holds its resources until it has noticed.
+        assert!(desk.cancel(&["t"]).is_empty());
+        assert!(desk.cancel(&["t"]).is_empty(), "once more changes nothing");
+        assert_eq!(desk.stopped, ["t"]);
+        assert!(desk.ended.is_empty());
+        assert_eq!(desk.end("t", result), ["next"]);
+        assert_eq!(desk.results(), [("t", Some(&TaskError::Cancelled))]);
+        // It has run, and its report says with what.
+        assert_eq!(desk.ended[0].1.held.len(), 2);
+        desk.end("next", Ok(()));
+        desk.assert_idle();
+    }
+}
+
+#[test]
+fn cancelling_all_starts_none_of_them() {
+    let mut desk = Desk::new(2, 0, "4GiB");
+    for name in ["a", "b", "c", "d"] {
+        desk.submit(name, retrying(3));
+    }
+    assert!(desk.cancel(&["a", "b", "c", "d"]).is_empty());
+    assert_eq!(desk.stopped, ["a", "b"]);
+    let ended: Vec<&str> = desk.ended.iter().map(|(name, _)| &**name).collect();
+    assert_eq!(ended, ["c", "d"]);
+    assert!(desk.end("b", Err(TaskError::Cancelled)).is_empty());
+    assert!(desk.end("a", Err(trap())).is_empty());
+    desk.assert_idle();
+}
+
+#[test]
+fn a_late_word_about_an_old_attempt_changes_nothing() {
+    let mut desk = Desk::new(1, 0, "4GiB");
+    desk.submit("t", retrying(1));
+    let (id, first) = (desk.cell("t").id, desk.attempt("t"));
+    desk.end("t", Err(trap()));
+    for error in [TaskError::Cancelled, trap()] {
+        let report = Report::never_ran(desk.cell("t"), error);
+        let todo = desk.ledger.ended(id, first, report);
+        assert!(desk.carry_out(todo).is_empty());
+    }
+    assert!(desk.ended.is_empty());
+    assert_eq!((desk.ledger.running(), desk.attempt("t")), (1, Attempt(2)));
+    desk.end("t", Ok(()));
+    assert_eq!(desk.results(), [("t", None)]);
+    desk.assert_idle();
+}
+
+#[test]
+fn each_attempt_holds_what_there_is_then() {
+    let mut desk = Desk::new(3, 1, "4GiB");
+    let memory = (ResourceName::MEMORY, Amount::units(1));
+    let set = |amounts: &[(ResourceName, u32)]| {
+        let amounts = amounts.iter().cloned();
+        let set = amounts.fold(ResourceSet::new(), |set, (name, amount)| {
+            set.with(name, Amount::units(amount))
+        });
+        Request::new(set.with(memory.0.clone(), memory.1)).unwrap()
+    };
+    let gpu = set(&[(ResourceName::CPU, 1), (ResourceName::GPU, 1)]);
+    let cpus = set(&[(ResourceName::CPU, 2)]);
+    let job = |desk: &Desk, alternatives: Vec<Request>, priority| {
+        let rule = Rule {
+            alternatives,
+            ..Rule::default()
+        };
+        let terms = Terms {
+            priority,
+            retries: 1,
+            rule: Arc::new(rule),
+            ..(*desk.job(&Overrides::default()).terms).clone()
+        };
+        Job {
+            terms: Arc::new(terms),
+            ..desk.job(&Overrides::default())
+        }
+    };
+    let held = |desk: &Desk, name: &str| -> Vec<(String, Vec<u32>)> {
+        let held = desk.running[name].held.iter();
+        held.map(|part| {
+            let ids = part.units.iter().map(|(id, _)| *id);
+            (part.name.to_string(), ids.collect())
+        })
+        .collect()
+    };
+    let with = |ids: &[(&str, &[u32])]| -> Vec<(String, Vec<u32>)> {
+        let ids = ids.iter().chain([&("memory", &[][..])]);
+        ids.map(|(name, ids)| (name.to_string(), ids.to_vec()))
+            .collect()
+    };
+    let either = vec![gpu.clone(), cpus];
+    let (t, other) = (job(&desk, either, 0), job(&desk, vec![gpu], 1));
+    desk.submit_call("t", t, Call::default()).unwrap();
+    assert_eq!(held(&desk, "t"), with(&[("CPU", &[0]), ("GPU", &[0])]));
+    desk.submit_call("other", other, Call::default()).unwrap();
+    // The other one has the GPU now.
+    assert_eq!(desk.end("t", Err(trap())), ["other", "t"]);
+    assert_eq!(held(&desk, "other"), with(&[("CPU", &[0]), ("GPU", &[0])]));
+    assert_eq!(held(&desk, "t"), with(&[("CPU", &[1, 2])]));
+    desk.end("t", Ok(()));
+    desk.end("other", Ok(()));
+    desk.assert_idle();
+}
+
+#[test]
+fn what_is_refused_leaves_nothing_behind() {
+    let mut desk = Desk::new(1, 0, "4GiB");
+    let greedy = desk.job(&asking("t", "2", "1MiB"));
+    let why = desk.submit_call("greedy", greedy, Call::default());
+    assert!(
+        matches!(why, Err(Reason::Nowhere { others: 0, .. })),
+        "{why:?}"
+    );
+    let elsewhere = desk.job(&Overrides {
+        strategy: "node:n2".parse().unwrap(),
+        ..Overrides::default()
+    });
+    let why = desk.submit_call("elsewhere", elsewhere, Call::default());
+    assert!(matches!(why, Err(Reason::Unschedulable(_))), "{why:?}");
+    let labelled = desk.job(&Overrides {
+        selectors: "zone=a".parse().unwrap(),
+        retries: Some(3),
+        ..Overrides::default()
+    });
+    let why = desk.submit_call("labelled", labelled, Call::default());
+    assert!(matches!(why, Err(Reason::Nowhere { .. })), "{why:?}");
+    assert!(desk.ended.is_empty(), "who submitted it has been told");
+    desk.assert_idle();
+    // Others are not disturbed.
+    assert_eq!(desk.submit("t", Overrides::default()), ["t"]);
+}
+
+#[test]
+fn the_oldest_that_waits_is_explained() {
+    let mut desk = Desk::new(1, 0, "4GiB");
+    assert_eq!(desk.ledger.explain_oldest(), None);
+    desk.submit("a1", of("a", 0));
+    assert_eq!(desk.ledger.explain_oldest(), None);
+    desk.submit("a2", of("a", 0));
+    desk.submit("b1", of("b", 9));
+    let oldest = desk.ledger.explain_oldest().unwrap();
+    assert_eq!(oldest.task, desk.cell("a2").id);
+    // The first that starts next is the other tenant's.
+    let text = oldest.to_string();
+    assert!(
+        text.contains("it waits for its turn: tenant b is ahead"),
+        "{text}"
+    );
+    assert!(
+        text.contains("CPU: needs 1, node has 0 whole units free"),
+        "{text}"
+    );
+    let b1 = desk.cell("b1").id;
+    let text = desk.ledger.explain(&b1).unwrap().to_string();
+    assert!(text.contains("it waits for resources"), "{text}");
+    let a1 = desk.cell("a1").id;
+    let text = desk.ledger.explain(&a1).unwrap().to_string();
+    assert!(text.contains("it is with node n1"), "{text}");
+    desk.end("a1", Ok(()));
+    assert_eq!(desk.ledger.explain(&a1), None);
+}
