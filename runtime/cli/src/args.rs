@@ -276,6 +276,7 @@ pub struct SchedulingOptions {
     #[arg(long, value_name = "N", default_value_t, allow_negative_numbers = true)]
     pub priority: i32,
     /// How often to try again after a trap, an exit code or a limit [default: the module's, or 0].
+    /// A program that may be tried again gets its standard input as a whole, not as it comes.
     #[arg(long, value_name = "N")]
     pub retries: Option<u32>,
     /// Run only where the labels match: 'zone=a,disk in (ssd,nvme)'; fallbacks after ';'.
@@ -311,7 +312,7 @@ pub struct Annotate {
     /// Stop the task after this time.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub time_limit: Option<Duration>,
-    /// How often to try again after a failure of the node.
+    /// How often to try again after a trap, an exit code or a limit.
     #[arg(long)]
     pub retries: Option<u32>,
     /// Take the whole manifest from a JSON file instead.

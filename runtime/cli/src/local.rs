@@ -1,7 +1,7 @@
 //! The node inside the command's own process.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -102,6 +102,26 @@ pub fn read_file(path: &Path, most: u64, flag: &str) -> anyhow::Result<Vec<u8>> 
     if bytes.len() as u64 > most {
         let most = units::bytes(most);
         anyhow::bail!("it has more than the {most} that are allowed; to allow more, use {flag}");
+    }
+    Ok(bytes)
+}
+
+/// Reads our standard input to its end, for a program that may read it more than once; nothing if
+/// it is a terminal, where a person would not know that we wait.
+pub fn read_stdin(most: u64) -> anyhow::Result<Vec<u8>> {
+    let stdin = std::io::stdin();
+    if stdin.is_terminal() {
+        return Ok(Vec::new());
+    }
+    let mut bytes = Vec::new();
+    let read = stdin.lock().take(most.saturating_add(1)).read_to_end(&mut bytes);
+    read.context("cannot read standard input, which --retries needs as a whole")?;
+    if bytes.len() as u64 > most {
+        let most = units::bytes(most);
+        anyhow::bail!(
+            "standard input has more than {most}, too much to be kept for another try; leave \
+             --retries out, or give the program a directory with --dir"
+        );
     }
     Ok(bytes)
 }

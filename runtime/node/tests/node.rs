@@ -11,16 +11,24 @@ use wasmrun_model::value::codec::encode;
 use wasmrun_model::value::{Value, ValueType};
 use wasmrun_node::{Call, Job, Node, NodeConfig, Overrides, Phase, SubmitError, wait_all};
 
-/// `noop`, and `spin` for ever unless its argument is 0.
+/// `noop`, `spin` for ever unless its argument is 0, and `trap` in every attempt before this one.
 const GUEST: &str = r#"(component
+    (import "wasmrun:runtime/context@0.1.0" (instance $context
+      (export "attempt" (func (result u32)))))
+    (core func $attempt (canon lower (func $context "attempt")))
     (core module $m
+      (import "context" "attempt" (func $attempt (result i32)))
       (memory 1)
       (func (export "noop"))
       (func (export "spin") (param i32)
-        (if (local.get 0) (then (loop $l (br $l))))))
-    (core instance $i (instantiate $m))
+        (if (local.get 0) (then (loop $l (br $l)))))
+      (func (export "trap") (param i32)
+        (if (i32.lt_u (call $attempt) (local.get 0)) (then unreachable))))
+    (core instance $i (instantiate $m
+      (with "context" (instance (export "attempt" (func $attempt))))))
     (func (export "noop") (canon lift (core func $i "noop")))
-    (func (export "spin") (param "really" u32) (canon lift (core func $i "spin"))))"#;
+    (func (export "spin") (param "really" u32) (canon lift (core func $i "spin")))
+    (func (export "trap") (param "before" u32) (canon lift (core func $i "trap"))))"#;
 
 fn node(cpus: u32) -> Node {
     let config = NodeConfig {
@@ -32,7 +40,6 @@ fn node(cpus: u32) -> Node {
 }
 
 fn job(node: &Node, function: &str, asked: &[(ResourceName, &str)]) -> Arc<Job> {
-    let module = node.engine().load(&wat::parse_str(GUEST).unwrap()).unwrap();
     let amounts = asked
         .iter()
         .map(|(name, text)| (name.clone(), text.parse().unwrap()));
@@ -40,12 +47,26 @@ fn job(node: &Node, function: &str, asked: &[(ResourceName, &str)]) -> Arc<Job> 
         resources: Asked(amounts.collect()),
         ..Overrides::default()
     };
-    let entry = Entry::Function(module.find(function).unwrap());
-    Arc::new(Job::new(function, &module, entry, &overrides, Grants::default()).unwrap())
+    job_with(node, function, &overrides)
 }
 
-fn spin(really: u32) -> Call {
-    let value = encode(&ValueType::U32, &Value::U32(really)).unwrap();
+fn job_with(node: &Node, function: &str, overrides: &Overrides) -> Arc<Job> {
+    let module = node.engine().load(&wat::parse_str(GUEST).unwrap()).unwrap();
+    let entry = Entry::Function(module.find(function).unwrap());
+    Arc::new(Job::new(function, &module, entry, overrides, Grants::default()).unwrap())
+}
+
+/// Traps before this attempt, and may be tried so often.
+fn trap(node: &Node, retries: u32) -> Arc<Job> {
+    let overrides = Overrides {
+        retries: Some(retries),
+        ..Overrides::default()
+    };
+    job_with(node, "trap", &overrides)
+}
+
+fn number(number: u32) -> Call {
+    let value = encode(&ValueType::U32, &Value::U32(number)).unwrap();
     Call {
         values: vec![value],
         ..Call::default()
@@ -89,9 +110,9 @@ fn cancelling_ends_the_waiting_and_the_running() {
     let node = node(1);
     let (client, other) = (node.client(), node.client());
     let busy = job(&node, "spin", &[]);
-    let running = client.submit(&busy, spin(1)).unwrap();
-    let waiting = client.submit(&busy, spin(1)).unwrap();
-    let others = other.submit(&busy, spin(0)).unwrap();
+    let running = client.submit(&busy, number(1)).unwrap();
+    let waiting = client.submit(&busy, number(1)).unwrap();
+    let others = other.submit(&busy, number(0)).unwrap();
     assert_eq!(waiting.phase(), Phase::Ready);
     client.cancel(&waiting);
     assert_eq!(waiting.wait().result, Err(TaskError::Cancelled));
@@ -104,12 +125,65 @@ fn cancelling_ends_the_waiting_and_the_running() {
 }
 
 #[test]
+fn attempts_give_back_what_they_held() {
+    let node = node(2);
+    let client = node.client();
+    let job = trap(&node, 3);
+    let tasks: Vec<_> = (0..200)
+        .map(|n| client.submit(&job, number(n % 6)).unwrap())
+        .collect();
+    for (n, report) in wait_all(tasks).into_iter().enumerate() {
+        // The fourth attempt, which is number 3, is the last.
+        let is_well = n % 6 <= 3;
+        match report.result {
+            Ok(None) => assert!(is_well, "task {n}"),
+            Err(TaskError::Trap { .. }) => assert!(!is_well, "task {n}"),
+            other => panic!("task {n}: {other:?}"),
+        }
+        assert_eq!(report.held.len(), 2);
+    }
+    assert_eq!(node.available(), node.total());
+}
+
+#[test]
+fn cancelling_ends_what_would_be_tried_for_ever() {
+    let node = node(2);
+    let client = node.client();
+    let job = trap(&node, u32::MAX);
+    let tasks: Vec<_> = (0..20)
+        .map(|_| client.submit(&job, number(u32::MAX)).unwrap())
+        .collect();
+    // Each has failed at least once by the time this one has had its turn.
+    let last = client.submit(&trap(&node, 0), number(0)).unwrap();
+    assert_eq!(last.wait().result, Ok(None));
+    client.cancel_all();
+    for report in wait_all(tasks) {
+        assert_eq!(report.result, Err(TaskError::Cancelled));
+    }
+    assert_eq!(node.available(), node.total());
+}
+
+#[test]
+fn a_node_that_goes_away_tries_nothing_again() {
+    let node = node(1);
+    let client = node.client();
+    let job = trap(&node, u32::MAX);
+    let tasks = [(); 3].map(|()| client.submit(&job, number(u32::MAX)).unwrap());
+    drop(node);
+    for task in tasks {
+        assert_eq!(task.wait().result, Err(TaskError::Cancelled));
+    }
+}
+
+#[test]
 fn a_busy_guest_does_not_keep_others_from_running() {
     // One thread, one task that never ends: a second one with a share still gets its turns.
     let node = node(1);
     let client = node.client();
     let half = [(ResourceName::CPU, "0.5")];
-    let busy = client.submit(&job(&node, "spin", &half), spin(1)).unwrap();
+    let busy = client
+        .submit(&job(&node, "spin", &half), number(1))
+        .unwrap();
     let noop = job(&node, "noop", &half);
     for _ in 0..3 {
         assert_eq!(
@@ -127,13 +201,13 @@ fn a_node_that_goes_away_ends_its_tasks() {
     let node = node(1);
     let client = node.client();
     let busy = job(&node, "spin", &[]);
-    let running = client.submit(&busy, spin(1)).unwrap();
-    let waiting = client.submit(&busy, spin(1)).unwrap();
+    let running = client.submit(&busy, number(1)).unwrap();
+    let waiting = client.submit(&busy, number(1)).unwrap();
     drop(node);
     assert_eq!(running.wait().result, Err(TaskError::Cancelled));
     assert_eq!(waiting.wait().result, Err(TaskError::Cancelled));
     assert_eq!(
-        client.submit(&busy, spin(0)).unwrap_err(),
+        client.submit(&busy, number(0)).unwrap_err(),
         SubmitError::Stopping
     );
 }

@@ -69,12 +69,20 @@ impl Plan {
         let files = files
             .map(|file| file_argument(file, module, entry, submit))
             .collect();
-        // One task reads it as it comes; many read the same bytes.
-        let shared = submit.stdin.as_deref().filter(|_| submit.array.is_some());
+        // One task reads it as it comes; many read the same bytes, and so do many attempts.
+        let is_read_often = submit.array.is_some() || job.terms.retries > 0;
+        let shared = submit.stdin.as_deref().filter(|_| is_read_often);
         let input = shared.map(|path| {
             let bytes = local::read_file(path, FILE_BYTES, "a smaller file, or --dir");
             bytes.with_context(|| format!("cannot read {} for --stdin", path.display()))
         });
+        let reads_ours = entry == Entry::Program && submit.array.is_none();
+        let input = match input {
+            None if reads_ours && submit.stdin.is_none() && job.terms.retries > 0 => {
+                Some(local::read_stdin(FILE_BYTES))
+            }
+            input => input,
+        };
         Ok(Self {
             job: Arc::new(job),
             program,

@@ -103,6 +103,14 @@ impl Desk {
         started
     }
 
+    /// Ends all that run or wait.
+    #[track_caller]
+    fn clear(&mut self) {
+        let running: Vec<String> = self.running.keys().cloned().collect();
+        self.drain(running.into());
+        self.assert_idle();
+    }
+
     fn cancel(&mut self, names: &[&str]) -> Vec<String> {
         let ids: Vec<TaskId> = names.iter().map(|name| self.cell(name).id).collect();
         let todo = self.ledger.cancel(&ids);
@@ -234,6 +242,7 @@ fn a_smaller_task_does_not_wait_for_one_that_does_not_fit() {
     assert_eq!(desk.submit("small", asking("t", "1", "1MiB")), ["small"]);
     assert!(desk.end("one", Ok(())).is_empty());
     assert_eq!(desk.end("small", Ok(())), ["both"]);
+    desk.clear();
 }
 
 #[test]
@@ -265,6 +274,7 @@ fn shares_are_those_of_what_each_tenant_needs_most() {
     }
     let started = desk.end("all", Ok(()));
     assert_eq!(started, names("a0 b0 a1 b1 a2"));
+    desk.clear();
 }
 
 #[test]
@@ -375,7 +385,7 @@ fn what_reads_a_stream_is_not_tried_again() {
 fn another_attempt_waits_its_turn() {
     let mut desk = Desk::new(1, 0, "4GiB");
     desk.submit("t", retrying(1));
-    desk.submit("urgent", of(TenantName::DEFAULT, 1));
+    desk.submit("urgent", of("default", 1));
     desk.submit("later", Overrides::default());
     assert_eq!(desk.end("t", Err(trap())), ["urgent"]);
     assert_eq!(desk.ledger.waiting(), 2);
@@ -389,7 +399,7 @@ fn another_attempt_waits_its_turn() {
 fn what_waits_for_another_attempt_can_be_cancelled() {
     let mut desk = Desk::new(1, 0, "4GiB");
     desk.submit("t", retrying(u32::MAX));
-    desk.submit("urgent", of(TenantName::DEFAULT, 1));
+    desk.submit("urgent", of("default", 1));
     assert_eq!(desk.end("t", Err(trap())), ["urgent"]);
     assert!(desk.cancel(&["t"]).is_empty());
     assert_eq!(desk.results(), [("t", Some(&TaskError::Cancelled))]);
@@ -489,7 +499,7 @@ fn each_attempt_holds_what_there_is_then() {
         .collect()
     };
     let with = |ids: &[(&str, &[u32])]| -> Vec<(String, Vec<u32>)> {
-        let ids = ids.iter().chain([&("memory", &[][..])]);
+        let ids = ids.iter().copied().chain([("memory", &[][..])]);
         ids.map(|(name, ids)| (name.to_string(), ids.to_vec()))
             .collect()
     };
@@ -533,6 +543,7 @@ fn what_is_refused_leaves_nothing_behind() {
     desk.assert_idle();
     // Others are not disturbed.
     assert_eq!(desk.submit("t", Overrides::default()), ["t"]);
+    desk.clear();
 }
 
 #[test]
@@ -563,4 +574,5 @@ fn the_oldest_that_waits_is_explained() {
     assert!(text.contains("it is with node n1"), "{text}");
     desk.end("a1", Ok(()));
     assert_eq!(desk.ledger.explain(&a1), None);
+    desk.clear();
 }
