@@ -209,16 +209,24 @@ fn a_program_of_an_array_is_tried_again_with_its_input_from_the_start() {
 }
 
 #[test]
-fn what_has_read_a_stream_cannot_read_it_again() {
+fn a_single_program_gets_its_whole_input_each_time() {
     let dir = scratch();
     fs::write(dir.path().join("input"), "one\n").unwrap();
-    let args = ["--retries", "3", "--stdin", "input"];
-    let ended = second_time_lucky(dir.path(), &args).run();
-    assert_eq!((ended.code, &*ended.stdout), (Some(7), &b"one\n"[..]));
+    let args = ["--retries", "1", "--stdin", "input"];
+    let out = second_time_lucky(dir.path(), &args).ok();
+    assert_eq!(out, "one\none\n");
     let dir = scratch();
-    let run = second_time_lucky(dir.path(), &["--retries", "3"]).stdin("two\n");
-    let ended = run.run();
-    assert_eq!((ended.code, &*ended.stdout), (Some(7), &b"two\n"[..]));
+    let run = second_time_lucky(dir.path(), &["--retries", "1"]);
+    assert_eq!(run.stdin("two\n").ok(), "two\ntwo\n");
+    // Once is not enough, and then its code is ours.
+    let dir = scratch();
+    let ended = second_time_lucky(dir.path(), &[]).stdin("three\n").run();
+    assert_eq!((ended.code, &*ended.stdout), (Some(7), &b"three\n"[..]));
+    // A function may be given a file as well.
+    let dir = scratch();
+    fs::write(dir.path().join("input"), "four\n").unwrap();
+    let run = succeed_at(1, "trap").args(["--retries", "1", "--stdin", "input"]);
+    run.dir(dir.path()).ok();
 }
 
 #[test]

@@ -76,6 +76,11 @@ const STEPS: &[Step] = &[
         run: tests,
     },
     Step {
+        name: "simulation",
+        what: "schedulers under faults, thousands of seeds",
+        run: simulation,
+    },
+    Step {
         name: "guest-tests",
         what: "tests of guests and the SDK, run natively",
         run: guest_tests,
@@ -253,6 +258,26 @@ fn tests() -> Result<Outcome> {
         "--bins",
         "--tests",
     ])])
+}
+
+/// How many seeds the scheduler is tried with here. `cargo test` alone tries fewer.
+const SEEDS: &str = "2000";
+
+fn simulation() -> Result<Outcome> {
+    let mut test = with(&[
+        "test",
+        "--quiet",
+        "--locked",
+        "--package",
+        layers::MODEL,
+        "--test",
+        "simulation",
+    ]);
+    // Whoever looks for one seed sets these.
+    if std::env::var_os("WASMRUN_SEED").is_none() && std::env::var_os("WASMRUN_SEEDS").is_none() {
+        test.env("WASMRUN_SEEDS", SEEDS);
+    }
+    all_of([test])
 }
 
 fn guest_tests() -> Result<Outcome> {

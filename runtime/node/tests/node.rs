@@ -153,14 +153,30 @@ fn cancelling_ends_what_would_be_tried_for_ever() {
     let tasks: Vec<_> = (0..20)
         .map(|_| client.submit(&job, number(u32::MAX)).unwrap())
         .collect();
-    // Each has failed at least once by the time this one has had its turn.
-    let last = client.submit(&trap(&node, 0), number(0)).unwrap();
-    assert_eq!(last.wait().result, Ok(None));
+    // This one goes before them, but not before an attempt has failed.
+    let urgent = Overrides {
+        priority: 1,
+        ..Overrides::default()
+    };
+    let urgent = client.submit(&job_with(&node, "noop", &urgent), Call::default());
+    assert_eq!(urgent.unwrap().wait().result, Ok(None));
     client.cancel_all();
     for report in wait_all(tasks) {
         assert_eq!(report.result, Err(TaskError::Cancelled));
     }
     assert_eq!(node.available(), node.total());
+}
+
+#[test]
+fn what_fails_for_ever_does_not_keep_others_from_their_turn() {
+    let node = node(1);
+    let client = node.client();
+    let for_ever = trap(&node, u32::MAX);
+    for _ in 0..3 {
+        client.submit(&for_ever, number(u32::MAX)).unwrap();
+    }
+    let last = client.submit(&trap(&node, 1), number(1)).unwrap();
+    assert_eq!(last.wait().result, Ok(None));
 }
 
 #[test]

@@ -175,7 +175,7 @@ impl Run<'_> {
         let mut call = self.plan.call(None)?;
         call.input = match &self.submit.stdin {
             // It may be read more than once: the plan has it all.
-            _ if self.is_program() && self.plan.job.terms.retries > 0 => call.input,
+            _ if self.plan.job.terms.retries > 0 => call.input,
             Some(path) => stdin_from(path, *self.printer)?,
             None if self.is_program() => stream_of(|| Ok(io::stdin()), *self.printer)?,
             None => Input::Empty,

@@ -88,6 +88,9 @@ impl Scheduler {
             return;
         }
         self.tasks[ix].retries_left -= 1;
+        // At the end of its line: what fails again and again must not keep others from their turn.
+        self.leave_line(ix);
+        self.tasks.send_to_back(ix);
         self.retry(ix);
     }
 

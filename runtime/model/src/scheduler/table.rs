@@ -399,6 +399,15 @@ impl Table {
         (from, to)
     }
 
+    /// Puts a task that is in no line after all others in the order of submission.
+    pub(crate) fn send_to_back(&mut self, ix: TaskIx) {
+        self.sequence += 1;
+        let sequence = Sequence(self.sequence);
+        let task = &mut self[ix];
+        assert!(!task.is_in_line, "task {} stands in line", task.id);
+        task.sequence = sequence;
+    }
+
     /// The state of a task, to change what is in it but not which one it is.
     pub(crate) fn state_mut(&mut self, ix: TaskIx) -> &mut TaskState {
         &mut self.slots[ix.0 as usize]
