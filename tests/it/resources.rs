@@ -92,7 +92,7 @@ fn what_no_node_has_cannot_be_scheduled() {
             &stderr,
             &[
                 &format!("error: no node can ever run this task: {why} (node "),
-                "; ask for less, or use a node that has it\n",
+                "; ask for less, or add a node that has it\n",
             ],
         );
         assert_eq!(stderr.lines().count(), 1, "{stderr}");

@@ -114,7 +114,10 @@ pub fn read_stdin(most: u64) -> anyhow::Result<Vec<u8>> {
         return Ok(Vec::new());
     }
     let mut bytes = Vec::new();
-    let read = stdin.lock().take(most.saturating_add(1)).read_to_end(&mut bytes);
+    let read = stdin
+        .lock()
+        .take(most.saturating_add(1))
+        .read_to_end(&mut bytes);
     read.context("cannot read standard input, which --retries needs as a whole")?;
     if bytes.len() as u64 > most {
         let most = units::bytes(most);

@@ -19,6 +19,9 @@ use wasmrun_model::time::Instant as ModelInstant;
 
 use crate::task::{Call, Job, Report, TaskCell};
 
+/// The id of a node that is alone in its process: nobody else has to tell it from others.
+pub(crate) const LOCAL: NodeId = NodeId::from_bytes([0; 16]);
+
 /// The tasks of a node that have not ended.
 pub(crate) struct Ledger {
     scheduler: Scheduler,
@@ -67,7 +70,7 @@ impl Ledger {
         resources: NodeResources,
         max_running: u32,
     ) -> Self {
-        let id = NodeId::from_bytes([0; 16]);
+        let id = LOCAL;
         let mut scheduler = Scheduler::new(Config {
             local: Some(id),
             max_running,

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use wasmrun_engine::{
     Engine, EngineConfig, EngineError, Invocation, Limits, TaskContext, TaskOutput,
 };
-use wasmrun_model::cluster::{HOSTNAME, Labels, NodeName, ParseLabelError};
+use wasmrun_model::cluster::{HOSTNAME, Labels, NODE_ID, NodeName, ParseLabelError};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::DriverId;
 use wasmrun_model::resource::{
@@ -24,7 +24,7 @@ use wasmrun_model::scheduler::{Explanation, Reason, Status};
 use wasmrun_model::task::Attempt;
 
 use crate::executor::{Executor, Spawner, Weight};
-use crate::ledger::{Ledger, Start, Todo};
+use crate::ledger::{LOCAL, Ledger, Start, Todo};
 use crate::machine::Machine;
 use crate::task::{Call, Job, Pressure, Report, TaskCell, TaskHandle};
 
@@ -371,9 +371,14 @@ fn node_name(text: &str) -> NodeName {
     name.expect("'node' is a name")
 }
 
-/// The labels of a node: its name and what the operator gave it.
+/// The labels of a node: its id, its name and what the operator gave it.
 fn labels(name: &NodeName, own: &Labels) -> Result<Labels, StartError> {
     let mut labels = own.clone();
+    if let (Ok(key), Ok(value)) = (NODE_ID.parse(), LOCAL.to_string().parse())
+        && labels.get(NODE_ID).is_none()
+    {
+        labels.set(key, value)?;
+    }
     if let (Ok(key), Ok(value)) = (HOSTNAME.parse(), name.as_str().parse())
         && labels.get(HOSTNAME).is_none()
     {

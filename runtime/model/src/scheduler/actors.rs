@@ -163,10 +163,8 @@ impl Scheduler {
             let task = &self.tasks[ix];
             match (task.kind, task.phase()) {
                 (TaskKind::Actor(_), phase) if phase.holds() && will_restart => self.retry(ix),
-                (TaskKind::Actor(_), phase) if phase.holds() => {
-                    if !self.meet_doom(ix) {
-                        self.attempt_failed(ix, FailureKind::Final);
-                    }
+                (TaskKind::Actor(_), phase) if phase.holds() && !self.meet_doom(ix) => {
+                    self.attempt_failed(ix, FailureKind::Final);
                 }
                 _ => {}
             }

@@ -1,8 +1,8 @@
 //! Capacity planning: the scheduler in virtual time.
 //!
 //! Owns the input and the output of `wasmrun simulate`: the [`Scenario`] and its JSON, the trace of
-//! what happens ([`TraceLine`]), the [`run`] between them, and the figures of a run ([`Statistics`])
-//! with their [`Summary`] for programs and for people. Must not: decide anything that the scheduler
+//! what happens ([`TraceLine`]), the [`run`] between them, and the figures ([`Statistics`]) with
+//! their [`Summary`] for programs and for people. Must not: decide anything that the scheduler
 //! decides, read a file, print, or use floats.
 //!
 //! Invariant: the same scenario gives the same output, byte for byte.
@@ -10,6 +10,8 @@
 mod decimal;
 mod fuzz;
 mod run;
+#[cfg(test)]
+mod run_properties;
 #[cfg(test)]
 mod run_tests;
 pub mod scenario;

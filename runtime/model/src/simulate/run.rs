@@ -40,7 +40,7 @@ pub fn run<E>(
     trace: impl FnMut(&TraceLine<'_>) -> Result<(), E>,
 ) -> Result<Summary, E> {
     let mut run = Run::new(scenario, trace);
-    let ended = run.to_end();
+    let ended = run.play();
     if ended.is_ok() {
         run.count_feasible();
     }
@@ -108,7 +108,7 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
         }
     }
 
-    fn to_end(&mut self) -> Result<(), E> {
+    fn play(&mut self) -> Result<(), E> {
         for tenant in &self.scenario.tenants {
             let (tenant, config) = (tenant.name.clone(), tenant.config.clone());
             self.note(Event::SetTenant { tenant, config })?;
@@ -371,10 +371,9 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
                         },
                     );
                 }
+                // No task blocks, all arguments are there, and no node is elsewhere.
                 Effect::Resume { .. } | Effect::Fetch { .. } | Effect::Send { .. } => {
-                    panic!(
-                        "no task blocks, all arguments are there, and no node is elsewhere: {effect:?}"
-                    )
+                    panic!("this cannot be asked for here: {effect:?}")
                 }
             }
         }

@@ -1,9 +1,8 @@
-//! Tests of the run: what happens when, and what never does.
+//! Tests of the run: what happens when.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 
-use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
 use super::run::run;
@@ -12,7 +11,7 @@ use super::summary::Summary;
 use super::trace::TraceLine;
 
 /// Runs a scenario. Its trace as text, and its summary.
-fn trace(scenario: &Json) -> (String, Summary) {
+pub(super) fn trace(scenario: &Json) -> (String, Summary) {
     let scenario = Scenario::parse(&scenario.to_string()).unwrap();
     let mut text = String::new();
     let summary = run(&scenario, |line| {
@@ -37,7 +36,7 @@ fn short(scenario: &Json) -> Vec<String> {
     lines.iter().map(short).collect()
 }
 
-fn parsed(text: &str) -> Vec<Json> {
+pub(super) fn parsed(text: &str) -> Vec<Json> {
     let lines = text.lines();
     lines
         .map(|line| serde_json::from_str(line).unwrap())
@@ -436,273 +435,5 @@ fn a_run_can_be_broken_off() {
         });
         // What tasks hold was given back: dropping it would panic.
         assert_eq!((result.unwrap_err(), told), ("enough", after + 1));
-    }
-}
-
-/// What a task of a random scenario is made of.
-type Drawn = (
-    (u32, u32, u64, u64, Json),
-    (Option<Json>, i32, bool, Option<Json>),
-    (Option<prop::sample::Index>, Option<u32>),
-);
-
-fn drawn() -> impl Strategy<Value = Drawn> {
-    let amounts = || {
-        let cpu = prop_oneof![
-            Just(json!(0.5)),
-            Just(json!(1)),
-            Just(json!(2)),
-            Just(json!(3))
-        ];
-        let gpu = prop_oneof![3 => Just(json!(0)), 1 => Just(json!("0.25")), 1 => Just(json!(1))];
-        let of = |(cpu, gpu, memory): (Json, Json, u32)| json!({"CPU": cpu, "GPU": gpu, "memory": memory});
-        (cpu, gpu, 0..6u32).prop_map(of)
-    };
-    let affinity = (0..3u32, any::<bool>());
-    let kinds = prop::sample::select(vec!["pack", "spread", "strict_pack", "strict_spread"]);
-    // The first bundle can hold any task.
-    let bundles = prop::collection::vec(amounts(), 0..3).prop_map(|mut bundles| {
-        bundles.retain(|it| it["CPU"] != 0 || it["GPU"] != 0 || it["memory"] != 0);
-        bundles.insert(0, json!({"CPU": 3, "GPU": 1, "memory": 5}));
-        bundles
-    });
-    let groups = (kinds, bundles).prop_map(|(kind, bundles)| {
-        Some(json!({"placement_group": {"kind": kind, "bundles": bundles}}))
-    });
-    let strategies = prop_oneof![
-        4 => Just(None),
-        1 => Just(Some(json!("random"))),
-        1 => Just(Some(json!("spread"))),
-        1 => affinity.prop_map(|(node, soft)| {
-            Some(json!({"node_affinity": {"node": format!("n{node}"), "soft": soft}}))
-        }),
-        1 => groups,
-    ];
-    let other = prop::option::weighted(0.2, amounts());
-    let after = prop::option::weighted(0.3, any::<prop::sample::Index>());
-    (
-        (0..3u32, 1..5u32, 0..40u64, 0..25u64, amounts()),
-        (strategies, -1..2i32, prop::bool::weighted(0.2), other),
-        (after, prop::option::weighted(0.3, 0..3u32)),
-    )
-}
-
-fn task((number, drawn): (usize, Drawn)) -> Json {
-    let ((tenant, count, submit, duration, amounts), rest, (after, retries)) = drawn;
-    let (strategy, priority, has_label, other) = rest;
-    let mut task = json!({
-        "name": format!("t{number}"), "tenant": format!("T{tenant}"), "count": count,
-        "submit_at_ms": submit, "duration_ms": duration, "resources": amounts,
-        "priority": priority,
-    });
-    let after = after.filter(|_| number > 0);
-    let optional = [
-        ("strategy", strategy),
-        ("labels", has_label.then(|| json!(["zone=a"]))),
-        ("alternatives", other.map(|it| json!([it]))),
-        ("retries", retries.map(|it| json!(it))),
-        (
-            "after",
-            after.map(|it| json!([format!("t{}", it.index(number))])),
-        ),
-    ];
-    for (field, value) in optional {
-        value.into_iter().for_each(|value| task[field] = value);
-    }
-    task
-}
-
-/// Scenarios with a little of everything.
-fn scenarios() -> impl Strategy<Value = Json> {
-    let tasks = prop::collection::vec(drawn(), 1..8)
-        .prop_map(|tasks| tasks.into_iter().enumerate().map(task).collect::<Vec<_>>());
-    // Each node is there from a time on, or to a time, or twice.
-    let node = (
-        1..5u32,
-        0..3u32,
-        0..8u32,
-        any::<bool>(),
-        0..4u8,
-        1..30u64,
-        1..30u64,
-        0..6u32,
-    );
-    let policy = prop_oneof![Just("drf"), Just("fair"), Just("fifo")];
-    (any::<u32>(), policy, tasks, prop::collection::vec(node, 3)).prop_map(
-        |(seed, policy, tasks, drawn)| {
-            let (mut nodes, mut events) = (Vec::new(), Vec::new());
-            for (number, (cpu, gpu, memory, label, fate, at, more, set)) in drawn.into_iter().enumerate() {
-                let name = format!("n{number}");
-                let node = json!({
-                    "name": name, "resources": {"CPU": cpu, "GPU": gpu, "memory": memory},
-                    "labels": if label { json!({"zone": "a"}) } else { json!({}) },
-                });
-                match fate {
-                    0 => events.push(json!({"at_ms": at, "add_node": node})),
-                    _ => nodes.push(node.clone()),
-                }
-                let from = at + if fate == 0 { more } else { 0 };
-                if fate < 3 {
-                    events.push(json!({"at_ms": from, "set_resource":
-                        {"node": name, "name": "CPU", "capacity": set}}));
-                }
-                if fate == 2 {
-                    events.push(json!({"at_ms": from, "remove_node": name}));
-                    events.push(json!({"at_ms": from + more, "add_node": node}));
-                }
-            }
-            json!({"seed": seed, "policy": policy, "nodes": nodes, "tasks": tasks, "events": events})
-        },
-    )
-}
-
-/// What the trace says of a task.
-#[derive(Default)]
-struct Seen {
-    submits: u32,
-    starts: u32,
-    retries: u32,
-    running: Option<(u64, String, Json)>,
-    finished_at: Option<u64>,
-    is_given_up: bool,
-    is_infeasible: bool,
-}
-
-/// Follows the lines and checks each against those before it.
-fn check(scenario: &Json, lines: &[Json]) -> BTreeMap<String, Seen> {
-    let tasks: BTreeMap<&str, &Json> = scenario["tasks"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|task| (task["name"].as_str().unwrap(), task))
-        .collect();
-    let mut seen: BTreeMap<String, Seen> = BTreeMap::new();
-    let mut held: BTreeMap<(String, String, u64), u64> = BTreeMap::new();
-    let mut last_ms = 0;
-    for line in lines {
-        let at_ms = line["t_ms"].as_u64().unwrap();
-        assert!(at_ms >= last_ms, "{line} goes back");
-        last_ms = at_ms;
-        let name = line["task"].as_str().unwrap();
-        let (entry, _) = name.rsplit_once('-').unwrap();
-        let of_file = tasks[entry];
-        let before = of_file["after"].as_array().into_iter().flatten();
-        let is_free = before.clone().all(|before| {
-            let count = tasks[before.as_str().unwrap()]["count"].as_u64().unwrap();
-            (0..count).all(|index| {
-                let other = seen.get(&format!("{}-{index}", before.as_str().unwrap()));
-                other.is_some_and(|other| other.finished_at.is_some())
-            })
-        });
-        let task = seen.entry(name.into()).or_default();
-        let is_over = task.finished_at.is_some() || task.is_given_up;
-        assert!(!is_over, "{line} after its end");
-        let mut units = |node: &str, ids: &Json, takes: bool| {
-            for (resource, ids) in ids.as_object().unwrap() {
-                for id in ids.as_array().unwrap() {
-                    let key = (node.to_owned(), resource.clone(), id[0].as_u64().unwrap());
-                    let amount: f64 = id[1].as_str().unwrap().parse().unwrap();
-                    let amount = (amount * 10_000.0).round() as u64;
-                    let sum = held.entry(key).or_default();
-                    *sum = if takes { *sum + amount } else { *sum - amount };
-                    assert!(*sum <= 10_000, "{line}: a unit given twice");
-                }
-            }
-        };
-        match line["event"].as_str().unwrap() {
-            "submit" => {
-                assert_eq!(
-                    (task.submits, of_file["submit_at_ms"].as_u64()),
-                    (0, Some(at_ms))
-                );
-                task.submits = 1;
-            }
-            "start" => {
-                assert!(
-                    task.submits == 1 && task.running.is_none() && is_free,
-                    "{line}"
-                );
-                let node = line["node"].as_str().unwrap();
-                units(node, &line["ids"], true);
-                task.running = Some((at_ms, node.into(), line["ids"].clone()));
-                (task.starts, task.is_infeasible) = (task.starts + 1, false);
-            }
-            "finish" => {
-                let (since, node, ids) = task.running.take().expect("it runs");
-                assert_eq!(
-                    Some(at_ms - since),
-                    of_file["duration_ms"].as_u64(),
-                    "{line}"
-                );
-                units(&node, &ids, false);
-                task.finished_at = Some(at_ms);
-            }
-            "retry" => {
-                let (_, node, ids) = task.running.take().expect("it runs");
-                units(&node, &ids, false);
-                task.retries += 1;
-                assert_eq!(line["attempt"], task.retries);
-                let most = of_file["retries"].as_u64().unwrap_or(u64::MAX);
-                assert!(u64::from(task.retries) <= most, "{line}");
-            }
-            "infeasible" => task.is_infeasible = true,
-            "unschedulable" => {
-                if let Some((_, node, ids)) = task.running.take() {
-                    assert_eq!(of_file["retries"].as_u64(), Some(task.retries.into()));
-                    units(&node, &ids, false);
-                }
-                task.is_given_up = true;
-            }
-            other => panic!("{other}"),
-        }
-    }
-    assert!(
-        held.values().all(|amount| *amount == 0),
-        "something is held in the end"
-    );
-    seen
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
-
-    #[test]
-    fn every_run_is_a_possible_one(scenario in scenarios()) {
-        let (text, summary) = trace(&scenario);
-        prop_assert_eq!(&trace(&scenario).0, &text);
-        let seen = check(&scenario, &parsed(&text));
-
-        let count = |of: fn(&Seen) -> u32| seen.values().map(|task| u64::from(of(task))).sum::<u64>();
-        let counts = summary.counts;
-        prop_assert_eq!(counts.submitted, count(|it| it.submits));
-        prop_assert_eq!(counts.started, count(|it| it.starts));
-        prop_assert_eq!(counts.finished, count(|it| it.finished_at.is_some().into()));
-        prop_assert_eq!(counts.retried, count(|it| it.retries));
-        prop_assert_eq!(counts.unschedulable, count(|it| it.is_given_up.into()));
-
-        // Who has not ended is infeasible, comes after one that has not finished, or waits for a
-        // group, of which it is not known beforehand whether it can be reserved.
-        let (mut infeasible, mut grouped) = (0, 0);
-        for task in scenario["tasks"].as_array().unwrap() {
-            let before = task["after"][0].as_str();
-            let is_unfinished = |(name, other): (&String, &Seen)| {
-                let of_entry = name.rsplit_once('-').map(|(entry, _)| entry);
-                of_entry == before && other.finished_at.is_none()
-            };
-            let waits = before.is_some() && seen.iter().any(is_unfinished);
-            let is_grouped = task["strategy"]["placement_group"].is_object();
-            for index in 0..task["count"].as_u64().unwrap() {
-                let it = &seen[&format!("{}-{index}", task["name"].as_str().unwrap())];
-                prop_assert_eq!(it.submits, 1);
-                if it.finished_at.is_none() && !it.is_given_up {
-                    infeasible += u64::from(it.is_infeasible);
-                    grouped += u64::from(is_grouped);
-                    let is_explained = it.is_infeasible || waits || is_grouped;
-                    prop_assert!(is_explained, "{}-{index}:\n{text}", task["name"]);
-                }
-            }
-        }
-        prop_assert!(counts.infeasible <= infeasible);
-        prop_assert!(counts.infeasible + grouped >= infeasible);
     }
 }

@@ -130,6 +130,8 @@ pub struct World {
     groups: Vec<(usize, u64)>,
     /// What no node can ever serve.
     impossible: BTreeSet<TaskId>,
+    /// Attempts that an executor has or had; each is begun once, wherever.
+    dispatched: BTreeSet<Run>,
     /// Attempts that an executor said are finished.
     finished: BTreeSet<Run>,
     counter: u64,
@@ -167,6 +169,7 @@ impl World {
             calls: BTreeMap::new(),
             groups: Vec::new(),
             impossible: BTreeSet::new(),
+            dispatched: BTreeSet::new(),
             finished: BTreeSet::new(),
             counter: 0,
             has_healed: false,
@@ -727,6 +730,7 @@ impl World {
             return;
         }
         self.come(80, 120, Coming::Heartbeat(node));
+        self.check_attempts(node);
         let life = self.nodes[node].life;
         let member = &mut self.members[node];
         let scheduler = &member.scheduler;
@@ -761,6 +765,22 @@ impl World {
                 };
                 let (node, view) = (info.clone(), view.clone());
                 self.come(1, slow, Coming::View { to, node, view });
+            }
+        }
+    }
+
+    /// The owner numbers the attempts: nobody else begins one.
+    fn check_attempts(&self, node: usize) {
+        let scheduler = &self.members[node].scheduler;
+        for phase in &Phase::ALL[..Phase::LIVE] {
+            for id in scheduler.in_phase(*phase) {
+                let here = scheduler.task(&id).expect("a live task");
+                let owner = self.members.iter().find(|it| it.submitted.contains(&id));
+                let there = owner.and_then(|it| it.scheduler.task(&id));
+                assert!(
+                    there.is_none_or(|there| here.attempt <= there.attempt),
+                    "{here:?}"
+                );
             }
         }
     }

@@ -296,7 +296,7 @@ fn what_failed_is_tried_again_as_often_as_it_may() {
         } = &desk.running["t"];
         assert_eq!(*nth, Attempt(attempt));
         // Each attempt is given the same.
-        assert_eq!(call.values, [value.clone()]);
+        assert_eq!(call.values, std::slice::from_ref(&value));
         assert_eq!(
             (&*call.args, call.array_index),
             (&["x".to_owned()][..], Some(3))
