@@ -68,7 +68,11 @@ pub fn resources(at: usize) -> NodeResources {
 }
 
 pub fn labels(at: usize) -> Labels {
-    let zone = if at % 2 == 0 { "zone=a" } else { "zone=b" };
+    let zone = if at.is_multiple_of(2) {
+        "zone=a"
+    } else {
+        "zone=b"
+    };
     zone.parse().expect("labels")
 }
 

@@ -475,10 +475,9 @@ impl World {
     }
 
     fn dispatch(&mut self, node: usize, run: Run) {
-        assert!(
-            self.nodes[node].runs.insert(run),
-            "{run:?} is dispatched twice"
-        );
+        let is_new = self.dispatched.insert(run);
+        assert!(is_new, "{run:?} is dispatched twice");
+        self.nodes[node].runs.insert(run);
         self.check_call(node, run);
         let actor = self.of_actor.get(&run.0);
         if actor.is_some_and(|actor| self.actors[*actor].creation == run.0) {
