@@ -108,6 +108,8 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
         }
     }
 
+    /// From instant to instant. The scheduler's own deadlines are met at the first instant that is
+    /// not before them: nothing changes in between, so it would come to the same sooner.
     fn play(&mut self) -> Result<(), E> {
         for tenant in &self.scenario.tenants {
             let (tenant, config) = (tenant.name.clone(), tenant.config.clone());
@@ -118,15 +120,6 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
         }
         while let Some(next_ms) = self.next_ms() {
             self.now_ms = next_ms;
-            // Nothing has changed since the last instant, so it makes no difference that the
-            // scheduler is told only now that time has passed.
-            if self
-                .scheduler
-                .poll_timeout()
-                .is_some_and(|at| at <= self.now())
-            {
-                self.note(Event::Tick)?;
-            }
             self.finish_tasks()?;
             self.happen()?;
             self.submit_tasks()?;
@@ -283,11 +276,8 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
         let running = self.finishes.iter().map(|Reverse(finish)| finish);
         let running = running.filter(|finish| self.is_running(finish));
         let lost = running.filter(|finish| self.running(finish.task).0 == node);
-        let mut lost: Vec<Finish> = lost.copied().collect();
-        lost.sort_by_key(|finish| finish.start);
-        for Finish { task, .. } in lost {
-            self.lose(task);
-        }
+        let lost: Vec<TaskKey> = lost.map(|finish| finish.task).collect();
+        lost.into_iter().for_each(|task| self.lose(task));
         let incarnation = self.lives[node.0 as usize];
         self.lives[node.0 as usize] = Incarnation(incarnation.0 + 1);
         self.note(Event::NodeLost {

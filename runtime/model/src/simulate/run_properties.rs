@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
 use super::run_tests::{parsed, trace};
+use super::summary::Waits;
 
 /// What a task of a random scenario is made of.
 type Drawn = (
@@ -152,6 +153,9 @@ struct Seen {
     submits: u32,
     starts: u32,
     retries: u32,
+    /// Since when it could have started.
+    since: u64,
+    waits: Vec<u64>,
     running: Option<(u64, String, Json)>,
     finished_at: Option<u64>,
     is_given_up: bool,
@@ -176,14 +180,19 @@ fn check(scenario: &Json, lines: &[Json]) -> BTreeMap<String, Seen> {
         let name = line["task"].as_str().unwrap();
         let (entry, _) = name.rsplit_once('-').unwrap();
         let of_file = tasks[entry];
-        let before = of_file["after"].as_array().into_iter().flatten();
-        let is_free = before.clone().all(|before| {
-            let count = tasks[before.as_str().unwrap()]["count"].as_u64().unwrap();
-            (0..count).all(|index| {
-                let other = seen.get(&format!("{}-{index}", before.as_str().unwrap()));
-                other.is_some_and(|other| other.finished_at.is_some())
-            })
-        });
+        // When the last of those that it comes after finished; `None` if one has not.
+        let free_at = |seen: &BTreeMap<String, Seen>| {
+            let Some(before) = of_file["after"][0].as_str() else {
+                return Some(0);
+            };
+            let mut last_ms = 0;
+            for index in 0..tasks[before]["count"].as_u64().unwrap() {
+                let other = seen.get(&format!("{before}-{index}"))?;
+                last_ms = last_ms.max(other.finished_at?);
+            }
+            Some(last_ms)
+        };
+        let free_at = free_at(&seen);
         let task = seen.entry(name.into()).or_default();
         let is_over = task.finished_at.is_some() || task.is_given_up;
         assert!(!is_over, "{line} after its end");
@@ -205,13 +214,12 @@ fn check(scenario: &Json, lines: &[Json]) -> BTreeMap<String, Seen> {
                     (task.submits, of_file["submit_at_ms"].as_u64()),
                     (0, Some(at_ms))
                 );
-                task.submits = 1;
+                (task.submits, task.since) = (1, at_ms);
             }
             "start" => {
-                assert!(
-                    task.submits == 1 && task.running.is_none() && is_free,
-                    "{line}"
-                );
+                assert!(task.submits == 1 && task.running.is_none(), "{line}");
+                let free_at = free_at.expect("it starts after what it waits for");
+                task.waits.push(at_ms - task.since.max(free_at));
                 let node = line["node"].as_str().unwrap();
                 units(node, &line["ids"], true);
                 task.running = Some((at_ms, node.into(), line["ids"].clone()));
@@ -230,7 +238,7 @@ fn check(scenario: &Json, lines: &[Json]) -> BTreeMap<String, Seen> {
             "retry" => {
                 let (_, node, ids) = task.running.take().expect("it runs");
                 units(&node, &ids, false);
-                task.retries += 1;
+                (task.retries, task.since) = (task.retries + 1, at_ms);
                 assert_eq!(line["attempt"], task.retries);
                 let most = of_file["retries"].as_u64().unwrap_or(u64::MAX);
                 assert!(u64::from(task.retries) <= most, "{line}");
@@ -271,6 +279,17 @@ proptest! {
         prop_assert_eq!(counts.finished, count(|it| it.finished_at.is_some().into()));
         prop_assert_eq!(counts.retried, count(|it| it.retries));
         prop_assert_eq!(counts.unschedulable, count(|it| it.is_given_up.into()));
+
+        for tenant in &summary.tenants {
+            let of_tenant = |name: &str| {
+                let (entry, _) = name.rsplit_once('-').unwrap();
+                let mut tasks = scenario["tasks"].as_array().unwrap().iter();
+                tasks.any(|it| it["name"] == entry && it["tenant"] == tenant.name.as_str())
+            };
+            let tasks = seen.iter().filter(|(name, _)| of_tenant(name));
+            let waits = tasks.flat_map(|(_, task)| task.waits.clone());
+            prop_assert_eq!(Waits::of(waits.collect()), tenant.waits);
+        }
 
         // Who has not ended is infeasible, comes after one that has not finished, or waits for a
         // group, of which it is not known beforehand whether it can be reserved.
