@@ -12,7 +12,7 @@ use crate::cluster::{Basis, NodeFit, NodeIx, NodeName, Strategy, Unschedulable};
 use crate::fairness::{Ahead, TooManyTenants};
 use crate::group::Impossible;
 use crate::id::{ActorId, GroupId, NodeId, ObjectId, TaskId};
-use crate::task::{Attempt, Phase, Place, TaskState};
+use crate::task::{Attempt, MAX_ALTERNATIVES, Phase, Place, TaskState};
 
 /// Why a task did not start, or will never.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -39,6 +39,11 @@ pub enum Reason {
     /// The tenant would be one too many.
     #[error(transparent)]
     Tenants(#[from] TooManyTenants),
+    /// It asks for too many variants, or for none.
+    #[error(
+        "a task asks for 1 to {MAX_ALTERNATIVES} variants, and this one for {0}; leave some out"
+    )]
+    Alternatives(usize),
     /// Its actor does not live any more.
     #[error("actor {0} has died; create it again")]
     ActorDied(ActorId),

@@ -52,7 +52,9 @@ use crate::cluster::{Cluster, NodeIx, Tuning};
 use crate::fairness::{Policy, TenantIx, Tenants};
 use crate::id::{NodeId, ObjectId, TaskId};
 use crate::random::Random;
-use crate::task::{Attempt, FailureKind, Phase, Place, TaskKind, TaskSpec, TaskState};
+use crate::task::{
+    Attempt, FailureKind, MAX_ALTERNATIVES, Phase, Place, TaskKind, TaskSpec, TaskState,
+};
 use crate::time::Instant;
 
 /// How a scheduler decides. The default is what a node starts with.
@@ -268,11 +270,11 @@ impl Scheduler {
             self.stale += 1;
             return;
         }
-        assert!(
-            !spec.terms.rule.alternatives.is_empty(),
-            "task {} asks for nothing, not even for an empty request",
-            spec.id
-        );
+        let variants = spec.terms.rule.alternatives.len();
+        if !(1..=MAX_ALTERNATIVES).contains(&variants) {
+            let why = Reason::Alternatives(variants);
+            return self.turn_away(&spec, owner, attempt, why);
+        }
         let tenant = match self.tenants.intern(&spec.terms.tenant) {
             Ok(tenant) => tenant,
             Err(why) => return self.turn_away(&spec, owner, attempt, why.into()),

@@ -242,10 +242,6 @@ impl Scheduler {
                 return;
             }
         }
-        if spec.terms.rule.alternatives.is_empty() {
-            self.stale += 1;
-            return;
-        }
         self.send(owner, Message::Placed { task, attempt });
         self.submit(spec, Owner::Peer(owner), attempt, hops);
     }

@@ -9,11 +9,14 @@ use crate::fairness::TenantName;
 use crate::id::{ActorId, Digest, DriverId, JobId, NodeId, ObjectId, TaskId};
 use crate::resource::Request;
 
+/// The most variants that a task may ask for.
+pub const MAX_ALTERNATIVES: usize = 64;
+
 /// What decides where a task can run. Tasks with equal rules are of one *scheduling class*: where
 /// one does not fit, none does.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Rule {
-    /// What it asks for: variants in the order of preference, at least one.
+    /// What it asks for: 1 to [`MAX_ALTERNATIVES`] variants in the order of preference.
     pub alternatives: Vec<Request>,
     /// What labels a node must have: selectors that are tried in order.
     pub selectors: Selectors,
