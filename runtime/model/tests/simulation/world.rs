@@ -1,5 +1,8 @@
 //! The world around schedulers: time, executors, the network and faults, all from one seed.
 
+mod executors;
+mod faults;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
@@ -9,12 +12,10 @@ use wasmrun_model::cluster::QueueReport;
 use wasmrun_model::fairness::Policy;
 use wasmrun_model::id::{DriverId, Incarnation, NodeId, ObjectId, TaskId};
 use wasmrun_model::random::Random;
-use wasmrun_model::resource::ResourceName;
 use wasmrun_model::scheduler::{
     Config, Effect, Event, Message, NodeInfo, PeerView, Scheduler, check,
 };
-use wasmrun_model::task::TaskSpec;
-use wasmrun_model::task::{Attempt, FailureKind, Phase, TaskKind, Terms};
+use wasmrun_model::task::{Attempt, FailureKind, Phase, TaskKind, TaskSpec, Terms};
 use wasmrun_model::time::Instant;
 
 use crate::work::{self, chance, pick};
@@ -440,6 +441,12 @@ impl World {
     }
 
     fn send(&mut self, from: usize, to: NodeId, message: Message) {
+        // To the life of it that the sender knows: a connection is to that process, or there is none.
+        let cluster = self.members[from].scheduler.cluster();
+        let known = cluster.by_id(to).map(|ix| cluster[ix].incarnation().0);
+        let Some(life) = known else {
+            return;
+        };
         let to = usize::from(to.as_bytes()[0]);
         let copies = match self.random.below(100) {
             0..10 if !self.has_healed => 0,
@@ -454,7 +461,7 @@ impl World {
             };
             let coming = Coming::Message {
                 from: (from, self.life_of(from)),
-                to: (to, self.life_of(to)),
+                to: (to, life),
                 message: message.clone(),
             };
             self.come(1, slow, coming);
@@ -471,177 +478,6 @@ impl World {
         if sender.is_some_and(|ix| cluster[ix].incarnation() == Incarnation(from.1)) {
             let from = work::node_id(from.0);
             self.handle(to.0, Event::Message { from, message });
-        }
-    }
-
-    fn dispatch(&mut self, node: usize, run: Run) {
-        let is_new = self.dispatched.insert(run);
-        assert!(is_new, "{run:?} is dispatched twice");
-        self.nodes[node].runs.insert(run);
-        self.check_call(node, run);
-        let actor = self.of_actor.get(&run.0);
-        if actor.is_some_and(|actor| self.actors[*actor].creation == run.0) {
-            self.execute(node, run, Executed::Accept, 5);
-            return self.execute(node, run, Executed::Live, 60);
-        }
-        match self.random.below(100) {
-            0..6 if !self.has_healed => self.execute(node, run, Executed::Refuse, 20),
-            // It may end before the executor has said that it took it.
-            6..12 => self.continue_run(node, run),
-            _ => {
-                self.execute(node, run, Executed::Accept, 5);
-                self.continue_run(node, run);
-            }
-        }
-    }
-
-    /// Calls start where their actor lives, those of one caller in the order made. (Between nodes
-    /// messages overtake each other, and calls with them.)
-    fn check_call(&mut self, node: usize, (task, attempt): Run) {
-        let Some((actor, driver, number)) = self.calls.get(&task).copied() else {
-            return;
-        };
-        if self.mode == Mode::One {
-            assert_eq!(self.actors[actor].node, Some(node), "a call runs elsewhere");
-            if attempt == Attempt::FIRST {
-                let last = self.last_calls.insert((actor, driver), number);
-                assert!(last < Some(number), "call {number} starts after {last:?}");
-            }
-        }
-    }
-
-    fn execute(&mut self, node: usize, run: Run, what: Executed, within_ms: usize) {
-        let life = self.nodes[node].life;
-        self.come(0, within_ms, Coming::Executor(node, life, run, what));
-    }
-
-    /// What a run does next.
-    fn continue_run(&mut self, node: usize, run: Run) {
-        let what = match self.random.below(100) {
-            0..10 => Executed::Block,
-            10..16 => Executed::Fail(FailureKind::Retryable),
-            16..19 => Executed::Fail(FailureKind::Final),
-            _ => Executed::Finish,
-        };
-        let within = pick(&mut self.random, &[5, 100, 1_000]);
-        self.execute(node, run, what, within);
-    }
-
-    fn stop(&mut self, node: usize, run: Run) {
-        let what = Executed::Fail(FailureKind::Retryable);
-        self.execute(node, run, what, 50);
-    }
-
-    fn executed(&mut self, node: usize, life: u64, run: Run, what: Executed) {
-        if self.nodes[node].life != life || !self.nodes[node].is_alive {
-            return;
-        }
-        // An executor that has said its last word about an attempt may say it again, no more.
-        let is_known = self.nodes[node].runs.contains(&run);
-        if !is_known && chance(&mut self.random, 80) {
-            return;
-        }
-        let (task, attempt) = run;
-        let event = match what {
-            Executed::Live | Executed::Die if !is_known => return,
-            Executed::Live => {
-                let actor = self.of_actor[&task];
-                self.announce(ActorNews::Created { actor, node });
-                if chance(&mut self.random, 40) {
-                    self.execute(node, run, Executed::Die, 3_000);
-                }
-                return;
-            }
-            Executed::Die => {
-                let (actor, will_restart) = (self.of_actor[&task], true);
-                return self.announce(ActorNews::Died {
-                    actor,
-                    will_restart,
-                });
-            }
-            Executed::Accept => Event::Accepted { task, attempt },
-            Executed::Refuse => Event::Refused { task, attempt },
-            Executed::Block => {
-                self.execute(node, run, Executed::Unblock, 300);
-                Event::Blocked { task, attempt }
-            }
-            Executed::Unblock => Event::Unblocked { task, attempt },
-            Executed::Finish => {
-                if is_known {
-                    self.finished.insert(run);
-                }
-                Event::Finished { task, attempt }
-            }
-            Executed::Fail(kind) => Event::Failed {
-                task,
-                attempt,
-                kind,
-            },
-        };
-        if matches!(
-            what,
-            Executed::Refuse | Executed::Finish | Executed::Fail(_)
-        ) {
-            self.nodes[node].runs.remove(&run);
-        }
-        self.handle(self.member_of(node), event);
-    }
-
-    fn announce(&mut self, news: ActorNews) {
-        let event = |news| match news {
-            ActorNews::Created { actor, node } => Event::ActorCreated {
-                actor: work::actor_id(actor),
-                node: work::node_id(node),
-            },
-            ActorNews::Died {
-                actor,
-                will_restart,
-            } => Event::ActorDied {
-                actor: work::actor_id(actor),
-                will_restart,
-            },
-        };
-        match news {
-            ActorNews::Created { actor, node } => self.actors[actor].node = Some(node),
-            ActorNews::Died {
-                actor,
-                will_restart,
-            } => {
-                let it = &mut self.actors[actor];
-                if it.is_over {
-                    return;
-                }
-                it.is_over = !will_restart;
-                it.node = None;
-                // It was its own executor.
-                let of_actor = &self.of_actor;
-                for node in &mut self.nodes {
-                    node.runs
-                        .retain(|(task, _)| of_actor.get(task) != Some(&actor));
-                }
-            }
-        }
-        for at in 0..self.members.len() {
-            if self.is_up(at) {
-                self.handle(at, event(news));
-            }
-        }
-    }
-
-    fn end_all(&mut self) {
-        for group in 0..self.groups.len() {
-            self.at(self.now, Coming::RemoveGroup(group));
-        }
-        for actor in 0..self.actors.len() {
-            let Actor {
-                creation,
-                owner: (at, life),
-                is_over,
-                ..
-            } = self.actors[actor];
-            if !is_over && self.life_of(at) == life {
-                self.handle(at, Event::Cancel(creation));
-            }
         }
     }
 
@@ -780,166 +616,6 @@ impl World {
                     there.is_none_or(|there| here.attempt <= there.attempt),
                     "{here:?}"
                 );
-            }
-        }
-    }
-
-    fn fault(&mut self) {
-        let node = self.random.below(self.nodes.len());
-        let at = self.member_of(node);
-        let (id, is_alive) = (work::node_id(node), self.nodes[node].is_alive);
-        if !is_alive || !self.is_up(at) {
-            return;
-        }
-        match self.random.below(10) {
-            0 | 1 => self.crash(node),
-            2 => {
-                let capacity = self.random.below(6) as u32;
-                let name = [ResourceName::CPU, ResourceName::GPU, ResourceName::MEMORY];
-                let name = name[self.random.below(3)].clone();
-                let capacity = wasmrun_model::resource::Amount::units(capacity);
-                self.handle(
-                    at,
-                    Event::SetCapacity {
-                        node: id,
-                        name,
-                        capacity,
-                    },
-                );
-            }
-            3 => {
-                let name = ResourceName::GPU;
-                self.handle(at, Event::DeleteResource { node: id, name });
-            }
-            4 => {
-                let labels = work::labels(self.random.below(2));
-                self.handle(at, Event::SetLabels { node: id, labels });
-            }
-            5 => self.handle(
-                at,
-                Event::SetDraining {
-                    node: id,
-                    is_draining: true,
-                },
-            ),
-            6 => self.handle(
-                at,
-                Event::SetDraining {
-                    node: id,
-                    is_draining: false,
-                },
-            ),
-            7 => {
-                let driver = work::driver_id(self.random.below(4));
-                self.handle(at, Event::DriverGone(driver));
-            }
-            8 => {
-                let object = work::object_id(self.random.below(work::OBJECTS));
-                self.nodes[at].objects.remove(&object);
-                self.handle(at, Event::ArgumentLost(object));
-            }
-            _ => {
-                let policy = [Policy::Drf, Policy::Fair, Policy::Fifo][self.random.below(3)];
-                self.handle(at, Event::SetPolicy(policy));
-            }
-        }
-    }
-
-    /// A node dies. What it owned is void; the others hear of it, each at its time.
-    fn crash(&mut self, node: usize) {
-        let life = self.nodes[node].life;
-        self.nodes[node].is_alive = false;
-        self.nodes[node].runs.clear();
-        self.nodes[node].objects.clear();
-        let lost = Event::NodeLost {
-            node: work::node_id(node),
-            incarnation: Incarnation(life),
-        };
-        match self.mode {
-            Mode::One => self.handle(0, lost),
-            Mode::Each => {
-                // What tasks hold must not be dropped.
-                self.members[node].scheduler.handle(self.now, lost);
-                self.members[node] = self.member(node);
-                for actor in 0..self.actors.len() {
-                    if self.actors[actor].owner == (node, life) {
-                        let will_restart = false;
-                        self.announce(ActorNews::Died {
-                            actor,
-                            will_restart,
-                        });
-                    }
-                }
-                for to in (0..self.nodes.len()).filter(|to| *to != node) {
-                    self.come(100, 3_000, Coming::Lost { to, node, life });
-                }
-            }
-        }
-        self.come(50, 4_000, Coming::Rejoin(node));
-    }
-
-    fn rejoin(&mut self, node: usize) {
-        if self.nodes[node].is_alive {
-            return;
-        }
-        self.nodes[node].life += 1;
-        self.nodes[node].is_alive = true;
-        let info = NodeInfo {
-            id: work::node_id(node),
-            incarnation: Incarnation(self.nodes[node].life),
-            name: format!("n{node}").parse().expect("a name"),
-            labels: work::labels(node),
-        };
-        let resources = work::resources(node);
-        self.handle(
-            self.member_of(node),
-            Event::OwnNode {
-                node: info,
-                resources,
-            },
-        );
-        self.come(0, 100, Coming::Heartbeat(node));
-    }
-
-    /// All is well from now on: nodes are there, whole, with their labels.
-    fn heal(&mut self) {
-        self.has_healed = true;
-        for node in 0..self.nodes.len() {
-            self.rejoin(node);
-            let at = self.member_of(node);
-            let id = work::node_id(node);
-            self.handle(
-                at,
-                Event::SetDraining {
-                    node: id,
-                    is_draining: false,
-                },
-            );
-            self.handle(
-                at,
-                Event::SetLabels {
-                    node: id,
-                    labels: work::labels(node),
-                },
-            );
-            for (name, capacity) in work::resources(node).total().iter() {
-                let name = name.clone();
-                self.handle(
-                    at,
-                    Event::SetCapacity {
-                        node: id,
-                        name,
-                        capacity,
-                    },
-                );
-            }
-        }
-        for id in std::mem::take(&mut self.impossible) {
-            for at in 0..self.members.len() {
-                if let Some(task) = self.members[at].scheduler.task(&id) {
-                    assert_eq!(task.phase, Phase::Infeasible);
-                    self.handle(at, Event::Cancel(id));
-                }
             }
         }
     }
