@@ -350,7 +350,7 @@ fn functions_that_pass_resources_are_no_tasks() {
         .fails(2);
     assert_eq!(
         stderr,
-        "error: 'make' cannot be run as a task: its type has a resource, which only actors can pass\n"
+        "error: 'make' cannot be run as a task: its type has a resource that is neither an object's handle nor an actor's\n"
     );
     let inspect = Wasmrun::new(["inspect"]).arg(&module).ok();
     assert_says(&inspect, &["\nnot tasks\n  make: its type has a resource"]);

@@ -7,6 +7,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::id::{ActorId, TaskId};
 use crate::units::{bytes, milliseconds};
 use crate::value::Encoded;
 
@@ -51,6 +52,29 @@ pub enum TaskError {
     /// The arguments don't fit the function's type.
     #[error("the arguments do not fit: {0}")]
     Arguments(String),
+    /// An object that it needs could not be made.
+    #[error("argument {} could not be made: task {task} ({name}) failed: {cause}", .index + 1)]
+    Dependency {
+        /// Which argument, from 0.
+        index: u32,
+        /// The task that was to make it.
+        task: TaskId,
+        /// What people call that task.
+        name: String,
+        /// How it failed.
+        cause: Box<TaskError>,
+    },
+    /// The actor that it was to run on is dead.
+    #[error("actor {actor} has died{}; create it again, or give it restarts", .cause.iter().map(|cause| format!(": {cause}")).collect::<String>())]
+    ActorDied {
+        /// The actor.
+        actor: ActorId,
+        /// How it died, if it was not killed.
+        cause: Option<Box<TaskError>>,
+    },
+    /// No node can ever run it, or what it needs is gone.
+    #[error("it cannot be run: {0}")]
+    Unschedulable(String),
     /// The sandbox could not be set up or did something that the host does not offer.
     #[error("the sandbox failed: {0}")]
     Sandbox(String),
@@ -74,7 +98,18 @@ impl TaskError {
             Self::Limit { .. } => "limit",
             Self::Cancelled => "cancelled",
             Self::Arguments(_) => "arguments",
+            Self::Dependency { .. } => "dependency",
+            Self::ActorDied { .. } => "actor-died",
+            Self::Unschedulable(_) => "unschedulable",
             Self::Sandbox(_) => "sandbox",
+        }
+    }
+
+    /// The failure that this one comes from: its own where nothing else led to it.
+    pub fn root(&self) -> &Self {
+        match self {
+            Self::Dependency { cause, .. } => cause.root(),
+            error => error,
         }
     }
 }
@@ -138,6 +173,12 @@ impl LimitKind {
             Self::Arguments => "--max-arguments",
             Self::Result => "--max-result",
         }
+    }
+
+    /// Whether it bounds what is passed to a guest or comes from it, so that the guest itself came to
+    /// its end.
+    pub fn is_of_values(self) -> bool {
+        matches!(self, Self::Arguments | Self::Result)
     }
 
     fn in_words(self, amount: u64) -> String {

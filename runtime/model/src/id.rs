@@ -135,6 +135,72 @@ id!(
     "object id"
 );
 
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident, $id:ident, $bytes:literal, $what:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub struct $name {
+            /// What it is called.
+            pub id: $id,
+            /// Who knows where it is: the node that it was submitted through.
+            pub owner: NodeId,
+        }
+
+        impl $name {
+            /// How many bytes [`Self::to_bytes`] makes.
+            pub const BYTES: usize = $bytes;
+
+            /// The id and the owner's, one after the other: what stands for a handle in encoded values.
+            pub fn to_bytes(&self) -> [u8; $bytes] {
+                let mut bytes = [0; $bytes];
+                let (id, owner) = bytes.split_at_mut($bytes - 16);
+                id.copy_from_slice(self.id.as_bytes());
+                owner.copy_from_slice(self.owner.as_bytes());
+                bytes
+            }
+
+            /// What [`Self::to_bytes`] made.
+            pub fn from_bytes(bytes: &[u8; $bytes]) -> Self {
+                let (mut id, mut owner) = ([0; $bytes - 16], [0; 16]);
+                id.copy_from_slice(&bytes[..$bytes - 16]);
+                owner.copy_from_slice(&bytes[$bytes - 16..]);
+                Self { id: $id::from_bytes(id), owner: NodeId::from_bytes(owner) }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}@{}", self.id, self.owner)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ParseIdError;
+
+            fn from_str(text: &str) -> Result<Self, ParseIdError> {
+                let (id, owner) = text.split_once('@').unwrap_or((text, ""));
+                Ok(Self { id: parse_hex($what, id).map($id)?, owner: owner.parse()? })
+            }
+        }
+    };
+}
+
+name!(
+    /// What names an object everywhere: a handle to it, in values that travel.
+    ObjectName,
+    ObjectId,
+    36,
+    "object id"
+);
+
+name!(
+    /// What names an actor everywhere: a handle to it, in values that travel.
+    ActorName,
+    ActorId,
+    32,
+    "actor id"
+);
+
 /// Which life of a node this is: higher for every process that comes back under the same id.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
@@ -173,9 +239,29 @@ impl TaskId {
     pub fn task(&self, counter: u64) -> TaskId {
         child(TASK_CHILD, &self.0, counter)
     }
+
+    /// The actor whose creation this is.
+    pub fn actor(&self) -> ActorId {
+        ActorId(self.0)
+    }
+}
+
+impl ActorId {
+    /// The task that is its creation.
+    pub fn task(&self) -> TaskId {
+        TaskId(self.0)
+    }
 }
 
 impl ObjectId {
+    /// Indexes from here on are of what a task stored, not of what it returned.
+    const FIRST_PUT: u32 = 1 << 31;
+
+    /// The `counter`-th object (from 0, below 2^31) that a task stores while it runs.
+    pub fn put_by(task: TaskId, counter: u32) -> Self {
+        Self::of(task, Self::FIRST_PUT | counter)
+    }
+
     /// The object that a task returns at `index` (from 0).
     pub fn of(task: TaskId, index: u32) -> Self {
         let mut id = [0; 20];
@@ -217,6 +303,13 @@ mod tests {
         let id = DriverId::from_bytes([7; 16]).task(1);
         assert_eq!(id.to_string().parse(), Ok(id));
         assert!("12".parse::<TaskId>().is_err());
+        let name = ObjectName {
+            id: ObjectId::of(id, 1),
+            owner: NodeId::from_bytes([9; 16]),
+        };
+        assert_eq!(ObjectName::from_bytes(&name.to_bytes()), name);
+        assert_eq!(name.to_string().parse(), Ok(name));
+        assert!(name.id.to_string().parse::<ObjectName>().is_err());
         assert!("zz".repeat(16).parse::<TaskId>().is_err());
         assert!("é".repeat(16).parse::<TaskId>().is_err());
     }

@@ -4,7 +4,7 @@
 //! running, and a call is a task that runs where the actor lives.
 //!
 //! Invariant: an actor here has at most one call in line or in an executor at a time, and the calls
-//! of one caller (a driver) start in the order in which they were made.
+//! of one caller (a driver, or a task) start in the order in which they were made.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,7 +52,7 @@ impl Scheduler {
 
     /// A call that had its turn waits for it again: behind others only if it lacks an argument.
     pub(super) fn call_waits(&mut self, ix: TaskIx) {
-        let TaskKind::Call { actor: id } = self.tasks[ix].kind else {
+        let TaskKind::Call { actor: id, .. } = self.tasks[ix].kind else {
             return;
         };
         let sequence = self.tasks[ix].sequence;
@@ -98,10 +98,14 @@ impl Scheduler {
         let mut waiting = BTreeSet::new();
         let next = actor.calls.iter().find(|(_, ix)| {
             let call = &self.tasks[**ix];
+            let TaskKind::Call { caller, .. } = call.kind else {
+                return false;
+            };
+            let caller = (call.driver, caller);
             let is_ready = call.phase() == Phase::Ready;
             // Who waits for arguments holds up the later calls of the same caller, no others.
-            is_ready && !waiting.contains(&call.driver) || {
-                waiting.insert(call.driver);
+            is_ready && !waiting.contains(&caller) || {
+                waiting.insert(caller);
                 false
             }
         });
@@ -115,7 +119,7 @@ impl Scheduler {
 
     /// A call leaves its actor: it has ended, or goes back to be placed again.
     pub(super) fn call_ended(&mut self, ix: TaskIx) {
-        let TaskKind::Call { actor: id } = self.tasks[ix].kind else {
+        let TaskKind::Call { actor: id, .. } = self.tasks[ix].kind else {
             return;
         };
         let sequence = self.tasks[ix].sequence;

@@ -16,12 +16,33 @@ use super::table::{Table, TaskIx};
 use crate::cluster::NodeIx;
 use crate::fairness::{ShareKey, TenantIx, Tenants};
 use crate::resource::{Amount, ResourceName};
-use crate::task::{Phase, Rule};
+use crate::task::{Phase, Rule, TaskKind};
 use crate::time::Instant;
 
 /// The slot of a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ClassIx(pub(crate) u32);
+
+/// What the members of a class want.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Wants {
+    /// To start, each in a sandbox of its own.
+    Start,
+    /// To start in the sandbox of their actor, which it has already.
+    Call,
+    /// They were blocked, run, and only want their CPU again.
+    Resume,
+}
+
+impl Wants {
+    /// What a task of this kind wants when it is new.
+    pub(crate) fn of(kind: TaskKind) -> Self {
+        match kind {
+            TaskKind::Task | TaskKind::Actor(_) => Self::Start,
+            TaskKind::Call { .. } => Self::Call,
+        }
+    }
+}
 
 /// What a class is interned by.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -29,8 +50,8 @@ pub(crate) struct ClassKey {
     pub rule: Arc<Rule>,
     /// The node that its tasks are bound to.
     pub bound: Option<NodeIx>,
-    /// Whether its members were blocked, run, and only want their CPU again.
-    pub is_resuming: bool,
+    /// What its members want.
+    pub wants: Wants,
 }
 
 /// Whether a class is looked at.
@@ -109,7 +130,7 @@ impl Class {
     /// The lane of a tenant, if anybody is in it.
     pub(crate) fn head(&self, tenant: TenantIx) -> Option<(Turn, TaskIx)> {
         let (turn, task) = self.lanes.get(&tenant)?.0.head()?;
-        let is_new = !self.key.is_resuming;
+        let is_new = self.key.wants != Wants::Resume;
         Some((Turn { is_new, ..turn }, task))
     }
 
@@ -293,7 +314,7 @@ pub(crate) struct Classes {
     free: Vec<ClassIx>,
     by_key: HashMap<ClassKey, ClassIx>,
     /// Classes that were asked for lately: most tasks come in long rows of the same.
-    recent: VecDeque<(Arc<Rule>, ClassIx)>,
+    recent: VecDeque<(Arc<Rule>, Wants, ClassIx)>,
     /// Classes without members, the first to have become so first. They are kept a while.
     unused: VecDeque<ClassIx>,
 }
@@ -305,19 +326,23 @@ const KEPT: usize = 256;
 
 impl Classes {
     /// The class of a rule, not bound to a node.
-    pub(crate) fn of_rule(&mut self, rule: &Arc<Rule>) -> ClassIx {
-        if let Some((_, class)) = self.recent.iter().find(|(of, _)| Arc::ptr_eq(of, rule)) {
+    pub(crate) fn of_rule(&mut self, rule: &Arc<Rule>, kind: TaskKind) -> ClassIx {
+        let wants = Wants::of(kind);
+        let is_it = |(of, wanted, _): &&(Arc<Rule>, Wants, ClassIx)| {
+            Arc::ptr_eq(of, rule) && *wanted == wants
+        };
+        if let Some((_, _, class)) = self.recent.iter().find(is_it) {
             return *class;
         }
         let class = self.intern(ClassKey {
             rule: rule.clone(),
             bound: None,
-            is_resuming: false,
+            wants,
         });
         if self.recent.len() == RECENT {
             self.recent.pop_front();
         }
-        self.recent.push_back((rule.clone(), class));
+        self.recent.push_back((rule.clone(), wants, class));
         class
     }
 
@@ -356,7 +381,7 @@ impl Classes {
             if class.members() == 0 && class.in_line == 0 {
                 let key = class.key.clone();
                 self.by_key.remove(&key);
-                self.recent.retain(|(_, recent)| *recent != ix);
+                self.recent.retain(|(_, _, recent)| *recent != ix);
                 self.slots[ix.0 as usize] = None;
                 self.free.push(ix);
             }

@@ -3,7 +3,7 @@
 //! Owns the gates of classes and the start of tasks. Must not: decide where a task belongs that is
 //! not ready (`place.rs`), or what follows from its end (`running.rs`).
 
-use super::class::{ClassIx, Gate, Watch};
+use super::class::{ClassIx, Gate, Wants, Watch};
 use super::lane::Turn;
 use super::place::Holders;
 use super::table::TaskIx;
@@ -56,7 +56,7 @@ impl Scheduler {
         let mut best: Option<(ClassIx, TenantIx, Turn, Fits)> = None;
         for ix in found.drain(..) {
             let class = &mut self.classes[ix];
-            if is_full && !class.key.is_resuming {
+            if is_full && class.key.wants == Wants::Start {
                 continue;
             }
             let Some(tenant) = class.first_tenant(&self.tenants, &self.keys) else {
@@ -93,7 +93,7 @@ impl Scheduler {
     fn fits(&mut self, class: ClassIx, task: TaskIx) -> Fits {
         let key = &self.classes[class].key;
         let at = |spot: Option<Spot>| spot.map_or(Fits::Nowhere, Fits::At);
-        if key.is_resuming {
+        if key.wants == Wants::Resume {
             return at(self.resuming_spot(task));
         }
         let rule = &key.rule;
@@ -190,9 +190,10 @@ impl Scheduler {
         let task = task.expect("somebody in line");
         self.close_if_empty(class);
         self.stop_keeping_for(class);
-        if self.classes[class].key.is_resuming {
+        if self.classes[class].key.wants == Wants::Resume {
             return self.resume(task);
         }
+        let wants = self.classes[class].key.wants;
         self.uncount(task);
         let terms = self.tasks[task].terms.clone();
         let request = &terms.rule.alternatives[spot.alternative];
@@ -204,7 +205,7 @@ impl Scheduler {
             }
         };
         if self.classes[class].key.bound.is_some() {
-            let home = self.classes.of_rule(&terms.rule);
+            let home = self.classes.of_rule(&terms.rule, self.tasks[task].kind);
             self.reclassify(task, home);
         }
         let held = Box::new(Held {
@@ -221,7 +222,7 @@ impl Scheduler {
         self.tenants.charge(tenant, request.amounts());
         self.tenants.note_started(tenant);
         self.keys.note(tenant);
-        self.with_executors += 1;
+        self.with_executors += u32::from(wants == Wants::Start);
         if let Some(module) = &terms.rule.module {
             self.cluster.module_started(spot.node, *module);
         }

@@ -26,6 +26,8 @@ pub enum Event {
     ArgumentReady(ObjectId),
     /// An object is not here any more.
     ArgumentLost(ObjectId),
+    /// An object will never be there: what was to make it has failed.
+    ArgumentFailed(ObjectId),
     /// The executor has taken a dispatched task.
     Accepted {
         /// The task.

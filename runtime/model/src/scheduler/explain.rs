@@ -7,6 +7,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::Scheduler;
+use super::class::Wants;
 use super::table::{Owner, TaskIx};
 use crate::cluster::{Basis, NodeFit, NodeIx, NodeName, Strategy, Unschedulable};
 use crate::fairness::{Ahead, TooManyTenants};
@@ -47,6 +48,11 @@ pub enum Reason {
     /// Its actor does not live any more.
     #[error("actor {0} has died; create it again")]
     ActorDied(ActorId),
+    /// An object that it needs will never be there.
+    #[error(
+        "it needs object {0}, and what was to make that has failed; see why, and submit both again"
+    )]
+    ArgumentFailed(ObjectId),
     /// Its placement group is not there (any more).
     #[error("there is no placement group {0}; create it before what runs in it")]
     NoGroup(GroupId),
@@ -242,7 +248,8 @@ impl Scheduler {
             let why = self.groups.why_not_ready(&group);
             return Waits::Group { group, why };
         }
-        if self.with_executors >= self.config.max_running {
+        let needs_slot = Wants::of(task.kind) == Wants::Start;
+        if needs_slot && self.with_executors >= self.config.max_running {
             return Waits::Slot {
                 max_running: self.config.max_running,
             };

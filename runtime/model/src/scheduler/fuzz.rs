@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::class::Gate;
+use super::class::{Gate, Wants};
 use super::table::TaskIx;
 use super::{Config, Effect, Event, Message, NodeInfo, Outcome, PeerView, Scheduler};
 use crate::cluster::{Basis, NodeFit, NodeIx, QueueReport, Strategy};
@@ -66,7 +66,7 @@ fn check_classes(scheduler: &Scheduler) {
     for (ix, class) in scheduler.classes.iter() {
         let expected = counts.remove(&ix).unwrap_or_default();
         assert_eq!(class.counts, expected, "the counts of {ix:?}");
-        if class.key.is_resuming {
+        if class.key.wants == Wants::Resume {
             resuming_in_line += class.in_line;
         } else {
             let expected = in_line.remove(&ix).unwrap_or_default();
@@ -123,7 +123,7 @@ fn check_resources(scheduler: &Scheduler) {
         let Some(held) = task.state().held() else {
             continue;
         };
-        with_executors += 1;
+        with_executors += u32::from(Wants::of(task.kind) == Wants::Start);
         let amounts = held.allocation.amounts();
         let mut asked = task.terms.rule.alternatives[usize::from(held.alternative)]
             .amounts()
@@ -225,7 +225,7 @@ fn check_arguments(scheduler: &Scheduler) {
 fn check_calls(scheduler: &Scheduler) {
     for ix in live(scheduler) {
         let task = &scheduler.tasks[ix];
-        let TaskKind::Call { actor } = task.kind else {
+        let TaskKind::Call { actor, .. } = task.kind else {
             let is_undecided = matches!(task.state(), TaskState::Placeable(Place::Undecided));
             assert!(!is_undecided, "task {} waits for nothing", task.id);
             continue;
@@ -265,7 +265,8 @@ fn check_nothing_idles(scheduler: &Scheduler) {
             assert!(!is_free, "task {} could have its CPU", task.id);
             continue;
         }
-        if is_full || !seen.insert((task.class, task.actor().is_some())) {
+        let needs_slot = Wants::of(task.kind) == Wants::Start;
+        if is_full && needs_slot || !seen.insert((task.class, task.actor().is_some())) {
             continue;
         }
         let rule = &task.terms.rule;
@@ -434,6 +435,7 @@ impl Fuzz<'_> {
             18..=19 => Event::Unblocked { task, attempt },
             20 => Event::ArgumentReady(self.object()),
             21 => Event::ArgumentLost(self.object()),
+            22 if self.bytes.below(4) == 0 => Event::ArgumentFailed(self.object()),
             22 => Event::Cancel(task),
             23 => match self.bytes.below(3) {
                 0 => Event::CancelJob(JobId::from_bytes([self.bytes.below(2); 16])),
@@ -622,7 +624,10 @@ impl Fuzz<'_> {
             }),
             kind: match self.bytes.below(6) {
                 0 => TaskKind::Actor(actor),
-                1 | 2 => TaskKind::Call { actor },
+                1 | 2 => TaskKind::Call {
+                    actor,
+                    caller: (self.bytes.below(3) == 0).then(|| self.task()),
+                },
                 _ => TaskKind::Task,
             },
         }

@@ -216,6 +216,7 @@ impl Scheduler {
             Event::DriverGone(driver) => self.driver_gone(driver),
             Event::Submit(spec) => self.submit(spec, Owner::Here, Attempt::FIRST, 0),
             Event::ArgumentReady(object) => self.argument_ready(object),
+            Event::ArgumentFailed(object) => self.argument_failed(object),
             Event::ArgumentLost(object) => self.argument_lost(object),
             Event::Accepted { task, attempt } => self.accepted(&task, attempt),
             Event::Refused { task, attempt } => self.refused(&task, attempt),
@@ -283,7 +284,7 @@ impl Scheduler {
             self.keys.note(tenant);
         }
         self.tenants.note_submission(tenant, self.now);
-        let class = self.classes.of_rule(&spec.terms.rule);
+        let class = self.classes.of_rule(&spec.terms.rule, spec.kind);
         let state = match spec.kind {
             TaskKind::Call { .. } => TaskState::WaitingForActorCreation,
             TaskKind::Task | TaskKind::Actor(_) => TaskState::Placeable(Place::Undecided),

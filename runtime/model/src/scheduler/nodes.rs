@@ -159,7 +159,9 @@ impl Scheduler {
     /// Takes a task that is placed here back to where it is decided where it belongs.
     pub(super) fn unplace(&mut self, ix: TaskIx) {
         self.leave_line(ix);
-        let home = self.classes.of_rule(&self.tasks[ix].terms.rule.clone());
+        let home = self
+            .classes
+            .of_rule(&self.tasks[ix].terms.rule.clone(), self.tasks[ix].kind);
         self.reclassify(ix, home);
         self.change(ix, TaskState::Placeable(Place::Undecided));
         self.call_ended(ix);

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
 
-use super::class::{ClassIx, ClassKey};
+use super::class::{ClassIx, ClassKey, Wants};
 use super::explain::Reason;
 use super::table::{Owner, Task, TaskIx};
 use super::{Effect, Outcome, Scheduler};
@@ -72,7 +72,7 @@ enum Decision {
 impl Scheduler {
     /// Decides where a task belongs that may be placed.
     pub(super) fn place(&mut self, ix: TaskIx) {
-        if let TaskKind::Call { actor } = self.tasks[ix].kind {
+        if let TaskKind::Call { actor, .. } = self.tasks[ix].kind {
             return self.place_call(ix, actor);
         }
         match self.decide(ix) {
@@ -269,7 +269,7 @@ impl Scheduler {
     fn make_ready(&mut self, ix: TaskIx) {
         self.change(ix, TaskState::Ready);
         match self.tasks[ix].kind {
-            TaskKind::Call { actor } => self.call_ready(ix, actor),
+            TaskKind::Call { actor, .. } => self.call_ready(ix, actor),
             _ => self.enqueue(ix, self.tasks[ix].class),
         }
     }
@@ -304,7 +304,7 @@ impl Scheduler {
             let class = self.classes.intern(ClassKey {
                 rule,
                 bound: node,
-                is_resuming: false,
+                wants: Wants::of(self.tasks[ix].kind),
             });
             self.reclassify(ix, class);
         }
@@ -329,6 +329,21 @@ impl Scheduler {
             } else if !self.hand_back(ix) {
                 self.make_ready(ix);
             }
+        }
+    }
+
+    /// An object will never be: what needs it fails.
+    pub(super) fn argument_failed(&mut self, object: ObjectId) {
+        let dependents = self.dependents.get(&object).into_iter().flatten();
+        for ix in dependents.copied().collect::<Vec<_>>() {
+            if self.tasks[ix].phase().holds() {
+                // It has started, so it has what it needs.
+                continue;
+            }
+            if let Some(node) = self.peer_of(ix) {
+                self.withdraw(ix, node);
+            }
+            self.end(ix, Phase::Failed, Some(Reason::ArgumentFailed(object)));
         }
     }
 

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::class::{ClassIx, ClassKey};
+use super::class::{ClassIx, ClassKey, Wants};
 use super::explain::Reason;
 use super::table::{Doom, Gone, Owner, TaskIx};
 use super::{Effect, Outcome, Scheduler};
@@ -187,7 +187,7 @@ impl Scheduler {
         self.classes.intern(ClassKey {
             rule: Arc::new(rule),
             bound,
-            is_resuming: true,
+            wants: Wants::Resume,
         })
     }
 
@@ -316,6 +316,7 @@ impl Scheduler {
         let task = &self.tasks[ix];
         let (tenant, terms) = (task.tenant, task.terms.clone());
         let is_blocked = task.phase() == Phase::Blocked;
+        let needs_slot = Wants::of(task.kind) == Wants::Start;
         let (TaskState::Dispatching(held)
         | TaskState::Running(held)
         | TaskState::Blocked { held, .. }) = self.tasks.state_mut(ix)
@@ -334,7 +335,7 @@ impl Scheduler {
             self.tenants.refund(tenant, request.amounts());
         }
         self.keys.note(tenant);
-        self.with_executors -= 1;
+        self.with_executors -= u32::from(needs_slot);
         if self.cluster.own(node).is_none() {
             allocation.abandon();
             return;
@@ -374,6 +375,11 @@ impl Scheduler {
             self.stale += 1;
         }
         is_executing.then_some(ix)
+    }
+
+    /// The state of a task that has not ended.
+    pub fn phase(&self, task: &TaskId) -> Option<Phase> {
+        self.tasks.find(task).map(|ix| self.tasks[ix].phase())
     }
 
     /// What a task with an executor holds.

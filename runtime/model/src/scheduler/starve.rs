@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::Scheduler;
-use super::class::{ClassIx, Gate};
+use super::class::{ClassIx, Gate, Wants};
 use crate::cluster::{Basis, NodeFit, NodeIx};
 use crate::fairness::TenantIx;
 use crate::resource::Request;
@@ -137,7 +137,7 @@ impl Scheduler {
         let (_, task) = self.classes[class].head(tenant)?;
         let (bound, is_resuming) = {
             let key = &self.classes[class].key;
-            (key.bound, key.is_resuming)
+            (key.bound, key.wants == Wants::Resume)
         };
         let rule = self.classes[class].key.rule.clone();
         let nodes = self.own.iter().copied();

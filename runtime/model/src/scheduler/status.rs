@@ -7,6 +7,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::Scheduler;
+use super::class::Wants;
 use super::table::Owner;
 use crate::cluster::{Cluster, NodeIx};
 use crate::fairness::Tenants;
@@ -94,7 +95,7 @@ impl Scheduler {
         let mut sums: BTreeMap<_, u128> = BTreeMap::new();
         for (_, class) in self.classes.iter() {
             let count = class.counts[phase.index()];
-            if count == 0 || class.key.is_resuming {
+            if count == 0 || class.key.wants == Wants::Resume {
                 continue;
             }
             for (name, amount) in class.rule().preferred().amounts().iter() {

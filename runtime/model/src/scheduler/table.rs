@@ -80,7 +80,7 @@ impl Task {
     pub(crate) fn actor(&self) -> Option<ActorId> {
         match self.kind {
             TaskKind::Task => None,
-            TaskKind::Actor(actor) | TaskKind::Call { actor } => Some(actor),
+            TaskKind::Actor(actor) | TaskKind::Call { actor, .. } => Some(actor),
         }
     }
 }

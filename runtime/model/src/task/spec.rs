@@ -82,6 +82,8 @@ pub enum TaskKind {
     Call {
         /// The actor.
         actor: ActorId,
+        /// The task that makes the call; `None` for the driver itself.
+        caller: Option<TaskId>,
     },
 }
 

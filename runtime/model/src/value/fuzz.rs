@@ -6,7 +6,7 @@
 use super::codec::{self, DecodeFault, DecodeLimits, EncodedRef};
 use super::json::{from_json, to_json};
 use super::numbers::NumberKind;
-use super::types::{FunctionType, ValueType};
+use super::types::{FunctionType, HandleKind, ValueType};
 use super::wave;
 
 /// Small, so that a hostile length would show.
@@ -106,18 +106,20 @@ pub fn spell_type(data: &mut &[u8]) -> ValueType {
 
 fn spell(data: &mut &[u8], depth: usize) -> ValueType {
     let kind = next(data);
-    let scalars = 13;
-    if depth <= 1 || kind % 21 < scalars {
+    let scalars = 15;
+    if depth <= 1 || kind % 23 < scalars {
         return match kind % scalars {
             0 => ValueType::Bool,
             1 => ValueType::Char,
             2 => ValueType::String,
+            13 => ValueType::Handle(HandleKind::Object),
+            14 => ValueType::Handle(HandleKind::Actor),
             number => NumberKind::ALL[usize::from(number) - 3].element_type(),
         };
     }
     let part = |data: &mut &[u8]| spell(data, depth - 1);
     let count = |data: &mut &[u8]| usize::from(next(data) % 4) + 1;
-    match kind % 21 - scalars {
+    match kind % 23 - scalars {
         0 => ValueType::list(part(data)),
         1 => ValueType::option(part(data)),
         2 => {

@@ -6,6 +6,7 @@
 //! | integers | number, exact also beyond 2^53; a string of digits is read too for `u64` and `s64` |
 //! | `f32`, `f64` | number, or `"nan"`, `"inf"`, `"-inf"` |
 //! | `char`, `string` | string (`char`: of one character) |
+//! | `object`, `actor` | string: the id, `@`, the owner's id |
 //! | `list` | array; for `list<u8>`, `{"base64": ".."}` is read too |
 //! | `record` | object; fields that are options may be left out |
 //! | `tuple` | array |
@@ -24,8 +25,8 @@ use serde_json::{Map, Number, Value as Json};
 use super::numbers::{NumberKind, NumberList};
 use super::path::{At, Root};
 use super::text::{
-    Fail, TextError, TextFault, arguments, excerpt, fail, mismatch, mismatch_hint, names, number,
-    out_of_range, unknown_name,
+    Fail, TextError, TextFault, arguments, excerpt, fail, handle, mismatch, mismatch_hint, names,
+    number, out_of_range, unknown_name,
 };
 use super::types::{FunctionType, ValueType};
 use super::value::{TypeError, Value};
@@ -74,6 +75,7 @@ fn write(ty: &ValueType, value: &Value) -> Json {
         (_, Value::F64(n)) => float(*n),
         (_, Value::Char(c)) => Json::String(c.to_string()),
         (_, Value::String(text)) => Json::String(text.clone()),
+        (_, Value::Handle(handle)) => Json::String(handle.to_string()),
         (ValueType::List(list), Value::Numbers(numbers)) => numbers
             .values()
             .map(|number| write(&list.element, &number))
@@ -167,6 +169,7 @@ fn read(ty: &ValueType, json: &Json) -> Result<Value, Fail> {
             }
         }
         (ValueType::String, Json::String(text)) => Ok(Value::String(text.clone())),
+        (ValueType::Handle(kind), Json::String(text)) => handle(*kind, text),
         (ValueType::List(list), Json::Array(items)) => {
             let items = items.iter().enumerate();
             let items = items.map(|(index, item)| read(&list.element, item).at_index(index));

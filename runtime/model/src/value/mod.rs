@@ -37,5 +37,5 @@ pub use codec::{DecodeError, DecodeFault, DecodeLimits, Encoded, EncodedRef};
 pub use numbers::{Element, NumberKind, NumberList};
 pub use path::{Path, Root, Segment};
 pub use text::{TextError, TextFault};
-pub use types::{FunctionType, InvalidType, TYPE_DEPTH_MAX, TYPE_SIZE_MAX, ValueType};
-pub use value::{TypeError, TypeFault, Value};
+pub use types::{FunctionType, HandleKind, InvalidType, TYPE_DEPTH_MAX, TYPE_SIZE_MAX, ValueType};
+pub use value::{Handle, TypeError, TypeFault, Value};

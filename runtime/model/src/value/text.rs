@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::numbers::{NumberKind, by_kind};
 use super::path::{At, Located, Path, Root, clip};
-use super::types::{FunctionType, ValueType};
-use super::value::Value;
+use super::types::{FunctionType, HandleKind, ValueType};
+use super::value::{Handle, Value};
 
 /// Longest excerpt of a type or of the input in an error.
 const EXCERPT_MAX_BYTES: usize = 120;
@@ -132,6 +132,14 @@ pub enum TextFault {
         /// What is wrong.
         why: &'static str,
     },
+}
+
+/// Reads a handle from its text.
+pub(super) fn handle(kind: HandleKind, text: &str) -> Result<Value, Fail> {
+    match Handle::parse(kind, text) {
+        Ok(handle) => Ok(handle.into()),
+        Err(_) => mismatch_hint(&ValueType::Handle(kind), "as ID@OWNER", excerpt(&text)),
+    }
 }
 
 pub(super) fn fail<T>(fault: TextFault) -> Result<T, Fail> {

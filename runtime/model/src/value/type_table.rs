@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::types::{FunctionType, InvalidType, ValueType};
+use super::types::{FunctionType, HandleKind, InvalidType, ValueType};
 
 /// One type of the table. The order of the kinds is a wire layout (golden test).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -36,6 +36,7 @@ enum Row {
     Variant(Vec<(String, Option<u32>)>),
     Enum(Vec<String>),
     Flags(Vec<String>),
+    Handle(HandleKind),
 }
 
 impl Serialize for ValueType {
@@ -102,6 +103,7 @@ impl Table {
             ValueType::F64 => Row::F64,
             ValueType::Char => Row::Char,
             ValueType::String => Row::String,
+            ValueType::Handle(kind) => Row::Handle(*kind),
             ValueType::List(list) => Row::List(self.add(&list.element)),
             ValueType::Option(option) => Row::Option(self.add(&option.some)),
             ValueType::Result(result) => Row::Result(
@@ -164,6 +166,7 @@ fn build(rows: Vec<Row>) -> Result<ValueType, InvalidType> {
             Row::F64 => ValueType::F64,
             Row::Char => ValueType::Char,
             Row::String => ValueType::String,
+            Row::Handle(kind) => ValueType::Handle(kind),
             Row::List(element) => ValueType::list(at(element)?)?,
             Row::Option(some) => ValueType::option(at(some)?)?,
             Row::Result(ok, err) => ValueType::result(maybe(ok)?, maybe(err)?)?,

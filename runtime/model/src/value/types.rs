@@ -5,12 +5,15 @@
 //! nothing in them, names that are not kebab-case, duplicates) and what is nested or spelled out too
 //! far. Types are structural, as in the component model: a WIT type's own name is not kept.
 //!
-//! Handles, futures, streams, maps and fixed-length lists are not value types here.
+//! Of handles there are those of the runtime, which name an object or an actor. Other handles, futures,
+//! streams, maps and fixed-length lists are not value types here.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 
 use super::numbers::NumberKind;
 
@@ -39,6 +42,7 @@ pub enum ValueType {
     F64,
     Char,
     String,
+    Handle(HandleKind),
     List(Shared<ListType>),
     Option(Shared<OptionType>),
     Result(Shared<ResultType>),
@@ -47,6 +51,16 @@ pub enum ValueType {
     Variant(Shared<VariantType>),
     Enum(Shared<EnumType>),
     Flags(Shared<FlagsType>),
+}
+
+/// What a handle stands for. As a value it is the name of that, [`super::Handle`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HandleKind {
+    /// An object that is there or will be.
+    Object,
+    /// An actor.
+    Actor,
 }
 
 /// `list<element>`.
@@ -280,6 +294,29 @@ impl ValueType {
         }
     }
 
+    /// Whether values of it can have handles in them.
+    pub fn has_handles(&self) -> bool {
+        let any = |ty: &Option<ValueType>| ty.as_ref().is_some_and(Self::has_handles);
+        match self {
+            Self::Handle(_) => true,
+            Self::List(list) => list.element.has_handles(),
+            Self::Option(option) => option.some.has_handles(),
+            Self::Result(result) => any(&result.ok) || any(&result.err),
+            Self::Record(record) => record.fields.iter().any(|(_, ty)| ty.has_handles()),
+            Self::Tuple(tuple) => tuple.items.iter().any(Self::has_handles),
+            Self::Variant(variant) => variant.cases.iter().any(|(_, ty)| any(ty)),
+            _ => false,
+        }
+    }
+
+    /// The type of the value where all went well: of a `result`, what its ok case holds.
+    pub fn when_ok(&self) -> Option<&ValueType> {
+        match self {
+            Self::Result(result) => result.ok.as_ref(),
+            ty => Some(ty),
+        }
+    }
+
     fn measure(&self) -> Measure {
         match self {
             Self::List(shape) => shape.0.measure,
@@ -339,6 +376,7 @@ impl fmt::Display for ValueType {
             Self::F64 => f.write_str("f64"),
             Self::Char => f.write_str("char"),
             Self::String => f.write_str("string"),
+            Self::Handle(kind) => kind.fmt(f),
             Self::List(list) => write!(f, "list<{}>", list.element),
             Self::Option(option) => write!(f, "option<{}>", option.some),
             Self::Result(result) => match (&result.ok, &result.err) {
@@ -368,6 +406,15 @@ impl fmt::Display for ValueType {
                 f.write_str(name)
             }),
         }
+    }
+}
+
+impl fmt::Display for HandleKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Object => "object",
+            Self::Actor => "actor",
+        })
     }
 }
 

@@ -3,10 +3,13 @@
 //! Parts are positional; names are the type's business. [`Value::check`] says whether a value has
 //! a type, with the path of the part that does not.
 
+use std::fmt;
+
 use super::codec;
 use super::numbers::NumberList;
 use super::path::{Located, Path};
-use super::types::ValueType;
+use super::types::{HandleKind, ValueType};
+use crate::id::{ActorName, ObjectName, ParseIdError};
 
 /// A value of some [`ValueType`].
 ///
@@ -28,6 +31,8 @@ pub enum Value {
     F64(f64),
     Char(char),
     String(String),
+    /// A handle, by the name of what it stands for.
+    Handle(Box<Handle>),
     /// A list of fixed-width numbers, and only that.
     Numbers(NumberList),
     /// A list of anything else.
@@ -45,6 +50,51 @@ pub enum Value {
     Enum(u32),
     /// One bool for each flag, in the type's order.
     Flags(Vec<bool>),
+}
+
+/// What a handle is as a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Handle {
+    /// Of an object that is there or will be.
+    Object(ObjectName),
+    /// Of an actor.
+    Actor(ActorName),
+}
+
+impl Handle {
+    /// What it stands for.
+    pub fn kind(&self) -> HandleKind {
+        match self {
+            Self::Object(_) => HandleKind::Object,
+            Self::Actor(_) => HandleKind::Actor,
+        }
+    }
+
+    /// Reads the text form of a handle of this kind.
+    ///
+    /// # Errors
+    /// When it is not one.
+    pub fn parse(kind: HandleKind, text: &str) -> Result<Self, ParseIdError> {
+        match kind {
+            HandleKind::Object => text.parse().map(Self::Object),
+            HandleKind::Actor => text.parse().map(Self::Actor),
+        }
+    }
+}
+
+impl From<Handle> for Value {
+    fn from(handle: Handle) -> Self {
+        Self::Handle(Box::new(handle))
+    }
+}
+
+impl fmt::Display for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Object(name) => name.fmt(f),
+            Self::Actor(name) => name.fmt(f),
+        }
+    }
 }
 
 /// A value does not have the type it should.
@@ -127,6 +177,10 @@ impl Value {
             Self::F64(_) => "f64",
             Self::Char(_) => "char",
             Self::String(_) => "string",
+            Self::Handle(handle) => match handle.kind() {
+                HandleKind::Object => "object",
+                HandleKind::Actor => "actor",
+            },
             Self::Numbers(_) => "a list of numbers",
             Self::List(_) => "a list",
             Self::Option(_) => "an option",

@@ -505,6 +505,7 @@ impl World {
                 if !self.actors[actor].is_over {
                     spec.kind = TaskKind::Call {
                         actor: work::actor_id(actor),
+                        caller: None,
                     };
                     spec.terms = self.terms[0].clone();
                     self.of_actor.insert(spec.id, actor);

@@ -11,7 +11,10 @@ fn create(at: u8) -> TaskSpec {
 
 fn call(at: u8, driver: u8) -> TaskSpec {
     TaskSpec {
-        kind: TaskKind::Call { actor: actor_id(1) },
+        kind: TaskKind::Call {
+            actor: actor_id(1),
+            caller: None,
+        },
         driver: driver_id(driver),
         job: JobId::from_bytes([driver; 16]),
         ..task(at, "{}")
@@ -56,6 +59,37 @@ fn an_argument_holds_up_the_calls_of_one_caller() {
     it.event(Event::ArgumentReady(object_id(1)));
     assert_eq!(it.finish(3), ["t3 finished", "start t1 on n0"]);
     assert_eq!(it.finish(1), ["t1 finished", "start t2 on n0"]);
+}
+
+/// A task's calls are in order among themselves only: what a driver's call waits for may need them.
+#[test]
+fn a_task_is_a_caller_of_its_own() {
+    let mut it = Harness::local(r#"{"CPU": 1}"#);
+    created(&mut it, 0);
+    it.submit(call(1, 1).arg(1, false));
+    let by_task = TaskSpec {
+        kind: TaskKind::Call {
+            actor: actor_id(1),
+            caller: Some(task_id(9)),
+        },
+        ..call(2, 1)
+    };
+    assert_eq!(it.submit(by_task), ["start t2 on n0"]);
+}
+
+#[test]
+fn what_needs_an_object_that_will_never_be_fails() {
+    let mut it = Harness::local(r#"{"CPU": 1}"#);
+    it.submit(task(1, r#"{"CPU": 1}"#).arg(1, false));
+    it.submit(task(2, r#"{"CPU": 1}"#).arg(2, false));
+    let ended = it.event(Event::ArgumentFailed(object_id(1)));
+    assert_eq!(
+        ended,
+        [
+            "t1 failed: it needs object 0101010101010101010101010101010101010101, and what was to make that has failed; see why, and submit both again"
+        ]
+    );
+    assert_eq!(it.phase(2), Phase::Waiting);
 }
 
 /// The turn of a call that loses an argument goes to others, and comes back.

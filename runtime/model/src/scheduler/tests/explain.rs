@@ -81,7 +81,10 @@ fn the_other_states() {
     assert!(it.explain(4).contains("2 arguments that are not here"));
     let actor = actor_id(1);
     it.submit(TaskSpec {
-        kind: TaskKind::Call { actor },
+        kind: TaskKind::Call {
+            actor,
+            caller: None,
+        },
         ..task(5, ONE)
     });
     assert!(

@@ -73,7 +73,10 @@ fn in_every_state() -> Harness {
     it.submit(task(7, ONE).arg(1, false));
     it.submit(task(8, r#"{"CPU": 5}"#));
     let mut call = task(9, ONE);
-    call.kind = TaskKind::Call { actor: actor_id(1) };
+    call.kind = TaskKind::Call {
+        actor: actor_id(1),
+        caller: None,
+    };
     it.submit(call);
     it
 }

@@ -6,8 +6,10 @@
 
 use super::super::numbers::{Element, NumberKind, NumberList};
 use super::super::path::{At, Located, Path};
-use super::super::value::Value;
+use super::super::types::HandleKind;
+use super::super::value::{Handle, Value};
 use super::{DecodeLimits, EncodedRef};
+use crate::id::{ActorName, ObjectName};
 use crate::value::ValueType;
 
 type Fail = Box<DecodeError>;
@@ -176,11 +178,27 @@ pub fn validate<'a>(ty: &ValueType, encoded: impl Into<EncodedRef<'a>>) -> Resul
 
 /// Checks that [`decode_postcard`] would succeed given enough memory, without using any.
 pub fn validate_postcard(ty: &ValueType, bytes: &[u8]) -> Result<(), DecodeError> {
+    postcard_handles(ty, bytes).map(drop)
+}
+
+/// As [`validate`]; returns the handles in the value, in order.
+pub fn handles<'a>(
+    ty: &ValueType,
+    encoded: impl Into<EncodedRef<'a>>,
+) -> Result<Vec<Handle>, DecodeError> {
+    match form(ty, encoded.into()).map_err(|error| *error)? {
+        EncodedRef::Postcard(bytes) => postcard_handles(ty, bytes),
+        EncodedRef::Buffer { .. } => Ok(Vec::new()),
+    }
+}
+
+fn postcard_handles(ty: &ValueType, bytes: &[u8]) -> Result<Vec<Handle>, DecodeError> {
     let mut reader = Reader::new(bytes, DecodeLimits { memory_bytes: 0 });
     reader
         .skip(ty)
         .and_then(|()| reader.end())
-        .map_err(|error| *error)
+        .map_err(|error| *error)?;
+    Ok(reader.handles)
 }
 
 /// Checks that the form is the type's and that a buffer fits its type.
@@ -227,6 +245,8 @@ struct Reader<'a> {
     at: usize,
     limits: DecodeLimits,
     memory_left_bytes: usize,
+    /// Those that [`Self::skip`] has come by.
+    handles: Vec<Handle>,
 }
 
 impl<'a> Reader<'a> {
@@ -236,7 +256,20 @@ impl<'a> Reader<'a> {
             at: 0,
             limits,
             memory_left_bytes: limits.memory_bytes,
+            handles: Vec::new(),
         }
+    }
+
+    fn handle(&mut self, kind: HandleKind) -> Result<Handle, Fail> {
+        Ok(match kind {
+            HandleKind::Object => Handle::Object(ObjectName::from_bytes(self.array()?)),
+            HandleKind::Actor => Handle::Actor(ActorName::from_bytes(self.array()?)),
+        })
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<&'a [u8; N], Fail> {
+        let bytes = self.take(N as u64)?;
+        Ok(bytes.try_into().expect("as many as were asked for"))
     }
 
     fn value(&mut self, ty: &ValueType) -> Result<Value, Fail> {
@@ -258,6 +291,7 @@ impl<'a> Reader<'a> {
                 self.charge(text.len(), 1)?;
                 Value::String(text.to_owned())
             }
+            ValueType::Handle(kind) => self.handle(*kind)?.into(),
             ValueType::List(list) => match list.element.number_kind() {
                 Some(kind) => Value::Numbers(self.numbers(kind)?),
                 None => {
@@ -321,6 +355,10 @@ impl<'a> Reader<'a> {
             ValueType::F64 => drop(self.take(8)?),
             ValueType::Char => drop(self.char()?),
             ValueType::String => drop(self.text()?),
+            ValueType::Handle(kind) => {
+                let handle = self.handle(*kind)?;
+                self.handles.push(handle);
+            }
             ValueType::List(list) => {
                 let length = self.length()?;
                 match list

@@ -3,7 +3,7 @@
 
 use super::super::numbers::{Element, NumberKind, NumberList};
 use super::super::path::{At, Path, clip};
-use super::super::value::{TypeError, TypeFault, Value};
+use super::super::value::{Handle, TypeError, TypeFault, Value};
 use super::Encoded;
 use crate::value::ValueType;
 
@@ -79,6 +79,12 @@ fn put<S: Sink>(out: &mut S, ty: &ValueType, value: &Value) -> Result<(), Fail> 
         (ValueType::F64, Value::F64(n)) => out.bytes(&n.to_le_bytes()),
         (ValueType::Char, Value::Char(c)) => out.text(c.encode_utf8(&mut [0; 4])),
         (ValueType::String, Value::String(text)) => out.text(text),
+        (ValueType::Handle(kind), Value::Handle(handle)) if *kind == handle.kind() => {
+            match &**handle {
+                Handle::Object(name) => out.bytes(&name.to_bytes()),
+                Handle::Actor(name) => out.bytes(&name.to_bytes()),
+            }
+        }
         (ValueType::List(_), Value::Numbers(list)) if ty.buffer_kind().is_some() => {
             if let Some(expected) = ty.buffer_kind().filter(|&kind| kind != list.kind()) {
                 return fail(TypeFault::NumberKind {

@@ -12,6 +12,7 @@
 //! | `record`, `tuple` | the parts in order |
 //! | `variant`, `enum` | number of the case as a varint, the payload if there is one |
 //! | `flags` | one bool for each flag, in order |
+//! | `object`, `actor` | the name: 36 bytes, 32 bytes |
 //!
 //! These are the bytes that the `postcard` crate gives for a Rust type of the same shape. A value has
 //! exactly one encoding: an overlong varint or a trailing byte is an error.
@@ -25,11 +26,14 @@ mod encode;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-pub use decode::{DecodeError, DecodeFault, decode, decode_postcard, validate, validate_postcard};
+pub use decode::{
+    DecodeError, DecodeFault, decode, decode_postcard, handles, validate, validate_postcard,
+};
 pub(super) use encode::check;
 pub use encode::{encode, encode_postcard, encoded_size_bytes};
 
 use super::numbers::NumberKind;
+use super::types::ValueType;
 
 /// Where the store must place a buffer object's bytes: at a multiple of this, so that any element
 /// type and any vector instruction can work on them in place. The `Vec`s here are not so aligned.
@@ -78,6 +82,14 @@ impl Default for DecodeLimits {
 }
 
 impl Encoded {
+    /// Bytes in the form that their type asks for. Whether they are a value of it is not checked.
+    pub fn in_form(ty: &ValueType, bytes: Vec<u8>) -> Self {
+        match ty.buffer_kind() {
+            Some(kind) => Self::Buffer { kind, bytes },
+            None => Self::Postcard(bytes),
+        }
+    }
+
     /// How many bytes the value takes, without what is said about it.
     pub fn size_bytes(&self) -> usize {
         EncodedRef::from(self).bytes().len()

@@ -425,3 +425,29 @@ proptest! {
         prop_assert!(decoded.same_as(&value));
     }
 }
+
+#[test]
+fn handles_are_found_in_bytes() {
+    let object = Handle::Object(ObjectName {
+        id: ObjectId::from_bytes([1; 20]),
+        owner: NodeId::from_bytes([2; 16]),
+    });
+    let actor = Handle::Actor(ActorName {
+        id: ActorId::from_bytes([3; 16]),
+        owner: NodeId::from_bytes([4; 16]),
+    });
+    let ty = ValueType::tuple([
+        ValueType::list(ValueType::Handle(HandleKind::Object)).unwrap(),
+        ValueType::Handle(HandleKind::Actor),
+    ])
+    .unwrap();
+    let value = Value::Tuple(vec![
+        Value::List(vec![Value::from(object)]),
+        Value::from(actor),
+    ]);
+    let encoded = codec::encode(&ty, &value).unwrap();
+    assert_eq!(encoded.size_bytes(), 1 + 36 + 32);
+    assert_eq!(codec::handles(&ty, &encoded), Ok(vec![object, actor]));
+    // An actor's name is no object's: the kinds cannot be mistaken for each other.
+    assert!(codec::encode(&ValueType::Handle(HandleKind::Actor), &Value::from(object)).is_err());
+}

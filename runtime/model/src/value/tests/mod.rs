@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use proptest::sample::subsequence;
 
 use super::*;
+use crate::id::{ActorId, ActorName, NodeId, ObjectId, ObjectName};
 
 mod bytes;
 mod bytes_refused;
@@ -58,6 +59,8 @@ fn any_type() -> impl Strategy<Value = ValueType> {
         Just(ValueType::Bool),
         Just(ValueType::Char),
         Just(ValueType::String),
+        Just(ValueType::Handle(HandleKind::Object)),
+        Just(ValueType::Handle(HandleKind::Actor)),
         (0..10usize).prop_map(|kind| NumberKind::ALL[kind].element_type()),
         any_names().prop_map(|names| ValueType::enumeration(names).unwrap()),
         any_names().prop_map(|names| ValueType::flags(names).unwrap()),
@@ -116,6 +119,22 @@ fn any_value(ty: &ValueType) -> BoxedStrategy<Value> {
         ValueType::Char => any::<char>().prop_map(Value::Char).boxed(),
         ValueType::String => proptest::collection::vec(any::<char>(), 0..6)
             .prop_map(|chars| Value::String(chars.into_iter().collect()))
+            .boxed(),
+        ValueType::Handle(HandleKind::Object) => (any::<[u8; 20]>(), any::<[u8; 16]>())
+            .prop_map(|(id, owner)| {
+                Value::from(Handle::Object(ObjectName {
+                    id: ObjectId::from_bytes(id),
+                    owner: NodeId::from_bytes(owner),
+                }))
+            })
+            .boxed(),
+        ValueType::Handle(HandleKind::Actor) => (any::<[u8; 16]>(), any::<[u8; 16]>())
+            .prop_map(|(id, owner)| {
+                Value::from(Handle::Actor(ActorName {
+                    id: ActorId::from_bytes(id),
+                    owner: NodeId::from_bytes(owner),
+                }))
+            })
             .boxed(),
         ValueType::List(list) => {
             let kind = ty.buffer_kind();

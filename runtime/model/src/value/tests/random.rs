@@ -1,6 +1,7 @@
 //! The fuzz targets on many inputs without a fuzzer: noise, and damaged valid encodings.
 
 use super::*;
+use crate::id::{ActorName, ObjectName};
 use crate::value::codec::encode;
 use crate::value::json::to_json;
 
@@ -47,7 +48,7 @@ fn damaged(random: &mut Random, encode: fn(&ValueType, &Value) -> Vec<u8>) -> Ve
     let mut spelled = random.bytes(24);
     // Mostly types with parts: the other ones have little to damage.
     if random.below(8) != 0 {
-        spelled[0] = 13 + random.below(8) as u8;
+        spelled[0] = 15 + random.below(8) as u8;
     }
     let mut rest = &spelled[..];
     let ty = fuzz::spell_type(&mut rest);
@@ -85,6 +86,17 @@ fn value(random: &mut Random, ty: &ValueType) -> Value {
         ValueType::String => {
             let count = random.below(5);
             Value::String((0..count).map(|_| character(random)).collect())
+        }
+        ValueType::Handle(kind) => {
+            let bytes = random.bytes(ObjectName::BYTES);
+            Value::from(match kind {
+                HandleKind::Object => {
+                    Handle::Object(ObjectName::from_bytes(bytes[..].try_into().unwrap()))
+                }
+                HandleKind::Actor => Handle::Actor(ActorName::from_bytes(
+                    bytes[..ActorName::BYTES].try_into().unwrap(),
+                )),
+            })
         }
         ValueType::List(list) => {
             let items = (0..random.below(4)).map(|_| value(random, &list.element));

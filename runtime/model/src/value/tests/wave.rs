@@ -20,7 +20,8 @@ fn theirs(ty: &ValueType) -> wasm_wave::value::Type {
         ValueType::F32 => T::F32,
         ValueType::F64 => T::F64,
         ValueType::Char => T::CHAR,
-        ValueType::String => T::STRING,
+        // A handle is written as a string.
+        ValueType::String | ValueType::Handle(_) => T::STRING,
         ValueType::List(list) => T::list(theirs(&list.element)),
         ValueType::Option(option) => T::option(theirs(&option.some)),
         ValueType::Result(result) => T::result(maybe(&result.ok), maybe(&result.err)),

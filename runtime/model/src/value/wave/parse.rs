@@ -9,8 +9,8 @@ use wasm_wave::untyped::{UntypedFuncCall, UntypedValue};
 use super::super::numbers::NumberList;
 use super::super::path::At;
 use super::super::text::{
-    Fail, TextError, TextFault, arguments, excerpt, fail, mismatch, mismatch_hint, names, number,
-    unknown_name,
+    Fail, TextError, TextFault, arguments, excerpt, fail, handle, mismatch, mismatch_hint, names,
+    number, unknown_name,
 };
 use super::TEXT_MAX_BYTES;
 use crate::value::{FunctionType, Value, ValueType};
@@ -218,6 +218,10 @@ impl<'s> Walk<'s> {
                     self.bad_escape(node, &error)
                 }
                 (_, Err(_)) => mismatch_hint(ty, "in double quotes", self.slice(node)),
+            },
+            ValueType::Handle(kind) => match node.as_str(self.source) {
+                Ok(text) => handle(*kind, &text),
+                Err(_) => mismatch_hint(ty, "in double quotes, as ID@OWNER", self.slice(node)),
             },
             ValueType::List(list) => self.list(ty, &list.element, node),
             ValueType::Option(option) => match node.ty() {

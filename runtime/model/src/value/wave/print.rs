@@ -51,6 +51,7 @@ fn write_value(f: &mut fmt::Formatter<'_>, ty: &ValueType, value: &Value) -> fmt
             write_text(f, text)?;
             f.write_char('"')
         }
+        (_, Value::Handle(handle)) => write!(f, "\"{handle}\""),
         (_, Value::Numbers(list)) => by_kind!(list.kind(), T => {
             let elements = list.elements::<T>().expect("the list's own kind");
             #[allow(clippy::eq_op)] // Only NaN differs from itself.
