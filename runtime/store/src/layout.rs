@@ -1,0 +1,69 @@
+//! How much room an object takes, and of which class.
+//!
+//! Owns the rounding. Invariant: extents of a class are multiples of its unit and start at one, so
+//! any free extent that is long enough fits.
+
+use wasmrun_model::value::codec::BUFFER_ALIGN_BYTES;
+
+/// Objects from this length on own whole pages.
+pub const WHOLE_PAGES_FROM_BYTES: u64 = 64 << 10;
+
+/// Where small objects start, and the multiple that they take.
+const PACKED_UNIT_BYTES: u64 = BUFFER_ALIGN_BYTES as u64;
+
+/// The size of a page of this machine, in bytes.
+pub(crate) fn page_bytes() -> u64 {
+    rustix::param::page_size() as u64
+}
+
+/// The two kinds of room. A segment serves one class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Class {
+    /// Small objects share pages.
+    Packed,
+    /// Large objects own whole pages, so that these can be mapped elsewhere.
+    Pages,
+}
+
+/// The room for one object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Layout {
+    pub(crate) class: Class,
+    /// What it takes, above zero: a multiple of the unit of the class.
+    pub(crate) bytes: u64,
+}
+
+impl Layout {
+    /// The room for an object of so many bytes. `None` when the sum does not fit into a `u64`.
+    pub(crate) fn of(len: u64) -> Option<Self> {
+        let (class, unit) = match len {
+            0..WHOLE_PAGES_FROM_BYTES => (Class::Packed, PACKED_UNIT_BYTES),
+            _ => (Class::Pages, page_bytes()),
+        };
+        let bytes = len.max(1).checked_next_multiple_of(unit)?;
+        Some(Self { class, bytes })
+    }
+
+    /// The memory that must be there for it when no touched extent serves: whole pages.
+    pub(crate) fn whole_pages(self) -> u64 {
+        // Cannot overflow: the bytes of a small object are few, those of a large one are whole
+        // pages.
+        self.bytes.next_multiple_of(page_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_objects_are_packed_and_large_ones_own_pages() {
+        let room = |len| Layout::of(len).unwrap();
+        assert_eq!((room(0).class, room(0).bytes), (Class::Packed, 64));
+        assert_eq!((room(65).class, room(65).bytes), (Class::Packed, 128));
+        assert_eq!(room((64 << 10) - 1).class, Class::Packed);
+        assert_eq!(room(64 << 10).class, Class::Pages);
+        assert_eq!(room((64 << 10) + 1).bytes % page_bytes(), 0);
+        assert_eq!(Layout::of(u64::MAX), None);
+    }
+}

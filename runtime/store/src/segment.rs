@@ -1,0 +1,354 @@
+//! Segments: mapped memory, and the only `unsafe` code of this crate.
+//!
+//! Owns the mapping, the descriptor and its seals. Must not: know objects or who is using what.
+//!
+//! Invariant: the extents of a segment never overlap, by construction: [`Segment::create`] gives
+//! one extent that is the whole segment, others come only from splitting one and joining two, and
+//! an extent can be neither copied nor made up. So an extent is to its bytes what a `Box` is:
+//! whoever has it, has them. A segment is unmapped when its last extent goes.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use memmap2::{Advice, Mmap, MmapOptions, MmapRaw};
+use parking_lot::Mutex;
+use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
+
+use crate::config::Backing;
+
+/// Which segment of a store: never used twice by one store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SegmentNumber(pub u64);
+
+/// What is remembered about page tables, at this grain.
+const GRANULE_BYTES: u64 = 2 << 20;
+/// Below this a page fault costs no more than a system call that avoids it.
+const BULK_BYTES: usize = 4 << 10;
+
+/// Memory of one tenant: a file without a name, mapped shared and writable.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    number: SegmentNumber,
+    file: File,
+    map: MmapRaw,
+    sharing: Sharing,
+    /// The granules whose pages are all in our page table.
+    mapped: Box<[AtomicBool]>,
+}
+
+/// How other processes are kept from writing.
+#[derive(Debug)]
+enum Sharing {
+    /// A seal forbids any new way to write. It also forbids to give pages back, and forces writes
+    /// to take page faults, so it is set when another process is about to see the segment.
+    Seal { sealed: Mutex<bool> },
+    /// A second descriptor only reads.
+    ReadOnly { reader: OnceLock<File> },
+}
+
+/// A range of a segment that is owned: nobody else has any of its bytes.
+#[derive(Debug)]
+pub(crate) struct Extent {
+    segment: Arc<Segment>,
+    range: Range<u64>,
+}
+
+impl Segment {
+    /// Makes a segment of so many bytes, a multiple of the page size. It takes no memory yet.
+    pub(crate) fn create(number: SegmentNumber, len: u64, backing: &Backing) -> io::Result<Extent> {
+        let (file, sharing) = match backing {
+            Backing::Memfd => (
+                memfd(len)?,
+                Sharing::Seal {
+                    sealed: Mutex::new(false),
+                },
+            ),
+            Backing::Dir(dir) => (
+                nameless(dir, len)?,
+                Sharing::ReadOnly {
+                    reader: OnceLock::new(),
+                },
+            ),
+        };
+        let len_usize = usize::try_from(len).map_err(io::Error::other)?;
+        let map = MmapOptions::new().len(len_usize).map_raw(&file)?;
+        // Only where an administrator allows it for shared memory; else it does nothing.
+        let _ = map.advise(Advice::HugePage);
+        let granules = len.div_ceil(GRANULE_BYTES);
+        let segment = Self {
+            number,
+            file,
+            map,
+            sharing,
+            mapped: (0..granules).map(|_| AtomicBool::new(false)).collect(),
+        };
+        Ok(Extent {
+            segment: Arc::new(segment),
+            range: 0..len,
+        })
+    }
+
+    /// Its length in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        self.map.len() as u64
+    }
+
+    /// Whether pages can be given back one by one. Not once another process has the descriptor.
+    fn can_release_pages(&self) -> bool {
+        match &self.sharing {
+            Sharing::Seal { sealed } => !*sealed.lock(),
+            Sharing::ReadOnly { .. } => true,
+        }
+    }
+
+    /// The granules that lie wholly within a range.
+    fn granules(&self, range: &Range<u64>) -> &[AtomicBool] {
+        let first = range.start.div_ceil(GRANULE_BYTES) as usize;
+        let end = (range.end / GRANULE_BYTES) as usize;
+        self.mapped.get(first..end).unwrap_or(&[])
+    }
+}
+
+impl Extent {
+    pub(crate) fn segment_number(&self) -> SegmentNumber {
+        self.segment.number
+    }
+
+    pub(crate) fn segment_len(&self) -> u64 {
+        self.segment.len()
+    }
+
+    /// Where it starts in its segment, in bytes.
+    pub(crate) fn start(&self) -> u64 {
+        self.range.start
+    }
+
+    /// Where it ends in its segment.
+    pub(crate) fn end(&self) -> u64 {
+        self.range.end
+    }
+
+    /// Its length in bytes, above zero.
+    pub(crate) fn len(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
+    /// Keeps the first `at` bytes and gives the rest.
+    pub(crate) fn split_off(&mut self, at: u64) -> Self {
+        assert!(
+            0 < at && at < self.len(),
+            "both parts of an extent have bytes"
+        );
+        let middle = self.range.start + at;
+        let rest = middle..self.range.end;
+        self.range.end = middle;
+        Self {
+            segment: self.segment.clone(),
+            range: rest,
+        }
+    }
+
+    /// Whether `next` begins where this one ends.
+    pub(crate) fn is_followed_by(&self, next: &Self) -> bool {
+        Arc::ptr_eq(&self.segment, &next.segment) && self.range.end == next.range.start
+    }
+
+    /// Takes in the extent that follows.
+    pub(crate) fn join(&mut self, next: Self) {
+        assert!(self.is_followed_by(&next), "only neighbours join");
+        self.range.end = next.range.end;
+    }
+
+    /// The bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        let (start, len) = (self.range.start as usize, self.len() as usize);
+        // SAFETY: the range lies in the mapping, which lives as long as the segment, which we hold.
+        // Mapped bytes are always initialised. Nobody writes to them while we are borrowed: this
+        // process writes only through a borrowed `&mut Extent` of the same bytes, of which there is
+        // none, and other processes have read-only access.
+        unsafe { std::slice::from_raw_parts(self.segment.map.as_ptr().add(start), len) }
+    }
+
+    /// The bytes, to be written. Untouched memory reads as zeros.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        let (start, len) = (self.range.start as usize, self.len() as usize);
+        // SAFETY: as above; and we are borrowed mutably, and no other extent has these bytes.
+        unsafe { std::slice::from_raw_parts_mut(self.segment.map.as_mut_ptr().add(start), len) }
+    }
+
+    /// Writes bytes at an offset within the extent. The fastest way that there is: `fresh` says
+    /// that the extent was never touched.
+    ///
+    /// # Panics
+    /// If they reach beyond the end.
+    pub(crate) fn write(&mut self, offset: u64, bytes: &[u8], fresh: bool) {
+        let end = offset.checked_add(bytes.len() as u64);
+        assert!(
+            end.is_some_and(|end| end <= self.len()),
+            "bytes were written beyond their object"
+        );
+        if bytes.len() >= BULK_BYTES {
+            // A write by descriptor neither clears pages before it fills them nor takes a fault for
+            // each: twice as fast. The seal forbids it; then the mapping must do.
+            let at = self.range.start + offset;
+            if fresh && self.segment.file.write_all_at(bytes, at).is_ok() {
+                return;
+            }
+            self.map_pages(at..at + bytes.len() as u64);
+        }
+        let start = offset as usize;
+        self.bytes_mut()[start..start + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Clears what comes after the first `len` bytes, at most a page.
+    pub(crate) fn clear_from(&mut self, len: u64) {
+        self.bytes_mut()[len as usize..].fill(0);
+    }
+
+    /// Makes sure, once for each granule, that pages which have been touched are in the page table,
+    /// at a fraction of what a fault for each of them costs.
+    fn map_pages(&self, range: Range<u64>) {
+        let granules = self.segment.granules(&range);
+        if granules.iter().all(|it| it.load(Ordering::Relaxed)) {
+            return;
+        }
+        let page = crate::layout::page_bytes();
+        let start = range.start / page * page;
+        let len = (range.end - start) as usize;
+        if self
+            .segment
+            .map
+            .advise_range(Advice::PopulateRead, start as usize, len)
+            .is_ok()
+        {
+            granules
+                .iter()
+                .for_each(|it| it.store(true, Ordering::Relaxed));
+        }
+    }
+
+    /// Takes from the file system what is needed to write here, so that a full disk is an error
+    /// now and not a bus error later. Memory files have nothing to reserve.
+    pub(crate) fn reserve(&self) -> io::Result<()> {
+        match self.segment.sharing {
+            Sharing::Seal { .. } => Ok(()),
+            Sharing::ReadOnly { .. } => {
+                let flags = FallocateFlags::empty();
+                Ok(rustix::fs::fallocate(
+                    &self.segment.file,
+                    flags,
+                    self.start(),
+                    self.len(),
+                )?)
+            }
+        }
+    }
+
+    /// Whether [`Extent::release_pages`] has a chance.
+    pub(crate) fn can_release_pages(&self) -> bool {
+        self.segment.can_release_pages()
+    }
+
+    /// Gives the memory back to the system; the bytes are zeros afterwards. Whole pages only.
+    pub(crate) fn release_pages(&mut self) -> io::Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&self.segment.file, flags, self.start(), self.len())?;
+        let page_table = self.segment.granules(&self.range);
+        page_table
+            .iter()
+            .for_each(|it| it.store(false, Ordering::Relaxed));
+        Ok(())
+    }
+
+    /// The segment's descriptor, for this process: whoever has it can write.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.segment.file.as_fd()
+    }
+
+    /// The segment's descriptor, for others: with it nothing can be written.
+    pub(crate) fn shared_fd(&self) -> io::Result<BorrowedFd<'_>> {
+        match &self.segment.sharing {
+            Sharing::Seal { sealed } => {
+                let mut sealed = sealed.lock();
+                if !*sealed {
+                    let seals = SealFlags::FUTURE_WRITE | SealFlags::SEAL;
+                    rustix::fs::fcntl_add_seals(&self.segment.file, seals)?;
+                    *sealed = true;
+                }
+                Ok(self.segment.file.as_fd())
+            }
+            Sharing::ReadOnly { reader } => {
+                if reader.get().is_none() {
+                    // Two threads may get here: one of the two descriptors is closed again.
+                    let _ = reader.set(reopen_read_only(&self.segment.file)?);
+                }
+                Ok(reader.get().expect("it has just been set").as_fd())
+            }
+        }
+    }
+}
+
+/// A segment of another process, mapped to be read.
+#[derive(Debug)]
+pub(crate) struct SharedMapping(Mmap);
+
+impl SharedMapping {
+    /// Maps the first `len` bytes of a descriptor that a store has handed out.
+    pub(crate) fn new(fd: BorrowedFd<'_>, len: u64) -> io::Result<Self> {
+        let len = usize::try_from(len).map_err(io::Error::other)?;
+        // A mapping beyond the end of a file would be a bus error when it is read.
+        if rustix::fs::fstat(fd)?.st_size < i64::try_from(len).map_err(io::Error::other)? {
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the segment is too short",
+            ));
+        }
+        let file = fd.try_clone_to_owned()?;
+        // SAFETY: the store never changes the length of a segment, and seals keep others from it.
+        // The bytes of an object do not change while the store has it pinned for us; those of
+        // others may, and `bytes` is only called for pinned ones (see `share`).
+        Ok(Self(unsafe { MmapOptions::new().len(len).map(&file)? }))
+    }
+
+    /// Bytes of the segment; `None` if they are not all within it.
+    pub(crate) fn bytes(&self, offset: u64, len: u64) -> Option<&[u8]> {
+        let start = usize::try_from(offset).ok()?;
+        let end = start.checked_add(usize::try_from(len).ok()?)?;
+        self.0.get(start..end)
+    }
+}
+
+/// A memory file whose length is final.
+fn memfd(len: u64) -> io::Result<File> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let name = "wasmrun-objects";
+    // Kernels before 6.3 do not know that a memory file is not to be executed.
+    let fd = match rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
+        Err(rustix::io::Errno::INVAL) => rustix::fs::memfd_create(name, flags)?,
+        result => result?,
+    };
+    rustix::fs::ftruncate(&fd, len)?;
+    rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW)?;
+    Ok(fd.into())
+}
+
+/// A file without a name: nothing is left of it when the process ends, however it ends.
+fn nameless(dir: &Path, len: u64) -> io::Result<File> {
+    let file = tempfile::tempfile_in(dir)?;
+    file.set_len(len)?;
+    Ok(file)
+}
+
+fn reopen_read_only(file: &File) -> io::Result<File> {
+    use std::os::fd::AsRawFd;
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
+}

@@ -1,0 +1,375 @@
+//! What the store knows: every object, where its bytes are, who waits. All of it is behind one
+//! lock.
+//!
+//! Owns the life of an object and the rules for it. Must not: touch bytes, files or clocks, wake
+//! anybody or wait; whatever is slow is left for later ([`After`]) or sent to the disk's thread.
+//!
+//! ```text
+//!   create ──▶ Writing ──seal──▶ Resident ◀──────────▶ Spilling ──▶ Spilled ◀──▶ Queued ──▶ Restoring
+//!                │                  │  ▲                                                        │
+//!              abort              gone └────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! Invariants: an object is in `lru` exactly if it is resident and unpinned, and only those leave
+//! memory. An unpinned object's extent has one holder, this state (while it is being spilled the
+//! disk has it too). An entry goes when the last [`crate::Object`] does, or, for a secondary copy,
+//! when its room is needed. `serial` tells an entry from an earlier one with the same id.
+
+mod account;
+mod lru;
+mod queue;
+mod room;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Weak};
+use std::task::Waker;
+
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::id::ObjectId;
+
+use crate::arena::{Arena, Leftovers, Room};
+use crate::config::StoreConfig;
+use crate::disk::{FileNumber, Job};
+use crate::layout::{Class, Layout};
+use crate::object::{Copy, Form, Handle};
+use crate::segment::Extent;
+use lru::{Lru, Rank};
+pub(crate) use queue::{Grant, Request, Ticket};
+pub(crate) use room::OnDisk;
+
+#[derive(Debug)]
+pub(crate) struct State {
+    arena: Arena,
+    objects: BTreeMap<ObjectId, Entry>,
+    lru: Lru,
+    serials: u64,
+    /// Extents of objects that are being written or restored.
+    unsealed_bytes: u64,
+    /// Extents that are being written to disk.
+    spilling_bytes: u64,
+    disk: Option<Disk>,
+    /// Tickets come from `serials`, so this is first come, first served.
+    waiting: BTreeMap<Ticket, queue::Waiter>,
+    granted: BTreeMap<Ticket, queue::Granted>,
+    restores: VecDeque<(ObjectId, u64)>,
+    /// Something happened for which those who wait may be waiting.
+    has_changed: bool,
+    tenants: BTreeMap<TenantName, account::Counts>,
+    after: After,
+}
+
+/// What is known of one object.
+#[derive(Debug)]
+struct Entry {
+    serial: u64,
+    tenant: TenantName,
+    form: Form,
+    len: u64,
+    layout: Layout,
+    copy: Copy,
+    /// Views, and futures that wait for one.
+    pins: u32,
+    /// Its place in `lru`, while it has one.
+    tick: u64,
+    handle: Weak<Handle>,
+    location: Location,
+    /// Who waits for it to be restored.
+    wakers: Vec<(Ticket, Waker)>,
+    /// Why it could not be restored when that was last tried.
+    fault: Option<Arc<io::Error>>,
+}
+
+/// Where the bytes of an object are.
+#[derive(Debug)]
+enum Location {
+    /// A [`crate::Writer`] has them.
+    Writing,
+    Resident(Arc<Extent>),
+    /// In memory, and on their way to disk. Whoever pins it now, stops that.
+    Spilling(Arc<Extent>),
+    Spilled(FileNumber),
+    /// On disk, and wanted. `is_stuck`: there was no room, and nothing could go.
+    Queued {
+        file: FileNumber,
+        is_stuck: bool,
+    },
+    /// The disk's thread has an extent and reads into it.
+    Restoring,
+}
+
+/// The spill folder, as far as rules go.
+#[derive(Debug)]
+struct Disk {
+    jobs: Sender<Job>,
+    capacity: u64,
+    /// Of files, and of those that are being written.
+    used: u64,
+    errors: u64,
+    /// The last write failed, and nothing has happened since that would make another one succeed.
+    has_failed: bool,
+    files: u64,
+}
+
+/// What is to be done once the lock is released.
+#[derive(Debug, Default)]
+pub(crate) struct After {
+    pub(crate) wakers: Vec<Waker>,
+    pub(crate) memory: Leftovers,
+}
+
+impl After {
+    pub(crate) fn is_empty(&self) -> bool {
+        let Leftovers { closing, leaving } = &self.memory;
+        self.wakers.is_empty() && closing.is_empty() && leaving.is_empty()
+    }
+}
+
+impl Entry {
+    fn rank(&self) -> Rank {
+        match (self.copy, self.layout.class) {
+            (Copy::Secondary, _) => Rank::Secondary,
+            (Copy::Primary, Class::Pages) => Rank::LargePrimary,
+            (Copy::Primary, Class::Packed) => Rank::SmallPrimary,
+        }
+    }
+}
+
+impl State {
+    pub(crate) fn new(config: &StoreConfig, jobs: Option<Sender<Job>>) -> Self {
+        let StoreConfig {
+            capacity_bytes,
+            backing,
+            spill,
+            segment_bytes,
+        } = config;
+        let disk = spill.as_ref().zip(jobs).map(|(spill, jobs)| Disk {
+            jobs,
+            capacity: spill.capacity_bytes,
+            used: 0,
+            errors: 0,
+            has_failed: false,
+            files: 0,
+        });
+        Self {
+            arena: Arena::new(*capacity_bytes, *segment_bytes, backing.clone()),
+            objects: BTreeMap::new(),
+            lru: Lru::default(),
+            serials: 0,
+            unsealed_bytes: 0,
+            spilling_bytes: 0,
+            disk,
+            waiting: BTreeMap::new(),
+            granted: BTreeMap::new(),
+            restores: VecDeque::new(),
+            has_changed: false,
+            tenants: BTreeMap::new(),
+            after: After::default(),
+        }
+    }
+
+    /// What is to be done after the lock; asked for as long as there is something.
+    pub(crate) fn take_after(&mut self) -> After {
+        std::mem::take(&mut self.after)
+    }
+
+    /// Pages were given back, or could not be.
+    pub(crate) fn pages_released(&mut self, extent: Extent, is_given_back: bool) {
+        self.arena
+            .released(extent, is_given_back, &mut self.after.memory);
+    }
+
+    /// The object of an id, unless it is unfinished or about to go.
+    pub(crate) fn get(&self, id: &ObjectId) -> Option<Arc<Handle>> {
+        self.objects.get(id)?.handle.upgrade()
+    }
+
+    /// The bytes are complete: from now on they are read.
+    pub(crate) fn seal(&mut self, id: ObjectId, handle: &Arc<Handle>, extent: Extent, copy: Copy) {
+        let entry = self
+            .objects
+            .get_mut(&id)
+            .expect("an unfinished object stays");
+        assert!(
+            matches!(entry.location, Location::Writing),
+            "an object is sealed once"
+        );
+        self.unsealed_bytes -= extent.len();
+        entry.handle = Arc::downgrade(handle);
+        entry.copy = copy;
+        entry.location = Location::Resident(Arc::new(extent));
+        self.park(id);
+    }
+
+    /// The writer gave up.
+    pub(crate) fn abort(&mut self, id: ObjectId, extent: Extent) {
+        self.unsealed_bytes -= extent.len();
+        self.take_out(&id);
+        self.release(extent);
+    }
+
+    /// Nobody refers to the object any more: its bytes go at once, wherever they are.
+    pub(crate) fn forget(&mut self, id: ObjectId, serial: u64) {
+        let Some(entry) = self.entry(id, serial) else {
+            return; // A secondary copy that went before, or a new object took the id over.
+        };
+        if matches!(entry.location, Location::Resident(_)) {
+            self.unpark(id);
+        }
+        let entry = self.take_out(&id);
+        match entry.location {
+            Location::Writing => unreachable!("an unfinished object has no references"),
+            Location::Resident(extent) => self.release(sole(extent)),
+            Location::Spilled(file) | Location::Queued { file, .. } => {
+                self.count_spilled(&entry.tenant, entry.len, false);
+                self.remove_file(file, entry.len);
+            }
+            // The disk's thread has them, and finds that they are not wanted any more.
+            Location::Spilling(_) | Location::Restoring => {}
+        }
+    }
+
+    /// Makes a copy the one that must not be lost, or one that may.
+    pub(crate) fn set_copy(&mut self, id: ObjectId, serial: u64, copy: Copy) {
+        let Some(entry) = self.entry(id, serial) else {
+            return;
+        };
+        let is_parked = entry.pins == 0 && matches!(entry.location, Location::Resident(_));
+        if is_parked {
+            self.unpark(id);
+        }
+        self.objects
+            .get_mut(&id)
+            .expect("it has just been there")
+            .copy = copy;
+        if is_parked {
+            self.park(id);
+        }
+    }
+
+    /// What kind of copy it is; `None` when it was dropped.
+    pub(crate) fn copy(&mut self, id: ObjectId, serial: u64) -> Option<Copy> {
+        self.entry(id, serial).map(|entry| entry.copy)
+    }
+
+    /// Whether the bytes are in memory; `None` when they were dropped.
+    pub(crate) fn is_resident(&mut self, id: ObjectId, serial: u64) -> Option<bool> {
+        let entry = self.entry(id, serial)?;
+        Some(matches!(
+            entry.location,
+            Location::Resident(_) | Location::Spilling(_)
+        ))
+    }
+
+    /// The bytes, if they are in memory. They stay until [`State::unpin`].
+    pub(crate) fn pin(&mut self, id: ObjectId, serial: u64) -> Option<Arc<Extent>> {
+        let entry = self.entry(id, serial)?;
+        let (Location::Resident(extent) | Location::Spilling(extent)) = &entry.location else {
+            return None;
+        };
+        let extent = extent.clone();
+        if entry.pins == 0 && matches!(entry.location, Location::Resident(_)) {
+            self.unpark(id);
+        }
+        self.objects
+            .get_mut(&id)
+            .expect("it has just been there")
+            .pins += 1;
+        Some(extent)
+    }
+
+    /// A view ended, and with it its share of the extent.
+    pub(crate) fn unpin(&mut self, id: ObjectId, serial: u64) {
+        let entry = self.entry(id, serial).expect("a pinned object stays");
+        entry.pins -= 1;
+        if entry.pins == 0 {
+            match entry.location {
+                Location::Resident(_) => self.park(id),
+                Location::Queued { file, .. } => entry.location = Location::Spilled(file),
+                _ => {}
+            }
+        }
+        self.has_changed = true;
+    }
+
+    fn entry(&mut self, id: ObjectId, serial: u64) -> Option<&mut Entry> {
+        self.objects
+            .get_mut(&id)
+            .filter(|entry| entry.serial == serial)
+    }
+
+    fn take_out(&mut self, id: &ObjectId) -> Entry {
+        let entry = self
+            .objects
+            .remove(id)
+            .expect("only what is there is taken out");
+        self.count_object(&entry.tenant, false);
+        entry
+    }
+
+    /// Puts a resident object that nobody looks at among those that may go, as the latest.
+    fn park(&mut self, id: ObjectId) {
+        self.serials += 1;
+        let entry = self
+            .objects
+            .get_mut(&id)
+            .expect("only known objects are parked");
+        entry.tick = self.serials;
+        self.lru
+            .insert(entry.rank(), entry.tick, id, entry.layout.bytes);
+        self.has_changed = true;
+    }
+
+    fn unpark(&mut self, id: ObjectId) {
+        let entry = &self.objects[&id];
+        if entry.pins == 0 {
+            self.lru
+                .remove(entry.rank(), entry.tick, entry.layout.bytes);
+        }
+    }
+
+    fn release(&mut self, extent: Extent) {
+        self.arena.release(extent);
+        self.has_changed = true;
+    }
+
+    fn remove_file(&mut self, file: FileNumber, len: u64) {
+        let disk = self.disk.as_mut().expect("files need a disk");
+        disk.used -= len;
+        disk.has_failed = false;
+        self.has_changed = true;
+        // The thread ends only with the store, and removes the whole folder then.
+        let _ = disk.jobs.send(Job::Remove(file));
+    }
+
+    /// Gives an object its entry: from now on the id exists.
+    fn begin(&mut self, request: &Request, layout: Layout, room: &Room) -> u64 {
+        self.serials += 1;
+        self.unsealed_bytes += room.extent.len();
+        let entry = Entry {
+            serial: self.serials,
+            tenant: request.tenant.clone(),
+            form: request.form,
+            len: request.len,
+            layout,
+            copy: Copy::Primary,
+            pins: 0,
+            tick: 0,
+            handle: Weak::new(),
+            location: Location::Writing,
+            wakers: Vec::new(),
+            fault: None,
+        };
+        self.objects.insert(request.id, entry);
+        self.count_object(&request.tenant, true);
+        self.serials
+    }
+}
+
+/// The extent of an object that is not pinned.
+fn sole(extent: Arc<Extent>) -> Extent {
+    Arc::into_inner(extent).expect("an unpinned object's extent has one holder")
+}

@@ -1,0 +1,356 @@
+//! Who waits for room, and in which order they get it.
+//!
+//! Owns both queues. Restores go before creates, because what waits for a restore often has other
+//! objects pinned, unless nothing is making room for them; within each it is first come, first
+//! served. Invariant: when the lock is released, whoever is first cannot be served.
+
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::id::ObjectId;
+
+use crate::arena::Room;
+use crate::create::{CreateError, Fullness};
+use crate::disk::FileNumber;
+use crate::layout::Layout;
+use crate::object::{Form, ReadError};
+use crate::segment::Extent;
+
+use super::room::Means;
+use super::{Location, State};
+
+/// The place of one future in a queue.
+pub(crate) type Ticket = u64;
+
+/// What somebody wants to create.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    pub(crate) tenant: TenantName,
+    pub(crate) id: ObjectId,
+    pub(crate) len: u64,
+    pub(crate) form: Form,
+}
+
+/// What a writer begins with.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    pub(crate) serial: u64,
+    pub(crate) room: Room,
+}
+
+pub(super) type Granted = Result<Grant, CreateError>;
+
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub(super) request: Request,
+    waker: Waker,
+}
+
+impl State {
+    /// Creates an object now or not at all. Does not overtake those who wait.
+    pub(crate) fn try_create(&mut self, request: &Request) -> Granted {
+        let layout = self.check_request(request)?;
+        if self.waiting.is_empty()
+            && !self.is_restore_coming()
+            && let Some(grant) = self.grant(request, layout, Means::Now)?
+        {
+            return Ok(grant);
+        }
+        Err(self.full(request))
+    }
+
+    /// Creates an object as soon as there is room. The first call takes a ticket if it must wait.
+    pub(crate) fn poll_create(
+        &mut self,
+        request: &Request,
+        ticket: &mut Option<Ticket>,
+        waker: &Waker,
+    ) -> Poll<Granted> {
+        let Some(number) = *ticket else {
+            match self.try_create(request) {
+                Err(CreateError::Full { .. }) => {}
+                result => return Poll::Ready(result),
+            }
+            self.serials += 1;
+            *ticket = Some(self.serials);
+            let waiter = Waiter {
+                request: request.clone(),
+                waker: waker.clone(),
+            };
+            self.waiting.insert(self.serials, waiter);
+            if let Some(disk) = &mut self.disk {
+                disk.has_failed = false; // Worth another try.
+            }
+            self.has_changed = true;
+            return Poll::Pending;
+        };
+        if let Some(granted) = self.granted.remove(&number) {
+            *ticket = None;
+            return Poll::Ready(granted);
+        }
+        let waiter = self
+            .waiting
+            .get_mut(&number)
+            .expect("a ticket is in one of the two maps");
+        waiter.waker.clone_from(waker);
+        Poll::Pending
+    }
+
+    /// Somebody does not wait any longer.
+    pub(crate) fn cancel_create(&mut self, id: ObjectId, ticket: Ticket) {
+        self.waiting.remove(&ticket);
+        if let Some(Ok(grant)) = self.granted.remove(&ticket) {
+            self.abort(id, grant.room.extent);
+        }
+        self.has_changed = true;
+    }
+
+    /// Why a create cannot go on now.
+    pub(crate) fn full(&self, request: &Request) -> CreateError {
+        CreateError::Full {
+            id: request.id,
+            len_bytes: request.len,
+            store: self.fullness(),
+        }
+    }
+
+    /// The bytes of an object, once they are in memory. A future that gets `Pending` has a ticket,
+    /// and its pin, until it gets something else or calls [`State::cancel_view`].
+    pub(crate) fn poll_view(
+        &mut self,
+        (id, serial): (ObjectId, u64),
+        ticket: &mut Option<Ticket>,
+        is_patient: bool,
+        waker: &Waker,
+    ) -> Poll<Result<Arc<Extent>, ReadError>> {
+        if ticket.is_none()
+            && let Some(extent) = self.pin(id, serial)
+        {
+            return Poll::Ready(Ok(extent));
+        }
+        let fullness = self.fullness();
+        let Some(entry) = self
+            .objects
+            .get_mut(&id)
+            .filter(|entry| entry.serial == serial)
+        else {
+            return Poll::Ready(Err(ReadError::Dropped { id }));
+        };
+        match (&entry.location, *ticket) {
+            (Location::Writing, _) => unreachable!("an unfinished object has no references"),
+            (Location::Resident(extent) | Location::Spilling(extent), _) => {
+                let extent = extent.clone();
+                entry.wakers.retain(|(it, _)| Some(*it) != *ticket);
+                *ticket = None; // The pin goes over to the view.
+                Poll::Ready(Ok(extent))
+            }
+            (Location::Spilled(_), Some(number)) => {
+                let source = entry
+                    .fault
+                    .clone()
+                    .expect("a restore that ended without success failed");
+                *ticket = None;
+                self.stop_waiting(id, number);
+                Poll::Ready(Err(ReadError::Disk { id, source }))
+            }
+            (Location::Queued { is_stuck: true, .. }, Some(number)) if !is_patient => {
+                let len_bytes = entry.len;
+                *ticket = None;
+                self.stop_waiting(id, number);
+                Poll::Ready(Err(ReadError::Full {
+                    id,
+                    len_bytes,
+                    store: fullness,
+                }))
+            }
+            (Location::Spilled(file), None) => {
+                if let Some(disk) = &mut self.disk {
+                    disk.has_failed = false; // Worth another try.
+                }
+                entry.location = Location::Queued {
+                    file: *file,
+                    is_stuck: false,
+                };
+                self.restores.push_back((id, serial));
+                self.has_changed = true;
+                self.wait_for_restore(id, ticket, waker)
+            }
+            (Location::Queued { .. } | Location::Restoring, _) => {
+                self.wait_for_restore(id, ticket, waker)
+            }
+        }
+    }
+
+    /// A future with a ticket is not interested any more.
+    pub(crate) fn cancel_view(&mut self, id: ObjectId, ticket: Ticket) {
+        self.stop_waiting(id, ticket);
+    }
+
+    /// Serves whoever can be served now.
+    pub(crate) fn settle(&mut self) {
+        while std::mem::take(&mut self.has_changed) {
+            if self.serve_restores() {
+                self.serve_creates();
+            }
+        }
+    }
+
+    /// Whether creates may go on: nobody who wants an object back is left waiting for room that is
+    /// on its way. Room that only others can make may take for ever, and what is created meanwhile
+    /// can be spilled again.
+    fn serve_restores(&mut self) -> bool {
+        while let Some((id, serial)) = self.restores.front().copied() {
+            let queued = self
+                .entry(id, serial)
+                .map(|it| (it.location.queued(), it.tenant.clone(), it.layout));
+            if let Some((Some(file), tenant, layout)) = queued {
+                match self.make_room(&tenant, layout, Means::Later) {
+                    Ok(Some(room)) => self.begin_restore(id, file, room),
+                    Ok(None) => return self.mark_stuck(id, file),
+                    Err(error) => self.restore_failed(id, file, error),
+                }
+            } // Else nobody wants it any more.
+            self.restores.pop_front();
+        }
+        true
+    }
+
+    fn serve_creates(&mut self) {
+        while let Some((&ticket, waiter)) = self.waiting.first_key_value() {
+            let request = waiter.request.clone();
+            let granted = match self.check_request(&request) {
+                Ok(layout) => self.grant(&request, layout, Means::Later).transpose(),
+                Err(error) => Some(Err(error)),
+            };
+            let Some(granted) = granted else { return };
+            let waiter = self.waiting.remove(&ticket).expect("it was the first");
+            self.granted.insert(ticket, granted);
+            self.after.wakers.push(waiter.waker);
+        }
+    }
+
+    fn check_request(&mut self, request: &Request) -> Result<Layout, CreateError> {
+        let Request {
+            id, len: len_bytes, ..
+        } = *request;
+        if let Some(entry) = self.objects.get(&id) {
+            let is_alive =
+                matches!(entry.location, Location::Writing) || entry.handle.strong_count() > 0;
+            if is_alive {
+                return Err(CreateError::Exists { id });
+            }
+            // Its last reference is just being dropped.
+            let serial = entry.serial;
+            self.forget(id, serial);
+        }
+        let capacity_bytes = self.arena.capacity();
+        Layout::of(len_bytes)
+            .filter(|layout| layout.whole_pages() <= capacity_bytes)
+            .ok_or(CreateError::TooLarge {
+                id,
+                len_bytes,
+                capacity_bytes,
+            })
+    }
+
+    fn grant(
+        &mut self,
+        request: &Request,
+        layout: Layout,
+        means: Means,
+    ) -> Result<Option<Grant>, CreateError> {
+        let Request {
+            id, len: len_bytes, ..
+        } = *request;
+        let room = self
+            .make_room(&request.tenant, layout, means)
+            .map_err(|source| CreateError::Memory {
+                id,
+                len_bytes,
+                source,
+            })?;
+        Ok(room.map(|room| Grant {
+            serial: self.begin(request, layout, &room),
+            room,
+        }))
+    }
+
+    fn wait_for_restore(
+        &mut self,
+        id: ObjectId,
+        ticket: &mut Option<Ticket>,
+        waker: &Waker,
+    ) -> Poll<Result<Arc<Extent>, ReadError>> {
+        self.serials += 1;
+        let fresh = self.serials;
+        let entry = self.objects.get_mut(&id).expect("it is wanted");
+        let number = *ticket.get_or_insert_with(|| {
+            entry.pins += 1;
+            fresh
+        });
+        entry.wakers.retain(|(it, _)| *it != number);
+        entry.wakers.push((number, waker.clone()));
+        Poll::Pending
+    }
+
+    fn stop_waiting(&mut self, id: ObjectId, ticket: Ticket) {
+        let entry = self.objects.get_mut(&id).expect("a pinned object stays");
+        entry.wakers.retain(|(it, _)| *it != ticket);
+        let serial = entry.serial;
+        self.unpin(id, serial);
+    }
+
+    /// Whether there is nothing to wait for; tells those who would rather fail than wait.
+    fn mark_stuck(&mut self, id: ObjectId, file: FileNumber) -> bool {
+        let is_stuck = self.spilling_bytes == 0;
+        let entry = self.objects.get_mut(&id).expect("it is queued");
+        entry.location = Location::Queued { file, is_stuck };
+        if is_stuck {
+            let wakers = entry.wakers.iter().map(|(_, waker)| waker.clone());
+            self.after.wakers.extend(wakers);
+        }
+        is_stuck
+    }
+
+    /// Whether room is being made for an object that somebody wants back.
+    fn is_restore_coming(&self) -> bool {
+        self.restores.front().is_some_and(|(id, serial)| {
+            let entry = self.objects.get(id).filter(|it| it.serial == *serial);
+            entry.is_some_and(|it| {
+                let location = &it.location;
+                matches!(location, Location::Queued { is_stuck, .. } if !is_stuck)
+            })
+        })
+    }
+
+    fn restore_failed(&mut self, id: ObjectId, file: FileNumber, error: std::io::Error) {
+        let entry = self.objects.get_mut(&id).expect("it is queued");
+        entry.location = Location::Spilled(file);
+        entry.fault = Some(Arc::new(error));
+        let wakers = std::mem::take(&mut entry.wakers);
+        self.after
+            .wakers
+            .extend(wakers.into_iter().map(|(_, waker)| waker));
+    }
+
+    fn fullness(&self) -> Fullness {
+        Fullness {
+            capacity_bytes: self.arena.capacity(),
+            used_bytes: self.arena.used(),
+            pinned_bytes: self.pinned_bytes(),
+            waiting: self.waiting.len(),
+            spilled_bytes: self.disk.as_ref().map(|disk| disk.used),
+            spill_capacity_bytes: self.disk.as_ref().map(|disk| disk.capacity),
+        }
+    }
+}
+
+impl Location {
+    fn queued(&self) -> Option<FileNumber> {
+        match self {
+            Self::Queued { file, .. } => Some(*file),
+            _ => None,
+        }
+    }
+}

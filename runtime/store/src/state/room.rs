@@ -1,0 +1,212 @@
+//! Making room: what is dropped, what is spilled, what comes back.
+//!
+//! Owns the choice of what leaves memory. Nothing leaves in vain: first the sums must say that
+//! enough can go.
+
+use std::io;
+use std::sync::Arc;
+
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::id::ObjectId;
+
+use crate::arena::Room;
+use crate::disk::{FileNumber, Job};
+use crate::layout::Layout;
+use crate::segment::Extent;
+
+use super::{Location, State, sole};
+
+/// What may be done to make room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Means {
+    /// What takes no time: dropping secondary copies.
+    Now,
+    /// Also what makes room later: spilling.
+    Later,
+}
+
+/// An object that the disk's thread was working on.
+#[derive(Debug)]
+pub(crate) struct OnDisk {
+    pub(crate) id: ObjectId,
+    pub(crate) serial: u64,
+    pub(crate) file: FileNumber,
+    pub(crate) len: u64,
+}
+
+impl State {
+    /// Room for an object. `None`: not now; with [`Means::Later`] it may be on its way.
+    pub(super) fn make_room(
+        &mut self,
+        tenant: &TenantName,
+        layout: Layout,
+        means: Means,
+    ) -> io::Result<Option<Room>> {
+        loop {
+            if let Some(room) = self
+                .arena
+                .allocate(tenant, layout, &mut self.after.memory)?
+            {
+                return Ok(Some(room));
+            }
+            let short = self.arena.shortfall(layout);
+            let (coming, spillable) = match means {
+                Means::Now => (0, 0),
+                Means::Later => (self.spilling_bytes, self.spillable_bytes()),
+            };
+            let possible = self.lru.secondary_bytes() + coming + spillable;
+            if possible < short || coming >= short {
+                return Ok(None);
+            }
+            if let Some(id) = self.lru.first_secondary() {
+                self.drop_copy(id);
+            } else if !self.spill_one() {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// An object was written to disk, or could not be. `extent` is the disk's share of it.
+    pub(crate) fn spilled(&mut self, it: OnDisk, extent: Arc<Extent>, result: io::Result<()>) {
+        self.spilling_bytes -= extent.len();
+        self.has_changed = true;
+        let is_written = result.is_ok();
+        let Some(entry) = self.entry(it.id, it.serial) else {
+            // All references went meanwhile.
+            self.release(sole(extent));
+            return self.remove_file(it.file, it.len);
+        };
+        drop(extent);
+        let is_unpinned = entry.pins == 0;
+        let Location::Spilling(extent) = std::mem::replace(&mut entry.location, Location::Writing)
+        else {
+            unreachable!("nothing but the disk changes the state of what it writes")
+        };
+        if is_written && is_unpinned {
+            entry.location = Location::Spilled(it.file);
+            let tenant = entry.tenant.clone();
+            self.count_spilled(&tenant, it.len, true);
+            return self.release(sole(extent));
+        }
+        entry.location = Location::Resident(extent);
+        if is_unpinned {
+            self.park(it.id);
+        }
+        self.remove_file(it.file, it.len);
+        if !is_written {
+            self.disk_failed();
+        }
+    }
+
+    /// An object was read from disk, or could not be.
+    pub(crate) fn restored(&mut self, it: OnDisk, extent: Extent, result: io::Result<()>) {
+        self.unsealed_bytes -= extent.len();
+        self.has_changed = true;
+        if result.is_err()
+            && let Some(disk) = &mut self.disk
+        {
+            disk.errors += 1;
+        }
+        let Some(entry) = self.entry(it.id, it.serial) else {
+            // `begin_restore` has taken its bytes out of what is counted as spilled.
+            self.release(extent);
+            return self.remove_file(it.file, it.len);
+        };
+        let (tenant, pins) = (entry.tenant.clone(), entry.pins);
+        let wakers = std::mem::take(&mut entry.wakers);
+        match result {
+            Ok(()) => {
+                entry.location = Location::Resident(Arc::new(extent));
+                if pins == 0 {
+                    self.park(it.id);
+                }
+                self.remove_file(it.file, it.len);
+            }
+            Err(error) => {
+                entry.location = Location::Spilled(it.file);
+                entry.fault = Some(Arc::new(error));
+                self.count_spilled(&tenant, it.len, true);
+                self.release(extent);
+            }
+        }
+        self.after
+            .wakers
+            .extend(wakers.into_iter().map(|(_, waker)| waker));
+    }
+
+    /// Sends the disk's thread to read an object that has room now.
+    pub(super) fn begin_restore(&mut self, id: ObjectId, file: FileNumber, room: Room) {
+        self.unsealed_bytes += room.extent.len();
+        let entry = self.objects.get_mut(&id).expect("it is wanted");
+        entry.location = Location::Restoring;
+        let it = OnDisk {
+            id,
+            serial: entry.serial,
+            file,
+            len: entry.len,
+        };
+        let tenant = entry.tenant.clone();
+        self.count_spilled(&tenant, it.len, false);
+        let disk = self.disk.as_ref().expect("files need a disk");
+        // The thread ends only with the store.
+        let _ = disk.jobs.send(Job::Restore { it, room });
+    }
+
+    /// Forgets an object while there are references: they find that it was dropped.
+    fn drop_copy(&mut self, id: ObjectId) {
+        self.unpark(id);
+        let entry = self.take_out(&id);
+        let Location::Resident(extent) = entry.location else {
+            unreachable!("only resident objects may go")
+        };
+        self.release(sole(extent));
+    }
+
+    /// How much room spilling would make, as far as the sums tell.
+    fn spillable_bytes(&self) -> u64 {
+        match &self.disk {
+            Some(disk) if !disk.has_failed => self
+                .lru
+                .primary_bytes()
+                .min(disk.capacity.saturating_sub(disk.used)),
+            _ => 0,
+        }
+    }
+
+    /// Begins to spill the next object that the disk has room for.
+    fn spill_one(&mut self) -> bool {
+        let Some(disk) = &mut self.disk else {
+            return false;
+        };
+        let left = disk.capacity - disk.used;
+        let Some(id) = self.lru.primaries().find(|id| self.objects[id].len <= left) else {
+            return false;
+        };
+        self.unpark(id);
+        let disk = self.disk.as_mut().expect("it has just been there");
+        let entry = self.objects.get_mut(&id).expect("what may go is there");
+        disk.used += entry.len;
+        disk.files += 1;
+        let file = FileNumber(disk.files);
+        let Location::Resident(extent) = std::mem::replace(&mut entry.location, Location::Writing)
+        else {
+            unreachable!("only resident objects may go")
+        };
+        self.spilling_bytes += extent.len();
+        entry.location = Location::Spilling(extent.clone());
+        let it = OnDisk {
+            id,
+            serial: entry.serial,
+            file,
+            len: entry.len,
+        };
+        let _ = disk.jobs.send(Job::Spill { it, extent });
+        true
+    }
+
+    fn disk_failed(&mut self) {
+        let disk = self.disk.as_mut().expect("files need a disk");
+        disk.errors += 1;
+        disk.has_failed = true;
+    }
+}

@@ -1,0 +1,265 @@
+//! What may happen while the disk is busy, with a disk that is this test: it gets the jobs and
+//! finishes them when it likes.
+
+use std::io;
+use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::task::{Context, Poll, Waker};
+
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::id::{DriverId, ObjectId};
+
+use crate::config::{SpillConfig, StoreConfig};
+use crate::create::{CreateFuture, Writer};
+use crate::disk::Job;
+use crate::object::{Form, Object, ReadError};
+use crate::segment::Extent;
+use crate::state::{OnDisk, State};
+use crate::store::Store;
+
+const CAPACITY: u64 = 1 << 20;
+
+fn id(n: u64) -> ObjectId {
+    ObjectId::of(DriverId::from_bytes([1; 16]).task(n), 0)
+}
+
+/// A store, and the jobs of its disk.
+struct World {
+    store: Store,
+    jobs: Receiver<Job>,
+}
+
+impl World {
+    fn new() -> Self {
+        let spill = Some(SpillConfig {
+            dir: PathBuf::new(),
+            capacity_bytes: 2 * CAPACITY,
+        });
+        let (store, jobs) = Store::with_jobs(&StoreConfig {
+            spill,
+            ..StoreConfig::new(CAPACITY)
+        });
+        Self { store, jobs }
+    }
+
+    fn create(&self, n: u64) -> CreateFuture {
+        self.store
+            .create(&TenantName::default(), id(n), CAPACITY, Form::Postcard)
+    }
+
+    fn put(&self, n: u64) -> Object {
+        let created =
+            self.store
+                .try_create(&TenantName::default(), id(n), CAPACITY, Form::Postcard);
+        write(created.unwrap(), n)
+    }
+
+    /// The job that the disk has been given.
+    fn spilling(&self) -> (OnDisk, Arc<Extent>) {
+        match self.jobs.try_recv() {
+            Ok(Job::Spill { it, extent }) => (it, extent),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn is_removing(&self) -> bool {
+        matches!(self.jobs.try_recv(), Ok(Job::Remove(_)))
+    }
+
+    fn spilled(&self, (it, extent): (OnDisk, Arc<Extent>), result: io::Result<()>) {
+        self.store
+            .shared()
+            .with(|state| state.spilled(it, extent, result));
+        self.store.check();
+    }
+
+    /// Object 1 on disk, and object 2 in its place.
+    fn with_one_on_disk() -> (Self, Object, Object) {
+        let world = Self::new();
+        let first = world.put(1);
+        let mut create = pin!(world.create(2));
+        assert!(poll(create.as_mut()).is_pending());
+        world.spilled(world.spilling(), Ok(()));
+        let Poll::Ready(Ok(writer)) = poll(create) else {
+            panic!("there is room")
+        };
+        let second = write(writer, 2);
+        (world, first, second)
+    }
+}
+
+fn write(mut writer: Writer, n: u64) -> Object {
+    writer.fill(n as u8);
+    writer.seal()
+}
+
+fn poll<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[test]
+fn whoever_looks_at_an_object_that_is_being_spilled_keeps_it() {
+    let world = World::new();
+    let object = world.put(1);
+    let mut create = pin!(world.create(2));
+    assert!(poll(create.as_mut()).is_pending());
+    let job = world.spilling();
+    assert!(object.is_resident());
+    let view = object.view().unwrap();
+    world.spilled(job, Ok(()));
+    assert!(object.is_resident() && world.is_removing());
+    assert!(poll(create.as_mut()).is_pending());
+    assert!(view.iter().all(|byte| *byte == 1));
+    assert_eq!(world.store.usage().spilled_bytes, 0);
+
+    // The create still waits: as soon as nobody looks, it is tried again.
+    drop(view);
+    world.spilled(world.spilling(), Ok(()));
+    assert!(!object.is_resident());
+    assert!(matches!(poll(create), Poll::Ready(Ok(_))));
+}
+
+#[test]
+fn an_object_that_goes_while_it_is_being_spilled_leaves_nothing() {
+    let world = World::new();
+    let object = world.put(1);
+    let mut create = pin!(world.create(1));
+    assert!(
+        matches!(poll(create.as_mut()), Poll::Ready(Err(_))),
+        "the id is taken"
+    );
+    let mut create = pin!(world.create(2));
+    assert!(poll(create.as_mut()).is_pending());
+    let job = world.spilling();
+    drop(object);
+    world.store.check();
+    assert!(
+        poll(create.as_mut()).is_pending(),
+        "the disk still reads from its room"
+    );
+    // The id is free at once.
+    let mut again = pin!(world.create(1));
+    assert!(poll(again.as_mut()).is_pending());
+    world.spilled(job, Ok(()));
+    assert!(world.is_removing());
+    let Poll::Ready(Ok(writer)) = poll(create) else {
+        panic!("there is room")
+    };
+    drop(writer);
+    assert!(matches!(poll(again), Poll::Ready(Ok(_))));
+}
+
+#[test]
+fn a_disk_that_takes_nothing_is_not_asked_again_until_something_changes() {
+    let world = World::new();
+    let object = world.put(1);
+    let mut create = pin!(world.create(2));
+    assert!(poll(create.as_mut()).is_pending());
+    world.spilled(world.spilling(), Err(io::ErrorKind::StorageFull.into()));
+    assert!(world.is_removing(), "what there is of the file");
+    assert!(world.jobs.try_recv().is_err());
+    assert!(object.view().unwrap().iter().all(|byte| *byte == 1));
+    assert!(
+        world.jobs.try_recv().is_err(),
+        "nothing has changed for the disk"
+    );
+    let mut another = pin!(world.create(3));
+    assert!(poll(another.as_mut()).is_pending());
+    world.spilled(world.spilling(), Ok(()));
+    assert!(matches!(poll(create), Poll::Ready(Ok(_))));
+    assert_eq!(world.store.usage().disk_errors, 1);
+}
+
+#[test]
+fn all_who_wait_for_a_restore_get_it_or_its_error() {
+    let (world, first, second) = World::with_one_on_disk();
+    drop(second);
+    let mut restores = [pin!(first.restore()), pin!(first.restore())];
+    for restore in &mut restores {
+        assert!(poll(restore.as_mut()).is_pending());
+    }
+    let Ok(Job::Restore { it, room }) = world.jobs.try_recv() else {
+        panic!("it is wanted")
+    };
+    let error = io::Error::from(io::ErrorKind::InvalidData);
+    world
+        .store
+        .shared()
+        .with(|state| state.restored(it, room.extent, Err(error)));
+    world.store.check();
+    for restore in &mut restores {
+        let result = poll(restore.as_mut());
+        assert!(matches!(result, Poll::Ready(Err(ReadError::Disk { .. }))));
+    }
+    let usage = world.store.usage();
+    assert_eq!(
+        (usage.used_bytes, usage.spilled_bytes, usage.disk_errors),
+        (0, CAPACITY, 1)
+    );
+
+    // It is still there, and the next attempt may succeed.
+    let mut restore = pin!(first.restore());
+    assert!(poll(restore.as_mut()).is_pending());
+    let Ok(Job::Restore { it, mut room }) = world.jobs.try_recv() else {
+        panic!("it is wanted")
+    };
+    room.extent.write(0, &[9; CAPACITY as usize], room.fresh);
+    world
+        .store
+        .shared()
+        .with(|state| state.restored(it, room.extent, Ok(())));
+    let Poll::Ready(Ok(view)) = poll(restore) else {
+        panic!("it is there")
+    };
+    assert!(view.iter().all(|byte| *byte == 9));
+    assert!(world.is_removing());
+    world.store.check();
+}
+
+#[test]
+fn an_object_that_goes_while_it_is_being_restored_leaves_nothing() {
+    let (world, first, second) = World::with_one_on_disk();
+    drop(second);
+    let mut restore = Box::pin(first.restore());
+    assert!(poll(restore.as_mut()).is_pending());
+    let Ok(Job::Restore { it, room }) = world.jobs.try_recv() else {
+        panic!("it is wanted")
+    };
+    drop((restore, first));
+    world.store.check();
+    assert_eq!(world.store.usage().objects, 0);
+    world
+        .store
+        .shared()
+        .with(|state| state.restored(it, room.extent, Ok(())));
+    assert!(world.is_removing());
+    world.store.check();
+    let usage = world.store.usage();
+    assert_eq!((usage.used_bytes, usage.spilled_bytes), (0, 0));
+}
+
+#[test]
+fn restores_go_before_creates() {
+    let (world, first, second) = World::with_one_on_disk();
+    let pin = second.view().unwrap();
+    let mut create = pin!(world.create(3));
+    let mut restore = Box::pin(first.restore());
+    assert!(poll(create.as_mut()).is_pending());
+    assert!(poll(restore.as_mut()).is_pending());
+    drop(pin);
+    world.spilled(world.spilling(), Ok(()));
+    assert!(!second.is_resident());
+    let Ok(Job::Restore { it, room }) = world.jobs.try_recv() else {
+        panic!("it is wanted")
+    };
+    assert!(poll(create.as_mut()).is_pending());
+    let restored = |state: &mut State| state.restored(it, room.extent, Ok(()));
+    world.store.shared().with(restored);
+    // It stays for the one who wanted it, although the create still waits.
+    assert!(first.is_resident() && world.is_removing() && world.jobs.try_recv().is_err());
+    assert!(matches!(poll(restore.as_mut()), Poll::Ready(Ok(_))));
+    world.spilled(world.spilling(), Ok(()));
+    assert!(matches!(poll(create), Poll::Ready(Ok(_))));
+}

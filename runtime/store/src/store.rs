@@ -1,0 +1,232 @@
+//! The store: what callers hold, and the lock around the state.
+//!
+//! Owns the lock and what happens after it: waking, unmapping, giving pages back. Invariant: none
+//! of that, and no destructor of an object or view, runs while the lock is held.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::id::ObjectId;
+
+use crate::config::{OpenError, StoreConfig};
+use crate::create::{CreateError, CreateFuture, Writer};
+#[cfg(test)]
+use crate::disk::Job;
+use crate::disk::{self, SpillDir};
+use crate::object::{Form, Object};
+use crate::state::{After, Request, State};
+use crate::usage::{ObjectInfo, Usage};
+
+/// The object store of a node. A clone is another reference to the same store; the store lives as
+/// long as it, its objects and its views do. When the last of them goes, that waits for the thread
+/// that spills to finish what it is doing, and removes its files.
+#[derive(Clone)]
+pub struct Store(Arc<Shared>);
+
+/// What a store, its objects, writers and futures share.
+pub(crate) struct Shared {
+    // Dropped first: the thread ends once its store is gone.
+    core: Arc<Core>,
+    _disk: Option<DiskThread>,
+}
+
+/// The lock, and what it is around. The disk's thread knows it too, but does not keep it.
+pub(crate) struct Core {
+    state: Mutex<State>,
+}
+
+/// The thread that spills. Dropping this waits for its end.
+struct DiskThread(Option<JoinHandle<()>>);
+
+impl Store {
+    /// Opens a store. It takes no memory for objects before there are objects.
+    ///
+    /// With spilling it starts a thread, `wasmrun-spill`, and removes from the spill folder what
+    /// processes that died have left there.
+    ///
+    /// # Errors
+    /// When the capacity is less than a page, or spilling cannot be set up.
+    pub fn open(config: StoreConfig) -> Result<Self, OpenError> {
+        config.check()?;
+        let Some(spill) = &config.spill else {
+            let core = Arc::new(Core::new(State::new(&config, None)));
+            return Ok(Self(Arc::new(Shared { core, _disk: None })));
+        };
+        let dir = SpillDir::create(&spill.dir).map_err(|source| OpenError::SpillDir {
+            dir: spill.dir.clone(),
+            source,
+        })?;
+        let (jobs, receiver) = channel();
+        let core = Arc::new(Core::new(State::new(&config, Some(jobs))));
+        let weak = Arc::downgrade(&core);
+        let thread = std::thread::Builder::new()
+            .name("wasmrun-spill".into())
+            .spawn(move || disk::run(dir, &receiver, &weak))
+            .map_err(|source| OpenError::Thread { source })?;
+        let _disk = Some(DiskThread(Some(thread)));
+        Ok(Self(Arc::new(Shared { core, _disk })))
+    }
+
+    /// Creates an object if there is room now, or secondary copies can make room. Never waits, and
+    /// does not overtake those who do. It may have to give memory back to the system first, which
+    /// takes some 0.1 s for a GiB.
+    ///
+    /// # Errors
+    /// [`CreateError::Exists`] when the id is taken, by an unfinished object too;
+    /// [`CreateError::Full`] when there is no room now; [`CreateError::TooLarge`] when there never
+    /// will be.
+    pub fn try_create(
+        &self,
+        tenant: &TenantName,
+        id: ObjectId,
+        len_bytes: u64,
+        form: Form,
+    ) -> Result<Writer, CreateError> {
+        let request = Request {
+            tenant: tenant.clone(),
+            id,
+            len: len_bytes,
+            form,
+        };
+        let grant = self.0.with(|state| state.try_create(&request))?;
+        Writer::new(self.0.clone(), request, grant)
+    }
+
+    /// Creates an object as soon as there is room: others are spilled for it, or go. First come,
+    /// first served. The future never says [`CreateError::Full`]; put a limit on the time around
+    /// it, and when that has passed say [`CreateFuture::error`]. It does nothing before it is
+    /// polled, and can be dropped at any time.
+    pub fn create(
+        &self,
+        tenant: &TenantName,
+        id: ObjectId,
+        len_bytes: u64,
+        form: Form,
+    ) -> CreateFuture {
+        let request = Request {
+            tenant: tenant.clone(),
+            id,
+            len: len_bytes,
+            form,
+        };
+        CreateFuture::new(self.0.clone(), request)
+    }
+
+    /// A reference to a sealed object. A look-up: nothing is copied or read from disk.
+    pub fn get(&self, id: &ObjectId) -> Option<Object> {
+        let handle = self.0.with(|state| state.get(id))?;
+        Some(Object::new(handle))
+    }
+
+    /// How full the store is. Takes a time that depends on the number of tenants only.
+    pub fn usage(&self) -> Usage {
+        self.0.with(|state| state.usage())
+    }
+
+    /// Every object, by id.
+    pub fn objects(&self) -> Vec<ObjectInfo> {
+        self.0.with(|state| state.objects())
+    }
+
+    /// Checks that every byte is accounted for, by looking at everything. For tests.
+    ///
+    /// # Panics
+    /// If one is not.
+    pub fn check(&self) {
+        self.0.with(|state| state.check());
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Shared {
+    /// Not every object, and without the lock: this may be called from anywhere.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+impl Store {
+    /// A store whose disk is the test: it gets the jobs, and says what came of them.
+    pub(crate) fn with_jobs(config: &StoreConfig) -> (Self, std::sync::mpsc::Receiver<Job>) {
+        let (jobs, receiver) = channel();
+        let core = Arc::new(Core::new(State::new(config, Some(jobs))));
+        (Self(Arc::new(Shared { core, _disk: None })), receiver)
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.0
+    }
+}
+
+impl Deref for Shared {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        &self.core
+    }
+}
+
+impl Core {
+    fn new(state: State) -> Self {
+        Self {
+            state: Mutex::new(state),
+        }
+    }
+
+    /// Does something to the state, serves those who wait, and does what that leaves to be done.
+    pub(crate) fn with<R>(&self, operation: impl FnOnce(&mut State) -> R) -> R {
+        let (result, mut after) = self.locked(operation);
+        while !after.is_empty() {
+            let After { wakers, memory } = after;
+            wakers.into_iter().for_each(std::task::Waker::wake);
+            drop(memory.closing);
+            let released: Vec<_> = memory
+                .leaving
+                .into_iter()
+                .map(|mut extent| {
+                    let is_given_back = extent.release_pages().is_ok();
+                    (extent, is_given_back)
+                })
+                .collect();
+            ((), after) = self.locked(|state| {
+                for (extent, is_given_back) in released {
+                    state.pages_released(extent, is_given_back);
+                }
+            });
+        }
+        result
+    }
+
+    fn locked<R>(&self, operation: impl FnOnce(&mut State) -> R) -> (R, After) {
+        let mut state = self.state.lock();
+        let result = operation(&mut state);
+        state.settle();
+        if cfg!(debug_assertions) {
+            state.check_sums();
+        }
+        (result, state.take_after())
+    }
+}
+
+impl Drop for DiskThread {
+    fn drop(&mut self) {
+        // A waker that the thread calls may hold the last reference to the store.
+        if let Some(thread) = self.0.take()
+            && thread.thread().id() != std::thread::current().id()
+        {
+            // A panic there has been reported; there is nobody left to tell.
+            let _ = thread.join();
+        }
+    }
+}

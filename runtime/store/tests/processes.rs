@@ -1,0 +1,181 @@
+//! With real second processes: this program starts itself again, with `STORE_TEST_ROLE` set.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixListener;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use common::{KIB, MIB, contents, open, open_with_spill, put};
+use rustix::mm::{MapFlags, ProtFlags};
+use wasmrun_store::{Backing, Segments, Store, StoreConfig, receive, send};
+
+const ROLE: &str = "STORE_TEST_ROLE";
+const PLACE: &str = "STORE_TEST_PLACE";
+
+/// Runs one test of this program as another process.
+fn start(test: &str, role: &str, place: &Path) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args([test, "--exact", "--nocapture", "--test-threads=1"])
+        .env(ROLE, role)
+        .env(PLACE, place)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// What this process is to do, if it is not the test itself.
+fn role() -> Option<(String, std::path::PathBuf)> {
+    Some((std::env::var(ROLE).ok()?, std::env::var_os(PLACE)?.into()))
+}
+
+fn wait_for_line(child: &mut Child, line: &str) {
+    let lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
+    assert!(
+        lines.map_while(Result::ok).any(|it| it.contains(line)),
+        "{line} was not said"
+    );
+}
+
+#[test]
+fn a_client_reads_in_place_and_cannot_write() {
+    if let Some((role, place)) = role() {
+        return client(&role, &place);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    share(&open(64 * MIB), "sealed", &dir.path().join("socket"));
+    let backing = Backing::Dir(dir.path().into());
+    let store = Store::open(StoreConfig {
+        backing,
+        ..StoreConfig::new(64 * MIB)
+    })
+    .unwrap();
+    share(&store, "read-only", &dir.path().join("socket2"));
+}
+
+fn share(store: &Store, role: &str, place: &Path) {
+    let listener = UnixListener::bind(place).unwrap();
+    let mut child = start("a_client_reads_in_place_and_cannot_write", role, place);
+    let (mut socket, _) = listener.accept().unwrap();
+    let objects = [put(store, 1, 3 * MIB + 1), put(store, 2, 100 * KIB)];
+    let views = objects.each_ref().map(|it| it.view().unwrap());
+    let small = put(store, 3, 10);
+    assert!(
+        !send(&socket, &small.view().unwrap()).unwrap(),
+        "it shares a page with others"
+    );
+    for view in &views {
+        assert!(send(&socket, view).unwrap());
+    }
+    let mut answer = [0; 2];
+    socket.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"ok");
+    assert!(child.wait().unwrap().success());
+    // The segment still serves, sealed as it is: new and used memory.
+    drop((views, objects));
+    for n in 10..14 {
+        common::assert_contents(&put(store, n, 7 * MIB), n);
+    }
+    store.check();
+}
+
+fn client(role: &str, place: &Path) {
+    let mut socket = UnixStream::connect(place).unwrap();
+    let received = [receive(&socket).unwrap(), receive(&socket).unwrap()];
+    let mut segments = Segments::default();
+    for (n, it) in (1..).zip(&received) {
+        let view = segments.view(it).unwrap();
+        assert!(
+            *view == *contents(n, it.len_bytes),
+            "object {n} has other bytes"
+        );
+    }
+    let views = received.each_ref().map(|it| segments.view(it).unwrap());
+    let distance = views[1].as_ptr() as isize - views[0].as_ptr() as isize;
+    let offsets = received.each_ref().map(|it| it.offset_bytes as isize);
+    assert_eq!(distance, offsets[1] - offsets[0], "one mapping serves both");
+
+    // Nothing lets it write: no shared mapping, no write, no cut.
+    let fd = &received[0].fd;
+    let both = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: the kernel chooses the address, and the mapping is not used.
+    let mapped =
+        unsafe { rustix::mm::mmap(std::ptr::null_mut(), 4096, both, MapFlags::SHARED, fd, 0) };
+    let refused = match role {
+        "sealed" => rustix::io::Errno::PERM,
+        _ => rustix::io::Errno::ACCESS,
+    };
+    assert_eq!(mapped.unwrap_err(), refused);
+    assert!(rustix::io::pwrite(fd, b"no", received[0].offset_bytes).is_err());
+    assert!(rustix::fs::ftruncate(fd, 0).is_err());
+    // A private one is its own affair.
+    // SAFETY: as above.
+    let private =
+        unsafe { rustix::mm::mmap(std::ptr::null_mut(), 4096, both, MapFlags::PRIVATE, fd, 0) };
+    assert!(private.is_ok());
+
+    // What does not lie in the segment is refused.
+    let mut wrong = receive_again(&received[0]);
+    wrong.offset_bytes = wrong.segment_bytes - 1;
+    assert!(segments.view(&wrong).is_err());
+    socket.write_all(b"ok").unwrap();
+}
+
+fn receive_again(it: &wasmrun_store::Received) -> wasmrun_store::Received {
+    wasmrun_store::Received {
+        fd: it.fd.try_clone().unwrap(),
+        ..*it
+    }
+}
+
+#[test]
+fn what_a_killed_process_has_spilled_is_removed() {
+    if let Some((_, place)) = role() {
+        return spill_for_ever(&place);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let alive = open_with_spill(MIB, dir.path(), 16 * MIB);
+    let objects: Vec<_> = (0..4).map(|n| put(&alive, n, 512 * KIB)).collect();
+    let mut child = start(
+        "what_a_killed_process_has_spilled_is_removed",
+        "spill",
+        dir.path(),
+    );
+    wait_for_line(&mut child, "spilling");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let subfolders = || {
+        let entries = std::fs::read_dir(dir.path()).unwrap();
+        entries
+            .filter(|it| it.as_ref().unwrap().path().is_dir())
+            .count()
+    };
+    assert_eq!(subfolders(), 2, "the dead one leaves its files");
+    // One that died before it had its lock.
+    std::fs::create_dir(dir.path().join("wasmrun-spill-1-0")).unwrap();
+
+    let next = open_with_spill(MIB, dir.path(), 16 * MIB);
+    assert_eq!(subfolders(), 2, "those of the living, and the new one");
+    (0..)
+        .zip(&objects)
+        .for_each(|(n, object)| common::assert_contents(object, n));
+    drop((alive, objects, next));
+    assert_eq!(subfolders(), 0);
+}
+
+/// Is killed in the middle of this.
+fn spill_for_ever(dir: &Path) {
+    let store = open_with_spill(MIB, dir, 256 * MIB);
+    let mut objects = std::collections::VecDeque::new();
+    for n in 0.. {
+        objects.push_back(put(&store, n, 300 * KIB));
+        if objects.len() > 100 {
+            objects.pop_front();
+        }
+        if n == 20 {
+            println!("spilling");
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Under pressure: spilling, restoring, disks that are full or broken.
+
+mod common;
+
+use std::path::Path;
+
+use common::{KIB, MIB, Polled, assert_contents, block_on, contents, id, open_with_spill, put};
+use wasmrun_model::fairness::TenantName;
+use wasmrun_store::{Copy, Form, ReadError, Store};
+
+/// The only subfolder of a spill folder.
+fn subfolder(dir: &Path) -> std::path::PathBuf {
+    let mut entries = std::fs::read_dir(dir).unwrap().map(|it| it.unwrap().path());
+    entries.find(|path| path.is_dir()).unwrap()
+}
+
+fn files(dir: &Path) -> usize {
+    std::fs::read_dir(subfolder(dir)).unwrap().count() - 1 // The lock.
+}
+
+fn create(store: &Store, n: u64, len: u64) -> wasmrun_store::CreateFuture {
+    store.create(&TenantName::default(), id(n), len, Form::Postcard)
+}
+
+#[test]
+fn nothing_referenced_is_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_with_spill(MIB, dir.path(), 64 * MIB);
+    let sizes = [100 * KIB, 333 * KIB, 64 * KIB, 5 * KIB, 800 * KIB, 7];
+    let objects: Vec<_> = (0..60)
+        .map(|n| put(&store, n, sizes[n as usize % 6]))
+        .collect();
+    store.check();
+    for (n, object) in objects.iter().enumerate().rev() {
+        assert_contents(object, n as u64);
+    }
+    store.check();
+    drop(objects);
+    // The thread does one thing after the other: once this is restored all files before are removed.
+    let last = [put(&store, 100, MIB), put(&store, 101, MIB)];
+    assert_contents(&last[0], 100);
+    assert_eq!(store.usage().spilled_bytes, MIB);
+    assert!(files(dir.path()) <= 2, "its own file may be the next to go");
+    drop(last);
+    assert_eq!(store.usage().spilled_bytes, 0);
+    drop(store);
+    assert_eq!(
+        std::fs::read_dir(dir.path()).unwrap().count(),
+        1,
+        "only the folder's lock stays"
+    );
+}
+
+#[test]
+fn the_least_recently_used_goes_and_the_pinned_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_with_spill(MIB, dir.path(), 64 * MIB);
+    let objects: Vec<_> = (0..4).map(|n| put(&store, n, 256 * KIB)).collect();
+    let pinned = objects[0].view().unwrap();
+    assert_contents(&objects[1], 1);
+    let _new = put(&store, 4, 256 * KIB);
+    let resident: Vec<_> = objects.iter().map(|it| it.is_resident()).collect();
+    assert_eq!(resident, [true, true, false, true]);
+    let all = put(&store, 5, 768 * KIB);
+    let resident: Vec<_> = objects.iter().map(|it| it.is_resident()).collect();
+    assert_eq!(resident, [true, false, false, false]);
+    assert_eq!(store.usage().pinned_bytes, 256 * KIB);
+    assert!(*pinned == *contents(0, 256 * KIB));
+    drop(all);
+}
+
+#[test]
+fn large_objects_are_spilled_before_small_ones_and_copies_are_dropped_before_either() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_with_spill(MIB, dir.path(), 64 * MIB);
+    let small = put(&store, 1, 32 * KIB);
+    let large = put(&store, 2, 256 * KIB);
+    let copy = put(&store, 3, 256 * KIB);
+    copy.set_copy(Copy::Secondary);
+    let fill = put(&store, 4, 700 * KIB);
+    assert_eq!((small.is_resident(), large.is_resident()), (true, true));
+    assert!(matches!(copy.view(), Err(ReadError::Dropped { .. })));
+    let _more = put(&store, 5, 700 * KIB);
+    assert_eq!((large.is_resident(), fill.is_resident()), (false, false));
+    assert!(
+        small.is_resident(),
+        "although it was used before the others"
+    );
+}
+
+#[test]
+fn when_memory_is_pinned_and_disk_is_full_creates_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_with_spill(MIB, dir.path(), 512 * KIB);
+    let a = put(&store, 1, 512 * KIB);
+    let b = put(&store, 2, 512 * KIB);
+    let c = put(&store, 3, 512 * KIB); // `a` is on disk now, which is full.
+    assert!(!a.is_resident());
+    let mut waiting = Polled::new(create(&store, 4, 512 * KIB));
+    assert!(waiting.poll().is_pending());
+    let text = waiting.future().error().to_string();
+    for part in [
+        "1 MiB of 1 MiB",
+        "512 KiB of 512 KiB on disk",
+        "--object-memory",
+        "--spill-size",
+    ] {
+        assert!(text.contains(part), "{part} is not in: {text}");
+    }
+    drop(a); // Its file goes, so the disk has room for `b`.
+    let writer = block_on(waiting.into_future()).unwrap();
+    assert!(!b.is_resident());
+    drop(writer);
+    assert_contents(&b, 2);
+    assert_contents(&c, 3);
+    store.check();
+}
+
+#[test]
+fn a_restore_that_nothing_makes_room_for_fails_or_waits() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_with_spill(MIB, dir.path(), 4 * MIB);
+    let first = put(&store, 1, 768 * KIB);
+    let second = put(&store, 2, 768 * KIB);
+    let pin = second.view().unwrap();
+    assert!(!first.is_resident());
+    let error = first.view().unwrap_err();
+    assert!(matches!(error, ReadError::Full { .. }));
+    assert!(
+        error
+            .to_string()
+            .contains("768 KiB of that by tasks and clients"),
+        "{error}"
+    );
+    let mut patient = Polled::new(first.restore());
+    assert!(patient.poll().is_pending());
+    assert_eq!(store.usage().waiting_restores, 1);
+    // It may wait for ever, so others don't wait with it.
+    let third = put(&store, 3, 200 * KIB);
+    drop(pin);
+    let view = block_on(first.restore()).unwrap();
+    assert!(*view == *contents(1, 768 * KIB));
+    drop(patient);
+    drop(view);
+    assert_contents(&third, 3);
+    store.check();
+}
+
+#[test]
+fn a_cancelled_restore_leaves_the_object_where_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_with_spill(MIB, dir.path(), 4 * MIB);
+    let first = put(&store, 1, 768 * KIB);
+    let second = put(&store, 2, 768 * KIB);
+    let pin = second.view().unwrap();
+    let mut restore = Polled::new(first.restore());
+    assert!(restore.poll().is_pending());
+    drop(restore);
+    assert_eq!(store.usage().waiting_restores, 0);
+    drop(pin);
+    assert!(second.is_resident() && !first.is_resident());
+    assert_contents(&first, 1);
+    // All that refers to it goes while it is wanted.
+    let pin = first.view().unwrap();
+    let mut restore = Polled::new(second.restore());
+    assert!(restore.poll().is_pending());
+    drop(second);
+    drop(restore);
+    drop(pin);
+    store.check();
+    assert_eq!(store.usage().objects, 1);
+}
+
+#[test]
+fn a_disk_that_fails_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_with_spill(MIB, dir.path(), 64 * MIB);
+    let kept = put(&store, 1, 768 * KIB);
+    // The folder vanishes: as good as a disk that takes nothing.
+    let (path, aside) = (subfolder(dir.path()), dir.path().join("aside"));
+    std::fs::rename(&path, &aside).unwrap();
+    let mut waiting = Polled::new(create(&store, 2, 768 * KIB));
+    assert!(waiting.poll().is_pending());
+    while store.usage().disk_errors == 0 {
+        std::thread::yield_now();
+    }
+    assert!(kept.is_resident() && waiting.poll().is_pending());
+    assert_contents(&kept, 1);
+    assert_eq!(store.usage().spilled_bytes, 0);
+    store.check();
+    drop(waiting);
+
+    // The disk is back: the next create tries again.
+    std::fs::rename(&aside, &path).unwrap();
+    let _second = put(&store, 2, 768 * KIB);
+    assert!(!kept.is_resident());
+
+    // A file that cannot be read: the error says so, and the object stays for a better day.
+    drop(_second);
+    std::fs::rename(&path, &aside).unwrap();
+    let error = kept.view().unwrap_err();
+    assert!(matches!(error, ReadError::Disk { .. }));
+    std::fs::rename(&aside, &path).unwrap();
+    assert_contents(&kept, 1);
+    store.check();
+}
+
+#[test]
+fn stores_share_a_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    let stores: Vec<_> = (0..3)
+        .map(|_| open_with_spill(MIB, dir.path(), 8 * MIB))
+        .collect();
+    let fill = |store| (0..4).map(|n| put(store, n, 512 * KIB)).collect::<Vec<_>>();
+    let objects: Vec<_> = stores.iter().map(fill).collect();
+    for objects in &objects {
+        (0..)
+            .zip(objects)
+            .for_each(|(n, object)| assert_contents(object, n));
+    }
+}
