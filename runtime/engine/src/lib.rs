@@ -2,17 +2,23 @@
 //! by default.
 //!
 //! Owns: loading modules (`load`), compiled code on disk (`cache`), wasmtime and its settings
-//! (`flavor`), what guests may import (`host`), the limits of one task (`limits`), its
-//! output and input (`stdio`) and the run itself (`run`). Must not: decide what runs when or
+//! (`flavor`), what guests may import (`host`) and how that is put to the node (`services`), the
+//! limits of one task (`limits`), its output and input (`stdio`), the run itself (`run`), and
+//! instances that live on as actors (`actor`). Must not: decide what runs when or
 //! where (`node` does), know of networks or stores.
 //!
-//! Invariants: an instance serves one task and is never used again; compiled code is only ever
+//! Invariants: an instance serves one task, or one actor, and is never used again; compiled code is only ever
 //! code that this machine's compiler produced; a future of a running task may be dropped at any
 //! time, which ends the task.
 
+mod actor;
 mod cache;
 mod call;
+mod class;
+mod direct;
+mod exports;
 mod flavor;
+mod handle;
 mod host;
 mod limits;
 mod load;
@@ -20,6 +26,7 @@ mod module;
 mod raw;
 mod run;
 pub mod section;
+mod services;
 mod state;
 mod stdio;
 mod ticker;
@@ -28,12 +35,15 @@ mod types;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+pub use crate::actor::{ActorCall, ActorInstance, Birth, Origin as ActorOrigin};
 pub use crate::cache::CacheStatus;
+pub use crate::class::{Class, ClassIndex, Method, MethodIndex};
 pub use crate::flavor::{EngineError, has_pagemap_scan};
 pub use crate::limits::Limits;
 pub use crate::load::{LoadError, Origin, wit_text};
 pub use crate::module::{Entry, Function, FunctionIndex, LookupError, Module, Program, Skipped};
 pub use crate::run::{Invocation, Outcome};
+pub use crate::services::{Alone, Given, Pages, Readable, ServiceError, Services, Waiting, Wishes};
 pub use crate::state::{DirGrant, Grants, HeldResource, NetGrant, TaskContext};
 pub use crate::stdio::{Input, Listener, OutputChunk, OutputSource, TaskOutput};
 
@@ -119,6 +129,19 @@ impl Engine {
         invocation: Invocation<'_>,
     ) -> Result<Outcome, wasmrun_model::failure::TaskError> {
         run::run(&self.0, invocation).await
+    }
+
+    /// Creates an actor in a sandbox of its own, which it keeps until it is dropped.
+    ///
+    /// Must be polled inside a tokio context, as [`Engine::run`].
+    ///
+    /// # Errors
+    /// Whatever made its constructor fail.
+    pub async fn create_actor(
+        &self,
+        birth: Birth<'_>,
+    ) -> Result<ActorInstance, wasmrun_model::failure::TaskError> {
+        actor::create(&self.0, birth).await
     }
 
     /// The settings that the engine was made with.

@@ -115,6 +115,8 @@ pub enum LoadError {
 pub(crate) struct Facts {
     pub(crate) kind: Kind,
     pub(crate) flavor: Flavor,
+    /// The most that one memory of an instance starts with, in bytes.
+    pub(crate) initial_memory: u64,
     pub(crate) manifest: Option<Vec<u8>>,
 }
 
@@ -164,7 +166,7 @@ pub(crate) fn load(engine: &EngineInner, bytes: &[u8]) -> Result<Module, LoadErr
         None => Manifest::default(),
     };
     let runtime = engine.flavors.get(facts.flavor, &engine.ticker)?;
-    let module = Module::link(digest, manifest, facts.flavor, runtime, code)?;
+    let module = Module::link(digest, manifest, facts, runtime, code)?;
     Ok(module.with_origin(Origin {
         cached,
         took: started.elapsed(),
@@ -239,6 +241,7 @@ struct Survey {
     has_component_type: bool,
     is_concurrent: bool,
     data_bytes: usize,
+    initial_memory: u64,
     core_exports: Vec<String>,
     core_imports: Vec<String>,
 }
@@ -251,6 +254,7 @@ impl Survey {
             has_component_type: false,
             is_concurrent: false,
             data_bytes: 0,
+            initial_memory: 0,
             core_exports: Vec::new(),
             core_imports: Vec::new(),
         };
@@ -276,6 +280,14 @@ impl Survey {
                     if matches!(segment.kind, DataKind::Active { .. }) {
                         self.data_bytes += segment.data.len();
                     }
+                }
+            }
+            Payload::MemorySection(memories) => {
+                for memory in memories {
+                    let memory = memory?;
+                    let page = 1 << memory.page_size_log2.unwrap_or(16);
+                    let bytes = memory.initial.saturating_mul(page);
+                    self.initial_memory = self.initial_memory.max(bytes);
                 }
             }
             Payload::CustomSection(section) if top => {
@@ -367,6 +379,7 @@ fn compile(
     let facts = Facts {
         kind,
         flavor: survey.flavor(),
+        initial_memory: survey.initial_memory,
         manifest,
     };
     let runtime = engine.flavors.get(facts.flavor, &engine.ticker)?;

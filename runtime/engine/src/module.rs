@@ -1,20 +1,20 @@
 //! A loaded module: what it exports, linked and ready to be instantiated.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
 use wasmrun_model::id::Digest;
 use wasmrun_model::manifest::Manifest;
 use wasmrun_model::value::FunctionType;
-use wasmtime::component::types::{ComponentFunc, ComponentItem};
-use wasmtime::component::{Component, ComponentExportIndex};
+use wasmtime::component::ComponentExportIndex;
 
 use crate::call::CallPlan;
+use crate::class::{Class, ClassIndex};
+use crate::exports::{Exports, FastLane};
 use crate::flavor::{Flavor, Runtime};
-use crate::load::{Code, LoadError, Origin};
+use crate::load::{Code, Facts, LoadError, Origin};
 use crate::state::TaskState;
-use crate::types::function_type;
 
 /// A loaded module. Cheap to clone.
 #[derive(Clone)]
@@ -24,10 +24,13 @@ pub(crate) struct ModuleInner {
     digest: Digest,
     manifest: Manifest,
     functions: Vec<Function>,
+    classes: Vec<Class>,
+    /// Each name that stands for one function alone, with that.
+    names: HashMap<String, FunctionIndex>,
     skipped: Vec<Skipped>,
     imports: Vec<String>,
     origin: Option<Origin>,
-    pub(crate) flavor: Flavor,
+    pub(crate) facts: Facts,
     pub(crate) code: Linked,
 }
 
@@ -36,6 +39,7 @@ pub(crate) enum Linked {
     Component {
         pre: wasmtime::component::InstancePre<TaskState>,
         run: Option<ComponentExportIndex>,
+        fast: Option<FastLane>,
     },
     Core {
         pre: wasmtime::InstancePre<TaskState>,
@@ -55,7 +59,7 @@ pub struct Function {
     pub(crate) plan: CallPlan,
 }
 
-/// An exported function that cannot be a task.
+/// An exported function or class that cannot be a task or an actor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skipped {
     /// Its full name.
@@ -91,8 +95,10 @@ pub enum Program {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LookupError {
     /// There is none of that name.
-    #[error("the module exports no function '{name}'; {}", suggest(.near, .all))]
+    #[error("the module exports no {what} '{name}'; {}", suggest(.near, .all))]
     Unknown {
+        /// `function` or `class`.
+        what: &'static str,
         /// What was asked for.
         name: String,
         /// Names that look alike, best first.
@@ -136,23 +142,27 @@ impl Function {
         }
     }
 
-    /// Whether `name` may stand for it: its full name, that without the version or without the
-    /// package, or just its name.
     fn answers_to(&self, name: &str) -> bool {
-        let Some((wanted, function)) = name.rsplit_once('#') else {
-            return self.name == name;
-        };
-        let Some(interface) = &self.interface else {
-            return false;
-        };
-        let unversioned = interface
-            .split_once('@')
-            .map_or(&interface[..], |(name, _)| name);
-        let short = unversioned
-            .rsplit_once('/')
-            .map_or(unversioned, |(_, name)| name);
-        function == self.name && [interface, unversioned, short].contains(&wanted)
+        answers_to(self.interface.as_deref(), &self.name, name)
     }
+}
+
+/// Whether `wanted` may stand for what is exported as `name` by `interface`: the full name, that
+/// without the version or without the package, or just the name.
+fn answers_to(interface: Option<&str>, name: &str, wanted: &str) -> bool {
+    let Some((wanted, last)) = wanted.rsplit_once('#') else {
+        return name == wanted;
+    };
+    let Some(interface) = interface else {
+        return false;
+    };
+    let unversioned = interface
+        .split_once('@')
+        .map_or(interface, |(name, _)| name);
+    let short = unversioned
+        .rsplit_once('/')
+        .map_or(unversioned, |(_, name)| name);
+    last == name && [interface, unversioned, short].contains(&wanted)
 }
 
 impl fmt::Debug for Function {
@@ -166,7 +176,7 @@ impl Module {
     pub(crate) fn link(
         digest: Digest,
         manifest: Manifest,
-        flavor: Flavor,
+        facts: Facts,
         runtime: &Runtime,
         code: Code,
     ) -> Result<Self, LoadError> {
@@ -175,22 +185,26 @@ impl Module {
         };
         let mut inner = match code {
             Code::Component(component) => {
-                let pre = runtime
-                    .components()
-                    .instantiate_pre(&component)
+                let linker = runtime.components();
+                let pre = linker.instantiate_pre(&component).map_err(missing)?;
+                let ty = linker
+                    .substituted_component_type(&component)
                     .map_err(missing)?;
-                let exports = Exports::of(&component, &runtime.engine);
+                let exports = Exports::of(&component, &ty, &runtime.engine);
                 ModuleInner {
                     digest,
                     manifest,
                     functions: exports.functions,
+                    classes: exports.classes,
+                    names: HashMap::new(),
                     skipped: exports.skipped,
                     imports: exports.imports,
                     origin: None,
-                    flavor,
+                    facts,
                     code: Linked::Component {
                         pre,
                         run: exports.run,
+                        fast: exports.fast,
                     },
                 }
             }
@@ -212,17 +226,22 @@ impl Module {
                     digest,
                     manifest,
                     functions: Vec::new(),
+                    classes: Vec::new(),
+                    names: HashMap::new(),
                     skipped: Vec::new(),
                     imports: imports.into_iter().collect(),
                     origin: None,
-                    flavor,
+                    facts,
                     code: Linked::Core { pre },
                 }
             }
         };
         inner.functions.sort_by_key(Function::full_name);
+        inner.classes.sort_by_key(Class::full_name);
+        inner.names = names(&inner.functions);
         let module = Self(Arc::new(inner));
         if module.functions().is_empty()
+            && module.classes().is_empty()
             && module.program().is_none()
             && module.0.skipped.is_empty()
         {
@@ -254,7 +273,31 @@ impl Module {
         &self.0.functions
     }
 
-    /// The exported functions that cannot be tasks.
+    /// The classes whose instances can be actors, in order of their full names.
+    pub fn classes(&self) -> &[Class] {
+        &self.0.classes
+    }
+
+    /// The fast lane, if the component has it.
+    pub(crate) fn fast_lane(&self) -> Option<&FastLane> {
+        match &self.0.code {
+            Linked::Component { fast, .. } => fast.as_ref(),
+            Linked::Core { .. } => None,
+        }
+    }
+
+    /// Whether the host itself refuses files that could block a thread for ever.
+    pub(crate) fn has_guarded_files(&self) -> bool {
+        let is_component = matches!(self.0.code, Linked::Component { .. });
+        is_component && self.0.facts.flavor != Flavor::Concurrent
+    }
+
+    /// How much memory an instance starts with at most in one memory, in bytes.
+    pub(crate) fn initial_memory(&self) -> usize {
+        usize::try_from(self.0.facts.initial_memory).unwrap_or(usize::MAX)
+    }
+
+    /// The exported functions and classes that cannot be tasks or actors.
     pub fn skipped(&self) -> &[Skipped] {
         &self.0.skipped
     }
@@ -289,6 +332,9 @@ impl Module {
     /// # Errors
     /// When there is no such function or more than one.
     pub fn find(&self, name: &str) -> Result<FunctionIndex, LookupError> {
+        if let Some(index) = self.0.names.get(name) {
+            return Ok(*index);
+        }
         let functions = self.functions();
         if let Some(exact) = functions.iter().position(|f| f.full_name() == name) {
             return Ok(FunctionIndex(exact));
@@ -310,104 +356,102 @@ impl Module {
                 });
             }
         }
+        self.is_skipped(name)?;
+        let all: Vec<String> = functions.iter().map(Function::full_name).collect();
+        Err(LookupError::Unknown {
+            what: "function",
+            name: name.into(),
+            near: near(name, &all),
+            all,
+        })
+    }
+
+    /// The class at `index`.
+    pub fn class(&self, index: ClassIndex) -> &Class {
+        &self.0.classes[index.0]
+    }
+
+    /// The class that `name` stands for: `name` where that is unique, else `interface#name`, with or
+    /// without the interface's package and version.
+    ///
+    /// # Errors
+    /// When there is no such class or more than one.
+    pub fn find_class(&self, name: &str) -> Result<ClassIndex, LookupError> {
+        let classes = self.classes();
+        let answering = (0..classes.len()).filter(|&at| {
+            classes[at].full_name() == name
+                || answers_to(classes[at].interface.as_deref(), &classes[at].name, name)
+        });
+        match answering.collect::<Vec<_>>()[..] {
+            [one] => return Ok(ClassIndex(one)),
+            [] => {}
+            ref several => {
+                let candidates = several.iter().map(|&at| classes[at].full_name()).collect();
+                return Err(LookupError::Ambiguous {
+                    name: name.into(),
+                    candidates,
+                });
+            }
+        }
+        self.is_skipped(name)?;
+        let all: Vec<String> = classes.iter().map(Class::full_name).collect();
+        Err(LookupError::Unknown {
+            what: "class",
+            name: name.into(),
+            near: near(name, &all),
+            all,
+        })
+    }
+
+    /// The error that says why what is called `name` cannot be used, if there is such a thing.
+    fn is_skipped(&self, name: &str) -> Result<(), LookupError> {
         let is_skipped = |s: &&Skipped| {
             s.name == name
                 || s.name
                     .rsplit_once('#')
                     .is_some_and(|(_, short)| short == name)
         };
-        if let Some(skipped) = self.0.skipped.iter().find(is_skipped) {
-            let Skipped { name, reason } = skipped.clone();
-            return Err(LookupError::NotATask { name, reason });
+        match self.0.skipped.iter().find(is_skipped) {
+            Some(Skipped { name, reason }) => Err(LookupError::NotATask {
+                name: name.clone(),
+                reason: reason.clone(),
+            }),
+            None => Ok(()),
         }
-        let all: Vec<String> = functions.iter().map(Function::full_name).collect();
-        Err(LookupError::Unknown {
-            name: name.into(),
-            near: near(name, functions),
-            all,
-        })
     }
 }
 
-/// The full names of functions whose name is a few slips away from `name`, nearest first.
-fn near(name: &str, functions: &[Function]) -> Vec<String> {
+/// The names that stand for one function alone: full names, and short ones that are unique.
+fn names(functions: &[Function]) -> HashMap<String, FunctionIndex> {
+    let mut short: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (at, function) in functions.iter().enumerate() {
+        short.entry(&function.name).or_default().push(at);
+    }
+    let short = short.into_iter().filter_map(|(name, at)| match at[..] {
+        [at] => Some((name.to_owned(), FunctionIndex(at))),
+        _ => None,
+    });
+    let full = functions.iter().enumerate();
+    let full = full.map(|(at, function)| (function.full_name(), FunctionIndex(at)));
+    // A full name comes before another function's short one.
+    short.chain(full).collect()
+}
+
+/// Those of the full names that are a few slips away from `name`, nearest first.
+fn near(name: &str, all: &[String]) -> Vec<String> {
     let last = |name: &str| name.rsplit('#').next().unwrap_or_default().to_lowercase();
     let wanted = last(name);
-    let mut near: Vec<(usize, String)> = functions
+    let mut near: Vec<(usize, &String)> = all
         .iter()
-        .map(|f| {
-            (
-                strsim::damerau_levenshtein(&last(&f.name), &wanted),
-                f.full_name(),
-            )
-        })
+        .map(|full| (strsim::damerau_levenshtein(&last(full), &wanted), full))
         .filter(|(slips, full)| {
             let full = last(full);
             *slips <= wanted.len().max(full.len()) / 3 || full.contains(&wanted) && wanted.len() > 2
         })
         .collect();
     near.sort();
-    near.into_iter().take(3).map(|(_, name)| name).collect()
-}
-
-/// What a component exports.
-#[derive(Default)]
-struct Exports {
-    functions: Vec<Function>,
-    skipped: Vec<Skipped>,
-    imports: Vec<String>,
-    run: Option<ComponentExportIndex>,
-}
-
-impl Exports {
-    fn of(component: &Component, engine: &wasmtime::Engine) -> Self {
-        let mut exports = Self::default();
-        let ty = component.component_type();
-        exports.imports = ty
-            .imports(engine)
-            .map(|(name, _)| name.to_owned())
-            .collect();
-        for (name, item) in ty.exports(engine) {
-            match item.ty {
-                ComponentItem::ComponentFunc(func) => exports.add(component, None, name, &func),
-                ComponentItem::ComponentInstance(instance) => {
-                    for (inner, item) in instance.exports(engine) {
-                        if let ComponentItem::ComponentFunc(func) = item.ty {
-                            exports.add(component, Some(name), inner, &func);
-                        }
-                    }
-                }
-                _ => {}
-            }
-        }
-        exports
-    }
-
-    fn add(
-        &mut self,
-        component: &Component,
-        interface: Option<&str>,
-        name: &str,
-        func: &ComponentFunc,
-    ) {
-        let instance = interface.and_then(|i| component.get_export_index(None, i));
-        let Some(export) = component.get_export_index(instance.as_ref(), name) else {
-            return;
-        };
-        if name == "run" && interface.is_some_and(|i| i.starts_with("wasi:cli/run@")) {
-            self.run = Some(export);
-            return;
-        }
-        let full = interface.map_or(name.to_owned(), |i| format!("{i}#{name}"));
-        match function_type(func) {
-            Ok(ty) => self.functions.push(Function {
-                interface: interface.map(str::to_owned),
-                name: name.to_owned(),
-                plan: CallPlan::for_type(&ty, func.async_()),
-                ty,
-                export,
-            }),
-            Err(reason) => self.skipped.push(Skipped { name: full, reason }),
-        }
-    }
+    near.into_iter()
+        .take(3)
+        .map(|(_, name)| name.clone())
+        .collect()
 }

@@ -8,14 +8,15 @@ use std::sync::Arc;
 
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::TaskId;
-use wasmrun_model::value::Encoded;
+use wasmrun_model::value::{Encoded, EncodedRef};
 
+use crate::Engine;
 use crate::limits::Limits;
 use crate::module::{FunctionIndex, Module};
 use crate::run::Sandbox;
+use crate::services::{Alone, Services};
 use crate::state::{Grants, Setup, TaskContext};
 use crate::stdio::{Input, TaskOutput};
-use crate::{Engine, call};
 
 impl Engine {
     /// Calls a function with the same arguments `count` times, in a fresh sandbox each.
@@ -38,19 +39,23 @@ impl Engine {
             resources: Vec::new(),
         });
         let output = TaskOutput::new(limits.output, None);
+        let services: Arc<dyn Services> = Arc::new(Alone);
+        let values: Vec<EncodedRef<'_>> = values.iter().map(EncodedRef::from).collect();
         let _ticking = self.0.ticker.start();
         for _ in 0..count {
             let setup = Setup {
+                module,
                 context: context.clone(),
                 grants: &grants,
                 args: &[],
                 limits: &limits,
                 output: &output,
                 input: Input::Empty,
-                guarded_files: true,
+                services: services.clone(),
             };
-            let mut sandbox = Sandbox::new(&self.0, module, setup.into_state()?, &limits)?;
-            call::call(&mut sandbox, module.function(function), values, &limits).await?;
+            let mut sandbox = Sandbox::new(&self.0, setup)?;
+            let function = module.function(function);
+            sandbox.run_function(function, &values, &limits).await?;
         }
         Ok(())
     }

@@ -1,19 +1,21 @@
 //! One task: a fresh sandbox, one call, and what came of it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use wasmrun_model::failure::{Frame, LimitHit, LimitKind, TaskError};
-use wasmrun_model::value::Encoded;
-use wasmtime::component::Val;
+use wasmrun_model::value::{Encoded, EncodedRef, Handle};
+use wasmtime::component::{ComponentExportIndex, Func, Instance, Val};
 use wasmtime::{Store, Trap, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
 
-use crate::flavor::Flavor;
+use crate::EngineInner;
+use crate::call::{CallPlan, Callee, Returned, Target, call, call_fast, check_arguments};
 use crate::limits::Limits;
-use crate::module::{Entry, Linked, Module};
+use crate::module::{Entry, Function, Linked, Module};
+use crate::services::Services;
 use crate::state::{Grants, Setup, TaskContext, TaskState};
 use crate::stdio::{Input, TaskOutput};
-use crate::{EngineInner, call};
 
 /// Everything that one run needs.
 pub struct Invocation<'a> {
@@ -22,7 +24,7 @@ pub struct Invocation<'a> {
     /// What of it to run.
     pub entry: Entry,
     /// The arguments of a function, encoded by its parameters' types.
-    pub values: &'a [Encoded],
+    pub values: &'a [EncodedRef<'a>],
     /// The arguments of a program, its name first.
     pub args: &'a [String],
     /// Who runs.
@@ -35,6 +37,8 @@ pub struct Invocation<'a> {
     pub output: &'a Arc<TaskOutput>,
     /// What it reads.
     pub input: Input,
+    /// Who answers when it asks for tasks, objects and actors.
+    pub services: Arc<dyn Services>,
 }
 
 /// What came of a run that did not fail.
@@ -43,6 +47,8 @@ pub struct Outcome {
     /// The function's result, encoded by its result type; `None` for programs and for functions
     /// without a result.
     pub result: Option<Encoded>,
+    /// Handles in the result that the guest no longer has. The node still counts them for it.
+    pub handles: Vec<Handle>,
     /// The most that the task's memories and tables came to, in bytes.
     pub memory_peak: u64,
 }
@@ -53,6 +59,14 @@ pub(crate) async fn run(
 ) -> Result<Outcome, TaskError> {
     let time = invocation.limits.time;
     let running = run_unhurried(engine, invocation);
+    within(time, running).await
+}
+
+/// What `running` comes to, if that takes no longer than `time`.
+pub(crate) async fn within<T>(
+    time: Option<Duration>,
+    running: impl Future<Output = Result<T, TaskError>>,
+) -> Result<T, TaskError> {
     let Some(limit) = time else {
         return running.await;
     };
@@ -87,53 +101,63 @@ async fn run_unhurried(
         limits,
         output,
         input,
+        services,
     } = invocation;
     let setup = Setup {
+        module,
         context,
         grants,
         args,
         limits,
         output,
         input,
-        guarded_files: matches!(module.0.code, Linked::Component { .. })
-            && module.0.flavor != Flavor::Concurrent,
+        services,
     };
-    let mut sandbox = Sandbox::new(engine, module, setup.into_state()?, limits)?;
+    let mut sandbox = Sandbox::new(engine, setup)?;
     let _ticking = engine.ticker.start();
-    let result = match entry {
+    let returned = match entry {
         Entry::Function(index) => {
-            let function = module.function(index);
-            call::call(&mut sandbox, function, values, limits).await?
+            sandbox
+                .run_function(module.function(index), values, limits)
+                .await?
         }
         Entry::Program => {
             sandbox.run_program().await?;
-            None
+            Returned {
+                value: None,
+                handles: Vec::new(),
+            }
         }
     };
     Ok(Outcome {
-        result,
+        result: returned.value,
+        handles: returned.handles,
         memory_peak: sandbox.store.data().limiter.used(),
     })
 }
 
 /// A store that is about to hold one instance.
-pub(crate) struct Sandbox<'a> {
+pub(crate) struct Sandbox {
     pub(crate) store: Store<TaskState>,
-    module: &'a Module,
+    module: Module,
     stack_bytes: usize,
 }
 
-impl<'a> Sandbox<'a> {
-    pub(crate) fn new(
-        engine: &EngineInner,
-        module: &'a Module,
-        state: TaskState,
-        limits: &Limits,
-    ) -> Result<Self, TaskError> {
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        // Before the store gives its memory back to the pool.
+        self.store.data_mut().windows.clear();
+    }
+}
+
+impl Sandbox {
+    pub(crate) fn new(engine: &EngineInner, setup: Setup<'_>) -> Result<Self, TaskError> {
+        let (module, limits) = (setup.module.clone(), setup.limits);
         let runtime = engine
             .flavors
-            .get(module.0.flavor, &engine.ticker)
+            .get(module.0.facts.flavor, &engine.ticker)
             .map_err(|error| TaskError::Sandbox(error.to_string()))?;
+        let state = setup.into_state()?;
         let mut store = Store::new(&runtime.engine, state);
         store.limiter(|state| &mut state.limiter);
         store.set_epoch_deadline(1);
@@ -151,7 +175,7 @@ impl<'a> Sandbox<'a> {
     }
 
     /// The module's instance, made now.
-    pub(crate) async fn instantiate(&mut self) -> Result<wasmtime::component::Instance, TaskError> {
+    pub(crate) async fn instantiate(&mut self) -> Result<Instance, TaskError> {
         let Linked::Component { pre, .. } = &self.module.0.code else {
             return Err(TaskError::Sandbox(
                 "a core module has no typed functions".into(),
@@ -166,8 +190,43 @@ impl<'a> Sandbox<'a> {
         }
     }
 
+    /// Calls a function in a new instance.
+    pub(crate) async fn run_function(
+        &mut self,
+        function: &Function,
+        values: &[EncodedRef<'_>],
+        limits: &Limits,
+    ) -> Result<Returned, TaskError> {
+        check_arguments(&function.ty, values, limits)?;
+        let instance = self.instantiate().await?;
+        if let (CallPlan::Fast, Some(lane)) = (function.plan, self.module.fast_lane()) {
+            let (lane, name) = (*lane, function.full_name());
+            let (target, ty) = (Target::Function(&name), &function.ty);
+            return call_fast(self, instance, &lane, target, ty, values, limits).await;
+        }
+        let callee = Callee {
+            func: self.export(&instance, function.export, &function.name)?,
+            receiver: None,
+            ty: &function.ty,
+            plan: function.plan,
+        };
+        call(self, callee, values, limits).await
+    }
+
+    /// An exported function of the instance.
+    pub(crate) fn export(
+        &mut self,
+        instance: &Instance,
+        export: ComponentExportIndex,
+        name: &str,
+    ) -> Result<Func, TaskError> {
+        let func = instance.get_func(&mut self.store, export);
+        func.ok_or_else(|| TaskError::Sandbox(format!("the export {name} is gone")))
+    }
+
     async fn run_program(&mut self) -> Result<(), TaskError> {
-        match &self.module.0.code {
+        let module = self.module.clone();
+        match &module.0.code {
             Linked::Core { pre } => {
                 let instance = loop {
                     match pre.instantiate_async(&mut self.store).await {

@@ -12,7 +12,10 @@ use wasmtime_wasi::p1::WasiP1Ctx;
 use wasmtime_wasi::sockets::SocketAddrUse;
 use wasmtime_wasi::{FsPerms, WasiCtxBuilder, WasiCtxView, WasiView};
 
+use crate::host::Windows;
 use crate::limits::{Limiter, Limits};
+use crate::module::Module;
+use crate::services::Services;
 use crate::stdio::{Input, OutputSource, Stream, TaskOutput};
 
 /// Who a task is, where it runs and what it holds: what the context interface tells it.
@@ -80,6 +83,12 @@ pub(crate) struct TaskState {
     pub(crate) wasi: WasiP1Ctx,
     pub(crate) limiter: Limiter,
     pub(crate) context: Arc<TaskContext>,
+    /// What runs.
+    pub(crate) module: Module,
+    /// Who answers for the rest of the system.
+    pub(crate) services: Arc<dyn Services>,
+    /// Objects in the guest's memory.
+    pub(crate) windows: Windows,
 }
 
 impl WasiView for TaskState {
@@ -95,17 +104,16 @@ impl TaskState {
     }
 }
 
-/// What a sandbox is set up with, apart from its module.
+/// What a sandbox is set up with.
 pub(crate) struct Setup<'a> {
+    pub(crate) module: &'a Module,
     pub(crate) context: Arc<TaskContext>,
     pub(crate) grants: &'a Grants,
     pub(crate) args: &'a [String],
     pub(crate) limits: &'a Limits,
     pub(crate) output: &'a Arc<TaskOutput>,
     pub(crate) input: Input,
-    /// Whether opening a file cannot block for ever (the host refuses such files itself), so
-    /// that file calls may be made on the guest's own thread.
-    pub(crate) guarded_files: bool,
+    pub(crate) services: Arc<dyn Services>,
 }
 
 impl Setup<'_> {
@@ -156,7 +164,9 @@ impl Setup<'_> {
         if let Some(input) = self.input.into_stream() {
             wasi.stdin(input);
         }
-        wasi.allow_blocking_current_thread(self.guarded_files);
+        // Where the host refuses files whose opening can block for ever, file calls may be made on the
+        // guest's own thread.
+        wasi.allow_blocking_current_thread(self.module.has_guarded_files());
         for dir in &self.grants.dirs {
             let perms = if dir.read_only {
                 FsPerms::ReadOnly
@@ -176,6 +186,9 @@ impl Setup<'_> {
             wasi: wasi.build_p1(),
             limiter: Limiter::new(self.limits.memory),
             context: self.context,
+            module: self.module.clone(),
+            services: self.services,
+            windows: Windows::default(),
         })
     }
 }

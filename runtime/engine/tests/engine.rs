@@ -44,16 +44,18 @@ async fn call(
     limits: &Limits,
 ) -> Result<Outcome, TaskError> {
     let output = TaskOutput::new(limits.output, None);
+    let values: Vec<EncodedRef<'_>> = values.iter().map(EncodedRef::from).collect();
     let invocation = Invocation {
         module,
         entry,
-        values,
+        values: &values,
         args: &[],
         context: context(),
         grants: &Grants::default(),
         limits,
         output: &output,
         input: Input::Empty,
+        services: Arc::new(Alone),
     };
     engine.run(invocation).await
 }

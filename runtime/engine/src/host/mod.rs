@@ -1,6 +1,7 @@
 //! What guests may import: WASI, and the interfaces of `wit/`.
 //!
-//! Everything a guest can reach of the host is put into a linker here and nowhere else.
+//! Everything a guest can reach of the host is put into a linker here and nowhere else. What the
+//! interfaces of `wit/` do is in `context`, `objects` (with `tasks` and `actors`) and `map`.
 
 use std::os::fd::AsFd;
 
@@ -16,13 +17,34 @@ use wasmtime_wasi::p2::bindings::filesystem::types::{
 
 use crate::state::TaskState;
 
-mod bindings {
+mod context;
+mod map;
+mod objects;
+
+pub(crate) use map::Windows;
+
+pub(crate) mod bindings {
     #![allow(missing_docs, reason = "generated from wit/, which has the docs")]
 
-    wasmtime::component::bindgen!({ path: "../../wit", world: "task" });
+    wasmtime::component::bindgen!({
+        path: "../../wit",
+        world: "task",
+        imports: {
+            "wasmrun:runtime/objects.[method]object.size": async | trappable,
+            "wasmrun:runtime/objects.[method]object.get": async | trappable,
+            "wasmrun:runtime/objects.[method]object.map": async | trappable,
+            "wasmrun:runtime/objects.wait": async | trappable,
+            "wasmrun:runtime/objects.put": async | trappable,
+            default: trappable,
+        },
+        with: {
+            "wasmrun:runtime/objects.object": crate::handle::ObjectHandle,
+            "wasmrun:runtime/actors.actor": crate::handle::ActorHandle,
+        },
+    });
 }
 
-use bindings::wasmrun::runtime::context;
+use bindings::wasmrun::runtime::{actors, context as context_bindings, objects as bound, tasks};
 
 /// Everything that a component may import.
 ///
@@ -37,7 +59,11 @@ pub(crate) fn add_to_component_linker(
     } else {
         guard_open(linker)?;
     }
-    context::add_to_linker::<TaskState, HasSelf<TaskState>>(linker, |state| state)
+    context_bindings::add_to_linker::<TaskState, HasSelf<TaskState>>(linker, |state| state)?;
+    bound::add_to_linker::<TaskState, HasSelf<TaskState>>(linker, |state| state)?;
+    tasks::add_to_linker::<TaskState, HasSelf<TaskState>>(linker, |state| state)?;
+    actors::add_to_linker::<TaskState, HasSelf<TaskState>>(linker, |state| state)?;
+    map::add_to_linker(linker)
 }
 
 /// Everything that a core module may import.
@@ -50,37 +76,6 @@ pub(crate) fn add_to_core_linker(linker: &mut wasmtime::Linker<TaskState>) -> wa
     })?;
     linker.allow_shadowing(false);
     Ok(())
-}
-
-impl context::Host for TaskState {
-    fn task_id(&mut self) -> String {
-        self.context.task.to_string()
-    }
-
-    fn attempt(&mut self) -> u32 {
-        self.context.attempt
-    }
-
-    fn node(&mut self) -> String {
-        self.context.node.to_string()
-    }
-
-    fn array_index(&mut self) -> Option<u64> {
-        self.context.array_index
-    }
-
-    fn resources(&mut self) -> Vec<context::Allocation> {
-        let unit = |&(id, amount): &(u32, u64)| context::UnitShare { id, amount };
-        let mut held: Vec<_> = self.context.resources.iter().collect();
-        held.sort_by(|a, b| a.name.cmp(&b.name));
-        let held = held.into_iter();
-        held.map(|held| context::Allocation {
-            name: held.name.to_string(),
-            amount: held.amount,
-            units: held.units.iter().map(unit).collect(),
-        })
-        .collect()
-    }
 }
 
 const PREVIEW1: &str = "wasi_snapshot_preview1";

@@ -1,0 +1,36 @@
+//! `wasmrun:runtime/context`: what a task can learn about itself.
+
+use super::bindings::wasmrun::runtime::context::{Allocation, Host, UnitShare};
+use crate::state::TaskState;
+
+impl Host for TaskState {
+    fn task_id(&mut self) -> wasmtime::Result<String> {
+        Ok(self.context.task.to_string())
+    }
+
+    fn attempt(&mut self) -> wasmtime::Result<u32> {
+        Ok(self.context.attempt)
+    }
+
+    fn node(&mut self) -> wasmtime::Result<String> {
+        Ok(self.context.node.to_string())
+    }
+
+    fn array_index(&mut self) -> wasmtime::Result<Option<u64>> {
+        Ok(self.context.array_index)
+    }
+
+    fn resources(&mut self) -> wasmtime::Result<Vec<Allocation>> {
+        let unit = |&(id, amount): &(u32, u64)| UnitShare { id, amount };
+        let mut held: Vec<_> = self.context.resources.iter().collect();
+        held.sort_by(|a, b| a.name.cmp(&b.name));
+        let held = held.into_iter();
+        Ok(held
+            .map(|held| Allocation {
+                name: held.name.to_string(),
+                amount: held.amount,
+                units: held.units.iter().map(unit).collect(),
+            })
+            .collect())
+    }
+}

@@ -1,0 +1,384 @@
+//! `wasmrun:runtime/objects`, `tasks` and `actors`: a guest's calls, put to the node's [`Services`].
+//!
+//! Here names become indexes and WIT's types the engine's. What cannot be served is an error that the
+//! guest sees; a guest traps only where it breaks the rules of handles.
+//!
+//! [`Services`]: crate::services::Services
+
+use std::time::Duration;
+
+use wasmrun_model::failure::TaskError;
+use wasmrun_model::id::{ActorName, ObjectName};
+use wasmrun_model::value::{Encoded, EncodedRef, Handle, NumberKind};
+use wasmtime::component::Resource;
+
+use super::bindings::wasmrun::runtime::actors::{self, HostActor};
+use super::bindings::wasmrun::runtime::objects::{
+    self, Error, Failure, FailureKind, Form, HostObject, Number, Value,
+};
+use super::bindings::wasmrun::runtime::tasks::{self, Argument};
+use crate::handle::{ActorHandle, ObjectHandle};
+use crate::module::LookupError;
+use crate::services::{Given, ServiceError, Wishes};
+use crate::state::TaskState;
+
+type Answer<T> = wasmtime::Result<Result<T, Error>>;
+
+impl objects::Host for TaskState {
+    fn unmap(&mut self, _: Vec<u8>) -> Answer<()> {
+        unreachable!("map::add_to_linker puts its own in place")
+    }
+
+    async fn put(&mut self, form: Form, bytes: Vec<u8>) -> Answer<Resource<ObjectHandle>> {
+        let value = match form {
+            Form::Postcard => Encoded::Postcard(bytes),
+            Form::Buffer(number) => {
+                let kind = number_kind(number);
+                let width = kind.width_bytes();
+                if !bytes.len().is_multiple_of(width) {
+                    let length = bytes.len();
+                    return Ok(Err(Error::Refused(format!(
+                        "a buffer of {kind} cannot be {length} bytes long; its length must be a \
+                         multiple of {width}"
+                    ))));
+                }
+                Encoded::Buffer { kind, bytes }
+            }
+        };
+        let services = self.services();
+        match services.put(value).await {
+            Ok(name) => Ok(Ok(self.push_object(name)?)),
+            Err(error) => Ok(Err(error.into())),
+        }
+    }
+
+    async fn wait(
+        &mut self,
+        objects: Vec<Resource<ObjectHandle>>,
+        count: u32,
+        timeout_ms: Option<u64>,
+    ) -> Answer<Vec<u32>> {
+        let names = objects.iter().map(|object| self.object(object));
+        let names = names.collect::<wasmtime::Result<Vec<_>>>()?;
+        let count = usize::try_from(count)
+            .unwrap_or(usize::MAX)
+            .min(names.len());
+        let services = self.services();
+        let ready = services.wait(names, count, duration(timeout_ms)).await;
+        Ok(ready.map_err(Error::from))
+    }
+}
+
+impl HostObject for TaskState {
+    fn id(&mut self, object: Resource<ObjectHandle>) -> wasmtime::Result<String> {
+        Ok(self.object(&object)?.id.to_string())
+    }
+
+    fn name(&mut self, object: Resource<ObjectHandle>) -> wasmtime::Result<Vec<u8>> {
+        let name = self.object(&object)?;
+        self.services.named(&Handle::Object(name));
+        Ok(name.to_bytes().to_vec())
+    }
+
+    fn named(&mut self, name: Vec<u8>) -> Answer<Resource<ObjectHandle>> {
+        let known = <&[u8; ObjectName::BYTES]>::try_from(&name[..]).ok();
+        let known = known
+            .map(ObjectName::from_bytes)
+            .filter(|name| self.services.retain(&Handle::Object(*name)));
+        match known {
+            Some(name) => Ok(Ok(self.push_object(name)?)),
+            None => Ok(Err(not_given("an object", ObjectName::BYTES))),
+        }
+    }
+
+    fn duplicate(
+        &mut self,
+        object: Resource<ObjectHandle>,
+    ) -> wasmtime::Result<Resource<ObjectHandle>> {
+        let name = self.object(&object)?;
+        self.services.retain(&Handle::Object(name));
+        self.push_object(name)
+    }
+
+    async fn size(
+        &mut self,
+        object: Resource<ObjectHandle>,
+        timeout_ms: Option<u64>,
+    ) -> Answer<u64> {
+        let name = self.object(&object)?;
+        let services = self.services();
+        let value = services.get(&name, duration(timeout_ms)).await;
+        Ok(value
+            .map(|value| value.encoded().bytes().len() as u64)
+            .map_err(Error::from))
+    }
+
+    async fn get(
+        &mut self,
+        object: Resource<ObjectHandle>,
+        timeout_ms: Option<u64>,
+    ) -> Answer<Value> {
+        let name = self.object(&object)?;
+        let services = self.services();
+        match services.get(&name, duration(timeout_ms)).await {
+            Ok(value) => Ok(Ok(value_of(value.encoded()))),
+            Err(error) => Ok(Err(error.into())),
+        }
+    }
+
+    async fn map(&mut self, _: Resource<ObjectHandle>, _: Vec<u8>, _: Option<u64>) -> Answer<u64> {
+        unreachable!("map::add_to_linker puts its own in place")
+    }
+
+    fn cancel(&mut self, object: Resource<ObjectHandle>) -> wasmtime::Result<()> {
+        let name = self.object(&object)?;
+        self.services.cancel(&name);
+        Ok(())
+    }
+
+    fn drop(&mut self, object: Resource<ObjectHandle>) -> wasmtime::Result<()> {
+        let handle = self.table().delete(object)?;
+        self.services.release(&Handle::Object(handle.0));
+        Ok(())
+    }
+}
+
+impl tasks::Host for TaskState {
+    fn spawn(
+        &mut self,
+        function: String,
+        arguments: Vec<Argument>,
+        options: Option<tasks::Options>,
+    ) -> Answer<Resource<ObjectHandle>> {
+        let function = match self.module.find(&function) {
+            Ok(function) => function,
+            Err(error) => return Ok(Err(unknown(&error))),
+        };
+        let arguments = self.given(arguments)?;
+        let wishes = options.map(Wishes::from).unwrap_or_default();
+        match self.services.spawn(function, arguments, wishes) {
+            Ok(name) => Ok(Ok(self.push_object(name)?)),
+            Err(error) => Ok(Err(error.into())),
+        }
+    }
+}
+
+impl actors::Host for TaskState {
+    fn create(
+        &mut self,
+        class: String,
+        arguments: Vec<Argument>,
+        options: Option<actors::Options>,
+    ) -> Answer<Resource<ActorHandle>> {
+        let class = match self.module.find_class(&class) {
+            Ok(class) => class,
+            Err(error) => return Ok(Err(unknown(&error))),
+        };
+        let arguments = self.given(arguments)?;
+        let wishes = options.map(Wishes::from).unwrap_or_default();
+        match self.services.create(class, arguments, wishes) {
+            Ok(name) => Ok(Ok(self.push_actor(name)?)),
+            Err(error) => Ok(Err(error.into())),
+        }
+    }
+
+    fn find(&mut self, name: String) -> Answer<Resource<ActorHandle>> {
+        match self.services.find(&name) {
+            Ok(name) => Ok(Ok(self.push_actor(name)?)),
+            Err(error) => Ok(Err(error.into())),
+        }
+    }
+}
+
+impl HostActor for TaskState {
+    fn id(&mut self, actor: Resource<ActorHandle>) -> wasmtime::Result<String> {
+        Ok(self.actor(&actor)?.id.to_string())
+    }
+
+    fn name(&mut self, actor: Resource<ActorHandle>) -> wasmtime::Result<Vec<u8>> {
+        let name = self.actor(&actor)?;
+        self.services.named(&Handle::Actor(name));
+        Ok(name.to_bytes().to_vec())
+    }
+
+    fn named(&mut self, name: Vec<u8>) -> Answer<Resource<ActorHandle>> {
+        let known = <&[u8; ActorName::BYTES]>::try_from(&name[..]).ok();
+        let known = known
+            .map(ActorName::from_bytes)
+            .filter(|name| self.services.retain(&Handle::Actor(*name)));
+        match known {
+            Some(name) => Ok(Ok(self.push_actor(name)?)),
+            None => Ok(Err(not_given("an actor", ActorName::BYTES))),
+        }
+    }
+
+    fn duplicate(
+        &mut self,
+        actor: Resource<ActorHandle>,
+    ) -> wasmtime::Result<Resource<ActorHandle>> {
+        let name = self.actor(&actor)?;
+        self.services.retain(&Handle::Actor(name));
+        self.push_actor(name)
+    }
+
+    fn call(
+        &mut self,
+        actor: Resource<ActorHandle>,
+        method: String,
+        arguments: Vec<Argument>,
+    ) -> Answer<Resource<ObjectHandle>> {
+        let name = self.actor(&actor)?;
+        let arguments = self.given(arguments)?;
+        match self.services.call(&name, &method, arguments) {
+            Ok(name) => Ok(Ok(self.push_object(name)?)),
+            Err(error) => Ok(Err(error.into())),
+        }
+    }
+
+    fn kill(&mut self, actor: Resource<ActorHandle>) -> wasmtime::Result<()> {
+        let name = self.actor(&actor)?;
+        self.services.kill(&name);
+        Ok(())
+    }
+
+    fn drop(&mut self, actor: Resource<ActorHandle>) -> wasmtime::Result<()> {
+        let handle = self.table().delete(actor)?;
+        self.services.release(&Handle::Actor(handle.0));
+        Ok(())
+    }
+}
+
+impl TaskState {
+    fn given(&mut self, arguments: Vec<Argument>) -> wasmtime::Result<Vec<Given>> {
+        let given = arguments.into_iter().map(|argument| match argument {
+            Argument::Value(bytes) => Ok(Given::Value(bytes)),
+            Argument::Object(object) => self.object(&object).map(Given::Object),
+        });
+        given.collect()
+    }
+}
+
+pub(super) fn duration(ms: Option<u64>) -> Option<Duration> {
+    ms.map(Duration::from_millis)
+}
+
+fn not_given(what: &str, bytes: usize) -> Error {
+    Error::Refused(format!(
+        "these bytes do not name {what} that this task was given or has made; pass the {bytes} bytes \
+         that `name` returned, and pass them on inside values of the handle's type"
+    ))
+}
+
+fn unknown(error: &LookupError) -> Error {
+    Error::Refused(error.to_string())
+}
+
+fn value_of(encoded: EncodedRef<'_>) -> Value {
+    let form = match encoded {
+        EncodedRef::Postcard(_) => Form::Postcard,
+        EncodedRef::Buffer { kind, .. } => Form::Buffer(number(kind)),
+    };
+    Value {
+        form,
+        bytes: encoded.bytes().to_vec(),
+    }
+}
+
+impl From<tasks::Options> for Wishes {
+    fn from(options: tasks::Options) -> Self {
+        Self {
+            resources: options.resources,
+            retries: options.retries,
+            time_limit: duration(options.time_limit_ms),
+            priority: options.priority,
+            label_selector: options.label_selector,
+            strategy: options.strategy,
+            ..Self::default()
+        }
+    }
+}
+
+impl From<actors::Options> for Wishes {
+    fn from(options: actors::Options) -> Self {
+        Self {
+            resources: options.resources,
+            label_selector: options.label_selector,
+            strategy: options.strategy,
+            name: options.name,
+            restarts: options.restarts,
+            call_retries: options.call_retries,
+            ..Self::default()
+        }
+    }
+}
+
+impl From<ServiceError> for Error {
+    fn from(error: ServiceError) -> Self {
+        match error {
+            ServiceError::Failed { origin, error } => Self::Failed(Failure {
+                kind: failure_kind(&error),
+                message: error.to_string(),
+                origin: origin.to_string(),
+                payload: payload(error.root()),
+            }),
+            ServiceError::TimedOut => Self::TimedOut,
+            ServiceError::Deadlock(why) => Self::Deadlock(why),
+            ServiceError::Refused(why) => Self::Refused(why),
+        }
+    }
+}
+
+fn failure_kind(error: &TaskError) -> FailureKind {
+    match error {
+        TaskError::Trap { .. } => FailureKind::Trap,
+        TaskError::Guest { .. } => FailureKind::Guest,
+        TaskError::Exit { .. } => FailureKind::Exit,
+        TaskError::Limit { .. } => FailureKind::Limit,
+        TaskError::Cancelled => FailureKind::Cancelled,
+        TaskError::Arguments(_) => FailureKind::Arguments,
+        TaskError::Dependency { .. } => FailureKind::Dependency,
+        TaskError::ActorDied { .. } => FailureKind::ActorDied,
+        TaskError::Sandbox(_) | TaskError::Unschedulable(_) => FailureKind::System,
+    }
+}
+
+/// What is in the error case that a guest returned: all but the byte that says that it is one.
+fn payload(error: &TaskError) -> Option<Vec<u8>> {
+    match error {
+        TaskError::Guest { value, .. } => match EncodedRef::from(value).bytes() {
+            [_, payload @ ..] if !payload.is_empty() => Some(payload.to_vec()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn number_kind(number: Number) -> NumberKind {
+    match number {
+        Number::U8 => NumberKind::U8,
+        Number::S8 => NumberKind::S8,
+        Number::U16 => NumberKind::U16,
+        Number::S16 => NumberKind::S16,
+        Number::U32 => NumberKind::U32,
+        Number::S32 => NumberKind::S32,
+        Number::U64 => NumberKind::U64,
+        Number::S64 => NumberKind::S64,
+        Number::F32 => NumberKind::F32,
+        Number::F64 => NumberKind::F64,
+    }
+}
+
+fn number(kind: NumberKind) -> Number {
+    match kind {
+        NumberKind::U8 => Number::U8,
+        NumberKind::S8 => Number::S8,
+        NumberKind::U16 => Number::U16,
+        NumberKind::S16 => Number::S16,
+        NumberKind::U32 => Number::U32,
+        NumberKind::S32 => Number::S32,
+        NumberKind::U64 => Number::U64,
+        NumberKind::S64 => Number::S64,
+        NumberKind::F32 => Number::F32,
+        NumberKind::F64 => Number::F64,
+    }
+}

@@ -1,0 +1,233 @@
+//! What a running guest can ask of the node it runs on: other tasks, objects, actors.
+//!
+//! Owns the boundary, [`Services`]: the engine turns a guest's calls of `wasmrun:runtime` into calls of
+//! it, and the node answers. Must not: know what a task, an object or an actor is beyond its name.
+//!
+//! Handles are counted: the engine says [`Services::retain`] for every handle that a guest gets, and
+//! [`Services::release`] for every one that it drops. What a guest leaves behind is released by
+//! whoever made the services, when the task or actor ends.
+
+use std::fmt;
+use std::future::Future;
+use std::os::fd::BorrowedFd;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use wasmrun_model::failure::TaskError;
+use wasmrun_model::id::{ActorName, ObjectName, TaskId};
+use wasmrun_model::value::{Encoded, EncodedRef, Handle};
+
+use crate::class::ClassIndex;
+use crate::module::FunctionIndex;
+
+/// A value that somebody holds: bytes that do not change.
+pub trait Readable: Send + Sync {
+    /// The value.
+    fn encoded(&self) -> EncodedRef<'_>;
+
+    /// The memory pages it lies in, if it has whole ones for itself.
+    fn pages(&self) -> Option<Pages<'_>> {
+        None
+    }
+}
+
+impl Readable for Encoded {
+    fn encoded(&self) -> EncodedRef<'_> {
+        self.into()
+    }
+}
+
+/// Whole pages of a file that hold a value, with zeros after its end.
+#[derive(Debug, Clone, Copy)]
+pub struct Pages<'a> {
+    /// The file.
+    pub file: BorrowedFd<'a>,
+    /// Where in it the value starts, in bytes: a multiple of the page size.
+    pub offset: u64,
+    /// How long the value is, in bytes.
+    pub len: u64,
+}
+
+/// An argument of a task or call that a guest starts.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Given {
+    /// A value, encoded by its parameter's type; not checked yet.
+    Value(Vec<u8>),
+    /// An object that the guest has a handle to.
+    Object(ObjectName),
+}
+
+/// What a guest asks for in place of what the module declares.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wishes {
+    /// Amounts by resource, as text.
+    pub resources: Vec<(String, String)>,
+    /// How often a task is tried again.
+    pub retries: Option<u32>,
+    /// How long an attempt of a task may take.
+    pub time_limit: Option<Duration>,
+    /// Higher goes first.
+    pub priority: Option<i32>,
+    /// What labels the node must have, as text.
+    pub label_selector: Option<String>,
+    /// How a node is chosen, as text.
+    pub strategy: Option<String>,
+    /// The name of an actor.
+    pub name: Option<String>,
+    /// How often an actor is started again.
+    pub restarts: Option<u32>,
+    /// How often a call that was under way then is made again.
+    pub call_retries: Option<u32>,
+}
+
+/// Why a guest does not get what it asked for.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ServiceError {
+    /// What was to make the object failed.
+    #[error("{error}")]
+    Failed {
+        /// The task where it began.
+        origin: TaskId,
+        /// How it failed, with what led to it.
+        error: Arc<TaskError>,
+    },
+    /// Time is up.
+    #[error("timed out: what was waited for is not there yet; wait for longer, or cancel it")]
+    TimedOut,
+    /// The wait would never end.
+    #[error("deadlock: {0}")]
+    Deadlock(String),
+    /// The request cannot be served.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// What comes of waiting.
+pub type Waiting<'a, T> = Pin<Box<dyn Future<Output = Result<T, ServiceError>> + Send + 'a>>;
+
+/// What a guest can ask for. One per task, or per call of an actor.
+pub trait Services: Send + Sync {
+    /// Counts one more handle of the guest. False if it names what the guest was never given.
+    fn retain(&self, handle: &Handle) -> bool;
+
+    /// One handle less.
+    fn release(&self, handle: &Handle);
+
+    /// The guest knows the name of a handle and may put it into what it returns, even when it has
+    /// dropped the handle by then.
+    fn named(&self, handle: &Handle);
+
+    /// Starts a function of the same module. The guest gets a handle to what it will make.
+    fn spawn(
+        &self,
+        function: FunctionIndex,
+        arguments: Vec<Given>,
+        wishes: Wishes,
+    ) -> Result<ObjectName, ServiceError>;
+
+    /// Creates an actor of the same module. The guest gets a handle to it.
+    fn create(
+        &self,
+        class: ClassIndex,
+        arguments: Vec<Given>,
+        wishes: Wishes,
+    ) -> Result<ActorName, ServiceError>;
+
+    /// The actor of the tenant that has this name. The guest gets a handle to it.
+    fn find(&self, name: &str) -> Result<ActorName, ServiceError>;
+
+    /// Calls a method. The guest gets a handle to what it will make.
+    fn call(
+        &self,
+        actor: &ActorName,
+        method: &str,
+        arguments: Vec<Given>,
+    ) -> Result<ObjectName, ServiceError>;
+
+    /// Ends an actor.
+    fn kill(&self, actor: &ActorName);
+
+    /// Cancels what is to make an object.
+    fn cancel(&self, object: &ObjectName);
+
+    /// Stores a value. The guest gets a handle to it.
+    fn put(&self, value: Encoded) -> Waiting<'_, ObjectName>;
+
+    /// The value of an object, once it is there.
+    fn get(&self, object: &ObjectName, timeout: Option<Duration>)
+    -> Waiting<'_, Arc<dyn Readable>>;
+
+    /// Waits for `count` of the objects: the indexes of those that are there or have failed.
+    fn wait(
+        &self,
+        objects: Vec<ObjectName>,
+        count: usize,
+        timeout: Option<Duration>,
+    ) -> Waiting<'_, Vec<u32>>;
+}
+
+impl fmt::Debug for dyn Services {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Services")
+    }
+}
+
+/// Services of nobody: a guest that runs without a node has no tasks, objects or actors.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Alone;
+
+impl Alone {
+    fn refuse<T>() -> Result<T, ServiceError> {
+        Err(ServiceError::Refused(
+            "this guest runs without a node, so there are no other tasks, objects or actors".into(),
+        ))
+    }
+}
+
+impl Services for Alone {
+    fn retain(&self, _: &Handle) -> bool {
+        false
+    }
+
+    fn release(&self, _: &Handle) {}
+
+    fn named(&self, _: &Handle) {}
+
+    fn spawn(
+        &self,
+        _: FunctionIndex,
+        _: Vec<Given>,
+        _: Wishes,
+    ) -> Result<ObjectName, ServiceError> {
+        Self::refuse()
+    }
+
+    fn create(&self, _: ClassIndex, _: Vec<Given>, _: Wishes) -> Result<ActorName, ServiceError> {
+        Self::refuse()
+    }
+
+    fn find(&self, _: &str) -> Result<ActorName, ServiceError> {
+        Self::refuse()
+    }
+
+    fn call(&self, _: &ActorName, _: &str, _: Vec<Given>) -> Result<ObjectName, ServiceError> {
+        Self::refuse()
+    }
+
+    fn kill(&self, _: &ActorName) {}
+
+    fn cancel(&self, _: &ObjectName) {}
+
+    fn put(&self, _: Encoded) -> Waiting<'_, ObjectName> {
+        Box::pin(async { Self::refuse() })
+    }
+
+    fn get(&self, _: &ObjectName, _: Option<Duration>) -> Waiting<'_, Arc<dyn Readable>> {
+        Box::pin(async { Self::refuse() })
+    }
+
+    fn wait(&self, _: Vec<ObjectName>, _: usize, _: Option<Duration>) -> Waiting<'_, Vec<u32>> {
+        Box::pin(async { Self::refuse() })
+    }
+}
