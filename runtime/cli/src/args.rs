@@ -105,6 +105,15 @@ pub struct NodeOptions {
     /// Memory that the node offers to tasks [default: most of this machine's].
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub node_memory: Option<Amount>,
+    /// Memory for objects [default: 30 % of this machine's].
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub object_memory: Option<u64>,
+    /// Where objects go when that is full [default: they stay, and who makes more waits].
+    #[arg(long, value_name = "DIR")]
+    pub spill_dir: Option<PathBuf>,
+    /// How much may go there.
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "64GiB", requires = "spill_dir")]
+    pub spill_size: u64,
     /// Another resource that the node offers: NAME=COUNT (with ids) or NAME=sum:AMOUNT.
     #[arg(long, value_name = "NAME=AMOUNT")]
     pub node_resource: Vec<String>,

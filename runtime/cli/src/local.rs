@@ -8,7 +8,7 @@ use anyhow::Context;
 use wasmrun_engine::{CacheStatus, EngineConfig, LoadError, Module};
 use wasmrun_model::cluster::{Labels, ParseLabelError};
 use wasmrun_model::units;
-use wasmrun_node::{Node, NodeConfig};
+use wasmrun_node::{Node, NodeConfig, SpillConfig};
 
 use crate::args::{LabelArg, NodeOptions};
 use crate::fail::{Exit, Failure};
@@ -45,6 +45,11 @@ pub fn config(options: &NodeOptions) -> Result<NodeConfig, Failure> {
         cpus: options.node_cpus,
         gpus: options.node_gpus,
         memory: options.node_memory,
+        object_memory: options.object_memory,
+        spill: options.spill_dir.as_ref().map(|dir| SpillConfig {
+            dir: dir.clone(),
+            capacity_bytes: options.spill_size,
+        }),
         resources: resources.collect::<Result<_, _>>()?,
         engine: EngineConfig {
             cache_dir: cache_dir(options.cache_dir.as_deref()),

@@ -8,16 +8,22 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use wasmrun_engine::HeldResource;
+use wasmrun_engine::{ActorInstance, HeldResource};
 use wasmrun_model::cluster::{Labels, NodeName};
 use wasmrun_model::failure::TaskError;
-use wasmrun_model::id::{DriverId, Incarnation, JobId, NodeId, TaskId};
+use wasmrun_model::id::{ActorId, DriverId, Incarnation, JobId, NodeId, ObjectId, TaskId};
 use wasmrun_model::resource::{NodeResources, ResourceName};
 use wasmrun_model::scheduler::{Config, Effect, Event, Explanation, NodeInfo, Reason, Scheduler};
-use wasmrun_model::task::{Attempt, FailureKind, Phase as State, TaskKind, TaskSpec};
+use wasmrun_model::task::{
+    Argument as Needed, Attempt, FailureKind, Phase as State, TaskKind, TaskSpec, Terms,
+};
 use wasmrun_model::time::Instant as ModelInstant;
 
-use crate::task::{Call, Job, Report, TaskCell};
+use crate::actor::ActorCell;
+use crate::deadlock::Wait;
+use crate::object::{Object, Reference};
+use crate::task::{Argument, Call, Report, TaskCell, Work};
+use crate::wait::Countdown;
 
 /// The id of a node that is alone in its process: nobody else has to tell it from others.
 pub(crate) const LOCAL: NodeId = NodeId::from_bytes([0; 16]);
@@ -30,14 +36,44 @@ pub(crate) struct Ledger {
     /// The names of resources as guests see them.
     names: HashMap<ResourceName, Arc<str>>,
     is_stopping: bool,
+    /// Attempts that wait for others.
+    pub(crate) blocked: HashMap<TaskId, Blocked>,
+    /// Moves with every start, end and wait.
+    pub(crate) changes: u64,
 }
 
 /// What is known of a task besides what the scheduler knows.
 struct Entry {
-    job: Arc<Job>,
     /// What it is to do; gone once it has started for the last time.
     call: Option<Call>,
     cell: Arc<TaskCell>,
+    /// Tasks that it has started, which are cancelled with it.
+    children: Vec<TaskId>,
+    /// Who waits for it to have its CPU again.
+    resuming: Option<Arc<Countdown>>,
+}
+
+/// An attempt that waits for others.
+pub(crate) struct Blocked {
+    /// The tasks that make what it waits for.
+    pub(crate) needs: Vec<TaskId>,
+    /// Whether it waits for each of them.
+    pub(crate) is_for_all: bool,
+    /// Whether it stops waiting by itself some time.
+    pub(crate) is_bounded: bool,
+    /// How to tell it that this will never end.
+    pub(crate) wait: Arc<Wait>,
+}
+
+/// A new task.
+pub(crate) struct Submission {
+    pub(crate) driver: DriverId,
+    /// The task that submits it, if it is not the driver itself.
+    pub(crate) parent: Option<TaskId>,
+    pub(crate) terms: Arc<Terms>,
+    pub(crate) kind: TaskKind,
+    pub(crate) call: Call,
+    pub(crate) cell: Arc<TaskCell>,
 }
 
 /// What is left to do when the lock is released.
@@ -51,11 +87,23 @@ pub(crate) struct Todo {
     pub stop: Vec<Arc<TaskCell>>,
     /// This one was not taken.
     pub refused: Option<Reason>,
+    /// These have their CPU again.
+    pub resume: Vec<Arc<Countdown>>,
+    /// What nobody needs any more. To drop it may take time, or another lock.
+    pub trash: Trash,
+}
+
+/// See [`Todo::trash`].
+#[derive(Default)]
+pub(crate) struct Trash {
+    calls: Vec<Call>,
+    reports: Vec<Report>,
+    lives: Vec<Box<ActorInstance>>,
+    references: Vec<Reference>,
 }
 
 /// A task that can run.
 pub(crate) struct Start {
-    pub job: Arc<Job>,
     pub call: Call,
     pub cell: Arc<TaskCell>,
     pub attempt: Attempt,
@@ -94,6 +142,8 @@ impl Ledger {
             tasks: HashMap::new(),
             names,
             is_stopping: false,
+            blocked: HashMap::new(),
+            changes: 0,
         }
     }
 
@@ -121,33 +171,61 @@ impl Ledger {
     }
 
     /// Takes a task. One that this node can never run is refused: no other can come to help.
-    pub(crate) fn submit(
-        &mut self,
-        driver: DriverId,
-        job: &Arc<Job>,
-        call: Call,
-        cell: &Arc<TaskCell>,
-    ) -> Todo {
+    pub(crate) fn submit(&mut self, submission: Submission) -> Todo {
+        let Submission {
+            driver,
+            parent,
+            terms,
+            kind,
+            call,
+            cell,
+        } = submission;
+        if let Work::Call(actor, _) = &cell.work
+            && !self.tasks.contains_key(&actor.creation())
+        {
+            // Dead for good: the scheduler knows nothing of it any more.
+            let report = Report::never_ran(&cell, actor.died());
+            let mut todo = Todo::default();
+            todo.trash.calls.push(call);
+            todo.end.push((cell, report));
+            return todo;
+        }
         let spec = TaskSpec {
             id: cell.id,
             driver,
             job: JobId::from_bytes(*driver.as_bytes()),
-            terms: job.terms.clone(),
-            kind: TaskKind::Task,
-            args: Vec::new(),
+            terms,
+            kind,
+            args: needs(&call),
         };
+        // What has failed already will not be told again.
+        let lost = spec.args.iter().filter(|needed| !needed.is_local);
+        let lost: Vec<ObjectId> = lost
+            .map(|needed| needed.object)
+            .filter(|it| has_failed(&call, it))
+            .collect();
         let entry = Entry {
-            job: job.clone(),
             call: Some(call),
             cell: cell.clone(),
+            children: Vec::new(),
+            resuming: None,
         };
+        if let Some(parent) = parent.and_then(|parent| self.tasks.get_mut(&parent)) {
+            parent.children.push(cell.id);
+        }
         self.tasks.insert(cell.id, entry);
         let now = self.at(cell.submitted);
         self.scheduler.handle(now, Event::Submit(spec));
+        for object in lost {
+            self.scheduler.handle(now, Event::ArgumentFailed(object));
+        }
         let mut todo = Todo::default();
         self.carry_out(now, None, &mut todo);
-        if todo.refused.is_some() && self.tasks.remove(&cell.id).is_some() {
+        if todo.refused.is_some()
+            && let Some(entry) = self.tasks.remove(&cell.id)
+        {
             // It waits as infeasible, and nobody can help it.
+            todo.trash.calls.extend(entry.call);
             self.scheduler.handle(now, Event::Cancel(cell.id));
             self.carry_out(now, None, &mut todo);
         }
@@ -157,6 +235,34 @@ impl Ledger {
     /// An attempt of a task has ended.
     pub(crate) fn ended(&mut self, task: TaskId, attempt: Attempt, report: Report) -> Todo {
         let now = self.now();
+        let mut todo = Todo::default();
+        self.note_end(now, task, attempt, &report);
+        self.scheduler.handle(now, Event::Tick);
+        self.carry_out(now, Some(report), &mut todo);
+        todo
+    }
+
+    /// A call has failed, and its actor is lost with it. Nobody else's call gets its turn in between.
+    pub(crate) fn ended_fatally(
+        &mut self,
+        call: TaskId,
+        attempt: Attempt,
+        report: Report,
+        actor: &ActorCell,
+    ) -> Todo {
+        let now = self.now();
+        let mut todo = Todo::default();
+        let why = report.result.clone().err();
+        // First the call, which may be made again; then the actor, whose other calls wait or fail.
+        self.note_end(now, call, attempt, &report);
+        self.dies(now, actor, why, &mut todo);
+        self.carry_out(now, Some(report), &mut todo);
+        todo
+    }
+
+    fn note_end(&mut self, now: ModelInstant, task: TaskId, attempt: Attempt, report: &Report) {
+        self.blocked.remove(&task);
+        self.changes += 1;
         let event = match &report.result {
             Ok(_) => Event::Finished { task, attempt },
             Err(error) => Event::Failed {
@@ -165,9 +271,84 @@ impl Ledger {
                 kind: self.kind_of(&task, error),
             },
         };
+        self.scheduler.note(now, event);
+    }
+
+    /// The attempt that creates an actor has done so. From now on it holds what it holds for the actor.
+    pub(crate) fn born(&mut self, actor: ActorId) -> Todo {
+        let now = self.now();
+        self.changes += 1;
+        self.scheduler
+            .handle(now, Event::ActorCreated { actor, node: LOCAL });
+        let mut todo = Todo::default();
+        self.carry_out(now, None, &mut todo);
+        todo
+    }
+
+    fn dies(
+        &mut self,
+        now: ModelInstant,
+        actor: &ActorCell,
+        why: Option<TaskError>,
+        todo: &mut Todo,
+    ) {
+        let Some(death) = actor.dies(why) else {
+            return;
+        };
+        todo.trash.lives.extend(death.instance);
+        self.changes += 1;
+        let event = Event::ActorDied {
+            actor: actor.id,
+            will_restart: death.is_followed,
+        };
+        self.scheduler.handle(now, event);
+    }
+
+    /// What a task makes is there, or will never be.
+    pub(crate) fn made(&mut self, object: ObjectId, is_there: bool) -> Todo {
+        let now = self.now();
+        let event = match is_there {
+            true => Event::ArgumentReady(object),
+            false => Event::ArgumentFailed(object),
+        };
         self.scheduler.handle(now, event);
         let mut todo = Todo::default();
-        self.carry_out(now, Some(report), &mut todo);
+        self.carry_out(now, None, &mut todo);
+        todo
+    }
+
+    /// A running attempt waits for others; its CPU goes to who can use it.
+    pub(crate) fn block(&mut self, task: TaskId, attempt: Attempt, blocked: Blocked) -> Todo {
+        let now = self.now();
+        let mut todo = Todo::default();
+        if self.tasks.contains_key(&task) {
+            self.blocked.insert(task, blocked);
+        }
+        self.changes += 1;
+        self.scheduler.handle(now, Event::Blocked { task, attempt });
+        self.carry_out(now, None, &mut todo);
+        todo
+    }
+
+    /// A blocked attempt needs to wait no more: `resumed` is counted down when it has its CPU again.
+    pub(crate) fn unblock(
+        &mut self,
+        task: TaskId,
+        attempt: Attempt,
+        resumed: &Arc<Countdown>,
+    ) -> Todo {
+        let now = self.now();
+        let mut todo = Todo::default();
+        self.blocked.remove(&task);
+        self.changes += 1;
+        match self.tasks.get_mut(&task) {
+            Some(entry) => entry.resuming = Some(resumed.clone()),
+            // It has ended, and is about to notice.
+            None => todo.resume.push(resumed.clone()),
+        }
+        self.scheduler
+            .handle(now, Event::Unblocked { task, attempt });
+        self.carry_out(now, None, &mut todo);
         todo
     }
 
@@ -206,6 +387,45 @@ impl Ledger {
         self.explain(&oldest)
     }
 
+    /// The state of a task that has not ended.
+    pub(crate) fn phase(&self, task: &TaskId) -> Option<State> {
+        self.scheduler.phase(task)
+    }
+
+    /// What a task that has not ended runs.
+    pub(crate) fn work(&self, task: &TaskId) -> Option<&Work> {
+        self.tasks.get(task).map(|entry| &entry.cell.work)
+    }
+
+    /// The objects that a task needs and that are not there.
+    pub(crate) fn lacking(&self, task: &TaskId) -> Vec<ObjectId> {
+        let call = self.tasks.get(task).and_then(|entry| entry.call.as_ref());
+        let needed = call.map(needs).unwrap_or_default();
+        let lacking = needed.into_iter().filter(|needed| !needed.is_local);
+        lacking.map(|needed| needed.object).collect()
+    }
+
+    /// A task and all that it has started, and so on.
+    pub(crate) fn family(&self, task: TaskId) -> Vec<TaskId> {
+        let mut family = vec![task];
+        let mut at = 0;
+        while let Some(task) = family.get(at) {
+            if let Some(entry) = self.tasks.get(task) {
+                family.extend_from_slice(&entry.children);
+            }
+            at += 1;
+        }
+        // The call that an actor is in the middle of goes on: to stop it would be to end the actor.
+        family.retain(|task| !self.is_running_call(task));
+        family
+    }
+
+    fn is_running_call(&self, task: &TaskId) -> bool {
+        let entry = self.tasks.get(task);
+        entry.is_some_and(|entry| matches!(entry.cell.work, Work::Call(..)))
+            && self.scheduler.held(task).is_some()
+    }
+
     /// Does what the scheduler wants. `report` is of the attempt that has just ended, if one has.
     fn carry_out(&mut self, now: ModelInstant, mut report: Option<Report>, todo: &mut Todo) {
         while let Some(effect) = self.scheduler.poll_effect() {
@@ -213,53 +433,123 @@ impl Ledger {
                 Effect::Dispatch { task, attempt, .. } => {
                     // Our executor takes everything.
                     self.scheduler.note(now, Event::Accepted { task, attempt });
+                    self.changes += 1;
                     todo.start.push(self.start(&task, attempt));
                 }
-                Effect::Stop { task, .. } => {
-                    if let Some(entry) = self.tasks.get(&task) {
-                        todo.stop.push(entry.cell.clone());
-                    }
-                }
+                Effect::Stop { task, .. } => self.stop_task(now, &task, todo),
                 Effect::Ended {
                     task, phase, why, ..
                 } => {
-                    let of_task = |report: &Report| report.id == task;
-                    let report = report.take_if(|report| of_task(report));
-                    match (self.tasks.remove(&task), why) {
-                        (Some(_), Some(why)) => todo.refused = Some(*why),
-                        (Some(Entry { cell, .. }), None) => {
-                            let mut report = report
-                                .unwrap_or_else(|| Report::never_ran(&cell, TaskError::Cancelled));
-                            if phase == State::Cancelled {
-                                report.cancel();
-                            }
-                            todo.end.push((cell, report));
-                        }
-                        (None, _) => {}
-                    }
+                    let of_task = report.take_if(|report| report.id == task);
+                    self.end(now, &task, phase, why.map(|why| *why), of_task, todo);
                 }
                 Effect::Infeasible { why, .. } => todo.refused = Some(*why),
                 // What has failed is tried again: nobody hears of the attempt.
-                Effect::Retried { .. } => drop(report.take()),
-                Effect::Resume { .. }
-                | Effect::Fetch { .. }
-                | Effect::GroupReady(_)
-                | Effect::Send { .. } => {}
+                Effect::Retried { .. } => todo.trash.reports.extend(report.take()),
+                Effect::Resume { task, .. } => {
+                    let entry = self.tasks.get_mut(&task);
+                    todo.resume
+                        .extend(entry.and_then(|entry| entry.resuming.take()));
+                }
+                Effect::Fetch { .. } | Effect::GroupReady(_) | Effect::Send { .. } => {}
             }
         }
+        // It came too late for its task.
+        todo.trash.reports.extend(report);
+    }
+
+    /// A task that runs, or an actor that lives, must stop.
+    fn stop_task(&mut self, now: ModelInstant, task: &TaskId, todo: &mut Todo) {
+        let Some(cell) = self.tasks.get(task).map(|entry| entry.cell.clone()) else {
+            return;
+        };
+        if let Work::Create(actor) = &cell.work {
+            actor.ends();
+            todo.stop.extend(actor.current());
+            self.dies(now, &actor.clone(), None, todo);
+        }
+        todo.stop.push(cell);
+    }
+
+    /// A task has ended for good.
+    fn end(
+        &mut self,
+        now: ModelInstant,
+        task: &TaskId,
+        phase: State,
+        why: Option<Reason>,
+        report: Option<Report>,
+        todo: &mut Todo,
+    ) {
+        let is_new = report.is_none() && phase == State::Failed;
+        let Some(entry) = self.tasks.remove(task) else {
+            todo.trash.reports.extend(report);
+            return;
+        };
+        let Entry {
+            call,
+            cell,
+            resuming,
+            ..
+        } = entry;
+        todo.resume.extend(resuming);
+        let error = match (&why, &cell.work) {
+            (Some(Reason::ArgumentFailed(object)), _) => {
+                Some(missing(call.as_ref(), object).unwrap_or(TaskError::Cancelled))
+            }
+            (Some(Reason::ActorDied(_)), Work::Call(actor, _)) => Some(actor.died()),
+            (Some(_), _) if is_new => {
+                todo.refused = why;
+                todo.trash.calls.extend(call);
+                return;
+            }
+            (Some(why), _) => Some(TaskError::Unschedulable(why.to_string())),
+            (None, _) => None,
+        };
+        todo.trash.calls.extend(call);
+        if let Work::Create(actor) = &cell.work {
+            actor.ends();
+            let death = report
+                .as_ref()
+                .and_then(|report| report.result.clone().err());
+            todo.trash.lives.extend(actor.buried(death));
+            // Actors may refer to each other.
+            todo.trash.references.extend(actor.known.clear());
+            let event = Event::ActorDied {
+                actor: actor.id,
+                will_restart: false,
+            };
+            self.scheduler.handle(now, event);
+        }
+        let is_running = report.is_none() && cell.is_running();
+        if is_running {
+            // Its executor does not know yet that nobody wants what it does.
+            todo.stop.push(cell.clone());
+        }
+        let error = error.unwrap_or(TaskError::Cancelled);
+        let mut report = report.unwrap_or_else(|| Report::never_ran(&cell, error));
+        if phase == State::Cancelled {
+            report.cancel();
+        }
+        todo.end.push((cell, report));
     }
 
     fn start(&mut self, task: &TaskId, attempt: Attempt) -> Start {
         let held = self.held(task);
         let entry = self.tasks.get_mut(task).expect("a live task has an entry");
         // What may be tried again is kept, as far as it can be read twice.
-        let again = match entry.job.terms.retries {
+        let retries = match &entry.cell.work {
+            Work::Task(job) => job.terms.retries,
+            // What its constructor gets is the actor's.
+            Work::Create(_) => 1,
+            Work::Call(actor, _) => actor.job.call_terms.retries,
+        };
+        let again = match retries {
             0 => None,
             _ => entry.call.as_ref().and_then(Call::try_clone),
         };
         let call = std::mem::replace(&mut entry.call, again);
         Start {
-            job: entry.job.clone(),
             call: call.expect("a task that is started has something to do"),
             cell: entry.cell.clone(),
             attempt,
@@ -295,6 +585,9 @@ impl Ledger {
             TaskError::Guest { .. } | TaskError::Arguments(_) | TaskError::Cancelled => {
                 FailureKind::Final
             }
+            TaskError::Dependency { .. }
+            | TaskError::ActorDied { .. }
+            | TaskError::Unschedulable(_) => FailureKind::Final,
             _ if !has_call => FailureKind::Final,
             TaskError::Trap { .. }
             | TaskError::Exit { .. }
@@ -311,6 +604,49 @@ impl Ledger {
         let micros = instant.saturating_duration_since(self.started).as_micros();
         ModelInstant::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
     }
+}
+
+/// The objects that a task needs before it starts.
+fn needs(call: &Call) -> Vec<Needed> {
+    let objects = call.values.iter().filter_map(|value| match value {
+        Argument::Object(Object(Reference::Task(cell))) => Some(cell),
+        _ => None,
+    });
+    let needed = objects.map(|cell| Needed {
+        object: ObjectId::of(cell.id, 0),
+        bytes: 0,
+        holders: Vec::new(),
+        // In this order: who ends it looks for dependents after it has ended.
+        is_local: cell.add_dependent() && cell.has_value(),
+    });
+    needed.collect()
+}
+
+/// The argument that is this object, and what is to make it.
+fn maker<'a>(call: &'a Call, object: &ObjectId) -> Option<(usize, &'a Arc<TaskCell>)> {
+    let values = call.values.iter().enumerate();
+    let mut of_tasks = values.filter_map(|(index, value)| match value {
+        Argument::Object(Object(Reference::Task(cell))) => Some((index, cell)),
+        _ => None,
+    });
+    of_tasks.find(|(_, cell)| cell.id == object.task())
+}
+
+/// Whether an object that a task needs will never be there.
+fn has_failed(call: &Call, object: &ObjectId) -> bool {
+    maker(call, object).is_some_and(|(_, cell)| cell.has_ended())
+}
+
+/// Why a task that needs an object which will never be there fails.
+fn missing(call: Option<&Call>, object: &ObjectId) -> Option<TaskError> {
+    let (index, cell) = maker(call?, object)?;
+    let cause = cell.result()?.err()?;
+    Some(TaskError::Dependency {
+        index: u32::try_from(index).unwrap_or(u32::MAX),
+        task: cell.id,
+        name: cell.work.name(),
+        cause: Box::new(cause),
+    })
 }
 
 #[cfg(test)]

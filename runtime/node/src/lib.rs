@@ -25,16 +25,31 @@
 //! # }
 //! ```
 
+mod actor;
+mod deadlock;
+mod derive;
 mod executor;
+mod known;
 mod ledger;
 mod machine;
 mod node;
+mod object;
 mod options;
+mod run;
+mod services;
+mod shared;
 mod task;
+mod wait;
 
+pub use crate::actor::ActorJob;
+pub use crate::derive::WishError;
 pub use crate::machine::Machine;
 pub use crate::node::{
     Client, Node, NodeConfig, ParseOfferError, ResourceOffer, StartError, SubmitError,
 };
+pub use crate::object::{Loaded, Object, Value};
 pub use crate::options::{JobError, Overrides};
-pub use crate::task::{Call, Job, Phase, Report, TaskHandle, wait_all};
+pub use crate::shared::NameError;
+pub use crate::task::{Argument, Call, Job, Phase, Report, TaskHandle, wait_all};
+pub use wasmrun_engine::Readable;
+pub use wasmrun_store::SpillConfig;

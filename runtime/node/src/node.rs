@@ -4,29 +4,31 @@
 //! [`TaskHandle`]. Nothing in between polls or waits for a tick: whoever frees resources starts the
 //! next task, on the thread that has just become free.
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use wasmrun_engine::{
-    Engine, EngineConfig, EngineError, Invocation, Limits, TaskContext, TaskOutput,
-};
+use tokio::runtime::Handle;
+use wasmrun_engine::{Engine, EngineConfig, EngineError};
 use wasmrun_model::cluster::{HOSTNAME, Labels, NODE_ID, NodeName, ParseLabelError};
-use wasmrun_model::failure::TaskError;
+use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::DriverId;
 use wasmrun_model::resource::{
     AddResourceError, Amount, CapacityError, NodeResources, ParsePoolError, ParseResourceNameError,
     Pool, ResourceName, ResourceSet,
 };
 use wasmrun_model::scheduler::{Explanation, Reason, Status};
-use wasmrun_model::task::Attempt;
+use wasmrun_model::task::TaskKind;
+use wasmrun_store::{SpillConfig, Store, StoreConfig};
 
-use crate::executor::{Executor, Spawner, Weight};
-use crate::ledger::{LOCAL, Ledger, Start, Todo};
+use crate::actor::ActorRef;
+use crate::executor::{Executor, Spawner};
+use crate::ledger::{LOCAL, Ledger, Submission};
 use crate::machine::Machine;
-use crate::task::{Call, Job, Pressure, Report, TaskCell, TaskHandle};
+use crate::task::{Call, Job, Pressure, TaskCell, TaskHandle, Work};
 
 /// What a node is started with. The default offers what the machine has.
 #[derive(Debug, Clone, Default)]
@@ -45,6 +47,10 @@ pub struct NodeConfig {
     pub labels: Labels,
     /// How tasks run.
     pub engine: EngineConfig,
+    /// How much memory objects may take, in bytes; 30 % of the machine's if not given.
+    pub object_memory: Option<u64>,
+    /// Where objects go when that is full; nowhere if not given.
+    pub spill: Option<SpillConfig>,
 }
 
 /// A resource of the operator's: `name=4` (with ids) or `name=sum:2.5`.
@@ -104,6 +110,9 @@ pub enum StartError {
     /// Tasks could not run.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// There can be no object store.
+    #[error("the object store: {0}")]
+    Store(#[from] wasmrun_store::OpenError),
     /// The system refuses threads or sockets.
     #[error("cannot start the node's threads: {0}; see ulimit -u and the memory that is free")]
     Threads(#[from] std::io::Error),
@@ -128,13 +137,27 @@ pub struct Node {
     control: Option<tokio::runtime::Runtime>,
 }
 
-struct Shared {
-    name: Arc<str>,
-    engine: Engine,
-    spawner: Spawner,
-    ledger: Mutex<Ledger>,
-    pressure: Arc<Pressure>,
+/// What clients, running tasks and the node itself share.
+pub(crate) struct Shared {
+    pub(crate) name: Arc<str>,
+    pub(crate) engine: Engine,
+    pub(crate) spawner: Spawner,
+    pub(crate) ledger: Mutex<Ledger>,
+    pub(crate) store: Store,
+    pub(crate) control: Handle,
+    pub(crate) pressure: Arc<Pressure>,
+    /// Actors that have names, which keep them.
+    pub(crate) names: Mutex<HashMap<(TenantName, String), ActorRef>>,
+    /// How many attempts run and do not wait for others.
+    pub(crate) active: AtomicUsize,
+    /// How many waits there were.
+    pub(crate) waits: AtomicU64,
+    /// Whether somebody is about to look for a deadlock.
+    pub(crate) is_looking: AtomicBool,
 }
+
+/// What an actor's references know of the node.
+pub(crate) type WeakShared = Weak<Shared>;
 
 /// How long a dropped node waits for its tasks to notice that they are cancelled.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -165,6 +188,19 @@ impl Node {
             spawner: executor.spawner(),
             pressure: Arc::default(),
             ledger: Mutex::new(ledger),
+            store: Store::open(StoreConfig {
+                spill: config.spill,
+                ..StoreConfig::new(
+                    config
+                        .object_memory
+                        .unwrap_or(machine.object_memory_bytes()),
+                )
+            })?,
+            control: control.handle().clone(),
+            names: Mutex::default(),
+            active: AtomicUsize::new(0),
+            waits: AtomicU64::new(0),
+            is_looking: AtomicBool::new(false),
         };
         Ok(Self {
             shared: Arc::new(shared),
@@ -308,32 +344,33 @@ impl Client {
     /// # Errors
     /// When no node can ever run it, or the node is stopping.
     pub fn submit(&self, job: &Arc<Job>, call: Call) -> Result<TaskHandle, SubmitError> {
-        let ClientInner {
-            shared,
-            driver,
-            submitted,
-        } = &*self.0;
-        let id = driver.task(submitted.fetch_add(1, Ordering::Relaxed));
-        let cell = Arc::new(TaskCell::new(id, shared.pressure.clone()));
-        let mut ledger = shared.ledger.lock();
-        if ledger.is_stopping() {
-            return Err(SubmitError::Stopping);
-        }
-        let mut todo = ledger.submit(*driver, job, call, &cell);
-        shared.pressure.set(ledger.waiting());
-        drop(ledger);
-        let refused = todo.refused.take();
-        shared.carry_out(todo);
-        match refused {
-            Some(why) => Err(SubmitError::Unschedulable(why)),
-            None => Ok(TaskHandle(cell)),
-        }
+        let cell = self.new_cell(Work::Task(job.clone()));
+        self.0.shared.submit(Submission {
+            driver: self.0.driver,
+            parent: None,
+            terms: job.terms.clone(),
+            kind: TaskKind::Task,
+            call,
+            cell: cell.clone(),
+        })?;
+        Ok(TaskHandle(cell))
     }
 
-    /// Cancels a task: one that waits ends at once, one that runs at its next turn.
+    fn new_cell(&self, work: Work) -> Arc<TaskCell> {
+        let number = self.0.submitted.fetch_add(1, Ordering::Relaxed);
+        let id = self.0.driver.task(number);
+        Arc::new(TaskCell::new(
+            id,
+            self.0.driver,
+            work,
+            self.0.shared.pressure(),
+        ))
+    }
+
+    /// Cancels a task and all that it has started: what waits ends at once, what runs at its next
+    /// turn. The call that an actor is in the middle of goes on, for the actor's sake.
     pub fn cancel(&self, task: &TaskHandle) {
-        let todo = self.0.shared.ledger.lock().cancel(&[task.id()]);
-        self.0.shared.carry_out(todo);
+        self.0.shared.cancel(task.id());
     }
 
     /// Cancels everything that this session has submitted and that has not ended.
@@ -385,137 +422,4 @@ fn labels(name: &NodeName, own: &Labels) -> Result<Labels, StartError> {
         labels.set(key, value)?;
     }
     Ok(labels)
-}
-
-impl Shared {
-    /// Does what is left to do when the lock is released.
-    fn carry_out(self: &Arc<Self>, todo: Todo) {
-        for cell in todo.stop {
-            cell.cancel();
-        }
-        for (cell, report) in todo.end {
-            cell.end(report);
-        }
-        for start in todo.start {
-            let weight = start.weight();
-            self.spawner.spawn(weight, run_task(self.clone(), start));
-        }
-    }
-}
-
-impl Start {
-    /// The part of the CPU that it asked for and holds.
-    fn weight(&self) -> Weight {
-        let cpu = self
-            .held
-            .iter()
-            .find(|held| &*held.name == ResourceName::CPU.as_str());
-        Weight::of_cpu(cpu.map_or(0, |held| held.amount))
-    }
-
-    /// The memory that it asked for and holds, in bytes.
-    fn memory(&self) -> u64 {
-        let memory = self
-            .held
-            .iter()
-            .find(|held| &*held.name == ResourceName::MEMORY.as_str());
-        memory.map_or(0, |held| Amount::from_steps(held.amount).whole_units())
-    }
-}
-
-/// What a running task holds. Whatever way the task ends, it is given back and the task's waiter
-/// hears of it, once.
-struct Lease {
-    shared: Arc<Shared>,
-    cell: Arc<TaskCell>,
-    attempt: Attempt,
-    is_held: bool,
-}
-
-impl Lease {
-    fn end(mut self, report: Report) {
-        self.give_back(report);
-    }
-
-    fn give_back(&mut self, report: Report) {
-        if !std::mem::replace(&mut self.is_held, false) {
-            return;
-        }
-        let mut ledger = self.shared.ledger.lock();
-        let todo = ledger.ended(self.cell.id, self.attempt, report);
-        self.shared.pressure.set(ledger.waiting());
-        drop(ledger);
-        self.shared.carry_out(todo);
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        // Only where the future was dropped before its end: the node is stopping.
-        let report = Report::never_ran(&self.cell, TaskError::Cancelled);
-        self.give_back(report);
-    }
-}
-
-async fn run_task(shared: Arc<Shared>, start: Start) {
-    let started = Instant::now();
-    let memory = start.memory();
-    let Start {
-        job,
-        call,
-        cell,
-        attempt,
-        held,
-    } = start;
-    let lease = Lease {
-        shared: shared.clone(),
-        cell: cell.clone(),
-        attempt,
-        is_held: true,
-    };
-    // Its request is its limit, whichever of the variants it got.
-    let limits = Limits {
-        memory,
-        ..job.limits.clone()
-    };
-    cell.set_running();
-    let context = Arc::new(TaskContext {
-        task: cell.id,
-        attempt: attempt.0 - 1,
-        node: shared.name.clone(),
-        array_index: call.array_index,
-        resources: held,
-    });
-    let output = TaskOutput::new(job.limits.output, call.listener);
-    let invocation = Invocation {
-        module: &job.module,
-        entry: job.entry,
-        values: &call.values,
-        args: &call.args,
-        context: context.clone(),
-        grants: &job.grants,
-        limits: &limits,
-        output: &output,
-        input: call.input,
-    };
-    let outcome = cell.unless_cancelled(shared.engine.run(invocation)).await;
-    let outcome = outcome.unwrap_or(Err(TaskError::Cancelled));
-    let memory_peak = outcome.as_ref().map_or(0, |outcome| outcome.memory_peak);
-    let stderr_tail = if outcome.is_err() {
-        output.stderr_tail()
-    } else {
-        String::new()
-    };
-    // Whoever listens to the output must see its end before the report.
-    drop(output);
-    let report = Report {
-        id: cell.id,
-        result: outcome.map(|outcome| outcome.result),
-        waited: started.duration_since(cell.submitted),
-        ran: started.elapsed(),
-        held: Arc::try_unwrap(context).map_or_else(|c| c.resources.clone(), |c| c.resources),
-        memory_peak,
-        stderr_tail,
-    };
-    lease.end(report);
 }

@@ -10,7 +10,7 @@ use wasmrun_model::manifest::{Asked, FunctionSettings, PROGRAM};
 use wasmrun_model::resource::{Amount, Request, RequestError, ResourceName, ResourceSet};
 use wasmrun_model::task::{Rule, Terms};
 
-use crate::task::Job;
+use crate::task::{Derived, Job};
 
 /// The CPU of a task that says nothing.
 const DEFAULT_CPU: Amount = Amount::units(1);
@@ -140,6 +140,7 @@ impl Job {
                     .or(declared_time.map(|limit| Duration::from_millis(limit.ms))),
             },
             grants,
+            derived: Derived::default(),
         })
     }
 }

@@ -1,5 +1,6 @@
 //! A task as its submitter sees it: what to run, and a handle to what comes of it.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -11,11 +12,17 @@ use std::time::{Duration, Instant};
 
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
-use wasmrun_engine::{Entry, Grants, HeldResource, Input, Limits, Listener, Module};
+use wasmrun_engine::{
+    Entry, FunctionIndex, Grants, HeldResource, Input, Limits, Listener, MethodIndex, Module,
+};
 use wasmrun_model::failure::TaskError;
-use wasmrun_model::id::TaskId;
+use wasmrun_model::id::{DriverId, TaskId};
 use wasmrun_model::task::Terms;
-use wasmrun_model::value::Encoded;
+use wasmrun_model::value::{Encoded, FunctionType, ValueType};
+
+use crate::actor::{ActorCell, ActorRef};
+use crate::object::{Object, Reference, Value};
+use crate::wait::Countdown;
 
 /// What tasks have in common: made once, submitted any number of times.
 #[derive(Clone)]
@@ -32,13 +39,72 @@ pub struct Job {
     pub limits: Limits,
     /// What it may reach.
     pub grants: Grants,
+    /// Jobs of tasks that tasks of this one start.
+    pub(crate) derived: Derived,
+}
+
+impl Job {
+    /// What tasks that its tasks start have from it.
+    pub(crate) fn parent(&self) -> Parent<'_> {
+        Parent {
+            module: &self.module,
+            grants: &self.grants,
+            terms: &self.terms,
+            limits: &self.limits,
+            derived: &self.derived,
+        }
+    }
+
+    /// The parameters of its function, if it is one.
+    pub(crate) fn function_type(&self) -> Option<&FunctionType> {
+        match self.entry {
+            Entry::Program => None,
+            Entry::Function(index) => Some(&self.module.function(index).ty),
+        }
+    }
+}
+
+/// What the tasks and actors that a task or an actor starts have from it.
+#[derive(Clone, Copy)]
+pub(crate) struct Parent<'a> {
+    pub(crate) module: &'a Module,
+    pub(crate) grants: &'a Grants,
+    pub(crate) terms: &'a Terms,
+    pub(crate) limits: &'a Limits,
+    pub(crate) derived: &'a Derived,
+}
+
+/// Jobs that were made for tasks that others started, by function. Each clone starts empty.
+#[derive(Default)]
+pub(crate) struct Derived(pub(crate) Mutex<HashMap<FunctionIndex, Arc<Job>>>);
+
+impl Clone for Derived {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+/// An argument of a task or call.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Argument {
+    /// A value, encoded by its parameter's type.
+    Value(Value),
+    /// An object: the task starts when it is there. A parameter that is a handle gets the handle,
+    /// any other the value.
+    Object(Object),
+}
+
+impl From<Encoded> for Argument {
+    fn from(encoded: Encoded) -> Self {
+        Self::Value(encoded.into())
+    }
 }
 
 /// What is particular to one task of a job.
 #[derive(Default)]
 pub struct Call {
-    /// A function's arguments, encoded by its parameters' types.
-    pub values: Vec<Encoded>,
+    /// A function's arguments.
+    pub values: Vec<Argument>,
     /// A program's arguments, its name first.
     pub args: Vec<String>,
     /// Its index, if it is one of an array.
@@ -74,7 +140,7 @@ pub struct Report {
     pub id: TaskId,
     /// The function's result, encoded by its result type (`None` if it has none, and for
     /// programs), or why there is none.
-    pub result: Result<Option<Encoded>, TaskError>,
+    pub result: Result<Option<Value>, TaskError>,
     /// How long it waited for resources.
     pub waited: Duration,
     /// How long it ran, setting up its sandbox included; zero if it never did.
@@ -104,8 +170,14 @@ pub struct TaskHandle(pub(crate) Arc<TaskCell>);
 /// What the handle and the node share of a task.
 pub(crate) struct TaskCell {
     pub(crate) id: TaskId,
+    pub(crate) driver: DriverId,
+    pub(crate) work: Work,
     pub(crate) submitted: Instant,
     pressure: Arc<Pressure>,
+    /// Whether the scheduler has tasks that need what this one makes.
+    has_dependents: AtomicBool,
+    /// Whether others than the handle look at the report.
+    is_shared: AtomicBool,
     phase: AtomicU8,
     cancelled: AtomicBool,
     /// Wakes the running task, so that it sees that it is cancelled.
@@ -113,10 +185,50 @@ pub(crate) struct TaskCell {
     outcome: Mutex<Outcome>,
 }
 
+/// What a task runs.
+#[derive(Clone)]
+pub(crate) enum Work {
+    /// A function or a program.
+    Task(Arc<Job>),
+    /// The creation of an actor.
+    Create(Arc<ActorCell>),
+    /// A method of an actor.
+    Call(ActorRef, MethodIndex),
+}
+
+impl Work {
+    /// What people call it.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Task(job) => job.name.clone(),
+            Self::Create(actor) => actor.class().full_name(),
+            Self::Call(actor, method) => {
+                let class = actor.class();
+                format!("{}.{}", class.full_name(), class.method(*method).name)
+            }
+        }
+    }
+
+    /// Parameters and result, if it is a function, constructor or method.
+    pub(crate) fn function_type(&self) -> Option<&FunctionType> {
+        match self {
+            Self::Task(job) => job.function_type(),
+            Self::Create(actor) => Some(&actor.class().constructor.ty),
+            Self::Call(actor, method) => Some(&actor.class().method(*method).ty),
+        }
+    }
+
+    /// The type of what it makes.
+    pub(crate) fn result_type(&self) -> Option<&ValueType> {
+        self.function_type()?.result()
+    }
+}
+
 #[derive(Default)]
 struct Outcome {
     report: Option<Report>,
     waiter: Option<Waker>,
+    countdowns: Vec<Arc<Countdown>>,
 }
 
 const READY: u8 = 0;
@@ -124,10 +236,14 @@ const RUNNING: u8 = 1;
 const ENDED: u8 = 2;
 
 impl TaskCell {
-    pub(crate) fn new(id: TaskId, pressure: Arc<Pressure>) -> Self {
+    pub(crate) fn new(id: TaskId, driver: DriverId, work: Work, pressure: Arc<Pressure>) -> Self {
         Self {
             id,
+            driver,
+            work,
             pressure,
+            has_dependents: AtomicBool::new(false),
+            is_shared: AtomicBool::new(false),
             submitted: Instant::now(),
             phase: AtomicU8::new(READY),
             cancelled: AtomicBool::new(false),
@@ -150,16 +266,74 @@ impl TaskCell {
         self.runner.wake();
     }
 
-    /// Gives the report to whoever waits for it. A task ends once.
-    pub(crate) fn end(&self, report: Report) {
+    pub(crate) fn is_running(&self) -> bool {
+        self.phase.load(Ordering::Acquire) == RUNNING
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.phase.load(Ordering::SeqCst) == ENDED
+    }
+
+    /// Says that the scheduler must hear of its end. True if it has ended already.
+    pub(crate) fn add_dependent(&self) -> bool {
+        self.has_dependents.store(true, Ordering::SeqCst);
+        self.has_ended()
+    }
+
+    /// Gives the report to whoever waits for it. A task ends once. True if the scheduler must hear of
+    /// it.
+    pub(crate) fn end(&self, report: Report) -> bool {
         let mut outcome = self.outcome.lock();
-        let before = self.phase.swap(ENDED, Ordering::AcqRel);
+        let before = self.phase.swap(ENDED, Ordering::SeqCst);
         assert_ne!(before, ENDED, "task {} ends a second time", self.id);
         outcome.report = Some(report);
         let waiter = outcome.waiter.take();
+        let countdowns = std::mem::take(&mut outcome.countdowns);
         drop(outcome);
         if let Some(waiter) = waiter {
             waiter.wake();
+        }
+        countdowns.iter().for_each(|countdown| countdown.hit());
+        // Whoever sets this looks at the phase next.
+        self.has_dependents.load(Ordering::SeqCst)
+    }
+
+    /// Lets others than the handle look at the report.
+    pub(crate) fn share(&self) {
+        self.is_shared.store(true, Ordering::Release);
+    }
+
+    /// Whether it has ended well.
+    pub(crate) fn has_value(&self) -> bool {
+        let outcome = self.outcome.lock();
+        outcome
+            .report
+            .as_ref()
+            .is_some_and(|report| report.result.is_ok())
+    }
+
+    /// What came of it, if it has ended.
+    pub(crate) fn result(&self) -> Option<Result<Option<Value>, TaskError>> {
+        let outcome = self.outcome.lock();
+        Some(outcome.report.as_ref()?.result.clone())
+    }
+
+    /// Counts `countdown` down when it ends. True if it has ended already, and nothing will.
+    pub(crate) fn watch(&self, countdown: &Arc<Countdown>) -> bool {
+        let mut outcome = self.outcome.lock();
+        if self.has_ended() {
+            return true;
+        }
+        outcome.countdowns.push(countdown.clone());
+        false
+    }
+
+    /// Takes back one [`TaskCell::watch`].
+    pub(crate) fn unwatch(&self, countdown: &Arc<Countdown>) {
+        let countdowns = &mut self.outcome.lock().countdowns;
+        let at = countdowns.iter().rposition(|it| Arc::ptr_eq(it, countdown));
+        if let Some(at) = at {
+            countdowns.swap_remove(at);
         }
     }
 
@@ -249,6 +423,12 @@ impl TaskHandle {
         }
     }
 
+    /// What the task will make, to be an argument of others.
+    pub fn object(&self) -> Object {
+        self.0.share();
+        Object(Reference::Task(self.0.clone()))
+    }
+
     /// Blocks this thread until the task has ended.
     pub fn wait(self) -> Report {
         let started = Instant::now();
@@ -268,7 +448,11 @@ impl Future for TaskHandle {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Report> {
         let mut outcome = self.0.outcome.lock();
-        match outcome.report.take() {
+        let report = match self.0.is_shared.load(Ordering::Acquire) {
+            true => outcome.report.clone(),
+            false => outcome.report.take(),
+        };
+        match report {
             Some(report) => Poll::Ready(report),
             None => {
                 outcome.waiter = Some(cx.waker().clone());

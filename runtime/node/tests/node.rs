@@ -68,7 +68,7 @@ fn trap(node: &Node, retries: u32) -> Arc<Job> {
 fn number(number: u32) -> Call {
     let value = encode(&ValueType::U32, &Value::U32(number)).unwrap();
     Call {
-        values: vec![value],
+        values: vec![value.into()],
         ..Call::default()
     }
 }

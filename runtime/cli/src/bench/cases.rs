@@ -160,7 +160,7 @@ impl Setting {
         let mut handles: Vec<TaskHandle> = Vec::with_capacity(count);
         for _ in 0..count {
             let call = Call {
-                values: values.to_vec(),
+                values: values.iter().cloned().map(Into::into).collect(),
                 ..Call::default()
             };
             handles.push(self.client.submit(job, call)?);

@@ -105,6 +105,7 @@ struct Run<'a> {
 
 /// A channel for output, and the thread that empties it.
 struct Streaming {
+    client: Client,
     chunks: mpsc::Sender<OutputChunk>,
     pump: JoinHandle<io::Result<Kept>>,
 }
@@ -112,16 +113,19 @@ struct Streaming {
 impl Streaming {
     fn start(route: Route, client: &Client) -> Result<Self, Failure> {
         let (chunks, receiver) = mpsc::channel(CHUNKS_IN_FLIGHT);
-        let client = client.clone();
+        let stopping = client.clone();
         Ok(Self {
+            client: client.clone(),
             chunks,
             // A guest may not care that its output is closed, and go on for ever.
-            pump: stream::pump(route, receiver, move || stop(&client))?,
+            pump: stream::pump(route, receiver, move || stop(&stopping))?,
         })
     }
 
-    /// Waits until everything is written. All tasks must have ended.
+    /// Waits until everything is written. All tasks that were submitted must have ended; what they
+    /// started and left behind, tasks and actors, ends here.
     fn finish(self) -> Result<Kept, Failure> {
+        self.client.cancel_all();
         drop(self.chunks);
         let written = self.pump.join().expect("the output thread does not panic");
         written.map_err(|error| match error.kind() {

@@ -109,7 +109,11 @@ impl Plan {
             (Entry::Function(function), Some(invoke)) => {
                 let ty = &self.job.module.function(function).ty;
                 Ok(Call {
-                    values: self.values(&fill(invoke), ty)?,
+                    values: self
+                        .values(&fill(invoke), ty)?
+                        .into_iter()
+                        .map(Into::into)
+                        .collect(),
                     ..call
                 })
             }

@@ -10,8 +10,8 @@ use wasmrun_engine::{Entry, HeldResource};
 use wasmrun_model::failure::{LimitKind, TaskError};
 use wasmrun_model::resource::{Amount, ResourceName};
 use wasmrun_model::value::codec::decode;
-use wasmrun_model::value::{DecodeLimits, Encoded, Value, ValueType, json, wave};
-use wasmrun_node::{Job, Report};
+use wasmrun_model::value::{DecodeLimits, EncodedRef, Value, ValueType, json, wave};
+use wasmrun_node::{Job, Readable, Report};
 
 use crate::fail::{Exit, Failure};
 use crate::submit::plan::{result_type, substitute};
@@ -29,9 +29,13 @@ pub fn exit_of(error: &TaskError) -> Exit {
 
 /// The result as a value, where the function has one.
 fn value<'a>(job: &'a Job, report: &Report) -> Option<(&'a ValueType, Value)> {
+    let loaded;
     let encoded = match &report.result {
-        Ok(encoded) => encoded.as_ref()?,
-        Err(TaskError::Guest { value, .. }) => value,
+        Ok(value) => {
+            loaded = value.as_ref()?.load().ok()?;
+            loaded.encoded()
+        }
+        Err(TaskError::Guest { value, .. }) => value.into(),
         Err(_) => return None,
     };
     let ty = result_type(&job.module, job.entry)?;
@@ -52,17 +56,25 @@ pub fn line(job: &Job, report: &Report) -> Option<String> {
 
 /// Writes the result to a file: bytes and text as they are, else WAVE.
 pub fn to_file(job: &Job, report: &Report, path: &Path) -> Result<(), Failure> {
-    let bytes = match (&report.result, value(job, report)) {
-        (Ok(Some(Encoded::Buffer { bytes, .. })), _) => bytes.clone(),
-        (_, Some((_, Value::String(text)))) => text.into_bytes(),
-        (_, Some((ty, value))) => {
-            let text = wave::print(ty, &value).expect("it is of this type");
-            format!("{text}\n").into_bytes()
-        }
-        (_, None) => return Ok(()),
+    let write = |bytes: &[u8]| {
+        let written = fs::File::create(path).and_then(|mut file| file.write_all(bytes));
+        written.with_context(|| format!("cannot write the result to {}", path.display()))
     };
-    let write = || fs::File::create(path)?.write_all(&bytes);
-    Ok(write().with_context(|| format!("cannot write the result to {}", path.display()))?)
+    if let Ok(Some(value)) = &report.result
+        && let loaded = value.load().context("cannot read the result")?
+        && let EncodedRef::Buffer { bytes, .. } = loaded.encoded()
+    {
+        return Ok(write(bytes)?);
+    }
+    match value(job, report) {
+        Some((_, Value::String(text))) => write(text.as_bytes())?,
+        Some((ty, value)) => {
+            let text = wave::print(ty, &value).expect("it is of this type");
+            write(format!("{text}\n").as_bytes())?;
+        }
+        None => {}
+    }
+    Ok(())
 }
 
 /// Where the result of the task with this index goes.

@@ -13,7 +13,7 @@ use wasmrun_model::value::{Value, ValueType};
 
 use super::*;
 use crate::options::Overrides;
-use crate::task::Pressure;
+use crate::task::{Job, Pressure};
 
 /// A ledger, and what it has said about tasks, which are called by name.
 struct Desk {
@@ -70,9 +70,23 @@ impl Desk {
     /// Submits a task. The names of those that start, or why it is refused.
     fn submit_call(&mut self, name: &str, job: Job, call: Call) -> Result<Vec<String>, Reason> {
         let id = self.driver.task(self.tasks.len() as u64);
-        let cell = Arc::new(TaskCell::new(id, Arc::<Pressure>::default()));
+        let job = Arc::new(job);
+        let work = Work::Task(job.clone());
+        let cell = Arc::new(TaskCell::new(
+            id,
+            self.driver,
+            work,
+            Arc::<Pressure>::default(),
+        ));
         self.tasks.push((name.into(), cell.clone()));
-        let mut todo = self.ledger.submit(self.driver, &Arc::new(job), call, &cell);
+        let mut todo = self.ledger.submit(Submission {
+            driver: self.driver,
+            parent: None,
+            terms: job.terms.clone(),
+            kind: TaskKind::Task,
+            call,
+            cell,
+        });
         match todo.refused.take() {
             Some(why) => Err(why),
             None => Ok(self.carry_out(todo)),
@@ -282,7 +296,7 @@ fn what_failed_is_tried_again_as_often_as_it_may() {
     let mut desk = Desk::new(1, 0, "4GiB");
     let value = encode(&ValueType::U32, &Value::U32(7)).unwrap();
     let call = Call {
-        values: vec![value.clone()],
+        values: vec![value.clone().into()],
         args: vec!["x".into()],
         array_index: Some(3),
         input: Input::Bytes(b"input"[..].into()),
@@ -296,7 +310,7 @@ fn what_failed_is_tried_again_as_often_as_it_may() {
         } = &desk.running["t"];
         assert_eq!(*nth, Attempt(attempt));
         // Each attempt is given the same.
-        assert_eq!(call.values, std::slice::from_ref(&value));
+        assert_eq!(call.values, [value.clone().into()]);
         assert_eq!(
             (&*call.args, call.array_index),
             (&["x".to_owned()][..], Some(3))

@@ -1,0 +1,165 @@
+//! Tasks that wait for each other for ever: found, and told.
+//!
+//! Two ways lead there. Tasks wait in a circle: an actor's method waits for a call of an actor whose
+//! method waits for the first. Or everything that runs waits for tasks that cannot start, because what
+//! runs holds what they need. In both, one wait ends with an error that says so; which task it
+//! is does not matter to the others, so the one that began to wait last is chosen.
+//!
+//! A wait with a timeout ends by itself, and counts as one that will end.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use wasmrun_model::id::{ObjectId, TaskId};
+use wasmrun_model::task::Phase as State;
+
+use crate::ledger::Ledger;
+use crate::task::Work;
+use crate::wait::Countdown;
+
+/// A wait of a task for others, and how it can be ended.
+pub(crate) struct Wait {
+    pub(crate) countdown: Arc<Countdown>,
+    deadlock: Mutex<Option<String>>,
+    /// Grows with every wait.
+    pub(crate) number: u64,
+}
+
+impl Wait {
+    pub(crate) fn new(countdown: Arc<Countdown>, number: u64) -> Arc<Self> {
+        Arc::new(Self {
+            countdown,
+            deadlock: Mutex::default(),
+            number,
+        })
+    }
+
+    /// Why it would never have ended, if that is so.
+    pub(crate) fn deadlock(&self) -> Option<String> {
+        self.deadlock.lock().take()
+    }
+
+    fn break_off(&self, why: String) {
+        *self.deadlock.lock() = Some(why);
+        self.countdown.finish();
+    }
+}
+
+/// How many tasks of a circle the text names.
+const SHOWN: usize = 8;
+
+impl Ledger {
+    /// Ends a wait that would never end, if there is one. `is_still`: no attempt runs without waiting
+    /// for others.
+    pub(crate) fn break_deadlock(&mut self, is_still: bool) {
+        let standstill = |ledger: &mut Self| is_still.then(|| ledger.find_standstill())?;
+        let Some((task, why)) = self.find_circle().or_else(|| standstill(self)) else {
+            return;
+        };
+        if let Some(blocked) = self.blocked.get(&task) {
+            blocked.wait.break_off(why);
+        }
+    }
+
+    /// Whether something waits without end in sight, so that it is worth to look.
+    pub(crate) fn may_be_stuck(&self) -> bool {
+        self.blocked.values().any(|blocked| !blocked.is_bounded)
+    }
+
+    fn find_circle(&self) -> Option<(TaskId, String)> {
+        let mut cleared = HashSet::new();
+        for task in self.blocked.keys() {
+            let mut path = Vec::new();
+            if let Some(at) = self.follow(*task, &mut path, &mut cleared) {
+                let circle = &path[at..];
+                let last = circle.iter().max_by_key(|task| {
+                    let blocked = self.blocked.get(task);
+                    blocked.map(|blocked| blocked.wait.number + 1)
+                });
+                let why = self.describe(circle);
+                return last.map(|task| (*task, why));
+            }
+        }
+        None
+    }
+
+    /// Follows what a task waits for. Where it comes back to a task of the path, that one's place in it.
+    fn follow(
+        &self,
+        task: TaskId,
+        path: &mut Vec<TaskId>,
+        cleared: &mut HashSet<TaskId>,
+    ) -> Option<usize> {
+        if let Some(at) = path.iter().position(|it| *it == task) {
+            return Some(at);
+        }
+        if cleared.contains(&task) {
+            return None;
+        }
+        path.push(task);
+        for next in self.waits_for(task) {
+            if let Some(at) = self.follow(next, path, cleared) {
+                return Some(at);
+            }
+        }
+        path.pop();
+        cleared.insert(task);
+        None
+    }
+
+    /// The tasks each of which must end before this one goes on.
+    fn waits_for(&self, task: TaskId) -> Vec<TaskId> {
+        if let Some(blocked) = self.blocked.get(&task) {
+            return match blocked.is_for_all && !blocked.is_bounded {
+                true => blocked.needs.clone(),
+                false => Vec::new(),
+            };
+        }
+        match self.phase(&task) {
+            Some(State::Waiting) => {
+                let lacking = self.lacking(&task);
+                lacking.iter().map(ObjectId::task).collect()
+            }
+            Some(State::Ready) => match self.work(&task) {
+                Some(Work::Call(actor, _)) => actor.current().iter().map(|call| call.id).collect(),
+                _ => Vec::new(),
+            },
+            _ => Vec::new(),
+        }
+    }
+
+    fn describe(&self, circle: &[TaskId]) -> String {
+        let mut text = String::from("tasks wait for each other in a circle: ");
+        for task in circle.iter().take(SHOWN) {
+            let name = self.work(task).map_or_else(String::new, Work::name);
+            let _ = write!(text, "{name} ({task}) waits for ");
+        }
+        match circle.len() > SHOWN {
+            true => text.push_str("others, and so on"),
+            false => text.push_str("the first"),
+        }
+        text.push_str("; wait with a timeout, or pass the object on instead of waiting for it");
+        text
+    }
+
+    /// Nothing runs but what waits, for good, and what it waits for cannot start.
+    fn find_standstill(&mut self) -> Option<(TaskId, String)> {
+        let nobody_waits = self.scheduler().len_in(State::Ready) == 0;
+        if nobody_waits || self.blocked.values().any(|blocked| blocked.is_bounded) {
+            return None;
+        }
+        let last = self.blocked.iter().max_by_key(|(_, it)| it.wait.number);
+        let task = *last?.0;
+        let count = self.blocked.len();
+        let why = self.explain_oldest()?;
+        Some((
+            task,
+            format!(
+                "all {count} tasks that run wait for others, and those cannot start because of what \
+                 these hold; the oldest of those: {why}. Ask for less, nest less deep, or give the node more"
+            ),
+        ))
+    }
+}

@@ -1,0 +1,64 @@
+//! What a guest has handles to.
+//!
+//! Owns [`Known`]: a guest can name what it was given or has made, and nothing else. What it names is kept
+//! until it has dropped as many handles as it got, or ends.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+use wasmrun_model::value::Handle;
+
+use crate::object::Reference;
+
+/// The handles of one task or actor.
+#[derive(Default)]
+pub(crate) struct Known(Mutex<HashMap<Handle, (Reference, u32)>>);
+
+impl Known {
+    /// The guest gets a handle to this.
+    pub(crate) fn add(&self, reference: Reference) {
+        let handle = reference.handle();
+        let mut known = self.0.lock();
+        known.entry(handle).or_insert((reference, 0)).1 += 1;
+    }
+
+    /// The guest gets one more handle. False if it has none yet.
+    pub(crate) fn retain(&self, handle: &Handle) -> bool {
+        match self.0.lock().get_mut(handle) {
+            Some((_, count)) => {
+                *count += 1;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The guest has dropped a handle.
+    pub(crate) fn release(&self, handle: &Handle) {
+        let mut known = self.0.lock();
+        let Some((_, count)) = known.get_mut(handle) else {
+            return;
+        };
+        *count -= 1;
+        if *count == 0 {
+            let last = known.remove(handle);
+            drop(known);
+            drop(last);
+        }
+    }
+
+    /// The guest has no handles any more. What they stood for.
+    pub(crate) fn clear(&self) -> Vec<Reference> {
+        let known = std::mem::take(&mut *self.0.lock());
+        known
+            .into_values()
+            .map(|(reference, _)| reference)
+            .collect()
+    }
+
+    /// What a handle of the guest's stands for.
+    pub(crate) fn get(&self, handle: &Handle) -> Option<Reference> {
+        let known = self.0.lock();
+        known.get(handle).map(|(reference, _)| reference.clone())
+    }
+}

@@ -1,0 +1,381 @@
+//! One attempt of a task, a creation or a call: from what the scheduler starts to the report of its end.
+//!
+//! Owns the lease on what an attempt holds: whatever way it ends, it is given back and its waiter hears
+//! of it, once. Runs on guest threads.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Instant;
+
+use wasmrun_engine::{
+    ActorCall, ActorInstance, ActorOrigin, Birth, Invocation, Limits, Outcome, TaskContext,
+    TaskOutput,
+};
+use wasmrun_model::failure::TaskError;
+use wasmrun_model::resource::{Amount, ResourceName};
+use wasmrun_model::task::Attempt as Try;
+use wasmrun_model::value::{Encoded, EncodedRef, FunctionType, Handle, ValueType};
+
+use crate::actor::{ActorCell, ActorRef};
+use crate::executor::Weight;
+use crate::known::Known;
+use crate::ledger::Start;
+use crate::node::Shared;
+use crate::object::{Fitted, Object, Reference, Value};
+use crate::services::Attempt;
+use crate::task::{Argument, Call, Job, Report, TaskCell, Work};
+
+impl Start {
+    /// The part of the CPU that it asked for and holds.
+    pub(crate) fn weight(&self) -> Weight {
+        let cpu = self
+            .held
+            .iter()
+            .find(|held| &*held.name == ResourceName::CPU.as_str());
+        Weight::of_cpu(cpu.map_or(0, |held| held.amount))
+    }
+
+    /// The memory that it asked for and holds, in bytes.
+    fn memory(&self) -> u64 {
+        let memory = self
+            .held
+            .iter()
+            .find(|held| &*held.name == ResourceName::MEMORY.as_str());
+        memory.map_or(0, |held| Amount::from_steps(held.amount).whole_units())
+    }
+}
+
+/// What a running attempt holds.
+struct Lease {
+    shared: Arc<Shared>,
+    cell: Arc<TaskCell>,
+    attempt: Try,
+    is_held: bool,
+}
+
+impl Lease {
+    fn end(mut self, report: Report) {
+        self.give_back(report);
+    }
+
+    /// The end of a call whose actor is lost with it.
+    fn end_fatally(mut self, report: Report, actor: &ActorCell) {
+        self.is_held = false;
+        let mut ledger = self.shared.ledger.lock();
+        let todo = ledger.ended_fatally(self.cell.id, self.attempt, report, actor);
+        self.shared.pressure.set(ledger.waiting());
+        drop(ledger);
+        self.shared.carry_out(todo);
+    }
+
+    /// From now on the actor has it.
+    fn born(mut self, actor: &ActorCell) {
+        self.is_held = false;
+        let todo = self.shared.ledger.lock().born(actor.id);
+        self.shared.carry_out(todo);
+    }
+
+    fn give_back(&mut self, report: Report) {
+        if !std::mem::replace(&mut self.is_held, false) {
+            return;
+        }
+        let mut ledger = self.shared.ledger.lock();
+        let todo = ledger.ended(self.cell.id, self.attempt, report);
+        self.shared.pressure.set(ledger.waiting());
+        drop(ledger);
+        self.shared.carry_out(todo);
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        // Only where the future was dropped before its end: the node is stopping.
+        let report = Report::never_ran(&self.cell, TaskError::Cancelled);
+        self.give_back(report);
+        self.shared.active.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Runs an attempt to its end.
+pub(crate) async fn start(shared: Arc<Shared>, start: Start) {
+    let started = Instant::now();
+    shared.active.fetch_add(1, Ordering::AcqRel);
+    let lease = Lease {
+        cell: start.cell.clone(),
+        attempt: start.attempt,
+        is_held: true,
+        shared,
+    };
+    start.cell.set_running();
+    match start.cell.work.clone() {
+        Work::Task(job) => run_task(lease, &job, start, started).await,
+        Work::Create(actor) => create_actor(lease, &actor, start, started).await,
+        Work::Call(actor, _) => run_call(lease, &actor, start, started).await,
+    }
+}
+
+impl Lease {
+    fn context(&self, start: &mut Start) -> Arc<TaskContext> {
+        Arc::new(TaskContext {
+            task: self.cell.id,
+            attempt: self.attempt.0 - 1,
+            node: self.shared.name.clone(),
+            array_index: start.call.array_index,
+            resources: std::mem::take(&mut start.held),
+        })
+    }
+
+    fn attempt(&self, call: &Call, known: Arc<Known>) -> Arc<Attempt> {
+        Arc::new(Attempt {
+            shared: self.shared.clone(),
+            cell: self.cell.clone(),
+            number: self.attempt,
+            driver: self.cell.driver,
+            listener: call.listener.clone(),
+            known,
+            lent: parking_lot::Mutex::default(),
+            started: AtomicU64::new(0),
+            stored: AtomicU32::new(0),
+        })
+    }
+}
+
+/// The arguments in memory, in the form that the function takes. The guest may name what they name.
+async fn arguments(
+    attempt: &Attempt,
+    ty: Option<&FunctionType>,
+    values: &[Argument],
+) -> Result<Vec<Fitted>, TaskError> {
+    let params = ty.map_or(&[][..], FunctionType::params);
+    let mut fitted = Vec::with_capacity(values.len());
+    for (index, value) in values.iter().enumerate() {
+        let ty = params.get(index).map(|(_, ty)| ty);
+        fitted.push(match value {
+            Argument::Value(value) => Fitted::Whole(load(attempt, value).await?),
+            Argument::Object(object) => argument(attempt, ty, object).await?,
+        });
+    }
+    Ok(fitted)
+}
+
+async fn argument(
+    attempt: &Attempt,
+    ty: Option<&ValueType>,
+    object: &Object,
+) -> Result<Fitted, TaskError> {
+    let reference = &object.0;
+    if matches!(ty, Some(ValueType::Handle(_))) {
+        attempt.lend(reference);
+        let Handle::Object(name) = reference.handle() else {
+            unreachable!("an object's handle");
+        };
+        return Ok(Fitted::Made(Encoded::Postcard(name.to_bytes().to_vec())));
+    }
+    let value = match reference {
+        Reference::Put(object) => Some(object.value.clone()),
+        Reference::Task(cell) => match cell.result() {
+            Some(Ok(value)) => value,
+            // The scheduler starts nothing before its arguments are there.
+            Some(Err(_)) | None => {
+                return Err(TaskError::Arguments(
+                    "an object that it needs is lost".into(),
+                ));
+            }
+        },
+        Reference::Actor(_) => unreachable!("an actor is no object"),
+    };
+    let value = value.unwrap_or_else(|| Encoded::Postcard(Vec::new()).into());
+    let loaded = load(attempt, &value).await?;
+    let Some(ty) = ty else {
+        return Ok(Fitted::Whole(loaded));
+    };
+    Fitted::new(loaded, reference.ty(), ty).map_err(|error| TaskError::Arguments(error.to_string()))
+}
+
+async fn load(attempt: &Attempt, value: &Value) -> Result<crate::object::Loaded, TaskError> {
+    value.references().iter().for_each(|it| attempt.lend(it));
+    let loaded = value.read().await;
+    loaded.map_err(|error| TaskError::Sandbox(error.to_string()))
+}
+
+/// What a guest returned, kept, with what it names.
+fn kept(
+    attempt: &Attempt,
+    work: &Work,
+    outcome: Result<Outcome, TaskError>,
+) -> (Result<Option<Value>, TaskError>, u64) {
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
+        Err(error) => return (Err(error), 0),
+    };
+    let value = match (work.result_type(), outcome.result) {
+        (Some(ty), Some(value)) => attempt.result(ty, value).map(Some),
+        _ => Ok(None),
+    };
+    // The guest gave these away with its result.
+    for handle in &outcome.handles {
+        attempt.known.release(handle);
+    }
+    let memory_peak = value.as_ref().map_or(0, |_| outcome.memory_peak);
+    (value, memory_peak)
+}
+
+async fn run_task(lease: Lease, job: &Arc<Job>, mut start: Start, started: Instant) {
+    // Its request is its limit, whichever of the variants it got.
+    let limits = Limits {
+        memory: start.memory(),
+        ..job.limits.clone()
+    };
+    let context = lease.context(&mut start);
+    let Start { call, cell, .. } = start;
+    let attempt = lease.attempt(&call, Arc::default());
+    let output = TaskOutput::new(job.limits.output, call.listener);
+    let running = async {
+        let fitted = arguments(&attempt, job.function_type(), &call.values).await?;
+        let values: Vec<EncodedRef<'_>> = fitted.iter().map(Fitted::encoded).collect();
+        let invocation = Invocation {
+            module: &job.module,
+            entry: job.entry,
+            values: &values,
+            args: &call.args,
+            context: context.clone(),
+            grants: &job.grants,
+            limits: &limits,
+            output: &output,
+            input: call.input,
+            services: attempt.clone(),
+        };
+        lease.shared.engine.run(invocation).await
+    };
+    let outcome = cell.unless_cancelled(running).await;
+    let outcome = outcome.unwrap_or(Err(TaskError::Cancelled));
+    let stderr_tail = match &outcome {
+        Ok(_) => String::new(),
+        Err(_) => output.stderr_tail(),
+    };
+    // Whoever listens to the output must see its end before the report.
+    drop(output);
+    let (result, memory_peak) = kept(&attempt, &cell.work, outcome);
+    drop(attempt);
+    drop(call.values);
+    let report = Report {
+        id: cell.id,
+        result,
+        waited: started.duration_since(cell.submitted),
+        ran: started.elapsed(),
+        held: Arc::try_unwrap(context).map_or_else(|c| c.resources.clone(), |c| c.resources),
+        memory_peak,
+        stderr_tail,
+    };
+    lease.end(report);
+}
+
+async fn create_actor(lease: Lease, actor: &Arc<ActorCell>, mut start: Start, started: Instant) {
+    let limits = Limits {
+        memory: start.memory(),
+        ..actor.job.limits.clone()
+    };
+    let context = lease.context(&mut start);
+    let Start { call, cell, .. } = start;
+    let attempt = lease.attempt(&call, actor.known.clone());
+    let checkpoint = actor.checkpoint();
+    let creating = async {
+        let ty = Some(&actor.class().constructor.ty);
+        let fitted = arguments(&attempt, ty, &call.values).await?;
+        let values: Vec<EncodedRef<'_>> = fitted.iter().map(Fitted::encoded).collect();
+        let birth = Birth {
+            module: &actor.job.module,
+            class: actor.job.class,
+            from: match &checkpoint {
+                Some(state) => ActorOrigin::Checkpoint(state),
+                None => ActorOrigin::Arguments(&values),
+            },
+            context: context.clone(),
+            grants: &actor.job.grants,
+            limits: &limits,
+            output: &actor.output,
+            services: attempt.clone(),
+        };
+        lease.shared.engine.create_actor(birth).await
+    };
+    let created = cell.unless_cancelled(creating).await;
+    let error = match created.unwrap_or(Err(TaskError::Cancelled)) {
+        Ok(instance) => match actor.born(instance) {
+            true => return lease.born(actor),
+            false => TaskError::Cancelled,
+        },
+        Err(error) => error,
+    };
+    let report = Report {
+        stderr_tail: actor.output.stderr_tail(),
+        waited: started.duration_since(cell.submitted),
+        ran: started.elapsed(),
+        ..Report::never_ran(&cell, error)
+    };
+    lease.end(report);
+}
+
+async fn run_call(lease: Lease, actor: &ActorRef, mut start: Start, started: Instant) {
+    let context = lease.context(&mut start);
+    let Start { call, cell, .. } = start;
+    let Work::Call(_, method) = &cell.work else {
+        unreachable!("it is a call");
+    };
+    let attempt = lease.attempt(&call, actor.known.clone());
+    let Some(mut instance) = actor.take(&cell) else {
+        // It died after the scheduler had started the call, and the call hears of that.
+        return lease.end(Report::never_ran(&cell, actor.died()));
+    };
+    let running = async {
+        let ty = cell.work.function_type();
+        let fitted = arguments(&attempt, ty, &call.values).await?;
+        let values: Vec<EncodedRef<'_>> = fitted.iter().map(Fitted::encoded).collect();
+        let call = ActorCall {
+            method: *method,
+            values: &values,
+            context,
+            limits: &actor.job.limits,
+            services: attempt.clone(),
+        };
+        instance.call(call).await
+    };
+    let outcome = cell.unless_cancelled(running).await;
+    let outcome = outcome.unwrap_or(Err(TaskError::Cancelled));
+    let fatal = outcome
+        .as_ref()
+        .err()
+        .filter(|it| ActorInstance::is_fatal(it))
+        .cloned();
+    let checkpoint = match &fatal {
+        None if actor.class().can_checkpoint() => {
+            let state = instance.checkpoint(&actor.job.limits).await;
+            state.ok().flatten()
+        }
+        _ => None,
+    };
+    let (result, memory_peak) = kept(&attempt, &cell.work, outcome);
+    drop(attempt);
+    drop(call.values);
+    let report = Report {
+        id: cell.id,
+        result,
+        waited: started.duration_since(cell.submitted),
+        ran: started.elapsed(),
+        held: Vec::new(),
+        memory_peak,
+        stderr_tail: match &fatal {
+            Some(_) => actor.output.stderr_tail(),
+            None => String::new(),
+        },
+    };
+    match fatal {
+        None => {
+            actor.give_back(instance, checkpoint);
+            lease.end(report);
+        }
+        Some(_) => {
+            drop(instance);
+            lease.end_fatally(report, actor);
+        }
+    }
+}

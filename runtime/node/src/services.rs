@@ -1,0 +1,502 @@
+//! What the node answers when a guest asks for tasks, objects and actors.
+//!
+//! Owns [`Attempt`], one per attempt of a task or call: who asks, what it knows, how many it has started.
+//! The ids of what a guest starts follow from its own and a counter, so another attempt names the same.
+//! Must not: decide who runs when.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use wasmrun_engine::{
+    ClassIndex, FunctionIndex, Given, Listener, Module, Readable, ServiceError, Services, Waiting,
+    Wishes,
+};
+use wasmrun_model::failure::TaskError;
+use wasmrun_model::id::{ActorName, DriverId, ObjectId, ObjectName, TaskId};
+use wasmrun_model::task::{Attempt as Try, TaskKind};
+use wasmrun_model::value::codec::handles;
+use wasmrun_model::value::{Encoded, FunctionType, Handle, ValueType};
+
+use parking_lot::Mutex;
+
+use crate::actor::{ActorCell, ActorRef};
+use crate::deadlock::Wait;
+use crate::derive;
+use crate::known::Known;
+use crate::ledger::{Blocked, Submission};
+use crate::node::Shared;
+use crate::object::{OWNER, Object, PutObject, Reference, Value, is_fit, object_of};
+use crate::task::{Argument, Call, Job, Parent, TaskCell, Work};
+use crate::wait::Countdown;
+
+/// The most tasks and calls that one attempt may have started and not seen end.
+const MOST_IN_FLIGHT: u64 = 1_000_000;
+
+/// One attempt of a task or call, as its guest's services see it.
+pub(crate) struct Attempt {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) cell: Arc<TaskCell>,
+    pub(crate) number: Try,
+    pub(crate) driver: DriverId,
+    pub(crate) listener: Option<Listener>,
+    pub(crate) known: Arc<Known>,
+    /// Handles that it was given without asking: in arguments, and in values that it got.
+    pub(crate) lent: Mutex<Vec<Handle>>,
+    /// What it has started.
+    pub(crate) started: AtomicU64,
+    /// What it has stored.
+    pub(crate) stored: AtomicU32,
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        for handle in self.lent.get_mut().drain(..) {
+            self.known.release(&handle);
+        }
+    }
+}
+
+impl Attempt {
+    /// The guest may name this, as long as the attempt lasts, and for longer if it takes a handle.
+    pub(crate) fn lend(&self, reference: &Reference) {
+        self.lent.lock().push(reference.handle());
+        self.known.add(reference.clone());
+    }
+
+    fn id(&self) -> TaskId {
+        self.cell.id
+    }
+
+    fn parent(&self) -> Parent<'_> {
+        match &self.cell.work {
+            Work::Task(job) => job.parent(),
+            Work::Create(actor) => actor.parent(),
+            Work::Call(actor, _) => actor.parent(),
+        }
+    }
+
+    fn module(&self) -> &Module {
+        self.parent().module
+    }
+
+    fn next_child(&self) -> Result<TaskId, ServiceError> {
+        let number = self.started.fetch_add(1, Ordering::Relaxed);
+        if number >= MOST_IN_FLIGHT {
+            return Err(ServiceError::Refused(format!(
+                "one task may start {MOST_IN_FLIGHT} others; let some of those start the rest"
+            )));
+        }
+        Ok(self.id().task(number))
+    }
+
+    /// What a handle of the guest's stands for.
+    fn reference(&self, handle: &Handle) -> Result<Reference, ServiceError> {
+        self.known.get(handle).ok_or_else(|| {
+            ServiceError::Refused(format!(
+                "{handle} is no {} that this task was given or has made",
+                handle.kind()
+            ))
+        })
+    }
+
+    fn actor(&self, name: &ActorName) -> Result<ActorRef, ServiceError> {
+        match self.reference(&Handle::Actor(*name))? {
+            Reference::Actor(actor) => Ok(actor),
+            Reference::Task(_) | Reference::Put(_) => unreachable!("the handle is an actor's"),
+        }
+    }
+
+    /// What the handles in a value stand for, after a check that it is of its type.
+    fn references(&self, ty: &ValueType, value: &Encoded) -> Result<Vec<Reference>, ServiceError> {
+        let handles =
+            handles(ty, value).map_err(|error| ServiceError::Refused(error.to_string()))?;
+        handles
+            .iter()
+            .map(|handle| self.reference(handle))
+            .collect()
+    }
+
+    /// A result that the guest returned, with what it names.
+    pub(crate) fn result(&self, ty: &ValueType, value: Encoded) -> Result<Value, TaskError> {
+        let references = match ty.has_handles() {
+            true => self
+                .references(ty, &value)
+                .map_err(|error| TaskError::Sandbox(format!("its result: {error}")))?,
+            false => Vec::new(),
+        };
+        self.shared.keep(
+            &self.parent().terms.tenant,
+            ObjectId::of(self.id(), 0),
+            value,
+            references,
+        )
+    }
+
+    /// The arguments that a guest gives, for a function of this type.
+    fn arguments(
+        &self,
+        ty: &FunctionType,
+        given: Vec<Given>,
+    ) -> Result<Vec<Argument>, ServiceError> {
+        if ty.params().len() != given.len() {
+            let (takes, found) = (ty.params().len(), given.len());
+            return Err(ServiceError::Refused(format!(
+                "the function takes {takes} arguments and {found} were given: {ty}"
+            )));
+        }
+        let given = ty.params().iter().zip(given);
+        given
+            .map(|((name, ty), given)| {
+                self.argument(ty, given).map_err(|error| match error {
+                    ServiceError::Refused(why) => ServiceError::Refused(format!("{name}: {why}")),
+                    error => error,
+                })
+            })
+            .collect()
+    }
+
+    fn argument(&self, ty: &ValueType, given: Given) -> Result<Argument, ServiceError> {
+        match given {
+            Given::Value(bytes) => {
+                let value = Encoded::in_form(ty, bytes);
+                let references = self.references(ty, &value)?;
+                Ok(Argument::Value(Value::inline(value, references)))
+            }
+            Given::Object(name) => {
+                let reference = self.reference(&Handle::Object(name))?;
+                let is_handle = matches!(ty, ValueType::Handle(_));
+                match reference.ty() {
+                    Some(made) if !is_handle && !is_fit(made, ty) => {
+                        Err(ServiceError::Refused(format!(
+                            "it is of type {ty}, and the object will be of type {made}; pass another, or \
+                             convert it in a task"
+                        )))
+                    }
+                    _ => Ok(Argument::Object(Object(reference))),
+                }
+            }
+        }
+    }
+
+    fn new_cell(&self, id: TaskId, work: Work) -> Arc<TaskCell> {
+        let cell = TaskCell::new(id, self.driver, work, self.shared.pressure());
+        cell.share();
+        Arc::new(cell)
+    }
+
+    fn submit(&self, submission: Submission) -> Result<(), ServiceError> {
+        match self.shared.submit(submission) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(ServiceError::Refused(error.to_string())),
+        }
+    }
+
+    fn call_of(&self, values: Vec<Argument>) -> Call {
+        Call {
+            values,
+            listener: self.listener.clone(),
+            ..Call::default()
+        }
+    }
+
+    /// Starts a task of a job that was made for this one.
+    fn spawn_job(&self, job: &Arc<Job>, given: Vec<Given>) -> Result<ObjectName, ServiceError> {
+        let ty = job.function_type().expect("only functions are spawned");
+        let values = self.arguments(ty, given)?;
+        let cell = self.new_cell(self.next_child()?, Work::Task(job.clone()));
+        self.submit(Submission {
+            driver: self.driver,
+            parent: Some(self.id()),
+            terms: job.terms.clone(),
+            kind: TaskKind::Task,
+            call: self.call_of(values),
+            cell: cell.clone(),
+        })?;
+        Ok(self.known_task(cell))
+    }
+
+    fn known_task(&self, cell: Arc<TaskCell>) -> ObjectName {
+        let name = object_of(cell.id);
+        self.known.add(Reference::Task(cell));
+        name
+    }
+
+    /// The tasks among the objects that are not there yet.
+    fn pending(&self, objects: &[ObjectName]) -> Result<Vec<Arc<TaskCell>>, ServiceError> {
+        let mut pending = Vec::new();
+        for object in objects {
+            if let Reference::Task(cell) = self.reference(&Handle::Object(*object))?
+                && !cell.has_ended()
+            {
+                pending.push(cell);
+            }
+        }
+        Ok(pending)
+    }
+
+    /// Waits until `count` of these have ended, with the CPU given back. False if time is up before.
+    async fn wait_for(
+        &self,
+        pending: &[Arc<TaskCell>],
+        count: usize,
+        timeout: Option<Duration>,
+    ) -> Result<bool, ServiceError> {
+        if count == 0 {
+            return Ok(true);
+        }
+        if timeout == Some(Duration::ZERO) {
+            return Ok(false);
+        }
+        let watch = Watch::new(pending, count);
+        let wait = Wait::new(watch.countdown.clone(), self.shared.next_wait());
+        let blocked = Blocked {
+            needs: pending.iter().map(|cell| cell.id).collect(),
+            is_for_all: count == pending.len(),
+            is_bounded: timeout.is_some(),
+            wait: wait.clone(),
+        };
+        let guard = self.shared.block(self.id(), self.number, blocked);
+        let done = watch.countdown.done();
+        let is_done = match timeout {
+            None => {
+                done.await;
+                true
+            }
+            Some(limit) => tokio::time::timeout(limit, done).await.is_ok(),
+        };
+        drop(watch);
+        guard.resume().await;
+        match wait.deadlock() {
+            Some(why) => Err(ServiceError::Deadlock(why)),
+            None => Ok(is_done),
+        }
+    }
+
+    /// The value of an object that is there.
+    async fn value(&self, object: &ObjectName) -> Result<Arc<dyn Readable>, ServiceError> {
+        let value = match self.reference(&Handle::Object(*object))? {
+            Reference::Put(object) => Some(object.value.clone()),
+            Reference::Task(cell) => match cell.result() {
+                Some(Ok(value)) => value,
+                Some(Err(error)) => {
+                    return Err(ServiceError::Failed {
+                        origin: cell.id,
+                        error: Arc::new(error),
+                    });
+                }
+                None => unreachable!("it was waited for"),
+            },
+            Reference::Actor(_) => unreachable!("the handle is an object's"),
+        };
+        // A function without a result makes an object of no bytes.
+        let value = value.unwrap_or_else(|| Encoded::Postcard(Vec::new()).into());
+        // What it names, the guest may name from now on.
+        value.references().iter().for_each(|it| self.lend(it));
+        match value.read().await {
+            Ok(loaded) => Ok(Arc::new(loaded)),
+            Err(error) => Err(ServiceError::Refused(error.to_string())),
+        }
+    }
+}
+
+impl Services for Attempt {
+    fn retain(&self, handle: &Handle) -> bool {
+        self.known.retain(handle)
+    }
+
+    fn release(&self, handle: &Handle) {
+        self.known.release(handle);
+    }
+
+    fn named(&self, handle: &Handle) {
+        if self.known.retain(handle) {
+            self.lent.lock().push(*handle);
+        }
+    }
+
+    fn spawn(
+        &self,
+        function: FunctionIndex,
+        arguments: Vec<Given>,
+        wishes: Wishes,
+    ) -> Result<ObjectName, ServiceError> {
+        let job = derive::job(self.parent(), function, wishes)
+            .map_err(|error| ServiceError::Refused(error.to_string()))?;
+        self.spawn_job(&job, arguments)
+    }
+
+    fn create(
+        &self,
+        class: ClassIndex,
+        arguments: Vec<Given>,
+        mut wishes: Wishes,
+    ) -> Result<ActorName, ServiceError> {
+        let name = wishes.name.take();
+        let job = derive::actor(self.parent(), class, wishes)
+            .map_err(|error| ServiceError::Refused(error.to_string()))?;
+        let ty = &self.module().class(class).constructor.ty;
+        let values = self.arguments(ty, arguments)?;
+        let id = self.next_child()?;
+        let actor = ActorCell::new(id.actor(), Arc::new(job), self.listener.clone());
+        let actor = ActorRef::new(Arc::new(actor), Arc::downgrade(&self.shared));
+        if let Some(name) = name {
+            self.shared
+                .name_actor(&self.parent().terms.tenant, name, &actor)
+                .map_err(|error| ServiceError::Refused(error.to_string()))?;
+        }
+        let cell = self.new_cell(id, Work::Create(actor.cell().clone()));
+        self.submit(Submission {
+            driver: self.driver,
+            parent: Some(self.id()),
+            terms: actor.job.terms.clone(),
+            kind: TaskKind::Actor(actor.id),
+            call: self.call_of(values),
+            cell,
+        })?;
+        let name = actor.name();
+        self.known.add(Reference::Actor(actor));
+        Ok(name)
+    }
+
+    fn find(&self, name: &str) -> Result<ActorName, ServiceError> {
+        let tenant = &self.parent().terms.tenant;
+        match self.shared.find_actor(tenant, name) {
+            Some(actor) => {
+                let name = actor.name();
+                self.known.add(Reference::Actor(actor));
+                Ok(name)
+            }
+            None => Err(ServiceError::Refused(format!(
+                "there is no actor named '{name}'; create one with that name first"
+            ))),
+        }
+    }
+
+    fn call(
+        &self,
+        actor: &ActorName,
+        method: &str,
+        arguments: Vec<Given>,
+    ) -> Result<ObjectName, ServiceError> {
+        let actor = self.actor(actor)?;
+        let class = actor.class();
+        let index = class.find(method).ok_or_else(|| {
+            let methods: Vec<&str> = class.methods.iter().map(|it| it.name.as_str()).collect();
+            ServiceError::Refused(format!(
+                "the class {} has no method '{method}'; it has {}",
+                class.full_name(),
+                methods.join(", ")
+            ))
+        })?;
+        let values = self.arguments(&class.method(index).ty, arguments)?;
+        let id = self.next_child()?;
+        let cell = self.new_cell(id, Work::Call(actor.clone(), index));
+        self.submit(Submission {
+            driver: self.driver,
+            parent: Some(self.id()),
+            terms: actor.job.call_terms.clone(),
+            kind: TaskKind::Call {
+                actor: actor.id,
+                caller: Some(self.id()),
+            },
+            call: self.call_of(values),
+            cell: cell.clone(),
+        })?;
+        Ok(self.known_task(cell))
+    }
+
+    fn kill(&self, actor: &ActorName) {
+        if let Ok(actor) = self.actor(actor) {
+            self.shared.kill(actor.cell());
+        }
+    }
+
+    fn cancel(&self, object: &ObjectName) {
+        if let Ok(Reference::Task(cell)) = self.reference(&Handle::Object(*object)) {
+            self.shared.cancel(cell.id);
+        }
+    }
+
+    fn put(&self, value: Encoded) -> Waiting<'_, ObjectName> {
+        let number = self.stored.fetch_add(1, Ordering::Relaxed);
+        let name = ObjectName {
+            id: ObjectId::put_by(self.id(), number),
+            owner: OWNER,
+        };
+        Box::pin(async move {
+            let tenant = self.parent().terms.tenant.clone();
+            let value = self.shared.keep_when_room(&tenant, name.id, value).await;
+            let value = value.map_err(|error| ServiceError::Refused(error.to_string()))?;
+            self.known
+                .add(Reference::Put(Arc::new(PutObject { name, value })));
+            Ok(name)
+        })
+    }
+
+    fn get(
+        &self,
+        object: &ObjectName,
+        timeout: Option<Duration>,
+    ) -> Waiting<'_, Arc<dyn Readable>> {
+        let object = *object;
+        Box::pin(async move {
+            let pending = self.pending(&[object])?;
+            match self.wait_for(&pending, pending.len(), timeout).await? {
+                true => self.value(&object).await,
+                false => Err(ServiceError::TimedOut),
+            }
+        })
+    }
+
+    fn wait(
+        &self,
+        objects: Vec<ObjectName>,
+        count: usize,
+        timeout: Option<Duration>,
+    ) -> Waiting<'_, Vec<u32>> {
+        Box::pin(async move {
+            let pending = self.pending(&objects)?;
+            let is_there = objects.len() - pending.len();
+            self.wait_for(&pending, count.saturating_sub(is_there), timeout)
+                .await?;
+            let mut ready = Vec::with_capacity(count);
+            for (index, object) in (0..).zip(&objects) {
+                let is_ready = match self.reference(&Handle::Object(*object))? {
+                    Reference::Task(cell) => cell.has_ended(),
+                    Reference::Put(_) | Reference::Actor(_) => true,
+                };
+                if is_ready {
+                    ready.push(index);
+                }
+            }
+            Ok(ready)
+        })
+    }
+}
+
+/// A countdown that tasks count down when they end, until it is dropped.
+struct Watch<'a> {
+    countdown: Arc<Countdown>,
+    tasks: &'a [Arc<TaskCell>],
+}
+
+impl<'a> Watch<'a> {
+    fn new(tasks: &'a [Arc<TaskCell>], count: usize) -> Self {
+        let countdown = Countdown::new(count);
+        for task in tasks {
+            if task.watch(&countdown) {
+                countdown.hit();
+            }
+        }
+        Self { countdown, tasks }
+    }
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        for task in self.tasks {
+            task.unwatch(&self.countdown);
+        }
+    }
+}

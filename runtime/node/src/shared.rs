@@ -1,0 +1,305 @@
+//! What clients and running tasks ask of the node: the doors to the ledger.
+//!
+//! Owns the way from a decision of the ledger to what is done about it, outside its lock
+//! ([`Shared::carry_out`]). Must not: hold that lock while anything else is called.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use wasmrun_model::failure::TaskError;
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::id::{ObjectId, TaskId};
+use wasmrun_model::task::Attempt;
+use wasmrun_model::value::{Encoded, EncodedRef};
+use wasmrun_store::{CreateError, Form, Writer};
+
+use crate::actor::{ActorCell, ActorRef};
+use crate::executor::Weight;
+use crate::ledger::{Blocked, Submission, Todo};
+use crate::node::{Shared, SubmitError, WeakShared};
+use crate::object::{Reference, Value};
+use crate::run;
+use crate::task::{Pressure, Work};
+use crate::wait::Countdown;
+
+/// Values up to this many bytes stay with whoever holds them; larger ones live in the store.
+pub(crate) const INLINE_BYTES: usize = 64 << 10;
+
+/// How long a task waits for room in the store.
+const ROOM_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long everything must stand still before that counts as a deadlock.
+const STANDSTILL: Duration = Duration::from_millis(100);
+
+/// Why a name cannot be given to an actor.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// Another actor has it.
+    #[error("the name '{0}' belongs to another actor; kill that first, or choose another name")]
+    Taken(String),
+    /// It is no name.
+    #[error("'{0}' is no name for an actor: use 1 to 128 characters without spaces")]
+    Form(String),
+}
+
+impl Shared {
+    pub(crate) fn pressure(&self) -> Arc<Pressure> {
+        self.pressure.clone()
+    }
+
+    /// Takes a task.
+    pub(crate) fn submit(self: &Arc<Self>, submission: Submission) -> Result<(), SubmitError> {
+        let mut ledger = self.ledger.lock();
+        if ledger.is_stopping() {
+            return Err(SubmitError::Stopping);
+        }
+        let mut todo = ledger.submit(submission);
+        self.pressure.set(ledger.waiting());
+        drop(ledger);
+        let refused = todo.refused.take();
+        self.carry_out(todo);
+        refused.map_or(Ok(()), |why| Err(SubmitError::Unschedulable(why)))
+    }
+
+    /// Does what is left to do when the lock is released.
+    pub(crate) fn carry_out(self: &Arc<Self>, todo: Todo) {
+        for cell in todo.stop {
+            cell.cancel();
+        }
+        for resumed in todo.resume {
+            resumed.finish();
+        }
+        let mut told = Vec::new();
+        for (cell, report) in todo.end {
+            if let Work::Create(actor) = &cell.work {
+                self.unname(actor);
+            }
+            let is_there = report.result.is_ok();
+            if cell.end(report) {
+                told.push((ObjectId::of(cell.id, 0), is_there));
+            }
+        }
+        for start in todo.start {
+            self.spawner
+                .spawn(start.weight(), run::start(self.clone(), start));
+        }
+        drop(todo.trash);
+        for (object, is_there) in told {
+            let mut ledger = self.ledger.lock();
+            let todo = ledger.made(object, is_there);
+            self.pressure.set(ledger.waiting());
+            drop(ledger);
+            self.carry_out(todo);
+        }
+    }
+
+    /// Cancels a task and all that it has started.
+    pub(crate) fn cancel(self: &Arc<Self>, task: TaskId) {
+        let mut ledger = self.ledger.lock();
+        let family = ledger.family(task);
+        let todo = ledger.cancel(&family);
+        self.pressure.set(ledger.waiting());
+        drop(ledger);
+        self.carry_out(todo);
+    }
+
+    /// Ends an actor. Its calls fail, the one that runs included.
+    pub(crate) fn kill(self: &Arc<Self>, actor: &Arc<ActorCell>) {
+        actor.ends();
+        let todo = self.ledger.lock().cancel(&[actor.creation()]);
+        self.carry_out(todo);
+    }
+
+    /// Gives an actor a name, which keeps it until it is killed or its driver goes.
+    pub(crate) fn name_actor(
+        &self,
+        tenant: &TenantName,
+        name: String,
+        actor: &ActorRef,
+    ) -> Result<(), NameError> {
+        let is_name = (1..=128).contains(&name.len()) && !name.contains(char::is_whitespace);
+        if !is_name {
+            return Err(NameError::Form(name.chars().take(80).collect()));
+        }
+        let mut names = self.names.lock();
+        match names.get(&(tenant.clone(), name.clone())) {
+            Some(other) if !other.is_over() => Err(NameError::Taken(name)),
+            _ => {
+                let before = names.insert((tenant.clone(), name), actor.clone());
+                drop(names);
+                drop(before);
+                Ok(())
+            }
+        }
+    }
+
+    /// The actor that has a name.
+    pub(crate) fn find_actor(&self, tenant: &TenantName, name: &str) -> Option<ActorRef> {
+        let names = self.names.lock();
+        let actor = names.get(&(tenant.clone(), name.to_owned()));
+        actor.filter(|actor| !actor.is_over()).cloned()
+    }
+
+    fn unname(&self, actor: &ActorCell) {
+        let mut names = self.names.lock();
+        let of_it: Vec<_> = names.extract_if(|_, named| named.id == actor.id).collect();
+        drop(names);
+        drop(of_it);
+    }
+
+    /// Keeps a value: a large one in the store if there is room now, else with whoever holds it.
+    pub(crate) fn keep(
+        &self,
+        tenant: &TenantName,
+        id: ObjectId,
+        value: Encoded,
+        references: Vec<Reference>,
+    ) -> Result<Value, TaskError> {
+        if value.size_bytes() <= INLINE_BYTES {
+            return Ok(Value::inline(value, references));
+        }
+        let (len, form) = (value.size_bytes() as u64, form(&value));
+        match self.store.try_create(tenant, id, len, form) {
+            Ok(writer) => Ok(Value::stored(fill(writer, &value), references)),
+            Err(error) => Err(TaskError::Sandbox(format!(
+                "its result cannot be kept: {error}"
+            ))),
+        }
+    }
+
+    /// Keeps a value, once there is room for it.
+    ///
+    /// # Errors
+    /// When there is none in time.
+    pub(crate) async fn keep_when_room(
+        &self,
+        tenant: &TenantName,
+        id: ObjectId,
+        value: Encoded,
+    ) -> Result<Value, CreateError> {
+        if value.size_bytes() <= INLINE_BYTES {
+            return Ok(value.into());
+        }
+        let mut creating = self
+            .store
+            .create(tenant, id, value.size_bytes() as u64, form(&value));
+        let writer = match tokio::time::timeout(ROOM_PATIENCE, &mut creating).await {
+            Ok(writer) => writer?,
+            Err(_) => return Err(creating.error()),
+        };
+        Ok(Value::stored(fill(writer, &value), Vec::new()))
+    }
+
+    /// A number for a wait, higher than those before.
+    pub(crate) fn next_wait(&self) -> u64 {
+        self.waits.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A running attempt waits for others from now on, until the guard says otherwise.
+    pub(crate) fn block(
+        self: &Arc<Self>,
+        task: TaskId,
+        attempt: Attempt,
+        blocked: Blocked,
+    ) -> BlockGuard {
+        let is_bounded = blocked.is_bounded;
+        let mut ledger = self.ledger.lock();
+        let todo = ledger.block(task, attempt, blocked);
+        self.pressure.set(ledger.waiting());
+        drop(ledger);
+        self.carry_out(todo);
+        if !is_bounded {
+            self.look_for_deadlock();
+        }
+        self.active.fetch_sub(1, Ordering::AcqRel);
+        BlockGuard {
+            shared: self.clone(),
+            task,
+            attempt,
+        }
+    }
+
+    /// Looks in a while whether those who wait will ever go on, and again as long as somebody waits.
+    fn look_for_deadlock(self: &Arc<Self>) {
+        if self.is_looking.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let shared = self.clone();
+        self.control.spawn(async move {
+            let mut before = None;
+            loop {
+                tokio::time::sleep(STANDSTILL).await;
+                let mut ledger = shared.ledger.lock();
+                if !ledger.may_be_stuck() {
+                    // Under the lock: who blocks after this starts another.
+                    shared.is_looking.store(false, Ordering::Release);
+                    return;
+                }
+                // Only where nothing has happened since the last look: what ends now may be on its way.
+                if before == Some(ledger.changes) {
+                    ledger.break_deadlock(shared.active.load(Ordering::Acquire) == 0);
+                }
+                before = Some(ledger.changes);
+            }
+        });
+    }
+}
+
+/// What a blocked attempt has to say when it needs to wait no more.
+pub(crate) struct BlockGuard {
+    shared: Arc<Shared>,
+    task: TaskId,
+    attempt: Attempt,
+}
+
+impl BlockGuard {
+    /// Waits until the attempt has its CPU again.
+    pub(crate) async fn resume(self) {
+        self.unblock().done().await;
+    }
+
+    fn unblock(&self) -> Arc<Countdown> {
+        let resumed = Countdown::new(1);
+        let mut ledger = self.shared.ledger.lock();
+        let todo = ledger.unblock(self.task, self.attempt, &resumed);
+        self.shared.pressure.set(ledger.waiting());
+        drop(ledger);
+        self.shared.carry_out(todo);
+        resumed
+    }
+}
+
+impl Drop for BlockGuard {
+    fn drop(&mut self) {
+        self.shared.active.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+/// Kills an actor that nobody refers to any more, but not on this thread, which may hold a lock.
+pub(crate) fn kill_later(shared: &WeakShared, actor: Arc<ActorCell>) {
+    let Some(shared) = shared.upgrade() else {
+        return;
+    };
+    let weight = Weight::of_cpu(0);
+    let spawner = shared.spawner.clone();
+    // Not the node itself: the last one to hold it must not be a task of its own executor.
+    let shared = Arc::downgrade(&shared);
+    spawner.spawn(weight, async move {
+        if let Some(shared) = shared.upgrade() {
+            shared.kill(&actor);
+        }
+    });
+}
+
+fn form(value: &Encoded) -> Form {
+    match value {
+        Encoded::Postcard(_) => Form::Postcard,
+        Encoded::Buffer { kind, .. } => Form::Buffer(*kind),
+    }
+}
+
+fn fill(mut writer: Writer, value: &Encoded) -> wasmrun_store::Object {
+    writer.copy_from(EncodedRef::from(value).bytes());
+    writer.seal()
+}
