@@ -1,45 +1,64 @@
 //! What a running task can ask about itself.
 //!
 //! Owns the Rust face of `wasmrun:runtime/context` (see `wit/context.wit`, the one source). All
-//! answers are fixed for the life of one attempt of a task, so a guest may keep them.
+//! answers are fixed for the life of one attempt of a task, so a guest may keep them. Outside
+//! WebAssembly there is no node: a first attempt on the node `local` answers, that holds nothing.
 
 use std::fmt;
 
-mod bindings {
-    //! Generated from `wit/`; documented there.
-    #![allow(missing_docs)]
-    wit_bindgen::generate!({ path: "../wit", world: "task" });
-}
-
-use bindings::wasmrun::runtime::context as host;
+#[cfg(target_family = "wasm")]
+use crate::host::context as host;
 
 /// The task's id, as `wasmrun` prints it.
+#[cfg(target_family = "wasm")]
 pub fn task_id() -> String {
     host::task_id()
 }
 
+/// The task's id, as `wasmrun` prints it; `local` outside any task.
+#[cfg(not(target_family = "wasm"))]
+pub fn task_id() -> String {
+    crate::host::running_task().unwrap_or_else(|| LOCAL.to_owned())
+}
+
 /// Which attempt of the task this is; the first is 0.
 pub fn attempt() -> u32 {
-    host::attempt()
+    #[cfg(target_family = "wasm")]
+    return host::attempt();
+    #[cfg(not(target_family = "wasm"))]
+    0
 }
 
 /// The name of the node that runs the task.
 pub fn node() -> String {
-    host::node()
+    #[cfg(target_family = "wasm")]
+    return host::node();
+    #[cfg(not(target_family = "wasm"))]
+    LOCAL.to_owned()
 }
 
 /// The task's index in its array; `None` unless it was submitted with `--array`.
 pub fn array_index() -> Option<u64> {
-    host::array_index()
+    #[cfg(target_family = "wasm")]
+    return host::array_index();
+    #[cfg(not(target_family = "wasm"))]
+    None
 }
 
 /// What the task holds while it runs, in order of name.
 pub fn resources() -> Vec<Allocation> {
-    host::resources()
+    #[cfg(target_family = "wasm")]
+    return host::resources()
         .into_iter()
         .map(Allocation::from)
-        .collect()
+        .collect();
+    #[cfg(not(target_family = "wasm"))]
+    Vec::new()
 }
+
+/// The name of a node that is no node.
+#[cfg(not(target_family = "wasm"))]
+const LOCAL: &str = "local";
 
 /// What the task holds of one resource; `None` if it holds nothing of it.
 pub fn resource(name: &str) -> Option<Allocation> {
@@ -103,6 +122,7 @@ impl fmt::Display for Amount {
     }
 }
 
+#[cfg(target_family = "wasm")]
 impl From<host::Allocation> for Allocation {
     fn from(held: host::Allocation) -> Self {
         Allocation {
@@ -113,6 +133,7 @@ impl From<host::Allocation> for Allocation {
     }
 }
 
+#[cfg(target_family = "wasm")]
 impl From<host::UnitShare> for UnitShare {
     fn from(share: host::UnitShare) -> Self {
         UnitShare {

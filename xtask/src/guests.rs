@@ -42,6 +42,14 @@ const WORKSPACES: &[Workspace] = &[
                 builds: &[(P2, "fixture.wasm"), (P1, "fixture-p1.wasm")],
             },
             Guest {
+                package: "graph",
+                builds: &[(P2, "graph.wasm")],
+            },
+            Guest {
+                package: "sdk",
+                builds: &[(P2, "sdk.wasm"), (P1, "sdk-p1.wasm")],
+            },
+            Guest {
                 package: "prog",
                 builds: &[(P2, "prog.wasm"), (P1, "prog-p1.wasm")],
             },

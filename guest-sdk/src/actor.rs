@@ -1,0 +1,91 @@
+//! Handles of actors.
+//!
+//! Owns what every handle can do. The typed handles around it, with a method for each call, are
+//! made by [`#[module]`](macro@crate::module).
+
+use std::fmt;
+use std::rc::Rc;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::argument::Argument;
+use crate::error::Error;
+use crate::future::{Future, deserialize_name, serialize_name};
+use crate::host::{self, ACTOR_NAME_BYTES, Actor};
+use crate::module::Module;
+use crate::options::ActorSettings;
+
+/// A handle to an actor, of whatever class. A typed handle, such as `CounterHandle`, derefs to it.
+///
+/// Handles may be arguments, results and parts of values. A clone is another handle to the same
+/// actor, which lives until it is killed or nothing names it any more.
+#[derive(Clone)]
+pub struct ActorHandle(Rc<Actor>);
+
+impl ActorHandle {
+    /// Creates an actor: what `C::create` does.
+    #[doc(hidden)]
+    pub fn create(
+        module: &'static Module,
+        class: &'static str,
+        arguments: Vec<Argument>,
+        settings: Option<&ActorSettings>,
+    ) -> Result<Self, Error> {
+        let actor = host::create(module, class, arguments, settings)?;
+        Ok(Self(Rc::new(actor)))
+    }
+
+    /// The actor with this name: what `C::find` does.
+    #[doc(hidden)]
+    pub fn find(name: &str) -> Result<Self, Error> {
+        Ok(Self(Rc::new(host::find(name)?)))
+    }
+
+    /// Calls a method: what the methods of a typed handle do.
+    #[doc(hidden)]
+    pub fn call<T>(&self, method: &'static str, arguments: Vec<Argument>) -> Future<T> {
+        Future::new(self.0.call(method, arguments))
+    }
+
+    #[cfg(target_family = "wasm")]
+    pub(crate) fn from_actor(actor: Actor) -> Self {
+        Self(Rc::new(actor))
+    }
+
+    /// A handle of its own to the actor, for a typed call.
+    #[cfg(target_family = "wasm")]
+    pub(crate) fn into_actor(self) -> Actor {
+        Rc::try_unwrap(self.0).unwrap_or_else(|shared| shared.duplicate())
+    }
+
+    /// Its id, as `wasmrun` prints it.
+    pub fn id(&self) -> String {
+        self.0.id()
+    }
+
+    /// Ends the actor, at once. Its calls fail, and it is not started again.
+    pub fn kill(&self) {
+        self.0.kill();
+    }
+}
+
+impl fmt::Debug for ActorHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ActorHandle({})", self.id())
+    }
+}
+
+impl Serialize for ActorHandle {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serialize_name(&self.0.name(), serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for ActorHandle {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = deserialize_name::<ACTOR_NAME_BYTES, D>(deserializer)?;
+        let actor = Actor::named(&name).map_err(D::Error::custom)?;
+        Ok(Self(Rc::new(actor)))
+    }
+}

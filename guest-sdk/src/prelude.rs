@@ -1,0 +1,9 @@
+//! What a module of tasks uses: `use wasmrun_guest::prelude::*;`.
+
+pub use std::time::Duration;
+
+pub use crate::actor::ActorHandle;
+pub use crate::context;
+pub use crate::error::{Error, Failure, FailureKind};
+pub use crate::future::{Future, cancel, get, get_all, put, wait};
+pub use crate::mapped::Mapped;
