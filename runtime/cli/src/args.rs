@@ -363,6 +363,9 @@ pub struct Bench {
 #[derive(Debug, Args)]
 pub struct IdleNode {
     pub module: PathBuf,
+    /// How many actors idle in it.
+    #[arg(long, default_value_t = 0)]
+    pub actors: u32,
     #[command(flatten)]
     pub node: NodeOptions,
 }

@@ -19,7 +19,7 @@ use wasmrun_model::task::{
 };
 use wasmrun_model::time::Instant as ModelInstant;
 
-use crate::actor::ActorCell;
+use crate::actor::{ActorCell, ActorRef};
 use crate::deadlock::Wait;
 use crate::object::{Object, Reference};
 use crate::task::{Argument, Call, Report, TaskCell, Work};
@@ -51,6 +51,8 @@ struct Entry {
     children: Vec<TaskId>,
     /// Who waits for it to have its CPU again.
     resuming: Option<Arc<Countdown>>,
+    /// The actor that it calls, which lives until then at least.
+    keeps: Option<ActorRef>,
 }
 
 /// An attempt that waits for others.
@@ -74,6 +76,8 @@ pub(crate) struct Submission {
     pub(crate) kind: TaskKind,
     pub(crate) call: Call,
     pub(crate) cell: Arc<TaskCell>,
+    /// The actor that it calls.
+    pub(crate) keeps: Option<ActorRef>,
 }
 
 /// What is left to do when the lock is released.
@@ -179,6 +183,7 @@ impl Ledger {
             kind,
             call,
             cell,
+            keeps,
         } = submission;
         if let Work::Call(actor, _) = &cell.work
             && !self.tasks.contains_key(&actor.creation())
@@ -209,6 +214,7 @@ impl Ledger {
             cell: cell.clone(),
             children: Vec::new(),
             resuming: None,
+            keeps,
         };
         if let Some(parent) = parent.and_then(|parent| self.tasks.get_mut(&parent)) {
             parent.children.push(cell.id);
@@ -392,6 +398,11 @@ impl Ledger {
         self.scheduler.phase(task)
     }
 
+    /// A task that has not ended.
+    pub(crate) fn cell(&self, task: &TaskId) -> Option<Arc<TaskCell>> {
+        self.tasks.get(task).map(|entry| entry.cell.clone())
+    }
+
     /// What a task that has not ended runs.
     pub(crate) fn work(&self, task: &TaskId) -> Option<&Work> {
         self.tasks.get(task).map(|entry| &entry.cell.work)
@@ -490,9 +501,11 @@ impl Ledger {
             call,
             cell,
             resuming,
+            keeps,
             ..
         } = entry;
         todo.resume.extend(resuming);
+        todo.trash.references.extend(keeps.map(Reference::Actor));
         let error = match (&why, &cell.work) {
             (Some(Reason::ArgumentFailed(object)), _) => {
                 Some(missing(call.as_ref(), object).unwrap_or(TaskError::Cancelled))

@@ -352,6 +352,7 @@ impl Client {
             kind: TaskKind::Task,
             call,
             cell: cell.clone(),
+            keeps: None,
         })?;
         Ok(TaskHandle(cell))
     }

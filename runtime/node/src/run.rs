@@ -16,7 +16,7 @@ use wasmrun_model::resource::{Amount, ResourceName};
 use wasmrun_model::task::Attempt as Try;
 use wasmrun_model::value::{Encoded, EncodedRef, FunctionType, Handle, ValueType};
 
-use crate::actor::{ActorCell, ActorRef};
+use crate::actor::ActorCell;
 use crate::executor::Weight;
 use crate::known::Known;
 use crate::ledger::Start;
@@ -315,7 +315,7 @@ async fn create_actor(lease: Lease, actor: &Arc<ActorCell>, mut start: Start, st
     lease.end(report);
 }
 
-async fn run_call(lease: Lease, actor: &ActorRef, mut start: Start, started: Instant) {
+async fn run_call(lease: Lease, actor: &Arc<ActorCell>, mut start: Start, started: Instant) {
     let context = lease.context(&mut start);
     let Start { call, cell, .. } = start;
     let Work::Call(_, method) = &cell.work else {

@@ -80,14 +80,26 @@ impl Attempt {
         self.parent().module
     }
 
-    fn next_child(&self) -> Result<TaskId, ServiceError> {
+    /// The id of the next task that it starts: the same in each attempt.
+    fn next_task(&self) -> Result<TaskId, ServiceError> {
+        Ok(self.id().task(self.next_number()?))
+    }
+
+    /// The id of the next actor that it creates, or call that it makes: another one in each attempt. What
+    /// actors do is not pure, and those of an earlier attempt are on their way out.
+    fn next_deed(&self) -> Result<TaskId, ServiceError> {
+        let attempt = u64::from(self.number.0 - 1);
+        Ok(self.id().task(self.next_number()? | attempt << 32))
+    }
+
+    fn next_number(&self) -> Result<u64, ServiceError> {
         let number = self.started.fetch_add(1, Ordering::Relaxed);
         if number >= MOST_IN_FLIGHT {
             return Err(ServiceError::Refused(format!(
                 "one task may start {MOST_IN_FLIGHT} others; let some of those start the rest"
             )));
         }
-        Ok(self.id().task(number))
+        Ok(number)
     }
 
     /// What a handle of the guest's stands for.
@@ -185,11 +197,9 @@ impl Attempt {
         Arc::new(cell)
     }
 
-    fn submit(&self, submission: Submission) -> Result<(), ServiceError> {
-        match self.shared.submit(submission) {
-            Ok(()) => Ok(()),
-            Err(error) => Err(ServiceError::Refused(error.to_string())),
-        }
+    fn submit(&self, submission: Submission) -> Result<Arc<TaskCell>, ServiceError> {
+        let submitted = self.shared.submit(submission);
+        submitted.map_err(|error| ServiceError::Refused(error.to_string()))
     }
 
     fn call_of(&self, values: Vec<Argument>) -> Call {
@@ -204,14 +214,15 @@ impl Attempt {
     fn spawn_job(&self, job: &Arc<Job>, given: Vec<Given>) -> Result<ObjectName, ServiceError> {
         let ty = job.function_type().expect("only functions are spawned");
         let values = self.arguments(ty, given)?;
-        let cell = self.new_cell(self.next_child()?, Work::Task(job.clone()));
-        self.submit(Submission {
+        let cell = self.new_cell(self.next_task()?, Work::Task(job.clone()));
+        let cell = self.submit(Submission {
             driver: self.driver,
             parent: Some(self.id()),
             terms: job.terms.clone(),
             kind: TaskKind::Task,
             call: self.call_of(values),
-            cell: cell.clone(),
+            cell,
+            keeps: None,
         })?;
         Ok(self.known_task(cell))
     }
@@ -337,7 +348,7 @@ impl Services for Attempt {
             .map_err(|error| ServiceError::Refused(error.to_string()))?;
         let ty = &self.module().class(class).constructor.ty;
         let values = self.arguments(ty, arguments)?;
-        let id = self.next_child()?;
+        let id = self.next_deed()?;
         let actor = ActorCell::new(id.actor(), Arc::new(job), self.listener.clone());
         let actor = ActorRef::new(Arc::new(actor), Arc::downgrade(&self.shared));
         if let Some(name) = name {
@@ -353,6 +364,7 @@ impl Services for Attempt {
             kind: TaskKind::Actor(actor.id),
             call: self.call_of(values),
             cell,
+            keeps: None,
         })?;
         let name = actor.name();
         self.known.add(Reference::Actor(actor));
@@ -390,8 +402,8 @@ impl Services for Attempt {
             ))
         })?;
         let values = self.arguments(&class.method(index).ty, arguments)?;
-        let id = self.next_child()?;
-        let cell = self.new_cell(id, Work::Call(actor.clone(), index));
+        let id = self.next_deed()?;
+        let cell = self.new_cell(id, Work::Call(actor.cell().clone(), index));
         self.submit(Submission {
             driver: self.driver,
             parent: Some(self.id()),
@@ -402,6 +414,7 @@ impl Services for Attempt {
             },
             call: self.call_of(values),
             cell: cell.clone(),
+            keeps: Some(actor.clone()),
         })?;
         Ok(self.known_task(cell))
     }

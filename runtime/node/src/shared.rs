@@ -20,7 +20,7 @@ use crate::ledger::{Blocked, Submission, Todo};
 use crate::node::{Shared, SubmitError, WeakShared};
 use crate::object::{Reference, Value};
 use crate::run;
-use crate::task::{Pressure, Work};
+use crate::task::{Pressure, TaskCell, Work};
 use crate::wait::Countdown;
 
 /// Values up to this many bytes stay with whoever holds them; larger ones live in the store.
@@ -48,18 +48,29 @@ impl Shared {
         self.pressure.clone()
     }
 
-    /// Takes a task.
-    pub(crate) fn submit(self: &Arc<Self>, submission: Submission) -> Result<(), SubmitError> {
+    /// Takes a task. What it is known by from now on: where the same task lives already, because another
+    /// attempt of its parent started it, that one.
+    pub(crate) fn submit(
+        self: &Arc<Self>,
+        submission: Submission,
+    ) -> Result<Arc<TaskCell>, SubmitError> {
         let mut ledger = self.ledger.lock();
         if ledger.is_stopping() {
             return Err(SubmitError::Stopping);
         }
+        // A driver never uses an id twice.
+        if submission.parent.is_some()
+            && let Some(known) = ledger.cell(&submission.cell.id)
+        {
+            return Ok(known);
+        }
+        let cell = submission.cell.clone();
         let mut todo = ledger.submit(submission);
         self.pressure.set(ledger.waiting());
         drop(ledger);
         let refused = todo.refused.take();
         self.carry_out(todo);
-        refused.map_or(Ok(()), |why| Err(SubmitError::Unschedulable(why)))
+        refused.map_or(Ok(cell), |why| Err(SubmitError::Unschedulable(why)))
     }
 
     /// Does what is left to do when the lock is released.
@@ -107,7 +118,9 @@ impl Shared {
     /// Ends an actor. Its calls fail, the one that runs included.
     pub(crate) fn kill(self: &Arc<Self>, actor: &Arc<ActorCell>) {
         actor.ends();
-        let todo = self.ledger.lock().cancel(&[actor.creation()]);
+        let mut ledger = self.ledger.lock();
+        let todo = ledger.cancel(&[actor.creation()]);
+        drop(ledger);
         self.carry_out(todo);
     }
 

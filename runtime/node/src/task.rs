@@ -20,7 +20,7 @@ use wasmrun_model::id::{DriverId, TaskId};
 use wasmrun_model::task::Terms;
 use wasmrun_model::value::{Encoded, FunctionType, ValueType};
 
-use crate::actor::{ActorCell, ActorRef};
+use crate::actor::ActorCell;
 use crate::object::{Object, Reference, Value};
 use crate::wait::Countdown;
 
@@ -193,7 +193,7 @@ pub(crate) enum Work {
     /// The creation of an actor.
     Create(Arc<ActorCell>),
     /// A method of an actor.
-    Call(ActorRef, MethodIndex),
+    Call(Arc<ActorCell>, MethodIndex),
 }
 
 impl Work {

@@ -25,6 +25,8 @@ pub struct Case {
     pub name: &'static str,
     pub unit: &'static str,
     pub what: &'static str,
+    /// A function that the guest must have.
+    pub needs: Option<&'static str>,
     pub run: fn(&Setting) -> Result<Sample, Failure>,
 }
 
@@ -33,48 +35,112 @@ pub const CASES: &[Case] = &[
         name: "engine_raw_1",
         unit: "1/s",
         what: "fresh sandbox and a call of nothing, straight on wasmtime, one thread: the limit",
+        needs: None,
         run: |setting| setting.engine_raw(1),
     },
     Case {
         name: "engine_raw",
         unit: "1/s",
         what: "the same on all cores",
+        needs: None,
         run: |setting| setting.engine_raw(setting.cpus),
     },
     Case {
         name: "tasks_sync",
         unit: "1/s",
         what: "submit a task that does nothing and wait, one at a time, fresh sandbox each",
+        needs: None,
         run: Setting::tasks_sync,
     },
     Case {
         name: "tasks_async",
         unit: "1/s",
         what: "submit 100,000 tasks that do nothing, wait for all, fresh sandbox each",
+        needs: None,
         run: Setting::tasks_async,
+    },
+    Case {
+        name: "tasks_nested",
+        unit: "1/s",
+        what: "one task starts 10,000 that do nothing and waits for all",
+        needs: Some("spawn-many"),
+        run: Setting::tasks_nested,
+    },
+    Case {
+        name: "actor_create",
+        unit: "us",
+        what: "a task creates an actor and calls it once",
+        needs: Some("actor-create"),
+        run: Setting::actor_create,
+    },
+    Case {
+        name: "actor_sync",
+        unit: "1/s",
+        what: "a task calls an actor and waits, one call at a time",
+        needs: Some("actor-sync"),
+        run: Setting::actor_sync,
+    },
+    Case {
+        name: "actor_async",
+        unit: "1/s",
+        what: "a task calls an actor 100,000 times, then waits for all",
+        needs: Some("actor-async"),
+        run: Setting::actor_async,
+    },
+    Case {
+        name: "wait_1k",
+        unit: "1/s",
+        what: "a task waits for 1,000 objects that are there",
+        needs: Some("wait-often"),
+        run: Setting::wait_1k,
+    },
+    Case {
+        name: "arg_100m_copied",
+        unit: "ms",
+        what: "a fresh task sums a stored argument of 100 MiB, which it gets as a copy",
+        needs: Some("sum-stored"),
+        run: |setting| setting.arg_100m(false),
+    },
+    Case {
+        name: "arg_100m_mapped",
+        unit: "ms",
+        what: "the same, attached to its memory",
+        needs: Some("sum-stored"),
+        run: |setting| setting.arg_100m(true),
+    },
+    Case {
+        name: "memory_actor",
+        unit: "bytes",
+        what: "proportional set size of each of 500 actors that idle",
+        needs: Some("populate"),
+        run: Setting::memory_actor,
     },
     Case {
         name: "busy_1ms",
         unit: "ratio",
         what: "10,000 tasks of 1 ms of CPU: ideal time by measured time",
+        needs: None,
         run: Setting::busy_1ms,
     },
     Case {
         name: "memory_idle",
         unit: "bytes",
         what: "proportional set size of a node that has run tasks and idles",
+        needs: None,
         run: Setting::memory_idle,
     },
     Case {
         name: "start_cold",
         unit: "ms",
         what: "`wasmrun submit` as a whole process, nothing in the code cache",
+        needs: None,
         run: Setting::start_cold,
     },
     Case {
         name: "start_warm",
         unit: "ms",
         what: "`wasmrun submit` as a whole process, code in the cache",
+        needs: None,
         run: Setting::start_warm,
     },
 ];
@@ -84,6 +150,7 @@ const SYNC_TASKS: usize = 5_000;
 const ASYNC_TASKS: usize = 100_000;
 const BUSY_TASKS: usize = 10_000;
 const BUSY: Duration = Duration::from_millis(1);
+const IDLE_ACTORS: u32 = 500;
 const WARM_UP_TASKS: usize = 1_000;
 
 /// What the cases work with.
@@ -143,6 +210,14 @@ impl Setting {
             scratch: scratch.to_owned(),
             fresh_dirs: AtomicU32::new(0),
         })
+    }
+
+    pub(super) fn module(&self) -> &Module {
+        &self.module
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.client
     }
 
     /// Runs some tasks, so that pools and caches are as in a node at work.
@@ -242,9 +317,20 @@ impl Setting {
     }
 
     fn memory_idle(&self) -> Result<Sample, Failure> {
+        Ok(Sample::from(self.weigh(0)?))
+    }
+
+    fn memory_actor(&self) -> Result<Sample, Failure> {
+        let all = self.weigh(IDLE_ACTORS)? - self.weigh(0)?;
+        Ok(Sample::from(all / f64::from(IDLE_ACTORS)))
+    }
+
+    /// The proportional set size of a node with so many actors, in bytes.
+    fn weigh(&self, actors: u32) -> Result<f64, Failure> {
         let mut child = Command::new(ourselves()?)
             .arg("idle-node")
             .arg(&self.module_path)
+            .args(["--actors", &actors.to_string()])
             .arg("--cache-dir")
             .arg(self.scratch.join("code"))
             .stdin(Stdio::piped())
@@ -266,7 +352,7 @@ impl Setting {
                 .ok()
         });
         let kilobytes: f64 = kilobytes.ok_or_else(|| anyhow!("the kernel reports no Pss"))?;
-        Ok(Sample::from(kilobytes * 1024.0))
+        Ok(kilobytes * 1024.0)
     }
 
     fn start_cold(&self) -> Result<Sample, Failure> {

@@ -4,6 +4,7 @@
 //! in [`cases`]; this file picks, repeats and prints.
 
 mod cases;
+mod dataflow;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -74,6 +75,17 @@ pub fn bench(bench: &Bench, printer: &Printer) -> CommandResult {
     let setting = Setting::new(&options, &module, scratch.path(), printer)?;
     let mut results = Vec::new();
     for case in chosen {
+        if let Some(function) = case.needs.filter(|function| !setting.has(function)) {
+            let lacks = format!(
+                "{}: the guest has no {function}; use `cargo xtask bench`",
+                case.name
+            );
+            if bench.names.is_empty() {
+                printer.note(format_args!("left out {lacks}"));
+                continue;
+            }
+            return Err(Failure::usage(lacks));
+        }
         printer.detail(format_args!(
             "{}: {} runs after a warm-up",
             case.name, bench.runs
@@ -230,6 +242,9 @@ pub fn run_once(node: &Node) -> Result<Duration, Failure> {
 pub fn idle_node(idle: &IdleNode, printer: &Printer) -> CommandResult {
     let setting = Setting::new(&idle.node, &idle.module, Path::new("/"), printer)?;
     setting.warm_up()?;
+    if idle.actors > 0 {
+        setting.populate(idle.actors)?;
+    }
     printer.result("ready")?;
     std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
     Ok(())

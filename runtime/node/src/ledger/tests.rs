@@ -86,6 +86,7 @@ impl Desk {
             kind: TaskKind::Task,
             call,
             cell,
+            keeps: None,
         });
         match todo.refused.take() {
             Some(why) => Err(why),
