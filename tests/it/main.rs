@@ -3,18 +3,23 @@
 //! They need the binary (`cargo build -p wasmrun`) and the guests (`cargo xtask guests`);
 //! `cargo xtask test` builds both first.
 
+mod actors;
 mod array;
 mod cache;
 mod cancel;
+mod dataflow_examples;
 mod examples;
 mod grants;
 mod limits;
 mod lookup;
 mod manifest;
 mod modules;
+mod objects;
 mod output;
 mod programs;
 mod resources;
 mod scheduling;
+mod sdk;
 mod simulate;
+mod tasks;
 mod values;

@@ -1,17 +1,67 @@
-//! `cargo xtask bench`: our micro-benchmarks, on a release build of this checkout.
+//! `cargo xtask bench`: our micro-benchmarks, on a release build of this checkout; and the same cases
+//! on Ray beside them, for anybody to repeat.
 
-use anyhow::Result;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
 
 use crate::{demo, guests, shell};
 
-/// Builds everything and hands over to `wasmrun bench` with the arguments given.
+const GUEST: &str = "target/guests/bench.wasm";
+const FLOW_GUEST: &str = "target/guests/flow.wasm";
+
+/// The comparison. It prints its own table: no JSON is read here.
+const AGAINST_RAY: &str = "xtask/src/against_ray.py";
+
+/// The release of Ray that is compared with.
+const RAY: &str = "ray==2.60.*";
+
+/// Builds everything and hands over to `wasmrun bench` with the arguments given, or compares.
 pub fn run(args: &[String]) -> Result<()> {
+    let against = args.iter().position(|arg| arg == "--against");
     let wasmrun = demo::build_wasmrun()?;
     guests::build()?;
+    if let Some(at) = against {
+        let Some("ray") = args.get(at + 1).map(String::as_str) else {
+            bail!("--against takes the name of another system; there is ray");
+        };
+        let cases = args[..at].iter().chain(&args[at + 2..]);
+        return against_ray(&wasmrun, &cases.collect::<Vec<_>>());
+    }
     let mut bench = shell::command(wasmrun);
-    bench
-        .args(["bench", "--module", "target/guests/bench.wasm"])
-        .args(args);
+    bench.args(["bench", "--module", GUEST, "--flow-module", FLOW_GUEST]);
+    bench.args(args);
     eprintln!("$ {}", shell::show(&bench));
     shell::run(&mut bench)
+}
+
+fn against_ray(wasmrun: &Path, cases: &[&String]) -> Result<()> {
+    let python = ray()?;
+    // Ray listens on every address that there is, so it gets a network of its own with nothing in it.
+    let mut bench = shell::command("unshare");
+    bench.args(["--net", "--map-root-user", "sh", "-c"]);
+    bench.arg("ip link set lo up && exec \"$@\"").arg("sh");
+    bench.arg(python).arg(AGAINST_RAY).arg(wasmrun);
+    bench.args([GUEST, FLOW_GUEST]);
+    bench.args(cases);
+    eprintln!("$ {}", shell::show(&bench));
+    shell::run(&mut bench).context(
+        "the comparison needs unshare (util-linux), ip (iproute2) and a kernel that lets users make \
+         network namespaces",
+    )
+}
+
+/// A Python that has Ray: in a virtual environment under `target`, made when it is first needed.
+fn ray() -> Result<PathBuf> {
+    let home = shell::target_dir().join("ray");
+    let python = home.join("bin/python3");
+    if !python.exists() {
+        eprintln!("bench: installing {RAY} into {} (once)…", home.display());
+        shell::run(shell::command("python3").args(["-m", "venv"]).arg(&home))
+            .context("the comparison needs Python 3.9 to 3.13 with its venv module")?;
+        let mut install = shell::command(&python);
+        install.args(["-m", "pip", "--quiet", "install", RAY, "numpy"]);
+        shell::run(&mut install)?;
+    }
+    Ok(python)
 }

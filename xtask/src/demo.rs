@@ -1,4 +1,4 @@
-//! `cargo xtask demo`: the project at work, through the real binary, in two acts.
+//! `cargo xtask demo`: the project at work, through the real binary, in three acts.
 //!
 //! Owns what is shown and in which order. Every command is printed before it runs, so that a
 //! newcomer can type the same.
@@ -24,7 +24,7 @@ const DIR: &str = "target/demo";
 /// One act: its name, what it shows, and how.
 type Act = (&'static str, &'static str, fn(&Path) -> Result<()>);
 
-const ACTS: [Act; 2] = [
+const ACTS: [Act; 3] = [
     (
         "code-stats",
         "an ordinary program in a sandbox that sees one directory",
@@ -34,6 +34,11 @@ const ACTS: [Act; 2] = [
         "render",
         "an array of typed tasks on all cores, then a program to join them",
         render,
+    ),
+    (
+        "reinforce",
+        "actors that play a game, and tasks that learn from those who are done first, live",
+        reinforce,
     ),
 ];
 
@@ -64,6 +69,15 @@ pub fn run() -> Result<()> {
         );
     }
     println!("That was the demo, {} in all.", seconds(start.elapsed()));
+    Ok(())
+}
+
+/// A policy learns to balance a pole: the loop of the Ray paper, in one module.
+fn reinforce(wasmrun: &Path) -> Result<()> {
+    let mut train = shell::command(wasmrun);
+    train.args(["submit", "target/guests/reinforce.wasm"]);
+    train.args(["--invoke", "train(6, 4, 100)"]);
+    show_and_run(&mut train)?;
     Ok(())
 }
 

@@ -42,6 +42,10 @@ const WORKSPACES: &[Workspace] = &[
                 builds: &[(P2, "fixture.wasm"), (P1, "fixture-p1.wasm")],
             },
             Guest {
+                package: "flow",
+                builds: &[(P2, "flow.wasm")],
+            },
+            Guest {
                 package: "graph",
                 builds: &[(P2, "graph.wasm")],
             },
@@ -73,6 +77,26 @@ const WORKSPACES: &[Workspace] = &[
             Guest {
                 package: "orders",
                 builds: &[(P2, "orders.wasm")],
+            },
+            Guest {
+                package: "word-count",
+                builds: &[(P2, "word-count.wasm")],
+            },
+            Guest {
+                package: "reinforce",
+                builds: &[(P2, "reinforce.wasm")],
+            },
+            Guest {
+                package: "parameter-server",
+                builds: &[(P2, "parameter-server.wasm")],
+            },
+            Guest {
+                package: "image-pipeline",
+                builds: &[(P2, "image-pipeline.wasm")],
+            },
+            Guest {
+                package: "primes",
+                builds: &[(P2, "primes.wasm")],
             },
         ],
     },
@@ -130,7 +154,7 @@ fn build_for(workspace: &Workspace, target: &str) -> Result<(usize, usize)> {
     let output = build_dir().join(target).join("release");
     if wanted
         .iter()
-        .any(|(package, _)| !output.join(format!("{package}.wasm")).exists())
+        .any(|(package, _)| !made(&output, package).exists())
     {
         eprintln!("guests: building {} for {target}…", workspace.dir);
     }
@@ -154,10 +178,20 @@ fn build_for(workspace: &Workspace, target: &str) -> Result<(usize, usize)> {
 
     let mut changed = 0;
     for (package, file) in &wanted {
-        let from = output.join(format!("{package}.wasm"));
+        let from = made(&output, package);
         changed += usize::from(copy_if_changed(&from, &dir().join(file))?);
     }
     Ok((wanted.len(), changed))
+}
+
+/// What cargo made of a package. A library's file has underscores for hyphens, a program's keeps them; no
+/// package here is both.
+fn made(output: &Path, package: &str) -> PathBuf {
+    let library = output.join(format!("{}.wasm", package.replace('-', "_")));
+    if library.exists() {
+        return library;
+    }
+    output.join(format!("{package}.wasm"))
 }
 
 /// Copies a file unless the copy is there already; a reader never sees half of it.

@@ -16,6 +16,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("wasmrun-engine", &[MODEL]),
     ("wasmrun-store", &[MODEL]),
     ("wasmrun-net", &[MODEL]),
+    ("wasmrun-client", &[MODEL, "wasmrun-store"]),
     (
         "wasmrun-node",
         &[MODEL, "wasmrun-engine", "wasmrun-store", "wasmrun-net"],
@@ -28,6 +29,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "wasmrun-store",
             "wasmrun-net",
             "wasmrun-node",
+            "wasmrun-client",
         ],
     ),
 ];

@@ -2,6 +2,12 @@
 //!
 //! What each function does is said in `wit/graph.wit`; here they are in the same order. Values are
 //! encoded by hand too (`docs/values.md` has the table), which is what a language without an SDK does.
+//! `trouble` has what ends badly.
+
+#![allow(
+    clippy::unnecessary_mut_passed,
+    reason = "the host writes to a window, whatever its WIT type says"
+)]
 
 #[allow(missing_docs, reason = "documented in wit/graph.wit")]
 mod bindings {
@@ -11,6 +17,8 @@ mod bindings {
         generate_all,
     });
 }
+
+mod trouble;
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::cell::Cell;
@@ -36,7 +44,10 @@ wasmrun_guest::manifest!(
             "sum-mapped": {"resources": {"CPU": "1", "memory": "512MiB"}},
             "sum-through": {"resources": {"CPU": "1", "memory": "512MiB"}}
         },
-        "actors": {"counter": {"resources": {"memory": "4MiB"}}}
+        "actors": {
+            "counter": {"resources": {"memory": "4MiB"}},
+            "busy": {"resources": {"memory": "8MiB"}}
+        }
     }"#
 );
 
@@ -260,6 +271,12 @@ impl Guest for Graph {
                 value.map(|_| 0)
             }
             "type" => tasks::spawn("add", &[Argument::Value(vec![0x80])], None).map(|_| 0),
+            "bytes" => {
+                tasks::spawn("add", &[Argument::Value(vec![0x80]), number(1)], None).map(|_| 0)
+            }
+            "more" => {
+                tasks::spawn("add", &[number(1), Argument::Value(vec![1, 2])], None).map(|_| 0)
+            }
             "unknown" => tasks::spawn("ad", &[], None).map(|_| 0),
             "object" => {
                 let range = spawn("range", &[number(0), number(1)]);

@@ -1,0 +1,216 @@
+//! Objects: stored, copied and mapped; what is left in memory after a window; handles and their names;
+//! a store that is full.
+
+use rustix::process::Signal;
+use wasmrun_tests::{Stream, Wasmrun, assert_says, scratch};
+
+/// A call of one of the graph's functions.
+fn graph(call: &str) -> Wasmrun {
+    Wasmrun::submit("graph").args(["--invoke", call])
+}
+
+/// The sum of the first bytes of the guest's pattern.
+fn pattern_sum(count: u64) -> u64 {
+    (0..count).map(|at| at % 251).sum()
+}
+
+/// Sizes around what stays inline (64 KiB), around pages, and some of many pages.
+const SIZES: [u64; 9] = [
+    0,
+    1,
+    65_535,
+    65_536,
+    65_537,
+    131_072,
+    1_000_000,
+    4 << 20,
+    20_000_001,
+];
+
+#[test]
+fn what_is_stored_comes_back_as_it_was() {
+    for size in SIZES {
+        let run = graph(&format!("put-and-get({size})"));
+        assert_eq!(run.ok(), format!("{size}\n"));
+    }
+}
+
+#[test]
+fn a_window_is_the_tasks_own() {
+    // The first byte, which is 0, is made 200 in the window alone.
+    for size in &SIZES[1..] {
+        let stored = pattern_sum(*size);
+        let run = graph(&format!("put-and-map({size})"));
+        assert_eq!(
+            run.ok(),
+            format!("({}, {stored})\n", stored + 200),
+            "{size}"
+        );
+    }
+}
+
+#[test]
+fn another_task_copies_or_maps_the_same_bytes() {
+    for mapped in [false, true] {
+        for size in &SIZES[1..] {
+            let run = graph(&format!("sum-through({size}, {mapped})"));
+            assert_eq!(
+                run.ok(),
+                format!("{}\n", pattern_sum(*size)),
+                "{size} {mapped}"
+            );
+        }
+    }
+}
+
+#[test]
+fn nothing_is_left_where_an_object_was_mapped() {
+    for how in ["return", "trap", "memory", "time", "cancelled", "killed"] {
+        // One sandbox each for the test, the actor it is signalled by, and all others in turn. More rounds
+        // would only show the same, and `time` takes as long as its limit.
+        let rounds = if how == "time" { 4 } else { 30 };
+        for size in [70_000, 3_000_000] {
+            let run = graph(&format!("dirt-after(\"{how}\", {size}, {rounds})"));
+            assert_eq!(
+                run.args(["--max-sandboxes", "3"]).ok(),
+                "0\n",
+                "{how} {size}"
+            );
+        }
+    }
+}
+
+#[test]
+fn windows_that_are_none_are_refused() {
+    for what in ["unaligned", "short", "long"] {
+        let said = graph(&format!("bad-window(\"{what}\")")).ok();
+        let why =
+            "a window for 131072 bytes must start at a multiple of 65536 and be 131072 bytes long";
+        assert_says(&said, &["\"refused: ", why]);
+    }
+    assert_says(
+        &graph("bad-window(\"twice\")").ok(),
+        &["\"refused: the window overlaps one that an object is mapped to"],
+    );
+}
+
+#[test]
+fn handles_pass_through_values() {
+    assert_eq!(graph("handles(7)").ok(), "7\n");
+    assert_eq!(
+        graph("handles(18446744073709551615)").ok(),
+        "18446744073709551615\n"
+    );
+}
+
+#[test]
+fn a_name_alone_opens_nothing() {
+    let why = "\"refused: these bytes do not name an object that this task was given or has made";
+    // Made up, and a real one that reached the task in a value whose type does not say so.
+    for call in ["forge()", "smuggle()"] {
+        assert_says(&graph(call).ok(), &[why]);
+    }
+    let id = format!("{}@{}", "7".repeat(40), "0".repeat(32));
+    for function in ["pass-on", "sum-mapped"] {
+        let stderr = graph(&format!("{function}(\"{id}\")")).fails(2);
+        assert_says(&stderr, &[function, &id, "was not given to this guest"]);
+        let stderr = graph(&format!("{function}(\"7\")")).fails(2);
+        assert_says(
+            &stderr,
+            &["args[0]: expected object (as ID@OWNER), found 7"],
+        );
+    }
+}
+
+#[test]
+fn an_object_larger_than_the_store_is_refused_at_once() {
+    let stderr = graph("put-and-get(20000000)")
+        .args(["--object-memory", "4MiB"])
+        .fails(5);
+    assert_says(
+        &stderr,
+        &[
+            "of 19 MiB can never fit into the object store of 4 MiB",
+            "--object-memory",
+        ],
+    );
+}
+
+#[test]
+fn a_store_that_is_full_says_so() {
+    let dir = scratch();
+    let full = ["--object-memory", "20MiB"];
+    // Both wait for room first.
+    let memory = graph("hoard(100, 1024)").args(full).start();
+    let disk = graph("hoard(100, 1024)")
+        .args(full)
+        .arg("--spill-dir")
+        .arg(dir.path());
+    let disk = disk.args(["--spill-size", "30MiB"]).run();
+    let memory = memory.end();
+    assert_eq!(
+        (memory.code, disk.code),
+        (Some(5), Some(5)),
+        "{memory} {disk}"
+    );
+    let fits_not = "of 1 MiB does not fit into the object store now: 20 MiB of 20 MiB are in use";
+    assert_says(
+        &memory.stderr,
+        &[fits_not, "--object-memory", "--spill-dir"],
+    );
+    assert_says(
+        &disk.stderr,
+        &[fits_not, "30 MiB of 30 MiB on disk", "--spill-size"],
+    );
+}
+
+#[test]
+fn what_does_not_fit_goes_to_disk_and_comes_back() {
+    let dir = scratch();
+    let run = graph("hoard(60, 1024)").args(["--object-memory", "8MiB"]);
+    assert_eq!(run.arg("--spill-dir").arg(dir.path()).ok(), "ok(60)\n");
+    // One that is read in place, too.
+    let run = graph("sum-through(3000000, true)").args(["--object-memory", "4MiB"]);
+    let sum = format!("{}\n", pattern_sum(3_000_000));
+    assert_eq!(run.arg("--spill-dir").arg(dir.path()).ok(), sum);
+    assert_eq!(files_below(dir.path()), 0, "no bytes are left behind");
+}
+
+#[test]
+fn the_next_node_clears_away_what_a_crash_left_on_disk() {
+    let dir = scratch();
+    let spilling = |call: &str| {
+        let run = graph(call).args(["--object-memory", "8MiB"]);
+        run.arg("--spill-dir").arg(dir.path())
+    };
+    let mut running = spilling("hoard-and-spin(30, 1024)").start();
+    running.wait_for(Stream::Err, "all is stored");
+    assert!(files_below(dir.path()) > 10 << 20, "it has spilled");
+    running.signal(Signal::KILL);
+    let ended = running.end();
+    assert_eq!(ended.code, None, "{ended}");
+    spilling("noop()").ok();
+    assert_eq!(files_below(dir.path()), 0, "no bytes are left behind");
+}
+
+/// How many bytes all files below a folder have.
+fn files_below(dir: &std::path::Path) -> u64 {
+    let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
+    entries
+        .map(|entry| match entry.file_type().unwrap().is_dir() {
+            true => files_below(&entry.path()),
+            false => entry.metadata().unwrap().len(),
+        })
+        .sum()
+}
+
+#[test]
+fn memory_that_is_let_go_is_used_again() {
+    // Forty times what the store has room for.
+    let run = Wasmrun::submit("sdk").args(["--invoke", "churn(160, 1024)"]);
+    let sum = (0..160).sum::<u64>();
+    assert_eq!(
+        run.args(["--object-memory", "4MiB"]).ok(),
+        format!("ok({sum})\n")
+    );
+}
