@@ -14,6 +14,7 @@ mod limits;
 mod lookup;
 mod manifest;
 mod modules;
+mod node;
 mod objects;
 mod output;
 mod programs;

@@ -19,6 +19,7 @@ use wasmrun_model::fairness::TenantName;
 use wasmrun_model::manifest::Asked;
 use wasmrun_model::resource::{Amount, ResourceName};
 use wasmrun_model::units;
+use wasmrun_model::wire::Address;
 
 /// Run sandboxed WebAssembly tasks with the resources they declare.
 ///
@@ -49,6 +50,9 @@ pub struct Global {
         default_value = "table"
     )]
     pub output: Output,
+    /// The node to talk to: unix:PATH [default: the one that runs on this machine, if one does].
+    #[arg(long, global = true, env = "WASMRUN_ADDRESS", value_name = "ADDRESS")]
+    pub address: Option<Address>,
     /// Say more about what happens.
     #[arg(long, short, global = true, conflicts_with = "quiet")]
     pub verbose: bool,
@@ -82,6 +86,35 @@ pub enum Command {
     Bench(Bench),
     /// Check whether this machine is fit to run tasks, and fast.
     Doctor(NodeOptions),
+    /// Start and stop the node of this machine that other commands find.
+    Node {
+        #[command(subcommand)]
+        command: NodeCommand,
+    },
+    /// Show the running node: resources, tasks, objects.
+    Status,
+    /// List what a running node has.
+    List(ListThings),
+    /// Show all about one task.
+    Get(Id),
+    /// Say where a task stands, and why it does not run.
+    Explain(Id),
+    /// Cancel a task and all that it has started.
+    Cancel(Id),
+    /// Print what is kept of a detached task's output.
+    Logs(Id),
+    /// Store a file as an object; print its id.
+    Put(Put),
+    /// Get, list and delete objects that are kept.
+    Object {
+        #[command(subcommand)]
+        command: ObjectCommand,
+    },
+    /// Create, call and end actors.
+    Actor {
+        #[command(subcommand)]
+        command: ActorCommand,
+    },
     /// A node that does nothing, for `bench` to weigh.
     #[command(hide = true)]
     IdleNode(IdleNode),
@@ -90,6 +123,141 @@ pub enum Command {
         /// Which shell.
         shell: Shell,
     },
+}
+
+/// What to do with the node of this machine.
+#[derive(Debug, Subcommand)]
+pub enum NodeCommand {
+    /// Run a node in the foreground. Ctrl-C lets what runs end; a second one ends it at once.
+    Start(Box<NodeOptions>),
+    /// End the running node, when what runs has ended.
+    Stop {
+        /// Cancel what runs.
+        #[arg(long)]
+        now: bool,
+    },
+    /// Show the nodes that can be reached.
+    List,
+}
+
+/// What to list.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum Things {
+    Tasks,
+    Actors,
+    Objects,
+    Jobs,
+    Modules,
+    Nodes,
+    Tenants,
+}
+
+#[derive(Debug, Args)]
+pub struct ListThings {
+    /// What.
+    pub what: Things,
+    /// Only those whose field has this value, such as state=running. Repeatable.
+    #[arg(long, short, value_name = "FIELD=VALUE")]
+    pub filter: Vec<FilterArg>,
+}
+
+/// `FIELD=VALUE`.
+#[derive(Debug, Clone)]
+pub struct FilterArg(pub String, pub String);
+
+impl FromStr for FilterArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let form = || format!("'{text}' must be FIELD=VALUE, such as state=running");
+        let (field, value) = text.split_once('=').ok_or_else(form)?;
+        Ok(Self(field.into(), value.into()))
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct Id {
+    /// Its id, or as much of the beginning as is its alone.
+    pub id: String,
+}
+
+#[derive(Debug, Args)]
+pub struct Put {
+    /// The file.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// The tenant that pays for it.
+    #[arg(long, value_name = "NAME", default_value_t)]
+    pub tenant: TenantName,
+}
+
+/// What to do with objects.
+#[derive(Debug, Subcommand)]
+pub enum ObjectCommand {
+    /// Write an object's bytes, or its value as WAVE where its type is known.
+    Get {
+        /// Its id or its task's, or as much of the beginning as is its alone.
+        id: String,
+        /// Write it to a file instead of standard output.
+        #[arg(long, short = 'O', value_name = "FILE", value_hint = ValueHint::FilePath)]
+        out: Option<PathBuf>,
+    },
+    /// List objects.
+    List,
+    /// Delete an object that is kept.
+    Delete(Id),
+}
+
+/// What to do with actors.
+#[derive(Debug, Subcommand)]
+pub enum ActorCommand {
+    /// Create an actor that lives until it is killed.
+    Create(Box<ActorCreate>),
+    /// Call a method: NAME 'method(1, "a")'.
+    Call {
+        /// The actor's name, or the beginning of its id.
+        actor: String,
+        /// The call, in WAVE.
+        call: String,
+        /// The tenant that the name belongs to.
+        #[arg(long, value_name = "NAME", default_value_t)]
+        tenant: TenantName,
+    },
+    /// End an actor.
+    Kill {
+        /// The actor's name, or the beginning of its id.
+        actor: String,
+        /// The tenant that the name belongs to.
+        #[arg(long, value_name = "NAME", default_value_t)]
+        tenant: TenantName,
+    },
+    /// List actors.
+    List,
+}
+
+#[derive(Debug, Args)]
+pub struct ActorCreate {
+    /// The module.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub module: PathBuf,
+    /// The class: an exported resource.
+    pub class: String,
+    /// The arguments of its constructor, in WAVE: '1, "a"'.
+    #[arg(default_value = "", hide_default_value = true)]
+    pub arguments: String,
+    /// What it is called from now on.
+    #[arg(long)]
+    pub name: String,
+    /// The tenant whose share pays for it.
+    #[arg(long, value_name = "NAME", default_value_t)]
+    pub tenant: TenantName,
+    /// How often it is started again after it died [default: the module's, or 0].
+    #[arg(long, value_name = "N")]
+    pub restarts: Option<u32>,
+    #[command(flatten)]
+    pub request: Request,
+    #[command(flatten)]
+    pub grants: GrantOptions,
 }
 
 /// Settings of the node that runs inside the command.
@@ -172,6 +340,9 @@ pub struct Submit {
     /// A name for people, shown in progress and errors [default: the function's or module's].
     #[arg(long, help_heading = "What to run")]
     pub name: Option<String>,
+    /// Leave it to the running node, which keeps its result and the end of its output; print its id.
+    #[arg(long, help_heading = "What to run", conflicts_with = "result_file")]
+    pub detach: bool,
     /// Write the result to a file instead of standard output: bytes for list<u8>, text for
     /// string, else WAVE; for a program its standard output.
     #[arg(long, short = 'O', value_name = "PATH", value_hint = ValueHint::FilePath, help_heading = "What to run")]
@@ -356,6 +527,10 @@ pub struct Bench {
     /// [default: a small one that is built in].
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub module: Option<PathBuf>,
+    /// The guest that starts tasks and actors of its own, for the cases that need one; `cargo xtask
+    /// bench` gives it.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub flow_module: Option<PathBuf>,
     #[command(flatten)]
     pub node: NodeOptions,
 }
@@ -363,6 +538,8 @@ pub struct Bench {
 #[derive(Debug, Args)]
 pub struct IdleNode {
     pub module: PathBuf,
+    #[arg(long)]
+    pub flow_module: Option<PathBuf>,
     /// How many actors idle in it.
     #[arg(long, default_value_t = 0)]
     pub actors: u32,

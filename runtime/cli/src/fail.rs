@@ -26,6 +26,8 @@ pub enum Exit {
     Usage,
     /// No node can ever serve the request.
     Unschedulable,
+    /// The node cannot be reached.
+    Unreachable,
     /// The task failed: trap, guest error, limit.
     TaskFailed,
     /// The time limit was reached.
@@ -43,6 +45,7 @@ impl Exit {
         match self {
             Self::Usage => 2,
             Self::Unschedulable => 3,
+            Self::Unreachable => 4,
             Self::TaskFailed => 5,
             Self::TimedOut => 6,
             Self::Interrupted => 130,

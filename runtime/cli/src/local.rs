@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use wasmrun_engine::{CacheStatus, EngineConfig, LoadError, Module};
+use wasmrun_engine::{CacheStatus, Engine, EngineConfig, LoadError, Module};
 use wasmrun_model::cluster::{Labels, ParseLabelError};
 use wasmrun_model::units;
 use wasmrun_node::{Node, NodeConfig, SpillConfig};
@@ -17,12 +17,24 @@ use crate::printer::Printer;
 /// Starts the node. Tells if it cannot keep compiled code.
 pub fn start(options: &NodeOptions, printer: &Printer) -> Result<Node, Failure> {
     let node = Node::start(config(options)?).map_err(|error| Failure::new(Exit::Usage, error))?;
-    if let CacheStatus::Unusable { reason, .. } = node.engine().cache_status() {
+    warn_of_cache(node.engine(), printer);
+    Ok(node)
+}
+
+/// What loads modules, without a node.
+pub fn engine(options: &NodeOptions, printer: &Printer) -> Result<Engine, Failure> {
+    let engine = Engine::new(config(options)?.engine);
+    let engine = engine.map_err(|error| Failure::new(Exit::Usage, error))?;
+    warn_of_cache(&engine, printer);
+    Ok(engine)
+}
+
+fn warn_of_cache(engine: &Engine, printer: &Printer) {
+    if let CacheStatus::Unusable { reason, .. } = engine.cache_status() {
         printer.warn(format_args!(
             "modules are compiled anew each time: {reason}"
         ));
     }
-    Ok(node)
 }
 
 /// The node's configuration.
@@ -136,7 +148,7 @@ pub fn read_stdin(most: u64) -> anyhow::Result<Vec<u8>> {
 
 /// Reads and loads a module, and tells how it went.
 pub fn load(
-    node: &Node,
+    engine: &Engine,
     path: &Path,
     options: &NodeOptions,
     printer: &Printer,
@@ -152,7 +164,7 @@ pub fn load(
         spinner.enable_steady_tick(std::time::Duration::from_millis(120));
         spinner
     });
-    let loaded = node.engine().load(&bytes);
+    let loaded = engine.load(&bytes);
     if let Some(spinner) = spinner {
         spinner.finish_and_clear();
     }

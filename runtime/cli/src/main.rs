@@ -3,13 +3,16 @@
 mod annotate;
 mod args;
 mod bench;
+mod daemon;
 mod doctor;
 mod fail;
 mod inspect;
 mod local;
 mod printer;
+mod remote;
 mod simulate;
 mod submit;
+mod things;
 
 use clap::{CommandFactory, Parser};
 
@@ -35,7 +38,17 @@ fn main() {
 
 fn run(cli: &Cli, printer: &Printer) -> CommandResult {
     match &cli.command {
-        Command::Submit(submit) => submit::submit(submit, printer),
+        Command::Submit(submit) => submit::submit(submit, &cli.global, printer),
+        Command::Node { command } => daemon::node(command, &cli.global, printer),
+        Command::Status => things::status(&cli.global, printer),
+        Command::List(list) => things::list(list, &cli.global, printer),
+        Command::Get(id) => things::get(&id.id, &cli.global, printer),
+        Command::Explain(id) => things::explain(&id.id, &cli.global, printer),
+        Command::Cancel(id) => things::cancel(&id.id, &cli.global, printer),
+        Command::Logs(id) => things::logs(&id.id, &cli.global, printer),
+        Command::Put(put) => things::objects::put(put, &cli.global, printer),
+        Command::Object { command } => things::objects::object(command, &cli.global, printer),
+        Command::Actor { command } => things::actors::actor(command, &cli.global, printer),
         Command::Inspect(inspect) => inspect::inspect(inspect, printer),
         Command::Annotate(annotate) => annotate::annotate(annotate, printer),
         Command::Simulate(simulate) => simulate::simulate(simulate, printer),

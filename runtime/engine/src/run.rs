@@ -136,6 +136,9 @@ async fn run_unhurried(
     })
 }
 
+/// How many handles a sandbox may have: some tens of bytes each, on the host.
+const MOST_HANDLES: usize = 1 << 20;
+
 /// A store that is about to hold one instance.
 pub(crate) struct Sandbox {
     pub(crate) store: Store<TaskState>,
@@ -160,6 +163,7 @@ impl Sandbox {
         let state = setup.into_state()?;
         let mut store = Store::new(&runtime.engine, state);
         store.limiter(|state| &mut state.limiter);
+        store.set_max_component_handles(MOST_HANDLES);
         store.set_epoch_deadline(1);
         store.epoch_deadline_async_yield_and_update(1);
         let fuel = limits

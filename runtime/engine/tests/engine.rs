@@ -6,13 +6,13 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use wasmrun_engine::{
-    CacheStatus, Engine, EngineConfig, Entry, Grants, Input, Invocation, Limits, LoadError, Module,
-    Outcome, TaskContext, TaskOutput,
+    Alone, CacheStatus, Engine, EngineConfig, Entry, Grants, Input, Invocation, Limits, LoadError,
+    Module, Outcome, TaskContext, TaskOutput,
 };
 use wasmrun_model::failure::{LimitKind, TaskError};
 use wasmrun_model::id::TaskId;
 use wasmrun_model::value::codec::{decode, encode};
-use wasmrun_model::value::{DecodeLimits, Encoded, Value};
+use wasmrun_model::value::{DecodeLimits, Encoded, EncodedRef, Value};
 
 fn engine() -> Engine {
     Engine::new(EngineConfig {

@@ -65,7 +65,10 @@ pub enum TaskError {
         cause: Box<TaskError>,
     },
     /// The actor that it was to run on is dead.
-    #[error("actor {actor} has died{}; create it again, or give it restarts", .cause.iter().map(|cause| format!(": {cause}")).collect::<String>())]
+    #[error("actor {actor} {}", match .cause {
+        Some(cause) => format!("has died: {cause}; create it again, or give it restarts"),
+        None => "was ended: somebody killed it, or its driver has gone; create it again".into(),
+    })]
     ActorDied {
         /// The actor.
         actor: ActorId,
@@ -102,6 +105,14 @@ impl TaskError {
             Self::ActorDied { .. } => "actor-died",
             Self::Unschedulable(_) => "unschedulable",
             Self::Sandbox(_) => "sandbox",
+        }
+    }
+
+    /// The task where it began, of a failure of `task`.
+    pub fn origin(&self, task: TaskId) -> TaskId {
+        match self {
+            Self::Dependency { task, cause, .. } => cause.origin(*task),
+            _ => task,
         }
     }
 

@@ -51,7 +51,8 @@ pub(crate) struct ActorCell {
     pub(crate) job: Arc<ActorJob>,
     /// Handles that its guest has.
     pub(crate) known: Arc<Known>,
-    pub(crate) output: Arc<TaskOutput>,
+    /// Where its output goes, until it is over: whoever listens waits for that.
+    output: Mutex<Option<Arc<TaskOutput>>>,
     life: Mutex<Life>,
     restarts_left: AtomicU32,
     /// Whether nobody can call it any more.
@@ -64,6 +65,12 @@ pub(crate) struct Death {
     pub(crate) instance: Option<Box<ActorInstance>>,
     /// Whether another life follows.
     pub(crate) is_followed: bool,
+}
+
+/// What an actor leaves behind.
+pub(crate) struct Remains {
+    pub(crate) instance: Option<Box<ActorInstance>>,
+    pub(crate) output: Option<Arc<TaskOutput>>,
 }
 
 /// What there is of an actor now.
@@ -84,7 +91,7 @@ impl ActorCell {
         Self {
             id,
             known: Arc::default(),
-            output: TaskOutput::new(job.limits.output, listener),
+            output: Mutex::new(Some(TaskOutput::new(job.limits.output, listener))),
             life: Mutex::default(),
             restarts_left: AtomicU32::new(job.restarts),
             is_over: AtomicBool::new(false),
@@ -119,15 +126,18 @@ impl ActorCell {
         }
     }
 
-    /// It lives. False if it was ended meanwhile, and does not.
-    pub(crate) fn born(&self, instance: ActorInstance) -> bool {
+    /// It lives.
+    ///
+    /// # Errors
+    /// Gives the instance back when the actor was ended meanwhile.
+    pub(crate) fn born(&self, instance: ActorInstance) -> Result<(), ActorInstance> {
         let mut life = self.life.lock();
         if self.is_over() {
-            return false;
+            return Err(instance);
         }
         life.instance = Some(Box::new(instance));
         life.is_alive = true;
-        true
+        Ok(())
     }
 
     /// Takes the instance for a call.
@@ -177,15 +187,29 @@ impl ActorCell {
         })
     }
 
+    /// Where its output goes, unless it is over.
+    pub(crate) fn output(&self) -> Option<Arc<TaskOutput>> {
+        self.output.lock().clone()
+    }
+
+    /// The end of what it wrote to standard error.
+    pub(crate) fn stderr_tail(&self) -> String {
+        self.output()
+            .map_or_else(String::new, |output| output.stderr_tail())
+    }
+
     /// There will be no other life. Whatever is left of the last one.
-    pub(crate) fn buried(&self, why: Option<TaskError>) -> Option<Box<ActorInstance>> {
+    pub(crate) fn buried(&self, why: Option<TaskError>) -> Remains {
         let mut life = self.life.lock();
         life.is_alive = false;
         life.current = None;
         if why.is_some() {
             life.death = why;
         }
-        life.instance.take()
+        Remains {
+            instance: life.instance.take(),
+            output: self.output.lock().take(),
+        }
     }
 
     /// The call that runs, if one does.

@@ -51,11 +51,9 @@ impl Wait {
 const SHOWN: usize = 8;
 
 impl Ledger {
-    /// Ends a wait that would never end, if there is one. `is_still`: no attempt runs without waiting
-    /// for others.
-    pub(crate) fn break_deadlock(&mut self, is_still: bool) {
-        let standstill = |ledger: &mut Self| is_still.then(|| ledger.find_standstill())?;
-        let Some((task, why)) = self.find_circle().or_else(|| standstill(self)) else {
+    /// Ends a wait that would never end, if there is one.
+    pub(crate) fn break_deadlock(&mut self) {
+        let Some((task, why)) = self.find_circle().or_else(|| self.find_standstill()) else {
             return;
         };
         if let Some(blocked) = self.blocked.get(&task) {
@@ -147,7 +145,10 @@ impl Ledger {
     /// Nothing runs but what waits, for good, and what it waits for cannot start.
     fn find_standstill(&mut self) -> Option<(TaskId, String)> {
         let nobody_waits = self.scheduler().len_in(State::Ready) == 0;
-        if nobody_waits || self.blocked.values().any(|blocked| blocked.is_bounded) {
+        if nobody_waits
+            || !self.is_still()
+            || self.blocked.values().any(|blocked| blocked.is_bounded)
+        {
             return None;
         }
         let last = self.blocked.iter().max_by_key(|(_, it)| it.wait.number);

@@ -8,10 +8,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use wasmrun_engine::{ActorInstance, HeldResource};
+use wasmrun_engine::{ActorInstance, HeldResource, TaskOutput};
 use wasmrun_model::cluster::{Labels, NodeName};
 use wasmrun_model::failure::TaskError;
-use wasmrun_model::id::{ActorId, DriverId, Incarnation, JobId, NodeId, ObjectId, TaskId};
+use wasmrun_model::id::{DriverId, Incarnation, JobId, NodeId, ObjectId, TaskId};
 use wasmrun_model::resource::{NodeResources, ResourceName};
 use wasmrun_model::scheduler::{Config, Effect, Event, Explanation, NodeInfo, Reason, Scheduler};
 use wasmrun_model::task::{
@@ -38,6 +38,8 @@ pub(crate) struct Ledger {
     is_stopping: bool,
     /// Attempts that wait for others.
     pub(crate) blocked: HashMap<TaskId, Blocked>,
+    /// Actors that live: their creations count as running, and wait for nobody.
+    living: usize,
     /// Moves with every start, end and wait.
     pub(crate) changes: u64,
 }
@@ -102,8 +104,9 @@ pub(crate) struct Todo {
 pub(crate) struct Trash {
     calls: Vec<Call>,
     reports: Vec<Report>,
-    lives: Vec<Box<ActorInstance>>,
+    lives: Vec<ActorInstance>,
     references: Vec<Reference>,
+    outputs: Vec<Arc<TaskOutput>>,
 }
 
 /// A task that can run.
@@ -147,6 +150,7 @@ impl Ledger {
             names,
             is_stopping: false,
             blocked: HashMap::new(),
+            living: 0,
             changes: 0,
         }
     }
@@ -242,8 +246,8 @@ impl Ledger {
     pub(crate) fn ended(&mut self, task: TaskId, attempt: Attempt, report: Report) -> Todo {
         let now = self.now();
         let mut todo = Todo::default();
-        self.note_end(now, task, attempt, &report);
-        self.scheduler.handle(now, Event::Tick);
+        let event = self.end_of(task, attempt, &report);
+        self.scheduler.handle(now, event);
         self.carry_out(now, Some(report), &mut todo);
         todo
     }
@@ -260,35 +264,49 @@ impl Ledger {
         let mut todo = Todo::default();
         let why = report.result.clone().err();
         // First the call, which may be made again; then the actor, whose other calls wait or fail.
-        self.note_end(now, call, attempt, &report);
+        let event = self.end_of(call, attempt, &report);
+        self.scheduler.note(now, event);
         self.dies(now, actor, why, &mut todo);
         self.carry_out(now, Some(report), &mut todo);
         todo
     }
 
-    fn note_end(&mut self, now: ModelInstant, task: TaskId, attempt: Attempt, report: &Report) {
-        self.blocked.remove(&task);
+    fn end_of(&mut self, task: TaskId, attempt: Attempt, report: &Report) -> Event {
+        if !self.blocked.is_empty() {
+            self.blocked.remove(&task);
+        }
         self.changes += 1;
-        let event = match &report.result {
+        match &report.result {
             Ok(_) => Event::Finished { task, attempt },
             Err(error) => Event::Failed {
                 task,
                 attempt,
                 kind: self.kind_of(&task, error),
             },
-        };
-        self.scheduler.note(now, event);
+        }
     }
 
     /// The attempt that creates an actor has done so. From now on it holds what it holds for the actor.
-    pub(crate) fn born(&mut self, actor: ActorId) -> Todo {
+    ///
+    /// # Errors
+    /// Gives the instance back when the actor was ended meanwhile.
+    pub(crate) fn born(
+        &mut self,
+        actor: &ActorCell,
+        instance: ActorInstance,
+    ) -> Result<Todo, ActorInstance> {
+        actor.born(instance)?;
         let now = self.now();
+        self.living += 1;
         self.changes += 1;
-        self.scheduler
-            .handle(now, Event::ActorCreated { actor, node: LOCAL });
+        let event = Event::ActorCreated {
+            actor: actor.id,
+            node: LOCAL,
+        };
+        self.scheduler.handle(now, event);
         let mut todo = Todo::default();
         self.carry_out(now, None, &mut todo);
-        todo
+        Ok(todo)
     }
 
     fn dies(
@@ -301,7 +319,8 @@ impl Ledger {
         let Some(death) = actor.dies(why) else {
             return;
         };
-        todo.trash.lives.extend(death.instance);
+        todo.trash.lives.extend(death.instance.map(|it| *it));
+        self.living -= 1;
         self.changes += 1;
         let event = Event::ActorDied {
             actor: actor.id,
@@ -393,9 +412,19 @@ impl Ledger {
         self.explain(&oldest)
     }
 
+    /// What the node knows of the tasks that have not ended, in no order.
+    pub(crate) fn cells(&self) -> impl Iterator<Item = &Arc<TaskCell>> {
+        self.tasks.values().map(|entry| &entry.cell)
+    }
+
     /// The state of a task that has not ended.
     pub(crate) fn phase(&self, task: &TaskId) -> Option<State> {
         self.scheduler.phase(task)
+    }
+
+    /// Whether no attempt runs without waiting for others.
+    pub(crate) fn is_still(&self) -> bool {
+        self.running() == self.living
     }
 
     /// A task that has not ended.
@@ -431,7 +460,7 @@ impl Ledger {
         family
     }
 
-    fn is_running_call(&self, task: &TaskId) -> bool {
+    pub(crate) fn is_running_call(&self, task: &TaskId) -> bool {
         let entry = self.tasks.get(task);
         entry.is_some_and(|entry| matches!(entry.cell.work, Work::Call(..)))
             && self.scheduler.held(task).is_some()
@@ -525,7 +554,9 @@ impl Ledger {
             let death = report
                 .as_ref()
                 .and_then(|report| report.result.clone().err());
-            todo.trash.lives.extend(actor.buried(death));
+            let remains = actor.buried(death.or_else(|| error.clone()));
+            todo.trash.lives.extend(remains.instance.map(|it| *it));
+            todo.trash.outputs.extend(remains.output);
             // Actors may refer to each other.
             todo.trash.references.extend(actor.known.clear());
             let event = Event::ActorDied {

@@ -26,6 +26,7 @@
 //! ```
 
 mod actor;
+mod client;
 mod deadlock;
 mod derive;
 mod executor;
@@ -36,19 +37,20 @@ mod node;
 mod object;
 mod options;
 mod run;
+mod server;
 mod services;
 mod shared;
 mod task;
 mod wait;
 
 pub use crate::actor::ActorJob;
+pub use crate::client::{Actor, ActorOptions, CallError, Client, GetError};
 pub use crate::derive::WishError;
 pub use crate::machine::Machine;
-pub use crate::node::{
-    Client, Node, NodeConfig, ParseOfferError, ResourceOffer, StartError, SubmitError,
-};
+pub use crate::node::{Node, NodeConfig, ParseOfferError, ResourceOffer, StartError, SubmitError};
 pub use crate::object::{Loaded, Object, Value};
 pub use crate::options::{JobError, Overrides};
+pub use crate::server::{ServeError, Server, Stopper};
 pub use crate::shared::NameError;
 pub use crate::task::{Argument, Call, Job, Phase, Report, TaskHandle, wait_all};
 pub use wasmrun_engine::Readable;

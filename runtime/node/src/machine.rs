@@ -38,7 +38,7 @@ impl Machine {
 
     /// The memory that objects may take, in bytes: 30 % of what there is.
     pub fn object_memory_bytes(&self) -> u64 {
-        self.memory_bytes / 10 * 3 >> 20 << 20
+        (self.memory_bytes / 10 * 3) >> 20 << 20
     }
 
     /// The memory to offer to tasks, in bytes.

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -20,15 +20,15 @@ use wasmrun_model::resource::{
     AddResourceError, Amount, CapacityError, NodeResources, ParsePoolError, ParseResourceNameError,
     Pool, ResourceName, ResourceSet,
 };
-use wasmrun_model::scheduler::{Explanation, Reason, Status};
-use wasmrun_model::task::TaskKind;
+use wasmrun_model::scheduler::{Reason, Status};
 use wasmrun_store::{SpillConfig, Store, StoreConfig};
 
 use crate::actor::ActorRef;
+use crate::client::Client;
 use crate::executor::{Executor, Spawner};
-use crate::ledger::{LOCAL, Ledger, Submission};
+use crate::ledger::{LOCAL, Ledger};
 use crate::machine::Machine;
-use crate::task::{Call, Job, Pressure, TaskCell, TaskHandle, Work};
+use crate::task::Pressure;
 
 /// What a node is started with. The default offers what the machine has.
 #[derive(Debug, Clone, Default)]
@@ -131,7 +131,7 @@ pub enum SubmitError {
 
 /// A running node. Dropping it cancels its tasks and stops its threads.
 pub struct Node {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     /// Before the runtime: guest threads use its timers to their end.
     executor: Option<Executor>,
     control: Option<tokio::runtime::Runtime>,
@@ -148,8 +148,6 @@ pub(crate) struct Shared {
     pub(crate) pressure: Arc<Pressure>,
     /// Actors that have names, which keep them.
     pub(crate) names: Mutex<HashMap<(TenantName, String), ActorRef>>,
-    /// How many attempts run and do not wait for others.
-    pub(crate) active: AtomicUsize,
     /// How many waits there were.
     pub(crate) waits: AtomicU64,
     /// Whether somebody is about to look for a deadlock.
@@ -198,7 +196,6 @@ impl Node {
             })?,
             control: control.handle().clone(),
             names: Mutex::default(),
-            active: AtomicUsize::new(0),
             waits: AtomicU64::new(0),
             is_looking: AtomicBool::new(false),
         };
@@ -249,19 +246,12 @@ impl Node {
     /// # Panics
     /// When the system has no randomness to give.
     pub fn client(&self) -> Client {
-        let mut id = [0; 16];
-        let drawn = rustix::rand::getrandom(&mut id[..], rustix::rand::GetRandomFlags::empty());
-        assert_eq!(drawn, Ok(id.len()), "the kernel has randomness");
-        self.client_as(DriverId::from_bytes(id))
+        self.client_as(new_driver())
     }
 
     /// A client session with this id, which determines the ids of its tasks.
     pub fn client_as(&self, driver: DriverId) -> Client {
-        Client(Arc::new(ClientInner {
-            shared: self.shared.clone(),
-            driver,
-            submitted: AtomicU64::new(0),
-        }))
+        Client::new(self.shared.clone(), driver)
     }
 }
 
@@ -328,72 +318,15 @@ fn offered(config: &NodeConfig, machine: &Machine) -> Result<NodeResources, Star
     Ok(resources)
 }
 
-/// A session that submits tasks. Cheap to clone; clones are one session.
-#[derive(Clone)]
-pub struct Client(Arc<ClientInner>);
-
-struct ClientInner {
-    shared: Arc<Shared>,
-    driver: DriverId,
-    submitted: AtomicU64,
-}
-
-impl Client {
-    /// Submits a task. It starts as soon as the node has what it asks for.
-    ///
-    /// # Errors
-    /// When no node can ever run it, or the node is stopping.
-    pub fn submit(&self, job: &Arc<Job>, call: Call) -> Result<TaskHandle, SubmitError> {
-        let cell = self.new_cell(Work::Task(job.clone()));
-        self.0.shared.submit(Submission {
-            driver: self.0.driver,
-            parent: None,
-            terms: job.terms.clone(),
-            kind: TaskKind::Task,
-            call,
-            cell: cell.clone(),
-            keeps: None,
-        })?;
-        Ok(TaskHandle(cell))
-    }
-
-    fn new_cell(&self, work: Work) -> Arc<TaskCell> {
-        let number = self.0.submitted.fetch_add(1, Ordering::Relaxed);
-        let id = self.0.driver.task(number);
-        Arc::new(TaskCell::new(
-            id,
-            self.0.driver,
-            work,
-            self.0.shared.pressure(),
-        ))
-    }
-
-    /// Cancels a task and all that it has started: what waits ends at once, what runs at its next
-    /// turn. The call that an actor is in the middle of goes on, for the actor's sake.
-    pub fn cancel(&self, task: &TaskHandle) {
-        self.0.shared.cancel(task.id());
-    }
-
-    /// Cancels everything that this session has submitted and that has not ended.
-    pub fn cancel_all(&self) {
-        let mut ledger = self.0.shared.ledger.lock();
-        let mine = ledger.of_driver(&self.0.driver);
-        let todo = ledger.cancel(&mine);
-        self.0.shared.pressure.set(ledger.waiting());
-        drop(ledger);
-        self.0.shared.carry_out(todo);
-    }
-
-    /// Where a task stands and what it waits for; `None` if it has ended.
-    pub fn explain(&self, task: &TaskHandle) -> Option<Explanation> {
-        self.0.shared.ledger.lock().explain(&task.id())
-    }
-
-    /// Where the task stands that has waited for resources for the longest, on this node; `None` if
-    /// none waits.
-    pub fn explain_oldest(&self) -> Option<Explanation> {
-        self.0.shared.ledger.lock().explain_oldest()
-    }
+/// The id of a new session, drawn at random.
+///
+/// # Panics
+/// When the system has no randomness to give.
+pub(crate) fn new_driver() -> DriverId {
+    let mut id = [0; 16];
+    let drawn = rustix::rand::getrandom(&mut id[..], rustix::rand::GetRandomFlags::empty());
+    assert_eq!(drawn, Ok(id.len()), "the kernel has randomness");
+    DriverId::from_bytes(id)
 }
 
 /// The name of a node, made from whatever the machine or person calls it.

@@ -4,7 +4,7 @@
 //! of it, once. Runs on guest threads.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Instant;
 
 use wasmrun_engine::{
@@ -68,11 +68,18 @@ impl Lease {
         self.shared.carry_out(todo);
     }
 
-    /// From now on the actor has it.
-    fn born(mut self, actor: &ActorCell) {
-        self.is_held = false;
-        let todo = self.shared.ledger.lock().born(actor.id);
-        self.shared.carry_out(todo);
+    /// From now on the actor has it. Back if the actor was ended meanwhile.
+    fn born(mut self, actor: &ActorCell, instance: ActorInstance) -> Option<Self> {
+        let born = self.shared.ledger.lock().born(actor, instance);
+        match born {
+            Ok(todo) => {
+                self.is_held = false;
+                self.shared.carry_out(todo);
+                None
+            }
+            // Dropping the instance takes time: not under the lock.
+            Err(_) => Some(self),
+        }
     }
 
     fn give_back(&mut self, report: Report) {
@@ -92,14 +99,12 @@ impl Drop for Lease {
         // Only where the future was dropped before its end: the node is stopping.
         let report = Report::never_ran(&self.cell, TaskError::Cancelled);
         self.give_back(report);
-        self.shared.active.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 /// Runs an attempt to its end.
 pub(crate) async fn start(shared: Arc<Shared>, start: Start) {
     let started = Instant::now();
-    shared.active.fetch_add(1, Ordering::AcqRel);
     let lease = Lease {
         cell: start.cell.clone(),
         attempt: start.attempt,
@@ -199,7 +204,7 @@ async fn load(attempt: &Attempt, value: &Value) -> Result<crate::object::Loaded,
 }
 
 /// What a guest returned, kept, with what it names.
-fn kept(
+async fn kept(
     attempt: &Attempt,
     work: &Work,
     outcome: Result<Outcome, TaskError>,
@@ -209,7 +214,7 @@ fn kept(
         Err(error) => return (Err(error), 0),
     };
     let value = match (work.result_type(), outcome.result) {
-        (Some(ty), Some(value)) => attempt.result(ty, value).map(Some),
+        (Some(ty), Some(value)) => attempt.result(ty, value).await.map(Some),
         _ => Ok(None),
     };
     // The guest gave these away with its result.
@@ -255,7 +260,10 @@ async fn run_task(lease: Lease, job: &Arc<Job>, mut start: Start, started: Insta
     };
     // Whoever listens to the output must see its end before the report.
     drop(output);
-    let (result, memory_peak) = kept(&attempt, &cell.work, outcome);
+    let kept = cell
+        .unless_cancelled(kept(&attempt, &cell.work, outcome))
+        .await;
+    let (result, memory_peak) = kept.unwrap_or((Err(TaskError::Cancelled), 0));
     drop(attempt);
     drop(call.values);
     let report = Report {
@@ -279,6 +287,9 @@ async fn create_actor(lease: Lease, actor: &Arc<ActorCell>, mut start: Start, st
     let Start { call, cell, .. } = start;
     let attempt = lease.attempt(&call, actor.known.clone());
     let checkpoint = actor.checkpoint();
+    let Some(output) = actor.output() else {
+        return lease.end(Report::never_ran(&cell, TaskError::Cancelled));
+    };
     let creating = async {
         let ty = Some(&actor.class().constructor.ty);
         let fitted = arguments(&attempt, ty, &call.values).await?;
@@ -293,21 +304,21 @@ async fn create_actor(lease: Lease, actor: &Arc<ActorCell>, mut start: Start, st
             context: context.clone(),
             grants: &actor.job.grants,
             limits: &limits,
-            output: &actor.output,
+            output: &output,
             services: attempt.clone(),
         };
         lease.shared.engine.create_actor(birth).await
     };
     let created = cell.unless_cancelled(creating).await;
-    let error = match created.unwrap_or(Err(TaskError::Cancelled)) {
-        Ok(instance) => match actor.born(instance) {
-            true => return lease.born(actor),
-            false => TaskError::Cancelled,
+    let (lease, error) = match created.unwrap_or(Err(TaskError::Cancelled)) {
+        Ok(instance) => match lease.born(actor, instance) {
+            None => return,
+            Some(lease) => (lease, TaskError::Cancelled),
         },
-        Err(error) => error,
+        Err(error) => (lease, error),
     };
     let report = Report {
-        stderr_tail: actor.output.stderr_tail(),
+        stderr_tail: actor.stderr_tail(),
         waited: started.duration_since(cell.submitted),
         ran: started.elapsed(),
         ..Report::never_ran(&cell, error)
@@ -353,7 +364,10 @@ async fn run_call(lease: Lease, actor: &Arc<ActorCell>, mut start: Start, starte
         }
         _ => None,
     };
-    let (result, memory_peak) = kept(&attempt, &cell.work, outcome);
+    let kept = cell
+        .unless_cancelled(kept(&attempt, &cell.work, outcome))
+        .await;
+    let (result, memory_peak) = kept.unwrap_or((Err(TaskError::Cancelled), 0));
     drop(attempt);
     drop(call.values);
     let report = Report {
@@ -364,7 +378,7 @@ async fn run_call(lease: Lease, actor: &Arc<ActorCell>, mut start: Start, starte
         held: Vec::new(),
         memory_peak,
         stderr_tail: match &fatal {
-            Some(_) => actor.output.stderr_tail(),
+            Some(_) => actor.stderr_tail(),
             None => String::new(),
         },
     };

@@ -4,6 +4,7 @@
 //! The ids of what a guest starts follow from its own and a counter, so another attempt names the same.
 //! Must not: decide who runs when.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -130,19 +131,20 @@ impl Attempt {
     }
 
     /// A result that the guest returned, with what it names.
-    pub(crate) fn result(&self, ty: &ValueType, value: Encoded) -> Result<Value, TaskError> {
+    pub(crate) async fn result(&self, ty: &ValueType, value: Encoded) -> Result<Value, TaskError> {
         let references = match ty.has_handles() {
             true => self
                 .references(ty, &value)
                 .map_err(|error| TaskError::Sandbox(format!("its result: {error}")))?,
             false => Vec::new(),
         };
-        self.shared.keep(
-            &self.parent().terms.tenant,
-            ObjectId::of(self.id(), 0),
-            value,
-            references,
-        )
+        let tenant = self.parent().terms.tenant.clone();
+        let id = ObjectId::of(self.id(), 0);
+        let kept = self
+            .shared
+            .keep(&tenant, id, Cow::Owned(value), references)
+            .await;
+        kept.map_err(|error| TaskError::Sandbox(format!("its result cannot be kept: {error}")))
     }
 
     /// The arguments that a guest gives, for a function of this type.
@@ -292,7 +294,7 @@ impl Attempt {
                 Some(Ok(value)) => value,
                 Some(Err(error)) => {
                     return Err(ServiceError::Failed {
-                        origin: cell.id,
+                        origin: error.origin(cell.id),
                         error: Arc::new(error),
                     });
                 }
@@ -439,7 +441,10 @@ impl Services for Attempt {
         };
         Box::pin(async move {
             let tenant = self.parent().terms.tenant.clone();
-            let value = self.shared.keep_when_room(&tenant, name.id, value).await;
+            let value = self
+                .shared
+                .keep(&tenant, name.id, Cow::Owned(value), Vec::new())
+                .await;
             let value = value.map_err(|error| ServiceError::Refused(error.to_string()))?;
             self.known
                 .add(Reference::Put(Arc::new(PutObject { name, value })));
@@ -489,13 +494,13 @@ impl Services for Attempt {
 }
 
 /// A countdown that tasks count down when they end, until it is dropped.
-struct Watch<'a> {
-    countdown: Arc<Countdown>,
+pub(crate) struct Watch<'a> {
+    pub(crate) countdown: Arc<Countdown>,
     tasks: &'a [Arc<TaskCell>],
 }
 
 impl<'a> Watch<'a> {
-    fn new(tasks: &'a [Arc<TaskCell>], count: usize) -> Self {
+    pub(crate) fn new(tasks: &'a [Arc<TaskCell>], count: usize) -> Self {
         let countdown = Countdown::new(count);
         for task in tasks {
             if task.watch(&countdown) {

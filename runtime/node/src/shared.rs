@@ -3,11 +3,11 @@
 //! Owns the way from a decision of the ledger to what is done about it, outside its lock
 //! ([`Shared::carry_out`]). Must not: hold that lock while anything else is called.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ObjectId, TaskId};
 use wasmrun_model::task::Attempt;
@@ -161,47 +161,33 @@ impl Shared {
         drop(of_it);
     }
 
-    /// Keeps a value: a large one in the store if there is room now, else with whoever holds it.
-    pub(crate) fn keep(
-        &self,
-        tenant: &TenantName,
-        id: ObjectId,
-        value: Encoded,
-        references: Vec<Reference>,
-    ) -> Result<Value, TaskError> {
-        if value.size_bytes() <= INLINE_BYTES {
-            return Ok(Value::inline(value, references));
-        }
-        let (len, form) = (value.size_bytes() as u64, form(&value));
-        match self.store.try_create(tenant, id, len, form) {
-            Ok(writer) => Ok(Value::stored(fill(writer, &value), references)),
-            Err(error) => Err(TaskError::Sandbox(format!(
-                "its result cannot be kept: {error}"
-            ))),
-        }
-    }
-
-    /// Keeps a value, once there is room for it.
+    /// Keeps a value: a small one with whoever holds it, a large one in the store, once there is room.
     ///
     /// # Errors
     /// When there is none in time.
-    pub(crate) async fn keep_when_room(
+    pub(crate) async fn keep(
         &self,
         tenant: &TenantName,
         id: ObjectId,
-        value: Encoded,
+        value: Cow<'_, Encoded>,
+        references: Vec<Reference>,
     ) -> Result<Value, CreateError> {
         if value.size_bytes() <= INLINE_BYTES {
-            return Ok(value.into());
+            return Ok(Value::inline(value.into_owned(), references));
         }
         let mut creating = self
             .store
             .create(tenant, id, value.size_bytes() as u64, form(&value));
         let writer = match tokio::time::timeout(ROOM_PATIENCE, &mut creating).await {
-            Ok(writer) => writer?,
+            Ok(Ok(writer)) => writer,
+            // An attempt before this one has stored it, and somebody still has that.
+            Ok(Err(CreateError::Exists { .. })) if let Some(object) = self.store.get(&id) => {
+                return Ok(Value::stored(object, references));
+            }
+            Ok(Err(error)) => return Err(error),
             Err(_) => return Err(creating.error()),
         };
-        Ok(Value::stored(fill(writer, &value), Vec::new()))
+        Ok(Value::stored(fill(writer, &value), references))
     }
 
     /// A number for a wait, higher than those before.
@@ -225,7 +211,6 @@ impl Shared {
         if !is_bounded {
             self.look_for_deadlock();
         }
-        self.active.fetch_sub(1, Ordering::AcqRel);
         BlockGuard {
             shared: self.clone(),
             task,
@@ -251,7 +236,7 @@ impl Shared {
                 }
                 // Only where nothing has happened since the last look: what ends now may be on its way.
                 if before == Some(ledger.changes) {
-                    ledger.break_deadlock(shared.active.load(Ordering::Acquire) == 0);
+                    ledger.break_deadlock();
                 }
                 before = Some(ledger.changes);
             }
@@ -280,12 +265,6 @@ impl BlockGuard {
         drop(ledger);
         self.shared.carry_out(todo);
         resumed
-    }
-}
-
-impl Drop for BlockGuard {
-    fn drop(&mut self) {
-        self.shared.active.fetch_add(1, Ordering::AcqRel);
     }
 }
 

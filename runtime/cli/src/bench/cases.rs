@@ -25,8 +25,8 @@ pub struct Case {
     pub name: &'static str,
     pub unit: &'static str,
     pub what: &'static str,
-    /// A function that the guest must have.
-    pub needs: Option<&'static str>,
+    /// Whether it needs the guest that starts tasks and actors of its own.
+    pub needs_flow: bool,
     pub run: fn(&Setting) -> Result<Sample, Failure>,
 }
 
@@ -35,112 +35,182 @@ pub const CASES: &[Case] = &[
         name: "engine_raw_1",
         unit: "1/s",
         what: "fresh sandbox and a call of nothing, straight on wasmtime, one thread: the limit",
-        needs: None,
+        needs_flow: false,
         run: |setting| setting.engine_raw(1),
     },
     Case {
         name: "engine_raw",
         unit: "1/s",
         what: "the same on all cores",
-        needs: None,
+        needs_flow: false,
         run: |setting| setting.engine_raw(setting.cpus),
     },
     Case {
         name: "tasks_sync",
         unit: "1/s",
         what: "submit a task that does nothing and wait, one at a time, fresh sandbox each",
-        needs: None,
+        needs_flow: false,
         run: Setting::tasks_sync,
     },
     Case {
         name: "tasks_async",
         unit: "1/s",
         what: "submit 100,000 tasks that do nothing, wait for all, fresh sandbox each",
-        needs: None,
+        needs_flow: false,
         run: Setting::tasks_async,
     },
     Case {
         name: "tasks_nested",
         unit: "1/s",
         what: "one task starts 10,000 that do nothing and waits for all",
-        needs: Some("spawn-many"),
+        needs_flow: true,
         run: Setting::tasks_nested,
     },
     Case {
         name: "actor_create",
         unit: "us",
         what: "a task creates an actor and calls it once",
-        needs: Some("actor-create"),
+        needs_flow: true,
         run: Setting::actor_create,
     },
     Case {
         name: "actor_sync",
         unit: "1/s",
         what: "a task calls an actor and waits, one call at a time",
-        needs: Some("actor-sync"),
+        needs_flow: true,
         run: Setting::actor_sync,
     },
     Case {
         name: "actor_async",
         unit: "1/s",
         what: "a task calls an actor 100,000 times, then waits for all",
-        needs: Some("actor-async"),
+        needs_flow: true,
         run: Setting::actor_async,
     },
     Case {
         name: "wait_1k",
         unit: "1/s",
         what: "a task waits for 1,000 objects that are there",
-        needs: Some("wait-often"),
+        needs_flow: true,
         run: Setting::wait_1k,
+    },
+    Case {
+        name: "put_1k",
+        unit: "GB/s",
+        what: "store 1 KiB, in memory that has been used",
+        needs_flow: false,
+        run: |setting| setting.put(1 << 10),
+    },
+    Case {
+        name: "put_1m",
+        unit: "GB/s",
+        what: "store 1 MiB, in memory that has been used",
+        needs_flow: false,
+        run: |setting| setting.put(1 << 20),
+    },
+    Case {
+        name: "put_100m",
+        unit: "GB/s",
+        what: "store 100 MiB, in memory that has been used",
+        needs_flow: false,
+        run: |setting| setting.put(100 << 20),
+    },
+    Case {
+        name: "put_1g",
+        unit: "GB/s",
+        what: "store 1 GiB, in memory that has been used",
+        needs_flow: false,
+        run: |setting| setting.put(1 << 30),
+    },
+    Case {
+        name: "put_1g_first",
+        unit: "GB/s",
+        what: "store 1 GiB in memory that nobody has touched",
+        needs_flow: false,
+        run: Setting::put_1g_first,
+    },
+    Case {
+        name: "memcpy_1g_first",
+        unit: "GB/s",
+        what: "copy 1 GiB to memory that nobody has touched: the limit of the line above",
+        needs_flow: false,
+        run: Setting::memcpy_1g_first,
+    },
+    Case {
+        name: "get_1k",
+        unit: "us",
+        what: "a readable view of a stored object of 1 KiB",
+        needs_flow: false,
+        run: |setting| setting.get(1 << 10),
+    },
+    Case {
+        name: "get_1m",
+        unit: "us",
+        what: "a readable view of a stored object of 1 MiB",
+        needs_flow: false,
+        run: |setting| setting.get(1 << 20),
+    },
+    Case {
+        name: "get_100m",
+        unit: "us",
+        what: "a readable view of a stored object of 100 MiB",
+        needs_flow: false,
+        run: |setting| setting.get(100 << 20),
+    },
+    Case {
+        name: "get_1g",
+        unit: "us",
+        what: "a readable view of a stored object of 1 GiB",
+        needs_flow: false,
+        run: |setting| setting.get(1 << 30),
     },
     Case {
         name: "arg_100m_copied",
         unit: "ms",
         what: "a fresh task sums a stored argument of 100 MiB, which it gets as a copy",
-        needs: Some("sum-stored"),
+        needs_flow: true,
         run: |setting| setting.arg_100m(false),
     },
     Case {
         name: "arg_100m_mapped",
         unit: "ms",
         what: "the same, attached to its memory",
-        needs: Some("sum-stored"),
+        needs_flow: true,
         run: |setting| setting.arg_100m(true),
     },
     Case {
         name: "memory_actor",
         unit: "bytes",
         what: "proportional set size of each of 500 actors that idle",
-        needs: Some("populate"),
+        needs_flow: true,
         run: Setting::memory_actor,
     },
     Case {
         name: "busy_1ms",
         unit: "ratio",
         what: "10,000 tasks of 1 ms of CPU: ideal time by measured time",
-        needs: None,
+        needs_flow: false,
         run: Setting::busy_1ms,
     },
     Case {
         name: "memory_idle",
         unit: "bytes",
         what: "proportional set size of a node that has run tasks and idles",
-        needs: None,
+        needs_flow: false,
         run: Setting::memory_idle,
     },
     Case {
         name: "start_cold",
         unit: "ms",
         what: "`wasmrun submit` as a whole process, nothing in the code cache",
-        needs: None,
+        needs_flow: false,
         run: Setting::start_cold,
     },
     Case {
         name: "start_warm",
         unit: "ms",
         what: "`wasmrun submit` as a whole process, code in the cache",
-        needs: None,
+        needs_flow: false,
         run: Setting::start_warm,
     },
 ];
@@ -159,6 +229,8 @@ pub struct Setting {
     client: Client,
     module: Module,
     module_path: PathBuf,
+    /// The guest that starts tasks and actors of its own.
+    flow: Option<(PathBuf, Module)>,
     noop: FunctionIndex,
     busy: FunctionIndex,
     noop_job: Arc<Job>,
@@ -172,11 +244,19 @@ impl Setting {
     pub fn new(
         options: &NodeOptions,
         module_path: &Path,
+        flow_path: Option<&Path>,
         scratch: &Path,
         printer: &Printer,
     ) -> Result<Self, Failure> {
         let node = local::start(options, printer)?;
-        let module = local::load(&node, module_path, options, printer)?;
+        let module = local::load(node.engine(), module_path, options, printer)?;
+        let flow = match flow_path {
+            Some(path) => {
+                let module = local::load(node.engine(), path, options, printer)?;
+                Some((std::path::absolute(path)?, module))
+            }
+            None => None,
+        };
         let find = |name| {
             let shown = module_path.display();
             module
@@ -202,6 +282,7 @@ impl Setting {
             node,
             module,
             module_path: std::path::absolute(module_path)?,
+            flow,
             noop,
             busy,
             noop_job,
@@ -212,8 +293,9 @@ impl Setting {
         })
     }
 
-    pub(super) fn module(&self) -> &Module {
-        &self.module
+    /// The guest that starts tasks and actors of its own, and where it is.
+    pub(super) fn flow(&self) -> Option<&(PathBuf, Module)> {
+        self.flow.as_ref()
     }
 
     pub(super) fn client(&self) -> &Client {
@@ -317,19 +399,22 @@ impl Setting {
     }
 
     fn memory_idle(&self) -> Result<Sample, Failure> {
-        Ok(Sample::from(self.weigh(0)?))
+        Ok(Sample::from(self.weigh(None, 0)?))
     }
 
     fn memory_actor(&self) -> Result<Sample, Failure> {
-        let all = self.weigh(IDLE_ACTORS)? - self.weigh(0)?;
+        let (path, _) = self.flow().context("the case needs --flow-module")?;
+        let all = self.weigh(Some(path), IDLE_ACTORS)? - self.weigh(Some(path), 0)?;
         Ok(Sample::from(all / f64::from(IDLE_ACTORS)))
     }
 
     /// The proportional set size of a node with so many actors, in bytes.
-    fn weigh(&self, actors: u32) -> Result<f64, Failure> {
+    fn weigh(&self, flow: Option<&Path>, actors: u32) -> Result<f64, Failure> {
         let mut child = Command::new(ourselves()?)
             .arg("idle-node")
             .arg(&self.module_path)
+            .args(flow.map(|_| "--flow-module"))
+            .args(flow)
             .args(["--actors", &actors.to_string()])
             .arg("--cache-dir")
             .arg(self.scratch.join("code"))

@@ -29,11 +29,12 @@ const SUMS: u32 = 5;
 impl Setting {
     /// Calls a function of the guest: what it returns, and how long that took.
     fn ask(&self, function: &str, values: &[Value]) -> Result<(Option<Value>, Duration), Failure> {
-        let index = self.module().find(function)?;
-        let ty = &self.module().function(index).ty;
+        let (_, module) = self.flow().context("the case needs --flow-module")?;
+        let index = module.find(function)?;
+        let ty = &module.function(index).ty;
         let job = Job::new(
             function,
-            self.module(),
+            module,
             Entry::Function(index),
             &Overrides {
                 argument_bytes: 1 << 30,
@@ -123,11 +124,6 @@ impl Setting {
     /// Fills the node with actors that live on.
     pub(super) fn populate(&self, actors: u32) -> Result<(), Failure> {
         self.ask("populate", &[Value::U32(actors)]).map(drop)
-    }
-
-    /// Whether the guest has what these cases need.
-    pub(super) fn has(&self, function: &str) -> bool {
-        self.module().find(function).is_ok()
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod cases;
 mod dataflow;
+mod objects;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -72,19 +73,22 @@ pub fn bench(bench: &Bench, printer: &Printer) -> CommandResult {
         // Measurements neither fill the user's cache nor depend on it.
         options.cache_dir = Some(scratch.path().join("code"));
     }
-    let setting = Setting::new(&options, &module, scratch.path(), printer)?;
+    let setting = Setting::new(
+        &options,
+        &module,
+        bench.flow_module.as_deref(),
+        scratch.path(),
+        printer,
+    )?;
     let mut results = Vec::new();
     for case in chosen {
-        if let Some(function) = case.needs.filter(|function| !setting.has(function)) {
-            let lacks = format!(
-                "{}: the guest has no {function}; use `cargo xtask bench`",
-                case.name
-            );
+        if case.needs_flow && setting.flow().is_none() {
+            let why = "it needs --flow-module, which `cargo xtask bench` gives";
             if bench.names.is_empty() {
-                printer.note(format_args!("left out {lacks}"));
+                printer.note(format_args!("left out {}: {why}", case.name));
                 continue;
             }
-            return Err(Failure::usage(lacks));
+            return Err(Failure::usage(format!("{}: {why}", case.name)));
         }
         printer.detail(format_args!(
             "{}: {} runs after a warm-up",
@@ -240,7 +244,13 @@ pub fn run_once(node: &Node) -> Result<Duration, Failure> {
 
 /// A node that has run some tasks and now has nothing to do, until standard input ends.
 pub fn idle_node(idle: &IdleNode, printer: &Printer) -> CommandResult {
-    let setting = Setting::new(&idle.node, &idle.module, Path::new("/"), printer)?;
+    let setting = Setting::new(
+        &idle.node,
+        &idle.module,
+        idle.flow_module.as_deref(),
+        Path::new("/"),
+        printer,
+    )?;
     setting.warm_up()?;
     if idle.actors > 0 {
         setting.populate(idle.actors)?;

@@ -3,6 +3,7 @@
 mod plan;
 mod report;
 mod stream;
+mod target;
 mod waiting;
 
 use std::collections::VecDeque;
@@ -20,14 +21,19 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use wasmrun_engine::{Entry, Input, Listener, OutputChunk};
 use wasmrun_model::failure::TaskError;
-use wasmrun_node::{Call, Client, Node, Report, SubmitError, TaskHandle};
+use wasmrun_node::{Call, Report};
 
-use crate::args::{Indices, Output, Submit};
+use crate::args::{Global, Indices, NodeOptions, Output, Submit};
 use crate::fail::{CommandResult, Exit, Failure};
 use crate::local;
 use crate::printer::Printer;
+use crate::remote;
 use crate::submit::plan::Plan;
 use crate::submit::stream::{Kept, Route};
+use crate::submit::target::{Handle, Stopper, Target};
+
+pub use crate::submit::report::exit_of;
+pub use crate::submit::target::grants as wire_grants;
 
 /// How many frames of a guest's stack are shown.
 const SHOWN_FRAMES: usize = 16;
@@ -36,26 +42,75 @@ const CHUNKS_IN_FLIGHT: usize = 64;
 /// How many tasks of an array are submitted ahead of the oldest that has not ended.
 const ARRAY_WINDOW: usize = 10_000;
 
-pub fn submit(submit: &Submit, printer: &Printer) -> CommandResult {
+pub fn submit(submit: &Submit, global: &Global, printer: &Printer) -> CommandResult {
     if submit.result_file.is_some() && submit.array.is_some() {
         check_pattern(submit)?;
     }
-    let node = local::start(&submit.node, printer)?;
-    let module = local::load(&node, &submit.module, &submit.node, printer)?;
-    let plan = Plan::new(submit, &module)?;
+    let tenant = &submit.scheduling.tenant;
+    let found = match submit.detach {
+        true => Some(remote::connect(global, tenant)?),
+        // Who says what the node should have wants one of their own.
+        false if wants_own_node(&submit.node) => None,
+        false => remote::find(global, tenant)?,
+    };
+    let (target, plan) = match found {
+        None => {
+            let node = local::start(&submit.node, printer)?;
+            let module = local::load(node.engine(), &submit.module, &submit.node, printer)?;
+            let client = node.client();
+            (Target::Local { node, client }, Plan::new(submit, &module)?)
+        }
+        Some(client) => {
+            // Here too: its types say whether the arguments fit. Mostly the code is in the cache.
+            let bytes = local::read_module(&submit.module, &submit.node)?;
+            let engine = local::engine(&submit.node, printer)?;
+            let module = local::load(&engine, &submit.module, &submit.node, printer)?;
+            let plan = Plan::new(submit, &module)?;
+            client.wait(client.load(&bytes)).map_err(remote::failed)?;
+            (Target::remote(client, submit, &module, &plan.job)?, plan)
+        }
+    };
     let run = Run {
         submit,
         plan,
-        client: node.client(),
-        node: &node,
+        target,
         printer,
     };
-    cancel_on_interrupt(&run.client)?;
-    let _waiting = waiting::Watch::start(&run.client, printer);
+    if submit.detach {
+        return run.detach();
+    }
+    cancel_on_interrupt(&run.target.stopper())?;
+    let _waiting = match &run.target {
+        Target::Local { client, .. } => waiting::Watch::start(client, printer),
+        Target::Remote(_) => None,
+    };
     match &submit.array {
         None => run.one(),
         Some(indices) => run.array(indices),
     }
+}
+
+/// Whether the options say what the node should have.
+fn wants_own_node(options: &NodeOptions) -> bool {
+    let NodeOptions {
+        node_cpus,
+        node_gpus,
+        node_memory,
+        object_memory,
+        spill_dir,
+        node_resource,
+        node_name,
+        node_label,
+        ..
+    } = options;
+    node_cpus.is_some()
+        || node_gpus.is_some()
+        || node_memory.is_some()
+        || object_memory.is_some()
+        || spill_dir.is_some()
+        || node_name.is_some()
+        || !node_resource.is_empty()
+        || !node_label.is_empty()
 }
 
 /// All tasks of an array must not write to one file.
@@ -77,19 +132,19 @@ static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
 /// Ends all tasks, those that are just being submitted included.
-fn stop(client: &Client) {
+fn stop(tasks: &Stopper) {
     STOPPED.store(true, Ordering::SeqCst);
-    client.cancel_all();
+    tasks.cancel_all();
 }
 
 /// The first Ctrl-C cancels all tasks, which ends the command in order; the second ends it.
-fn cancel_on_interrupt(client: &Client) -> Result<(), Failure> {
-    let client = client.clone();
+fn cancel_on_interrupt(tasks: &Stopper) -> Result<(), Failure> {
+    let tasks = tasks.clone();
     ctrlc::set_handler(move || {
         if INTERRUPTED.swap(true, Ordering::SeqCst) {
             std::process::exit(Exit::Interrupted.code());
         }
-        stop(&client);
+        stop(&tasks);
     })
     .context("cannot listen for Ctrl-C")?;
     Ok(())
@@ -98,24 +153,23 @@ fn cancel_on_interrupt(client: &Client) -> Result<(), Failure> {
 struct Run<'a> {
     submit: &'a Submit,
     plan: Plan,
-    client: Client,
-    node: &'a Node,
+    target: Target,
     printer: &'a Printer,
 }
 
 /// A channel for output, and the thread that empties it.
 struct Streaming {
-    client: Client,
+    tasks: Stopper,
     chunks: mpsc::Sender<OutputChunk>,
     pump: JoinHandle<io::Result<Kept>>,
 }
 
 impl Streaming {
-    fn start(route: Route, client: &Client) -> Result<Self, Failure> {
+    fn start(route: Route, tasks: Stopper) -> Result<Self, Failure> {
         let (chunks, receiver) = mpsc::channel(CHUNKS_IN_FLIGHT);
-        let stopping = client.clone();
+        let stopping = tasks.clone();
         Ok(Self {
-            client: client.clone(),
+            tasks,
             chunks,
             // A guest may not care that its output is closed, and go on for ever.
             pump: stream::pump(route, receiver, move || stop(&stopping))?,
@@ -125,7 +179,7 @@ impl Streaming {
     /// Waits until everything is written. All tasks that were submitted must have ended; what they
     /// started and left behind, tasks and actors, ends here.
     fn finish(self) -> Result<Kept, Failure> {
-        self.client.cancel_all();
+        self.tasks.cancel_all();
         drop(self.chunks);
         let written = self.pump.join().expect("the output thread does not panic");
         written.map_err(|error| match error.kind() {
@@ -142,11 +196,7 @@ impl Run<'_> {
         self.plan.job.entry == Entry::Program
     }
 
-    fn send(
-        &self,
-        mut call: Call,
-        chunks: &mpsc::Sender<OutputChunk>,
-    ) -> Result<TaskHandle, Failure> {
+    fn send(&self, mut call: Call, chunks: &mpsc::Sender<OutputChunk>) -> Result<Handle, Failure> {
         let tag = call.array_index.unwrap_or(0);
         if let Some(pattern) = self
             .submit
@@ -162,17 +212,46 @@ impl Run<'_> {
             tag,
             chunks: chunks.clone(),
         });
-        let handle = self
-            .client
-            .submit(&self.plan.job, call)
-            .map_err(|error| match error {
-                SubmitError::Unschedulable(_) => Failure::new(Exit::Unschedulable, error),
-                other => Failure::new(Exit::Usage, other),
-            })?;
+        let handle = self.target.submit(&self.plan.job, call)?;
         if STOPPED.load(Ordering::SeqCst) {
-            self.client.cancel(&handle);
+            self.target.cancel(&handle);
         }
         Ok(handle)
+    }
+
+    /// Leaves the tasks to the node.
+    fn detach(&self) -> CommandResult {
+        let indices: Vec<Option<u64>> = match &self.submit.array {
+            None => vec![None],
+            Some(indices) => indices.iter().map(Some).collect(),
+        };
+        let mut ids = Vec::new();
+        for index in indices {
+            let mut call = self.plan.call(index)?;
+            if let (Some(path), Input::Empty) = (&self.submit.stdin, &call.input) {
+                let bytes = local::read_file(path, plan::FILE_BYTES, "a smaller file, or --dir");
+                let bytes = bytes.with_context(|| format!("cannot read {}", path.display()))?;
+                call.input = Input::Bytes(bytes.into());
+            }
+            let id = self.target.detach(call)?;
+            match self.printer.output {
+                Output::Json => {
+                    ids.push(json!({ "task_id": id.to_string(), "array_index": index }))
+                }
+                _ => self.printer.result(id)?,
+            }
+        }
+        match (self.printer.output, &self.submit.array, ids.pop()) {
+            (Output::Json, None, Some(mut one)) => {
+                one["version"] = 1.into();
+                self.printer.json(&one)
+            }
+            (Output::Json, _, last) => {
+                ids.extend(last);
+                self.printer.json(&json!({ "version": 1, "tasks": ids }))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn one(&self) -> CommandResult {
@@ -194,9 +273,9 @@ impl Run<'_> {
             (Output::Table, _) if self.is_program() => Route::Through,
             (Output::Table, _) => Route::Aside,
         };
-        let streaming = Streaming::start(route, &self.client)?;
+        let streaming = Streaming::start(route, self.target.stopper())?;
         let handle = self.send(call, &streaming.chunks)?;
-        let report = handle.wait();
+        let report = self.target.wait(handle)?;
         let kept = streaming.finish()?;
         self.detail(&report, None);
         if self.printer.output == Output::Json {
@@ -226,12 +305,12 @@ impl Run<'_> {
                 aside: !self.is_program(),
             },
         };
-        let streaming = Streaming::start(route, &self.client)?;
+        let streaming = Streaming::start(route, self.target.stopper())?;
         let mut tally = Tally::default();
-        let mut open: VecDeque<(u64, TaskHandle)> = VecDeque::new();
+        let mut open: VecDeque<(u64, Handle)> = VecDeque::new();
         let mut reports = Vec::new();
-        let mut ended = |index, handle: TaskHandle, tally: &mut Tally| -> CommandResult {
-            let report = handle.wait();
+        let mut ended = |index, handle: Handle, tally: &mut Tally| -> CommandResult {
+            let report = self.target.wait(handle)?;
             tally.count(&report);
             self.detail(&report, bar.as_ref());
             if self.printer.output == Output::Json {
@@ -337,7 +416,7 @@ impl Run<'_> {
         static NOTHING: [Vec<u8>; 2] = [Vec::new(), Vec::new()];
         let printed = kept.get(&index.unwrap_or(0)).unwrap_or(&NOTHING);
         let printed = (self.is_program() || printed != &NOTHING).then_some(printed);
-        report::to_json(&self.plan.job, self.node.name(), report, index, printed)
+        report::to_json(&self.plan.job, self.target.node(), report, index, printed)
     }
 
     fn print_result(&self, report: &Report, index: Option<u64>) -> CommandResult {

@@ -19,7 +19,7 @@ use crate::fail::{Exit, Failure};
 use crate::local;
 
 /// The largest file that is read into memory, in bytes.
-const FILE_BYTES: u64 = 1 << 30;
+pub const FILE_BYTES: u64 = 1 << 30;
 
 /// What to run, once or per index.
 pub struct Plan {

@@ -14,7 +14,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous};
 use wasmrun_model::id::ObjectName;
 use wasmtime::component::__internal::{CanonicalAbiInfo, InstanceType, InterfaceType, LiftContext};
 use wasmtime::component::{ComponentType, Lift, Linker, Resource};
@@ -210,7 +210,7 @@ impl Windows {
                 window.at as *mut _,
                 length,
                 ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE | MapFlags::POPULATE,
+                MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE,
                 pages.file,
                 pages.offset,
             )
@@ -221,7 +221,13 @@ impl Windows {
             _value: Pinned(value.clone()),
         });
         match mapped {
-            Ok(_) => Ok(()),
+            Ok(at) => {
+                // All at once costs less than a fault for each page. Not by a flag of the mapping: that
+                // would make a copy of each page, as for writing. What the kernel does not do now, faults do.
+                // SAFETY: it only reads pages of the mapping made above.
+                let _ = unsafe { madvise(at, length, Advice::LinuxPopulateRead) };
+                Ok(())
+            }
             Err(error) => {
                 self.unmap(window)?;
                 Err(format!(

@@ -24,6 +24,8 @@
 mod decode;
 mod encode;
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use decode::{
@@ -102,6 +104,18 @@ impl<'a> EncodedRef<'a> {
         match self {
             Self::Postcard(bytes) | Self::Buffer { bytes, .. } => bytes,
         }
+    }
+}
+
+impl From<Encoded> for Cow<'_, Encoded> {
+    fn from(encoded: Encoded) -> Self {
+        Cow::Owned(encoded)
+    }
+}
+
+impl<'a> From<&'a Encoded> for Cow<'a, Encoded> {
+    fn from(encoded: &'a Encoded) -> Self {
+        Cow::Borrowed(encoded)
     }
 }
 

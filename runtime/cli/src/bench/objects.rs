@@ -1,0 +1,99 @@
+//! The cases of `wasmrun bench` about the object store: bytes in, and views of them.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::value::{Encoded, NumberKind};
+use wasmrun_node::{Node, NodeConfig, Readable};
+
+use super::Sample;
+use super::cases::Setting;
+use crate::fail::Failure;
+
+/// How many small objects one run puts, or how often it looks at one.
+const MANY: usize = 2_000;
+
+impl Setting {
+    /// Puts objects of this size, one after the other, into memory that has been used: GB/s, and the
+    /// time of each.
+    pub(super) fn put(&self, bytes: usize) -> Result<Sample, Failure> {
+        let value = buffer(&[7].repeat(bytes));
+        let times = (MANY * 1024 / bytes.max(1024)).clamp(3, MANY);
+        // Twice, because a large object may at first lie beside the one before.
+        for _ in 0..2 {
+            self.client().put(&TenantName::default(), &value)?;
+        }
+        let mut latencies = Vec::with_capacity(times);
+        for _ in 0..times {
+            let started = Instant::now();
+            let object = self.client().put(&TenantName::default(), &value)?;
+            latencies.push(started.elapsed());
+            drop(object);
+        }
+        Ok(rate(bytes, latencies))
+    }
+
+    /// Puts 1 GiB into a store that is new: GB/s.
+    pub(super) fn put_1g_first(&self) -> Result<Sample, Failure> {
+        let value = buffer(&[7; 1024].repeat(1 << 20));
+        let node = Node::start(NodeConfig {
+            object_memory: Some(2 << 30),
+            ..NodeConfig::default()
+        })?;
+        let started = Instant::now();
+        let object = node.client().put(&TenantName::default(), &value)?;
+        let took = started.elapsed();
+        drop(object);
+        Ok(Sample::from(gigabytes_per_second(1 << 30, took)))
+    }
+
+    /// Copies 1 GiB to memory that nobody has touched: GB/s.
+    pub(super) fn memcpy_1g_first(&self) -> Result<Sample, Failure> {
+        let value = vec![7_u8; 1 << 30];
+        let started = Instant::now();
+        let copy = black_box(value.clone());
+        let took = started.elapsed();
+        drop(copy);
+        Ok(Sample::from(gigabytes_per_second(1 << 30, took)))
+    }
+
+    /// Makes a stored object of this size readable: us.
+    pub(super) fn get(&self, bytes: usize) -> Result<Sample, Failure> {
+        let object = self
+            .client()
+            .put(&TenantName::default(), buffer(&[7].repeat(bytes)))?;
+        let mut latencies = Vec::with_capacity(MANY);
+        for _ in 0..MANY {
+            let started = Instant::now();
+            let value = self.client().get(&object, None)?;
+            let loaded = value.load().map_err(anyhow::Error::new)?;
+            black_box(loaded.encoded().bytes().first());
+            latencies.push(started.elapsed());
+        }
+        latencies.sort_unstable();
+        Ok(Sample {
+            value: latencies[latencies.len() / 2].as_secs_f64() * 1e6,
+            latencies,
+        })
+    }
+}
+
+fn buffer(bytes: &[u8]) -> Encoded {
+    Encoded::Buffer {
+        kind: NumberKind::U8,
+        bytes: bytes.to_vec(),
+    }
+}
+
+fn rate(bytes: usize, mut latencies: Vec<Duration>) -> Sample {
+    latencies.sort_unstable();
+    Sample {
+        value: gigabytes_per_second(bytes, latencies[latencies.len() / 2]),
+        latencies,
+    }
+}
+
+fn gigabytes_per_second(bytes: usize, took: Duration) -> f64 {
+    bytes as f64 / took.as_secs_f64() / 1e9
+}

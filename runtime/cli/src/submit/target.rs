@@ -1,0 +1,324 @@
+//! Where tasks go: to the node inside this process, or to one that runs already.
+//!
+//! Both give the same reports, so what prints them does not care.
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+use wasmrun_client::blocking;
+use wasmrun_client::wire::{self, Dir, Net};
+use wasmrun_client::{Error, Submit as Task};
+use wasmrun_engine::{
+    Entry, HeldResource, Input, Module, NetGrant, OutputChunk, OutputSource, Readable,
+};
+use wasmrun_model::failure::TaskError;
+use wasmrun_model::id::TaskId;
+use wasmrun_model::units;
+use wasmrun_model::value::Encoded;
+use wasmrun_node::{Argument, Call, Client, Job, Node, Report, SubmitError, TaskHandle};
+
+use crate::args::{GrantOptions, Submit};
+use crate::fail::{Exit, Failure};
+use crate::remote;
+
+/// Where tasks go.
+pub enum Target {
+    /// To the node inside this process.
+    Local { node: Node, client: Client },
+    /// To one that runs already.
+    Remote(Box<Remote>),
+}
+
+/// A node that runs already, and what all tasks of this submission have in common.
+pub struct Remote {
+    client: Arc<blocking::Client>,
+    template: wire::Submit,
+}
+
+/// A task of either.
+pub enum Handle {
+    Local(TaskHandle),
+    Remote {
+        id: TaskId,
+        report: oneshot::Receiver<Result<Report, Error>>,
+    },
+}
+
+/// Ends all tasks of a submission. Cheap to clone.
+#[derive(Clone)]
+pub enum Stopper {
+    Local(Client),
+    Remote(Arc<blocking::Client>),
+}
+
+impl Stopper {
+    pub fn cancel_all(&self) {
+        match self {
+            Self::Local(client) => client.cancel_all(),
+            Self::Remote(client) => {
+                let session = (***client).clone();
+                client.handle().spawn(async move {
+                    // If the node is gone, so are the tasks.
+                    let _ = session.cancel_all().await;
+                });
+            }
+        }
+    }
+}
+
+impl Target {
+    pub fn remote(
+        client: blocking::Client,
+        submit: &Submit,
+        module: &Module,
+        job: &Job,
+    ) -> Result<Self, Failure> {
+        let entry = match job.entry {
+            Entry::Program => wire::Entry::Program,
+            Entry::Function(index) => wire::Entry::Function(module.function(index).full_name()),
+        };
+        let (scheduling, limits) = (&submit.scheduling, &submit.limits);
+        let time = limits.time_limit;
+        let template = wire::Submit {
+            module: module.digest(),
+            entry,
+            name: job.name.clone(),
+            values: Vec::new(),
+            args: Vec::new(),
+            array_index: None,
+            terms: wire::Terms {
+                resources: submit.request.asked().0,
+                tenant: Some(scheduling.tenant.clone()),
+                priority: scheduling.priority,
+                retries: scheduling.retries,
+                selectors: scheduling.label_selector.clone().unwrap_or_default(),
+                strategy: scheduling.strategy.clone(),
+            },
+            limits: wire::Limits {
+                time_ms: time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+                output_bytes: limits.max_output,
+                argument_bytes: limits.max_arguments,
+                result_bytes: limits.max_result,
+            },
+            grants: grants(&submit.grants)?,
+            input: wire::Input::Empty,
+            is_watched: !submit.detach,
+            is_detached: submit.detach,
+        };
+        Ok(Self::Remote(Box::new(Remote {
+            client: Arc::new(client),
+            template,
+        })))
+    }
+
+    pub fn node(&self) -> &str {
+        match self {
+            Self::Local { node, .. } => node.name(),
+            Self::Remote(remote) => remote.client.node(),
+        }
+    }
+
+    pub fn stopper(&self) -> Stopper {
+        match self {
+            Self::Local { client, .. } => Stopper::Local(client.clone()),
+            Self::Remote(remote) => Stopper::Remote(remote.client.clone()),
+        }
+    }
+
+    pub fn submit(&self, job: &Arc<Job>, call: Call) -> Result<Handle, Failure> {
+        match self {
+            Self::Local { client, .. } => {
+                let submitted = client.submit(job, call).map_err(|error| match error {
+                    SubmitError::Unschedulable(_) => Failure::new(Exit::Unschedulable, error),
+                    other => Failure::new(Exit::Usage, other),
+                });
+                submitted.map(Handle::Local)
+            }
+            Self::Remote(remote) => remote.submit(call),
+        }
+    }
+
+    /// Submits what outlives us. Its id.
+    pub fn detach(&self, call: Call) -> Result<TaskId, Failure> {
+        match self {
+            Self::Local { .. } => unreachable!("only a node that stays takes such tasks"),
+            Self::Remote(remote) => {
+                let (task, _) = remote.task(call)?;
+                let task = remote.client.wait(remote.client.submit(task));
+                Ok(task.map_err(remote::failed)?.id())
+            }
+        }
+    }
+
+    pub fn cancel(&self, handle: &Handle) {
+        match (self, handle) {
+            (Self::Local { client, .. }, Handle::Local(handle)) => client.cancel(handle),
+            (Self::Remote(remote), Handle::Remote { id, .. }) => {
+                let (session, id) = ((**remote.client).clone(), id.to_string());
+                remote.client.handle().spawn(async move {
+                    let _ = session.cancel(&id).await;
+                });
+            }
+            _ => unreachable!("a handle is of its own target"),
+        }
+    }
+
+    /// Waits until the task has ended.
+    pub fn wait(&self, handle: Handle) -> Result<Report, Failure> {
+        match handle {
+            Handle::Local(handle) => Ok(handle.wait()),
+            Handle::Remote { report, .. } => {
+                let report = report.blocking_recv().unwrap_or(Err(Error::Closed));
+                report.map_err(remote::failed)
+            }
+        }
+    }
+}
+
+impl Remote {
+    /// A call as it travels, and what it reads as it comes.
+    fn task(&self, call: Call) -> Result<(Task, Option<mpsc::Receiver<bytes::Bytes>>), Failure> {
+        let mut wire = self.template.clone();
+        let (input, stream) = match call.input {
+            Input::Empty => (wire::Input::Empty, None),
+            Input::Bytes(bytes) if bytes.len() <= wire::INLINE_TOTAL_BYTES / 2 => {
+                (wire::Input::Bytes(wire::Bytes(bytes.to_vec())), None)
+            }
+            Input::Bytes(bytes) if self.template.is_detached || wire.terms.retries > Some(0) => {
+                let (size, most) = (bytes.len() as u64, wire::INLINE_TOTAL_BYTES as u64 / 2);
+                return Err(Failure::usage(format!(
+                    "--stdin has {}, and a running node takes {} that way; give the program a \
+                     directory with --dir",
+                    units::bytes(size),
+                    units::bytes(most)
+                )));
+            }
+            Input::Bytes(bytes) => {
+                let (sender, stream) = mpsc::channel(1);
+                // There is room for one.
+                let _ = sender.try_send(bytes);
+                (wire::Input::Stream, Some(stream))
+            }
+            Input::Stream(stream) => (wire::Input::Stream, Some(stream)),
+        };
+        wire.input = input;
+        wire.args = call.args;
+        wire.array_index = call.array_index;
+        let values = call.values.into_iter().map(|value| match value {
+            Argument::Value(value) => Ok(Encoded::from(value.load()?.encoded()).into()),
+            Argument::Object(_) => unreachable!("what is typed is a value"),
+        });
+        let values: Result<Vec<_>, Failure> = values.collect();
+        Ok((Task::of(wire).values(values?), stream))
+    }
+
+    fn submit(&self, mut call: Call) -> Result<Handle, Failure> {
+        let listener = call.listener.take();
+        let (task, stream) = self.task(call)?;
+        let session = (**self.client).clone();
+        let submitted = self.client.wait(session.submit(task));
+        let mut task = submitted.map_err(remote::failed)?;
+        let id = task.id();
+        if let Some(mut stream) = stream {
+            let session = session.clone();
+            self.client.handle().spawn(async move {
+                while let Some(bytes) = stream.recv().await {
+                    for part in bytes.chunks(wire::CHUNK_BYTES) {
+                        if session.input_of(id, part.to_vec()).await.is_err() {
+                            return;
+                        }
+                    }
+                }
+                let _ = session.input_of(id, Vec::new()).await;
+            });
+        }
+        let (sender, report) = oneshot::channel();
+        self.client.handle().spawn(async move {
+            let report = async {
+                while let Some(output) = task.output().await? {
+                    let source = match output.is_stderr {
+                        true => OutputSource::Stderr,
+                        false => OutputSource::Stdout,
+                    };
+                    let Some(listener) = &listener else { continue };
+                    let chunk = OutputChunk {
+                        tag: listener.tag,
+                        source,
+                        bytes: output.bytes.0.into(),
+                    };
+                    // Whoever printed it has left, and has cancelled everything.
+                    let _ = listener.chunks.send(chunk).await;
+                }
+                let report = task.report().await?;
+                let value = match &report.result {
+                    Ok(true) => Some(task.future().get(None).await),
+                    _ => None,
+                };
+                local(report, value)
+            };
+            let report = report.await;
+            drop(listener);
+            let _ = sender.send(report);
+        });
+        Ok(Handle::Remote { id, report })
+    }
+}
+
+/// A report as our own node gives it.
+fn local(
+    report: wire::Report,
+    value: Option<Result<Encoded, wasmrun_client::GetError>>,
+) -> Result<Report, Error> {
+    let us = std::time::Duration::from_micros;
+    let held = report.held.into_iter().map(|held| HeldResource {
+        name: held.name.into(),
+        amount: held.steps,
+        units: held.units,
+    });
+    let result = match (report.result, value) {
+        (Err(error), _) => Err(TaskError::from(error)),
+        (Ok(_), None) => Ok(None),
+        (Ok(_), Some(Ok(value))) => Ok(Some(value.into())),
+        (Ok(_), Some(Err(wasmrun_client::GetError::Request(error)))) => return Err(error),
+        (Ok(_), Some(Err(error))) => Err(TaskError::Sandbox(error.to_string())),
+    };
+    Ok(Report {
+        id: report.task,
+        result,
+        waited: us(report.waited_us),
+        ran: us(report.ran_us),
+        held: held.collect(),
+        memory_peak: report.memory_peak_bytes,
+        stderr_tail: report.stderr_tail,
+    })
+}
+
+/// What may be reached, for a node that has another working directory.
+pub fn grants(options: &GrantOptions) -> Result<wire::Grants, Failure> {
+    let dirs = options.dir.iter().map(|dir| {
+        let host = std::path::absolute(&dir.0.host)?;
+        let host = host
+            .into_os_string()
+            .into_string()
+            .map_err(|host| Failure::usage(format!("{} is not UTF-8", host.to_string_lossy())))?;
+        Ok(Dir {
+            host,
+            guest: dir.0.guest.clone(),
+            is_read_only: dir.0.read_only,
+        })
+    });
+    let dirs: Result<Vec<Dir>, Failure> = dirs.collect();
+    Ok(wire::Grants {
+        env: options
+            .env
+            .iter()
+            .map(|it| (it.0.clone(), it.1.clone()))
+            .collect(),
+        dirs: dirs?,
+        net: match options.net.as_ref().map(|net| &net.0) {
+            None | Some(NetGrant::None) => Net::None,
+            Some(NetGrant::Only(addresses)) => Net::Only(addresses.clone()),
+            Some(NetGrant::All) => Net::All,
+        },
+    })
+}

@@ -1,0 +1,142 @@
+//! `actor`: actors by their names.
+
+use anyhow::Context;
+use serde_json::json;
+use wasmrun_client::wire::{Module, What, Wishes};
+use wasmrun_client::{Argument, CreateActor};
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::value::codec::{decode, encode};
+use wasmrun_model::value::wave::Invocation;
+use wasmrun_model::value::{DecodeLimits, FunctionType, json, wave};
+
+use crate::args::{ActorCommand, ActorCreate, Global, Output};
+use crate::fail::{CommandResult, Failure};
+use crate::printer::Printer;
+use crate::{local, remote};
+
+/// The largest module that is read here; the node may take less.
+const MODULE_BYTES: u64 = 1 << 30;
+
+/// `actor`.
+pub fn actor(command: &ActorCommand, global: &Global, printer: &Printer) -> CommandResult {
+    match command {
+        ActorCommand::Create(options) => create(options, global, printer),
+        ActorCommand::Call {
+            actor,
+            call: text,
+            tenant,
+        } => call(actor, text, tenant, global, printer),
+        ActorCommand::Kill { actor, tenant } => {
+            let client = remote::connect(global, tenant)?;
+            client.wait(client.kill(actor)).map_err(remote::failed)
+        }
+        ActorCommand::List => super::show(What::Actors, Vec::new(), global, printer),
+    }
+}
+
+fn create(options: &ActorCreate, global: &Global, printer: &Printer) -> CommandResult {
+    let client = remote::connect(global, &options.tenant)?;
+    let shown = options.module.display();
+    let bytes = local::read_file(&options.module, MODULE_BYTES, "a smaller module");
+    let bytes = bytes.with_context(|| format!("cannot read the module {shown}"))?;
+    let module = client.wait(client.load(&bytes)).map_err(remote::failed)?;
+    let (class, constructor) = class(&module, &options.class)?;
+    let text = format!("create({})", options.arguments);
+    let mut create = CreateActor::new(&module, class, arguments(&text, constructor)?);
+    create = create.named(&options.name).detached();
+    create.wire.terms.resources = options.request.asked().0;
+    create.wire.grants = crate::submit::wire_grants(&options.grants)?;
+    create.wire.wishes = Wishes {
+        restarts: options.restarts,
+        call_retries: None,
+    };
+    let actor = client
+        .wait(client.create_actor(create))
+        .map_err(remote::failed)?;
+    match printer.output {
+        Output::Json => {
+            let (id, name) = (actor.id().to_string(), &options.name);
+            printer
+                .json(&json!({ "version": 1, "actor": id, "name": name, "class": actor.class() }))
+        }
+        _ => printer.result(actor.id()),
+    }
+}
+
+/// The class that a name stands for.
+fn class<'a>(module: &'a Module, name: &str) -> Result<(&'a str, &'a FunctionType), Failure> {
+    let short = |full: &'a str| full.rsplit('#').next().unwrap_or(full);
+    let mut fit = module
+        .classes
+        .iter()
+        .filter(|(full, _)| full == name || short(full) == name);
+    match (fit.next(), fit.next()) {
+        (Some((full, ty)), None) => Ok((full, ty)),
+        _ => {
+            let all: Vec<&str> = module
+                .classes
+                .iter()
+                .map(|(full, _)| full.as_str())
+                .collect();
+            Err(Failure::usage(match all.is_empty() {
+                true => "the module has no classes: no resource with a constructor".to_owned(),
+                false => format!(
+                    "'{name}' is not one of the module's classes: {}",
+                    all.join(", ")
+                ),
+            }))
+        }
+    }
+}
+
+fn arguments(text: &str, ty: &FunctionType) -> Result<Vec<Argument>, Failure> {
+    let call = Invocation::parse(text).with_context(|| format!("cannot read the call '{text}'"))?;
+    let values = call
+        .arguments(ty)
+        .with_context(|| format!("cannot call {}: {ty}", call.name()))?;
+    let encoded = values.iter().zip(ty.params());
+    let encoded = encoded.map(|(value, (_, ty))| Ok(encode(ty, value)?.into()));
+    encoded.collect()
+}
+
+fn call(
+    name: &str,
+    text: &str,
+    tenant: &TenantName,
+    global: &Global,
+    printer: &Printer,
+) -> CommandResult {
+    let client = remote::connect(global, tenant)?;
+    let actor = client
+        .wait(client.find_actor(name))
+        .map_err(remote::failed)?;
+    let call = Invocation::parse(text).with_context(|| format!("cannot read the call '{text}'"))?;
+    let method = call.function();
+    let Some(ty) = actor.method(method) else {
+        let methods: Vec<&str> = actor.methods().map(|(name, _)| name).collect();
+        return Err(Failure::usage(format!(
+            "the class {} has no method '{method}'; it has {}",
+            actor.class(),
+            methods.join(", ")
+        )));
+    };
+    let future = client.wait(actor.call(method, arguments(text, ty)?));
+    let future = future.map_err(remote::failed)?;
+    let value = client.wait(future.get(None)).map_err(remote::no_value)?;
+    let task = future.id().task().to_string();
+    let value = match ty.result() {
+        Some(ty) => Some((ty, decode(ty, &value, DecodeLimits::default())?)),
+        None => None,
+    };
+    match (printer.output, &value) {
+        (Output::Json, value) => {
+            let result = value
+                .as_ref()
+                .map(|(ty, value)| json::to_json(ty, value))
+                .transpose()?;
+            printer.json(&json!({ "version": 1, "task_id": task, "result": result }))
+        }
+        (_, Some((ty, value))) => printer.result(wave::print(ty, value)?),
+        (_, None) => Ok(()),
+    }
+}

@@ -1,0 +1,124 @@
+//! `put` and `object`: values that stay in the node until they are deleted.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::Path;
+
+use anyhow::Context;
+use serde_json::json;
+use wasmrun_client::Incoming;
+use wasmrun_client::blocking::Client;
+use wasmrun_client::wire::{CHUNK_BYTES, Form, What};
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::value::codec::decode;
+use wasmrun_model::value::{DecodeLimits, NumberKind, Value, json, wave};
+
+use crate::args::{Global, ObjectCommand, Output, Put};
+use crate::fail::{CommandResult, Failure};
+use crate::printer::{Printer, written};
+use crate::remote;
+
+/// `put`.
+pub fn put(put: &Put, global: &Global, printer: &Printer) -> CommandResult {
+    let shown = put.file.display();
+    let mut file = File::open(&put.file).with_context(|| format!("cannot read {shown}"))?;
+    let meta = file
+        .metadata()
+        .with_context(|| format!("cannot read {shown}"))?;
+    if !meta.is_file() {
+        return Err(Failure::usage(format!(
+            "{shown} is not a file: an object has a length"
+        )));
+    }
+    let client = remote::connect(global, &put.tenant)?;
+    let next = move || {
+        let mut chunk = vec![0; CHUNK_BYTES];
+        let len = file.read(&mut chunk)?;
+        chunk.truncate(len);
+        Ok(chunk)
+    };
+    let stored = client.put_from(Form::Buffer(NumberKind::U8), meta.len(), true, next);
+    let id = client.wait(stored).map_err(remote::failed)?;
+    match printer.output {
+        Output::Json => {
+            let (id, bytes) = (id.to_string(), meta.len());
+            printer.json(&json!({ "version": 1, "object": id, "size_bytes": bytes }))
+        }
+        _ => printer.result(id),
+    }
+}
+
+/// `object`.
+pub fn object(command: &ObjectCommand, global: &Global, printer: &Printer) -> CommandResult {
+    match command {
+        ObjectCommand::List => super::show(What::Objects, Vec::new(), global, printer),
+        ObjectCommand::Get { id, out } => {
+            let client = remote::connect(global, &TenantName::default())?;
+            get(&client, id, out.as_deref(), printer)
+        }
+        ObjectCommand::Delete(id) => {
+            let client = remote::connect(global, &TenantName::default())?;
+            client.wait(client.delete(&id.id)).map_err(remote::failed)
+        }
+    }
+}
+
+fn get(client: &Client, id: &str, out: Option<&Path>, printer: &Printer) -> CommandResult {
+    let incoming = client
+        .wait(client.get_kept(id, None))
+        .map_err(remote::no_value)?;
+    let is_bytes = incoming.form == Form::Buffer(NumberKind::U8);
+    if let (Some(path), true) = (out, is_bytes) {
+        let file = File::create(path);
+        let mut file = file.with_context(|| format!("cannot write to {}", path.display()))?;
+        let failed = |error| {
+            let error = anyhow::Error::new(error);
+            error
+                .context(format!("cannot write to {}", path.display()))
+                .into()
+        };
+        return copy(client, incoming, |bytes| {
+            file.write_all(bytes).map_err(failed)
+        });
+    }
+    if is_bytes && printer.output == Output::Table {
+        return copy(client, incoming, |bytes| {
+            written(std::io::stdout().lock().write_all(bytes))
+        });
+    }
+    let ty = incoming.ty.clone();
+    let value = client.wait(incoming.value()).map_err(remote::failed)?;
+    let Some(ty) = ty else {
+        return Err(Failure::usage(
+            "the type of this object is not known, so it cannot be shown; get it with -O FILE if it \
+             is bytes",
+        ));
+    };
+    let value = decode(&ty, &value, DecodeLimits::default())?;
+    match (out, &value, printer.output) {
+        (Some(path), Value::String(text), _) => {
+            let written = std::fs::write(path, text);
+            Ok(written.with_context(|| format!("cannot write to {}", path.display()))?)
+        }
+        (Some(path), value, _) => {
+            let text = format!("{}\n", wave::print(&ty, value)?);
+            let written = std::fs::write(path, text);
+            Ok(written.with_context(|| format!("cannot write to {}", path.display()))?)
+        }
+        (None, value, Output::Json) => {
+            printer.json(&json!({ "version": 1, "value": json::to_json(&ty, value)? }))
+        }
+        (None, value, _) => printer.result(wave::print(&ty, value)?),
+    }
+}
+
+fn copy(
+    client: &Client,
+    mut incoming: Incoming,
+    mut write: impl FnMut(&[u8]) -> CommandResult,
+) -> CommandResult {
+    while let Some(chunk) = client.wait(incoming.chunk()).map_err(remote::failed)? {
+        write(&chunk)?;
+    }
+    Ok(())
+}

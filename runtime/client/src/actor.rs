@@ -1,0 +1,168 @@
+//! Actors: handles, creation and calls.
+
+use std::sync::Arc;
+
+use wasmrun_model::id::ActorId;
+use wasmrun_model::value::FunctionType;
+use wasmrun_model::wire::{self, Grants, Limits, Module, Request, Response, Terms, Wishes};
+
+use crate::Client;
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::future::{Future, Task};
+use crate::submit::Argument;
+
+/// A handle to an actor. Cheap to clone; an actor without a name ends with the last.
+#[derive(Debug, Clone)]
+pub struct Actor(Arc<Held>);
+
+#[derive(Debug)]
+struct Held {
+    actor: wire::Actor,
+    connection: Arc<Connection>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.connection.release_actor(self.actor.id);
+    }
+}
+
+/// An actor to be created.
+#[derive(Debug, Clone)]
+pub struct CreateActor {
+    /// All that can be said about it, but its arguments.
+    pub wire: wire::Create,
+    /// The arguments of its constructor.
+    pub values: Vec<Argument>,
+}
+
+impl CreateActor {
+    /// An actor of a class, by any name that is unique in its module.
+    pub fn new(module: &Module, class: &str, values: Vec<Argument>) -> Self {
+        Self {
+            wire: wire::Create {
+                module: module.digest,
+                class: class.to_owned(),
+                values: Vec::new(),
+                name: None,
+                terms: Terms::default(),
+                limits: Limits::default(),
+                grants: Grants::default(),
+                wishes: Wishes::default(),
+                is_detached: false,
+            },
+            values,
+        }
+    }
+
+    /// Gives it a name within its tenant, which keeps it.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Self {
+        self.wire.name = Some(name.to_owned());
+        self
+    }
+
+    /// Lets it live when the session ends, until it is killed.
+    #[must_use]
+    pub fn detached(mut self) -> Self {
+        self.wire.is_detached = true;
+        self
+    }
+}
+
+impl Client {
+    /// Creates an actor.
+    ///
+    /// # Errors
+    /// When the arguments do not fit, the name is taken, or no node can ever hold it.
+    pub async fn create_actor(&self, create: CreateActor) -> Result<Actor, Error> {
+        let (values, _stored) = self.arguments(create.values).await?;
+        let wire = wire::Create {
+            values,
+            ..create.wire
+        };
+        self.actor(Request::Create(Box::new(wire))).await
+    }
+
+    /// The actor of the session's tenant with this name, or one with a name by its id.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn find_actor(&self, name: &str) -> Result<Actor, Error> {
+        self.actor(Request::FindActor(name.to_owned())).await
+    }
+
+    async fn actor(&self, request: Request) -> Result<Actor, Error> {
+        match self.request(request).await? {
+            Response::Actor(actor) => Ok(Actor(Arc::new(Held {
+                actor: *actor,
+                connection: self.0.clone(),
+            }))),
+            other => Err(Error::unexpected(&other)),
+        }
+    }
+
+    /// Ends an actor, by its name or a prefix of its id.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn kill(&self, actor: &str) -> Result<(), Error> {
+        self.done(Request::Kill(actor.to_owned())).await
+    }
+}
+
+impl Actor {
+    /// Its id.
+    pub fn id(&self) -> ActorId {
+        self.0.actor.id
+    }
+
+    /// Its class.
+    pub fn class(&self) -> &str {
+        &self.0.actor.class
+    }
+
+    /// The type of a method, if there is one of that name.
+    pub fn method(&self, name: &str) -> Option<&FunctionType> {
+        let mut methods = self.0.actor.methods.iter();
+        methods.find(|(it, _)| it == name).map(|(_, ty)| ty)
+    }
+
+    /// All its methods.
+    pub fn methods(&self) -> impl Iterator<Item = (&str, &FunctionType)> {
+        let methods = self.0.actor.methods.iter();
+        methods.map(|(name, ty)| (name.as_str(), ty))
+    }
+
+    /// Calls a method. Calls of one session run in the order in which they are made.
+    ///
+    /// # Errors
+    /// When there is no such method or the arguments do not fit. The call of a dead actor is taken: its
+    /// future fails.
+    pub async fn call(&self, method: &str, values: Vec<Argument>) -> Result<Future, Error> {
+        Ok(self.start(method, values, false).await?.future())
+    }
+
+    /// As [`Actor::call`], with a report at the end if it is watched.
+    ///
+    /// # Errors
+    /// As of `call`.
+    pub async fn start(
+        &self,
+        method: &str,
+        values: Vec<Argument>,
+        is_watched: bool,
+    ) -> Result<Task, Error> {
+        let client = Client(self.0.connection.clone());
+        let (values, _stored) = client.arguments(values).await?;
+        let call = wire::Call {
+            actor: self.id(),
+            method: method.to_owned(),
+            values,
+            is_watched,
+        };
+        let answers = client.0.start(Request::Call(Box::new(call))).await?;
+        Task::submitted(&client.0, answers).await
+    }
+}

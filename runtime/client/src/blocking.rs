@@ -1,0 +1,59 @@
+//! For drivers without an async runtime, such as the command line.
+//!
+//! Owns a runtime of one thread, on which the connection lives. Must not: be used in a thread of another
+//! tokio runtime.
+
+use std::ops::Deref;
+
+use tokio::runtime::Runtime;
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::wire::Address;
+
+use crate::error::ConnectError;
+
+/// A session with a node, and the runtime that it lives on. It is a [`crate::Client`] too, whose futures
+/// [`Client::wait`] drives.
+#[derive(Debug)]
+pub struct Client {
+    /// Before the runtime: it stops its tasks.
+    client: crate::Client,
+    runtime: Runtime,
+}
+
+impl Client {
+    /// As [`crate::Client::connect`].
+    ///
+    /// # Errors
+    /// As of that, and when there can be no thread.
+    pub fn connect(address: &Address, tenant: TenantName) -> Result<Self, ConnectError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("wasmrun-client")
+            .enable_all()
+            .build()
+            .map_err(|error| ConnectError::Io {
+                address: address.clone(),
+                error,
+            })?;
+        let client = runtime.block_on(crate::Client::connect(address, tenant))?;
+        Ok(Self { client, runtime })
+    }
+
+    /// Blocks this thread until the future is done.
+    pub fn wait<F: Future>(&self, future: F) -> F::Output {
+        self.runtime.block_on(future)
+    }
+
+    /// What runs futures beside this thread.
+    pub fn handle(&self) -> &tokio::runtime::Handle {
+        self.runtime.handle()
+    }
+}
+
+impl Deref for Client {
+    type Target = crate::Client;
+
+    fn deref(&self) -> &crate::Client {
+        &self.client
+    }
+}

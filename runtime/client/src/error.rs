@@ -1,0 +1,90 @@
+//! Why the node cannot be reached, does not do it, or has no value.
+
+use std::io;
+
+use wasmrun_model::failure::TaskError;
+use wasmrun_model::id::TaskId;
+use wasmrun_model::wire::{Address, FrameError, Refusal, Response};
+
+/// Why there is no session.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// Nobody listens.
+    #[error("no node is running here ({address}); start one with `wasmrun node start`")]
+    NotRunning {
+        /// Where.
+        address: Address,
+    },
+    /// It is somebody else's.
+    #[error(
+        "the node at {address} belongs to another user; start your own with `wasmrun node start`"
+    )]
+    NotOurs {
+        /// Where.
+        address: Address,
+    },
+    /// It does not talk to us.
+    #[error("the node at {address}: {error}")]
+    Frame {
+        /// Where.
+        address: Address,
+        /// Why not.
+        error: FrameError,
+    },
+    /// The system refuses.
+    #[error("cannot connect to {address}: {error}")]
+    Io {
+        /// Where.
+        address: Address,
+        /// Why not.
+        error: io::Error,
+    },
+}
+
+/// Why a request was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The node refuses.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The connection has ended.
+    #[error(
+        "the connection to the node has ended; what was submitted through it is cancelled. See whether the node still runs: `wasmrun status`"
+    )]
+    Closed,
+    /// The request cannot be sent.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// What is to be sent cannot be read.
+    #[error("cannot read what is to be sent: {0}")]
+    Source(io::Error),
+    /// The node says what it should not.
+    #[error("the node gives an answer that does not belong to the request: {0}")]
+    Unexpected(String),
+}
+
+impl Error {
+    pub(crate) fn unexpected(response: &Response) -> Self {
+        let text = format!("{response:?}");
+        Self::Unexpected(text.chars().take(80).collect())
+    }
+}
+
+/// Why there is no value.
+#[derive(Debug, thiserror::Error)]
+pub enum GetError {
+    /// What was to make it failed.
+    #[error("{error}")]
+    Failed {
+        /// The task.
+        origin: TaskId,
+        /// How it failed.
+        error: TaskError,
+    },
+    /// Time is up.
+    #[error("timed out: it is not there yet; wait for longer, or cancel what makes it")]
+    TimedOut,
+    /// The node cannot be asked, or does not know it.
+    #[error(transparent)]
+    Request(#[from] Error),
+}

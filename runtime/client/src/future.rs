@@ -1,0 +1,127 @@
+//! Values that are there or will be, and tasks under way.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use wasmrun_model::id::{ObjectId, TaskId};
+use wasmrun_model::value::Encoded;
+use wasmrun_model::wire::{ObjectRef, Output, Report, Response};
+
+use crate::connection::{Answers, Connection};
+use crate::error::{Error, GetError};
+use crate::transfer::Incoming;
+
+/// A value that is there or will be. Cheap to clone; the node keeps it as long as there is one.
+#[derive(Debug, Clone)]
+pub struct Future(Arc<Held>);
+
+#[derive(Debug)]
+struct Held {
+    id: ObjectId,
+    connection: Arc<Connection>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.connection.release_object(self.id);
+    }
+}
+
+impl Future {
+    pub(crate) fn new(connection: &Arc<Connection>, id: ObjectId) -> Self {
+        Self(Arc::new(Held {
+            id,
+            connection: connection.clone(),
+        }))
+    }
+
+    /// The object's id.
+    pub fn id(&self) -> ObjectId {
+        self.0.id
+    }
+
+    /// The value, once it is there.
+    ///
+    /// # Errors
+    /// When what was to make it failed, time is up, or the node is gone.
+    pub async fn get(&self, timeout: Option<Duration>) -> Result<Encoded, GetError> {
+        Ok(self.stream(timeout).await?.value().await?)
+    }
+
+    /// As [`Future::get`], part by part, for what is large.
+    ///
+    /// # Errors
+    /// As of `get`.
+    pub async fn stream(&self, timeout: Option<Duration>) -> Result<Incoming, GetError> {
+        Incoming::start(&self.0.connection, ObjectRef::Id(self.0.id), timeout).await
+    }
+}
+
+/// A task or call that was submitted.
+#[derive(Debug)]
+pub struct Task {
+    id: TaskId,
+    future: Future,
+    answers: Answers,
+    /// The report, once it has come.
+    report: Option<Report>,
+}
+
+impl Task {
+    /// What a request that starts a task gives.
+    pub(crate) async fn submitted(
+        connection: &Arc<Connection>,
+        mut answers: Answers,
+    ) -> Result<Self, Error> {
+        match answers.next().await? {
+            Response::Submitted(id) => Ok(Self {
+                id,
+                future: Future::new(connection, ObjectId::of(id, 0)),
+                answers,
+                report: None,
+            }),
+            other => Err(Error::unexpected(&other)),
+        }
+    }
+
+    /// Its id.
+    pub fn id(&self) -> TaskId {
+        self.id
+    }
+
+    /// What it makes.
+    pub fn future(&self) -> Future {
+        self.future.clone()
+    }
+
+    /// What a watched task writes next; `None` when it has ended.
+    ///
+    /// # Errors
+    /// When the node is gone. For a task that is not watched this never ends.
+    pub async fn output(&mut self) -> Result<Option<Output>, Error> {
+        if self.report.is_some() {
+            return Ok(None);
+        }
+        match self.answers.next().await? {
+            Response::Output(output) => Ok(Some(output)),
+            Response::Ended(report) => {
+                self.report = Some(*report);
+                Ok(None)
+            }
+            other => Err(Error::unexpected(&other)),
+        }
+    }
+
+    /// What came of a watched task. Output that was not read before is dropped.
+    ///
+    /// # Errors
+    /// When the node is gone.
+    pub async fn report(&mut self) -> Result<Report, Error> {
+        loop {
+            if let Some(report) = &self.report {
+                return Ok(report.clone());
+            }
+            self.output().await?;
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! What a Rust driver depends on: tasks, objects and actors of a node that runs on this machine.
+//!
+//! Owns the client's side of the protocol (`wasmrun_model::wire`). Must not: know how a node works, or
+//! what wasm is; start a node.
+//!
+//! ```no_run
+//! use wasmrun_client::{Argument, Client, Submit};
+//! use wasmrun_model::value::codec::{decode, encode};
+//! use wasmrun_model::value::{DecodeLimits, Value, ValueType};
+//!
+//! # async fn driver() -> Result<(), Box<dyn std::error::Error>> {
+//! let client = Client::connect(&wasmrun_client::default_address()?, Default::default()).await?;
+//! let module = client.load(&std::fs::read("module.wasm")?).await?;
+//! let one = encode(&ValueType::U64, &Value::U64(1))?;
+//! let add = Submit::function(&module, "add");
+//! let two = client.submit(add.clone().values([one.clone().into(), one.clone().into()])).await?;
+//! // A future is an argument: the task starts when its value is there.
+//! let three = client.submit(add.values([two.future().into(), one.into()])).await?;
+//! let value = three.future().get(None).await?;
+//! println!("{:?}", decode(&ValueType::U64, &value, DecodeLimits::default())?);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Invariants: what a [`Client`] submitted ends when its last clone is dropped, unless it is detached. A
+//! [`Future`] keeps its object in the node as long as it lives. What arrives is taken in its order: read
+//! the output of a watched task, and poll a value that is on its way, or nothing else arrives.
+
+mod actor;
+pub mod blocking;
+mod connection;
+mod error;
+mod future;
+mod submit;
+mod transfer;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::id::{Digest, ObjectId};
+use wasmrun_model::value::Encoded;
+use wasmrun_model::wire::{Address, ObjectRef, Request, Response};
+
+pub use crate::actor::{Actor, CreateActor};
+pub use crate::error::{ConnectError, Error, GetError};
+pub use crate::future::{Future, Task};
+pub use crate::submit::{Argument, Submit};
+pub use crate::transfer::Incoming;
+pub use wasmrun_model::wire;
+
+use crate::connection::Connection;
+
+/// The environment variable that names a node.
+pub const ADDRESS_VARIABLE: &str = "WASMRUN_ADDRESS";
+
+/// Where the node is that nobody has named: as `WASMRUN_ADDRESS` says, else the user's own.
+///
+/// # Errors
+/// When the variable holds no address.
+pub fn default_address() -> Result<Address, wire::ParseAddressError> {
+    let variable = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
+    match variable(ADDRESS_VARIABLE) {
+        Some(text) => text.parse(),
+        None => {
+            let user = rustix::process::geteuid().as_raw();
+            Ok(Address::default_for(
+                variable("XDG_RUNTIME_DIR").as_deref(),
+                user,
+            ))
+        }
+    }
+}
+
+/// A session with a node. Cheap to clone; clones are one session, which ends with the last.
+#[derive(Debug, Clone)]
+pub struct Client(pub(crate) Arc<Connection>);
+
+impl Client {
+    /// Begins a session, in a tokio runtime with I/O. `tenant` pays for what does not say otherwise.
+    ///
+    /// # Errors
+    /// When no node runs there, it is another user's, or another version.
+    pub async fn connect(address: &Address, tenant: TenantName) -> Result<Self, ConnectError> {
+        Connection::open(address, tenant)
+            .await
+            .map(|it| Self(Arc::new(it)))
+    }
+
+    /// The node's name.
+    pub fn node(&self) -> &str {
+        self.0.node()
+    }
+
+    /// What a module exports, once the node has it. It is sent only if the node does not have it.
+    ///
+    /// # Errors
+    /// When it is no module that the node can run.
+    pub async fn load(&self, bytes: &[u8]) -> Result<wire::Module, Error> {
+        let digest = Digest::of(bytes);
+        match self.request(Request::Module(digest)).await? {
+            Response::Module(module) => return Ok(*module),
+            Response::Unknown => {}
+            other => return Err(Error::unexpected(&other)),
+        }
+        let len = bytes.len() as u64;
+        let mut chunks = bytes.chunks(wire::CHUNK_BYTES);
+        let next = move || Ok(chunks.next().unwrap_or_default().to_vec());
+        match self
+            .0
+            .send_all(Request::Upload { digest, len }, len, next)
+            .await?
+        {
+            Response::Module(module) => Ok(*module),
+            other => Err(Error::unexpected(&other)),
+        }
+    }
+
+    /// Stores a value.
+    ///
+    /// # Errors
+    /// When there is no room for it in time.
+    pub async fn put(&self, value: &Encoded) -> Result<Future, Error> {
+        let bytes = wasmrun_model::value::EncodedRef::from(value).bytes();
+        let mut chunks = bytes.chunks(wire::CHUNK_BYTES);
+        let next = move || Ok(chunks.next().unwrap_or_default().to_vec());
+        let form = wire::Form::of(value);
+        let id = self.put_from(form, bytes.len() as u64, false, next).await?;
+        Ok(Future::new(&self.0, id))
+    }
+
+    /// Stores `len` bytes that `next` gives, part by part. With `is_kept` the object stays until it is
+    /// deleted; else somebody must make a [`Future`] of it, or it stays until the session ends.
+    ///
+    /// # Errors
+    /// When there is no room, or `next` fails or has fewer bytes.
+    pub async fn put_from(
+        &self,
+        form: wire::Form,
+        len: u64,
+        is_kept: bool,
+        next: impl FnMut() -> std::io::Result<Vec<u8>>,
+    ) -> Result<ObjectId, Error> {
+        let request = Request::Put { form, len, is_kept };
+        match self.0.send_all(request, len, next).await? {
+            Response::Object(id) => Ok(id),
+            other => Err(Error::unexpected(&other)),
+        }
+    }
+
+    /// The value of an object that is kept, by a unique prefix of its id, as it comes.
+    ///
+    /// # Errors
+    /// As of [`Future::get`].
+    pub async fn get_kept(
+        &self,
+        prefix: &str,
+        timeout: Option<Duration>,
+    ) -> Result<Incoming, GetError> {
+        let object = ObjectRef::Prefix(prefix.to_owned());
+        Incoming::start(&self.0, object, timeout).await
+    }
+
+    /// Waits until `count` of the futures are there or have failed, or time is up. The indexes of all
+    /// that are by then.
+    ///
+    /// # Errors
+    /// When the node is gone.
+    pub async fn wait(
+        &self,
+        futures: &[Future],
+        count: usize,
+        timeout: Option<Duration>,
+    ) -> Result<Vec<usize>, Error> {
+        let request = Request::Wait {
+            objects: futures.iter().map(Future::id).collect(),
+            count: u32::try_from(count).unwrap_or(u32::MAX),
+            timeout_ms: timeout.map(transfer::milliseconds),
+        };
+        match self.request(request).await? {
+            Response::Ready(ready) => Ok(ready.into_iter().map(|at| at as usize).collect()),
+            other => Err(Error::unexpected(&other)),
+        }
+    }
+
+    /// Cancels all that the session has submitted, but for what is detached.
+    ///
+    /// # Errors
+    /// When the node is gone.
+    pub async fn cancel_all(&self) -> Result<(), Error> {
+        self.done(Request::CancelMine).await
+    }
+
+    /// Cancels a task, by a unique prefix of its id.
+    ///
+    /// # Errors
+    /// When there is no such task.
+    pub async fn cancel(&self, task: &str) -> Result<(), Error> {
+        self.done(Request::Cancel(task.to_owned())).await
+    }
+
+    /// Where a task stands and why, for people.
+    ///
+    /// # Errors
+    /// When there is no such task.
+    pub async fn explain(&self, task: &str) -> Result<String, Error> {
+        match self.request(Request::Explain(task.to_owned())).await? {
+            Response::Text(text) => Ok(text),
+            other => Err(Error::unexpected(&other)),
+        }
+    }
+
+    /// A list of what there is.
+    ///
+    /// # Errors
+    /// When the node is gone.
+    pub async fn list(&self, list: wire::List) -> Result<wire::Rows, Error> {
+        match self.request(Request::List(list)).await? {
+            Response::Rows(rows) => Ok(rows),
+            other => Err(Error::unexpected(&other)),
+        }
+    }
+
+    /// The node in numbers.
+    ///
+    /// # Errors
+    /// When the node is gone.
+    pub async fn status(&self) -> Result<wire::NodeStatus, Error> {
+        match self.request(Request::Status).await? {
+            Response::Status(status) => Ok(*status),
+            other => Err(Error::unexpected(&other)),
+        }
+    }
+
+    /// Everything about one task.
+    ///
+    /// # Errors
+    /// When there is no such task.
+    pub async fn describe(&self, task: &str) -> Result<wire::TaskDetail, Error> {
+        match self.request(Request::Describe(task.to_owned())).await? {
+            Response::Task(task) => Ok(*task),
+            other => Err(Error::unexpected(&other)),
+        }
+    }
+
+    /// What is kept of a detached task's output: the end of it.
+    ///
+    /// # Errors
+    /// When there is no such task.
+    pub async fn logs(&self, task: &str) -> Result<Vec<wire::Output>, Error> {
+        let mut answers = self.0.start(Request::Logs(task.to_owned())).await?;
+        let mut all = Vec::new();
+        loop {
+            match answers.next().await? {
+                Response::Output(output) => all.push(output),
+                Response::Done => return Ok(all),
+                other => return Err(Error::unexpected(&other)),
+            }
+        }
+    }
+
+    /// Deletes an object that is kept.
+    ///
+    /// # Errors
+    /// When there is no such object.
+    pub async fn delete(&self, object: &str) -> Result<(), Error> {
+        self.done(Request::Delete(object.to_owned())).await
+    }
+
+    /// Ends the node: when all tasks have ended, or at once. Waits until it is gone.
+    ///
+    /// # Errors
+    /// When it cannot be asked.
+    pub async fn stop(&self, is_now: bool) -> Result<(), Error> {
+        match self.done(Request::Stop { is_now }).await {
+            // It is gone already.
+            Err(Error::Closed) => return Ok(()),
+            result => result?,
+        }
+        self.0.closed().await;
+        Ok(())
+    }
+
+    /// Any request that has one answer.
+    ///
+    /// # Errors
+    /// When it is refused, or the node is gone.
+    pub async fn request(&self, request: Request) -> Result<Response, Error> {
+        self.0.start(request).await?.next().await
+    }
+
+    pub(crate) async fn done(&self, request: Request) -> Result<(), Error> {
+        match self.request(request).await? {
+            Response::Done => Ok(()),
+            other => Err(Error::unexpected(&other)),
+        }
+    }
+}

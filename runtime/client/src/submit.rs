@@ -1,0 +1,179 @@
+//! What to run, put together step by step.
+
+use wasmrun_model::value::Encoded;
+use wasmrun_model::wire::{
+    self, Entry, Grants, INLINE_BYTES, INLINE_TOTAL_BYTES, Limits, Module, Request, Terms,
+};
+
+use crate::Client;
+use crate::error::Error;
+use crate::future::{Future, Task};
+
+/// An argument: a value, encoded by its parameter's type, or a future.
+#[derive(Debug, Clone)]
+pub enum Argument {
+    /// A value. A large one is stored first.
+    Value(Encoded),
+    /// What another task makes, or what is stored: the task starts when it is there.
+    Future(Future),
+}
+
+impl From<Encoded> for Argument {
+    fn from(value: Encoded) -> Self {
+        Self::Value(value)
+    }
+}
+
+impl From<Future> for Argument {
+    fn from(future: Future) -> Self {
+        Self::Future(future)
+    }
+}
+
+/// A task to submit.
+#[derive(Debug, Clone)]
+pub struct Submit {
+    pub(crate) wire: wire::Submit,
+    pub(crate) values: Vec<Argument>,
+}
+
+impl Submit {
+    /// A call of a function, by any name that is unique in its module.
+    pub fn function(module: &Module, name: &str) -> Self {
+        Self::of(wire::Submit {
+            module: module.digest,
+            entry: Entry::Function(name.to_owned()),
+            name: String::new(),
+            values: Vec::new(),
+            args: Vec::new(),
+            array_index: None,
+            terms: Terms::default(),
+            limits: Limits::default(),
+            grants: Grants::default(),
+            input: wire::Input::Empty,
+            is_watched: false,
+            is_detached: false,
+        })
+    }
+
+    /// A run of the module's program, with these arguments, its name first.
+    pub fn program(module: &Module, args: Vec<String>) -> Self {
+        let mut submit = Self::function(module, "");
+        submit.wire.entry = Entry::Program;
+        submit.wire.args = args;
+        submit
+    }
+
+    /// All that can be said about a task. Its arguments come with [`Submit::values`].
+    pub fn of(wire: wire::Submit) -> Self {
+        Self {
+            wire,
+            values: Vec::new(),
+        }
+    }
+
+    /// The function's arguments.
+    #[must_use]
+    pub fn values(mut self, values: impl IntoIterator<Item = Argument>) -> Self {
+        self.values = values.into_iter().collect();
+        self
+    }
+
+    /// What it asks for, over what its module declares.
+    #[must_use]
+    pub fn terms(mut self, terms: Terms) -> Self {
+        self.wire.terms = terms;
+        self
+    }
+
+    /// What it may use besides.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.wire.limits = limits;
+        self
+    }
+
+    /// What it may reach.
+    #[must_use]
+    pub fn grants(mut self, grants: Grants) -> Self {
+        self.wire.grants = grants;
+        self
+    }
+
+    /// Asks for its output and its report.
+    #[must_use]
+    pub fn watched(mut self) -> Self {
+        self.wire.is_watched = true;
+        self
+    }
+
+    /// Lets it go on when the session ends.
+    #[must_use]
+    pub fn detached(mut self) -> Self {
+        self.wire.is_detached = true;
+        self
+    }
+}
+
+impl Client {
+    /// Submits a task.
+    ///
+    /// # Errors
+    /// When the arguments do not fit, no node can ever run it, or the node is stopping.
+    pub async fn submit(&self, submit: Submit) -> Result<Task, Error> {
+        let (values, _stored) = self.arguments(submit.values).await?;
+        let wire = wire::Submit {
+            values,
+            ..submit.wire
+        };
+        let answers = self.0.start(Request::Submit(Box::new(wire))).await?;
+        Task::submitted(&self.0, answers).await
+    }
+
+    /// Arguments as they travel. The futures must live until the request is sent.
+    pub(crate) async fn arguments(
+        &self,
+        given: Vec<Argument>,
+    ) -> Result<(Vec<wire::Argument>, Vec<Future>), Error> {
+        let (mut values, mut futures) = (Vec::with_capacity(given.len()), Vec::new());
+        let mut inline = 0;
+        for argument in given {
+            let future = match argument {
+                Argument::Value(value)
+                    if value.size_bytes() <= INLINE_BYTES.min(INLINE_TOTAL_BYTES - inline) =>
+                {
+                    inline += value.size_bytes();
+                    values.push(wire::Argument::Value(value));
+                    continue;
+                }
+                Argument::Value(value) => self.put(&value).await?,
+                Argument::Future(future) => future,
+            };
+            values.push(wire::Argument::Object(future.id()));
+            futures.push(future);
+        }
+        Ok((values, futures))
+    }
+
+    /// More for the standard input of a task that reads a stream; nothing is the end. Waits until the
+    /// task takes it.
+    ///
+    /// # Errors
+    /// When the task does not read any more.
+    pub async fn input(&self, task: &Task, bytes: Vec<u8>) -> Result<(), Error> {
+        self.input_of(task.id(), bytes).await
+    }
+
+    /// As [`Client::input`], by the task's id.
+    ///
+    /// # Errors
+    /// As of `input`.
+    pub async fn input_of(
+        &self,
+        task: wasmrun_model::id::TaskId,
+        bytes: Vec<u8>,
+    ) -> Result<(), Error> {
+        let bytes = wire::Bytes(bytes);
+        self.done(Request::Input { task, bytes }).await
+    }
+}

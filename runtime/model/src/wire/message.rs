@@ -1,0 +1,484 @@
+//! Requests and what answers them. The order of variants and fields is a wire layout (golden tests):
+//! a change of it is a new [`super::PROTOCOL`].
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::bytes::Bytes;
+use super::failure::WireError;
+use super::view::{Amounts, NodeStatus, Rows, TaskDetail};
+use crate::cluster::{Selectors, Strategy};
+use crate::fairness::TenantName;
+use crate::id::{ActorId, Digest, ObjectId, TaskId};
+use crate::value::{Encoded, FunctionType, NumberKind, ValueType};
+
+/// What a client asks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Request {
+    /// Whether the node has a module. `Module` or `Unknown`.
+    Module(Digest),
+    /// Gives it one. `Continue`, then `Module` when all chunks are there.
+    Upload {
+        /// What it is.
+        digest: Digest,
+        /// How long it is, in bytes.
+        len: u64,
+    },
+    /// The next bytes of an `Upload` or a `Put`.
+    Chunk(Bytes),
+    /// Runs a function or program. `Submitted`.
+    Submit(Box<Submit>),
+    /// More for the standard input of a task that reads a stream. `Done` when it is taken.
+    Input {
+        /// The task.
+        task: TaskId,
+        /// What it reads; nothing is the end.
+        bytes: Bytes,
+    },
+    /// Stores a value. `Continue`, then `Object` when all chunks are there.
+    Put {
+        /// What its bytes are.
+        form: Form,
+        /// How many they are.
+        len: u64,
+        /// Whether it stays when the session ends, until somebody deletes it.
+        is_kept: bool,
+    },
+    /// The value of an object, once it is there. `Value` and chunks, `Failed` or `TimedOut`.
+    Get {
+        /// The object.
+        object: ObjectRef,
+        /// How long to wait, in milliseconds; for ever if not given.
+        timeout_ms: Option<u64>,
+    },
+    /// Waits for objects of this session. `Ready`.
+    Wait {
+        /// The objects.
+        objects: Vec<ObjectId>,
+        /// How many of them.
+        count: u32,
+        /// How long to wait, in milliseconds; for ever if not given.
+        timeout_ms: Option<u64>,
+    },
+    /// The client has dropped its handles of these objects.
+    Release(Vec<ObjectId>),
+    /// The client has dropped its handle of this actor.
+    ReleaseActor(ActorId),
+    /// Creates an actor. `Actor`.
+    Create(Box<Create>),
+    /// The actor of the session's tenant with this name, or of any tenant with this id. `Actor`.
+    FindActor(String),
+    /// Calls a method of an actor that the session has a handle of. `Submitted`.
+    Call(Box<Call>),
+    /// Ends an actor. `Done`.
+    Kill(String),
+    /// Cancels a task, by a unique prefix of its id. `Done`.
+    Cancel(String),
+    /// Cancels all that the session has submitted, but for what is detached. `Done`.
+    CancelMine,
+    /// What there is. `Rows`.
+    List(List),
+    /// Everything about one task, by a unique prefix of its id. `Task`.
+    Describe(String),
+    /// Where a task stands and why. `Text`.
+    Explain(String),
+    /// What of a detached task's output is kept. `Output` and `Done`.
+    Logs(String),
+    /// Deletes an object that is kept, by a unique prefix of its id. `Done`.
+    Delete(String),
+    /// The node in numbers. `Status`.
+    Status,
+    /// Ends the node: when all that runs has ended, or at once. `Done`.
+    Stop {
+        /// Whether to wait for nothing.
+        is_now: bool,
+    },
+}
+
+/// What a node answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Response {
+    /// It is done.
+    Done,
+    /// It is not done, and why.
+    Refused(Refusal),
+    /// Chunks may come.
+    Continue,
+    /// What a module exports.
+    Module(Box<Module>),
+    /// The node does not have it.
+    Unknown,
+    /// The task is with the node.
+    Submitted(TaskId),
+    /// Something that a task wrote.
+    Output(Output),
+    /// What came of a task.
+    Ended(Box<Report>),
+    /// What is stored.
+    Object(ObjectId),
+    /// A value follows, in chunks.
+    Value {
+        /// What its bytes are.
+        form: Form,
+        /// How many they are.
+        len: u64,
+        /// Its type, where that is known.
+        ty: Option<ValueType>,
+    },
+    /// The next bytes of a value.
+    Chunk(Bytes),
+    /// There is no value: what was to make it failed.
+    Failed {
+        /// The task.
+        origin: TaskId,
+        /// How it failed.
+        error: WireError,
+    },
+    /// Time is up.
+    TimedOut,
+    /// The indexes of the objects that are there or have failed.
+    Ready(Vec<u32>),
+    /// An actor.
+    Actor(Box<Actor>),
+    /// A list.
+    Rows(Rows),
+    /// A task.
+    Task(Box<TaskDetail>),
+    /// Something to read.
+    Text(String),
+    /// The node in numbers.
+    Status(Box<NodeStatus>),
+}
+
+/// Why a request is refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    /// What kind of reason it is.
+    pub kind: RefusalKind,
+    /// What happened, why, what to do.
+    pub message: String,
+}
+
+/// What kind of reason a [`Refusal`] has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RefusalKind {
+    /// The request is wrong.
+    Usage,
+    /// There is no such thing, or more than one.
+    NotFound,
+    /// No node can ever serve it.
+    Unschedulable,
+    /// The node is stopping.
+    Stopping,
+    /// There is no room, or too much at a time.
+    Full,
+}
+
+/// What the bytes of a value are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Form {
+    /// Postcard.
+    Postcard,
+    /// Numbers, little-endian.
+    Buffer(NumberKind),
+}
+
+impl Form {
+    /// The form of a value.
+    pub fn of(value: &Encoded) -> Self {
+        match value {
+            Encoded::Postcard(_) => Self::Postcard,
+            Encoded::Buffer { kind, .. } => Self::Buffer(*kind),
+        }
+    }
+
+    /// Bytes in this form.
+    pub fn encoded(self, bytes: Vec<u8>) -> Encoded {
+        match self {
+            Self::Postcard => Encoded::Postcard(bytes),
+            Self::Buffer(kind) => Encoded::Buffer { kind, bytes },
+        }
+    }
+}
+
+/// An object by its name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ObjectRef {
+    /// One that the session has a handle of.
+    Id(ObjectId),
+    /// One of those that are kept, by a unique prefix of its id, or of its task's.
+    Prefix(String),
+}
+
+/// An argument.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Argument {
+    /// A value, of at most [`super::INLINE_BYTES`].
+    Value(Encoded),
+    /// An object that the session has a handle of.
+    Object(ObjectId),
+}
+
+/// What to run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Entry {
+    /// The module's program.
+    Program,
+    /// A function, by any name that is unique.
+    Function(String),
+}
+
+/// A task.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Submit {
+    /// The module, which the node has.
+    pub module: Digest,
+    /// What of it to run.
+    pub entry: Entry,
+    /// What people call it; the function's name if empty.
+    pub name: String,
+    /// A function's arguments.
+    pub values: Vec<Argument>,
+    /// A program's arguments, its name first.
+    pub args: Vec<String>,
+    /// Its index, if it is one of an array.
+    pub array_index: Option<u64>,
+    /// What it asks for, over what the module declares.
+    pub terms: Terms,
+    /// What it may use besides.
+    pub limits: Limits,
+    /// What it may reach.
+    pub grants: Grants,
+    /// What it reads.
+    pub input: Input,
+    /// Whether the session wants its output and its report.
+    pub is_watched: bool,
+    /// Whether it goes on when the session ends, and its result and the end of its output are kept.
+    pub is_detached: bool,
+}
+
+/// When and where a task or actor runs.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Terms {
+    /// Amounts in place of the declared ones.
+    pub resources: Amounts,
+    /// Whose share pays; the session's tenant if not given.
+    pub tenant: Option<TenantName>,
+    /// Higher goes first among the tenant's tasks.
+    pub priority: i32,
+    /// How often it is tried again, in place of what is declared.
+    pub retries: Option<u32>,
+    /// What labels the node must have.
+    pub selectors: Selectors,
+    /// How the node is chosen.
+    pub strategy: Strategy,
+}
+
+/// What a task may use besides its resources.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// How long an attempt may take, in place of what is declared, in milliseconds.
+    pub time_ms: Option<u64>,
+    /// The most output, in bytes.
+    pub output_bytes: u64,
+    /// The largest arguments, in bytes.
+    pub argument_bytes: u64,
+    /// The largest result, in bytes.
+    pub result_bytes: u64,
+}
+
+impl Default for Limits {
+    /// No time limit, 256 MiB of output, 64 MiB of arguments and of result.
+    fn default() -> Self {
+        Self {
+            time_ms: None,
+            output_bytes: 256 << 20,
+            argument_bytes: 64 << 20,
+            result_bytes: 64 << 20,
+        }
+    }
+}
+
+/// What a task may reach outside its sandbox. The default is nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Grants {
+    /// Environment variables.
+    pub env: Vec<(String, String)>,
+    /// Directories.
+    pub dirs: Vec<Dir>,
+    /// The network.
+    pub net: Net,
+}
+
+/// A directory of the node's machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dir {
+    /// Its absolute path there.
+    pub host: String,
+    /// What the guest calls it.
+    pub guest: String,
+    /// Whether the guest may not change anything in it.
+    pub is_read_only: bool,
+}
+
+/// Which addresses a guest may talk to.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Net {
+    /// None.
+    #[default]
+    None,
+    /// These only. Port 0 stands for any.
+    Only(Vec<SocketAddr>),
+    /// All.
+    All,
+}
+
+/// What a task reads.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Input {
+    /// Nothing.
+    #[default]
+    Empty,
+    /// These bytes.
+    Bytes(Bytes),
+    /// What [`Request::Input`] brings.
+    Stream,
+}
+
+/// An actor to be created.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Create {
+    /// The module, which the node has.
+    pub module: Digest,
+    /// The class, by any name that is unique.
+    pub class: String,
+    /// The arguments of its constructor.
+    pub values: Vec<Argument>,
+    /// Its name within the tenant.
+    pub name: Option<String>,
+    /// What it asks for.
+    pub terms: Terms,
+    /// What it and its calls may use besides.
+    pub limits: Limits,
+    /// What it may reach.
+    pub grants: Grants,
+    /// How often.
+    pub wishes: Wishes,
+    /// Whether it lives on when the session ends, until it is killed. Wants a name.
+    pub is_detached: bool,
+}
+
+/// How often an actor starts again, in place of what is declared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Wishes {
+    /// After it died.
+    pub restarts: Option<u32>,
+    /// A call that was under way then.
+    pub call_retries: Option<u32>,
+}
+
+/// A call of an actor.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Call {
+    /// The actor.
+    pub actor: ActorId,
+    /// The method.
+    pub method: String,
+    /// Its arguments.
+    pub values: Vec<Argument>,
+    /// Whether the session wants its report.
+    pub is_watched: bool,
+}
+
+/// Something that a task wrote.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Output {
+    /// Whether to standard error.
+    pub is_stderr: bool,
+    /// What.
+    pub bytes: Bytes,
+}
+
+/// What came of a task.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// The task.
+    pub task: TaskId,
+    /// Whether it made a value, which is there to get; or how it failed.
+    pub result: Result<bool, WireError>,
+    /// How long it waited for resources, in microseconds.
+    pub waited_us: u64,
+    /// How long it ran, in microseconds.
+    pub ran_us: u64,
+    /// What it held while it ran.
+    pub held: Vec<Held>,
+    /// The most its memories and tables came to, in bytes; 0 if it failed.
+    pub memory_peak_bytes: u64,
+    /// The end of what it wrote to standard error, if it failed.
+    pub stderr_tail: String,
+}
+
+/// What a task held of one resource.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// The resource.
+    pub name: String,
+    /// How much, in 1/10,000 of a unit.
+    pub steps: u64,
+    /// Which units and how much of each, in 1/10,000.
+    pub units: Vec<(u32, u64)>,
+}
+
+/// What a module exports.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Module {
+    /// What it is.
+    pub digest: Digest,
+    /// Whether it has a program.
+    pub has_program: bool,
+    /// Functions by their full names.
+    pub functions: Vec<(String, FunctionType)>,
+    /// Classes by their full names, with constructors.
+    pub classes: Vec<(String, FunctionType)>,
+}
+
+/// An actor, as a session gets to know it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Actor {
+    /// Its id.
+    pub id: ActorId,
+    /// Its class's full name.
+    pub class: String,
+    /// Its methods by name.
+    pub methods: Vec<(String, FunctionType)>,
+}
+
+/// What to list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum What {
+    /// Tasks and calls: live ones, and those that ended last.
+    Tasks,
+    /// Live actors.
+    Actors,
+    /// Objects that are kept or in the store.
+    Objects,
+    /// Sessions with live tasks.
+    Jobs,
+    /// Modules that are loaded.
+    Modules,
+    /// The node.
+    Nodes,
+    /// Tenants.
+    Tenants,
+}
+
+/// A list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct List {
+    /// Of what.
+    pub what: What,
+    /// Only rows where all of these fields have these values, as the table shows them.
+    pub filters: Vec<(String, String)>,
+}

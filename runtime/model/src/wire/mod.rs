@@ -1,0 +1,235 @@
+//! What a node and the drivers on its machine say to each other.
+//!
+//! Owns the messages and their bytes: [`Hello`] and [`Welcome`] first, then frames with a [`Request`] or
+//! a [`Response`]. Must not: do I/O. Sockets, and who may connect, are the business of `node` and
+//! `client`.
+//!
+//! ```text
+//! byte  0         4
+//!       length    postcard of (request id, message)      length: u32, little-endian, of what follows
+//! ```
+//!
+//! A request has an id that its connection has not in use; all that answers it carries the same. A
+//! request has one answer, but for these:
+//!
+//! | request | answers |
+//! |---|---|
+//! | `Upload`, `Put` | `Continue`; the other side sends `Chunk`s under the same id; then the answer |
+//! | `Get` | `Value`, then `Chunk`s until its length is reached |
+//! | `Submit`, `Call` with a report | `Submitted`, any number of `Output`s, `Ended` |
+//! | `Release`, `Chunk` | none |
+//!
+//! Invariants: no frame is longer than [`MAX_FRAME_BYTES`]; nothing that is decoded nests, so bytes from
+//! outside can exhaust neither memory nor stack; a frame has exactly one message.
+
+mod address;
+mod bytes;
+mod failure;
+mod message;
+mod view;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+pub use address::{Address, ParseAddressError};
+pub use bytes::Bytes;
+pub use failure::WireError;
+pub use message::{
+    Actor, Argument, Call, Create, Dir, Entry, Form, Grants, Held, Input, Limits, List, Module,
+    Net, ObjectRef, Output, Refusal, RefusalKind, Report, Request, Response, Submit, Terms, What,
+    Wishes,
+};
+pub use view::{
+    ActorRow, Amounts, JobRow, ModuleRow, NodeStatus, ObjectRow, Rows, StoreStatus, TaskDetail,
+    TaskRow, TenantRow,
+};
+
+use crate::fairness::TenantName;
+
+/// The version of all this. Two sides with different ones do not talk.
+pub const PROTOCOL: u32 = 1;
+
+/// The largest frame, without its length, in bytes.
+pub const MAX_FRAME_BYTES: usize = 2 << 20;
+
+/// How many bytes of a value or module travel in one frame.
+pub const CHUNK_BYTES: usize = 256 << 10;
+
+/// The largest argument that travels with its task; larger ones are stored first. In bytes.
+pub const INLINE_BYTES: usize = 64 << 10;
+
+/// The largest arguments of one task together, as above, in bytes.
+pub const INLINE_TOTAL_BYTES: usize = 1 << 20;
+
+/// How many bytes stand before a frame: its length.
+pub const HEADER_BYTES: usize = 4;
+
+/// What each side begins with, so that neither takes something else for wasmrun.
+pub const MAGIC: [u8; 8] = *b"wasmrun\0";
+
+/// The first frame of a client.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// [`MAGIC`].
+    pub magic: [u8; 8],
+    /// [`PROTOCOL`]. Nothing after it is read if it is another.
+    pub protocol: u32,
+    /// The version of wasmrun, for people.
+    pub version: String,
+    /// Whose work this session submits, if a task does not say otherwise.
+    pub tenant: TenantName,
+}
+
+/// The first frame of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// [`MAGIC`].
+    pub magic: [u8; 8],
+    /// [`PROTOCOL`].
+    pub protocol: u32,
+    /// The version of wasmrun, for people.
+    pub version: String,
+    /// The node's name.
+    pub node: String,
+}
+
+/// What stands before anything that may change between versions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Greeting {
+    /// [`MAGIC`].
+    pub magic: [u8; 8],
+    /// The protocol of whoever says it.
+    pub protocol: u32,
+}
+
+/// A message with the request that it belongs to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Frame<T> {
+    /// The request.
+    pub id: u64,
+    /// The message.
+    pub message: T,
+}
+
+/// Why bytes are no frame, or a message is none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// It is longer than allowed.
+    #[error(
+        "a message has {bytes} bytes, and {MAX_FRAME_BYTES} are the most; send large values by themselves"
+    )]
+    TooLong {
+        /// How long it is.
+        bytes: usize,
+    },
+    /// It is no message of this protocol.
+    #[error("these bytes are no message of this protocol: {0}")]
+    Malformed(String),
+    /// There is more in it than one message.
+    #[error("{0} bytes follow a message in its frame")]
+    Trailing(usize),
+    /// The other side does not speak wasmrun.
+    #[error("the other side does not speak wasmrun's protocol; is this the right socket?")]
+    NotWasmrun,
+    /// The other side speaks another version.
+    #[error(
+        "the other side speaks version {theirs} of the protocol and we {PROTOCOL}; use the same wasmrun on both sides"
+    )]
+    Version {
+        /// Its version.
+        theirs: u32,
+    },
+}
+
+/// A message as a frame, its length included.
+///
+/// # Errors
+/// When it is longer than a frame may be.
+pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
+    let bytes = postcard::to_extend(message, vec![0; HEADER_BYTES])
+        .map_err(|error| FrameError::Malformed(error.to_string()))?;
+    let len = bytes.len() - HEADER_BYTES;
+    if len > MAX_FRAME_BYTES {
+        return Err(FrameError::TooLong { bytes: len });
+    }
+    let mut bytes = bytes;
+    let header = u32::try_from(len).expect("a frame is short").to_le_bytes();
+    bytes[..HEADER_BYTES].copy_from_slice(&header);
+    Ok(bytes)
+}
+
+/// How many bytes of a frame follow its length.
+///
+/// # Errors
+/// When they are more than a frame may have.
+pub fn frame_len(header: [u8; HEADER_BYTES]) -> Result<usize, FrameError> {
+    let bytes = usize::try_from(u32::from_le_bytes(header)).unwrap_or(usize::MAX);
+    match bytes {
+        ..=MAX_FRAME_BYTES => Ok(bytes),
+        _ => Err(FrameError::TooLong { bytes }),
+    }
+}
+
+/// The message of a frame, from the bytes after its length.
+///
+/// # Errors
+/// When they are not exactly one message.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, FrameError> {
+    let (message, rest) = postcard::take_from_bytes(bytes)
+        .map_err(|error| FrameError::Malformed(error.to_string()))?;
+    match rest.len() {
+        0 => Ok(message),
+        more => Err(FrameError::Trailing(more)),
+    }
+}
+
+/// A first frame: whether it is wasmrun's, of our version, and then what it says.
+///
+/// # Errors
+/// When it is not.
+pub fn decode_greeting<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, FrameError> {
+    let greeting = postcard::take_from_bytes::<Greeting>(bytes);
+    match greeting {
+        Ok((
+            Greeting {
+                magic: MAGIC,
+                protocol: PROTOCOL,
+            },
+            _,
+        )) => decode(bytes),
+        Ok((
+            Greeting {
+                magic: MAGIC,
+                protocol,
+            },
+            _,
+        )) => Err(FrameError::Version { theirs: protocol }),
+        _ => Err(FrameError::NotWasmrun),
+    }
+}
+
+/// For the fuzzer and a stable test: whatever the bytes are, they give a message or an error, and a
+/// message that is sent again comes back the same.
+pub fn fuzz(bytes: &[u8]) {
+    fn again<T: Serialize + DeserializeOwned>(bytes: &[u8]) {
+        let Ok(message) = decode::<T>(bytes) else {
+            return;
+        };
+        if let Ok(sent) = encode(&message) {
+            let header = sent[..HEADER_BYTES].try_into().expect("a header");
+            assert_eq!(frame_len(header), Ok(sent.len() - HEADER_BYTES));
+            let second = decode::<T>(&sent[HEADER_BYTES..]).expect("what was sent can be read");
+            assert_eq!(encode(&second).as_ref(), Ok(&sent));
+        }
+    }
+    again::<Frame<Request>>(bytes);
+    again::<Frame<Response>>(bytes);
+    let _ = decode_greeting::<Hello>(bytes);
+    let _ = decode_greeting::<Welcome>(bytes);
+    if let Some((header, _)) = bytes.split_first_chunk() {
+        let _ = frame_len(*header);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+//! Golden bytes, limits, and what is refused.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::id::{ActorId, Digest, ObjectId, TaskId};
+use crate::value::{Encoded, NumberKind, ValueType};
+
+/// The bytes of a frame, its length included.
+fn bytes<T: Serialize>(id: u64, message: T) -> Vec<u8> {
+    encode(&Frame { id, message }).unwrap()
+}
+
+#[test]
+fn first_frames_are_as_they_are_for_ever() {
+    let hello = Hello {
+        magic: MAGIC,
+        protocol: 1,
+        version: "0.1".into(),
+        tenant: TenantName::default(),
+    };
+    let expected = b"\x15\0\0\0wasmrun\0\x01\x030.1\x07default";
+    assert_eq!(encode(&hello).unwrap(), expected);
+    assert_eq!(decode_greeting(&expected[4..]), Ok(hello));
+    let welcome = Welcome {
+        magic: MAGIC,
+        protocol: 1,
+        version: "0.1".into(),
+        node: "n1".into(),
+    };
+    let expected = b"\x10\0\0\0wasmrun\0\x01\x030.1\x02n1";
+    assert_eq!(encode(&welcome).unwrap(), expected);
+    assert_eq!(decode_greeting(&expected[4..]), Ok(welcome));
+}
+
+#[test]
+fn another_version_and_another_protocol_are_told_apart() {
+    let newer = b"wasmrun\0\x02 whatever comes then";
+    let told = decode_greeting::<Hello>(newer);
+    assert_eq!(told, Err(FrameError::Version { theirs: 2 }));
+    for other in [&b"GET / HTTP/1.1\r\n"[..], b"", b"wasmrun", b"wasmrun\0"] {
+        assert_eq!(decode_greeting::<Hello>(other), Err(FrameError::NotWasmrun));
+    }
+}
+
+#[test]
+fn requests_keep_their_bytes() {
+    let object = ObjectId::of(TaskId::from_bytes([7; 16]), 1);
+    let put = Request::Put {
+        form: Form::Buffer(NumberKind::U8),
+        len: 300,
+        is_kept: true,
+    };
+    assert_eq!(bytes(5, put), b"\x07\0\0\0\x05\x05\x01\0\xac\x02\x01");
+    let get = Request::Get {
+        object: ObjectRef::Id(object),
+        timeout_ms: Some(1000),
+    };
+    let expected = [
+        &b"\x1a\0\0\0\x01\x06\0"[..],
+        &[7; 16],
+        b"\0\0\0\x01\x01\xe8\x07",
+    ];
+    assert_eq!(bytes(1, get), expected.concat());
+    let chunk = Request::Chunk(Bytes(b"ab".to_vec()));
+    assert_eq!(bytes(1, chunk), b"\x05\0\0\0\x01\x02\x02ab");
+    assert_eq!(bytes(2, Request::Status), b"\x02\0\0\0\x02\x15");
+    assert_eq!(
+        bytes(2, Request::Stop { is_now: true }),
+        b"\x03\0\0\0\x02\x16\x01"
+    );
+    let call = Call {
+        actor: ActorId::from_bytes([3; 16]),
+        method: "m".into(),
+        values: vec![Argument::Value(Encoded::Postcard(vec![9]))],
+        is_watched: false,
+    };
+    let expected = [
+        &b"\x1a\0\0\0\x01\x0c"[..],
+        &[3; 16],
+        b"\x01m\x01\0\0\x01\x09\0",
+    ];
+    assert_eq!(bytes(1, Request::Call(Box::new(call))), expected.concat());
+}
+
+#[test]
+fn responses_keep_their_bytes() {
+    assert_eq!(bytes(1, Response::Done), b"\x02\0\0\0\x01\0");
+    let value = Response::Value {
+        form: Form::Postcard,
+        len: 1,
+        ty: Some(ValueType::U8),
+    };
+    assert_eq!(bytes(1, value), b"\x07\0\0\0\x01\x09\0\x01\x01\x01\x02");
+    let refused = Response::Refused(Refusal {
+        kind: RefusalKind::NotFound,
+        message: "x".into(),
+    });
+    assert_eq!(bytes(1, refused), b"\x05\0\0\0\x01\x01\x01\x01x");
+    assert_eq!(
+        bytes(1, Response::Ready(vec![0, 2])),
+        b"\x05\0\0\0\x01\x0d\x02\0\x02"
+    );
+    let failed = Response::Failed {
+        origin: TaskId::from_bytes([1; 16]),
+        error: (&crate::failure::TaskError::Cancelled).into(),
+    };
+    let expected = [&b"\x14\0\0\0\x01\x0b"[..], &[1; 16], b"\x01\x04"];
+    assert_eq!(bytes(1, failed), expected.concat());
+}
+
+#[test]
+fn what_is_too_long_is_neither_sent_nor_read() {
+    let large = Request::Chunk(Bytes(vec![0; MAX_FRAME_BYTES]));
+    let refused = encode(&Frame {
+        id: 1,
+        message: large,
+    });
+    assert!(matches!(refused, Err(FrameError::TooLong { .. })));
+    assert!(frame_len([0xff; 4]).is_err());
+    let most = u32::try_from(MAX_FRAME_BYTES).unwrap();
+    assert_eq!(frame_len(most.to_le_bytes()), Ok(MAX_FRAME_BYTES));
+    assert!(frame_len((most + 1).to_le_bytes()).is_err());
+}
+
+#[test]
+fn a_frame_has_one_message() {
+    assert_eq!(
+        decode::<Frame<Request>>(b"\x02\x15!"),
+        Err(FrameError::Trailing(1))
+    );
+    let cut = decode::<Frame<Request>>(b"\x02");
+    assert!(matches!(cut, Err(FrameError::Malformed(_))));
+    let unknown = decode::<Frame<Request>>(b"\x02\x7f");
+    assert!(matches!(unknown, Err(FrameError::Malformed(_))));
+    // A length that lies.
+    let lie = decode::<Frame<Request>>(b"\x01\x02\xff\xff\xff\xff\x0f");
+    assert!(matches!(lie, Err(FrameError::Malformed(_))));
+}
+
+#[test]
+fn a_module_travels_with_its_types() {
+    let function = crate::value::FunctionType::new(
+        vec![("a", ValueType::list(ValueType::U8).unwrap())],
+        Some(ValueType::String),
+    );
+    let module = Response::Module(Box::new(Module {
+        digest: Digest::of(b"x"),
+        has_program: false,
+        functions: vec![("f".into(), function.unwrap())],
+        classes: Vec::new(),
+    }));
+    let frame = Frame {
+        id: 9,
+        message: module,
+    };
+    let sent = encode(&frame).unwrap();
+    assert_eq!(decode(&sent[HEADER_BYTES..]), Ok(frame));
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_a_message_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fuzz(&bytes);
+    }
+}

@@ -1,0 +1,169 @@
+//! What a node tells about itself: rows of lists and the status. Plain data, bounded in length.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::failure::WireError;
+use crate::fairness::TenantName;
+use crate::id::{ActorId, Digest, DriverId, ObjectId, TaskId};
+use crate::resource::{Amount, ResourceName};
+
+/// Amounts by resource.
+pub type Amounts = BTreeMap<ResourceName, Amount>;
+
+/// The rows of a list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)] // Named after what they hold.
+pub enum Rows {
+    Tasks(Vec<TaskRow>),
+    Actors(Vec<ActorRow>),
+    Objects(Vec<ObjectRow>),
+    Jobs(Vec<JobRow>),
+    Modules(Vec<ModuleRow>),
+    Nodes(Vec<NodeStatus>),
+    Tenants(Vec<TenantRow>),
+}
+
+impl Rows {
+    /// The most rows of one list. What is more is left out.
+    pub const MAX: usize = 2000;
+}
+
+/// A task or call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskRow {
+    /// Its id.
+    pub id: TaskId,
+    /// What people call it.
+    pub name: String,
+    /// `ready`, `running`, … or how it ended: `finished`, `failed`, `cancelled`.
+    pub state: String,
+    /// Whose it is.
+    pub tenant: TenantName,
+    /// The session that submitted it.
+    pub job: DriverId,
+    /// Whether it goes on without the session.
+    pub is_detached: bool,
+    /// How long ago it was submitted, in milliseconds.
+    pub age_ms: u64,
+}
+
+/// Everything about one task.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskDetail {
+    /// As lists show it.
+    pub row: TaskRow,
+    /// How long it waited and ran, in microseconds, if it has ended.
+    pub took_us: Option<(u64, u64)>,
+    /// How it failed, if it did.
+    pub error: Option<WireError>,
+    /// What it made, if that is kept.
+    pub object: Option<ObjectId>,
+    /// Where it stands and why, if it is live.
+    pub explanation: Option<String>,
+}
+
+/// An actor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ActorRow {
+    /// Its id.
+    pub id: ActorId,
+    /// Its name, if it has one.
+    pub name: Option<String>,
+    /// Its class.
+    pub class: String,
+    /// `ready`, `running`, …: the state of its creation, which runs as long as it lives.
+    pub state: String,
+    /// Whose it is.
+    pub tenant: TenantName,
+}
+
+/// An object.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObjectRow {
+    /// Its id.
+    pub id: ObjectId,
+    /// How long it is, in bytes.
+    pub size_bytes: u64,
+    /// `memory`, `disk`, `writing`, or `inline` for a small one.
+    pub place: String,
+    /// Whose it is.
+    pub tenant: TenantName,
+    /// Whether it stays until it is deleted.
+    pub is_kept: bool,
+}
+
+/// A session with live tasks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobRow {
+    /// The session.
+    pub id: DriverId,
+    /// Its live tasks.
+    pub tasks: u64,
+}
+
+/// A module.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModuleRow {
+    /// What it is.
+    pub digest: Digest,
+    /// How many functions and classes it has.
+    pub exports: u32,
+    /// Whether it has a program.
+    pub has_program: bool,
+}
+
+/// A tenant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TenantRow {
+    /// Its name.
+    pub name: TenantName,
+    /// What its tasks hold.
+    pub used: Amounts,
+    /// Its dominant share, as text.
+    pub share: String,
+    /// Tasks that it has submitted and that have ended well, badly and by being cancelled.
+    pub submitted: u64,
+    /// See `submitted`.
+    pub finished: u64,
+    /// See `submitted`.
+    pub failed: u64,
+    /// See `submitted`.
+    pub cancelled: u64,
+}
+
+/// A node in numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// Its name.
+    pub name: String,
+    /// The version of wasmrun.
+    pub version: String,
+    /// Its process.
+    pub process: u32,
+    /// How long it has run, in milliseconds.
+    pub up_ms: u64,
+    /// Whether it takes no new work.
+    pub is_draining: bool,
+    /// Connections.
+    pub sessions: u64,
+    /// What it has.
+    pub total: Amounts,
+    /// What of that no task holds.
+    pub available: Amounts,
+    /// How many tasks are in which state, those that have ended too.
+    pub tasks: Vec<(String, u64)>,
+    /// The object store.
+    pub store: StoreStatus,
+}
+
+/// An object store in numbers. Sizes in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[allow(missing_docs)] // As of the store's own usage.
+pub struct StoreStatus {
+    pub capacity_bytes: u64,
+    pub used_bytes: u64,
+    pub spilled_bytes: u64,
+    pub objects: u64,
+}

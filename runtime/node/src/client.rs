@@ -1,0 +1,545 @@
+//! A session that submits to a node: tasks, objects and actors, for drivers in this process.
+//!
+//! Owns [`Client`] and what it hands out. The server's sessions (`server`) are clients too: there is no
+//! second way in. Must not: decide who runs when; hold the ledger's lock while anything else is called.
+//!
+//! Invariants: the ids of what a client makes follow from its driver and the order. Arguments are
+//! checked for their number, and objects for their type, before anything is submitted.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use wasmrun_engine::{ClassIndex, Grants, Limits, Listener, Module, Wishes};
+use wasmrun_model::failure::TaskError;
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::id::{ActorId, DriverId, ObjectId, ObjectName, TaskId};
+use wasmrun_model::resource::Request;
+use wasmrun_model::scheduler::Explanation;
+use wasmrun_model::task::{Rule, TaskKind, Terms};
+use wasmrun_model::value::{Encoded, FunctionType, Handle, ValueType};
+use wasmrun_store::CreateError;
+
+use crate::actor::{ActorCell, ActorJob, ActorRef};
+use crate::derive::{self, WishError};
+use crate::ledger::Submission;
+use crate::node::{Shared, SubmitError};
+use crate::object::{OWNER, Object, PutObject, Reference, Value, is_fit};
+use crate::services::Watch;
+use crate::shared::NameError;
+use crate::task::{Argument, Call, Derived, Job, Parent, TaskCell, TaskHandle, Work};
+
+/// A session that submits tasks. Cheap to clone; clones are one session.
+#[derive(Clone)]
+pub struct Client(Arc<ClientInner>);
+
+struct ClientInner {
+    shared: Arc<Shared>,
+    driver: DriverId,
+    submitted: AtomicU64,
+}
+
+/// Why there is no value to get.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum GetError {
+    /// What was to make it failed.
+    #[error("{error}")]
+    Failed {
+        /// The task that was to make it.
+        origin: TaskId,
+        /// How that failed, with what led to it.
+        error: TaskError,
+    },
+    /// Time is up.
+    #[error("timed out: it is not there yet; wait for longer, or cancel what makes it")]
+    TimedOut,
+}
+
+/// Why a call or an actor is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// The class has no such method.
+    #[error("the class {class} has no method '{method}'; it has {}", .methods.join(", "))]
+    NoMethod {
+        /// The class.
+        class: String,
+        /// What was asked for.
+        method: String,
+        /// What there is.
+        methods: Vec<String>,
+    },
+    /// More or fewer arguments than parameters.
+    #[error("it takes {expected} arguments and {given} were given: {signature}")]
+    Count {
+        /// How many it takes.
+        expected: usize,
+        /// How many were given.
+        given: usize,
+        /// Its type.
+        signature: String,
+    },
+    /// An object of another type than the parameter's.
+    #[error(
+        "{parameter}: it is of type {wanted}, and the object will be of type {made}; pass another"
+    )]
+    Type {
+        /// The parameter.
+        parameter: String,
+        /// Its type.
+        wanted: String,
+        /// The object's.
+        made: String,
+    },
+    /// The name of the actor cannot be given.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// The node does not take it.
+    #[error(transparent)]
+    Submit(#[from] SubmitError),
+}
+
+/// What an actor gets besides what its class declares.
+#[derive(Debug, Clone, Default)]
+pub struct ActorOptions {
+    /// Whose share pays for it.
+    pub tenant: TenantName,
+    /// Higher goes first among the tenant's; its calls have the same.
+    pub priority: i32,
+    /// What it may reach.
+    pub grants: Grants,
+    /// What it asks for over what is declared. A name here counts for nothing: see
+    /// [`Client::create_actor`].
+    pub wishes: Wishes,
+    /// The most that it and its calls may write, take and return. Memory follows from what it asks for.
+    pub limits: Limits,
+}
+
+impl ActorJob {
+    /// An actor of a class, with what the module declares for it, but for the wishes.
+    ///
+    /// # Errors
+    /// When a wish cannot be read, or asks for what no node could ever be asked for.
+    pub fn new(
+        module: &Module,
+        class: ClassIndex,
+        options: ActorOptions,
+    ) -> Result<Self, WishError> {
+        let terms = Terms {
+            tenant: options.tenant,
+            priority: options.priority,
+            retries: 0,
+            rule: Arc::new(Rule::of(Request::default())),
+        };
+        let parent = Parent {
+            module,
+            grants: &options.grants,
+            terms: &terms,
+            limits: &options.limits,
+            derived: &Derived::default(),
+        };
+        derive::actor(parent, class, options.wishes)
+    }
+}
+
+impl Client {
+    pub(crate) fn new(shared: Arc<Shared>, driver: DriverId) -> Self {
+        Self(Arc::new(ClientInner {
+            shared,
+            driver,
+            submitted: AtomicU64::new(0),
+        }))
+    }
+
+    /// Who this session is.
+    pub fn driver(&self) -> DriverId {
+        self.0.driver
+    }
+
+    /// Submits a task. It starts as soon as the node has what it asks for and its arguments are there.
+    ///
+    /// # Errors
+    /// When no node can ever run it, or the node is stopping.
+    pub fn submit(&self, job: &Arc<Job>, call: Call) -> Result<TaskHandle, SubmitError> {
+        let cell = self.new_cell(Work::Task(job.clone()));
+        self.0.shared.submit(Submission {
+            driver: self.0.driver,
+            parent: None,
+            terms: job.terms.clone(),
+            kind: TaskKind::Task,
+            call,
+            cell: cell.clone(),
+            keeps: None,
+        })?;
+        Ok(TaskHandle(cell))
+    }
+
+    fn next_id(&self) -> TaskId {
+        let number = self.0.submitted.fetch_add(1, Ordering::Relaxed);
+        self.0.driver.task(number)
+    }
+
+    fn new_cell(&self, work: Work) -> Arc<TaskCell> {
+        self.cell_of(self.next_id(), work)
+    }
+
+    fn cell_of(&self, id: TaskId, work: Work) -> Arc<TaskCell> {
+        let pressure = self.0.shared.pressure();
+        Arc::new(TaskCell::new(id, self.0.driver, work, pressure))
+    }
+
+    /// Stores a value: a small one with its handle, others in the node's store. Waits for room there,
+    /// 30 s at most. To be awaited where tokio's timers run.
+    ///
+    /// # Errors
+    /// When there is no room in time, or there never can be.
+    pub async fn put_async<'a>(
+        &self,
+        tenant: &TenantName,
+        value: impl Into<Cow<'a, Encoded>>,
+    ) -> Result<Object, CreateError> {
+        let name = self.new_object();
+        let value = self
+            .0
+            .shared
+            .keep(tenant, name.id, value.into(), Vec::new())
+            .await?;
+        Ok(Object(Reference::Put(Arc::new(PutObject { name, value }))))
+    }
+
+    /// As [`Client::put_async`]; blocks this thread.
+    ///
+    /// # Errors
+    /// As of `put_async`.
+    ///
+    /// # Panics
+    /// When it is called in a thread of a tokio runtime.
+    pub fn put<'a>(
+        &self,
+        tenant: &TenantName,
+        value: impl Into<Cow<'a, Encoded>>,
+    ) -> Result<Object, CreateError> {
+        self.0
+            .shared
+            .control
+            .block_on(self.put_async(tenant, value))
+    }
+
+    /// The name of a value that is about to be stored.
+    pub(crate) fn new_object(&self) -> ObjectName {
+        ObjectName {
+            id: ObjectId::put_by(self.next_id(), 0),
+            owner: OWNER,
+        }
+    }
+
+    /// The value of an object, once it is there. To be awaited where tokio's timers run.
+    ///
+    /// # Errors
+    /// When what was to make it failed, or time is up.
+    pub async fn get_async(
+        &self,
+        object: &Object,
+        timeout: Option<Duration>,
+    ) -> Result<Value, GetError> {
+        let cell = match &object.0 {
+            Reference::Put(object) => return Ok(object.value.clone()),
+            Reference::Task(cell) => cell,
+            Reference::Actor(_) => unreachable!("an actor is no object"),
+        };
+        if !wait_for(std::slice::from_ref(cell), 1, timeout).await {
+            return Err(GetError::TimedOut);
+        }
+        match cell.result() {
+            // A function without a result makes an object of no bytes.
+            Some(Ok(value)) => Ok(value.unwrap_or_else(|| Encoded::Postcard(Vec::new()).into())),
+            Some(Err(error)) => Err(GetError::Failed {
+                origin: error.origin(cell.id),
+                error,
+            }),
+            None => unreachable!("it was waited for"),
+        }
+    }
+
+    /// As [`Client::get_async`]; blocks this thread.
+    ///
+    /// # Errors
+    /// As of `get_async`.
+    ///
+    /// # Panics
+    /// When it is called in a thread of a tokio runtime.
+    pub fn get(&self, object: &Object, timeout: Option<Duration>) -> Result<Value, GetError> {
+        self.0
+            .shared
+            .control
+            .block_on(self.get_async(object, timeout))
+    }
+
+    /// Waits until `count` of the objects are there or have failed, or time is up. The indexes of all
+    /// that are by then: maybe more than `count`, maybe fewer.
+    pub async fn wait_async(
+        &self,
+        objects: &[Object],
+        count: usize,
+        timeout: Option<Duration>,
+    ) -> Vec<usize> {
+        let pending: Vec<_> = objects
+            .iter()
+            .filter_map(|object| match &object.0 {
+                Reference::Task(cell) if !cell.has_ended() => Some(cell.clone()),
+                _ => None,
+            })
+            .collect();
+        let there = objects.len() - pending.len();
+        let lacking = count.min(objects.len()).saturating_sub(there);
+        wait_for(&pending, lacking, timeout).await;
+        let is_there = |object: &Object| match &object.0 {
+            Reference::Task(cell) => cell.has_ended(),
+            Reference::Put(_) | Reference::Actor(_) => true,
+        };
+        (0..objects.len())
+            .filter(|&at| is_there(&objects[at]))
+            .collect()
+    }
+
+    /// As [`Client::wait_async`]; blocks this thread.
+    ///
+    /// # Panics
+    /// When it is called in a thread of a tokio runtime.
+    pub fn wait(&self, objects: &[Object], count: usize, timeout: Option<Duration>) -> Vec<usize> {
+        let waiting = self.wait_async(objects, count, timeout);
+        self.0.shared.control.block_on(waiting)
+    }
+
+    /// Creates an actor. It lives until nobody refers to it: a name does, for as long as this session
+    /// goes on.
+    ///
+    /// # Errors
+    /// When the arguments do not fit its constructor, the name is taken, or the node does not take it.
+    pub fn create_actor(
+        &self,
+        job: &Arc<ActorJob>,
+        values: Vec<Argument>,
+        name: Option<String>,
+        listener: Option<Listener>,
+    ) -> Result<Actor, CallError> {
+        check(&job.module.class(job.class).constructor.ty, &values)?;
+        let shared = &self.0.shared;
+        let id = self.next_id();
+        let cell = Arc::new(ActorCell::new(id.actor(), job.clone(), listener.clone()));
+        let actor = ActorRef::new(cell, Arc::downgrade(shared));
+        if let Some(name) = name {
+            shared.name_actor(&job.terms.tenant, name, &actor)?;
+        }
+        let submission = Submission {
+            driver: self.0.driver,
+            parent: None,
+            terms: job.terms.clone(),
+            kind: TaskKind::Actor(actor.id),
+            call: Call {
+                values,
+                listener,
+                ..Call::default()
+            },
+            cell: self.cell_of(id, Work::Create(actor.cell().clone())),
+            keeps: None,
+        };
+        if let Err(error) = shared.submit(submission) {
+            // It gives its name free.
+            shared.kill(actor.cell());
+            return Err(error.into());
+        }
+        Ok(self.actor(actor))
+    }
+
+    pub(crate) fn actor(&self, actor: ActorRef) -> Actor {
+        Actor {
+            actor,
+            client: self.clone(),
+        }
+    }
+
+    /// The actor of a tenant that has this name.
+    pub fn find_actor(&self, tenant: &TenantName, name: &str) -> Option<Actor> {
+        let found = self.0.shared.find_actor(tenant, name)?;
+        Some(self.actor(found))
+    }
+
+    /// What a handle in a value stands for: an object. `None` if the value does not name it.
+    pub fn object(&self, value: &Value, handle: &Handle) -> Option<Object> {
+        let named = value
+            .references()
+            .iter()
+            .find(|it| it.handle() == *handle)?;
+        matches!(handle, Handle::Object(_)).then(|| Object(named.clone()))
+    }
+
+    /// Ends an actor. Its calls fail, the one that runs included.
+    pub fn kill(&self, actor: &Actor) {
+        self.0.shared.kill(actor.actor.cell());
+    }
+
+    /// Cancels a task and all that it has started: what waits ends at once, what runs at its next
+    /// turn. The call that an actor is in the middle of goes on, for the actor's sake.
+    pub fn cancel(&self, task: &TaskHandle) {
+        self.0.shared.cancel(task.id());
+    }
+
+    /// Cancels what is to make an object. Nothing if it was stored.
+    pub fn cancel_object(&self, object: &Object) {
+        if let Reference::Task(cell) = &object.0 {
+            self.0.shared.cancel(cell.id);
+        }
+    }
+
+    /// Cancels everything that this session has submitted and that has not ended. Its actors end; a
+    /// call of another's actor that is under way goes on, for that actor's sake.
+    pub fn cancel_all(&self) {
+        let mut ledger = self.0.shared.ledger.lock();
+        let mut mine = ledger.of_driver(&self.0.driver);
+        mine.retain(|task| !ledger.is_running_call(task));
+        let todo = ledger.cancel(&mine);
+        self.0.shared.pressure.set(ledger.waiting());
+        drop(ledger);
+        self.0.shared.carry_out(todo);
+    }
+
+    /// Where a task stands and what it waits for; `None` if it has ended.
+    pub fn explain(&self, task: &TaskHandle) -> Option<Explanation> {
+        self.0.shared.ledger.lock().explain(&task.id())
+    }
+
+    /// Where the task stands that has waited for resources for the longest, on this node; `None` if
+    /// none waits.
+    pub fn explain_oldest(&self) -> Option<Explanation> {
+        self.0.shared.ledger.lock().explain_oldest()
+    }
+}
+
+/// A handle to an actor. Cheap to clone; the actor ends when the last is dropped and it has no name.
+#[derive(Clone)]
+pub struct Actor {
+    pub(crate) actor: ActorRef,
+    client: Client,
+}
+
+impl Actor {
+    /// Its id.
+    pub fn id(&self) -> ActorId {
+        self.actor.id
+    }
+
+    /// Its handle in values.
+    pub fn handle(&self) -> Handle {
+        Handle::Actor(self.actor.name())
+    }
+
+    /// The same actor, called by another session.
+    pub(crate) fn with(&self, client: &Client) -> Self {
+        client.actor(self.actor.clone())
+    }
+
+    /// Calls a method. Calls of one session run in the order in which they are made.
+    ///
+    /// # Errors
+    /// When there is no such method, the arguments do not fit, or the node is stopping. A call of an
+    /// actor that is dead is no error here: its object fails.
+    pub fn call(&self, method: &str, values: Vec<Argument>) -> Result<Object, CallError> {
+        let call = Call {
+            values,
+            ..Call::default()
+        };
+        Ok(self.start(method, call)?.object())
+    }
+
+    /// As [`Actor::call`], with all that can be said about a call and its report at the end.
+    ///
+    /// # Errors
+    /// As of `call`.
+    pub fn start(&self, method: &str, call: Call) -> Result<TaskHandle, CallError> {
+        let class = self.actor.class();
+        let index = class.find(method).ok_or_else(|| CallError::NoMethod {
+            class: class.full_name(),
+            method: method.chars().take(80).collect(),
+            methods: class.methods.iter().map(|it| it.name.clone()).collect(),
+        })?;
+        check(&class.method(index).ty, &call.values)?;
+        let cell = self
+            .client
+            .new_cell(Work::Call(self.actor.cell().clone(), index));
+        self.client.0.shared.submit(Submission {
+            driver: self.client.0.driver,
+            parent: None,
+            terms: self.actor.job.call_terms.clone(),
+            kind: TaskKind::Call {
+                actor: self.actor.id,
+                caller: None,
+            },
+            call,
+            cell: cell.clone(),
+            keeps: Some(self.actor.clone()),
+        })?;
+        Ok(TaskHandle(cell))
+    }
+}
+
+impl fmt::Debug for Actor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.actor.fmt(f)
+    }
+}
+
+impl Value {
+    /// A value that holds the handles of these objects and actors, which it keeps.
+    pub fn naming(value: Encoded, objects: &[Object], actors: &[Actor]) -> Self {
+        let objects = objects.iter().map(|object| object.0.clone());
+        let actors = actors.iter().map(|it| Reference::Actor(it.actor.clone()));
+        Self::inline(value, objects.chain(actors).collect())
+    }
+}
+
+/// Checks that arguments are as many as parameters, and that objects will be of their types.
+///
+/// # Errors
+/// The first that does not fit.
+pub(crate) fn check(ty: &FunctionType, values: &[Argument]) -> Result<(), CallError> {
+    if ty.params().len() != values.len() {
+        return Err(CallError::Count {
+            expected: ty.params().len(),
+            given: values.len(),
+            signature: ty.to_string(),
+        });
+    }
+    for ((name, wanted), value) in ty.params().iter().zip(values) {
+        if let Argument::Object(object) = value
+            && !matches!(wanted, ValueType::Handle(_))
+            && let Some(made) = object.0.ty()
+            && !is_fit(made, wanted)
+        {
+            return Err(CallError::Type {
+                parameter: name.to_string(),
+                wanted: wanted.to_string(),
+                made: made.to_string(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Waits until `count` of these have ended. False if time is up before.
+async fn wait_for(cells: &[Arc<TaskCell>], count: usize, timeout: Option<Duration>) -> bool {
+    if count == 0 {
+        return true;
+    }
+    cells.iter().for_each(|cell| cell.share());
+    let watch = Watch::new(cells, count);
+    let done = watch.countdown.done();
+    match timeout {
+        None => {
+            done.await;
+            true
+        }
+        Some(limit) => tokio::time::timeout(limit, done).await.is_ok(),
+    }
+}

@@ -1,0 +1,192 @@
+//! A node's door for other processes of its machine: a unix socket, and who comes through it.
+//!
+//! Owns the socket ([`Server`]), the connections (`session`), and what outlives them (`registry`). What a
+//! session submits is submitted by a [`Client`], as of a driver in this process. Must not: run guest code
+//! or compile on the control thread; trust a length, or a peer that is another user.
+//!
+//! Invariants: what a connection submitted ends with it, unless it is detached. Every queue of a
+//! connection has a limit, and a client that does not read stops only itself. Whatever bytes come, only
+//! their own connection suffers.
+
+mod registry;
+mod requests;
+mod session;
+mod socket;
+mod transfer;
+mod views;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::net::UnixListener;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+use wasmrun_model::wire::Address;
+
+pub use self::socket::ServeError;
+
+use self::registry::Registry;
+use self::socket::Bound;
+use crate::client::Client;
+use crate::node::{Node, Shared};
+use crate::task::Work;
+
+/// The most connections at a time. More wait in the socket's own queue.
+const MOST_SESSIONS: usize = 1000;
+/// How often a node that is about to stop looks whether all has ended.
+const LOOK: Duration = Duration::from_millis(10);
+/// How long a node that is about to stop waits for clients to take what is theirs.
+const FLUSH: Duration = Duration::from_secs(5);
+
+/// A node that can be reached at an address. Dropping it closes all connections, which ends what they
+/// submitted; the node itself stays.
+#[derive(Debug)]
+pub struct Server {
+    inner: Arc<Inner>,
+    accepting: JoinHandle<()>,
+    _bound: Bound,
+}
+
+/// Stops a server, from any thread.
+#[derive(Debug, Clone)]
+pub struct Stopper(Arc<Inner>);
+
+/// How far the end of a server has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Stop {
+    Not,
+    Draining,
+    Now,
+}
+
+/// What all sessions share.
+struct Inner {
+    shared: Arc<Shared>,
+    /// Who submits what outlives its session.
+    detached: Client,
+    registry: Mutex<Registry>,
+    stop: watch::Sender<Stop>,
+    is_draining: AtomicBool,
+    sessions: AtomicU64,
+    /// Frames and reports that are on their way to clients.
+    pending: Arc<AtomicUsize>,
+    started: Instant,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "node {}", self.shared.name)
+    }
+}
+
+impl Node {
+    /// Listens for clients at this address.
+    ///
+    /// # Errors
+    /// When another node does, the folder is not ours alone, or the system refuses.
+    pub fn serve(&self, address: &Address) -> Result<Server, ServeError> {
+        let control = self.shared.control.clone();
+        let _context = control.enter();
+        let (bound, listener) = socket::bind(address)?;
+        let inner = Arc::new(Inner {
+            shared: self.shared.clone(),
+            detached: self.client(),
+            registry: Mutex::default(),
+            stop: watch::Sender::new(Stop::Not),
+            is_draining: AtomicBool::new(false),
+            sessions: AtomicU64::new(0),
+            pending: Arc::default(),
+            started: Instant::now(),
+        });
+        let accepting = control.spawn(accept(inner.clone(), listener));
+        Ok(Server {
+            inner,
+            accepting,
+            _bound: bound,
+        })
+    }
+}
+
+impl Server {
+    /// What stops it.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(self.inner.clone())
+    }
+
+    /// Blocks this thread until it is to end: somebody has said so, and, unless it is to be at once, all
+    /// tasks have ended. Actors that live on do not count.
+    ///
+    /// # Panics
+    /// When it is called in a thread of a tokio runtime.
+    pub fn wait(&self) {
+        let inner = &self.inner;
+        let mut stop = inner.stop.subscribe();
+        inner.shared.control.block_on(async {
+            // The sender is ours: neither wait can fail.
+            let _ = stop.wait_for(|stop| *stop > Stop::Not).await;
+            tokio::select! {
+                _ = stop.wait_for(|stop| *stop == Stop::Now) => {}
+                () = inner.drained() => {}
+            }
+        });
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The sessions are the accepting task's, and end with it.
+        self.accepting.abort();
+        self.inner.detached.cancel_all();
+    }
+}
+
+impl Stopper {
+    /// Ends the server: it takes no new work and waits for what runs, or ends at once.
+    pub fn stop(&self, is_now: bool) {
+        self.0.is_draining.store(true, Ordering::Release);
+        let wanted = if is_now { Stop::Now } else { Stop::Draining };
+        self.0.stop.send_modify(|stop| *stop = wanted.max(*stop));
+    }
+}
+
+impl Inner {
+    /// Waits until no task is left but actors that live, and clients have what is theirs.
+    async fn drained(&self) {
+        while !self.is_idle() {
+            tokio::time::sleep(LOOK).await;
+        }
+        let idle = Instant::now();
+        while self.pending.load(Ordering::Acquire) > 0 && idle.elapsed() < FLUSH {
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        let ledger = self.shared.ledger.lock();
+        ledger
+            .cells()
+            .all(|cell| matches!(cell.work, Work::Create(_)))
+    }
+}
+
+/// Takes connections until it is aborted. Owns their tasks.
+async fn accept(inner: Arc<Inner>, listener: UnixListener) {
+    let mut sessions = JoinSet::new();
+    loop {
+        if sessions.len() >= MOST_SESSIONS {
+            sessions.join_next().await;
+        }
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    sessions.spawn(session::run(inner.clone(), stream));
+                }
+                // Too many open files, most likely: some may be closed soon.
+                Err(_) => tokio::time::sleep(LOOK).await,
+            },
+            Some(_) = sessions.join_next() => {}
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! What the server remembers beyond sessions: modules, tasks that ended, and what is kept for whoever
+//! comes later.
+//!
+//! Must not: run or cancel anything. Invariants: each collection has a limit, and its oldest goes first;
+//! nothing of a session's own is kept longer than the session, but for a few words about its tasks.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use wasmrun_engine::{Module, OutputSource};
+use wasmrun_model::failure::TaskError;
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::id::{Digest, DriverId, ObjectId, TaskId};
+
+use crate::object::Object;
+use crate::task::Report;
+
+/// How many tasks that have ended are remembered.
+const MOST_ENDED: usize = 10_000;
+/// How many modules are kept loaded.
+const MOST_MODULES: usize = 256;
+/// How much of a detached task's output is kept: its end.
+const LOG_BYTES: usize = 256 << 10;
+
+#[derive(Default)]
+pub(super) struct Registry {
+    modules: HashMap<Digest, Module>,
+    /// The one that was used longest ago first.
+    module_order: VecDeque<Digest>,
+    tasks: BTreeMap<TaskId, Record>,
+    ended: VecDeque<TaskId>,
+    kept: BTreeMap<ObjectId, Kept>,
+}
+
+/// A task that was submitted through the server.
+#[derive(Clone)]
+pub(super) struct Record {
+    pub(super) id: TaskId,
+    pub(super) name: String,
+    pub(super) tenant: TenantName,
+    pub(super) driver: DriverId,
+    pub(super) submitted: Instant,
+    /// What it makes and wrote, if it is detached.
+    pub(super) detached: Option<Detached>,
+    /// What came of it.
+    pub(super) end: Option<End>,
+}
+
+#[derive(Clone)]
+pub(super) struct Detached {
+    pub(super) object: Object,
+    pub(super) log: Arc<Log>,
+}
+
+#[derive(Clone)]
+pub(super) struct End {
+    pub(super) error: Option<TaskError>,
+    pub(super) waited: Duration,
+    pub(super) ran: Duration,
+}
+
+/// An object that stays until it is deleted.
+#[derive(Clone)]
+pub(super) struct Kept {
+    pub(super) object: Object,
+    pub(super) tenant: TenantName,
+    pub(super) size_bytes: u64,
+}
+
+/// The end of what a task wrote.
+#[derive(Default)]
+pub(super) struct Log(Mutex<VecDeque<(OutputSource, Vec<u8>)>>);
+
+impl Log {
+    pub(super) fn add(&self, source: OutputSource, bytes: &[u8]) {
+        let mut chunks = self.0.lock();
+        match chunks.back_mut() {
+            Some((last, chunk)) if *last == source && chunk.len() < 4096 => {
+                chunk.extend_from_slice(bytes);
+            }
+            _ => chunks.push_back((source, bytes.to_vec())),
+        }
+        let mut len: usize = chunks.iter().map(|(_, chunk)| chunk.len()).sum();
+        while len > LOG_BYTES && chunks.len() > 1 {
+            len -= chunks.pop_front().map_or(0, |(_, chunk)| chunk.len());
+        }
+    }
+
+    pub(super) fn chunks(&self) -> Vec<(OutputSource, Vec<u8>)> {
+        self.0.lock().iter().cloned().collect()
+    }
+}
+
+impl End {
+    pub(super) fn of(report: &Report) -> Self {
+        Self {
+            error: report.result.as_ref().err().cloned(),
+            waited: report.waited,
+            ran: report.ran,
+        }
+    }
+
+    pub(super) fn state(&self) -> &'static str {
+        match &self.error {
+            None => "finished",
+            Some(TaskError::Cancelled) => "cancelled",
+            Some(_) => "failed",
+        }
+    }
+}
+
+impl Registry {
+    pub(super) fn module(&mut self, digest: &Digest) -> Option<Module> {
+        let module = self.modules.get(digest)?.clone();
+        self.module_order.retain(|it| it != digest);
+        self.module_order.push_back(*digest);
+        Some(module)
+    }
+
+    pub(super) fn add_module(&mut self, module: Module) {
+        let digest = module.digest();
+        self.module_order.retain(|it| *it != digest);
+        self.module_order.push_back(digest);
+        self.modules.insert(digest, module);
+        if self.module_order.len() > MOST_MODULES
+            && let Some(oldest) = self.module_order.pop_front()
+        {
+            self.modules.remove(&oldest);
+        }
+    }
+
+    pub(super) fn modules(&self) -> impl Iterator<Item = &Module> {
+        self.modules.values()
+    }
+
+    pub(super) fn add_task(&mut self, record: Record) {
+        self.tasks.insert(record.id, record);
+    }
+
+    /// A task has ended. What must be dropped outside the registry's lock.
+    #[must_use]
+    pub(super) fn end_task(&mut self, id: TaskId, end: End) -> Option<Record> {
+        let record = self.tasks.get_mut(&id)?;
+        record.end = Some(end);
+        self.ended.push_back(id);
+        if self.ended.len() <= MOST_ENDED {
+            return None;
+        }
+        let oldest = self.ended.pop_front()?;
+        self.tasks.remove(&oldest)
+    }
+
+    pub(super) fn task(&self, id: &TaskId) -> Option<&Record> {
+        self.tasks.get(id)
+    }
+
+    pub(super) fn tasks(&self) -> impl DoubleEndedIterator<Item = &Record> {
+        self.tasks.values()
+    }
+
+    pub(super) fn keep(&mut self, kept: Kept) {
+        self.kept.insert(kept.object.id(), kept);
+    }
+
+    pub(super) fn delete(&mut self, id: &ObjectId) -> Option<Object> {
+        if let Some(kept) = self.kept.remove(id) {
+            return Some(kept.object);
+        }
+        let record = self.tasks.get_mut(&id.task())?;
+        // Its value goes with it, if it has ended.
+        record.end.as_ref()?;
+        Some(record.detached.take()?.object)
+    }
+
+    pub(super) fn kept(&self) -> impl Iterator<Item = &Kept> {
+        self.kept.values()
+    }
+
+    /// All objects that outlive sessions.
+    pub(super) fn objects(&self) -> impl Iterator<Item = &Object> {
+        let made = self.tasks.values().filter_map(|it| it.detached.as_ref());
+        let kept = self.kept.values().map(|kept| &kept.object);
+        kept.chain(made.map(|detached| &detached.object))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_keeps_the_end() {
+        let log = Log::default();
+        log.add(OutputSource::Stdout, b"a");
+        log.add(OutputSource::Stdout, b"b");
+        log.add(OutputSource::Stderr, b"c");
+        let chunks = log.chunks();
+        assert_eq!(chunks[0], (OutputSource::Stdout, b"ab".to_vec()));
+        assert_eq!(chunks[1], (OutputSource::Stderr, b"c".to_vec()));
+        for _ in 0..100 {
+            log.add(OutputSource::Stdout, &[0; 8192]);
+        }
+        let total: usize = log.chunks().iter().map(|(_, chunk)| chunk.len()).sum();
+        assert!(total <= LOG_BYTES);
+        assert_eq!(log.chunks().last().unwrap().1, [0; 8192]);
+    }
+}

@@ -1,0 +1,621 @@
+//! Requests that are answered at once: tasks, calls, actors, lists.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use wasmrun_engine::{
+    DirGrant, Entry, Grants, Input, Limits, Listener, Module, NetGrant, OutputChunk, OutputSource,
+    Wishes,
+};
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::id::{ActorId, Digest, ObjectId, TaskId};
+use wasmrun_model::manifest::Asked;
+use wasmrun_model::value::codec::handles;
+use wasmrun_model::value::{Encoded, EncodedRef, FunctionType, Handle};
+use wasmrun_model::wire::{
+    self, Argument as Given, Bytes, Net, Output, Refusal, RefusalKind, Request, Response,
+};
+
+use super::registry::{Detached, End, Log, Record};
+use super::session::{Gone, Out, Session, refusal};
+use super::transfer::{inline, unknown};
+use super::views;
+use super::{Inner, Stopper};
+use crate::actor::ActorJob;
+use crate::client::{Actor, ActorOptions, CallError, check};
+use crate::node::SubmitError;
+use crate::object::{Object, Reference, Value};
+use crate::options::Overrides;
+use crate::task::{Argument, Call, Job, Report, TaskHandle, Work};
+
+/// How many chunks of a task's output may wait for the client.
+const OUTPUT_CHUNKS: usize = 16;
+/// How many chunks of a task's standard input may wait for it.
+const INPUT_CHUNKS: usize = 4;
+
+impl Session {
+    /// Answers a request that needs no waiting.
+    pub(super) async fn at_once(&self, id: u64, request: Request) -> Result<(), Gone> {
+        let answer = match request {
+            Request::Submit(submit) => return self.submit(id, *submit).await,
+            Request::Call(call) => return self.call(id, *call).await,
+            Request::Logs(prefix) => return self.logs(id, &prefix).await,
+            Request::Release(objects) => {
+                let mut known = self.objects.lock();
+                let released: Vec<_> = objects.iter().filter_map(|it| known.remove(it)).collect();
+                drop(known);
+                drop(released);
+                return Ok(());
+            }
+            Request::ReleaseActor(actor) => {
+                let released = self.actors.lock().remove(&actor);
+                drop(released);
+                return Ok(());
+            }
+            Request::Module(digest) => match self.inner.registry.lock().module(&digest) {
+                Some(module) => Ok(Response::Module(Box::new(views::module(&module)))),
+                None => Ok(Response::Unknown),
+            },
+            Request::Create(create) => self.create(*create),
+            Request::FindActor(name) => self.find(&name).map(|actor| self.hand_out(&actor)),
+            Request::Kill(name) => self.kill(&name),
+            Request::Cancel(prefix) => views::live_task(&self.inner, &prefix).map(|task| {
+                self.inner.shared.cancel(task);
+                Response::Done
+            }),
+            Request::CancelMine => {
+                self.client.cancel_all();
+                Ok(Response::Done)
+            }
+            Request::List(list) => Ok(Response::Rows(views::list(&self.inner, &list))),
+            Request::Describe(prefix) => {
+                let detail = views::describe(&self.inner, &prefix);
+                detail.map(|detail| Response::Task(Box::new(detail)))
+            }
+            Request::Explain(prefix) => views::explain(&self.inner, &prefix).map(Response::Text),
+            Request::Delete(prefix) => self.delete(&prefix),
+            Request::Status => Ok(Response::Status(Box::new(views::status(&self.inner)))),
+            Request::Stop { is_now } => {
+                let done = self.out.send(id, Response::Done).await;
+                Stopper(self.inner.clone()).stop(is_now);
+                return done;
+            }
+            Request::Chunk(_)
+            | Request::Upload { .. }
+            | Request::Put { .. }
+            | Request::Get { .. }
+            | Request::Wait { .. }
+            | Request::Input { .. } => unreachable!("the session has taken these"),
+        };
+        self.answer(id, answer).await
+    }
+
+    fn module(&self, digest: &Digest) -> Result<Module, Refusal> {
+        if self.inner.is_draining.load(Ordering::Acquire) {
+            let why = "the node is stopping and takes no more work";
+            return Err(refusal(RefusalKind::Stopping, why));
+        }
+        self.inner.registry.lock().module(digest).ok_or_else(|| {
+            let why = format_args!("the node has no module {digest}; send it first");
+            refusal(RefusalKind::NotFound, why)
+        })
+    }
+
+    /// The arguments that a client gives, for a function of this type.
+    fn arguments(&self, ty: &FunctionType, given: Vec<Given>) -> Result<Vec<Argument>, Refusal> {
+        let usage = |error| refusal(RefusalKind::Usage, error);
+        let mut values = Vec::with_capacity(given.len());
+        for (at, given) in given.into_iter().enumerate() {
+            values.push(match given {
+                Given::Object(id) => Argument::Object(self.known(&id)?),
+                Given::Value(value) => {
+                    let bytes = EncodedRef::from(&inline(value)?).bytes().to_vec();
+                    match ty.params().get(at) {
+                        Some((_, ty)) => {
+                            let value = Encoded::in_form(ty, bytes);
+                            let named = match ty.has_handles() {
+                                true => handles(ty, &value)
+                                    .map_err(|error| refusal(RefusalKind::Usage, error))?,
+                                false => Vec::new(),
+                            };
+                            let named: Result<_, _> =
+                                named.iter().map(|it| self.named(it)).collect();
+                            Argument::Value(Value::inline(value, named?))
+                        }
+                        None => Encoded::Postcard(bytes).into(),
+                    }
+                }
+            });
+        }
+        check(ty, &values).map_err(|error| usage(error.to_string()))?;
+        Ok(values)
+    }
+
+    fn known(&self, id: &ObjectId) -> Result<Object, Refusal> {
+        self.objects
+            .lock()
+            .get(id)
+            .cloned()
+            .ok_or_else(|| unknown(id))
+    }
+
+    fn known_actor(&self, id: &ActorId) -> Result<Actor, Refusal> {
+        self.actors.lock().get(id).cloned().ok_or_else(|| {
+            let why = format_args!("there is no actor {id} that this session has a handle of");
+            refusal(RefusalKind::NotFound, why)
+        })
+    }
+
+    fn named(&self, handle: &Handle) -> Result<Reference, Refusal> {
+        Ok(match handle {
+            Handle::Object(name) => self.known(&name.id)?.0,
+            Handle::Actor(name) => Reference::Actor(self.known_actor(&name.id)?.actor),
+        })
+    }
+
+    fn tenant(&self, terms: &wire::Terms) -> TenantName {
+        terms.tenant.clone().unwrap_or_else(|| self.tenant.clone())
+    }
+
+    fn job(&self, submit: &wire::Submit) -> Result<Arc<Job>, Refusal> {
+        let module = self.module(&submit.module)?;
+        let mut last = self.last_job.lock();
+        if let Some((like, job)) = &*last
+            && is_alike(like, submit)
+        {
+            return Ok(job.clone());
+        }
+        let entry = match &submit.entry {
+            wire::Entry::Program if module.program().is_some() => Entry::Program,
+            wire::Entry::Program => {
+                let why = "the module has no program to run; name one of its functions";
+                return Err(refusal(RefusalKind::Usage, why));
+            }
+            wire::Entry::Function(name) => {
+                let found = module.find(name);
+                Entry::Function(found.map_err(|error| refusal(RefusalKind::Usage, error))?)
+            }
+        };
+        let name = match (&submit.name, entry) {
+            (name, _) if !name.is_empty() => name.chars().take(200).collect(),
+            (_, Entry::Function(index)) => module.function(index).name.clone(),
+            (_, Entry::Program) => "program".to_owned(),
+        };
+        let (terms, limits) = (&submit.terms, &submit.limits);
+        let overrides = Overrides {
+            resources: Asked(terms.resources.clone()),
+            tenant: self.tenant(terms),
+            priority: terms.priority,
+            retries: terms.retries,
+            selectors: terms.selectors.clone(),
+            strategy: terms.strategy.clone(),
+            time_limit: limits.time_ms.map(Duration::from_millis),
+            output_bytes: limits.output_bytes,
+            argument_bytes: limits.argument_bytes,
+            result_bytes: limits.result_bytes,
+        };
+        let job = Job::new(name, &module, entry, &overrides, grants(&submit.grants));
+        let job = Arc::new(job.map_err(|error| refusal(RefusalKind::Usage, error))?);
+        let like = wire::Submit {
+            values: Vec::new(),
+            args: Vec::new(),
+            input: wire::Input::Empty,
+            ..submit.clone()
+        };
+        *last = Some((like, job.clone()));
+        Ok(job)
+    }
+
+    async fn submit(&self, id: u64, submit: wire::Submit) -> Result<(), Gone> {
+        match self.start(submit) {
+            Ok((handle, watcher)) => self.started(id, handle, watcher).await,
+            Err(why) => self.refuse(id, why).await,
+        }
+    }
+
+    fn start(&self, submit: wire::Submit) -> Result<(TaskHandle, Watcher), Refusal> {
+        let job = self.job(&submit)?;
+        let values = match job.function_type() {
+            Some(ty) => self.arguments(ty, submit.values)?,
+            None => Vec::new(),
+        };
+        let (listener, chunks) = match submit.is_watched || submit.is_detached {
+            true => {
+                let (sender, chunks) = mpsc::channel(OUTPUT_CHUNKS);
+                let listener = Listener {
+                    tag: 0,
+                    chunks: sender,
+                };
+                (Some(listener), Some(chunks))
+            }
+            false => (None, None),
+        };
+        let (input, sender) = match submit.input {
+            wire::Input::Empty => (Input::Empty, None),
+            wire::Input::Bytes(bytes) => (Input::Bytes(bytes.0.into()), None),
+            wire::Input::Stream => {
+                let (sender, receiver) = mpsc::channel(INPUT_CHUNKS);
+                (Input::Stream(receiver), Some(sender))
+            }
+        };
+        let call = Call {
+            values,
+            args: submit.args,
+            array_index: submit.array_index,
+            input,
+            listener,
+        };
+        let client = match submit.is_detached {
+            true => &self.inner.detached,
+            false => &self.client,
+        };
+        let handle = client.submit(&job, call).map_err(|error| refused(&error))?;
+        if let Some(sender) = sender {
+            self.inputs.lock().insert(handle.id(), sender);
+        }
+        let log = submit.is_detached.then(Arc::<Log>::default);
+        let watcher = Watcher {
+            inner: self.inner.clone(),
+            chunks,
+            log: log.clone(),
+            to: None,
+            is_watched: submit.is_watched,
+        };
+        self.record(&handle, &job.name, &job.terms.tenant, log);
+        Ok((handle, watcher))
+    }
+
+    fn record(&self, handle: &TaskHandle, name: &str, tenant: &TenantName, log: Option<Arc<Log>>) {
+        let cell = &handle.0;
+        self.inner.registry.lock().add_task(Record {
+            id: cell.id,
+            name: name.to_owned(),
+            tenant: tenant.clone(),
+            driver: cell.driver,
+            submitted: cell.submitted,
+            detached: log.map(|log| Detached {
+                object: handle.object(),
+                log,
+            }),
+            end: None,
+        });
+    }
+
+    /// The client hears of its task, and then of its end.
+    async fn started(&self, id: u64, handle: TaskHandle, watcher: Watcher) -> Result<(), Gone> {
+        if let Err(why) = self.add_object(handle.object()) {
+            self.inner.shared.cancel(handle.id());
+            return self.refuse(id, why).await;
+        }
+        let told = self.out.send(id, Response::Submitted(handle.id())).await;
+        let to = watcher.is_watched.then(|| (self.out.clone(), id));
+        // It ends with its task, and all tasks end with their session or the node.
+        tokio::spawn(Watcher { to, ..watcher }.watch(handle));
+        told
+    }
+
+    async fn call(&self, id: u64, call: wire::Call) -> Result<(), Gone> {
+        let started = self.known_actor(&call.actor).and_then(|actor| {
+            let class = actor.actor.class();
+            let values = match class.find(&call.method) {
+                Some(index) => self.arguments(&class.method(index).ty, call.values)?,
+                // The call itself says what is wrong.
+                None => Vec::new(),
+            };
+            let name = format!("{}.{}", class.full_name(), call.method);
+            let values = Call {
+                values,
+                ..Call::default()
+            };
+            let handle = actor.start(&call.method, values);
+            let handle = handle.map_err(|error| call_refused(&error))?;
+            self.record(&handle, &name, &actor.actor.job.terms.tenant, None);
+            Ok(handle)
+        });
+        let watcher = Watcher {
+            inner: self.inner.clone(),
+            chunks: None,
+            log: None,
+            to: None,
+            is_watched: call.is_watched,
+        };
+        match started {
+            Ok(handle) => self.started(id, handle, watcher).await,
+            Err(why) => self.refuse(id, why).await,
+        }
+    }
+
+    fn create(&self, create: wire::Create) -> Result<Response, Refusal> {
+        let module = self.module(&create.module)?;
+        if create.is_detached && create.name.is_none() {
+            let why = "an actor that outlives its session wants a name, or nobody could reach it";
+            return Err(refusal(RefusalKind::Usage, why));
+        }
+        let class = module.find_class(&create.class);
+        let class = class.map_err(|error| refusal(RefusalKind::Usage, error))?;
+        let values = self.arguments(&module.class(class).constructor.ty, create.values)?;
+        let terms = &create.terms;
+        let resources = terms.resources.iter();
+        let options = ActorOptions {
+            tenant: self.tenant(terms),
+            priority: terms.priority,
+            grants: grants(&create.grants),
+            wishes: Wishes {
+                resources: resources
+                    .map(|(name, amount)| (name.to_string(), amount.to_string()))
+                    .collect(),
+                restarts: create.wishes.restarts,
+                call_retries: create.wishes.call_retries,
+                ..Wishes::default()
+            },
+            limits: Limits {
+                output: create.limits.output_bytes,
+                arguments: create.limits.argument_bytes,
+                result: create.limits.result_bytes,
+                ..Limits::default()
+            },
+        };
+        let job = ActorJob::new(&module, class, options);
+        let job = Arc::new(job.map_err(|error| refusal(RefusalKind::Usage, error))?);
+        let client = match create.is_detached {
+            true => &self.inner.detached,
+            false => &self.client,
+        };
+        let actor = client.create_actor(&job, values, create.name, None);
+        let actor = actor.map_err(|error| call_refused(&error))?;
+        Ok(self.hand_out(&actor.with(&self.client)))
+    }
+
+    fn hand_out(&self, actor: &Actor) -> Response {
+        self.add_actor(actor);
+        Response::Actor(Box::new(views::actor(actor)))
+    }
+
+    /// An actor with a name, by that or its id.
+    fn find(&self, name: &str) -> Result<Actor, Refusal> {
+        if let Some(actor) = self.client.find_actor(&self.tenant, name) {
+            return Ok(actor);
+        }
+        let names = self.inner.shared.names.lock();
+        let named: Vec<_> = names.values().filter(|it| !it.is_over()).cloned().collect();
+        drop(names);
+        let found = views::one(name, "actor", named.iter(), |actor| actor.id);
+        found.map(|actor| self.client.actor(actor.clone()))
+    }
+
+    fn kill(&self, name: &str) -> Result<Response, Refusal> {
+        let shared = &self.inner.shared;
+        if let Some(actor) = self.client.find_actor(&self.tenant, name) {
+            self.client.kill(&actor);
+            return Ok(Response::Done);
+        }
+        let ledger = shared.ledger.lock();
+        let actors = ledger.cells().filter_map(|cell| match &cell.work {
+            Work::Create(actor) => Some(actor.clone()),
+            _ => None,
+        });
+        let actors: Vec<_> = actors.collect();
+        drop(ledger);
+        let actor = views::one(name, "actor", actors.iter(), |actor| actor.id)?;
+        shared.kill(actor);
+        Ok(Response::Done)
+    }
+
+    fn delete(&self, prefix: &str) -> Result<Response, Refusal> {
+        let mut registry = self.inner.registry.lock();
+        let id = views::one(prefix, "object", registry.objects(), Object::id)?.id();
+        let deleted = registry.delete(&id);
+        drop(registry);
+        match deleted {
+            Some(_) => Ok(Response::Done),
+            None => {
+                let why = "the task that makes it has not ended; cancel that first";
+                Err(refusal(RefusalKind::Usage, why))
+            }
+        }
+    }
+
+    async fn logs(&self, id: u64, prefix: &str) -> Result<(), Gone> {
+        let log = match self.log(prefix) {
+            Ok(log) => log,
+            Err(why) => return self.refuse(id, why).await,
+        };
+        for (source, bytes) in log.chunks() {
+            self.out.send(id, output(source, bytes)).await?;
+        }
+        self.out.send(id, Response::Done).await
+    }
+
+    fn log(&self, prefix: &str) -> Result<Arc<Log>, Refusal> {
+        let registry = self.inner.registry.lock();
+        let detached = registry.tasks().filter(|it| it.detached.is_some());
+        let record = views::one(prefix, "detached task", detached, |it| it.id)?;
+        let detached = record.detached.as_ref();
+        Ok(detached.map(|it| it.log.clone()).unwrap_or_default())
+    }
+
+    pub(super) async fn input(&self, task: TaskId, bytes: Bytes) -> Result<Response, Refusal> {
+        if bytes.0.is_empty() {
+            self.inputs.lock().remove(&task);
+            return Ok(Response::Done);
+        }
+        let sender = self.inputs.lock().get(&task).cloned();
+        let sent = match sender {
+            Some(sender) => sender.send(bytes.0.into()).await.is_ok(),
+            None => false,
+        };
+        match sent {
+            true => Ok(Response::Done),
+            false => Err(refusal(RefusalKind::NotFound, "nobody reads this any more")),
+        }
+    }
+
+    pub(super) async fn wait(
+        &self,
+        objects: &[ObjectId],
+        count: u32,
+        timeout_ms: Option<u64>,
+    ) -> Result<Response, Refusal> {
+        let objects: Vec<Object> = objects
+            .iter()
+            .map(|id| self.known(id))
+            .collect::<Result<_, _>>()?;
+        let (count, timeout) = (count as usize, timeout_ms.map(Duration::from_millis));
+        let ready = self.client.wait_async(&objects, count, timeout).await;
+        let ready = ready.into_iter().filter_map(|at| u32::try_from(at).ok());
+        Ok(Response::Ready(ready.collect()))
+    }
+}
+
+/// Whether two tasks are of one job.
+fn is_alike(one: &wire::Submit, other: &wire::Submit) -> bool {
+    one.module == other.module
+        && one.entry == other.entry
+        && one.name == other.name
+        && one.terms == other.terms
+        && one.limits == other.limits
+        && one.grants == other.grants
+}
+
+fn grants(grants: &wire::Grants) -> Grants {
+    let dirs = grants.dirs.iter().map(|dir| DirGrant {
+        host: dir.host.clone().into(),
+        guest: dir.guest.clone(),
+        read_only: dir.is_read_only,
+    });
+    Grants {
+        env: grants.env.clone(),
+        dirs: dirs.collect(),
+        net: match &grants.net {
+            Net::None => NetGrant::None,
+            Net::Only(addresses) => NetGrant::Only(addresses.clone()),
+            Net::All => NetGrant::All,
+        },
+    }
+}
+
+fn refused(error: &SubmitError) -> Refusal {
+    let kind = match error {
+        SubmitError::Unschedulable(_) => RefusalKind::Unschedulable,
+        SubmitError::Stopping => RefusalKind::Stopping,
+    };
+    refusal(kind, error)
+}
+
+fn call_refused(error: &CallError) -> Refusal {
+    match error {
+        CallError::Submit(error) => refused(error),
+        error => refusal(RefusalKind::Usage, error),
+    }
+}
+
+fn output(source: OutputSource, bytes: Vec<u8>) -> Response {
+    Response::Output(Output {
+        is_stderr: source == OutputSource::Stderr,
+        bytes: Bytes(bytes),
+    })
+}
+
+/// Who sees a task to its end: passes its output and report on, and notes how it ended.
+struct Watcher {
+    inner: Arc<Inner>,
+    chunks: Option<mpsc::Receiver<OutputChunk>>,
+    log: Option<Arc<Log>>,
+    to: Option<(Out, u64)>,
+    is_watched: bool,
+}
+
+impl Watcher {
+    async fn watch(mut self, mut handle: TaskHandle) {
+        let _pending = Pending::new(&self);
+        let report = loop {
+            let Some(chunks) = &mut self.chunks else {
+                break handle.await;
+            };
+            tokio::select! {
+                biased;
+                chunk = chunks.recv() => match chunk {
+                    Some(chunk) => self.pass_on(chunk).await,
+                    None => self.chunks = None,
+                },
+                report = &mut handle => break report,
+            }
+        };
+        // What it wrote is in the channel by now; what others write who have its listener may not be.
+        while let Some(chunk) = self
+            .chunks
+            .as_mut()
+            .and_then(|chunks| chunks.try_recv().ok())
+        {
+            self.pass_on(chunk).await;
+        }
+        let forgotten = self
+            .inner
+            .registry
+            .lock()
+            .end_task(report.id, End::of(&report));
+        drop(forgotten);
+        if let Some((out, id)) = &self.to {
+            // A client that is gone does not want to know.
+            let _ = out
+                .send(*id, Response::Ended(Box::new(to_wire(&report))))
+                .await;
+        }
+    }
+
+    async fn pass_on(&mut self, chunk: OutputChunk) {
+        if let Some(log) = &self.log {
+            log.add(chunk.source, &chunk.bytes);
+        }
+        if let Some((out, id)) = &self.to {
+            let message = output(chunk.source, chunk.bytes.to_vec());
+            if out.send(*id, message).await.is_err() {
+                self.to = None;
+            }
+        }
+    }
+}
+
+/// Counts a report that a client waits for.
+struct Pending(Option<Arc<Inner>>);
+
+impl Pending {
+    fn new(watcher: &Watcher) -> Self {
+        let inner = watcher.to.is_some().then(|| watcher.inner.clone());
+        if let Some(inner) = &inner {
+            inner.pending.fetch_add(1, Ordering::AcqRel);
+        }
+        Self(inner)
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if let Some(inner) = &self.0 {
+            inner.pending.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+fn to_wire(report: &Report) -> wire::Report {
+    let us = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+    let held = report.held.iter().map(|held| wire::Held {
+        name: held.name.to_string(),
+        steps: held.amount,
+        units: held.units.clone(),
+    });
+    wire::Report {
+        task: report.id,
+        result: match &report.result {
+            Ok(value) => Ok(value.is_some()),
+            Err(error) => Err(error.into()),
+        },
+        waited_us: us(report.waited),
+        ran_us: us(report.ran),
+        held: held.collect(),
+        memory_peak_bytes: report.memory_peak,
+        stderr_tail: report.stderr_tail.clone(),
+    }
+}

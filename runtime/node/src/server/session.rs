@@ -1,0 +1,348 @@
+//! One connection: greeting, frames in, frames out, and what the client has handles of.
+//!
+//! Requests that take no time are answered in their order; those that wait run beside the reading, up to
+//! a limit. Must not: let one client's slowness or nonsense reach another.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::OwnedWriteHalf;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::id::{ActorId, ObjectId, TaskId};
+use wasmrun_model::wire::{
+    self, Frame, FrameError, HEADER_BYTES, Hello, MAGIC, PROTOCOL, Refusal, RefusalKind, Request,
+    Response, Welcome,
+};
+
+use super::Inner;
+use crate::client::{Actor, Client};
+use crate::node::new_driver;
+use crate::object::{Object, Reference, Value};
+use crate::task::Job;
+
+/// How long a client may take to say who it is.
+const GREETING: Duration = Duration::from_secs(10);
+/// The longest first frame, in bytes.
+const GREETING_BYTES: usize = 4096;
+/// How many frames may wait to be written.
+const FRAMES_OUT: usize = 64;
+/// How many requests that wait a connection may have under way.
+const MOST_WAITING: usize = 4096;
+/// How many values and modules a connection may be sending at a time.
+const MOST_TRANSFERS: usize = 16;
+/// How many objects a connection may have handles of.
+const MOST_OBJECTS: usize = 1 << 20;
+/// How many chunks may wait to be stored.
+const CHUNKS: usize = 4;
+
+/// The way to a client.
+#[derive(Clone)]
+pub(super) struct Out {
+    frames: mpsc::Sender<Vec<u8>>,
+    pending: Arc<AtomicUsize>,
+}
+
+/// One connection, as its requests see it.
+pub(super) struct Session {
+    pub(super) inner: Arc<Inner>,
+    pub(super) client: Client,
+    pub(super) tenant: TenantName,
+    pub(super) out: Out,
+    pub(super) objects: Mutex<HashMap<ObjectId, Object>>,
+    pub(super) actors: Mutex<HashMap<ActorId, Actor>>,
+    /// Where the standard input of tasks comes in.
+    pub(super) inputs: Mutex<HashMap<TaskId, mpsc::Sender<Bytes>>>,
+    /// The job of the last task: most are followed by more of their kind.
+    pub(super) last_job: Mutex<Option<(wire::Submit, Arc<Job>)>>,
+}
+
+/// The other end of a connection is gone.
+pub(super) struct Gone;
+
+impl Out {
+    /// Sends an answer, once there is room for it.
+    pub(super) async fn send(&self, id: u64, message: Response) -> Result<(), Gone> {
+        let frame = match wire::encode(&Frame { id, message }) {
+            Ok(frame) => frame,
+            Err(error) => {
+                let message = Response::Refused(Refusal {
+                    kind: RefusalKind::Full,
+                    message: format!("the answer cannot be sent: {error}"),
+                });
+                wire::encode(&Frame { id, message }).map_err(|_| Gone)?
+            }
+        };
+        self.pending.fetch_add(1, Ordering::AcqRel);
+        self.frames.send(frame).await.map_err(|_| {
+            self.pending.fetch_sub(1, Ordering::AcqRel);
+            Gone
+        })
+    }
+}
+
+/// Writes frames until there are no more senders, or the client is gone.
+async fn write(
+    mut socket: OwnedWriteHalf,
+    mut frames: mpsc::Receiver<Vec<u8>>,
+    pending: Arc<AtomicUsize>,
+) {
+    let mut is_open = true;
+    while let Some(frame) = frames.recv().await {
+        // What cannot be written is taken all the same, so that nobody waits for room.
+        is_open = is_open && socket.write_all(&frame).await.is_ok();
+        pending.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Serves a connection to its end.
+pub(super) async fn run(inner: Arc<Inner>, mut stream: UnixStream) {
+    let ours = rustix::process::geteuid().as_raw();
+    if stream.peer_cred().map(|peer| peer.uid()).ok() != Some(ours) {
+        return;
+    }
+    let greeted = tokio::time::timeout(GREETING, greet(&inner, &mut stream)).await;
+    let Ok(Ok(hello)) = greeted else {
+        return;
+    };
+    let (reader, writer) = stream.into_split();
+    let (frames, queue) = mpsc::channel(FRAMES_OUT);
+    // Ends when this function, which owns it, does, or all has been written.
+    let mut jobs = JoinSet::new();
+    jobs.spawn(write(writer, queue, inner.pending.clone()));
+    inner.sessions.fetch_add(1, Ordering::AcqRel);
+    let session = Arc::new(Session {
+        client: Client::new(inner.shared.clone(), new_driver()),
+        tenant: hello.tenant,
+        out: Out {
+            frames,
+            pending: inner.pending.clone(),
+        },
+        inner,
+        objects: Mutex::default(),
+        actors: Mutex::default(),
+        inputs: Mutex::default(),
+        last_job: Mutex::default(),
+    });
+    let ending = Ending(session.clone());
+    let serving = Serving {
+        session,
+        jobs,
+        transfers: HashMap::new(),
+    };
+    serving.serve(BufReader::new(reader)).await;
+    drop(ending);
+}
+
+/// What a session submitted ends with it, however it ends.
+struct Ending(Arc<Session>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let session = &self.0;
+        session.client.cancel_all();
+        session.inner.sessions.fetch_sub(1, Ordering::AcqRel);
+        session.inputs.lock().clear();
+        let objects = std::mem::take(&mut *session.objects.lock());
+        let actors = std::mem::take(&mut *session.actors.lock());
+        drop((objects, actors));
+    }
+}
+
+/// The first frame of each side. Ours is sent even to a client of another version, to tell it.
+async fn greet(inner: &Inner, stream: &mut UnixStream) -> io::Result<Hello> {
+    let mut header = [0; HEADER_BYTES];
+    stream.read_exact(&mut header).await?;
+    let len = wire::frame_len(header)
+        .ok()
+        .filter(|len| *len <= GREETING_BYTES);
+    let hello = match len {
+        Some(len) => {
+            let mut bytes = vec![0; len];
+            stream.read_exact(&mut bytes).await?;
+            wire::decode_greeting::<Hello>(&bytes)
+        }
+        None => Err(FrameError::NotWasmrun),
+    };
+    if hello != Err(FrameError::NotWasmrun) {
+        let welcome = wire::encode(&Welcome {
+            magic: MAGIC,
+            protocol: PROTOCOL,
+            version: env!("CARGO_PKG_VERSION").into(),
+            node: inner.shared.name.to_string(),
+        });
+        stream
+            .write_all(&welcome.map_err(io::Error::other)?)
+            .await?;
+    }
+    hello.map_err(io::Error::other)
+}
+
+/// The reading side.
+struct Serving {
+    session: Arc<Session>,
+    jobs: JoinSet<()>,
+    transfers: HashMap<u64, mpsc::Sender<Vec<u8>>>,
+}
+
+impl Serving {
+    async fn serve(mut self, mut reader: impl AsyncReadExt + Unpin) {
+        let mut buffer = Vec::new();
+        loop {
+            let mut header = [0; HEADER_BYTES];
+            if reader.read_exact(&mut header).await.is_err() {
+                return;
+            }
+            let frame = match wire::frame_len(header) {
+                Err(error) => Err(error),
+                Ok(len) => {
+                    buffer.resize(len, 0);
+                    if reader.read_exact(&mut buffer).await.is_err() {
+                        return;
+                    }
+                    wire::decode::<Frame<Request>>(&buffer)
+                }
+            };
+            let taken = match frame {
+                Ok(Frame { id, message }) => self.take(id, message).await,
+                Err(error) => {
+                    // It may be anything from here on: say so, and close.
+                    let refusal = refusal(RefusalKind::Usage, error);
+                    let _ = self.session.out.send(0, Response::Refused(refusal)).await;
+                    Err(Gone)
+                }
+            };
+            if taken.is_err() {
+                return;
+            }
+            while self.jobs.try_join_next().is_some() {}
+        }
+    }
+
+    async fn take(&mut self, id: u64, request: Request) -> Result<(), Gone> {
+        let session = self.session.clone();
+        match request {
+            Request::Chunk(bytes) => {
+                // One that was refused may still have chunks under way.
+                if let Some(chunks) = self.transfers.get(&id)
+                    && chunks.send(bytes.0).await.is_err()
+                {
+                    self.transfers.remove(&id);
+                }
+                return Ok(());
+            }
+            Request::Upload { .. } | Request::Put { .. } => {
+                self.transfers.retain(|_, chunks| !chunks.is_closed());
+                if self.transfers.len() >= MOST_TRANSFERS || self.transfers.contains_key(&id) {
+                    return session
+                        .refuse(id, too_many("transfers", MOST_TRANSFERS))
+                        .await;
+                }
+                let (chunks, queue) = mpsc::channel(CHUNKS);
+                self.transfers.insert(id, chunks);
+                self.jobs.spawn(async move {
+                    let answer = session.receive(id, request, queue).await;
+                    let _ = session.answer(id, answer).await;
+                });
+                return Ok(());
+            }
+            Request::Get { .. } | Request::Wait { .. } | Request::Input { .. }
+                if self.jobs.len() >= MOST_WAITING =>
+            {
+                return session
+                    .refuse(id, too_many("requests that wait", MOST_WAITING))
+                    .await;
+            }
+            Request::Get { object, timeout_ms } => {
+                self.jobs.spawn(async move {
+                    let _ = session.get(id, object, timeout_ms).await;
+                });
+            }
+            Request::Wait {
+                objects,
+                count,
+                timeout_ms,
+            } => {
+                self.jobs.spawn(async move {
+                    let answer = session.wait(&objects, count, timeout_ms).await;
+                    let _ = session.answer(id, answer).await;
+                });
+            }
+            Request::Input { task, bytes } => {
+                self.jobs.spawn(async move {
+                    let answer = session.input(task, bytes).await;
+                    let _ = session.answer(id, answer).await;
+                });
+            }
+            request => return session.at_once(id, request).await,
+        }
+        Ok(())
+    }
+}
+
+impl Session {
+    pub(super) async fn answer(
+        &self,
+        id: u64,
+        answer: Result<Response, Refusal>,
+    ) -> Result<(), Gone> {
+        let answer = answer.unwrap_or_else(Response::Refused);
+        self.out.send(id, answer).await
+    }
+
+    pub(super) async fn refuse(&self, id: u64, why: Refusal) -> Result<(), Gone> {
+        self.out.send(id, Response::Refused(why)).await
+    }
+
+    /// The client gets a handle of this.
+    pub(super) fn add_object(&self, object: Object) -> Result<ObjectId, Refusal> {
+        let id = object.id();
+        let mut objects = self.objects.lock();
+        if objects.len() >= MOST_OBJECTS {
+            return Err(too_many("objects", MOST_OBJECTS));
+        }
+        let before = objects.insert(id, object);
+        drop(objects);
+        drop(before);
+        Ok(id)
+    }
+
+    /// The client may name what a value names.
+    pub(super) fn lend(&self, value: &Value) -> Result<(), Refusal> {
+        for reference in value.references() {
+            match reference {
+                Reference::Actor(actor) => self.add_actor(&self.client.actor(actor.clone())),
+                object => drop(self.add_object(Object(object.clone()))?),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn add_actor(&self, actor: &Actor) {
+        let before = self.actors.lock().insert(actor.id(), actor.clone());
+        drop(before);
+    }
+}
+
+/// A refusal.
+pub(super) fn refusal(kind: RefusalKind, why: impl std::fmt::Display) -> Refusal {
+    Refusal {
+        kind,
+        message: why.to_string(),
+    }
+}
+
+fn too_many(what: &str, most: usize) -> Refusal {
+    refusal(
+        RefusalKind::Full,
+        format_args!("a connection may have {most} {what} at a time; wait for some to end"),
+    )
+}

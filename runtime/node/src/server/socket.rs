@@ -1,0 +1,146 @@
+//! The socket's file: where it may lie, and whose it is.
+//!
+//! Owns the lock beside it, which tells a live node from a dead one's leftovers.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+use tokio::net::UnixListener;
+use wasmrun_model::wire::Address;
+
+/// Why a node cannot listen.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// Another one does.
+    #[error(
+        "a node is running already at {0}; stop it with `wasmrun node stop`, or choose another --address"
+    )]
+    Running(Address),
+    /// Others could reach into the folder.
+    #[error("the folder {path} {fault}; a node's socket must lie in a folder that is yours alone: choose another --address, or chmod 700 it", path = .path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        fault: &'static str,
+    },
+    /// The system refuses.
+    #[error("cannot listen at {address}: {error}")]
+    Io {
+        /// Where.
+        address: Address,
+        /// Why not.
+        error: io::Error,
+    },
+}
+
+/// A socket that listens, and its file. Dropping it removes that.
+#[derive(Debug)]
+pub(super) struct Bound {
+    path: PathBuf,
+    /// Locked as long as the node runs. The file stays: to remove it would let two nodes lock two.
+    _lock: File,
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        // If it is gone already, so much the better.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Listens there. What a dead node left behind is replaced.
+///
+/// Must be called inside a tokio context.
+pub(super) fn bind(address: &Address) -> Result<(Bound, UnixListener), ServeError> {
+    let path = Path::new(address.path());
+    let io_error = |error| ServeError::Io {
+        address: address.clone(),
+        error,
+    };
+    let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    match DirBuilder::new().recursive(true).mode(0o700).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(io_error(error)),
+        _ => check_folder(folder).map_err(io_error)??,
+    }
+    let mut lock = path.as_os_str().to_owned();
+    lock.push(".lock");
+    let lock = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(lock)
+        .map_err(io_error)?;
+    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => return Err(ServeError::Running(address.clone())),
+        Err(error) => return Err(io_error(error.into())),
+    }
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error(error)),
+        _ => {}
+    }
+    let listener = UnixListener::bind(path).map_err(io_error)?;
+    let bound = Bound {
+        path: path.to_owned(),
+        _lock: lock,
+    };
+    Ok((bound, listener))
+}
+
+/// Whether a folder is ours alone.
+fn check_folder(path: &Path) -> io::Result<Result<(), ServeError>> {
+    let meta = fs::metadata(path)?;
+    let fault = match () {
+        () if !meta.is_dir() => "is no folder",
+        () if meta.uid() != rustix::process::geteuid().as_raw() => "belongs to another user",
+        () if meta.mode() & 0o077 != 0 => "can be used by others",
+        () => return Ok(Ok(())),
+    };
+    Ok(Err(ServeError::Folder {
+        path: path.to_owned(),
+        fault,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn address(dir: &Path) -> Address {
+        format!("unix:{}/node.sock", dir.display()).parse().unwrap()
+    }
+
+    #[tokio::test]
+    async fn one_node_listens_and_leftovers_are_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let address = address(&dir.path().join("made"));
+        let (bound, listener) = bind(&address).unwrap();
+        assert!(matches!(bind(&address), Err(ServeError::Running(_))));
+        // As a process that is killed would: the file stays, the lock goes.
+        drop(listener);
+        let path = bound.path.clone();
+        drop(bound);
+        fs::write(&path, b"").unwrap();
+        let (bound, _listener) = bind(&address).unwrap();
+        drop(bound);
+        assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_others_can_use_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let refused = bind(&address(dir.path()));
+        assert!(
+            matches!(refused, Err(ServeError::Folder { .. })),
+            "{refused:?}"
+        );
+    }
+}

@@ -1,0 +1,239 @@
+//! Values and modules on their way in and out, chunk by chunk.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc::Receiver;
+use wasmrun_engine::Readable;
+use wasmrun_model::id::{Digest, ObjectId};
+use wasmrun_model::value::{Encoded, EncodedRef};
+use wasmrun_model::wire::{
+    Bytes, CHUNK_BYTES, Form, INLINE_BYTES, ObjectRef, Refusal, RefusalKind, Request, Response,
+};
+use wasmrun_store::Form as Stored;
+
+use super::registry::Kept;
+use super::session::{Gone, Session, refusal};
+use crate::client::GetError;
+use crate::object::{Object, PutObject, Reference, Value};
+
+/// How long a value waits for room in the store.
+const ROOM_PATIENCE: Duration = Duration::from_secs(30);
+
+impl Session {
+    /// Takes a module or a value.
+    pub(super) async fn receive(
+        &self,
+        id: u64,
+        request: Request,
+        chunks: Receiver<Vec<u8>>,
+    ) -> Result<Response, Refusal> {
+        match request {
+            Request::Upload { digest, len } => self.upload(id, digest, len, chunks).await,
+            Request::Put { form, len, is_kept } => self.put(id, form, len, is_kept, chunks).await,
+            _ => unreachable!("only these two are received"),
+        }
+    }
+
+    async fn upload(
+        &self,
+        id: u64,
+        digest: Digest,
+        len: u64,
+        mut chunks: Receiver<Vec<u8>>,
+    ) -> Result<Response, Refusal> {
+        let engine = self.inner.shared.engine.clone();
+        let most = engine.config().module_bytes as u64;
+        if len > most {
+            let why = format!(
+                "the module has {len} bytes, and the node takes {most}; start it with a larger --max-module"
+            );
+            return Err(refusal(RefusalKind::Usage, why));
+        }
+        self.go_on(id).await?;
+        let bytes = collect(len, &mut chunks).await?;
+        // Compiling takes seconds and all cores.
+        let loaded = tokio::task::spawn_blocking(move || {
+            (Digest::of(&bytes) == digest).then(|| engine.load(&bytes))
+        });
+        match loaded.await {
+            Ok(Some(Ok(module))) => {
+                self.inner.registry.lock().add_module(module.clone());
+                Ok(Response::Module(Box::new(super::views::module(&module))))
+            }
+            Ok(Some(Err(error))) => Err(refusal(RefusalKind::Usage, error)),
+            Ok(None) => {
+                let why = "the module's bytes are not those of its digest; send it again";
+                Err(refusal(RefusalKind::Usage, why))
+            }
+            Err(error) => Err(refusal(RefusalKind::Usage, error)),
+        }
+    }
+
+    /// Says that chunks may come.
+    async fn go_on(&self, id: u64) -> Result<(), Refusal> {
+        let sent = self.out.send(id, Response::Continue).await;
+        sent.map_err(|Gone| refusal(RefusalKind::Usage, "the client is gone"))
+    }
+
+    async fn put(
+        &self,
+        id: u64,
+        form: Form,
+        len: u64,
+        is_kept: bool,
+        mut chunks: Receiver<Vec<u8>>,
+    ) -> Result<Response, Refusal> {
+        let name = match is_kept {
+            true => self.inner.detached.new_object(),
+            false => self.client.new_object(),
+        };
+        let value = if len <= INLINE_BYTES as u64 {
+            self.go_on(id).await?;
+            Value::from(form.encoded(collect(len, &mut chunks).await?))
+        } else {
+            Value::stored(
+                self.store(id, name.id, form, len, chunks).await?,
+                Vec::new(),
+            )
+        };
+        let object = Object(Reference::Put(Arc::new(PutObject { name, value })));
+        if is_kept {
+            self.inner.registry.lock().keep(Kept {
+                object: object.clone(),
+                tenant: self.tenant.clone(),
+                size_bytes: len,
+            });
+        }
+        Ok(Response::Object(self.add_object(object)?))
+    }
+
+    /// Receives straight into the store.
+    async fn store(
+        &self,
+        id: u64,
+        object: ObjectId,
+        form: Form,
+        len: u64,
+        mut chunks: Receiver<Vec<u8>>,
+    ) -> Result<wasmrun_store::Object, Refusal> {
+        let form = match form {
+            Form::Postcard => Stored::Postcard,
+            Form::Buffer(kind) => Stored::Buffer(kind),
+        };
+        let store = &self.inner.shared.store;
+        let mut creating = store.create(&self.tenant, object, len, form);
+        let created = tokio::time::timeout(ROOM_PATIENCE, &mut creating).await;
+        let created = created.unwrap_or_else(|_| Err(creating.error()));
+        let mut writer = created.map_err(|error| refusal(RefusalKind::Full, error))?;
+        self.go_on(id).await?;
+        let mut at = 0;
+        while at < len {
+            let chunk = next(len - at, &mut chunks).await?;
+            writer.write_at(at, &chunk);
+            at += chunk.len() as u64;
+        }
+        Ok(writer.seal())
+    }
+
+    /// Sends a value, once it is there.
+    pub(super) async fn get(
+        &self,
+        id: u64,
+        object: ObjectRef,
+        timeout_ms: Option<u64>,
+    ) -> Result<(), Gone> {
+        let object = match self.object(&object) {
+            Ok(object) => object,
+            Err(why) => return self.refuse(id, why).await,
+        };
+        let timeout = timeout_ms.map(Duration::from_millis);
+        let value = match self.client.get_async(&object, timeout).await {
+            Ok(value) => value,
+            Err(GetError::TimedOut) => return self.out.send(id, Response::TimedOut).await,
+            Err(GetError::Failed { origin, error }) => {
+                let error = (&error).into();
+                return self.out.send(id, Response::Failed { origin, error }).await;
+            }
+        };
+        if let Err(why) = self.lend(&value) {
+            return self.refuse(id, why).await;
+        }
+        let loaded = match value.read().await {
+            Ok(loaded) => loaded,
+            Err(error) => return self.refuse(id, refusal(RefusalKind::Full, error)).await,
+        };
+        let encoded = loaded.encoded();
+        let form = match encoded {
+            EncodedRef::Postcard(_) => Form::Postcard,
+            EncodedRef::Buffer { kind, .. } => Form::Buffer(kind),
+        };
+        let head = Response::Value {
+            form,
+            len: encoded.bytes().len() as u64,
+            ty: object.0.ty().cloned(),
+        };
+        self.out.send(id, head).await?;
+        for chunk in encoded.bytes().chunks(CHUNK_BYTES) {
+            let chunk = Response::Chunk(Bytes(chunk.to_vec()));
+            self.out.send(id, chunk).await?;
+        }
+        Ok(())
+    }
+
+    /// An object that the client has a handle of, or one that is kept.
+    fn object(&self, object: &ObjectRef) -> Result<Object, Refusal> {
+        let prefix = match object {
+            ObjectRef::Id(id) => {
+                let objects = self.objects.lock();
+                return objects.get(id).cloned().ok_or_else(|| unknown(id));
+            }
+            ObjectRef::Prefix(prefix) => prefix,
+        };
+        let registry = self.inner.registry.lock();
+        super::views::one(prefix, "object", registry.objects(), Object::id).cloned()
+    }
+}
+
+/// The client has no handle of this.
+pub(super) fn unknown(id: &ObjectId) -> Refusal {
+    let why = format_args!("there is no object {id} that this session has made or was given");
+    refusal(RefusalKind::NotFound, why)
+}
+
+/// The next chunk, of at most so many bytes.
+async fn next(most: u64, chunks: &mut Receiver<Vec<u8>>) -> Result<Vec<u8>, Refusal> {
+    match chunks.recv().await {
+        Some(chunk) if chunk.is_empty() || chunk.len() as u64 > most => {
+            let why = "a chunk is empty, or there are more bytes than were announced";
+            Err(refusal(RefusalKind::Usage, why))
+        }
+        Some(chunk) => Ok(chunk),
+        None => Err(refusal(
+            RefusalKind::Usage,
+            "the rest of the bytes has not come",
+        )),
+    }
+}
+
+async fn collect(len: u64, chunks: &mut Receiver<Vec<u8>>) -> Result<Vec<u8>, Refusal> {
+    // Grows with what is there, not with what is announced.
+    let mut bytes = Vec::new();
+    while (bytes.len() as u64) < len {
+        bytes.extend(next(len - bytes.len() as u64, chunks).await?);
+    }
+    Ok(bytes)
+}
+
+/// Bytes that a client sends with its task, in the form that their type asks for.
+pub(super) fn inline(value: Encoded) -> Result<Encoded, Refusal> {
+    match value.size_bytes() {
+        ..=INLINE_BYTES => Ok(value),
+        bytes => {
+            let why = format!(
+                "an argument has {bytes} bytes: store what has more than {INLINE_BYTES} first, and pass the object"
+            );
+            Err(refusal(RefusalKind::Usage, why))
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! What the node tells about itself: lists, single things, the status.
+//!
+//! Must not: change anything, or hold the ledger's lock for longer than it takes to copy rows.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use wasmrun_engine::Module;
+use wasmrun_model::id::TaskId;
+use wasmrun_model::resource::{NodeResources, ResourceSet};
+use wasmrun_model::task::Phase;
+use wasmrun_model::wire::{
+    self, ActorRow, Amounts, JobRow, List, ModuleRow, NodeStatus, ObjectRow, Refusal, RefusalKind,
+    Rows, StoreStatus, TaskDetail, TaskRow, TenantRow, What,
+};
+use wasmrun_store::ObjectPlace;
+
+use super::Inner;
+use super::registry::Record;
+use super::session::refusal;
+use crate::client::Actor;
+use crate::object::Reference;
+use crate::task::{TaskCell, Work};
+
+/// The one whose id begins so.
+pub(super) fn one<T: Copy, I: Display + PartialEq>(
+    prefix: &str,
+    what: &str,
+    all: impl Iterator<Item = T>,
+    id: impl Fn(T) -> I,
+) -> Result<T, Refusal> {
+    let mut fit = all.filter(|it| !prefix.is_empty() && id(*it).to_string().starts_with(prefix));
+    let shown: String = prefix.chars().take(80).collect();
+    match (fit.next(), fit.next()) {
+        (Some(one), None) => Ok(one),
+        (None, _) => Err(refusal(
+            RefusalKind::NotFound,
+            format_args!("there is no {what} '{shown}'; `wasmrun list` shows what there is"),
+        )),
+        (Some(_), Some(_)) => Err(refusal(
+            RefusalKind::NotFound,
+            format_args!("'{shown}' begins the id of more than one {what}; give more of it"),
+        )),
+    }
+}
+
+fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn us(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn amounts(set: &ResourceSet) -> Amounts {
+    set.iter()
+        .map(|(name, amount)| (name.clone(), amount))
+        .collect()
+}
+
+pub(super) fn module(module: &Module) -> wire::Module {
+    let functions = module.functions().iter();
+    let classes = module.classes().iter();
+    wire::Module {
+        digest: module.digest(),
+        has_program: module.program().is_some(),
+        functions: functions
+            .map(|it| (it.full_name(), it.ty.clone()))
+            .collect(),
+        classes: classes
+            .map(|it| (it.full_name(), it.constructor.ty.clone()))
+            .collect(),
+    }
+}
+
+pub(super) fn actor(actor: &Actor) -> wire::Actor {
+    let class = actor.actor.class();
+    let methods = class.methods.iter();
+    wire::Actor {
+        id: actor.id(),
+        class: class.full_name(),
+        methods: methods.map(|it| (it.name.clone(), it.ty.clone())).collect(),
+    }
+}
+
+/// A live task, by its id's beginning.
+pub(super) fn live_task(inner: &Inner, prefix: &str) -> Result<TaskId, Refusal> {
+    let ledger = inner.shared.ledger.lock();
+    one(prefix, "live task", ledger.cells(), |cell| cell.id).map(|cell| cell.id)
+}
+
+pub(super) fn explain(inner: &Inner, prefix: &str) -> Result<String, Refusal> {
+    let detail = describe(inner, prefix)?;
+    Ok(detail.explanation.unwrap_or_else(|| {
+        let TaskRow { id, state, .. } = &detail.row;
+        format!("task {id} has ended: {state}")
+    }))
+}
+
+/// Live tasks, and those that ended.
+fn tasks(inner: &Inner) -> BTreeMap<TaskId, TaskRow> {
+    let registry = inner.registry.lock();
+    let records: BTreeMap<TaskId, Record> = registry
+        .tasks()
+        .map(|record| (record.id, record.clone()))
+        .collect();
+    drop(registry);
+    let ledger = inner.shared.ledger.lock();
+    let live = ledger.cells().map(|cell| {
+        let phase = ledger.phase(&cell.id).map_or("ended", Phase::name);
+        let record = records.get(&cell.id);
+        let is_detached = record.is_some_and(|it| it.detached.is_some());
+        (cell.id, live_row(cell, phase, is_detached))
+    });
+    let mut rows: BTreeMap<TaskId, TaskRow> = live.collect();
+    drop(ledger);
+    for (id, record) in &records {
+        rows.entry(*id).or_insert_with(|| ended_row(record));
+    }
+    rows
+}
+
+fn live_row(cell: &TaskCell, phase: &str, is_detached: bool) -> TaskRow {
+    let terms = match &cell.work {
+        Work::Task(job) => &job.terms,
+        Work::Create(actor) => &actor.job.terms,
+        Work::Call(actor, _) => &actor.job.call_terms,
+    };
+    TaskRow {
+        id: cell.id,
+        name: cell.work.name(),
+        state: phase.to_owned(),
+        tenant: terms.tenant.clone(),
+        job: cell.driver,
+        is_detached,
+        age_ms: ms(cell.submitted.elapsed()),
+    }
+}
+
+fn ended_row(record: &Record) -> TaskRow {
+    TaskRow {
+        id: record.id,
+        name: record.name.clone(),
+        // Between its end and the note of it there is a moment.
+        state: record
+            .end
+            .as_ref()
+            .map_or("ending", |end| end.state())
+            .to_owned(),
+        tenant: record.tenant.clone(),
+        job: record.driver,
+        is_detached: record.detached.is_some(),
+        age_ms: ms(record.submitted.elapsed()),
+    }
+}
+
+/// Everything about one task.
+pub(super) fn describe(inner: &Inner, prefix: &str) -> Result<TaskDetail, Refusal> {
+    let rows = tasks(inner);
+    let row = one(prefix, "task", rows.values(), |row| row.id)?.clone();
+    let record = inner.registry.lock().task(&row.id).cloned();
+    let end = record.as_ref().and_then(|record| record.end.as_ref());
+    let explanation = inner.shared.ledger.lock().explain(&row.id);
+    let detached = record.as_ref().and_then(|record| record.detached.as_ref());
+    Ok(TaskDetail {
+        took_us: end.map(|end| (us(end.waited), us(end.ran))),
+        error: end.and_then(|end| end.error.as_ref()).map(Into::into),
+        object: detached.map(|detached| detached.object.id()),
+        explanation: explanation.map(|it| it.to_string()),
+        row,
+    })
+}
+
+/// Whether a row has all that is asked for.
+fn passes(list: &List, fields: &[(&str, &dyn Display)]) -> bool {
+    list.filters.iter().all(|(key, value)| {
+        let field = fields.iter().find(|(name, _)| name == key);
+        field.is_some_and(|(_, field)| field.to_string() == *value)
+    })
+}
+
+pub(super) fn list(inner: &Inner, list: &List) -> Rows {
+    match list.what {
+        What::Tasks => {
+            let rows = tasks(inner).into_values();
+            let mut rows: Vec<TaskRow> = rows
+                .filter(|row| {
+                    let fields: [(&str, &dyn Display); 5] = [
+                        ("id", &row.id),
+                        ("name", &row.name),
+                        ("state", &row.state),
+                        ("tenant", &row.tenant),
+                        ("job", &row.job),
+                    ];
+                    passes(list, &fields)
+                })
+                .collect();
+            // The youngest first: they are what people look for.
+            rows.sort_by_key(|row| (row.age_ms, row.id));
+            rows.truncate(Rows::MAX);
+            Rows::Tasks(rows)
+        }
+        What::Actors => Rows::Actors(actors(inner, list)),
+        What::Objects => Rows::Objects(objects(inner, list)),
+        What::Jobs => Rows::Jobs(jobs(inner, list)),
+        What::Modules => Rows::Modules(modules(inner, list)),
+        What::Nodes => Rows::Nodes(vec![status(inner)]),
+        What::Tenants => Rows::Tenants(tenants(inner, list)),
+    }
+}
+
+fn actors(inner: &Inner, list: &List) -> Vec<ActorRow> {
+    let names = inner.shared.names.lock();
+    let named: BTreeMap<_, String> = names
+        .iter()
+        .map(|((_, name), it)| (it.id, name.clone()))
+        .collect();
+    drop(names);
+    let ledger = inner.shared.ledger.lock();
+    let rows = ledger.cells().filter_map(|cell| match &cell.work {
+        Work::Create(actor) => Some(ActorRow {
+            id: actor.id,
+            name: named.get(&actor.id).cloned(),
+            class: actor.class().full_name(),
+            state: ledger
+                .phase(&cell.id)
+                .map_or("ended", Phase::name)
+                .to_owned(),
+            tenant: actor.job.terms.tenant.clone(),
+        }),
+        _ => None,
+    });
+    let passing = rows.filter(|row| {
+        let name = row.name.clone().unwrap_or_default();
+        let fields: [(&str, &dyn Display); 5] = [
+            ("id", &row.id),
+            ("name", &name),
+            ("class", &row.class),
+            ("state", &row.state),
+            ("tenant", &row.tenant),
+        ];
+        passes(list, &fields)
+    });
+    let mut rows: Vec<ActorRow> = passing.collect();
+    drop(ledger);
+    rows.sort_by_key(|row| row.id);
+    rows.truncate(Rows::MAX);
+    rows
+}
+
+fn objects(inner: &Inner, list: &List) -> Vec<ObjectRow> {
+    let stored = inner.shared.store.objects().into_iter().map(|info| {
+        let place = match info.place {
+            ObjectPlace::Writing => "writing",
+            ObjectPlace::Memory => "memory",
+            ObjectPlace::Disk => "disk",
+        };
+        let row = ObjectRow {
+            id: info.id,
+            size_bytes: info.len_bytes,
+            place: place.into(),
+            tenant: info.tenant,
+            is_kept: false,
+        };
+        (row.id, row)
+    });
+    let mut rows: BTreeMap<_, ObjectRow> = stored.collect();
+    let registry = inner.registry.lock();
+    for kept in registry.kept() {
+        let inline = || ObjectRow {
+            id: kept.object.id(),
+            size_bytes: kept.size_bytes,
+            place: "inline".into(),
+            tenant: kept.tenant.clone(),
+            is_kept: true,
+        };
+        rows.entry(kept.object.id()).or_insert_with(inline).is_kept = true;
+    }
+    for record in registry.tasks() {
+        let Some(detached) = &record.detached else {
+            continue;
+        };
+        let Reference::Task(cell) = &detached.object.0 else {
+            continue;
+        };
+        if let Some(Ok(Some(value))) = cell.result() {
+            let inline = || ObjectRow {
+                id: detached.object.id(),
+                size_bytes: value.size_bytes(),
+                place: "inline".into(),
+                tenant: record.tenant.clone(),
+                is_kept: true,
+            };
+            rows.entry(detached.object.id())
+                .or_insert_with(inline)
+                .is_kept = true;
+        }
+    }
+    drop(registry);
+    let passing = rows.into_values().filter(|row| {
+        let fields: [(&str, &dyn Display); 4] = [
+            ("id", &row.id),
+            ("place", &row.place),
+            ("tenant", &row.tenant),
+            ("kept", &row.is_kept),
+        ];
+        passes(list, &fields)
+    });
+    passing.take(Rows::MAX).collect()
+}
+
+fn jobs(inner: &Inner, list: &List) -> Vec<JobRow> {
+    let ledger = inner.shared.ledger.lock();
+    let scheduler = ledger.scheduler();
+    let rows = scheduler.drivers().map(|id| JobRow {
+        id,
+        tasks: scheduler.of_driver(&id).count() as u64,
+    });
+    let rows = rows.filter(|row| row.tasks > 0 && passes(list, &[("id", &row.id)]));
+    rows.take(Rows::MAX).collect()
+}
+
+fn modules(inner: &Inner, list: &List) -> Vec<ModuleRow> {
+    let registry = inner.registry.lock();
+    let rows = registry.modules().map(|module| ModuleRow {
+        digest: module.digest(),
+        exports: u32::try_from(module.functions().len() + module.classes().len())
+            .unwrap_or(u32::MAX),
+        has_program: module.program().is_some(),
+    });
+    let mut rows: Vec<_> = rows
+        .filter(|row| passes(list, &[("digest", &row.digest)]))
+        .collect();
+    rows.sort_by_key(|row| row.digest);
+    rows
+}
+
+fn tenants(inner: &Inner, list: &List) -> Vec<TenantRow> {
+    let ledger = inner.shared.ledger.lock();
+    let rows = ledger.scheduler().tenants().iter().map(|(_, tenant)| {
+        let counters = tenant.counters();
+        TenantRow {
+            name: tenant.name().clone(),
+            used: amounts(&tenant.usage()),
+            share: tenant.dominant_share().to_string(),
+            submitted: counters.submitted,
+            finished: counters.finished,
+            failed: counters.failed,
+            cancelled: counters.cancelled,
+        }
+    });
+    let rows = rows.filter(|row| passes(list, &[("name", &row.name)]));
+    rows.take(Rows::MAX).collect()
+}
+
+/// The node in numbers.
+pub(super) fn status(inner: &Inner) -> NodeStatus {
+    let ledger = inner.shared.ledger.lock();
+    let scheduler = ledger.scheduler();
+    let own = scheduler.own_nodes().first();
+    let own = own.and_then(|ix| scheduler.cluster().own(*ix));
+    let available = own.map(NodeResources::available).unwrap_or_default();
+    let total = amounts(scheduler.cluster().total());
+    let status = scheduler.status();
+    drop(ledger);
+    let usage = inner.shared.store.usage();
+    let tasks = status.phases.iter();
+    NodeStatus {
+        name: inner.shared.name.to_string(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        process: std::process::id(),
+        up_ms: ms(inner.started.elapsed()),
+        is_draining: inner.is_draining.load(Ordering::Acquire),
+        sessions: inner.sessions.load(Ordering::Acquire),
+        total,
+        available: amounts(&available),
+        tasks: tasks.map(|it| (it.phase.to_string(), it.tasks)).collect(),
+        store: StoreStatus {
+            capacity_bytes: usage.capacity_bytes,
+            used_bytes: usage.used_bytes,
+            spilled_bytes: usage.spilled_bytes,
+            objects: usage.objects,
+        },
+    }
+}

@@ -1,0 +1,339 @@
+//! A node's socket and the clients behind it, in one process.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use wasmrun_client::blocking::Client;
+use wasmrun_client::wire::{self, Address, List, RefusalKind, Request, Rows, What};
+use wasmrun_client::{Argument, ConnectError, CreateActor, Error, Future, GetError, Submit};
+use wasmrun_model::failure::TaskError;
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::resource::Amount;
+use wasmrun_model::value::codec::{decode, encode};
+use wasmrun_model::value::{DecodeLimits, Encoded, NumberKind, Value, ValueType};
+use wasmrun_node::{Node, NodeConfig, ServeError, Server};
+
+use crate::common::GUEST;
+
+struct Served {
+    server: Server,
+    address: Address,
+    node: Node,
+    _dir: TempDir,
+}
+
+fn serve() -> Served {
+    let node = Node::start(NodeConfig {
+        cpus: Some(Amount::units(2)),
+        ..NodeConfig::default()
+    });
+    let (node, dir) = (node.unwrap(), tempfile::tempdir().unwrap());
+    let address: Address = format!("unix:{}/own/node.sock", dir.path().display())
+        .parse()
+        .unwrap();
+    Served {
+        server: node.serve(&address).unwrap(),
+        address,
+        node,
+        _dir: dir,
+    }
+}
+
+impl Served {
+    fn client(&self) -> Client {
+        Client::connect(&self.address, TenantName::default()).unwrap()
+    }
+}
+
+fn module(client: &Client) -> wire::Module {
+    client
+        .wait(client.load(&wat::parse_str(GUEST).unwrap()))
+        .unwrap()
+}
+
+fn number(n: u64) -> Argument {
+    encode(&ValueType::U64, &Value::U64(n)).unwrap().into()
+}
+
+fn get(client: &Client, future: &Future) -> u64 {
+    let value = client.wait(future.get(None)).unwrap();
+    match decode(&ValueType::U64, &value, DecodeLimits::default()) {
+        Ok(Value::U64(n)) => n,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn failure(client: &Client, future: &Future) -> TaskError {
+    match client.wait(future.get(None)) {
+        Err(GetError::Failed { error, .. }) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Waits until the tasks in this state are so many.
+fn wait_for_tasks(client: &Client, state: &str, count: usize) {
+    loop {
+        let list = List {
+            what: What::Tasks,
+            filters: vec![("state".into(), state.into())],
+        };
+        match client.wait(client.list(list)).unwrap() {
+            Rows::Tasks(rows) if rows.len() == count => return,
+            Rows::Tasks(_) => std::thread::yield_now(),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn tasks_take_values_and_futures() {
+    let served = serve();
+    let client = served.client();
+    let module = module(&client);
+    assert!(module.functions.iter().any(|(name, _)| name == "add"));
+    let add = Submit::function(&module, "add");
+    let three = client
+        .wait(client.submit(add.clone().values([number(1), number(2)])))
+        .unwrap();
+    let both = [three.future().into(), three.future().into()];
+    let six = client.wait(client.submit(add.values(both))).unwrap();
+    assert_eq!(get(&client, &six.future()), 6);
+    let crashed = client.wait(client.submit(Submit::function(&module, "crash").watched()));
+    let mut crashed = crashed.unwrap();
+    let report = client.wait(crashed.report()).unwrap();
+    let error = TaskError::from(report.result.unwrap_err());
+    assert!(matches!(error, TaskError::Trap { .. }), "{error}");
+    let needs_it = Submit::function(&module, "add").values([crashed.future().into(), number(1)]);
+    let needs_it = client.wait(client.submit(needs_it)).unwrap();
+    let error = failure(&client, &needs_it.future());
+    assert!(matches!(error, TaskError::Dependency { .. }), "{error}");
+}
+
+#[test]
+fn values_of_all_sizes_come_back() {
+    let served = serve();
+    let client = served.client();
+    let module = module(&client);
+    for len in [0, 1, 64 << 10, (64 << 10) + 1, 3 << 20] {
+        let bytes: Vec<u8> = (0..len).map(|n| (n % 251) as u8).collect();
+        let sum: u64 = bytes.iter().map(|byte| u64::from(*byte)).sum();
+        let value = Encoded::Buffer {
+            kind: NumberKind::U8,
+            bytes,
+        };
+        let stored = client.wait(client.put(&value)).unwrap();
+        assert_eq!(client.wait(stored.get(None)).unwrap(), value);
+        // As a value it is too large for a message, and is stored on the way.
+        for argument in [stored.into(), Argument::Value(value)] {
+            let task = Submit::function(&module, "sum").values([argument]);
+            let task = client.wait(client.submit(task)).unwrap();
+            assert_eq!(get(&client, &task.future()), sum);
+        }
+    }
+}
+
+#[test]
+fn what_is_dropped_is_given_back() {
+    let served = serve();
+    let client = served.client();
+    let value = Encoded::Postcard(vec![7; 1 << 20]);
+    drop(client.wait(client.put(&value)).unwrap());
+    while client.wait(client.status()).unwrap().store.objects > 0 {}
+    let kept = client.wait(client.put_from(wire::Form::Postcard, 3, true, || Ok(vec![1, 2, 3])));
+    let kept = kept.unwrap().to_string();
+    drop(client);
+    let client = served.client();
+    let value = client.wait(async {
+        client
+            .get_kept(&kept[..30], None)
+            .await?
+            .value()
+            .await
+            .map_err(GetError::from)
+    });
+    assert_eq!(value.unwrap(), Encoded::Postcard(vec![1, 2, 3]));
+    client.wait(client.delete(&kept)).unwrap();
+    let gone = client.wait(client.get_kept(&kept, None));
+    assert!(
+        matches!(gone, Err(GetError::Request(Error::Refused(why))) if why.kind == RefusalKind::NotFound)
+    );
+}
+
+#[test]
+fn a_session_takes_its_work_with_it_but_for_what_is_detached() {
+    let served = serve();
+    let (driver, other) = (served.client(), served.client());
+    let module = module(&driver);
+    let spin = Submit::function(&module, "spin");
+    let _mine = driver.wait(driver.submit(spin.clone())).unwrap();
+    let stays = driver.wait(driver.submit(spin.detached())).unwrap();
+    let create = CreateActor::new(&module, "counter", vec![number(10)]);
+    let named = driver.wait(driver.create_actor(create.clone().named("total").detached()));
+    let named = named.unwrap();
+    let mine = driver
+        .wait(driver.create_actor(create.named("mine")))
+        .unwrap();
+    let stays = stays.id();
+    wait_for_tasks(&other, "running", 4);
+    assert_eq!(
+        get(
+            &driver,
+            &driver.wait(named.call("count", vec![number(5)])).unwrap()
+        ),
+        15
+    );
+    drop((mine, named, driver, _mine));
+    wait_for_tasks(&other, "running", 2);
+    let found = other.wait(other.find_actor("total")).unwrap();
+    assert_eq!(
+        get(
+            &other,
+            &other.wait(found.call("count", vec![number(1)])).unwrap()
+        ),
+        16
+    );
+    assert!(other.wait(other.find_actor("mine")).is_err());
+    let detail = other
+        .wait(other.describe(&stays.to_string()[..20]))
+        .unwrap();
+    assert!(detail.row.is_detached && detail.row.state == "running");
+    let why = other.wait(other.explain(&stays.to_string())).unwrap();
+    assert!(why.contains("running"), "{why}");
+    other.wait(other.cancel(&stays.to_string())).unwrap();
+    other.wait(other.kill("total")).unwrap();
+    let dead = other.wait(found.call("count", vec![number(1)])).unwrap();
+    assert!(matches!(
+        failure(&other, &dead),
+        TaskError::ActorDied { .. }
+    ));
+    wait_for_tasks(&other, "running", 0);
+    wait_for_tasks(&other, "cancelled", 2);
+}
+
+#[test]
+fn wrong_requests_are_refused_with_a_reason() {
+    let served = serve();
+    let client = served.client();
+    let module = module(&client);
+    let refused = |submit: Submit| match client.wait(client.submit(submit)) {
+        Err(Error::Refused(why)) => (why.kind, why.message),
+        other => panic!("{other:?}"),
+    };
+    let (kind, _) = refused(Submit::function(&module, "subtract"));
+    assert_eq!(kind, RefusalKind::Usage);
+    let (_, why) = refused(Submit::function(&module, "add").values([number(1)]));
+    assert!(
+        why.starts_with("it takes 2 arguments and 1 were given"),
+        "{why}"
+    );
+    let mut greedy = wire::Terms::default();
+    greedy
+        .resources
+        .insert("CPU".parse().unwrap(), Amount::units(1000));
+    let (kind, _) = refused(Submit::function(&module, "spin").terms(greedy));
+    assert_eq!(kind, RefusalKind::Unschedulable);
+    let (kind, _) = refused(Submit::program(&module, Vec::new()));
+    assert_eq!(kind, RefusalKind::Usage);
+    let load = client.wait(client.load(b"no module"));
+    assert!(matches!(load, Err(Error::Refused(_))));
+    let spin = client
+        .wait(client.submit(Submit::function(&module, "spin")))
+        .unwrap();
+    let soon = client.wait(spin.future().get(Some(Duration::from_millis(1))));
+    assert!(matches!(soon, Err(GetError::TimedOut)));
+    // The object of another session.
+    let other = served.client();
+    let foreign = Submit::function(&module, "sum").values([spin.future().into()]);
+    let foreign = other.wait(other.submit(foreign));
+    assert!(matches!(foreign, Err(Error::Refused(_))), "{foreign:?}");
+}
+
+#[test]
+fn one_node_listens_at_an_address() {
+    let served = serve();
+    let second = served.node.serve(&served.address);
+    assert!(matches!(second, Err(ServeError::Running(_))));
+    let address = served.address.clone();
+    drop(served);
+    let gone = Client::connect(&address, TenantName::default());
+    assert!(matches!(gone, Err(ConnectError::NotRunning { .. })));
+}
+
+#[test]
+fn nonsense_closes_its_own_connection_only() {
+    let served = serve();
+    let client = served.client();
+    let greeting = |protocol| {
+        wire::encode(&wire::Hello {
+            magic: wire::MAGIC,
+            protocol,
+            version: "0".into(),
+            tenant: TenantName::default(),
+        })
+        .unwrap()
+    };
+    let hello = greeting(wire::PROTOCOL);
+    let nonsense = [
+        b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+        vec![0xff; 64],
+        [&hello[..], &[0xff; 8]].concat(),
+        [&hello[..], b"\x02\0\0\0\x01\x7f"].concat(),
+        hello[..9].to_vec(),
+    ];
+    for bytes in nonsense {
+        let mut socket = UnixStream::connect(served.address.path()).unwrap();
+        socket.write_all(&bytes).unwrap();
+        socket.shutdown(std::net::Shutdown::Write).unwrap();
+        // It hangs up.
+        let _ = socket.read_to_end(&mut Vec::new());
+    }
+    let mut socket = UnixStream::connect(served.address.path()).unwrap();
+    socket.write_all(&greeting(99)).unwrap();
+    let mut answer = Vec::new();
+    socket.read_to_end(&mut answer).unwrap();
+    let welcome = wire::decode_greeting::<wire::Welcome>(&answer[4..]).unwrap();
+    assert_eq!(welcome.protocol, wire::PROTOCOL);
+    client.wait(client.status()).unwrap();
+}
+
+#[test]
+fn lies_about_lengths_are_found() {
+    let served = serve();
+    let client = served.client();
+    let put = |len, next: Vec<u8>| {
+        client.wait(client.put_from(wire::Form::Postcard, len, false, move || Ok(next.clone())))
+    };
+    // What never fits is refused before a byte is sent.
+    assert!(matches!(put(u64::MAX, Vec::new()), Err(Error::Refused(_))));
+    assert!(matches!(put(100_000, Vec::new()), Err(Error::Source(_))));
+    put(100_000, vec![0; 30_000]).unwrap();
+    let unknown = client.wait(client.request(Request::Input {
+        task: wasmrun_model::id::TaskId::from_bytes([1; 16]),
+        bytes: wire::Bytes(vec![1]),
+    }));
+    assert!(matches!(unknown, Err(Error::Refused(_))));
+}
+
+#[test]
+fn a_node_that_is_told_to_stop_waits_for_what_runs() {
+    let served = serve();
+    let client = served.client();
+    let module = module(&client);
+    let spin = client.wait(client.submit(Submit::function(&module, "spin").watched()));
+    let mut spin = spin.unwrap();
+    served.server.stopper().stop(false);
+    let late = client.wait(client.submit(Submit::function(&module, "spin")));
+    assert!(matches!(late, Err(Error::Refused(why)) if why.kind == RefusalKind::Stopping));
+    let Served { server, .. } = served;
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| server.wait());
+        client.wait(client.cancel(&spin.id().to_string())).unwrap();
+        let report = client.wait(spin.report()).unwrap();
+        assert!(report.result.is_err());
+        waiting.join().unwrap();
+    });
+}

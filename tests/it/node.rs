@@ -1,0 +1,308 @@
+//! A node that stays: commands that find it, what outlives them, and what does not.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+use rustix::process::Signal;
+use serde_json::Value as Json;
+use tempfile::TempDir;
+use wasmrun_tests::{Running, Stream, Wasmrun, assert_says, guest, scratch};
+
+/// A node with a socket of its own.
+struct Node {
+    dir: TempDir,
+    running: Option<Running>,
+}
+
+impl Node {
+    fn start() -> Self {
+        let mut node = Self {
+            dir: scratch(),
+            running: None,
+        };
+        node.start_again();
+        node
+    }
+
+    fn start_again(&mut self) {
+        let mut running = self.wasmrun(["node", "start", "--node-cpus", "2"]).start();
+        running.wait_for(Stream::Out, "listens at unix:");
+        self.running = Some(running);
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.dir.path().join("own/node.sock")
+    }
+
+    /// A command that finds it.
+    fn wasmrun<const N: usize>(&self, args: [&str; N]) -> Wasmrun {
+        let address = format!("unix:{}", self.socket().display());
+        Wasmrun::new(args).env("WASMRUN_ADDRESS", address)
+    }
+
+    fn submit(&self, call: &str) -> Wasmrun {
+        self.wasmrun(["submit"])
+            .arg(guest("graph"))
+            .args(["--invoke", call])
+    }
+
+    /// How many tasks are in this state.
+    fn count(&self, state: &str) -> usize {
+        let filter = format!("state={state}");
+        let listed = self.wasmrun(["list", "tasks", "-f", &filter]).json(0);
+        listed["tasks"].as_array().expect("a list").len()
+    }
+
+    /// Waits until so many tasks are in this state. Each look is a command, which takes its time.
+    fn wait_for(&self, state: &str, count: usize) {
+        while self.count(state) != count {}
+    }
+
+    fn kill(&mut self) {
+        let running = self.running.take().expect("it runs");
+        running.signal(Signal::KILL);
+        assert_eq!(running.end().code, None);
+    }
+}
+
+#[test]
+fn without_a_node_commands_say_how_to_start_one() {
+    let dir = scratch();
+    let address = format!("unix:{}/none.sock", dir.path().display());
+    for args in [
+        &["status"][..],
+        &["list", "tasks"],
+        &["get", "00"],
+        &["object", "list"],
+        &["actor", "kill", "x"],
+        &["node", "stop"],
+        &["node", "list"],
+    ] {
+        let said = Wasmrun::new(args).env("WASMRUN_ADDRESS", &address).fails(4);
+        assert_says(&said, &["no node is running here", "`wasmrun node start`"]);
+    }
+    let detached = Wasmrun::submit("graph").args(["--invoke", "noop()", "--detach"]);
+    let said = detached.env("WASMRUN_ADDRESS", &address).fails(4);
+    assert_says(&said, &["no node is running here"]);
+    let network = Wasmrun::new(["status", "--address", "10.0.0.1:6379"]).fails(2);
+    assert_says(
+        &network,
+        &["nodes listen on this machine only so far", "unix:PATH"],
+    );
+}
+
+#[test]
+fn what_is_submitted_runs_in_the_node() {
+    let node = Node::start();
+    assert_eq!(node.submit("add(1, 2)").ok(), "3\n");
+    let report = node.submit("fib(5)").json(0);
+    assert_eq!(report["result"], 5);
+    assert_says(
+        &node.submit("crash()").fails(5),
+        &["crash: the guest trapped"],
+    );
+    assert_says(&node.submit("add(1)").fails(2), &["add"]);
+    let program = || node.wasmrun(["submit"]).arg(guest("prog"));
+    assert_eq!(program().program(["args", "a", "b"]).ok(), "a\nb\n");
+    let array = node.submit("add($i, 1)").args(["--array", "1-20"]).ok();
+    assert_says(&array, &["[1] 2\n", "[20] 21\n"]);
+    let status = node.wasmrun(["status"]).json(0);
+    assert!(status["tasks"]["finished"].as_u64() > Some(20), "{status}");
+    assert_says(
+        &node.wasmrun(["status"]).ok(),
+        &["CPU", "0", "2", "finished", "objects", "default"],
+    );
+    let modules = node.wasmrun(["list", "modules"]).json(0);
+    assert_eq!(modules["modules"].as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn a_detached_task_goes_on_and_keeps_its_result() {
+    let node = Node::start();
+    let id = node.submit("add(40, 2)").arg("--detach").ok();
+    let id = id.trim();
+    node.wait_for("finished", 1);
+    let task = node.wasmrun(["get", &id[..12]]).json(0);
+    assert_eq!(
+        (&task["state"], &task["detached"]),
+        (&"finished".into(), &true.into())
+    );
+    assert_eq!(node.wasmrun(["object", "get", &id[..12]]).ok(), "42\n");
+    let spin = node.submit("spin()").arg("--detach").json(0);
+    let spin = spin["task_id"].as_str().expect("an id");
+    node.wait_for("running", 1);
+    assert_says(&node.wasmrun(["explain", spin]).ok(), &["has been running"]);
+    node.wasmrun(["cancel", spin]).ok();
+    node.wait_for("cancelled", 1);
+    let printing = node.wasmrun(["submit"]).arg(guest("prog")).arg("--detach");
+    let printing = printing.program(["args", "printed"]).ok();
+    node.wait_for("finished", 2);
+    assert_eq!(node.wasmrun(["logs", printing.trim()]).ok(), "printed\n");
+    let unknown = node.wasmrun(["get", "ffffffffffffffffffff"]).fails(2);
+    assert_says(&unknown, &["there is no task 'ffff", "`wasmrun list`"]);
+}
+
+#[test]
+fn files_become_objects_and_come_back() {
+    let node = Node::start();
+    let (large, back) = (node.dir.path().join("large"), node.dir.path().join("back"));
+    let bytes: Vec<u8> = (0..20_000_000u32).map(|n| (n % 251) as u8).collect();
+    std::fs::write(&large, &bytes).unwrap();
+    let id = node.wasmrun(["put"]).arg(&large).ok();
+    let id = id.trim();
+    node.wasmrun(["object", "get", &id[..30], "-O"])
+        .arg(&back)
+        .ok();
+    assert!(std::fs::read(&back).unwrap() == bytes);
+    assert!(node.wasmrun(["object", "get", id]).run().stdout == bytes);
+    let listed = node.wasmrun(["object", "list"]).json(0);
+    assert_eq!(listed["objects"][0]["id"], id);
+    assert_eq!(listed["objects"][0]["size_bytes"], bytes.len());
+    node.wasmrun(["object", "delete", id]).ok();
+    assert_says(
+        &node.wasmrun(["object", "get", id]).fails(2),
+        &["there is no object"],
+    );
+    assert_eq!(
+        node.wasmrun(["object", "list"]).json(0)["objects"],
+        Json::Array(vec![])
+    );
+    assert_says(
+        &node.wasmrun(["put", "/nowhere/at/all"]).fails(2),
+        &["cannot read"],
+    );
+}
+
+#[test]
+fn an_actor_lives_between_commands() {
+    let node = Node::start();
+    let create = || node.wasmrun(["actor", "create"]).arg(guest("graph"));
+    create().args(["counter", "10", "--name", "total"]).ok();
+    let call = |call: &str| node.wasmrun(["actor", "call", "total", call]);
+    assert_eq!(call("add(5)").ok(), "15\n");
+    assert_eq!(call("add(1)").json(0)["result"], 16);
+    let taken = create().args(["counter", "0", "--name", "total"]).fails(2);
+    assert_says(&taken, &["the name 'total' belongs to another actor"]);
+    assert_says(
+        &call("subtract(1)").fails(2),
+        &["no method 'subtract'", "add"],
+    );
+    assert_says(&call("add(\"x\")").fails(2), &["add"]);
+    assert_says(
+        &create().args(["clock", "--name", "x"]).fails(2),
+        &["'clock'", "counter"],
+    );
+    assert_says(
+        &node.wasmrun(["actor", "list"]).ok(),
+        &["total", "counter", "running"],
+    );
+    assert_says(&call("crash()").fails(5), &["the guest trapped"]);
+    assert_says(&call("add(1)").fails(2), &["there is no actor 'total'"]);
+    create().args(["counter", "1", "--name", "total"]).ok();
+    node.wasmrun(["actor", "kill", "total"]).ok();
+    assert_says(&call("add(1)").fails(2), &["there is no actor 'total'"]);
+}
+
+#[test]
+fn a_driver_that_dies_takes_its_work_with_it() {
+    let node = Node::start();
+    let driver = node.submit("spin()").start();
+    node.wait_for("running", 1);
+    driver.signal(Signal::KILL);
+    node.wait_for("running", 0);
+    node.wait_for("cancelled", 1);
+    drop(driver);
+    let driver = node.submit("spin()").start();
+    node.wait_for("running", 1);
+    driver.signal(Signal::INT);
+    assert_eq!(driver.end().code, Some(130));
+    node.wait_for("running", 0);
+}
+
+#[test]
+fn a_node_that_is_killed_is_replaced() {
+    let mut node = Node::start();
+    let driver = node.submit("spin()").start();
+    node.wait_for("running", 1);
+    node.kill();
+    let ended = driver.end();
+    assert_eq!(ended.code, Some(4), "{ended}");
+    assert_says(&ended.stderr, &["the connection to the node has ended"]);
+    assert!(node.socket().exists());
+    assert_says(
+        &node.wasmrun(["status"]).fails(4),
+        &["no node is running here"],
+    );
+    node.start_again();
+    assert_eq!(node.submit("add(1, 2)").ok(), "3\n");
+}
+
+#[test]
+fn one_socket_is_one_nodes() {
+    let node = Node::start();
+    let second = node.wasmrun(["node", "start"]).fails(2);
+    assert_says(
+        &second,
+        &["a node is running already", "`wasmrun node stop`"],
+    );
+    assert_eq!(node.submit("add(1, 2)").ok(), "3\n");
+    let open = scratch();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(open.path(), mode).unwrap();
+    let address = format!("unix:{}/node.sock", open.path().display());
+    let refused = node
+        .wasmrun(["node", "start", "--address", &address])
+        .fails(2);
+    assert_says(&refused, &["can be used by others"]);
+}
+
+#[test]
+fn stopping_waits_for_what_runs_unless_told_otherwise() {
+    let mut node = Node::start();
+    let id = node.submit("spin()").arg("--detach").ok();
+    node.wait_for("running", 1);
+    let stopping = node.wasmrun(["node", "stop"]).start();
+    while node.wasmrun(["status"]).json(0)["stopping"] != true {}
+    assert_says(
+        &node.submit("add(1, 2)").fails(4),
+        &["the node is stopping"],
+    );
+    node.wasmrun(["cancel", id.trim()]).ok();
+    assert_eq!(stopping.end().code, Some(0));
+    let ended = node.running.take().expect("it ran").end();
+    assert_eq!(ended.code, Some(0), "{ended}");
+    assert!(!node.socket().exists());
+    node.start_again();
+    node.submit("spin()").arg("--detach").ok();
+    node.wait_for("running", 1);
+    node.wasmrun(["node", "stop", "--now"]).ok();
+    assert_eq!(node.running.take().expect("it ran").end().code, Some(0));
+    // The same by signals: the first waits, the second does not.
+    node.start_again();
+    node.submit("spin()").arg("--detach").ok();
+    node.wait_for("running", 1);
+    let mut running = node.running.take().expect("it runs");
+    running.signal(Signal::TERM);
+    running.wait_for(Stream::Err, "once more stops at once");
+    running.signal(Signal::TERM);
+    assert_eq!(running.end().code, Some(0));
+}
+
+#[test]
+fn nonsense_on_the_socket_hurts_nobody() {
+    let node = Node::start();
+    for bytes in [
+        &b"GET / HTTP/1.1\r\n\r\n"[..],
+        &[0xff; 100],
+        b"\x10\0\0\0wasmrun\0",
+        b"",
+    ] {
+        let mut socket = UnixStream::connect(node.socket()).unwrap();
+        socket.write_all(bytes).unwrap();
+        socket.shutdown(std::net::Shutdown::Write).unwrap();
+        // It hangs up, with or without a word.
+        let _ = socket.read_to_end(&mut Vec::new());
+    }
+    assert_eq!(node.submit("add(1, 2)").ok(), "3\n");
+}
