@@ -70,6 +70,12 @@ fn guests_dir() -> PathBuf {
     root.join("target/guests")
 }
 
+/// An empty folder, where no node listens.
+fn nowhere() -> &'static Path {
+    static NOWHERE: OnceLock<tempfile::TempDir> = OnceLock::new();
+    NOWHERE.get_or_init(scratch).path()
+}
+
 /// A folder of compiled code that this test process shares, since compiling takes longest.
 fn shared_cache() -> &'static Path {
     static CACHE: OnceLock<PathBuf> = OnceLock::new();
@@ -245,6 +251,8 @@ impl Wasmrun {
         command
             .args(&self.args)
             .env_clear()
+            // Whatever node a developer has running is none of a test's business.
+            .env("XDG_RUNTIME_DIR", nowhere())
             .envs(&self.env)
             .stderr(Stdio::piped())
             .stdin(match self.stdin.is_some() || self.keep_stdin_open {

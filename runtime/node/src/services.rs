@@ -359,7 +359,7 @@ impl Services for Attempt {
                 .map_err(|error| ServiceError::Refused(error.to_string()))?;
         }
         let cell = self.new_cell(id, Work::Create(actor.cell().clone()));
-        self.submit(Submission {
+        let submitted = self.submit(Submission {
             driver: self.driver,
             parent: Some(self.id()),
             terms: actor.job.terms.clone(),
@@ -367,7 +367,12 @@ impl Services for Attempt {
             call: self.call_of(values),
             cell,
             keeps: None,
-        })?;
+        });
+        if let Err(error) = submitted {
+            // It gives its name free.
+            self.shared.kill(actor.cell());
+            return Err(error);
+        }
         let name = actor.name();
         self.known.add(Reference::Actor(actor));
         Ok(name)

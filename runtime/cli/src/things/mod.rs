@@ -62,6 +62,10 @@ fn show(
                 .iter()
                 .map(|row| row.iter().map(|(text, _)| text.clone()).collect());
             let cells: Vec<Vec<String>> = cells.collect();
+            // Cells for people have units.
+            let without_unit =
+                |name: &'static str| name.trim_end_matches("_ms").trim_end_matches("_bytes");
+            let header: Vec<&str> = header.into_iter().map(without_unit).collect();
             printer.result(table(&header, &cells))?;
         }
     }

@@ -14,6 +14,7 @@ mod session;
 mod socket;
 mod transfer;
 mod views;
+mod watch;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::net::UnixListener;
-use tokio::sync::watch;
+use tokio::sync::watch::Sender;
 use tokio::task::{JoinHandle, JoinSet};
 use wasmrun_model::wire::Address;
 
@@ -67,7 +68,7 @@ struct Inner {
     /// Who submits what outlives its session.
     detached: Client,
     registry: Mutex<Registry>,
-    stop: watch::Sender<Stop>,
+    stop: Sender<Stop>,
     is_draining: AtomicBool,
     sessions: AtomicU64,
     /// Frames and reports that are on their way to clients.
@@ -94,7 +95,7 @@ impl Node {
             shared: self.shared.clone(),
             detached: self.client(),
             registry: Mutex::default(),
-            stop: watch::Sender::new(Stop::Not),
+            stop: Sender::new(Stop::Not),
             is_draining: AtomicBool::new(false),
             sessions: AtomicU64::new(0),
             pending: Arc::default(),

@@ -5,30 +5,28 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use wasmrun_engine::{
-    DirGrant, Entry, Grants, Input, Limits, Listener, Module, NetGrant, OutputChunk, OutputSource,
-    Wishes,
-};
+use wasmrun_engine::{DirGrant, Entry, Grants, Input, Limits, Listener, Module, NetGrant, Wishes};
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ActorId, Digest, ObjectId, TaskId};
 use wasmrun_model::manifest::Asked;
 use wasmrun_model::value::codec::handles;
 use wasmrun_model::value::{Encoded, EncodedRef, FunctionType, Handle};
 use wasmrun_model::wire::{
-    self, Argument as Given, Bytes, Net, Output, Refusal, RefusalKind, Request, Response,
+    self, Argument as Given, Bytes, Net, Refusal, RefusalKind, Request, Response,
 };
 
-use super::registry::{Detached, End, Log, Record};
-use super::session::{Gone, Out, Session, refusal};
+use super::Stopper;
+use super::registry::{Detached, Log, Record};
+use super::session::{Gone, Session, refusal};
 use super::transfer::{inline, unknown};
 use super::views;
-use super::{Inner, Stopper};
+use super::watch::{Watcher, output};
 use crate::actor::ActorJob;
 use crate::client::{Actor, ActorOptions, CallError, check};
 use crate::node::SubmitError;
 use crate::object::{Object, Reference, Value};
 use crate::options::Overrides;
-use crate::task::{Argument, Call, Job, Report, TaskHandle, Work};
+use crate::task::{Argument, Call, Job, TaskHandle, Work};
 
 /// How many chunks of a task's output may wait for the client.
 const OUTPUT_CHUNKS: usize = 16;
@@ -448,7 +446,11 @@ impl Session {
         };
         match sent {
             true => Ok(Response::Done),
-            false => Err(refusal(RefusalKind::NotFound, "nobody reads this any more")),
+            false => {
+                self.inputs.lock().remove(&task);
+                let why = "nobody reads this any more";
+                Err(refusal(RefusalKind::NotFound, why))
+            }
         }
     }
 
@@ -508,114 +510,5 @@ fn call_refused(error: &CallError) -> Refusal {
     match error {
         CallError::Submit(error) => refused(error),
         error => refusal(RefusalKind::Usage, error),
-    }
-}
-
-fn output(source: OutputSource, bytes: Vec<u8>) -> Response {
-    Response::Output(Output {
-        is_stderr: source == OutputSource::Stderr,
-        bytes: Bytes(bytes),
-    })
-}
-
-/// Who sees a task to its end: passes its output and report on, and notes how it ended.
-struct Watcher {
-    inner: Arc<Inner>,
-    chunks: Option<mpsc::Receiver<OutputChunk>>,
-    log: Option<Arc<Log>>,
-    to: Option<(Out, u64)>,
-    is_watched: bool,
-}
-
-impl Watcher {
-    async fn watch(mut self, mut handle: TaskHandle) {
-        let _pending = Pending::new(&self);
-        let report = loop {
-            let Some(chunks) = &mut self.chunks else {
-                break handle.await;
-            };
-            tokio::select! {
-                biased;
-                chunk = chunks.recv() => match chunk {
-                    Some(chunk) => self.pass_on(chunk).await,
-                    None => self.chunks = None,
-                },
-                report = &mut handle => break report,
-            }
-        };
-        // What it wrote is in the channel by now; what others write who have its listener may not be.
-        while let Some(chunk) = self
-            .chunks
-            .as_mut()
-            .and_then(|chunks| chunks.try_recv().ok())
-        {
-            self.pass_on(chunk).await;
-        }
-        let forgotten = self
-            .inner
-            .registry
-            .lock()
-            .end_task(report.id, End::of(&report));
-        drop(forgotten);
-        if let Some((out, id)) = &self.to {
-            // A client that is gone does not want to know.
-            let _ = out
-                .send(*id, Response::Ended(Box::new(to_wire(&report))))
-                .await;
-        }
-    }
-
-    async fn pass_on(&mut self, chunk: OutputChunk) {
-        if let Some(log) = &self.log {
-            log.add(chunk.source, &chunk.bytes);
-        }
-        if let Some((out, id)) = &self.to {
-            let message = output(chunk.source, chunk.bytes.to_vec());
-            if out.send(*id, message).await.is_err() {
-                self.to = None;
-            }
-        }
-    }
-}
-
-/// Counts a report that a client waits for.
-struct Pending(Option<Arc<Inner>>);
-
-impl Pending {
-    fn new(watcher: &Watcher) -> Self {
-        let inner = watcher.to.is_some().then(|| watcher.inner.clone());
-        if let Some(inner) = &inner {
-            inner.pending.fetch_add(1, Ordering::AcqRel);
-        }
-        Self(inner)
-    }
-}
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        if let Some(inner) = &self.0 {
-            inner.pending.fetch_sub(1, Ordering::AcqRel);
-        }
-    }
-}
-
-fn to_wire(report: &Report) -> wire::Report {
-    let us = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-    let held = report.held.iter().map(|held| wire::Held {
-        name: held.name.to_string(),
-        steps: held.amount,
-        units: held.units.clone(),
-    });
-    wire::Report {
-        task: report.id,
-        result: match &report.result {
-            Ok(value) => Ok(value.is_some()),
-            Err(error) => Err(error.into()),
-        },
-        waited_us: us(report.waited),
-        ran_us: us(report.ran),
-        held: held.collect(),
-        memory_peak_bytes: report.memory_peak,
-        stderr_tail: report.stderr_tail.clone(),
     }
 }

@@ -110,8 +110,7 @@ fn tasks(inner: &Inner) -> BTreeMap<TaskId, TaskRow> {
     let ledger = inner.shared.ledger.lock();
     let live = ledger.cells().map(|cell| {
         let phase = ledger.phase(&cell.id).map_or("ended", Phase::name);
-        let record = records.get(&cell.id);
-        let is_detached = record.is_some_and(|it| it.detached.is_some());
+        let is_detached = cell.driver == inner.detached.driver();
         (cell.id, live_row(cell, phase, is_detached))
     });
     let mut rows: BTreeMap<TaskId, TaskRow> = live.collect();
