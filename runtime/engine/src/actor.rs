@@ -20,7 +20,7 @@ use crate::exports::FastLane;
 use crate::limits::Limits;
 use crate::module::Module;
 use crate::run::{Outcome, Sandbox, within};
-use crate::services::Services;
+use crate::services::{Services, alone};
 use crate::state::{Grants, Setup, TaskContext};
 use crate::stdio::{Input, TaskOutput};
 use crate::{Engine, EngineInner};
@@ -123,6 +123,7 @@ pub(crate) async fn create(
             }
             _ => create_typed(&mut sandbox, &instance, of_class, from).await?,
         };
+        sandbox.store.data_mut().services = alone();
         Ok(ActorInstance {
             sandbox,
             instance,
@@ -230,9 +231,13 @@ impl ActorInstance {
         let state = self.sandbox.store.data_mut();
         state.context = context;
         state.services = services;
+        state.limiter.forget_refusal();
         let engine = self.engine.clone();
         let _ticking = engine.0.ticker.start();
-        let returned = within(limits.time, self.call_unhurried(method, values, limits)).await?;
+        let returned = within(limits.time, self.call_unhurried(method, values, limits)).await;
+        // Between calls it keeps nothing alive.
+        self.sandbox.store.data_mut().services = alone();
+        let returned = returned?;
         Ok(Outcome {
             result: returned.value,
             handles: returned.handles,
@@ -307,7 +312,8 @@ impl ActorInstance {
         match error {
             // Nothing was run, or the guest came to its end.
             TaskError::Arguments(_) | TaskError::Guest { .. } => false,
-            TaskError::Limit { hit, .. } => !hit.kind.is_of_values(),
+            // Where wasmtime itself ran out of what it may copy, the guest was in the middle of something.
+            TaskError::Limit { hit, .. } => !hit.kind.is_of_values() || hit.wanted.is_none(),
             _ => true,
         }
     }

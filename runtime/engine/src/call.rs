@@ -141,11 +141,24 @@ pub(crate) async fn call(
             called.map_err(|error| fuel(error, limits))?
         }
     };
-    let value = match (ty.result(), value) {
-        (Some(ty), Some(value)) => Some(finish(ty, encoded(ty, value)?, limits)?),
-        _ => None,
+    let (Some(ty), Some(value)) = (ty.result(), value) else {
+        return Ok(Returned {
+            value: None,
+            handles,
+        });
     };
-    Ok(Returned { value, handles })
+    match encoded(ty, value).and_then(|value| finish(ty, value, limits)) {
+        Ok(value) => Ok(Returned {
+            value: Some(value),
+            handles,
+        }),
+        Err(error) => {
+            // The guest gave them away, and nobody takes them.
+            let services = sandbox.store.data().services.clone();
+            handles.iter().for_each(|handle| services.release(handle));
+            Err(error)
+        }
+    }
 }
 
 /// Calls a function by the fast lane, with arguments that have been checked.

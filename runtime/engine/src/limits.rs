@@ -69,6 +69,11 @@ impl Limiter {
         })
     }
 
+    /// What was refused before has nothing to do with what comes now.
+    pub(crate) fn forget_refusal(&mut self) {
+        self.refused = None;
+    }
+
     /// Bytes in use by memories and tables. They never shrink, so this is also the peak.
     pub(crate) fn used(&self) -> u64 {
         self.used

@@ -285,7 +285,8 @@ impl Survey {
             Payload::MemorySection(memories) => {
                 for memory in memories {
                     let memory = memory?;
-                    let page = 1 << memory.page_size_log2.unwrap_or(16);
+                    let page = 1_u64.checked_shl(memory.page_size_log2.unwrap_or(16));
+                    let page = page.unwrap_or(u64::MAX);
                     let bytes = memory.initial.saturating_mul(page);
                     self.initial_memory = self.initial_memory.max(bytes);
                 }

@@ -11,7 +11,7 @@ use std::fmt;
 use std::future::Future;
 use std::os::fd::BorrowedFd;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use wasmrun_model::failure::TaskError;
@@ -176,6 +176,12 @@ impl fmt::Debug for dyn Services {
 /// Services of nobody: a guest that runs without a node has no tasks, objects or actors.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Alone;
+
+/// The services of nobody, shared.
+pub(crate) fn alone() -> Arc<dyn Services> {
+    static ALONE: OnceLock<Arc<dyn Services>> = OnceLock::new();
+    ALONE.get_or_init(|| Arc::new(Alone)).clone()
+}
 
 impl Alone {
     fn refuse<T>() -> Result<T, ServiceError> {

@@ -108,6 +108,17 @@ impl TaskError {
         }
     }
 
+    /// How many failures of other tasks led to it.
+    pub fn depth(&self) -> usize {
+        let mut error = self;
+        let mut depth = 0;
+        while let Self::Dependency { cause, .. } = error {
+            error = cause;
+            depth += 1;
+        }
+        depth
+    }
+
     /// The task where it began, of a failure of `task`.
     pub fn origin(&self, task: TaskId) -> TaskId {
         match self {

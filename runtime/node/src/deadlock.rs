@@ -47,13 +47,21 @@ impl Wait {
     }
 }
 
+/// The longest circle that is found.
+const LONGEST: usize = 1_000;
+
 /// How many tasks of a circle the text names.
 const SHOWN: usize = 8;
 
 impl Ledger {
-    /// Ends a wait that would never end, if there is one.
-    pub(crate) fn break_deadlock(&mut self) {
-        let Some((task, why)) = self.find_circle().or_else(|| self.find_standstill()) else {
+    /// Ends a wait that would never end, if there is one. `is_unchanged`: nothing has started, ended or
+    /// begun to wait for a while.
+    pub(crate) fn break_deadlock(&mut self, is_unchanged: bool) {
+        let standstill = |ledger: &mut Self| match is_unchanged {
+            true => ledger.find_standstill(),
+            false => None,
+        };
+        let Some((task, why)) = self.find_circle().or_else(|| standstill(self)) else {
             return;
         };
         if let Some(blocked) = self.blocked.get(&task) {
@@ -93,7 +101,7 @@ impl Ledger {
         if let Some(at) = path.iter().position(|it| *it == task) {
             return Some(at);
         }
-        if cleared.contains(&task) {
+        if cleared.contains(&task) || path.len() >= LONGEST {
             return None;
         }
         path.push(task);

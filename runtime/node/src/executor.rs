@@ -208,7 +208,9 @@ impl Shared {
 
     fn work(&self) {
         while let Some(runnable) = self.next() {
-            runnable.run();
+            // A panic is a fault of ours. It ends the task, not the thread that others need.
+            let run = std::panic::AssertUnwindSafe(|| runnable.run());
+            let _ = std::panic::catch_unwind(run);
         }
     }
 

@@ -19,7 +19,14 @@ impl Known {
     pub(crate) fn add(&self, reference: Reference) {
         let handle = reference.handle();
         let mut known = self.0.lock();
-        known.entry(handle).or_insert((reference, 0)).1 += 1;
+        let entry = known
+            .entry(handle)
+            .or_insert_with(|| (reference.clone(), 0));
+        entry.1 += 1;
+        // The newest stands: an attempt before may have left one of the same name behind.
+        let before = std::mem::replace(&mut entry.0, reference);
+        drop(known);
+        drop(before);
     }
 
     /// The guest gets one more handle. False if it has none yet.

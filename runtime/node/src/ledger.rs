@@ -49,8 +49,12 @@ struct Entry {
     /// What it is to do; gone once it has started for the last time.
     call: Option<Call>,
     cell: Arc<TaskCell>,
-    /// Tasks that it has started, which are cancelled with it.
+    /// The task that started it.
+    parent: Option<TaskId>,
+    /// Tasks that it has started, and that those left behind, which are cancelled with it.
     children: Vec<TaskId>,
+    /// Whether it was told to stop: it starts nothing more.
+    is_stopped: bool,
     /// Who waits for it to have its CPU again.
     resuming: Option<Arc<Countdown>>,
     /// The actor that it calls, which lives until then at least.
@@ -216,7 +220,9 @@ impl Ledger {
         let entry = Entry {
             call: Some(call),
             cell: cell.clone(),
+            parent,
             children: Vec::new(),
+            is_stopped: false,
             resuming: None,
             keeps,
         };
@@ -427,6 +433,11 @@ impl Ledger {
         self.running() == self.living
     }
 
+    /// Whether a task may not start others: it has ended, or is about to.
+    pub(crate) fn is_stopped(&self, task: &TaskId) -> bool {
+        self.tasks.get(task).is_none_or(|entry| entry.is_stopped)
+    }
+
     /// A task that has not ended.
     pub(crate) fn cell(&self, task: &TaskId) -> Option<Arc<TaskCell>> {
         self.tasks.get(task).map(|entry| entry.cell.clone())
@@ -500,9 +511,11 @@ impl Ledger {
 
     /// A task that runs, or an actor that lives, must stop.
     fn stop_task(&mut self, now: ModelInstant, task: &TaskId, todo: &mut Todo) {
-        let Some(cell) = self.tasks.get(task).map(|entry| entry.cell.clone()) else {
+        let Some(entry) = self.tasks.get_mut(task) else {
             return;
         };
+        entry.is_stopped = true;
+        let cell = entry.cell.clone();
         if let Work::Create(actor) = &cell.work {
             actor.ends();
             todo.stop.extend(actor.current());
@@ -531,8 +544,19 @@ impl Ledger {
             cell,
             resuming,
             keeps,
+            parent,
+            children,
             ..
         } = entry;
+        if let Some(parent) = parent.filter(|_| !children.is_empty()) {
+            let left = children
+                .into_iter()
+                .filter(|child| self.tasks.contains_key(child));
+            let left: Vec<TaskId> = left.collect();
+            if let Some(parent) = self.tasks.get_mut(&parent) {
+                parent.children.extend(left);
+            }
+        }
         todo.resume.extend(resuming);
         todo.trash.references.extend(keeps.map(Reference::Actor));
         let error = match (&why, &cell.work) {
@@ -650,6 +674,9 @@ impl Ledger {
     }
 }
 
+/// How many failures that led to each other an error names at most.
+const MOST_CAUSES: usize = 16;
+
 /// The objects that a task needs before it starts.
 fn needs(call: &Call) -> Vec<Needed> {
     let objects = call.values.iter().filter_map(|value| match value {
@@ -678,13 +705,17 @@ fn maker<'a>(call: &'a Call, object: &ObjectId) -> Option<(usize, &'a Arc<TaskCe
 
 /// Whether an object that a task needs will never be there.
 fn has_failed(call: &Call, object: &ObjectId) -> bool {
-    maker(call, object).is_some_and(|(_, cell)| cell.has_ended())
+    maker(call, object).is_some_and(|(_, cell)| matches!(cell.result(), Some(Err(_))))
 }
 
 /// Why a task that needs an object which will never be there fails.
 fn missing(call: Option<&Call>, object: &ObjectId) -> Option<TaskError> {
     let (index, cell) = maker(call?, object)?;
-    let cause = cell.result()?.err()?;
+    let mut cause = cell.result()?.err()?;
+    if cause.depth() >= MOST_CAUSES {
+        // Long chains say no more than their end, and nobody should have to walk them.
+        cause = cause.root().clone();
+    }
     Some(TaskError::Dependency {
         index: u32::try_from(index).unwrap_or(u32::MAX),
         task: cell.id,

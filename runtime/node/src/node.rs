@@ -127,6 +127,9 @@ pub enum SubmitError {
     /// The node is stopping.
     #[error("the node is stopping and takes no more tasks")]
     Stopping,
+    /// The task that starts it was stopped.
+    #[error("the task that starts it was cancelled or stopped, and may start nothing more")]
+    Stopped,
 }
 
 /// A running node. Dropping it cancels its tasks and stops its threads.

@@ -352,18 +352,21 @@ async fn run_call(lease: Lease, actor: &Arc<ActorCell>, mut start: Start, starte
     };
     let outcome = cell.unless_cancelled(running).await;
     let outcome = outcome.unwrap_or(Err(TaskError::Cancelled));
-    let fatal = outcome
+    let mut fatal = outcome
         .as_ref()
         .err()
         .filter(|it| ActorInstance::is_fatal(it))
         .cloned();
-    let checkpoint = match &fatal {
-        None if actor.class().can_checkpoint() => {
-            let state = instance.checkpoint(&actor.job.limits).await;
-            state.ok().flatten()
+    let mut checkpoint = None;
+    if fatal.is_none() && actor.class().can_checkpoint() {
+        let asked = instance.checkpoint(&actor.job.limits);
+        match cell.unless_cancelled(asked).await {
+            Some(Ok(state)) => checkpoint = state,
+            // Whatever the call gave, the instance cannot be used again.
+            Some(Err(error)) => fatal = Some(error),
+            None => fatal = Some(TaskError::Cancelled),
         }
-        _ => None,
-    };
+    }
     let kept = cell
         .unless_cancelled(kept(&attempt, &cell.work, outcome))
         .await;

@@ -83,14 +83,20 @@ impl Attempt {
 
     /// The id of the next task that it starts: the same in each attempt.
     fn next_task(&self) -> Result<TaskId, ServiceError> {
-        Ok(self.id().task(self.next_number()?))
+        match self.cell.work {
+            Work::Task(_) => Ok(self.id().task(self.next_number()?)),
+            // What an actor does is not pure.
+            Work::Create(_) | Work::Call(..) => self.next_deed(),
+        }
     }
 
     /// The id of the next actor that it creates, or call that it makes: another one in each attempt. What
     /// actors do is not pure, and those of an earlier attempt are on their way out.
     fn next_deed(&self) -> Result<TaskId, ServiceError> {
         let attempt = u64::from(self.number.0 - 1);
-        Ok(self.id().task(self.next_number()? | attempt << 32))
+        Ok(self
+            .id()
+            .task(self.next_number()? | attempt << 32 | 1 << 63))
     }
 
     fn next_number(&self) -> Result<u64, ServiceError> {

@@ -58,6 +58,11 @@ impl Shared {
         if ledger.is_stopping() {
             return Err(SubmitError::Stopping);
         }
+        if let Some(parent) = &submission.parent
+            && ledger.is_stopped(parent)
+        {
+            return Err(SubmitError::Stopped);
+        }
         // A driver never uses an id twice.
         if submission.parent.is_some()
             && let Some(known) = ledger.cell(&submission.cell.id)
@@ -75,6 +80,15 @@ impl Shared {
 
     /// Does what is left to do when the lock is released.
     pub(crate) fn carry_out(self: &Arc<Self>, todo: Todo) {
+        // One by one, not one inside the other: what fails may fail a long chain.
+        let mut all = vec![todo];
+        while let Some(todo) = all.pop() {
+            self.carry_out_one(todo, &mut all);
+        }
+    }
+
+    /// Does what is left to do. What comes of that is added to `more`.
+    fn carry_out_one(self: &Arc<Self>, todo: Todo, more: &mut Vec<Todo>) {
         for cell in todo.stop {
             cell.cancel();
         }
@@ -100,8 +114,7 @@ impl Shared {
             let mut ledger = self.ledger.lock();
             let todo = ledger.made(object, is_there);
             self.pressure.set(ledger.waiting());
-            drop(ledger);
-            self.carry_out(todo);
+            more.push(todo);
         }
     }
 
@@ -122,6 +135,8 @@ impl Shared {
         let todo = ledger.cancel(&[actor.creation()]);
         drop(ledger);
         self.carry_out(todo);
+        // Also where it never came to be.
+        self.unname(actor);
     }
 
     /// Gives an actor a name, which keeps it until it is killed or its driver goes.
@@ -234,10 +249,10 @@ impl Shared {
                     shared.is_looking.store(false, Ordering::Release);
                     return;
                 }
-                // Only where nothing has happened since the last look: what ends now may be on its way.
-                if before == Some(ledger.changes) {
-                    ledger.break_deadlock();
-                }
+                // A standstill only where nothing has happened since the last look: what ends now may
+                // be on its way.
+                let is_unchanged = before == Some(ledger.changes);
+                ledger.break_deadlock(is_unchanged);
                 before = Some(ledger.changes);
             }
         });

@@ -253,7 +253,10 @@ impl TaskCell {
     }
 
     pub(crate) fn set_running(&self) {
-        self.phase.store(RUNNING, Ordering::Release);
+        // Not over its end: an actor may have died while its call was on the way to a thread.
+        let _ = self
+            .phase
+            .compare_exchange(READY, RUNNING, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {

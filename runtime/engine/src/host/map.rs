@@ -12,6 +12,7 @@
 //! Where pages cannot be mapped, the bytes are copied.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous};
@@ -28,8 +29,14 @@ use crate::state::TaskState;
 
 /// What a window's start and length must be a multiple of: a page of wasm.
 const WINDOW_ALIGN: usize = 64 << 10;
-/// How many windows a sandbox may have at a time: the kernel has a limit for a whole process.
+/// How many windows a sandbox may have at a time.
 const MOST_WINDOWS: usize = 256;
+/// How many windows all sandboxes together may have: the kernel limits the mappings of a process, each
+/// window takes up to two, and one that cannot be taken out again is the end of the process.
+const MOST_WINDOWS_IN_ALL: usize = 4_096;
+
+/// How many windows all sandboxes have.
+static WINDOWS: AtomicUsize = AtomicUsize::new(0);
 
 const INTERFACE: &str = "wasmrun:runtime/objects@0.1.0";
 
@@ -73,7 +80,11 @@ async fn map(
     let state = store.data_mut();
     let is_apart = window.offset >= state.module.initial_memory();
     match value.pages() {
-        Some(pages) if is_apart && state.windows.0.len() < MOST_WINDOWS => {
+        Some(pages)
+            if is_apart
+                && state.windows.0.len() < MOST_WINDOWS
+                && WINDOWS.load(Ordering::Relaxed) < MOST_WINDOWS_IN_ALL =>
+        {
             state
                 .windows
                 .map(window, &value, &pages)
@@ -215,6 +226,7 @@ impl Windows {
                 pages.offset,
             )
         };
+        WINDOWS.fetch_add(1, Ordering::Relaxed);
         // Whatever came of it, the window must be cleared.
         self.0.push(Mapped {
             window,
@@ -282,6 +294,7 @@ fn restore(window: &Window) {
             MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE,
         )
     };
+    WINDOWS.fetch_sub(1, Ordering::Relaxed);
     if let Err(error) = restored {
         // Going on would show one task's object to another.
         eprintln!("wasmrun: cannot take an object out of a sandbox's memory: {error}");

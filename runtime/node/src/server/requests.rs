@@ -501,7 +501,7 @@ fn grants(grants: &wire::Grants) -> Grants {
 fn refused(error: &SubmitError) -> Refusal {
     let kind = match error {
         SubmitError::Unschedulable(_) => RefusalKind::Unschedulable,
-        SubmitError::Stopping => RefusalKind::Stopping,
+        SubmitError::Stopping | SubmitError::Stopped => RefusalKind::Stopping,
     };
     refusal(kind, error)
 }
