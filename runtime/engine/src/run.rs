@@ -137,7 +137,7 @@ async fn run_unhurried(
 }
 
 /// How many handles a sandbox may have: some tens of bytes each, on the host.
-const MOST_HANDLES: usize = 1 << 17;
+const MOST_HANDLES: usize = 1 << 19;
 
 /// A store that is about to hold one instance.
 pub(crate) struct Sandbox {

@@ -5,6 +5,7 @@
 //! in as an argument.
 
 use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -216,6 +217,27 @@ impl fmt::Display for Incarnation {
 /// Separates the hashes of children of drivers from those of tasks.
 const DRIVER_CHILD: u8 = 0;
 const TASK_CHILD: u8 = 1;
+
+/// How maps by [`TaskId`] hash: task ids are hashes already, made by nodes and not by guests.
+pub type ByTaskId = BuildHasherDefault<IdHasher>;
+
+/// See [`ByTaskId`].
+#[derive(Debug, Default, Clone)]
+pub struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some(first) = bytes.first_chunk::<8>() {
+            self.0 ^= u64::from_le_bytes(*first);
+        }
+    }
+
+    fn write_usize(&mut self, _length: usize) {}
+}
 
 fn child(kind: u8, parent: &[u8; 16], counter: u64) -> TaskId {
     let mut input = [0; 25];

@@ -24,7 +24,7 @@ use parking_lot::{Condvar, Mutex};
 use tokio::runtime::Handle;
 
 /// The CPU that a task asked for, in 1/10,000 of a core, as a weight.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Weight(u64);
 
 impl Weight {
@@ -141,9 +141,22 @@ impl Spawner {
     where
         F: Future<Output = ()> + Send + 'static,
     {
+        self.spawn_with(weight, |_| future);
+    }
+
+    /// Runs a future to its end, in turns with all others, which may do one task after the other.
+    pub(crate) fn spawn_with<F>(&self, weight: Weight, future: impl FnOnce(Turn) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
         let meter = Arc::new(AtomicU64::new(0));
+        let turn = Turn {
+            weight,
+            meter: meter.clone(),
+            shared: self.0.clone(),
+        };
         let metered = Metered {
-            future,
+            future: future(turn),
             weight,
             meter: meter.clone(),
         };
@@ -152,6 +165,28 @@ impl Spawner {
         let (runnable, task) = async_task::spawn(metered, schedule);
         task.detach();
         runnable.schedule();
+    }
+}
+
+/// The place of a future among the others.
+pub(crate) struct Turn {
+    weight: Weight,
+    meter: Arc<AtomicU64>,
+    shared: Arc<Shared>,
+}
+
+impl Turn {
+    /// Whether the thread, instead of starting a task of this weight as another future, may as well
+    /// go on with it: nobody else's turn is next.
+    pub(crate) fn may_go_on(&self, weight: Weight) -> bool {
+        weight == self.weight
+            && self.shared.queued.load(Ordering::Acquire) == 0
+            && !self.shared.stop.load(Ordering::Relaxed)
+    }
+
+    /// From here on it is another task, which has had no time yet.
+    pub(crate) fn begin_anew(&self) {
+        self.meter.store(0, Ordering::Relaxed);
     }
 }
 

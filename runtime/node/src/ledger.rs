@@ -11,7 +11,7 @@ use std::time::Instant;
 use wasmrun_engine::{ActorInstance, HeldResource, TaskOutput};
 use wasmrun_model::cluster::{Labels, NodeName};
 use wasmrun_model::failure::TaskError;
-use wasmrun_model::id::{DriverId, Incarnation, JobId, NodeId, ObjectId, TaskId};
+use wasmrun_model::id::{ByTaskId, DriverId, Incarnation, JobId, NodeId, ObjectId, TaskId};
 use wasmrun_model::resource::{NodeResources, ResourceName};
 use wasmrun_model::scheduler::{Config, Effect, Event, Explanation, NodeInfo, Reason, Scheduler};
 use wasmrun_model::task::{
@@ -32,7 +32,8 @@ pub(crate) const LOCAL: NodeId = NodeId::from_bytes([0; 16]);
 pub(crate) struct Ledger {
     scheduler: Scheduler,
     started: Instant,
-    tasks: HashMap<TaskId, Entry>,
+    /// Boxed, so that a look at a key among many touches little memory.
+    tasks: HashMap<TaskId, Box<Entry>, ByTaskId>,
     /// The names of resources as guests see them.
     names: HashMap<ResourceName, Arc<str>>,
     is_stopping: bool,
@@ -133,6 +134,8 @@ impl Ledger {
         let mut scheduler = Scheduler::new(Config {
             local: Some(id),
             max_running,
+            // Our executor does.
+            accepts_all: true,
             ..Config::default()
         });
         let total = resources.total();
@@ -150,7 +153,7 @@ impl Ledger {
         Self {
             scheduler,
             started: Instant::now(),
-            tasks: HashMap::new(),
+            tasks: HashMap::default(),
             names,
             is_stopping: false,
             blocked: HashMap::new(),
@@ -229,7 +232,7 @@ impl Ledger {
         if let Some(parent) = parent.and_then(|parent| self.tasks.get_mut(&parent)) {
             parent.children.push(cell.id);
         }
-        self.tasks.insert(cell.id, entry);
+        self.tasks.insert(cell.id, Box::new(entry));
         let now = self.at(cell.submitted);
         self.scheduler.handle(now, Event::Submit(spec));
         for object in lost {
@@ -482,8 +485,6 @@ impl Ledger {
         while let Some(effect) = self.scheduler.poll_effect() {
             match effect {
                 Effect::Dispatch { task, attempt, .. } => {
-                    // Our executor takes everything.
-                    self.scheduler.note(now, Event::Accepted { task, attempt });
                     self.changes += 1;
                     todo.start.push(self.start(&task, attempt));
                 }
@@ -547,7 +548,7 @@ impl Ledger {
             parent,
             children,
             ..
-        } = entry;
+        } = *entry;
         if let Some(parent) = parent.filter(|_| !children.is_empty()) {
             let left = children
                 .into_iter()

@@ -1,7 +1,8 @@
 //! One attempt of a task, a creation or a call: from what the scheduler starts to the report of its end.
 //!
 //! Owns the lease on what an attempt holds: whatever way it ends, it is given back and its waiter hears
-//! of it, once. Runs on guest threads.
+//! of it, once. Runs on guest threads; the thread on which one ends goes on with the next that starts
+//! because of that, if it is nobody else's turn.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -17,9 +18,9 @@ use wasmrun_model::task::Attempt as Try;
 use wasmrun_model::value::{Encoded, EncodedRef, FunctionType, Handle, ValueType};
 
 use crate::actor::ActorCell;
-use crate::executor::Weight;
+use crate::executor::{Turn, Weight};
 use crate::known::Known;
-use crate::ledger::Start;
+use crate::ledger::{Start, Todo};
 use crate::node::Shared;
 use crate::object::{Fitted, Object, Reference, Value};
 use crate::services::Attempt;
@@ -54,8 +55,15 @@ struct Lease {
 }
 
 impl Lease {
-    fn end(mut self, report: Report) {
-        self.give_back(report);
+    /// The end of an attempt. The next, if this thread is to go on with it.
+    fn end(mut self, report: Report, turn: &Turn) -> Option<Start> {
+        self.is_held = false;
+        let mut todo = self.ended(report);
+        let next = todo.start.first();
+        let next = next.is_some_and(|next| turn.may_go_on(next.weight()));
+        let next = next.then(|| todo.start.remove(0));
+        self.shared.carry_out(todo);
+        next
     }
 
     /// The end of a call whose actor is lost with it.
@@ -82,42 +90,49 @@ impl Lease {
         }
     }
 
-    fn give_back(&mut self, report: Report) {
-        if !std::mem::replace(&mut self.is_held, false) {
-            return;
-        }
+    fn ended(&self, report: Report) -> Todo {
         let mut ledger = self.shared.ledger.lock();
         let todo = ledger.ended(self.cell.id, self.attempt, report);
         self.shared.pressure.set(ledger.waiting());
-        drop(ledger);
-        self.shared.carry_out(todo);
+        todo
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
         // Only where the future was dropped before its end: the node is stopping.
-        let report = Report::never_ran(&self.cell, TaskError::Cancelled);
-        self.give_back(report);
+        if self.is_held {
+            let report = Report::never_ran(&self.cell, TaskError::Cancelled);
+            let todo = self.ended(report);
+            self.shared.carry_out(todo);
+        }
     }
 }
 
-/// Runs an attempt to its end.
-pub(crate) async fn start(shared: Arc<Shared>, start: Start) {
-    let started = Instant::now();
-    let lease = Lease {
-        cell: start.cell.clone(),
-        attempt: start.attempt,
-        is_held: true,
-        shared,
-    };
-    start.cell.set_running();
-    match start.cell.work.clone() {
-        Work::Task(job) => run_task(lease, &job, start, started).await,
-        Work::Create(actor) => create_actor(lease, &actor, start, started).await,
-        Work::Call(actor, _) => run_call(lease, &actor, start, started).await,
+/// Runs an attempt to its end, and those that this thread goes on with.
+pub(crate) async fn start(shared: Arc<Shared>, start: Start, turn: Turn) {
+    let mut next = Some(start);
+    while let Some(start) = next {
+        turn.begin_anew();
+        let started = Instant::now();
+        let lease = Lease {
+            cell: start.cell.clone(),
+            attempt: start.attempt,
+            is_held: true,
+            shared: shared.clone(),
+        };
+        start.cell.set_running();
+        let attempt = (lease, start, started);
+        next = match attempt.1.cell.work.clone() {
+            Work::Task(job) => run_task(attempt, &job, &turn).await,
+            Work::Create(actor) => create_actor(attempt, &actor, &turn).await,
+            Work::Call(actor, _) => run_call(attempt, &actor, &turn).await,
+        };
     }
 }
+
+/// What an attempt begins with: what it holds, what it is to do, and when it started.
+type Begun = (Lease, Start, Instant);
 
 impl Lease {
     fn context(&self, start: &mut Start) -> Arc<TaskContext> {
@@ -225,7 +240,8 @@ async fn kept(
     (value, memory_peak)
 }
 
-async fn run_task(lease: Lease, job: &Arc<Job>, mut start: Start, started: Instant) {
+async fn run_task(begun: Begun, job: &Arc<Job>, turn: &Turn) -> Option<Start> {
+    let (lease, mut start, started) = begun;
     // Its request is its limit, whichever of the variants it got.
     let limits = Limits {
         memory: start.memory(),
@@ -275,10 +291,11 @@ async fn run_task(lease: Lease, job: &Arc<Job>, mut start: Start, started: Insta
         memory_peak,
         stderr_tail,
     };
-    lease.end(report);
+    lease.end(report, turn)
 }
 
-async fn create_actor(lease: Lease, actor: &Arc<ActorCell>, mut start: Start, started: Instant) {
+async fn create_actor(begun: Begun, actor: &Arc<ActorCell>, turn: &Turn) -> Option<Start> {
+    let (lease, mut start, started) = begun;
     let limits = Limits {
         memory: start.memory(),
         ..actor.job.limits.clone()
@@ -288,7 +305,7 @@ async fn create_actor(lease: Lease, actor: &Arc<ActorCell>, mut start: Start, st
     let attempt = lease.attempt(&call, actor.known.clone());
     let checkpoint = actor.checkpoint();
     let Some(output) = actor.output() else {
-        return lease.end(Report::never_ran(&cell, TaskError::Cancelled));
+        return lease.end(Report::never_ran(&cell, TaskError::Cancelled), turn);
     };
     let creating = async {
         let ty = Some(&actor.class().constructor.ty);
@@ -312,7 +329,7 @@ async fn create_actor(lease: Lease, actor: &Arc<ActorCell>, mut start: Start, st
     let created = cell.unless_cancelled(creating).await;
     let (lease, error) = match created.unwrap_or(Err(TaskError::Cancelled)) {
         Ok(instance) => match lease.born(actor, instance) {
-            None => return,
+            None => return None,
             Some(lease) => (lease, TaskError::Cancelled),
         },
         Err(error) => (lease, error),
@@ -323,10 +340,11 @@ async fn create_actor(lease: Lease, actor: &Arc<ActorCell>, mut start: Start, st
         ran: started.elapsed(),
         ..Report::never_ran(&cell, error)
     };
-    lease.end(report);
+    lease.end(report, turn)
 }
 
-async fn run_call(lease: Lease, actor: &Arc<ActorCell>, mut start: Start, started: Instant) {
+async fn run_call(begun: Begun, actor: &Arc<ActorCell>, turn: &Turn) -> Option<Start> {
+    let (lease, mut start, started) = begun;
     let context = lease.context(&mut start);
     let Start { call, cell, .. } = start;
     let Work::Call(_, method) = &cell.work else {
@@ -335,7 +353,7 @@ async fn run_call(lease: Lease, actor: &Arc<ActorCell>, mut start: Start, starte
     let attempt = lease.attempt(&call, actor.known.clone());
     let Some(mut instance) = actor.take(&cell) else {
         // It died after the scheduler had started the call, and the call hears of that.
-        return lease.end(Report::never_ran(&cell, actor.died()));
+        return lease.end(Report::never_ran(&cell, actor.died()), turn);
     };
     let running = async {
         let ty = cell.work.function_type();
@@ -388,11 +406,12 @@ async fn run_call(lease: Lease, actor: &Arc<ActorCell>, mut start: Start, starte
     match fatal {
         None => {
             actor.give_back(instance, checkpoint);
-            lease.end(report);
+            lease.end(report, turn)
         }
         Some(_) => {
             drop(instance);
             lease.end_fatally(report, actor);
+            None
         }
     }
 }

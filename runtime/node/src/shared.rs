@@ -106,8 +106,9 @@ impl Shared {
             }
         }
         for start in todo.start {
+            let shared = self.clone();
             self.spawner
-                .spawn(start.weight(), run::start(self.clone(), start));
+                .spawn_with(start.weight(), |turn| run::start(shared, start, turn));
         }
         drop(todo.trash);
         for (object, is_there) in told {

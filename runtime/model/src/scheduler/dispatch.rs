@@ -215,6 +215,9 @@ impl Scheduler {
             allocation,
         });
         self.change(task, TaskState::Dispatching(held));
+        if self.config.accepts_all {
+            self.accept(task);
+        }
         let (id, attempt, tenant) = {
             let task = &self.tasks[task];
             (task.id, task.attempt, task.tenant)

@@ -68,6 +68,8 @@ pub struct Config {
     pub local: Option<NodeId>,
     /// How many tasks may be with executors at a time, whatever they ask for.
     pub max_running: u32,
+    /// Whether executors take all that they are given: then nobody has to say so, task by task.
+    pub accepts_all: bool,
     /// Up to how many ready tasks a node takes its own submissions without looking elsewhere.
     pub max_local_queue: u32,
     /// How often a task is handed from node to node before it stays.
@@ -89,6 +91,7 @@ impl Default for Config {
             seed: 0,
             local: None,
             max_running: u32::MAX,
+            accepts_all: false,
             max_local_queue: 64,
             max_hops: 4,
             max_losses: 3,

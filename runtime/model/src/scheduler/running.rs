@@ -18,14 +18,18 @@ impl Scheduler {
         let Some(ix) = self.current(task, attempt) else {
             return;
         };
-        if self.tasks[ix].phase() == Phase::Dispatching {
-            self.change_with(ix, |state| match state {
-                TaskState::Dispatching(held) => TaskState::Running(held),
-                other => other,
-            });
-        } else {
-            self.stale += 1;
+        match self.tasks[ix].phase() {
+            Phase::Dispatching => self.accept(ix),
+            _ => self.stale += 1,
         }
+    }
+
+    /// The executor has a task that it was given.
+    pub(super) fn accept(&mut self, ix: TaskIx) {
+        self.change_with(ix, |state| match state {
+            TaskState::Dispatching(held) => TaskState::Running(held),
+            other => other,
+        });
     }
 
     pub(super) fn refused(&mut self, task: &TaskId, attempt: Attempt) {

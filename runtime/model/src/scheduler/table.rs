@@ -8,7 +8,6 @@
 //! legal one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -16,7 +15,7 @@ use smallvec::SmallVec;
 use super::class::ClassIx;
 use super::explain::Reason;
 use crate::fairness::TenantIx;
-use crate::id::{ActorId, DriverId, JobId, NodeId, TaskId};
+use crate::id::{ActorId, ByTaskId, DriverId, JobId, NodeId, TaskId};
 use crate::task::{Argument, Attempt, Phase, Place, TaskKind, TaskState, Terms};
 use crate::time::Instant;
 
@@ -163,7 +162,7 @@ struct Job {
 pub(crate) struct Table {
     slots: Vec<Option<Task>>,
     free: Vec<u32>,
-    by_id: HashMap<TaskId, TaskIx, BuildHasherDefault<IdHasher>>,
+    by_id: HashMap<TaskId, TaskIx, ByTaskId>,
     states: Lists,
     jobs: BTreeMap<JobId, Job>,
     /// The drivers that are known, with their jobs that have live tasks.
@@ -179,24 +178,6 @@ impl Default for Lists {
     fn default() -> Self {
         Self([EMPTY; Phase::LIVE])
     }
-}
-
-/// Task ids are hashes already.
-#[derive(Default)]
-pub(crate) struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        if let Some(first) = bytes.first_chunk::<8>() {
-            self.0 ^= u64::from_le_bytes(*first);
-        }
-    }
-
-    fn write_usize(&mut self, _length: usize) {}
 }
 
 impl Table {
