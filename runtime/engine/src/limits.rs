@@ -60,6 +60,11 @@ impl Limiter {
         }
     }
 
+    /// How many bytes there may be.
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit
+    }
+
     /// The limit, if the guest ran into it.
     pub(crate) fn hit(&self) -> Option<LimitHit> {
         self.refused.map(|wanted| LimitHit {

@@ -18,7 +18,7 @@ use wasmrun_engine::{
 };
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{ActorId, ActorName, TaskId};
-use wasmrun_model::task::Terms;
+use wasmrun_model::task::{Attempt, Terms};
 
 use crate::known::Known;
 use crate::node::WeakShared;
@@ -57,6 +57,17 @@ pub(crate) struct ActorCell {
     restarts_left: AtomicU32,
     /// Whether nobody can call it any more.
     is_over: AtomicBool,
+    /// Whether it can be found by its name: it was submitted.
+    is_public: AtomicBool,
+    /// Which task created it, if one did.
+    pub(crate) creator: Option<Creator>,
+}
+
+/// An attempt that has created an actor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Creator {
+    pub(crate) task: TaskId,
+    pub(crate) attempt: Attempt,
 }
 
 /// The end of a life.
@@ -95,8 +106,16 @@ impl ActorCell {
             life: Mutex::default(),
             restarts_left: AtomicU32::new(job.restarts),
             is_over: AtomicBool::new(false),
+            is_public: AtomicBool::new(false),
+            creator: None,
             job,
         }
+    }
+
+    /// The same, with the attempt that creates it.
+    pub(crate) fn made_by(mut self, creator: Creator) -> Self {
+        self.creator = Some(creator);
+        self
     }
 
     pub(crate) fn class(&self) -> &Class {
@@ -149,18 +168,25 @@ impl ActorCell {
     }
 
     /// A call gives the instance back, with the state that another life would begin with.
-    pub(crate) fn give_back(&self, instance: Box<ActorInstance>, checkpoint: Option<Vec<u8>>) {
+    ///
+    /// # Errors
+    /// Not if the actor was ended meanwhile: then its life ends with the call.
+    pub(crate) fn give_back(
+        &self,
+        instance: Box<ActorInstance>,
+        checkpoint: Option<Vec<u8>>,
+    ) -> Result<(), Box<ActorInstance>> {
         let mut life = self.life.lock();
+        // Whoever ends it says so before it looks for the call that runs.
+        if self.is_over() || !life.is_alive {
+            return Err(instance);
+        }
         life.current = None;
         if let Some(state) = checkpoint {
             life.checkpoint = Some(state.into());
         }
-        if life.is_alive {
-            life.instance = Some(instance);
-        } else {
-            drop(life);
-            drop(instance);
-        }
+        life.instance = Some(instance);
+        Ok(())
     }
 
     /// The state that the next life begins with.
@@ -220,6 +246,16 @@ impl ActorCell {
     /// Nobody can call it any more. False if that was so already.
     pub(crate) fn ends(&self) -> bool {
         !self.is_over.swap(true, Ordering::AcqRel)
+    }
+
+    /// From now on it can be found by its name.
+    pub(crate) fn publish(&self) {
+        self.is_public.store(true, Ordering::Release);
+    }
+
+    /// Whether it can be found by its name.
+    pub(crate) fn is_public(&self) -> bool {
+        self.is_public.load(Ordering::Acquire) && !self.is_over()
     }
 
     pub(crate) fn is_over(&self) -> bool {

@@ -350,6 +350,7 @@ impl Client {
             shared.kill(actor.cell());
             return Err(error.into());
         }
+        actor.publish();
         Ok(self.actor(actor))
     }
 

@@ -5,7 +5,9 @@
 //! runs holds what they need. In both, one wait ends with an error that says so; which task it
 //! is does not matter to the others, so the one that began to wait last is chosen.
 //!
-//! A wait with a timeout ends by itself, and counts as one that will end.
+//! A wait with a timeout ends by itself, and counts as one that will end. So does the life of an actor that
+//! nobody who waits is in the middle of: whoever has a handle to it may kill it. What such an actor holds is
+//! not what this looks for; `explain` says who has what a task waits for.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -128,8 +130,18 @@ impl Ledger {
                 let lacking = self.lacking(&task);
                 lacking.iter().map(ObjectId::task).collect()
             }
+            Some(State::WaitingForActorCreation) => match self.work(&task) {
+                Some(Work::Call(actor, _)) => vec![actor.creation()],
+                _ => Vec::new(),
+            },
             Some(State::Ready) => match self.work(&task) {
-                Some(Work::Call(actor, _)) => actor.current().iter().map(|call| call.id).collect(),
+                Some(Work::Call(actor, _)) => {
+                    let current = actor.current().map(|call| call.id);
+                    current
+                        .into_iter()
+                        .chain(self.scheduler().held_up_by(&task))
+                        .collect()
+                }
                 _ => Vec::new(),
             },
             _ => Vec::new(),
@@ -150,7 +162,8 @@ impl Ledger {
         text
     }
 
-    /// Nothing runs but what waits, for good, and what it waits for cannot start.
+    /// Nothing runs but what waits, for good, and what it waits for cannot start because of what that
+    /// holds.
     fn find_standstill(&mut self) -> Option<(TaskId, String)> {
         let nobody_waits = self.scheduler().len_in(State::Ready) == 0;
         if nobody_waits
@@ -161,14 +174,29 @@ impl Ledger {
         }
         let last = self.blocked.iter().max_by_key(|(_, it)| it.wait.number);
         let task = *last?.0;
+        let blocked: Vec<TaskId> = self.blocked.keys().copied().collect();
+        let scheduler = self.scheduler();
+        let ready = scheduler.in_phase(State::Ready).take(MOST_READY);
+        let ready: Vec<TaskId> = ready.collect();
+        let held_up = ready
+            .into_iter()
+            .find(|ready| scheduler.would_start_without(ready, &blocked))?;
         let count = self.blocked.len();
-        let why = self.explain_oldest()?;
+        // Whoever reads this may know of the other only if it is its own.
+        let is_own = self.tenant(&held_up) == self.tenant(&task);
+        let which = match is_own {
+            true => format!("one of those: {}", self.explain(&held_up)?),
+            false => "they are another tenant's".to_owned(),
+        };
         Some((
             task,
             format!(
                 "all {count} tasks that run wait for others, and those cannot start because of what \
-                 these hold; the oldest of those: {why}. Ask for less, nest less deep, or give the node more"
+                 these hold; {which}. Ask for less, nest less deep, or give the node more"
             ),
         ))
     }
 }
+
+/// How many of those that are ready are looked at.
+const MOST_READY: usize = 1_000;

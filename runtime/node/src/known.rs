@@ -12,7 +12,7 @@ use crate::object::Reference;
 
 /// The handles of one task or actor.
 #[derive(Default)]
-pub(crate) struct Known(Mutex<HashMap<Handle, (Reference, u32)>>);
+pub(crate) struct Known(Mutex<HashMap<Handle, (Reference, u64)>>);
 
 impl Known {
     /// The guest gets a handle to this.

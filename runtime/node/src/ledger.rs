@@ -11,6 +11,7 @@ use std::time::Instant;
 use wasmrun_engine::{ActorInstance, HeldResource, TaskOutput};
 use wasmrun_model::cluster::{Labels, NodeName};
 use wasmrun_model::failure::TaskError;
+use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ByTaskId, DriverId, Incarnation, JobId, NodeId, ObjectId, TaskId};
 use wasmrun_model::resource::{NodeResources, ResourceName};
 use wasmrun_model::scheduler::{Config, Effect, Event, Explanation, NodeInfo, Reason, Scheduler};
@@ -451,6 +452,12 @@ impl Ledger {
         self.tasks.get(task).map(|entry| &entry.cell.work)
     }
 
+    /// Whose a task is that has not ended.
+    pub(crate) fn tenant(&self, task: &TaskId) -> Option<&TenantName> {
+        let cell = &self.tasks.get(task)?.cell;
+        Some(&cell.work.terms().tenant)
+    }
+
     /// The objects that a task needs and that are not there.
     pub(crate) fn lacking(&self, task: &TaskId) -> Vec<ObjectId> {
         let call = self.tasks.get(task).and_then(|entry| entry.call.as_ref());
@@ -519,8 +526,11 @@ impl Ledger {
         let cell = entry.cell.clone();
         if let Work::Create(actor) = &cell.work {
             actor.ends();
-            todo.stop.extend(actor.current());
-            self.dies(now, &actor.clone(), None, todo);
+            match actor.current() {
+                // What the actor holds is somebody else's only when its guest has stopped.
+                Some(call) => todo.stop.push(call),
+                None => self.dies(now, &actor.clone(), None, todo),
+            }
         }
         todo.stop.push(cell);
     }

@@ -28,6 +28,7 @@ use crate::client::Client;
 use crate::executor::{Executor, Spawner};
 use crate::ledger::{LOCAL, Ledger};
 use crate::machine::Machine;
+use crate::object::WaitingBytes;
 use crate::task::Pressure;
 
 /// What a node is started with. The default offers what the machine has.
@@ -151,6 +152,8 @@ pub(crate) struct Shared {
     pub(crate) pressure: Arc<Pressure>,
     /// Actors that have names, which keep them.
     pub(crate) names: Mutex<HashMap<(TenantName, String), ActorRef>>,
+    /// What arguments of tasks that have not ended take.
+    pub(crate) waiting_bytes: Arc<WaitingBytes>,
     /// How many waits there were.
     pub(crate) waits: AtomicU64,
     /// Whether somebody is about to look for a deadlock.
@@ -159,6 +162,9 @@ pub(crate) struct Shared {
 
 /// What an actor's references know of the node.
 pub(crate) type WeakShared = Weak<Shared>;
+
+/// Arguments that wait may take this part of what objects may.
+const WAITING_PART: u64 = 4;
 
 /// How long a dropped node waits for its tasks to notice that they are cancelled.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -183,6 +189,8 @@ impl Node {
         let name = node_name(config.name.as_deref().unwrap_or(&machine.name));
         let labels = labels(&name, &config.labels)?;
         let ledger = Ledger::new(&name, labels, resources, max_running);
+        let object_memory = config.object_memory;
+        let object_memory = object_memory.unwrap_or(machine.object_memory_bytes());
         let shared = Shared {
             name: name.as_str().into(),
             engine: Engine::new(config.engine)?,
@@ -191,14 +199,11 @@ impl Node {
             ledger: Mutex::new(ledger),
             store: Store::open(StoreConfig {
                 spill: config.spill,
-                ..StoreConfig::new(
-                    config
-                        .object_memory
-                        .unwrap_or(machine.object_memory_bytes()),
-                )
+                ..StoreConfig::new(object_memory)
             })?,
             control: control.handle().clone(),
             names: Mutex::default(),
+            waiting_bytes: WaitingBytes::new(object_memory / WAITING_PART),
             waits: AtomicU64::new(0),
             is_looking: AtomicBool::new(false),
         };

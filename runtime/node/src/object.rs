@@ -7,8 +7,10 @@
 //! Must not: be dropped under the ledger's lock where it may be the last reference to an actor (see
 //! `actor`, which leaves that to a thread of the executor).
 
+use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use wasmrun_engine::{Pages, Readable};
 use wasmrun_model::id::{NodeId, ObjectId, ObjectName, TaskId};
@@ -22,6 +24,9 @@ use crate::actor::ActorRef;
 use crate::ledger::LOCAL;
 use crate::task::TaskCell;
 
+/// Values of fewer bytes are not counted among those that wait.
+const FEW_BYTES: usize = 256;
+
 /// A value that is there. Cheap to clone: clones share it.
 #[derive(Clone)]
 pub struct Value(Arc<Kept>);
@@ -30,6 +35,92 @@ struct Kept {
     bytes: Bytes,
     /// What the value names, kept as long as the value.
     references: Box<[Reference]>,
+    _charge: Option<Charge>,
+}
+
+thread_local! {
+    /// What the values being dropped on this thread named.
+    static LEFT: RefCell<Option<Vec<Reference>>> = const { RefCell::new(None) };
+}
+
+impl Drop for Kept {
+    /// One after the other, not one inside the other: a value may name one that names another, and so on.
+    fn drop(&mut self) {
+        let references = std::mem::take(&mut self.references).into_vec();
+        if references.is_empty() {
+            return;
+        }
+        let mut references = Some(references);
+        let is_outermost = LEFT.try_with(|left| match &mut *left.borrow_mut() {
+            Some(left) => {
+                left.extend(references.take().into_iter().flatten());
+                false
+            }
+            left => {
+                *left = references.take();
+                true
+            }
+        });
+        if is_outermost != Ok(true) {
+            return;
+        }
+        let next = || LEFT.with(|left| left.borrow_mut().as_mut().and_then(Vec::pop));
+        while let Some(reference) = next() {
+            drop(reference);
+        }
+        LEFT.with(|left| *left.borrow_mut() = None);
+    }
+}
+
+/// The bytes of arguments that guests gave to tasks which have not ended: they are on the node's own
+/// account, not on a guest's.
+#[derive(Debug)]
+pub(crate) struct WaitingBytes {
+    used: AtomicU64,
+    limit: u64,
+}
+
+/// A part of [`WaitingBytes`].
+struct Charge {
+    account: Arc<WaitingBytes>,
+    bytes: u64,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.account.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// Too many bytes wait.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "arguments of tasks that have not ended take {used} bytes of this node, and {limit} are the most: \
+     start fewer tasks at a time, or put large values and pass the objects"
+)]
+pub(crate) struct TooManyBytes {
+    used: u64,
+    limit: u64,
+}
+
+impl WaitingBytes {
+    pub(crate) fn new(limit: u64) -> Arc<Self> {
+        let used = AtomicU64::new(0);
+        Arc::new(Self { used, limit })
+    }
+
+    fn charge(self: &Arc<Self>, bytes: u64) -> Result<Charge, TooManyBytes> {
+        let used = self.used.fetch_add(bytes, Ordering::Relaxed);
+        let charge = Charge {
+            account: self.clone(),
+            bytes,
+        };
+        let limit = self.limit;
+        match used.saturating_add(bytes) > limit {
+            true => Err(TooManyBytes { used, limit }),
+            false => Ok(charge),
+        }
+    }
 }
 
 enum Bytes {
@@ -80,13 +171,33 @@ impl Value {
         Self(Arc::new(Kept {
             bytes: Bytes::Inline(encoded),
             references: references.into(),
+            _charge: None,
         }))
+    }
+
+    /// One whose bytes count among those that wait, as long as it lives.
+    pub(crate) fn charged(
+        encoded: Encoded,
+        references: Vec<Reference>,
+        account: &Arc<WaitingBytes>,
+    ) -> Result<Self, TooManyBytes> {
+        let charge = match encoded.size_bytes() {
+            // Not worth the counting; the number of tasks is limited.
+            0..FEW_BYTES => None,
+            bytes => Some(account.charge(bytes as u64)?),
+        };
+        Ok(Self(Arc::new(Kept {
+            bytes: Bytes::Inline(encoded),
+            references: references.into(),
+            _charge: charge,
+        })))
     }
 
     pub(crate) fn stored(object: wasmrun_store::Object, references: Vec<Reference>) -> Self {
         Self(Arc::new(Kept {
             bytes: Bytes::Stored(object),
             references: references.into(),
+            _charge: None,
         }))
     }
 

@@ -369,7 +369,7 @@ async fn run_call(begun: Begun, actor: &Arc<ActorCell>, turn: &Turn) -> Option<S
         instance.call(call).await
     };
     let outcome = cell.unless_cancelled(running).await;
-    let outcome = outcome.unwrap_or(Err(TaskError::Cancelled));
+    let outcome = outcome.unwrap_or_else(|| Err(stopped(actor)));
     let mut fatal = outcome
         .as_ref()
         .err()
@@ -382,13 +382,13 @@ async fn run_call(begun: Begun, actor: &Arc<ActorCell>, turn: &Turn) -> Option<S
             Some(Ok(state)) => checkpoint = state,
             // Whatever the call gave, the instance cannot be used again.
             Some(Err(error)) => fatal = Some(error),
-            None => fatal = Some(TaskError::Cancelled),
+            None => fatal = Some(stopped(actor)),
         }
     }
     let kept = cell
         .unless_cancelled(kept(&attempt, &cell.work, outcome))
         .await;
-    let (result, memory_peak) = kept.unwrap_or((Err(TaskError::Cancelled), 0));
+    let (result, memory_peak) = kept.unwrap_or_else(|| (Err(stopped(actor)), 0));
     drop(attempt);
     drop(call.values);
     let report = Report {
@@ -403,15 +403,24 @@ async fn run_call(begun: Begun, actor: &Arc<ActorCell>, turn: &Turn) -> Option<S
             None => String::new(),
         },
     };
-    match fatal {
-        None => {
-            actor.give_back(instance, checkpoint);
-            lease.end(report, turn)
-        }
-        Some(_) => {
+    let lost = match fatal {
+        None => actor.give_back(instance, checkpoint).err(),
+        Some(_) => Some(instance),
+    };
+    match lost {
+        None => lease.end(report, turn),
+        Some(instance) => {
             drop(instance);
             lease.end_fatally(report, actor);
             None
         }
+    }
+}
+
+/// Why a call that was told to stop has failed.
+fn stopped(actor: &ActorCell) -> TaskError {
+    match actor.is_over() {
+        true => actor.died(),
+        false => TaskError::Cancelled,
     }
 }

@@ -5,6 +5,7 @@
 //! Must not: decide who runs when.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -21,7 +22,7 @@ use wasmrun_model::value::{Encoded, FunctionType, Handle, ValueType};
 
 use parking_lot::Mutex;
 
-use crate::actor::{ActorCell, ActorRef};
+use crate::actor::{ActorCell, ActorRef, Creator};
 use crate::deadlock::Wait;
 use crate::derive;
 use crate::known::Known;
@@ -43,7 +44,7 @@ pub(crate) struct Attempt {
     pub(crate) listener: Option<Listener>,
     pub(crate) known: Arc<Known>,
     /// Handles that it was given without asking: in arguments, and in values that it got.
-    pub(crate) lent: Mutex<Vec<Handle>>,
+    pub(crate) lent: Mutex<HashSet<Handle>>,
     /// What it has started.
     pub(crate) started: AtomicU64,
     /// What it has stored.
@@ -52,7 +53,7 @@ pub(crate) struct Attempt {
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        for handle in self.lent.get_mut().drain(..) {
+        for handle in self.lent.get_mut().drain() {
             self.known.release(&handle);
         }
     }
@@ -61,8 +62,10 @@ impl Drop for Attempt {
 impl Attempt {
     /// The guest may name this, as long as the attempt lasts, and for longer if it takes a handle.
     pub(crate) fn lend(&self, reference: &Reference) {
-        self.lent.lock().push(reference.handle());
-        self.known.add(reference.clone());
+        // Once is enough: what is lent stays until the attempt ends.
+        if self.lent.lock().insert(reference.handle()) {
+            self.known.add(reference.clone());
+        }
     }
 
     fn id(&self) -> TaskId {
@@ -165,6 +168,18 @@ impl Attempt {
                 "the function takes {takes} arguments and {found} were given: {ty}"
             )));
         }
+        let limit = self.parent().limits.arguments;
+        let bytes = given.iter().map(|given| match given {
+            Given::Value(bytes) => bytes.len() as u64,
+            Given::Object(_) => 0,
+        });
+        let bytes: u64 = bytes.sum();
+        if bytes > limit {
+            return Err(ServiceError::Refused(format!(
+                "the arguments have {bytes} bytes, and {limit} are the most; put large values, and pass \
+                 the objects"
+            )));
+        }
         let given = ty.params().iter().zip(given);
         given
             .map(|((name, ty), given)| {
@@ -181,7 +196,10 @@ impl Attempt {
             Given::Value(bytes) => {
                 let value = Encoded::in_form(ty, bytes);
                 let references = self.references(ty, &value)?;
-                Ok(Argument::Value(Value::inline(value, references)))
+                let value = Value::charged(value, references, &self.shared.waiting_bytes);
+                value
+                    .map(Argument::Value)
+                    .map_err(|error| ServiceError::Refused(error.to_string()))
             }
             Given::Object(name) => {
                 let reference = self.reference(&Handle::Object(name))?;
@@ -329,8 +347,9 @@ impl Services for Attempt {
     }
 
     fn named(&self, handle: &Handle) {
-        if self.known.retain(handle) {
-            self.lent.lock().push(*handle);
+        let mut lent = self.lent.lock();
+        if !lent.contains(handle) && self.known.retain(handle) {
+            lent.insert(*handle);
         }
     }
 
@@ -357,7 +376,12 @@ impl Services for Attempt {
         let ty = &self.module().class(class).constructor.ty;
         let values = self.arguments(ty, arguments)?;
         let id = self.next_deed()?;
+        let creator = Creator {
+            task: self.id(),
+            attempt: self.number,
+        };
         let actor = ActorCell::new(id.actor(), Arc::new(job), self.listener.clone());
+        let actor = actor.made_by(creator);
         let actor = ActorRef::new(Arc::new(actor), Arc::downgrade(&self.shared));
         if let Some(name) = name {
             self.shared
@@ -379,6 +403,7 @@ impl Services for Attempt {
             self.shared.kill(actor.cell());
             return Err(error);
         }
+        actor.publish();
         let name = actor.name();
         self.known.add(Reference::Actor(actor));
         Ok(name)

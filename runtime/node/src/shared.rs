@@ -151,9 +151,14 @@ impl Shared {
         if !is_name {
             return Err(NameError::Form(name.chars().take(80).collect()));
         }
+        // What an earlier attempt of the same task created is on its way out.
+        let is_earlier = |other: &ActorRef| match (other.creator, actor.creator) {
+            (Some(other), Some(this)) => other.task == this.task && other.attempt < this.attempt,
+            _ => false,
+        };
         let mut names = self.names.lock();
         match names.get(&(tenant.clone(), name.clone())) {
-            Some(other) if !other.is_over() => Err(NameError::Taken(name)),
+            Some(other) if !other.is_over() && !is_earlier(other) => Err(NameError::Taken(name)),
             _ => {
                 let before = names.insert((tenant.clone(), name), actor.clone());
                 drop(names);
@@ -167,7 +172,7 @@ impl Shared {
     pub(crate) fn find_actor(&self, tenant: &TenantName, name: &str) -> Option<ActorRef> {
         let names = self.names.lock();
         let actor = names.get(&(tenant.clone(), name.to_owned()));
-        actor.filter(|actor| !actor.is_over()).cloned()
+        actor.filter(|actor| actor.is_public()).cloned()
     }
 
     fn unname(&self, actor: &ActorCell) {

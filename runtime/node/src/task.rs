@@ -209,6 +209,15 @@ impl Work {
         }
     }
 
+    /// Whose it is, and what it asks for.
+    pub(crate) fn terms(&self) -> &Terms {
+        match self {
+            Self::Task(job) => &job.terms,
+            Self::Create(actor) => &actor.job.terms,
+            Self::Call(actor, _) => &actor.job.call_terms,
+        }
+    }
+
     /// Parameters and result, if it is a function, constructor or method.
     pub(crate) fn function_type(&self) -> Option<&FunctionType> {
         match self {

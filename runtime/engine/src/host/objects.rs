@@ -121,7 +121,17 @@ impl HostObject for TaskState {
         let name = self.object(&object)?;
         let services = self.services();
         match services.get(&name, duration(timeout_ms)).await {
-            Ok(value) => Ok(Ok(value_of(value.encoded()))),
+            Ok(value) => {
+                // The host copies it first: not what the guest has no room for.
+                let (bytes, limit) = (value.encoded().bytes().len() as u64, self.limiter.limit());
+                match bytes > limit {
+                    true => Ok(Err(Error::Refused(format!(
+                        "the object has {bytes} bytes, more than this task's memory of {limit}: ask for more \
+                         memory"
+                    )))),
+                    false => Ok(Ok(value_of(value.encoded()))),
+                }
+            }
             Err(error) => Ok(Err(error.into())),
         }
     }

@@ -11,8 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Scheduler;
 use super::explain::Reason;
 use super::table::{Sequence, TaskIx};
-use crate::id::{ActorId, NodeId};
-use crate::task::{FailureKind, Phase, Place, TaskKind, TaskState};
+use crate::id::{ActorId, NodeId, TaskId};
+use crate::resource::{Amount, ResourceName};
+use crate::task::{FailureKind, Held, Phase, Place, TaskKind, TaskState};
 
 /// What is known of actors.
 #[derive(Debug, Default)]
@@ -117,6 +118,21 @@ impl Scheduler {
         self.enqueue(ix, self.tasks[ix].class);
     }
 
+    /// The call before this one, of the same caller, that waits for an argument and so holds it up.
+    pub fn held_up_by(&self, call: &TaskId) -> Option<TaskId> {
+        let ix = self.tasks.find(call)?;
+        let task = &self.tasks[ix];
+        let TaskKind::Call { actor, caller } = task.kind else {
+            return None;
+        };
+        let calls = &self.actors.known.get(&actor)?.calls;
+        let before = calls.range(..task.sequence).map(|(_, ix)| &self.tasks[*ix]);
+        let mut of_caller = before
+            .filter(|it| it.driver == task.driver && it.kind == TaskKind::Call { actor, caller });
+        let waiting = of_caller.find(|it| it.phase() == Phase::Waiting);
+        waiting.map(|it| it.id)
+    }
+
     /// A call leaves its actor: it has ended, or goes back to be placed again.
     pub(super) fn call_ended(&mut self, ix: TaskIx) {
         let TaskKind::Call { actor: id, .. } = self.tasks[ix].kind else {
@@ -132,7 +148,22 @@ impl Scheduler {
         self.next_call(id);
     }
 
+    /// The CPU that living actors have, of the node or bundle of which `held` is.
+    pub(super) fn cpu_of_actors(&self, held: &Held) -> Amount {
+        let living = self.actors.known.iter().filter(|(_, it)| it.node.is_some());
+        let tasks = living.flat_map(|(id, _)| self.tasks.of_actor(id));
+        let creations = tasks.filter_map(|ix| match self.tasks[ix].kind {
+            TaskKind::Actor(_) => self.tasks[ix].state().held(),
+            TaskKind::Task | TaskKind::Call { .. } => None,
+        });
+        let there = creations.filter(|it| (it.node, it.bundle) == (held.node, held.bundle));
+        let parts = there.filter_map(|it| it.allocation.get(&ResourceName::CPU));
+        Amount::from_steps(parts.map(|part| part.amount().steps()).sum())
+    }
+
     pub(super) fn actor_created(&mut self, id: ActorId, node: NodeId) {
+        // Who waits for a CPU may have lost the last that there was for it.
+        self.open_resumes();
         let before = self.actors.known.entry(id).or_default().node.replace(node);
         if before.is_some_and(|before| before != node) {
             // It lives elsewhere now, and its calls go there, but those that run.

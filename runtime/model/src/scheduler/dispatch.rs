@@ -12,7 +12,7 @@ use crate::cluster::{Basis, Choice, NodeIx, Strategy};
 use crate::fairness::TenantIx;
 use crate::id::GroupId;
 use crate::resource::{Amount, NodeResources, Request, ResourceName};
-use crate::task::{Held, TaskKind, TaskState};
+use crate::task::{Held, Phase, TaskKind, TaskState};
 
 /// Where a task would start.
 #[derive(Debug, Clone, Copy)]
@@ -153,11 +153,28 @@ impl Scheduler {
             // Whatever is kept there: who waits for more may wait for what this task holds.
             None => self.own_resources(held.node).can_acquire(&cpu),
         };
+        let fits = fits || !self.may_get(held, &cpu);
         fits.then_some(Spot {
             node: held.node,
             bundle: held.bundle,
             alternative: held.alternative.into(),
         })
+    }
+
+    /// Whether the CPU that a blocked task gave back may come free again while it waits: not where
+    /// actors have it for as long as they live, which may be until this very task ends, or where the
+    /// node has less than it had. A CPU is a share of time: to go on without one takes it from nobody.
+    pub(super) fn may_get(&self, held: &Held, cpu: &Request) -> bool {
+        let total = match held.bundle {
+            Some(at) => self.groups.total(held.node, at),
+            None => self.own_resources(held.node).total(),
+        };
+        let (total, wanted) = (
+            total.get(&ResourceName::CPU).steps(),
+            cpu.amounts().get(&ResourceName::CPU).steps(),
+        );
+        let of_actors = self.cpu_of_actors(held).steps();
+        wanted <= total.saturating_sub(of_actors)
     }
 
     /// A bundle of a group on an own node in which one of the variants fits.
@@ -213,6 +230,7 @@ impl Scheduler {
             bundle: spot.bundle,
             alternative: u16::try_from(spot.alternative).expect("few alternatives"),
             allocation,
+            lacks_cpu: false,
         });
         self.change(task, TaskState::Dispatching(held));
         if self.config.accepts_all {
@@ -244,7 +262,16 @@ impl Scheduler {
             panic!("task {id} resumes, so it was blocked");
         };
         let request = &terms.rule.alternatives[usize::from(held.alternative)];
+        let cpu = request.cpu_part();
+        held.lacks_cpu = match held.bundle {
+            Some(at) => !self.groups.can_acquire(held.node, at, &cpu),
+            None => {
+                let resources = self.cluster.own(held.node).expect("an own node");
+                !resources.can_acquire(&cpu)
+            }
+        };
         match held.bundle {
+            _ if held.lacks_cpu => {}
             Some(at) => {
                 let allocation = &mut held.allocation;
                 self.groups
@@ -256,7 +283,9 @@ impl Scheduler {
                 got.expect("what was seen to fit");
             }
         }
-        self.tenants.charge(tenant, request.cpu_part().amounts());
+        if !held.lacks_cpu {
+            self.tenants.charge(tenant, cpu.amounts());
+        }
         self.keys.note(tenant);
         self.change_with(ix, |state| match state {
             TaskState::Blocked { held, .. } => TaskState::Running(held),
@@ -404,6 +433,19 @@ impl Scheduler {
             self.classes[ix].gate = Gate::Open;
             self.open.push(ix);
         }
+    }
+
+    /// Looks again at those who wait for their CPU.
+    pub(super) fn open_resumes(&mut self) {
+        if self.tasks.count(Phase::Blocked) == 0 {
+            return;
+        }
+        let resumes = self
+            .classes
+            .iter()
+            .filter(|(_, class)| class.gate == Gate::Parked && class.key.wants == Wants::Resume);
+        let resumes: Vec<ClassIx> = resumes.map(|(ix, _)| ix).collect();
+        resumes.into_iter().for_each(|class| self.open(class));
     }
 
     /// Looks at all classes again: a node came, grew, or changed its labels.

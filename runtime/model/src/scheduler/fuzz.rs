@@ -128,7 +128,7 @@ fn check_resources(scheduler: &Scheduler) {
         let mut asked = task.terms.rule.alternatives[usize::from(held.alternative)]
             .amounts()
             .clone();
-        if task.phase() == Phase::Blocked {
+        if task.phase() == Phase::Blocked || held.lacks_cpu {
             asked.remove(&ResourceName::CPU);
         }
         assert_eq!(amounts, asked, "what task {} holds", task.id);
@@ -262,7 +262,8 @@ fn check_nothing_idles(scheduler: &Scheduler) {
                 Some(at) => scheduler.groups.can_acquire(held.node, at, &cpu),
                 None => own.can_acquire(&cpu),
             };
-            assert!(!is_free, "task {} could have its CPU", task.id);
+            let is_free = is_free || !scheduler.may_get(held, &cpu);
+            assert!(!is_free, "task {} could go on", task.id);
             continue;
         }
         let needs_slot = Wants::of(task.kind) == Wants::Start;

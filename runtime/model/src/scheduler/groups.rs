@@ -18,7 +18,9 @@ use crate::group::{
     Offer, Participant, ParticipantEffect, PlanError,
 };
 use crate::id::{GroupId, NodeId};
-use crate::resource::{Allocation, Bundle, Fit, NodeResources, PoolReport, Request, ResourceName};
+use crate::resource::{
+    Allocation, Bundle, Fit, NodeResources, PoolReport, Request, ResourceName, ResourceSet,
+};
 use crate::task::{Phase, TaskState};
 use crate::time::Instant;
 
@@ -75,6 +77,13 @@ impl GroupTable {
         let part = self.parts.get(&node);
         let bundle = part.and_then(|part| part.participant.usable(at.0, at.1));
         bundle.is_some_and(|bundle| bundle.can_acquire(request))
+    }
+
+    /// What a bundle here has in all.
+    pub(crate) fn total(&self, node: NodeIx, at: BundleRef) -> ResourceSet {
+        let part = self.parts.get(&node);
+        let bundle = part.and_then(|part| part.participant.usable(at.0, at.1));
+        bundle.map(Bundle::total).unwrap_or_default()
     }
 
     /// # Panics

@@ -3,14 +3,16 @@
 //! Owns acceptance, blocking, ends, retries and cancelling: whatever gives back what a task holds.
 //! Must not: decide who gets it next (`dispatch.rs`).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::class::{ClassIx, ClassKey, Wants};
 use super::explain::Reason;
 use super::table::{Doom, Gone, Owner, TaskIx};
 use super::{Effect, Outcome, Scheduler};
+use crate::cluster::NodeIx;
 use crate::id::{DriverId, TaskId};
-use crate::resource::ResourceName;
+use crate::resource::{ResourceName, ResourceSet};
 use crate::task::{Attempt, FailureKind, Held, Phase, Place, Rule, TaskKind, TaskState};
 
 impl Scheduler {
@@ -135,14 +137,18 @@ impl Scheduler {
         let node = held.node;
         let request = &terms.rule.alternatives[usize::from(held.alternative)];
         let resources = self.cluster.own_mut(node);
+        let had_cpu = !std::mem::take(&mut held.lacks_cpu);
         match held.bundle {
+            _ if !had_cpu => {}
             Some(at) => {
                 let allocation = &mut held.allocation;
                 self.groups.release_cpu(resources, node, at, allocation);
             }
             None => resources.release_cpu(&mut held.allocation),
         }
-        self.tenants.refund(tenant, request.cpu_part().amounts());
+        if had_cpu {
+            self.tenants.refund(tenant, request.cpu_part().amounts());
+        }
         self.keys.note(tenant);
         self.change_with(ix, |state| match state {
             TaskState::Running(held) => TaskState::Blocked {
@@ -330,7 +336,7 @@ impl Scheduler {
         let (node, bundle, alternative) = (held.node, held.bundle, held.alternative);
         let allocation = std::mem::take(&mut held.allocation);
         let request = &terms.rule.alternatives[usize::from(alternative)];
-        if is_blocked {
+        if is_blocked || held.lacks_cpu {
             // Its CPU was given back when it was blocked.
             let mut rest = request.amounts().clone();
             rest.remove(&ResourceName::CPU);
@@ -379,6 +385,39 @@ impl Scheduler {
             self.stale += 1;
         }
         is_executing.then_some(ix)
+    }
+
+    /// Whether a ready task could start if these, which hold something, held nothing: by the sums of what
+    /// is there, so that of pools with ids it may not be quite true.
+    pub fn would_start_without(&self, task: &TaskId, holders: &[TaskId]) -> bool {
+        let Some(ix) = self.tasks.find(task) else {
+            return false;
+        };
+        let task = &self.tasks[ix];
+        if matches!(task.kind, TaskKind::Call { .. }) {
+            return false;
+        }
+        let held = holders.iter().filter_map(|holder| self.held(holder));
+        let mut nodes: BTreeMap<NodeIx, ResourceSet> = BTreeMap::new();
+        for held in held {
+            let at = nodes.entry(held.node).or_default();
+            // Too much to be counted is more than enough.
+            let _ = at.add(&held.allocation.amounts());
+        }
+        let mut of_task = task.terms.rule.alternatives.iter();
+        of_task.any(|request| {
+            nodes.iter().any(|(node, held)| {
+                let Some(own) = self.cluster.own(*node) else {
+                    return false;
+                };
+                let available = own.available();
+                let mut asked = request.amounts().iter();
+                asked.all(|(name, amount)| {
+                    let there = available.get(name).steps();
+                    amount.steps() <= there.saturating_add(held.get(name).steps())
+                })
+            })
+        })
     }
 
     /// The state of a task that has not ended.

@@ -152,6 +152,9 @@ pub struct Held {
     pub alternative: u16,
     /// The units.
     pub allocation: Allocation,
+    /// Whether it goes on without the CPU that it gave back when it was blocked: actors have that for
+    /// as long as they live, and may live until this task ends.
+    pub lacks_cpu: bool,
 }
 
 /// Where a task that may be placed is meanwhile.

@@ -160,3 +160,54 @@ fn an_actor_is_heard_of_before_its_node() {
     assert_eq!(it.phase(1), Phase::WaitingForActorCreation);
     assert_eq!(it.peer(1, 1, "{}"), ["n1: place t1 1, hop 1"]);
 }
+
+#[test]
+fn who_was_blocked_goes_on_though_an_actor_has_its_cpu_for_life() {
+    let mut it = Harness::local(r#"{"CPU": 1}"#);
+    it.submit(task(1, r#"{"CPU": 1}"#));
+    it.accept(1);
+    it.block(1);
+    assert_eq!(it.submit(create(2)), ["start t2 on n0"]);
+    it.accept(2);
+    // Not yet while the creation may still fail, and give it back.
+    assert!(it.unblock(1).is_empty());
+    assert_eq!(created(&mut it, 0), ["resume t1"]);
+    // It waits and goes on once more, and nothing is given back that it does not have.
+    it.block(1);
+    assert_eq!(it.unblock(1), ["resume t1"]);
+    assert_eq!(it.finish(1), ["t1 finished"]);
+    it.submit(task(3, r#"{"CPU": 1}"#));
+    assert_eq!(it.phase(3), Phase::Ready);
+    it.event(Event::Cancel(task_id(2)));
+    assert_eq!(died(&mut it, false), ["t2 cancelled", "start t3 on n0"],);
+}
+
+#[test]
+fn who_was_blocked_waits_for_a_cpu_that_comes_free() {
+    let mut it = Harness::local(r#"{"CPU": 2}"#);
+    it.submit(task(1, r#"{"CPU": 1}"#));
+    it.accept(1);
+    it.block(1);
+    it.submit(create(2));
+    it.accept(2);
+    created(&mut it, 0);
+    it.submit(task(3, r#"{"CPU": 1}"#));
+    it.accept(3);
+    assert!(it.unblock(1).is_empty(), "the other task ends some time");
+    assert_eq!(it.finish(3), ["t3 finished", "resume t1"]);
+}
+
+#[test]
+fn who_was_blocked_goes_on_though_the_node_has_shrunk() {
+    let mut it = Harness::local(r#"{"CPU": 2}"#);
+    it.submit(task(1, r#"{"CPU": 2}"#));
+    it.accept(1);
+    it.block(1);
+    it.event(Event::SetCapacity {
+        node: node_id(0),
+        name: "CPU".parse().unwrap(),
+        capacity: crate::resource::Amount::ONE,
+    });
+    assert_eq!(it.unblock(1), ["resume t1"]);
+    assert_eq!(it.finish(1), ["t1 finished"]);
+}
