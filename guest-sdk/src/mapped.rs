@@ -2,7 +2,8 @@
 //!
 //! Owns the window of memory and its life: it is this module's alone from before the host attaches the
 //! object until after it took it back. Invariants: a window starts at a multiple of 64 KiB and is as
-//! long as the object rounded up to one; it is freed only when it is plain memory again.
+//! long as the object rounded up to one; it is freed only when it is plain memory again. Those of large
+//! objects start at a multiple of 2 MiB, so that the host can map huge pages there.
 
 use std::fmt;
 use std::ops::Deref;
@@ -99,6 +100,11 @@ mod window {
     /// Where windows start and end: a page of WebAssembly memory.
     const PAGE_BYTES: usize = 64 << 10;
 
+    /// Where the windows of large objects start: at a huge page of most machines.
+    const HUGE_PAGE_BYTES: usize = 2 << 20;
+    /// Objects of this length are large: the memory that is lost before the window is little to that.
+    const LARGE_BYTES: usize = 32 << 20;
+
     /// A window with an object attached to it. None for an empty object.
     pub(super) struct List<T> {
         window: Option<(NonNull<u8>, Layout)>,
@@ -112,7 +118,7 @@ mod window {
             let layout = usize::try_from(bytes)
                 .ok()
                 .and_then(|bytes| bytes.checked_next_multiple_of(PAGE_BYTES))
-                .and_then(|length| Layout::from_size_align(length, PAGE_BYTES).ok())
+                .and_then(|length| Layout::from_size_align(length, alignment(length)).ok())
                 .ok_or_else(|| {
                     Error::Refused(format!(
                         "an object of {bytes} bytes does not fit a guest's memory: store it in parts"
@@ -161,6 +167,13 @@ mod window {
             let bytes = unsafe { std::slice::from_raw_parts(start, self.bytes) };
             // A page's alignment is enough for any number, and the length was checked.
             bytemuck::cast_slice(bytes)
+        }
+    }
+
+    fn alignment(length: usize) -> usize {
+        match length {
+            LARGE_BYTES.. => HUGE_PAGE_BYTES,
+            _ => PAGE_BYTES,
         }
     }
 

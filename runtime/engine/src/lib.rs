@@ -29,6 +29,7 @@ pub mod section;
 mod services;
 mod state;
 mod stdio;
+mod task_store;
 mod ticker;
 mod types;
 
@@ -43,7 +44,9 @@ pub use crate::limits::Limits;
 pub use crate::load::{LoadError, Origin, wit_text};
 pub use crate::module::{Entry, Function, FunctionIndex, LookupError, Module, Program, Skipped};
 pub use crate::run::{Invocation, Outcome};
-pub use crate::services::{Alone, Given, Pages, Readable, ServiceError, Services, Waiting, Wishes};
+pub use crate::services::{
+    Alone, Given, Pages, Readable, ServiceError, Services, Spares, Waiting, Wishes,
+};
 pub use crate::state::{DirGrant, Grants, HeldResource, NetGrant, TaskContext};
 pub use crate::stdio::{Input, Listener, OutputChunk, OutputSource, TaskOutput};
 

@@ -14,8 +14,9 @@ use crate::call::{CallPlan, Callee, Returned, Target, call, call_fast, check_arg
 use crate::limits::Limits;
 use crate::module::{Entry, Function, Linked, Module};
 use crate::services::Services;
-use crate::state::{Grants, Setup, TaskContext, TaskState};
+use crate::state::{Grants, Setup, TaskContext};
 use crate::stdio::{Input, TaskOutput};
+use crate::task_store::TaskStore;
 
 /// Everything that one run needs.
 pub struct Invocation<'a> {
@@ -141,16 +142,9 @@ const MOST_HANDLES: usize = 1 << 19;
 
 /// A store that is about to hold one instance.
 pub(crate) struct Sandbox {
-    pub(crate) store: Store<TaskState>,
+    pub(crate) store: TaskStore,
     module: Module,
     stack_bytes: usize,
-}
-
-impl Drop for Sandbox {
-    fn drop(&mut self) {
-        // Before the store gives its memory back to the pool.
-        self.store.data_mut().windows.clear();
-    }
 }
 
 impl Sandbox {
@@ -172,7 +166,7 @@ impl Sandbox {
             .max(128 << 20);
         store.set_hostcall_fuel(usize::try_from(fuel).unwrap_or(usize::MAX));
         Ok(Self {
-            store,
+            store: TaskStore::new(store),
             module,
             stack_bytes: engine.config.stack_bytes,
         })

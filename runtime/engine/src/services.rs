@@ -19,6 +19,7 @@ use wasmrun_model::id::{ActorName, ObjectName, TaskId};
 use wasmrun_model::value::{Encoded, EncodedRef, Handle};
 
 use crate::class::ClassIndex;
+pub use crate::host::Spares;
 use crate::module::FunctionIndex;
 
 /// A value that somebody holds: bytes that do not change.
@@ -47,6 +48,8 @@ pub struct Pages<'a> {
     pub offset: u64,
     /// How long the value is, in bytes.
     pub len: u64,
+    /// What guests have left of the file: kept with the file, and dropped with it.
+    pub spares: &'a Spares,
 }
 
 /// An argument of a task or call that a guest starts.

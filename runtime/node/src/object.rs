@@ -12,7 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use wasmrun_engine::{Pages, Readable};
+use wasmrun_engine::{Pages, Readable, Spares};
 use wasmrun_model::id::{NodeId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::value::codec::{DecodeError, decode, encode};
 use wasmrun_model::value::{
@@ -161,6 +161,7 @@ impl Readable for Loaded {
                 file: pages.fd,
                 offset: pages.offset_bytes,
                 len: pages.len_bytes,
+                spares: view.companion(Spares::default),
             }),
         }
     }

@@ -17,8 +17,8 @@ use wasmrun_model::fairness::TenantName;
 
 use crate::config::Backing;
 use crate::free::FreeSet;
-use crate::layout::{Class, Layout, page_bytes};
-use crate::segment::{Extent, Segment, SegmentNumber};
+use crate::layout::{Class, HUGE_PAGE_BYTES, Layout, page_bytes};
+use crate::segment::{Extent, PageSize, Segment, SegmentNumber};
 
 #[derive(Debug)]
 pub(crate) struct Arena {
@@ -49,6 +49,7 @@ struct Owned {
 struct Pools {
     packed: Pool,
     pages: Pool,
+    huge_pages: Pool,
     used: u64,
 }
 
@@ -81,7 +82,16 @@ impl Pools {
         match class {
             Class::Packed => &mut self.packed,
             Class::Pages => &mut self.pages,
+            Class::HugePages => &mut self.huge_pages,
         }
+    }
+
+    fn all(&self) -> [(Class, &Pool); 3] {
+        [
+            (Class::Packed, &self.packed),
+            (Class::Pages, &self.pages),
+            (Class::HugePages, &self.huge_pages),
+        ]
     }
 }
 
@@ -210,7 +220,7 @@ impl Arena {
         let mut warm = BTreeMap::new();
         let mut fresh = BTreeMap::new();
         for pools in self.tenants.values() {
-            for pool in [&pools.packed, &pools.pages] {
+            for (_, pool) in pools.all() {
                 warm.append(&mut pool.warm.check());
                 fresh.append(&mut pool.fresh.check());
             }
@@ -285,6 +295,7 @@ impl Arena {
         let pool = match owned.class {
             Class::Packed => &pools.packed,
             Class::Pages => &pools.pages,
+            Class::HugePages => &pools.huge_pages,
         };
         pool.warm
             .first_of(number)
@@ -299,7 +310,7 @@ impl Arena {
     ) -> Vec<(TenantName, Class, (SegmentNumber, u64), u64)> {
         let mut chosen = Vec::new();
         for (tenant, pools) in &self.tenants {
-            for (class, pool) in [(Class::Packed, &pools.packed), (Class::Pages, &pools.pages)] {
+            for (class, pool) in pools.all() {
                 for extent in pool.warm.longest_first() {
                     if *short == 0 {
                         return chosen;
@@ -308,7 +319,11 @@ impl Arena {
                         break;
                     }
                     let number = extent.segment_number();
-                    let len = whole_pages(extent).min(short.next_multiple_of(page_bytes()));
+                    let unit = match class {
+                        Class::Packed | Class::Pages => page_bytes(),
+                        Class::HugePages => HUGE_PAGE_BYTES,
+                    };
+                    let len = whole_pages(extent).min(short.next_multiple_of(unit));
                     if len > 0 && !closing.contains(&number) && extent.can_release_pages() {
                         chosen.push((tenant.clone(), class, (number, extent.start()), len));
                         *short = short.saturating_sub(len);
@@ -349,9 +364,13 @@ impl Arena {
         let extent = match pool.fresh.take(len) {
             Some(extent) => extent,
             None => {
-                let segment_len = self.segment_bytes.next_multiple_of(page_bytes()).max(len);
+                let (unit, pages) = match layout.class {
+                    Class::Packed | Class::Pages => (page_bytes(), PageSize::Usual),
+                    Class::HugePages => (HUGE_PAGE_BYTES, PageSize::Huge),
+                };
+                let segment_len = self.segment_bytes.next_multiple_of(unit).max(len);
                 let number = SegmentNumber(self.segments_made);
-                let whole = Segment::create(number, segment_len, &self.backing)?;
+                let whole = Segment::create(number, segment_len, &self.backing, pages)?;
                 self.segments_made += 1;
                 let owned = Owned {
                     tenant: tenant.clone(),

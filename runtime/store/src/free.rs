@@ -113,11 +113,12 @@ impl FreeSet {
 mod tests {
     use super::*;
     use crate::config::Backing;
-    use crate::segment::Segment;
+    use crate::segment::{PageSize, Segment};
 
     #[test]
     fn the_best_fit_is_taken_and_neighbours_join() {
-        let mut rest = Segment::create(SegmentNumber(0), 1 << 20, &Backing::Memfd).unwrap();
+        let mut rest =
+            Segment::create(SegmentNumber(0), 1 << 20, &Backing::Memfd, PageSize::Usual).unwrap();
         let mut set = FreeSet::default();
         let mut used = Vec::new();
         for len in [4096, 64, 8192, 64, 4160, 64] {

@@ -8,6 +8,14 @@ use wasmrun_model::value::codec::BUFFER_ALIGN_BYTES;
 /// Objects from this length on own whole pages.
 pub const WHOLE_PAGES_FROM_BYTES: u64 = 64 << 10;
 
+/// Objects from this length on own whole huge pages, where they fit: what is lost to rounding is at
+/// most a sixteenth.
+pub(crate) const HUGE_PAGES_FROM_BYTES: u64 = 32 << 20;
+
+/// The size of a huge page, in bytes; also of what one table of the last level maps. Elsewhere than on
+/// x86-64 it may be another, which costs speed only.
+pub(crate) const HUGE_PAGE_BYTES: u64 = 2 << 20;
+
 /// Where small objects start, and the multiple that they take.
 const PACKED_UNIT_BYTES: u64 = BUFFER_ALIGN_BYTES as u64;
 
@@ -16,13 +24,15 @@ pub(crate) fn page_bytes() -> u64 {
     rustix::param::page_size() as u64
 }
 
-/// The two kinds of room. A segment serves one class.
+/// The kinds of room. A segment serves one class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Class {
     /// Small objects share pages.
     Packed,
     /// Large objects own whole pages, so that these can be mapped elsewhere.
     Pages,
+    /// The largest own whole huge pages and start at one, in segments of their own.
+    HugePages,
 }
 
 /// The room for one object.
@@ -34,10 +44,15 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// The room for an object of so many bytes. `None` when the sum does not fit into a `u64`.
-    pub(crate) fn of(len: u64) -> Option<Self> {
+    /// The room for an object of so many bytes, in a store of this capacity. `None` when the sum does
+    /// not fit into a `u64`.
+    pub(crate) fn of(len: u64, capacity: u64) -> Option<Self> {
         let (class, unit) = match len {
             0..WHOLE_PAGES_FROM_BYTES => (Class::Packed, PACKED_UNIT_BYTES),
+            // One that fits into the store must not be refused because of the rounding.
+            HUGE_PAGES_FROM_BYTES.. if fits_rounded(len, capacity) => {
+                (Class::HugePages, HUGE_PAGE_BYTES)
+            }
             _ => (Class::Pages, page_bytes()),
         };
         let bytes = len.max(1).checked_next_multiple_of(unit)?;
@@ -52,18 +67,32 @@ impl Layout {
     }
 }
 
+fn fits_rounded(len: u64, capacity: u64) -> bool {
+    len.checked_next_multiple_of(HUGE_PAGE_BYTES)
+        .is_some_and(|rounded| rounded <= capacity)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn small_objects_are_packed_and_large_ones_own_pages() {
-        let room = |len| Layout::of(len).unwrap();
+        let room = |len| Layout::of(len, 1 << 30).unwrap();
         assert_eq!((room(0).class, room(0).bytes), (Class::Packed, 64));
         assert_eq!((room(65).class, room(65).bytes), (Class::Packed, 128));
         assert_eq!(room((64 << 10) - 1).class, Class::Packed);
         assert_eq!(room(64 << 10).class, Class::Pages);
         assert_eq!(room((64 << 10) + 1).bytes % page_bytes(), 0);
-        assert_eq!(Layout::of(u64::MAX), None);
+        assert_eq!(Layout::of(u64::MAX, 1 << 30), None);
+    }
+
+    #[test]
+    fn the_largest_own_huge_pages_where_that_fits() {
+        let room = |len, capacity| Layout::of(len, capacity).unwrap();
+        assert_eq!(room((32 << 20) - 1, 1 << 30).class, Class::Pages);
+        let rounded = room((32 << 20) + 1, 1 << 30);
+        assert_eq!((rounded.class, rounded.bytes), (Class::HugePages, 34 << 20));
+        assert_eq!(room((32 << 20) + 1, 33 << 20).class, Class::Pages);
     }
 }

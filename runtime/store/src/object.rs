@@ -3,6 +3,7 @@
 //! Owns counting: an [`Object`] keeps an object in the store, a [`View`] keeps its bytes in memory.
 //! Invariant: a view's bytes never change or move while it lives.
 
+use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -264,6 +265,19 @@ impl View {
             true => Ok(Some(self.pages_of(self.extent().shared_fd()?))),
             false => Ok(None),
         }
+    }
+
+    /// Something of the caller's that is kept with the segment and dropped with it: made now if there
+    /// is none. It is for what holds the segment's memory, such as mappings of its pages, which must go
+    /// when the store gives the segment up.
+    ///
+    /// # Panics
+    /// If something of another type is kept there.
+    pub fn companion<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> &T {
+        let companion = self.extent().companion(|| Box::new(make()));
+        companion
+            .downcast_ref()
+            .expect("a segment has companions of one type")
     }
 
     /// The BLAKE3 hash of the bytes. Reads all of them, each time.

@@ -1,4 +1,4 @@
-//! Segments: mapped memory, and the only `unsafe` code of this crate.
+//! Segments: mapped memory, and, with [`copy`] and [`huge`], the only `unsafe` code of this crate.
 //!
 //! Owns the mapping, the descriptor and its seals. Must not: know objects or who is using what.
 //!
@@ -7,6 +7,7 @@
 //! an extent can be neither copied nor made up. So an extent is to its bytes what a `Box` is:
 //! whoever has it, has them. A segment is unmapped when its last extent goes.
 
+use std::any::Any;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -22,13 +23,26 @@ use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 
 use crate::config::Backing;
+use crate::layout::{HUGE_PAGE_BYTES, page_bytes};
+
+mod copy;
+mod huge;
 
 /// Which segment of a store: never used twice by one store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SegmentNumber(pub u64);
 
+/// Which pages to ask the kernel for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PageSize {
+    /// What it likes.
+    Usual,
+    /// Huge ones, if it has any.
+    Huge,
+}
+
 /// What is remembered about page tables, at this grain.
-const GRANULE_BYTES: u64 = 2 << 20;
+const GRANULE_BYTES: u64 = HUGE_PAGE_BYTES;
 /// Below this a page fault costs no more than a system call that avoids it.
 const BULK_BYTES: usize = 4 << 10;
 
@@ -39,9 +53,15 @@ pub(crate) struct Segment {
     file: File,
     map: MmapRaw,
     sharing: Sharing,
+    fill: Fill,
     /// The granules whose pages are all in our page table.
     mapped: Box<[AtomicBool]>,
+    /// Of whoever reads the objects: it goes when the segment goes.
+    companion: OnceLock<Companion>,
 }
+
+/// Something of somebody else's.
+type Companion = Box<dyn Any + Send + Sync>;
 
 /// How other processes are kept from writing.
 #[derive(Debug)]
@@ -53,6 +73,18 @@ enum Sharing {
     ReadOnly { reader: OnceLock<File> },
 }
 
+/// How memory that was never touched is filled fastest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fill {
+    /// By a write to the descriptor, which neither clears pages before it fills them nor takes a fault
+    /// for each. A seal forbids it; then the mapping must do.
+    Write,
+    /// Through the mapping: only there does the kernel hear that huge pages are wanted.
+    Touch,
+    /// By a write; but first the file system is asked for the room.
+    ReserveAndWrite,
+}
+
 /// A range of a segment that is owned: nobody else has any of its bytes.
 #[derive(Debug)]
 pub(crate) struct Extent {
@@ -62,32 +94,28 @@ pub(crate) struct Extent {
 
 impl Segment {
     /// Makes a segment of so many bytes, a multiple of the page size. It takes no memory yet.
-    pub(crate) fn create(number: SegmentNumber, len: u64, backing: &Backing) -> io::Result<Extent> {
-        let (file, sharing) = match backing {
-            Backing::Memfd => (
-                memfd(len)?,
-                Sharing::Seal {
-                    sealed: Mutex::new(false),
-                },
-            ),
-            Backing::Dir(dir) => (
-                nameless(dir, len)?,
-                Sharing::ReadOnly {
-                    reader: OnceLock::new(),
-                },
-            ),
-        };
+    pub(crate) fn create(
+        number: SegmentNumber,
+        len: u64,
+        backing: &Backing,
+        pages: PageSize,
+    ) -> io::Result<Extent> {
+        let (file, sharing, fill) = open(len, backing, pages)?;
         let len_usize = usize::try_from(len).map_err(io::Error::other)?;
         let map = MmapOptions::new().len(len_usize).map_raw(&file)?;
-        // Only where an administrator allows it for shared memory; else it does nothing.
-        let _ = map.advise(Advice::HugePage);
+        if pages == PageSize::Huge {
+            // Where there are none it does nothing.
+            let _ = map.advise(Advice::HugePage);
+        }
         let granules = len.div_ceil(GRANULE_BYTES);
         let segment = Self {
             number,
             file,
             map,
             sharing,
+            fill,
             mapped: (0..granules).map(|_| AtomicBool::new(false)).collect(),
+            companion: OnceLock::new(),
         };
         Ok(Extent {
             segment: Arc::new(segment),
@@ -195,21 +223,40 @@ impl Extent {
             "bytes were written beyond their object"
         );
         if bytes.len() >= BULK_BYTES {
-            // A write by descriptor neither clears pages before it fills them nor takes a fault for
-            // each: twice as fast. The seal forbids it; then the mapping must do.
             let at = self.range.start + offset;
-            if fresh && self.segment.file.write_all_at(bytes, at).is_ok() {
+            let written = match (fresh, self.segment.fill) {
+                (true, Fill::Write | Fill::ReserveAndWrite) => {
+                    self.segment.file.write_all_at(bytes, at).is_ok()
+                }
+                (true, Fill::Touch) => {
+                    self.touch(at..at + bytes.len() as u64);
+                    false
+                }
+                (false, _) => false,
+            };
+            if written {
                 return;
             }
             self.map_pages(at..at + bytes.len() as u64);
         }
         let start = offset as usize;
-        self.bytes_mut()[start..start + bytes.len()].copy_from_slice(bytes);
+        copy::copy(bytes, &mut self.bytes_mut()[start..start + bytes.len()]);
     }
 
-    /// Clears what comes after the first `len` bytes, at most a page.
+    /// Clears what comes after the first `len` bytes, to the end of the page: what is mapped elsewhere
+    /// is whole pages.
     pub(crate) fn clear_from(&mut self, len: u64) {
-        self.bytes_mut()[len as usize..].fill(0);
+        let end = len.next_multiple_of(page_bytes()).min(self.len());
+        self.bytes_mut()[len as usize..end as usize].fill(0);
+    }
+
+    /// Has the kernel make pages for the whole range, a huge page at a time if it has any.
+    fn touch(&self, range: Range<u64>) {
+        let start = range.start / page_bytes() * page_bytes();
+        let len = (range.end - start) as usize;
+        // What it does not do now, faults do.
+        let map = &self.segment.map;
+        let _ = map.advise_range(Advice::PopulateWrite, start as usize, len);
     }
 
     /// Makes sure, once for each granule, that pages which have been touched are in the page table,
@@ -219,8 +266,7 @@ impl Extent {
         if granules.iter().all(|it| it.load(Ordering::Relaxed)) {
             return;
         }
-        let page = crate::layout::page_bytes();
-        let start = range.start / page * page;
+        let start = range.start / page_bytes() * page_bytes();
         let len = (range.end - start) as usize;
         if self
             .segment
@@ -237,12 +283,12 @@ impl Extent {
     /// Takes from the file system what is needed to write here, so that a full disk is an error
     /// now and not a bus error later. Memory files have nothing to reserve.
     pub(crate) fn reserve(&self) -> io::Result<()> {
-        match self.segment.sharing {
-            Sharing::Seal { .. } => Ok(()),
-            Sharing::ReadOnly { .. } => {
-                let flags = FallocateFlags::empty();
+        match self.segment.fill {
+            Fill::Write | Fill::Touch => Ok(()),
+            Fill::ReserveAndWrite => {
+                let (file, flags) = (&self.segment.file, FallocateFlags::empty());
                 Ok(rustix::fs::fallocate(
-                    &self.segment.file,
+                    file,
                     flags,
                     self.start(),
                     self.len(),
@@ -265,6 +311,11 @@ impl Extent {
             .iter()
             .for_each(|it| it.store(false, Ordering::Relaxed));
         Ok(())
+    }
+
+    /// What is kept with the segment, made now if there is nothing.
+    pub(crate) fn companion(&self, make: impl FnOnce() -> Companion) -> &(dyn Any + Send + Sync) {
+        &**self.segment.companion.get_or_init(make)
     }
 
     /// The segment's descriptor, for this process: whoever has it can write.
@@ -322,6 +373,28 @@ impl SharedMapping {
         let start = usize::try_from(offset).ok()?;
         let end = start.checked_add(usize::try_from(len).ok()?)?;
         self.0.get(start..end)
+    }
+}
+
+/// A file for a segment, how it is shared and how it is filled.
+fn open(len: u64, backing: &Backing, pages: PageSize) -> io::Result<(File, Sharing, Fill)> {
+    let seal = Sharing::Seal {
+        sealed: Mutex::new(false),
+    };
+    let read_only = Sharing::ReadOnly {
+        reader: OnceLock::new(),
+    };
+    match (backing, pages) {
+        (Backing::Dir(dir), _) => Ok((nameless(dir, len)?, read_only, Fill::ReserveAndWrite)),
+        (Backing::Memfd, PageSize::Usual) => Ok((memfd(len)?, seal, Fill::Write)),
+        (Backing::Memfd, PageSize::Huge) => match huge::policy() {
+            huge::Policy::OnAdvice => Ok((memfd(len)?, seal, Fill::Touch)),
+            huge::Policy::Always | huge::Policy::Denied => Ok((memfd(len)?, seal, Fill::Write)),
+            huge::Policy::NotForMemfds => match huge::file(len) {
+                Ok(file) => Ok((file, read_only, Fill::Write)),
+                Err(_) => Ok((memfd(len)?, seal, Fill::Write)),
+            },
+        },
     }
 }
 

@@ -123,6 +123,13 @@ pub const CASES: &[Case] = &[
         run: |setting| setting.put(1 << 30),
     },
     Case {
+        name: "memcpy_1g",
+        unit: "GB/s",
+        what: "copy 1 GiB to memory that has been used, with one thread: the limit of the line above",
+        needs_flow: false,
+        run: Setting::memcpy_1g,
+    },
+    Case {
         name: "put_1g_first",
         unit: "GB/s",
         what: "store 1 GiB in memory that nobody has touched",

@@ -58,6 +58,20 @@ impl Setting {
         Ok(Sample::from(gigabytes_per_second(1 << 30, took)))
     }
 
+    /// Copies 1 GiB to memory that has been used, with one thread: GB/s.
+    pub(super) fn memcpy_1g(&self) -> Result<Sample, Failure> {
+        let value = vec![7_u8; 1 << 30];
+        let mut copy = value.clone();
+        let mut latencies = Vec::new();
+        for _ in 0..3 {
+            let started = Instant::now();
+            copy.copy_from_slice(black_box(&value));
+            black_box(&mut copy);
+            latencies.push(started.elapsed());
+        }
+        Ok(rate(1 << 30, latencies))
+    }
+
     /// Makes a stored object of this size readable: us.
     pub(super) fn get(&self, bytes: usize) -> Result<Sample, Failure> {
         let object = self

@@ -6,11 +6,17 @@
 //!
 //! Invariant, which the sandbox of the next task depends on: nothing mapped here outlives the sandbox.
 //! [`Windows::clear`] puts anonymous memory, all zeros, back before the memory is given to anybody
-//! else; the pool's own resetting skips pages of files. And a window never touches what a module's
-//! memory starts with, because a pool may restore that without looking.
+//! else; the pool's own resetting skips pages of files. When the kernel refuses that, the sandbox's
+//! memory is never used again. And a window never touches what a module's memory starts with, because
+//! a pool may restore that without looking.
 //!
 //! Where pages cannot be mapped, the bytes are copied.
+//!
+//! A window counts as the task's memory, whether it was written to or not: the guest grows its memory
+//! before it maps anything there, and nobody hears of its first write to a page. To not count it would
+//! let a guest with a limit of 256 MiB have another 256 MiB for each object that it maps and overwrites.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -23,6 +29,7 @@ use wasmtime::{StoreContextMut, ValRaw};
 
 use super::bindings::wasmrun::runtime::objects::Error;
 use super::objects::duration;
+use super::spare::Spare;
 use crate::handle::ObjectHandle;
 use crate::services::{Pages, Readable};
 use crate::state::TaskState;
@@ -31,9 +38,11 @@ use crate::state::TaskState;
 const WINDOW_ALIGN: usize = 64 << 10;
 /// How many windows a sandbox may have at a time.
 const MOST_WINDOWS: usize = 256;
-/// How many windows all sandboxes together may have: the kernel limits the mappings of a process, each
-/// window takes up to two, and one that cannot be taken out again is the end of the process.
+/// How many windows all sandboxes together may have: the kernel limits the mappings of a process, and
+/// each window takes up to two.
 const MOST_WINDOWS_IN_ALL: usize = 4_096;
+/// How much is copied or wiped before another guest may have a turn: a few milliseconds.
+const TURN_BYTES: usize = 32 << 20;
 
 /// How many windows all sandboxes have.
 static WINDOWS: AtomicUsize = AtomicUsize::new(0);
@@ -55,11 +64,10 @@ pub(super) fn add_to_linker(linker: &mut Linker<TaskState>) -> wasmtime::Result<
             })
         },
     )?;
-    objects.func_wrap(
+    objects.func_wrap_async(
         "unmap",
-        |mut store: StoreContextMut<'_, TaskState>, (window,): (Window,)| {
-            let windows = &mut store.data_mut().windows;
-            Ok((windows.unmap(window).map_err(Error::Refused),))
+        |store: StoreContextMut<'_, TaskState>, (window,): (Window,)| {
+            Box::new(async move { Ok((unmap(store, window).await.map_err(Error::Refused),)) })
         },
     )?;
     linker.allow_shadowing(false);
@@ -79,20 +87,48 @@ async fn map(
     window.check(length).map_err(Error::Refused)?;
     let state = store.data_mut();
     let is_apart = window.offset >= state.module.initial_memory();
+    state.windows.check(&window).map_err(Error::Refused)?;
     match value.pages() {
         Some(pages)
             if is_apart
+                && length > 0
                 && state.windows.0.len() < MOST_WINDOWS
                 && WINDOWS.load(Ordering::Relaxed) < MOST_WINDOWS_IN_ALL =>
         {
             state
                 .windows
-                .map(window, &value, &pages)
+                .map(window, &value, &pages, length)
                 .map_err(Error::Refused)?;
         }
-        _ => window.fill(bytes),
+        _ => {
+            for (part, bytes) in window.turns().zip(bytes.chunks(TURN_BYTES)) {
+                part.fill(bytes);
+                others_first(part).await;
+            }
+        }
     }
     Ok(length as u64)
+}
+
+async fn unmap(mut store: StoreContextMut<'_, TaskState>, window: Window) -> Result<(), String> {
+    let state = store.data_mut();
+    if state.windows.unmap(window)? {
+        return Ok(());
+    }
+    // It was filled with a copy.
+    let initial_memory = state.module.initial_memory();
+    for part in window.turns() {
+        part.wipe(initial_memory);
+        others_first(part).await;
+    }
+    Ok(())
+}
+
+/// Lets another guest have a turn if that was a long piece of work.
+async fn others_first(done: Window) {
+    if done.len == TURN_BYTES {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// A part of a guest's memory, where it lies in ours.
@@ -165,6 +201,15 @@ impl Window {
         self.at < other.at + other.len && other.at < self.at + self.len
     }
 
+    /// Its parts, each of as many bytes as one turn may take.
+    fn turns(self) -> impl Iterator<Item = Self> {
+        (0..self.len).step_by(TURN_BYTES).map(move |at| Self {
+            at: self.at + at,
+            offset: self.offset + at,
+            len: TURN_BYTES.min(self.len - at),
+        })
+    }
+
     /// Copies bytes to its start.
     fn fill(&self, bytes: &[u8]) {
         assert!(bytes.len() <= self.len, "checked before");
@@ -185,8 +230,12 @@ pub(crate) struct Windows(Vec<Mapped>);
 #[derive(Debug)]
 struct Mapped {
     window: Window,
+    /// How much of it is mapped: whole pages.
+    len: usize,
+    /// Where the mapping came from and can go back to.
+    place: Option<Spare>,
     /// Keeps the pages what they are.
-    _value: Pinned,
+    value: Pinned,
 }
 
 /// What keeps an object's pages in place while they are mapped.
@@ -199,93 +248,153 @@ impl std::fmt::Debug for Pinned {
 }
 
 impl Windows {
+    /// Whether nothing is mapped where this window is.
+    fn check(&self, window: &Window) -> Result<(), String> {
+        match self.0.iter().any(|mapped| mapped.window.overlaps(window)) {
+            true => {
+                Err("the window overlaps one that an object is mapped to; unmap that first".into())
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// Maps the first `length` bytes, above zero, of an object over a window that is free.
     fn map(
         &mut self,
         window: Window,
         value: &Arc<dyn Readable>,
         pages: &Pages<'_>,
+        length: usize,
     ) -> Result<(), String> {
-        if self.0.iter().any(|mapped| mapped.window.overlaps(&window)) {
-            return Err(
-                "the window overlaps one that an object is mapped to; unmap that first".into(),
-            );
-        }
-        let length = usize::try_from(pages.len).expect("it fits into the window");
-        if length == 0 {
-            return Ok(());
-        }
-        // SAFETY: the window is whole pages in the memory of the instance that makes this call (see
-        // `fill`), which nothing of the host points into. The mapping is private.
-        let mapped = unsafe {
-            mmap(
-                window.at as *mut _,
-                length,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE,
-                pages.file,
-                pages.offset,
-            )
-        };
+        assert!(length as u64 <= pages.len, "a value lies in its own pages");
+        let len = length.next_multiple_of(rustix::param::page_size());
+        let place = pages.spares.take(pages.offset, len, window.at);
         WINDOWS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the window is whole pages in the memory of the instance that makes this call (see
+        // `fill`), which nothing of the host points into.
+        let mapped = unsafe {
+            match &place {
+                Some(spare) => spare.lend(window.at),
+                None => map_pages(&window, pages, len),
+            }
+        };
         // Whatever came of it, the window must be cleared.
         self.0.push(Mapped {
             window,
-            _value: Pinned(value.clone()),
+            len,
+            place,
+            value: Pinned(value.clone()),
         });
-        match mapped {
-            Ok(at) => {
-                // All at once costs less than a fault for each page. Not by a flag of the mapping: that
-                // would make a copy of each page, as for writing. What the kernel does not do now, faults do.
-                // SAFETY: it only reads pages of the mapping made above.
-                let _ = unsafe { madvise(at, length, Advice::LinuxPopulateRead) };
-                Ok(())
-            }
-            Err(error) => {
-                self.unmap(window)?;
-                Err(format!(
-                    "the object's pages cannot be mapped: {error}; use `get`"
-                ))
-            }
-        }
+        mapped.or_else(|error| {
+            let failed = self.0.last_mut().expect("it has just been pushed");
+            failed.place = None;
+            // Nothing that could be kept is there.
+            failed.len = 0;
+            self.unmap(window)?;
+            Err(format!(
+                "the object's pages cannot be mapped: {error}; use `get`"
+            ))
+        })
     }
 
-    fn unmap(&mut self, window: Window) -> Result<(), String> {
+    /// Takes an object out of a window; `false` if there is none, and nothing of another window.
+    fn unmap(&mut self, window: Window) -> Result<bool, String> {
         let Some(at) = self.0.iter().position(|mapped| mapped.window == window) else {
             if self.0.iter().any(|mapped| mapped.window.overlaps(&window)) {
                 return Err(
                     "the window is another one than an object was mapped to; pass that".into(),
                 );
             }
-            // It was filled with a copy.
-            window.wipe();
-            return Ok(());
+            return Ok(false);
         };
-        restore(&self.0[at].window);
+        // If that fails it stays in the list, and is tried again when the sandbox ends.
+        self.0[at].take_out().map_err(|error| {
+            format!("the object cannot be taken out of the window now: {error}; try it again")
+        })?;
         self.0.swap_remove(at);
-        Ok(())
+        Ok(true)
     }
 
     /// Takes everything out of the guest's memory.
-    pub(crate) fn clear(&mut self) {
-        for Mapped { window, .. } in self.0.drain(..) {
-            restore(&window);
+    ///
+    /// # Errors
+    /// When the kernel refuses. Then objects are still there, and stay pinned: the memory must never be
+    /// given to anybody else.
+    pub(crate) fn clear(&mut self) -> io::Result<()> {
+        while let Some(mapped) = self.0.last_mut() {
+            mapped.take_out()?;
+            self.0.pop();
         }
+        Ok(())
+    }
+}
+
+impl Mapped {
+    /// Puts anonymous memory, all zeros, in place of the window.
+    fn take_out(&mut self) -> io::Result<()> {
+        if let Some(pages) = self.value.0.pages()
+            && self.len > 0
+        {
+            let place = self.place.take();
+            let place = place.or_else(|| Spare::place(pages.offset, self.len, self.window.at));
+            // SAFETY: as in `Windows::map`. The window is filled below, by `restore`.
+            let kept = place.and_then(|place| unsafe { place.take_back(self.window.at) });
+            // Should this be called again, there is nothing left to be kept.
+            self.len = 0;
+            if let Some(spare) = kept {
+                pages.spares.keep(spare);
+            }
+        }
+        // SAFETY: as in `Windows::map`.
+        unsafe { restore(&self.window) }?;
+        WINDOWS.fetch_sub(1, Ordering::Relaxed);
+        Ok(())
     }
 }
 
 impl Window {
-    /// Writes zeros.
-    fn wipe(&self) {
+    /// Makes it zeros: by new memory where it is not what the module's memory starts with.
+    fn wipe(&self, initial_memory: usize) {
+        let whole_pages = self.at.is_multiple_of(rustix::param::page_size());
+        if self.offset >= initial_memory && whole_pages {
+            // SAFETY: as in `fill`. It is anonymous memory: zeros come back, if it comes back at all.
+            let given_back = unsafe { madvise(self.at as *mut _, self.len, Advice::LinuxDontNeed) };
+            if given_back.is_ok() {
+                return;
+            }
+        }
         // SAFETY: as in `fill`.
         unsafe { std::ptr::write_bytes(self.at as *mut u8, 0, self.len) }
     }
 }
 
-/// Puts anonymous memory, all zeros, in place of a window.
+/// Maps pages over the start of a window, private and writable.
 ///
-/// Ends the process when the kernel refuses: the memory could not be given to anybody again.
-fn restore(window: &Window) {
-    // SAFETY: as in `Windows::map`.
+/// # Safety
+/// Nothing refers to what is there.
+unsafe fn map_pages(window: &Window, pages: &Pages<'_>, len: usize) -> io::Result<()> {
+    // The entries of the page table are made when the guest comes to them, 16 at a time: no slower than
+    // all at once, and who reads a part of an object pays for a part.
+    // SAFETY: the caller's promise. The mapping is private.
+    let mapped = unsafe {
+        mmap(
+            window.at as *mut _,
+            len,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE,
+            pages.file,
+            pages.offset,
+        )
+    };
+    Ok(mapped.map(drop)?)
+}
+
+/// Puts anonymous memory, all zeros, in place of a window, whatever is there.
+///
+/// # Safety
+/// Nothing refers to what is there.
+unsafe fn restore(window: &Window) -> io::Result<()> {
+    // SAFETY: the caller's promise.
     let restored = unsafe {
         mmap_anonymous(
             window.at as *mut _,
@@ -294,10 +403,5 @@ fn restore(window: &Window) {
             MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE,
         )
     };
-    WINDOWS.fetch_sub(1, Ordering::Relaxed);
-    if let Err(error) = restored {
-        // Going on would show one task's object to another.
-        eprintln!("wasmrun: cannot take an object out of a sandbox's memory: {error}");
-        std::process::abort();
-    }
+    Ok(restored.map(drop)?)
 }

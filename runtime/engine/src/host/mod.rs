@@ -1,7 +1,8 @@
 //! What guests may import: WASI, and the interfaces of `wit/`.
 //!
 //! Everything a guest can reach of the host is put into a linker here and nowhere else. What the
-//! interfaces of `wit/` do is in `context`, `objects` (with `tasks` and `actors`) and `map`.
+//! interfaces of `wit/` do is in `context`, `objects` (with `tasks` and `actors`) and `map` (with
+//! `spare`).
 
 use std::os::fd::AsFd;
 
@@ -20,8 +21,10 @@ use crate::state::TaskState;
 mod context;
 mod map;
 mod objects;
+mod spare;
 
 pub(crate) use map::Windows;
+pub use spare::Spares;
 
 pub(crate) mod bindings {
     #![allow(missing_docs, reason = "generated from wit/, which has the docs")]

@@ -132,7 +132,7 @@ impl Entry {
     fn rank(&self) -> Rank {
         match (self.copy, self.layout.class) {
             (Copy::Secondary, _) => Rank::Secondary,
-            (Copy::Primary, Class::Pages) => Rank::LargePrimary,
+            (Copy::Primary, Class::Pages | Class::HugePages) => Rank::LargePrimary,
             (Copy::Primary, Class::Packed) => Rank::SmallPrimary,
         }
     }

@@ -245,7 +245,7 @@ impl State {
             self.forget(id, serial);
         }
         let capacity_bytes = self.arena.capacity();
-        Layout::of(len_bytes)
+        Layout::of(len_bytes, capacity_bytes)
             .filter(|layout| layout.whole_pages() <= capacity_bytes)
             .ok_or(CreateError::TooLarge {
                 id,

@@ -1,0 +1,215 @@
+//! Mappings of objects that no guest has now, kept with all their page-table entries.
+//!
+//! To map 100 MiB the kernel makes 25,600 page-table entries, and takes them away again afterwards:
+//! more time than it takes to read the bytes. So a mapping that a guest has left is moved to a place of
+//! its own, and from there into the memory of the next guest that maps the same pages. Moving is some
+//! microseconds, because the kernel moves whole tables of entries, 2 MiB each.
+//!
+//! Owns those mappings and their places. Must not: know guests or objects beyond a range of a file.
+//!
+//! Invariants: a mapping that is kept shows the file and nothing else: one that somebody wrote to is
+//! not kept. There is no moment at which a part of a guest's memory or of a place is not mapped, or
+//! another thread's mapping might land there.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap_anonymous, mremap_fixed, munmap};
+use rustix::process::{Resource, getrlimit};
+
+/// What the kernel moves at once, and what places are aligned to: a table of entries.
+const TABLE_BYTES: usize = 2 << 20;
+/// Below this a new mapping is about as quick.
+const LEAST_BYTES: usize = 1 << 20;
+/// How many mappings are kept in all: the kernel limits the mappings of a process.
+const MOST_SPARES: usize = 256;
+/// How much all of them may show: a GiB takes 2 MiB of page tables.
+const MOST_BYTES: usize = 8 << 30;
+
+/// The kernel has refused to move a mapping.
+static REFUSED: AtomicBool = AtomicBool::new(false);
+static SPARES: AtomicUsize = AtomicUsize::new(0);
+static SPARE_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// The mappings of one file that are kept. To be dropped with the file: as long as they are there, the
+/// kernel does not give its memory back.
+#[derive(Debug, Default)]
+pub struct Spares(Mutex<Vec<Spare>>);
+
+/// One that is kept, or the place that one comes back to.
+#[derive(Debug)]
+pub(super) struct Spare {
+    at: usize,
+    /// How many bytes are mapped: whole pages.
+    len: usize,
+    /// Where in the file it starts.
+    offset: u64,
+}
+
+impl Spares {
+    /// A mapping of this range of the file, if there is one whose tables fit to those at `window`.
+    pub(super) fn take(&self, offset: u64, len: usize, window: usize) -> Option<Spare> {
+        let mut spares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = spares.iter().position(|it| {
+            let is_aligned = it.at % TABLE_BYTES == window % TABLE_BYTES;
+            it.offset == offset && it.len == len && is_aligned
+        })?;
+        Some(spares.swap_remove(at))
+    }
+
+    /// Keeps a mapping for the next guest.
+    pub(super) fn keep(&self, spare: Spare) {
+        let mut spares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        spares.push(spare);
+    }
+}
+
+impl Spare {
+    /// A place for what is mapped at `window`: `None` when it is not worth it, too much is kept
+    /// already, or the system cannot do it.
+    pub(super) fn place(offset: u64, len: usize, window: usize) -> Option<Self> {
+        if len < LEAST_BYTES || !can_move() || pagemap().is_none() {
+            return None;
+        }
+        let number = SPARES.fetch_add(1, Ordering::Relaxed);
+        let bytes = SPARE_BYTES.fetch_add(len, Ordering::Relaxed);
+        // From here on `drop` counts it out.
+        let mut spare = Self { at: 0, len, offset };
+        if number >= MOST_SPARES || bytes.saturating_add(len) > MOST_BYTES {
+            return None;
+        }
+        spare.at = reserve(len, window)?;
+        Some(spare)
+    }
+
+    /// Moves the mapping over a guest's memory.
+    ///
+    /// # Safety
+    /// `window` is so many whole pages of memory that the caller may replace, and nothing refers to.
+    pub(super) unsafe fn lend(&self, window: usize) -> io::Result<()> {
+        // SAFETY: the place is ours; the window is the caller's promise.
+        unsafe { transfer(self.at, window, self.len) }
+    }
+
+    /// Moves what is mapped at `window` here if it shows nothing but the file. Otherwise the place is
+    /// given up. Either way the window has to be filled with something else.
+    ///
+    /// # Safety
+    /// As for [`Spare::lend`]; and a mapping of this range of the file lies there.
+    pub(super) unsafe fn take_back(self, window: usize) -> Option<Self> {
+        if !shows_a_file_only(window, self.len) {
+            return None;
+        }
+        // SAFETY: as above.
+        if unsafe { transfer(window, self.at, self.len) }.is_ok() {
+            return Some(self);
+        }
+        // A kernel before 5.13: no use in trying again.
+        REFUSED.store(true, Ordering::Relaxed);
+        // It may have taken the place away, and somebody else may have it by now.
+        self.forget();
+        None
+    }
+
+    /// Counts it out, but leaves its place alone.
+    fn forget(mut self) {
+        self.at = 0;
+    }
+}
+
+impl Drop for Spare {
+    fn drop(&mut self) {
+        if self.at != 0 {
+            // SAFETY: the place is ours: it was reserved, and only whoever owns this knows of it.
+            let _ = unsafe { munmap(self.at as *mut _, self.len) };
+        }
+        SPARES.fetch_sub(1, Ordering::Relaxed);
+        SPARE_BYTES.fetch_sub(self.len, Ordering::Relaxed);
+    }
+}
+
+/// Moves page-table entries; what they showed is not mapped at `from` afterwards, but its addresses are
+/// still taken.
+///
+/// # Safety
+/// Both ranges are the caller's: what lies at `to` is lost.
+unsafe fn transfer(from: usize, to: usize, len: usize) -> io::Result<()> {
+    let flags = MremapFlags::MAYMOVE | MremapFlags::DONTUNMAP;
+    // SAFETY: the caller's promise.
+    let moved = unsafe { mremap_fixed(from as *mut _, len, len, flags, to as *mut _) };
+    Ok(moved.map(drop)?)
+}
+
+/// Addresses for so many bytes whose tables fit to those at `window`.
+fn reserve(len: usize, window: usize) -> Option<usize> {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    let whole = len.checked_add(TABLE_BYTES)?;
+    // SAFETY: a new mapping, where the kernel likes.
+    let start = unsafe { mmap_anonymous(std::ptr::null_mut(), whole, ProtFlags::empty(), flags) };
+    let start = start.ok()? as usize;
+    let before = (window % TABLE_BYTES + TABLE_BYTES - start % TABLE_BYTES) % TABLE_BYTES;
+    let at = start + before;
+    // SAFETY: what is cut off is of the mapping that was just made. If that fails, it stays reserved.
+    unsafe {
+        if before > 0 {
+            let _ = munmap(start as *mut _, before);
+        }
+        if before < TABLE_BYTES {
+            let _ = munmap((at + len) as *mut _, TABLE_BYTES - before);
+        }
+    }
+    Some(at)
+}
+
+/// Whether moving cannot fail half-way. The kernel clears the target before it counts the moved pages
+/// against these two limits; it looks at the number of mappings before that.
+fn can_move() -> bool {
+    static CAN_MOVE: OnceLock<bool> = OnceLock::new();
+    *CAN_MOVE.get_or_init(|| {
+        let is_unlimited = |resource| getrlimit(resource).current.is_none();
+        is_unlimited(Resource::As) && is_unlimited(Resource::Data)
+    }) && !REFUSED.load(Ordering::Relaxed)
+}
+
+/// What the kernel tells about our pages, 8 bytes each.
+fn pagemap() -> Option<&'static File> {
+    static PAGEMAP: OnceLock<Option<File>> = OnceLock::new();
+    let open = || File::open("/proc/self/pagemap").ok();
+    PAGEMAP.get_or_init(open).as_ref()
+}
+
+/// Whether no page of a private mapping of a file was written to. When in doubt, one was.
+fn shows_a_file_only(at: usize, len: usize) -> bool {
+    const ENTRY_BYTES: usize = 8;
+    /// The page is in memory, or on a swap device.
+    const EXISTS: u64 = 0b11 << 62;
+    /// It is a page of a file.
+    const OF_FILE: u64 = 1 << 61;
+    let page = rustix::param::page_size();
+    let Some(pagemap) = pagemap() else {
+        return false;
+    };
+    let mut entries = vec![0; (len / page * ENTRY_BYTES).min(32 << 10)];
+    let (mut next, end) = (at / page * ENTRY_BYTES, (at + len) / page * ENTRY_BYTES);
+    while next < end {
+        let count = entries.len().min(end - next);
+        if pagemap
+            .read_exact_at(&mut entries[..count], next as u64)
+            .is_err()
+        {
+            return false;
+        }
+        let is_private = |entry: &[u8]| {
+            let entry = u64::from_ne_bytes(entry.try_into().expect("8 bytes"));
+            entry & EXISTS != 0 && entry & OF_FILE == 0
+        };
+        if entries[..count].chunks_exact(ENTRY_BYTES).any(is_private) {
+            return false;
+        }
+        next += count;
+    }
+    true
+}
