@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::ffi::CString;
 use std::path::Path;
 
 use common::{KIB, MIB, Polled, assert_contents, block_on, contents, id, open_with_spill, put};
@@ -202,6 +203,51 @@ fn a_disk_that_fails_loses_nothing() {
     assert!(matches!(error, ReadError::Disk { .. }));
     std::fs::rename(&aside, &path).unwrap();
     assert_contents(&kept, 1);
+    store.check();
+}
+
+/// A file system of so many bytes in a folder, which only this thread and those that it starts see;
+/// `false` if this process may not mount.
+fn mount_small(dir: &Path, bytes: u64) -> bool {
+    let path = CString::new(dir.as_os_str().as_encoded_bytes()).unwrap();
+    let options = CString::new(format!("size={bytes}")).unwrap();
+    let (nothing, tmpfs) = (std::ptr::null(), c"tmpfs".as_ptr());
+    let private = libc::MS_REC | libc::MS_PRIVATE;
+    // SAFETY: all pointers are C strings or null; the calls change what this thread sees of the files.
+    unsafe {
+        libc::unshare(libc::CLONE_NEWNS) == 0
+            && libc::mount(nothing, c"/".as_ptr(), nothing, private, nothing.cast()) == 0
+            && libc::mount(tmpfs, path.as_ptr(), tmpfs, 0, options.as_ptr().cast()) == 0
+    }
+}
+
+#[test]
+fn a_disk_that_is_full_before_its_time_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    if !mount_small(dir.path(), 768 * KIB) {
+        eprintln!("left out: this process may not mount");
+        return;
+    }
+    // By its limit it could take 64 MiB.
+    let store = open_with_spill(MIB, dir.path(), 64 * MIB);
+    let a = put(&store, 1, 512 * KIB);
+    let b = put(&store, 2, 512 * KIB);
+    let c = put(&store, 3, 512 * KIB);
+    assert!(!a.is_resident());
+    let mut waiting = Polled::new(create(&store, 4, 512 * KIB));
+    assert!(waiting.poll().is_pending());
+    while store.usage().disk_errors == 0 {
+        std::thread::yield_now();
+    }
+    assert!(waiting.poll().is_pending());
+    assert!(b.is_resident() && c.is_resident());
+    assert_eq!(files(dir.path()), 1, "no half of a file is kept");
+    store.check();
+    // What goes makes room on both.
+    drop(a);
+    drop(c);
+    drop(block_on(waiting.into_future()).unwrap());
+    assert_contents(&b, 2);
     store.check();
 }
 

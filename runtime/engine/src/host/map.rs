@@ -355,8 +355,9 @@ impl Mapped {
 impl Window {
     /// Makes it zeros: by new memory where it is not what the module's memory starts with.
     fn wipe(&self, initial_memory: usize) {
-        let whole_pages = self.at.is_multiple_of(rustix::param::page_size());
-        if self.offset >= initial_memory && whole_pages {
+        let page = rustix::param::page_size();
+        let is_whole_pages = self.at.is_multiple_of(page) && self.len.is_multiple_of(page);
+        if self.offset >= initial_memory && is_whole_pages {
             // SAFETY: as in `fill`. It is anonymous memory: zeros come back, if it comes back at all.
             let given_back = unsafe { madvise(self.at as *mut _, self.len, Advice::LinuxDontNeed) };
             if given_back.is_ok() {
@@ -404,4 +405,62 @@ unsafe fn restore(window: &Window) -> io::Result<()> {
         )
     };
     Ok(restored.map(drop)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use wasmrun_model::value::Encoded;
+
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_taken_out_stays_known() {
+        // The kernel maps nothing at an odd address.
+        let window = Window {
+            at: 1,
+            offset: 0,
+            len: WINDOW_ALIGN,
+        };
+        let value: Arc<dyn Readable> = Arc::new(Encoded::Postcard(Vec::new()));
+        let mapped = Mapped {
+            window,
+            len: 0,
+            place: None,
+            value: Pinned(value.clone()),
+        };
+        let mut windows = Windows(vec![mapped]);
+        let said = windows.unmap(window).unwrap_err();
+        assert!(said.contains("cannot be taken out"), "{said}");
+        assert!(windows.clear().is_err());
+        assert_eq!(Arc::strong_count(&value), 2, "its pages stay what they are");
+        assert!(
+            windows.check(&window).is_err(),
+            "nothing else is mapped there"
+        );
+    }
+
+    #[test]
+    fn a_wiped_window_is_zeros_and_its_neighbours_are_not() {
+        let page = rustix::param::page_size();
+        for initial_memory in [0, 2 * page, 100 * page] {
+            // The window begins amid a page: as a guest may ask for.
+            for offset in [page, page + 8] {
+                let mut memory = memmap2::MmapMut::map_anon(8 * page).unwrap();
+                memory.fill(7);
+                let window = Window {
+                    at: memory.as_ptr() as usize + offset,
+                    offset,
+                    len: 3 * page,
+                };
+                window.wipe(initial_memory);
+                let wiped = offset..offset + 3 * page;
+                let is_right =
+                    |(at, byte): (usize, &u8)| *byte == if wiped.contains(&at) { 0 } else { 7 };
+                assert!(
+                    memory.iter().enumerate().all(is_right),
+                    "{initial_memory} {offset}"
+                );
+            }
+        }
+    }
 }

@@ -213,3 +213,89 @@ fn shows_a_file_only(at: usize, len: usize) -> bool {
     }
     true
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+
+    use rustix::fs::{MemfdFlags, memfd_create};
+    use rustix::mm::mmap;
+
+    use super::*;
+
+    const LEN: usize = 3 << 20;
+
+    /// A file in memory, each page full of a byte of its own.
+    fn file() -> (OwnedFd, Vec<u8>) {
+        let file = File::from(memfd_create("test", MemfdFlags::CLOEXEC).unwrap());
+        let bytes: Vec<u8> = (0..LEN).map(|at| (at / 4096 % 251) as u8).collect();
+        file.write_all_at(&bytes, 0).unwrap();
+        (file.into(), bytes)
+    }
+
+    /// Memory as a guest has it, `at` bytes after the start of a table.
+    fn memory(at: usize) -> usize {
+        reserve(LEN, at).unwrap()
+    }
+
+    fn map(file: &OwnedFd, window: usize) {
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: it was reserved by this test.
+        unsafe { mmap(window as *mut _, LEN, access, flags, file, 0) }.unwrap();
+    }
+
+    fn bytes(window: usize) -> &'static mut [u8] {
+        // SAFETY: it was mapped by this test, and stays.
+        unsafe { std::slice::from_raw_parts_mut(window as *mut u8, LEN) }
+    }
+
+    #[test]
+    fn a_mapping_goes_from_one_memory_to_the_next() {
+        let (file, expected) = file();
+        for misaligned in [0, 64 << 10] {
+            let windows = [memory(misaligned), memory(misaligned)];
+            let spares = Spares::default();
+            map(&file, windows[0]);
+            assert!(bytes(windows[0]) == expected);
+            let place = Spare::place(0, LEN, windows[0]).expect("there is room");
+            // SAFETY: the windows are this test's.
+            spares.keep(unsafe { place.take_back(windows[0]) }.expect("nobody wrote there"));
+            assert!(
+                spares.take(4096, LEN, windows[1]).is_none(),
+                "another range"
+            );
+            assert!(
+                spares.take(0, LEN, windows[1] + 4096).is_none(),
+                "other tables"
+            );
+            let spare = spares.take(0, LEN, windows[1]).expect("it was kept");
+            assert!(spares.take(0, LEN, windows[1]).is_none(), "it is lent once");
+            // SAFETY: as above.
+            unsafe { spare.lend(windows[1]) }.unwrap();
+            assert!(bytes(windows[1]) == expected);
+            // SAFETY: as above.
+            assert!(unsafe { spare.take_back(windows[1]) }.is_some());
+        }
+    }
+
+    #[test]
+    fn what_was_written_to_is_not_kept() {
+        let (file, expected) = file();
+        for at in [0, LEN / 2, LEN - 1] {
+            let window = memory(0);
+            map(&file, window);
+            bytes(window)[at] ^= 1;
+            let place = Spare::place(0, LEN, window).expect("there is room");
+            // SAFETY: the window is this test's.
+            assert!(unsafe { place.take_back(window) }.is_none(), "{at}");
+            map(&file, window);
+            assert!(bytes(window) == expected, "the file is what it was");
+        }
+    }
+
+    #[test]
+    fn little_is_not_kept() {
+        assert!(Spare::place(0, LEAST_BYTES - 4096, memory(0)).is_none());
+    }
+}
