@@ -495,3 +495,37 @@ fn the_kinds_of_spilled_and_waiting_work_are_seen() {
     assert_eq!(view.len() as u64, first.len());
     store.check();
 }
+
+#[test]
+fn the_largest_objects_own_huge_pages() {
+    const HUGE: u64 = 2 * MIB;
+    let store = open(100 * MIB);
+    let (red, blue) = (tenant("red"), tenant("blue"));
+    let first = try_put(&store, &red, 1, 33 * MIB).unwrap();
+    let second = try_put(&store, &red, 2, 32 * MIB + 1).unwrap();
+    assert_eq!(store.usage().used_bytes, 68 * MIB);
+    for (n, object) in [(1, &first), (2, &second)] {
+        let view = object.view().unwrap();
+        assert_eq!(view.pages().unwrap().offset_bytes % HUGE, 0);
+        assert_contents(object, n);
+    }
+    // A descriptor for others cannot write, wherever the pages come from.
+    let view = first.view().unwrap();
+    let shared = view.shareable_pages().unwrap().unwrap();
+    assert!(rustix::io::pwrite(shared.fd, b"x", shared.offset_bytes).is_err());
+    drop(view);
+    store.check();
+    // Another tenant needs memory that was theirs: it comes back as zeros, in whole huge pages.
+    drop(second);
+    let writer = store
+        .try_create(&blue, id(3), 66 * MIB, Form::Postcard)
+        .unwrap();
+    assert!(writer.iter().all(|byte| *byte == 0));
+    store.check();
+    drop(writer);
+    // The same memory again: what was there before does not show.
+    let again = try_put(&store, &red, 4, 33 * MIB).unwrap();
+    assert_contents(&again, 4);
+    assert_contents(&first, 1);
+    store.check();
+}
