@@ -336,7 +336,8 @@ impl Mapped {
             && self.len > 0
         {
             let place = self.place.take();
-            let place = place.or_else(|| Spare::place(pages.offset, self.len, self.window.at));
+            let place =
+                place.or_else(|| pages.spares.place(pages.offset, self.len, self.window.at));
             // SAFETY: as in `Windows::map`. The window is filled below, by `restore`.
             let kept = place.and_then(|place| unsafe { place.take_back(self.window.at) });
             // Should this be called again, there is nothing left to be kept.

@@ -26,6 +26,8 @@ const TABLE_BYTES: usize = 2 << 20;
 const LEAST_BYTES: usize = 1 << 20;
 /// How many mappings are kept in all: the kernel limits the mappings of a process.
 const MOST_SPARES: usize = 256;
+/// How many of one file, which has one tenant.
+const MOST_OF_A_FILE: usize = 64;
 /// How much all of them may show: a GiB takes 2 MiB of page tables.
 const MOST_BYTES: usize = 8 << 30;
 
@@ -57,23 +59,44 @@ impl Spares {
             let is_aligned = it.at % TABLE_BYTES == window % TABLE_BYTES;
             it.offset == offset && it.len == len && is_aligned
         })?;
-        Some(spares.swap_remove(at))
+        Some(spares.remove(at))
     }
 
-    /// Keeps a mapping for the next guest.
+    /// A place for what is mapped at `window`. Where there is none the oldest mappings of this file go
+    /// for it: nobody may want those any more. `None` when it is not worth it or cannot be had.
+    pub(super) fn place(&self, offset: u64, len: usize, window: usize) -> Option<Spare> {
+        if len < LEAST_BYTES || !can_move() || pagemap().is_none() {
+            return None;
+        }
+        loop {
+            if let Some(spare) = Spare::place(offset, len, window) {
+                return Some(spare);
+            }
+            drop(self.take_oldest(0)?);
+        }
+    }
+
+    /// Keeps a mapping for the next guest, the oldest ones beyond the limit not.
     pub(super) fn keep(&self, spare: Spare) {
         let mut spares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         spares.push(spare);
+        drop(spares);
+        while let Some(oldest) = self.take_oldest(MOST_OF_A_FILE) {
+            drop(oldest);
+        }
+    }
+
+    /// Its oldest mapping if there are more than so many. To be dropped without the lock.
+    fn take_oldest(&self, but: usize) -> Option<Spare> {
+        let mut spares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        (spares.len() > but).then(|| spares.remove(0))
     }
 }
 
 impl Spare {
-    /// A place for what is mapped at `window`: `None` when it is not worth it, too much is kept
-    /// already, or the system cannot do it.
-    pub(super) fn place(offset: u64, len: usize, window: usize) -> Option<Self> {
-        if len < LEAST_BYTES || !can_move() || pagemap().is_none() {
-            return None;
-        }
+    /// A place for what is mapped at `window`: `None` when too much is kept already, or the system
+    /// gives no addresses.
+    fn place(offset: u64, len: usize, window: usize) -> Option<Self> {
         let number = SPARES.fetch_add(1, Ordering::Relaxed);
         let bytes = SPARE_BYTES.fetch_add(len, Ordering::Relaxed);
         // From here on `drop` counts it out.
@@ -258,7 +281,7 @@ mod tests {
             let spares = Spares::default();
             map(&file, windows[0]);
             assert!(bytes(windows[0]) == expected);
-            let place = Spare::place(0, LEN, windows[0]).expect("there is room");
+            let place = spares.place(0, LEN, windows[0]).expect("there is room");
             // SAFETY: the windows are this test's.
             spares.keep(unsafe { place.take_back(windows[0]) }.expect("nobody wrote there"));
             assert!(
@@ -295,7 +318,15 @@ mod tests {
     }
 
     #[test]
-    fn little_is_not_kept() {
-        assert!(Spare::place(0, LEAST_BYTES - 4096, memory(0)).is_none());
+    fn little_is_not_kept_and_the_oldest_go() {
+        let spares = Spares::default();
+        let window = memory(0);
+        assert!(spares.place(0, LEAST_BYTES - 4096, window).is_none());
+        for n in 0..MOST_OF_A_FILE as u64 + 2 {
+            spares.keep(spares.place(n, LEN, window).expect("there is room"));
+        }
+        let is_kept = |n| spares.take(n, LEN, window).is_some();
+        assert!(!is_kept(0) && !is_kept(1));
+        assert!(is_kept(2) && is_kept(MOST_OF_A_FILE as u64 + 1));
     }
 }
