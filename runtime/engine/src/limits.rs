@@ -60,6 +60,11 @@ impl Limiter {
         }
     }
 
+    /// The same limit, with nothing used.
+    pub(crate) fn renewed(&self) -> Self {
+        Self::new(self.limit)
+    }
+
     /// How many bytes there may be.
     pub(crate) fn limit(&self) -> u64 {
         self.limit

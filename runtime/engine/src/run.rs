@@ -14,7 +14,7 @@ use crate::call::{CallPlan, Callee, Returned, Target, call, call_fast, check_arg
 use crate::limits::Limits;
 use crate::module::{Entry, Function, Linked, Module};
 use crate::services::Services;
-use crate::state::{Grants, Setup, TaskContext};
+use crate::state::{Grants, Setup, TaskContext, TaskState};
 use crate::stdio::{Input, TaskOutput};
 use crate::task_store::TaskStore;
 
@@ -145,6 +145,18 @@ pub(crate) struct Sandbox {
     pub(crate) store: TaskStore,
     module: Module,
     stack_bytes: usize,
+    /// What host calls may copy.
+    fuel: usize,
+}
+
+fn new_store(engine: &wasmtime::Engine, state: TaskState, fuel: usize) -> TaskStore {
+    let mut store = Store::new(engine, state);
+    store.limiter(|state| &mut state.limiter);
+    store.set_max_component_handles(MOST_HANDLES);
+    store.set_epoch_deadline(1);
+    store.epoch_deadline_async_yield_and_update(1);
+    store.set_hostcall_fuel(fuel);
+    TaskStore::new(store)
 }
 
 impl Sandbox {
@@ -155,26 +167,33 @@ impl Sandbox {
             .get(module.0.facts.flavor, &engine.ticker)
             .map_err(|error| TaskError::Sandbox(error.to_string()))?;
         let state = setup.into_state()?;
-        let mut store = Store::new(&runtime.engine, state);
-        store.limiter(|state| &mut state.limiter);
-        store.set_max_component_handles(MOST_HANDLES);
-        store.set_epoch_deadline(1);
-        store.epoch_deadline_async_yield_and_update(1);
         let fuel = limits
             .arguments
             .saturating_add(limits.result)
             .max(128 << 20);
-        store.set_hostcall_fuel(usize::try_from(fuel).unwrap_or(usize::MAX));
+        let fuel = usize::try_from(fuel).unwrap_or(usize::MAX);
         Ok(Self {
-            store: TaskStore::new(store),
+            store: new_store(&runtime.engine, state, fuel),
             module,
             stack_bytes: engine.config.stack_bytes,
+            fuel,
         })
+    }
+
+    /// Gives back what an instance took that did not come to be, and begins anew.
+    fn renew(&mut self) -> Result<(), TaskError> {
+        let gone = || TaskError::Sandbox("its memory could not be given back".into());
+        let engine = self.store.engine().clone();
+        let mut state = self.store.take_data().ok_or_else(gone)?;
+        state.limiter = state.limiter.renewed();
+        self.store = new_store(&engine, state, self.fuel);
+        Ok(())
     }
 
     /// The module's instance, made now.
     pub(crate) async fn instantiate(&mut self) -> Result<Instance, TaskError> {
-        let Linked::Component { pre, .. } = &self.module.0.code else {
+        let module = self.module.clone();
+        let Linked::Component { pre, .. } = &module.0.code else {
             return Err(TaskError::Sandbox(
                 "a core module has no typed functions".into(),
             ));
@@ -182,7 +201,11 @@ impl Sandbox {
         loop {
             match pre.instantiate_async(&mut self.store).await {
                 Ok(instance) => return Ok(instance),
-                Err(error) if is_full(&error) => wait_for_slot().await,
+                Err(error) if is_full(&error) => {
+                    // Not with what it has got already: others may wait for that in turn.
+                    self.renew()?;
+                    wait_for_slot().await;
+                }
                 Err(error) => return Err(self.failure(error)),
             }
         }
@@ -229,7 +252,10 @@ impl Sandbox {
                 let instance = loop {
                     match pre.instantiate_async(&mut self.store).await {
                         Ok(instance) => break instance,
-                        Err(error) if is_full(&error) => wait_for_slot().await,
+                        Err(error) if is_full(&error) => {
+                            self.renew()?;
+                            wait_for_slot().await;
+                        }
                         Err(error) => return ended(self.failure(error)),
                     }
                 };

@@ -4,32 +4,46 @@
 //! refuses to take an object out, the store is never dropped: its place in the pool is lost, which
 //! costs one sandbox of those that may run at a time, and no task sees what another was given.
 
-use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 
 use wasmtime::{AsContext, AsContextMut, Store, StoreContext, StoreContextMut};
 
 use crate::state::TaskState;
 
-/// As the store that is in it.
-pub(crate) struct TaskStore(ManuallyDrop<Store<TaskState>>);
+/// As the store that is in it, which is there until it is taken out.
+pub(crate) struct TaskStore(Option<Store<TaskState>>);
 
 impl TaskStore {
     pub(crate) fn new(store: Store<TaskState>) -> Self {
-        Self(ManuallyDrop::new(store))
+        Self(Some(store))
+    }
+
+    /// Ends the store, and leaves what it carried; `None` if its memory cannot be given back. It must not
+    /// be used again.
+    pub(crate) fn take_data(&mut self) -> Option<TaskState> {
+        self.cleared().map(Store::into_data)
+    }
+
+    /// The store without objects in its memory, if it is still there and that can be had.
+    fn cleared(&mut self) -> Option<Store<TaskState>> {
+        let mut store = self.0.take()?;
+        match store.data_mut().windows.clear() {
+            Ok(()) => Some(store),
+            Err(error) => {
+                eprintln!(
+                    "wasmrun: an object cannot be taken out of a sandbox's memory, which is not used \
+                     again: {error}"
+                );
+                std::mem::forget(store);
+                None
+            }
+        }
     }
 }
 
 impl Drop for TaskStore {
     fn drop(&mut self) {
-        match self.0.data_mut().windows.clear() {
-            // SAFETY: it is not used any more, and nobody else drops it.
-            Ok(()) => unsafe { ManuallyDrop::drop(&mut self.0) },
-            Err(error) => eprintln!(
-                "wasmrun: an object cannot be taken out of a sandbox's memory, which is not used \
-                 again: {error}"
-            ),
-        }
+        drop(self.cleared());
     }
 }
 
@@ -37,13 +51,13 @@ impl Deref for TaskStore {
     type Target = Store<TaskState>;
 
     fn deref(&self) -> &Self::Target {
-        &self.0
+        self.0.as_ref().expect("a store that was not taken out")
     }
 }
 
 impl DerefMut for TaskStore {
     fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.0
+        self.0.as_mut().expect("a store that was not taken out")
     }
 }
 
@@ -51,12 +65,12 @@ impl AsContext for TaskStore {
     type Data = TaskState;
 
     fn as_context(&self) -> StoreContext<'_, TaskState> {
-        (*self.0).as_context()
+        (**self).as_context()
     }
 }
 
 impl AsContextMut for TaskStore {
     fn as_context_mut(&mut self) -> StoreContextMut<'_, TaskState> {
-        (*self.0).as_context_mut()
+        (**self).as_context_mut()
     }
 }
