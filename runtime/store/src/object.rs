@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
+use parking_lot::Mutex;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ObjectId, TaskId};
 use wasmrun_model::units::bytes;
@@ -22,6 +23,7 @@ use wasmrun_model::value::NumberKind;
 use crate::create::Fullness;
 use crate::layout::WHOLE_PAGES_FROM_BYTES;
 use crate::segment::{Extent, SegmentNumber};
+use crate::share::Listeners;
 use crate::state::Ticket;
 use crate::store::Shared;
 
@@ -283,6 +285,10 @@ impl View {
     /// The BLAKE3 hash of the bytes. Reads all of them, each time.
     pub fn checksum(&self) -> [u8; 32] {
         *blake3::hash(self).as_bytes()
+    }
+
+    pub(crate) fn segment_listeners(&self) -> &Arc<Mutex<Listeners>> {
+        self.extent().segment_listeners()
     }
 
     fn extent(&self) -> &Extent {

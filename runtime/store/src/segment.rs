@@ -24,6 +24,7 @@ use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 
 use crate::config::Backing;
 use crate::layout::{HUGE_PAGE_BYTES, page_bytes};
+use crate::share::Listeners;
 
 mod copy;
 mod huge;
@@ -58,6 +59,8 @@ pub(crate) struct Segment {
     mapped: Box<[AtomicBool]>,
     /// Of whoever reads the objects: it goes when the segment goes.
     companion: OnceLock<Companion>,
+    /// Who is told when it is closed.
+    listeners: Arc<Mutex<Listeners>>,
 }
 
 /// Something of somebody else's.
@@ -116,6 +119,7 @@ impl Segment {
             fill,
             mapped: (0..granules).map(|_| AtomicBool::new(false)).collect(),
             companion: OnceLock::new(),
+            listeners: Arc::default(),
         };
         Ok(Extent {
             segment: Arc::new(segment),
@@ -144,7 +148,17 @@ impl Segment {
     }
 }
 
+impl Drop for Segment {
+    fn drop(&mut self) {
+        Listeners::tell(&self.listeners);
+    }
+}
+
 impl Extent {
+    pub(crate) fn segment_listeners(&self) -> &Arc<Mutex<Listeners>> {
+        &self.segment.listeners
+    }
+
     pub(crate) fn segment_number(&self) -> SegmentNumber {
         self.segment.number
     }

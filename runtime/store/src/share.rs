@@ -1,27 +1,24 @@
 //! Objects in other processes of the same machine, without a copy.
 //!
-//! Owns the message that carries a segment's descriptor over a unix socket (SCM_RIGHTS), and the
-//! client's side of it. Must not: know the protocol around it, which decides who gets what, and for
-//! how long.
+//! Owns where an object is ([`Place`]), bytes with a segment's descriptor beside them on a unix socket
+//! (SCM_RIGHTS), and the client's side: the segments that it has mapped. Must not: know the protocol
+//! around it, which decides who gets what, and for how long.
 //!
-//! What the protocol must do: send a view only to a client of the object's tenant; keep that
+//! What the protocol must do: send a place only to a client of the object's tenant; keep the
 //! [`View`] for as long as the client may read, which is until the client says that it has dropped
-//! its [`ClientView`]s of the object, or its connection ends. Afterwards the room is used again,
-//! and a client that still looks sees other bytes of its own tenant.
-//!
-//! ```text
-//! byte  0        8              16           24          32
-//!       segment  segment_bytes  offset_bytes len_bytes      u64 each, little-endian
-//! ```
-//! and one descriptor beside them.
+//! its [`ClientView`], or its connection ends. Afterwards the room is used again, and a client that
+//! still looks sees other bytes of its own tenant. And tell a client that keeps a segment when it is
+//! closed ([`View::watch_segment`]): its memory goes back to the system only when all have unmapped it.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::ops::Deref;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
@@ -30,12 +27,9 @@ use rustix::net::{
 use crate::object::View;
 use crate::segment::{SegmentNumber, SharedMapping};
 
-/// The length of the message.
-const MESSAGE_BYTES: usize = 32;
-
-/// What a client was told about one object.
-#[derive(Debug)]
-pub struct Received {
+/// Where the bytes of an object are, for a process that has its segment's descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
     /// The segment: of one tenant of one store.
     pub segment: SegmentNumber,
     /// Its length in bytes.
@@ -44,15 +38,13 @@ pub struct Received {
     pub offset_bytes: u64,
     /// How long the object is.
     pub len_bytes: u64,
-    /// The descriptor. It can be mapped read-only or private.
-    pub fd: OwnedFd,
 }
 
-/// The segments of one store that this process has mapped: each once, while there are views of it.
-/// Another store numbers its segments anew, so this is for one connection.
+/// Segments of one store that this process has mapped, each once. Another store numbers its segments
+/// anew, so this is for one connection. Views stay valid when their segment is forgotten.
 #[derive(Debug, Default)]
 pub struct Segments {
-    mapped: BTreeMap<SegmentNumber, Weak<SharedMapping>>,
+    mapped: BTreeMap<SegmentNumber, Arc<SharedMapping>>,
 }
 
 /// The bytes of an object of another process, in place. See the head of [`crate::send`]'s module
@@ -64,28 +56,35 @@ pub struct ClientView {
     len_bytes: u64,
 }
 
-/// Sends a view's descriptor and place over a unix stream or packet socket. Says `false`, and sends
-/// nothing, for a small object: its bytes are to be sent instead. Blocks if the socket does.
+/// Who is told that a segment is closed.
+#[derive(Default)]
+pub(crate) struct Listeners {
+    next: u64,
+    told: BTreeMap<u64, Box<dyn FnOnce() + Send>>,
+}
+
+/// As long as it lives, somebody is told when a segment is closed. Made by [`View::watch_segment`].
+pub struct SegmentWatch {
+    listeners: Weak<Mutex<Listeners>>,
+    key: u64,
+}
+
+/// Sends bytes over a unix stream socket, with the descriptor of a view's segment beside the first.
+/// How many were sent: at least one, and with it the descriptor. Does not block if the socket does not.
 ///
 /// The caller keeps the view for as long as the client may read, and sends it to clients of the
 /// object's tenant only.
 ///
 /// # Errors
-/// When the segment cannot be sealed or the message cannot be sent.
-pub fn send(socket: impl AsFd, view: &View) -> io::Result<bool> {
+/// When the object is a small one, which shares pages with others, the segment cannot be sealed, or the
+/// socket takes nothing.
+pub fn send(socket: impl AsFd, bytes: &[u8], view: &View) -> io::Result<usize> {
     let Some(pages) = view.shareable_pages()? else {
-        return Ok(false);
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "a small object has no pages of its own",
+        ));
     };
-    let mut message = [0; MESSAGE_BYTES];
-    let fields = [
-        pages.segment.0,
-        pages.segment_bytes,
-        pages.offset_bytes,
-        pages.len_bytes,
-    ];
-    for (field, number) in message.chunks_exact_mut(8).zip(fields) {
-        field.copy_from_slice(&number.to_le_bytes());
-    }
     let fds = [pages.fd];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -93,88 +92,140 @@ pub fn send(socket: impl AsFd, view: &View) -> io::Result<bool> {
         control.push(SendAncillaryMessage::ScmRights(&fds)),
         "there is space for one"
     );
-    let parts = [IoSlice::new(&message)];
-    // So few bytes are taken whole or not at all.
+    let parts = [IoSlice::new(bytes)];
     let sent = rustix::net::sendmsg(socket, &parts, &mut control, SendFlags::NOSIGNAL)?;
-    match sent {
-        MESSAGE_BYTES => Ok(true),
-        _ => Err(io::Error::new(
-            io::ErrorKind::WriteZero,
-            "the socket took part of a message",
-        )),
-    }
+    Ok(sent)
 }
 
-/// Receives what [`send`] sent.
+/// Receives what is there, up to the length of `bytes`, and the descriptor that came beside it. A call
+/// gives at most one descriptor: the kernel ends it there. No bytes: the other side has closed.
 ///
 /// # Errors
-/// When the socket fails or was closed, or something else was sent.
-pub fn receive(socket: impl AsFd) -> io::Result<Received> {
-    let mut message = [0; MESSAGE_BYTES];
+/// When the socket fails, or there were more descriptors.
+pub fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut parts = [IoSliceMut::new(&mut message)];
-    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::WAITALL;
+    let mut parts = [IoSliceMut::new(bytes)];
+    let flags = RecvFlags::CMSG_CLOEXEC;
     let received = rustix::net::recvmsg(socket, &mut parts, &mut control, flags)?;
     let mut fds = control.drain().filter_map(|it| match it {
         RecvAncillaryMessage::ScmRights(fds) => Some(fds),
         _ => None,
     });
     let fd = fds.next().and_then(|mut fds| fds.next());
-    let is_whole = received.bytes == MESSAGE_BYTES && !received.flags.contains(ReturnFlags::CTRUNC);
-    let fd = fd.filter(|_| is_whole).ok_or_else(|| {
-        io::Error::new(
+    if received.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(io::Error::new(
             io::ErrorKind::InvalidData,
-            "the message does not carry an object",
-        )
-    })?;
-    let field = |at: usize| {
-        let bytes = message[at * 8..at * 8 + 8]
-            .try_into()
-            .expect("a field has eight bytes");
-        u64::from_le_bytes(bytes)
-    };
-    Ok(Received {
-        segment: SegmentNumber(field(0)),
-        segment_bytes: field(1),
-        offset_bytes: field(2),
-        len_bytes: field(3),
-        fd,
-    })
+            "more descriptors came than belong here",
+        ));
+    }
+    Ok((received.bytes, fd))
+}
+
+impl View {
+    /// Where the bytes are, for another process. `None` for small objects: their bytes are to be sent.
+    pub fn place(&self) -> Option<Place> {
+        let pages = self.pages()?;
+        Some(Place {
+            segment: pages.segment,
+            segment_bytes: pages.segment_bytes,
+            offset_bytes: pages.offset_bytes,
+            len_bytes: pages.len_bytes,
+        })
+    }
+
+    /// Calls `told` when the segment is closed: nothing is in it any more. It may be called in any
+    /// thread, and must be quick.
+    pub fn watch_segment(&self, told: impl FnOnce() + Send + 'static) -> SegmentWatch {
+        let listeners = self.segment_listeners();
+        let mut held = listeners.lock();
+        let key = held.next;
+        held.next += 1;
+        held.told.insert(key, Box::new(told));
+        drop(held);
+        SegmentWatch {
+            listeners: Arc::downgrade(listeners),
+            key,
+        }
+    }
+}
+
+impl Listeners {
+    /// The segment is closed.
+    pub(crate) fn tell(listeners: &Mutex<Self>) {
+        let told = std::mem::take(&mut listeners.lock().told);
+        told.into_values().for_each(|told| told());
+    }
+}
+
+impl fmt::Debug for Listeners {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Listeners({})", self.told.len())
+    }
+}
+
+impl fmt::Debug for SegmentWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SegmentWatch({})", self.key)
+    }
+}
+
+impl Drop for SegmentWatch {
+    fn drop(&mut self) {
+        let Some(listeners) = self.listeners.upgrade() else {
+            return;
+        };
+        let told = listeners.lock().told.remove(&self.key);
+        drop(told);
+    }
 }
 
 impl Segments {
+    /// Maps a segment, in place of what had its number before.
+    ///
+    /// # Errors
+    /// When it cannot be mapped, or is shorter than it is said to be.
+    pub fn add(&mut self, place: &Place, fd: impl AsFd) -> io::Result<()> {
+        let mapping = SharedMapping::new(fd.as_fd(), place.segment_bytes)?;
+        self.mapped.insert(place.segment, Arc::new(mapping));
+        Ok(())
+    }
+
+    /// Lets a segment go: it is unmapped when nobody looks at it.
+    pub fn forget(&mut self, segment: SegmentNumber) {
+        self.mapped.remove(&segment);
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.mapped.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.mapped.is_empty()
+    }
+
     /// The bytes of an object, in a mapping that all objects of its segment share.
     ///
     /// # Errors
-    /// When the segment cannot be mapped, or the object would not lie within it.
-    pub fn view(&mut self, received: &Received) -> io::Result<ClientView> {
-        let Received {
-            segment,
-            segment_bytes,
+    /// When its segment is not mapped, or the object would not lie within it.
+    pub fn view(&self, place: &Place) -> io::Result<ClientView> {
+        let wrong = |why| io::Error::new(io::ErrorKind::InvalidData, why);
+        let Place {
             offset_bytes,
             len_bytes,
             ..
-        } = *received;
-        let mapping = match self.mapped.get(&segment).and_then(Weak::upgrade) {
-            Some(mapping) => mapping,
-            None => {
-                self.mapped.retain(|_, mapping| mapping.strong_count() > 0);
-                let mapping = Arc::new(SharedMapping::new(received.fd.as_fd(), segment_bytes)?);
-                self.mapped.insert(segment, Arc::downgrade(&mapping));
-                mapping
-            }
-        };
+        } = *place;
+        let mapping = self.mapped.get(&place.segment);
+        let mapping = mapping.ok_or_else(|| wrong("the segment is not mapped"))?;
         match mapping.bytes(offset_bytes, len_bytes) {
             Some(_) => Ok(ClientView {
-                mapping,
+                mapping: mapping.clone(),
                 offset_bytes,
                 len_bytes,
             }),
-            None => Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "the object is not in its segment",
-            )),
+            None => Err(wrong("the object is not in its segment")),
         }
     }
 }

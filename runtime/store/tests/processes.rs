@@ -3,6 +3,7 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -10,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 use common::{KIB, MIB, contents, open, open_with_spill, put};
 use rustix::mm::{MapFlags, ProtFlags};
-use wasmrun_store::{Backing, Segments, Store, StoreConfig, receive, send};
+use wasmrun_store::{Backing, Place, SegmentNumber, Segments, Store, StoreConfig, receive, send};
 
 const ROLE: &str = "STORE_TEST_ROLE";
 const PLACE: &str = "STORE_TEST_PLACE";
@@ -62,12 +63,19 @@ fn share(store: &Store, role: &str, place: &Path) {
     let objects = [put(store, 1, 3 * MIB + 1), put(store, 2, 100 * KIB)];
     let views = objects.each_ref().map(|it| it.view().unwrap());
     let small = put(store, 3, 10);
-    assert!(
-        !send(&socket, &small.view().unwrap()).unwrap(),
-        "it shares a page with others"
-    );
+    let small = small.view().unwrap();
+    assert_eq!(small.place(), None, "it shares a page with others");
+    assert!(send(&socket, b"x", &small).is_err());
     for view in &views {
-        assert!(send(&socket, view).unwrap());
+        let place = view.place().unwrap();
+        let numbers = [
+            place.segment.0,
+            place.segment_bytes,
+            place.offset_bytes,
+            place.len_bytes,
+        ];
+        let message: Vec<u8> = numbers.iter().flat_map(|it| it.to_le_bytes()).collect();
+        assert_eq!(send(&socket, &message, view).unwrap(), message.len());
     }
     let mut answer = [0; 2];
     socket.read_exact(&mut answer).unwrap();
@@ -83,22 +91,24 @@ fn share(store: &Store, role: &str, place: &Path) {
 
 fn client(role: &str, place: &Path) {
     let mut socket = UnixStream::connect(place).unwrap();
-    let received = [receive(&socket).unwrap(), receive(&socket).unwrap()];
+    let received = [place_from(&socket), place_from(&socket)];
     let mut segments = Segments::default();
-    for (n, it) in (1..).zip(&received) {
-        let view = segments.view(it).unwrap();
+    assert!(segments.view(&received[0].0).is_err(), "nothing is mapped");
+    segments.add(&received[0].0, &received[0].1).unwrap();
+    for (n, (place, _)) in (1..).zip(&received) {
+        let view = segments.view(place).unwrap();
         assert!(
-            *view == *contents(n, it.len_bytes),
+            *view == *contents(n, place.len_bytes),
             "object {n} has other bytes"
         );
     }
-    let views = received.each_ref().map(|it| segments.view(it).unwrap());
+    let views = received.each_ref().map(|it| segments.view(&it.0).unwrap());
     let distance = views[1].as_ptr() as isize - views[0].as_ptr() as isize;
-    let offsets = received.each_ref().map(|it| it.offset_bytes as isize);
+    let offsets = received.each_ref().map(|it| it.0.offset_bytes as isize);
     assert_eq!(distance, offsets[1] - offsets[0], "one mapping serves both");
 
     // Nothing lets it write: no shared mapping, no write, no cut.
-    let fd = &received[0].fd;
+    let (place, fd) = &received[0];
     let both = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: the kernel chooses the address, and the mapping is not used.
     let mapped =
@@ -108,7 +118,7 @@ fn client(role: &str, place: &Path) {
         _ => rustix::io::Errno::ACCESS,
     };
     assert_eq!(mapped.unwrap_err(), refused);
-    assert!(rustix::io::pwrite(fd, b"no", received[0].offset_bytes).is_err());
+    assert!(rustix::io::pwrite(fd, b"no", place.offset_bytes).is_err());
     assert!(rustix::fs::ftruncate(fd, 0).is_err());
     // A private one is its own affair.
     // SAFETY: as above.
@@ -117,17 +127,31 @@ fn client(role: &str, place: &Path) {
     assert!(private.is_ok());
 
     // What does not lie in the segment is refused.
-    let mut wrong = receive_again(&received[0]);
-    wrong.offset_bytes = wrong.segment_bytes - 1;
+    let wrong = Place {
+        offset_bytes: place.segment_bytes - 1,
+        ..*place
+    };
     assert!(segments.view(&wrong).is_err());
+    // What is seen stays, though the segment is forgotten.
+    segments.forget(place.segment);
+    assert!(segments.is_empty() && segments.view(place).is_err());
+    assert!(*views[0] == *contents(1, place.len_bytes));
     socket.write_all(b"ok").unwrap();
 }
 
-fn receive_again(it: &wasmrun_store::Received) -> wasmrun_store::Received {
-    wasmrun_store::Received {
-        fd: it.fd.try_clone().unwrap(),
-        ..*it
-    }
+/// One message of the test's own: a place, and the descriptor beside it.
+fn place_from(socket: &UnixStream) -> (Place, OwnedFd) {
+    let mut message = [0; 32];
+    let (len, fd) = receive(socket, &mut message).unwrap();
+    assert_eq!(len, message.len());
+    let number = |at: usize| u64::from_le_bytes(message[at * 8..][..8].try_into().unwrap());
+    let place = Place {
+        segment: SegmentNumber(number(0)),
+        segment_bytes: number(1),
+        offset_bytes: number(2),
+        len_bytes: number(3),
+    };
+    (place, fd.unwrap())
 }
 
 #[test]
