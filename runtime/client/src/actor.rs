@@ -1,6 +1,7 @@
 //! Actors: handles, creation and calls.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use wasmrun_model::id::ActorId;
 use wasmrun_model::value::FunctionType;
@@ -11,6 +12,7 @@ use crate::connection::Connection;
 use crate::error::Error;
 use crate::future::{Future, Task};
 use crate::submit::Argument;
+use crate::transfer::milliseconds;
 
 /// A handle to an actor. Cheap to clone; an actor without a name ends with the last.
 #[derive(Debug, Clone)]
@@ -22,9 +24,19 @@ struct Held {
     connection: Arc<Connection>,
 }
 
+/// What can be said about a call besides its arguments.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CallOptions {
+    /// Whether its report is asked for.
+    pub is_watched: bool,
+    /// How long an attempt may take. A call that is stopped in the middle ends the actor's life: the
+    /// actor starts again if it has restarts left.
+    pub time_limit: Option<Duration>,
+}
+
 impl Drop for Held {
     fn drop(&mut self) {
-        self.connection.release_actor(self.actor.id);
+        self.connection.routes.release_actor(self.actor.id);
     }
 }
 
@@ -141,10 +153,11 @@ impl Actor {
     /// When there is no such method or the arguments do not fit. The call of a dead actor is taken: its
     /// future fails.
     pub async fn call(&self, method: &str, values: Vec<Argument>) -> Result<Future, Error> {
-        Ok(self.start(method, values, false).await?.future())
+        let task = self.start(method, values, CallOptions::default());
+        Ok(task.await?.future())
     }
 
-    /// As [`Actor::call`], with a report at the end if it is watched.
+    /// As [`Actor::call`], with all that can be said about a call.
     ///
     /// # Errors
     /// As of `call`.
@@ -152,7 +165,7 @@ impl Actor {
         &self,
         method: &str,
         values: Vec<Argument>,
-        is_watched: bool,
+        options: CallOptions,
     ) -> Result<Task, Error> {
         let client = Client(self.0.connection.clone());
         let (values, _stored) = client.arguments(values).await?;
@@ -160,7 +173,8 @@ impl Actor {
             actor: self.id(),
             method: method.to_owned(),
             values,
-            is_watched,
+            is_watched: options.is_watched,
+            time_ms: options.time_limit.map(milliseconds),
         };
         let answers = client.0.start(Request::Call(Box::new(call))).await?;
         Task::submitted(&client.0, answers).await

@@ -4,6 +4,7 @@
 //! tokio runtime.
 
 use std::ops::Deref;
+use std::sync::Arc;
 
 use tokio::runtime::Runtime;
 use wasmrun_model::fairness::TenantName;
@@ -15,9 +16,27 @@ use crate::error::ConnectError;
 /// [`Client::wait`] drives.
 #[derive(Debug)]
 pub struct Client {
-    /// Before the runtime: it stops its tasks.
     client: crate::Client,
-    runtime: Runtime,
+    runtime: Arc<Kept>,
+}
+
+/// A runtime that the connection keeps: a value that is mapped may outlive the [`Client`].
+#[derive(Debug)]
+pub(crate) struct Kept(Option<Runtime>);
+
+impl Kept {
+    fn runtime(&self) -> &Runtime {
+        self.0.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            // Not waiting for it: this may be a thread of its own.
+            runtime.shutdown_background();
+        }
+    }
 }
 
 impl Client {
@@ -36,17 +55,19 @@ impl Client {
                 error,
             })?;
         let client = runtime.block_on(crate::Client::connect(address, tenant))?;
+        let runtime = Arc::new(Kept(Some(runtime)));
+        let _ = client.0.runtime.set(runtime.clone());
         Ok(Self { client, runtime })
     }
 
     /// Blocks this thread until the future is done.
     pub fn wait<F: Future>(&self, future: F) -> F::Output {
-        self.runtime.block_on(future)
+        self.runtime.runtime().block_on(future)
     }
 
     /// What runs futures beside this thread.
     pub fn handle(&self) -> &tokio::runtime::Handle {
-        self.runtime.handle()
+        self.runtime.runtime().handle()
     }
 }
 

@@ -1,32 +1,30 @@
-//! One connection: who waits for which answer, what is to be written, what was dropped.
+//! One connection: its greeting, and what is to be written.
 //!
 //! Owns the two tasks that read and write; they end with the connection. Must not: know what the
 //! requests mean.
 
-use std::collections::HashMap;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::net::unix::OwnedWriteHalf;
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::{ActorId, ObjectId};
 use wasmrun_model::wire::{
-    self, Address, Frame, FrameError, HEADER_BYTES, Hello, MAGIC, PROTOCOL, Request, Response,
-    Welcome,
+    self, Address, Frame, FrameError, HEADER_BYTES, Hello, MAGIC, PROTOCOL, Request, Welcome,
 };
 
 use crate::error::{ConnectError, Error};
+use crate::reader::Reader;
+use crate::routes::{Answers, Routes};
 
 /// How many frames may wait to be written.
 const FRAMES_OUT: usize = 64;
-/// How many answers to one request may wait to be taken.
-const ANSWERS: usize = 64;
+/// How many bytes are gathered before they are written, unless there are no more.
+const GATHERED_BYTES: usize = 128 << 10;
 /// How many dropped objects are told in one frame.
 const RELEASED: usize = 10_000;
 
@@ -35,53 +33,12 @@ const RELEASED: usize = 10_000;
 pub(crate) struct Connection {
     node: String,
     frames: mpsc::Sender<Vec<u8>>,
-    shared: Arc<Shared>,
+    pub(crate) routes: Arc<Routes>,
     next: AtomicU64,
     reading: JoinHandle<()>,
     writing: JoinHandle<()>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    /// Who waits for answers; `None` when there will be no more.
-    routes: Mutex<Option<HashMap<u64, mpsc::Sender<Response>>>>,
-    dropped: Mutex<Dropped>,
-    has_dropped: Notify,
-    is_open: watch::Sender<bool>,
-}
-
-/// What the driver has no handle of any more.
-#[derive(Debug, Default)]
-struct Dropped {
-    objects: Vec<ObjectId>,
-    actors: Vec<ActorId>,
-}
-
-/// The answers to a request. Dropping it, the rest is not waited for.
-#[derive(Debug)]
-pub(crate) struct Answers {
-    pub(crate) id: u64,
-    queue: mpsc::Receiver<Response>,
-    shared: Arc<Shared>,
-}
-
-impl Answers {
-    /// The next answer; a refusal is an error.
-    pub(crate) async fn next(&mut self) -> Result<Response, Error> {
-        match self.queue.recv().await {
-            Some(Response::Refused(why)) => Err(Error::Refused(why)),
-            Some(answer) => Ok(answer),
-            None => Err(Error::Closed),
-        }
-    }
-}
-
-impl Drop for Answers {
-    fn drop(&mut self) {
-        if let Some(routes) = &mut *self.shared.routes.lock() {
-            routes.remove(&self.id);
-        }
-    }
+    /// What it lives on, if nobody else keeps that. Goes last.
+    pub(crate) runtime: OnceLock<Arc<crate::blocking::Kept>>,
 }
 
 impl Connection {
@@ -126,19 +83,15 @@ impl Connection {
         let welcome: Welcome = wire::decode_greeting(&bytes).map_err(frame_error)?;
         let (reader, writer) = stream.into_split();
         let (frames, queue) = mpsc::channel(FRAMES_OUT);
-        let shared = Arc::new(Shared {
-            routes: Mutex::new(Some(HashMap::new())),
-            dropped: Mutex::default(),
-            has_dropped: Notify::new(),
-            is_open: watch::Sender::new(true),
-        });
+        let routes = Routes::new();
         Ok(Self {
             node: welcome.node,
             frames,
             next: AtomicU64::new(1),
-            reading: tokio::spawn(read(reader, shared.clone())),
-            writing: tokio::spawn(write(writer, queue, shared.clone())),
-            shared,
+            reading: tokio::spawn(Reader::new(reader, routes.clone()).run()),
+            writing: tokio::spawn(write(writer, queue, routes.clone())),
+            routes,
+            runtime: OnceLock::new(),
         })
     }
 
@@ -149,16 +102,7 @@ impl Connection {
     /// Sends a request.
     pub(crate) async fn start(&self, request: Request) -> Result<Answers, Error> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let (sender, queue) = mpsc::channel(ANSWERS);
-        match &mut *self.shared.routes.lock() {
-            Some(routes) => drop(routes.insert(id, sender)),
-            None => return Err(Error::Closed),
-        }
-        let answers = Answers {
-            id,
-            queue,
-            shared: self.shared.clone(),
-        };
+        let answers = self.routes.expect(id)?;
         self.send(id, request).await?;
         Ok(answers)
     }
@@ -166,29 +110,6 @@ impl Connection {
     pub(crate) async fn send(&self, id: u64, message: Request) -> Result<(), Error> {
         let frame = wire::encode(&Frame { id, message })?;
         self.frames.send(frame).await.map_err(|_| Error::Closed)
-    }
-
-    /// Waits until the node has closed the connection.
-    pub(crate) async fn closed(&self) {
-        // The sender is ours.
-        let _ = self
-            .shared
-            .is_open
-            .subscribe()
-            .wait_for(|is_open| !is_open)
-            .await;
-    }
-
-    /// The driver has dropped its last handle of this.
-    pub(crate) fn release_object(&self, id: ObjectId) {
-        self.shared.dropped.lock().objects.push(id);
-        self.shared.has_dropped.notify_one();
-    }
-
-    /// The driver has dropped its last handle of this.
-    pub(crate) fn release_actor(&self, id: ActorId) {
-        self.shared.dropped.lock().actors.push(id);
-        self.shared.has_dropped.notify_one();
     }
 }
 
@@ -214,67 +135,64 @@ async fn read_frame(
     Ok(Ok(bytes))
 }
 
-/// Brings answers to whoever waits for them, until the node is gone or talks nonsense.
-async fn read(reader: OwnedReadHalf, shared: Arc<Shared>) {
-    let mut reader = BufReader::new(reader);
-    while let Ok(Ok(bytes)) = read_frame(&mut reader).await {
-        let Ok(Frame { id, message }) = wire::decode::<Frame<Response>>(&bytes) else {
-            break;
-        };
-        let route = match &*shared.routes.lock() {
-            Some(routes) => routes.get(&id).cloned(),
-            None => None,
-        };
-        if let Some(route) = route {
-            // Nobody waits any more: so be it.
-            let _ = route.send(message).await;
-        }
-    }
-    *shared.routes.lock() = None;
-    shared.is_open.send_replace(false);
-}
-
-/// Writes frames, and now and then what was dropped.
+/// Writes frames, as many at once as there are, and now and then what was dropped.
 async fn write(
     mut writer: OwnedWriteHalf,
     mut frames: mpsc::Receiver<Vec<u8>>,
-    shared: Arc<Shared>,
+    routes: Arc<Routes>,
 ) {
+    let mut batch = Vec::new();
     loop {
-        let written = tokio::select! {
+        let has_dropped = tokio::select! {
             biased;
-            frame = frames.recv() => match frame {
-                Some(frame) => writer.write_all(&frame).await,
-                None => return,
+            count = frames.recv_many(&mut batch, FRAMES_OUT) => match count {
+                0 => return,
+                _ => false,
             },
-            () = shared.has_dropped.notified() => {
-                // Frames that name what was dropped were sent before.
-                write_rest(&mut writer, &mut frames, &shared).await
-            }
+            () = routes.has_dropped.notified() => true,
         };
-        if written.is_err() {
+        if has_dropped {
+            let dropped = released(&routes);
+            // Frames that name what was dropped were sent before.
+            while let Ok(frame) = frames.try_recv() {
+                batch.push(frame);
+            }
+            batch.extend(dropped);
+        }
+        if write_all(&mut writer, &mut batch).await.is_err() {
             return;
         }
     }
 }
 
-async fn write_rest(
-    writer: &mut OwnedWriteHalf,
-    frames: &mut mpsc::Receiver<Vec<u8>>,
-    shared: &Shared,
-) -> io::Result<()> {
-    let dropped = std::mem::take(&mut *shared.dropped.lock());
-    while let Ok(frame) = frames.try_recv() {
-        writer.write_all(&frame).await?;
+/// Writes frames, small ones together.
+async fn write_all(writer: &mut OwnedWriteHalf, batch: &mut Vec<Vec<u8>>) -> io::Result<()> {
+    let mut gathered = Vec::new();
+    for frame in batch.drain(..) {
+        if gathered.len() + frame.len() > GATHERED_BYTES {
+            writer.write_all(&gathered).await?;
+            gathered.clear();
+        }
+        match (gathered.is_empty(), frame.len()) {
+            (true, GATHERED_BYTES..) => writer.write_all(&frame).await?,
+            (true, _) => gathered = frame,
+            (false, _) => gathered.extend_from_slice(&frame),
+        }
     }
-    let objects = dropped
-        .objects
-        .chunks(RELEASED)
-        .map(|ids| Request::Release(ids.to_vec()));
+    writer.write_all(&gathered).await
+}
+
+/// What tells the node what was dropped.
+fn released(routes: &Routes) -> Vec<Vec<u8>> {
+    let dropped = routes.take_dropped();
+    let pins = dropped.pins.chunks(RELEASED);
+    let pins = pins.map(|ids| Request::Unpin(ids.to_vec()));
+    let objects = dropped.objects.chunks(RELEASED);
+    let objects = objects.map(|ids| Request::Release(ids.to_vec()));
     let actors = dropped.actors.iter().map(|id| Request::ReleaseActor(*id));
-    for message in objects.chain(actors) {
-        let frame = wire::encode(&Frame { id: 0, message }).map_err(io::Error::other)?;
-        writer.write_all(&frame).await?;
-    }
-    Ok(())
+    let messages = pins.chain(objects).chain(actors);
+    let frames = messages.map(|message| wire::encode(&Frame { id: 0, message }));
+    frames
+        .map(|frame| frame.expect("a bounded list fits a frame"))
+        .collect()
 }

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wasmrun_model::id::{ObjectId, TaskId};
-use wasmrun_model::value::Encoded;
 use wasmrun_model::wire::{ObjectRef, Output, Report, Response};
 
-use crate::connection::{Answers, Connection};
+use crate::connection::Connection;
 use crate::error::{Error, GetError};
+use crate::routes::Answers;
 use crate::transfer::Incoming;
+use crate::value::Value;
 
 /// A value that is there or will be. Cheap to clone; the node keeps it as long as there is one.
 #[derive(Debug, Clone)]
@@ -23,7 +24,7 @@ struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.connection.release_object(self.id);
+        self.connection.routes.release_object(self.id);
     }
 }
 
@@ -40,11 +41,12 @@ impl Future {
         self.0.id
     }
 
-    /// The value, once it is there.
+    /// The value, once it is there. A stored one is mapped: it is not copied, and stays where it is as long
+    /// as there is a [`Value`] of it.
     ///
     /// # Errors
     /// When what was to make it failed, time is up, or the node is gone.
-    pub async fn get(&self, timeout: Option<Duration>) -> Result<Encoded, GetError> {
+    pub async fn get(&self, timeout: Option<Duration>) -> Result<Value, GetError> {
         Ok(self.stream(timeout).await?.value().await?)
     }
 

@@ -31,22 +31,26 @@ pub mod blocking;
 mod connection;
 mod error;
 mod future;
+mod reader;
+mod routes;
 mod submit;
 mod transfer;
+mod value;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{Digest, ObjectId};
 use wasmrun_model::value::Encoded;
-use wasmrun_model::wire::{Address, ObjectRef, Request, Response};
+use wasmrun_model::wire::{Address, Gotten, ObjectRef, Request, Response};
 
-pub use crate::actor::{Actor, CreateActor};
+pub use crate::actor::{Actor, CallOptions, CreateActor};
 pub use crate::error::{ConnectError, Error, GetError};
 pub use crate::future::{Future, Task};
 pub use crate::submit::{Argument, Submit};
 pub use crate::transfer::Incoming;
+pub use crate::value::Value;
 pub use wasmrun_model::wire;
 
 use crate::connection::Connection;
@@ -72,6 +76,15 @@ pub fn default_address() -> Result<Address, wire::ParseAddressError> {
     }
 }
 
+/// What can be said about a value that is stored.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PutOptions {
+    /// Whether it stays until it is deleted.
+    pub is_kept: bool,
+    /// How long it may wait for room; as long as the node says if not given (`--put-wait`).
+    pub room_patience: Option<Duration>,
+}
+
 /// A session with a node. Cheap to clone; clones are one session, which ends with the last.
 #[derive(Debug, Clone)]
 pub struct Client(pub(crate) Arc<Connection>);
@@ -90,6 +103,11 @@ impl Client {
     /// The node's name.
     pub fn node(&self) -> &str {
         self.0.node()
+    }
+
+    /// Whether the session goes on. If it does not, the node keeps nothing for it.
+    pub fn is_connected(&self) -> bool {
+        self.0.routes.is_open()
     }
 
     /// What a module exports, once the node has it. It is sent only if the node does not have it.
@@ -125,12 +143,15 @@ impl Client {
         let mut chunks = bytes.chunks(wire::CHUNK_BYTES);
         let next = move || Ok(chunks.next().unwrap_or_default().to_vec());
         let form = wire::Form::of(value);
-        let id = self.put_from(form, bytes.len() as u64, false, next).await?;
+        let id = self
+            .put_from(form, bytes.len() as u64, PutOptions::default(), next)
+            .await?;
         Ok(Future::new(&self.0, id))
     }
 
-    /// Stores `len` bytes that `next` gives, part by part. With `is_kept` the object stays until it is
-    /// deleted; else somebody must make a [`Future`] of it, or it stays until the session ends.
+    /// Stores `len` bytes that `next` gives, part by part, and waits for room for them. With
+    /// `is_kept` the object stays until it is deleted; else somebody must make a [`Future`] of it, or it
+    /// stays until the session ends.
     ///
     /// # Errors
     /// When there is no room, or `next` fails or has fewer bytes.
@@ -138,10 +159,15 @@ impl Client {
         &self,
         form: wire::Form,
         len: u64,
-        is_kept: bool,
+        options: PutOptions,
         next: impl FnMut() -> std::io::Result<Vec<u8>>,
     ) -> Result<ObjectId, Error> {
-        let request = Request::Put { form, len, is_kept };
+        let request = Request::Put {
+            form,
+            len,
+            is_kept: options.is_kept,
+            room_ms: options.room_patience.map(transfer::milliseconds),
+        };
         match self.0.send_all(request, len, next).await? {
             Response::Object(id) => Ok(id),
             other => Err(Error::unexpected(&other)),
@@ -181,6 +207,44 @@ impl Client {
             Response::Ready(ready) => Ok(ready.into_iter().map(|at| at as usize).collect()),
             other => Err(Error::unexpected(&other)),
         }
+    }
+
+    /// The values of many futures, once all are there: what a loop of [`Future::get`] does, with a
+    /// fraction of the work. The time is for all of them together.
+    ///
+    /// # Errors
+    /// For each what it failed with. For all when time is up, or the node is gone.
+    pub async fn get_all(
+        &self,
+        futures: &[Future],
+        timeout: Option<Duration>,
+    ) -> Result<Vec<Result<Value, GetError>>, GetError> {
+        let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut values = Vec::with_capacity(futures.len());
+        for some in futures.chunks(wire::MAX_GETS) {
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            let request = Request::GetAll {
+                objects: some.iter().map(Future::id).collect(),
+                timeout_ms: left.map(transfer::milliseconds),
+            };
+            let mut answers = self.0.start(request).await?;
+            let first = values.len();
+            loop {
+                let gotten = match answers.next().await? {
+                    Response::Values(gotten) => gotten,
+                    Response::Done if values.len() == first + some.len() => break,
+                    Response::TimedOut => return Err(GetError::TimedOut),
+                    other => return Err(Error::unexpected(&other).into()),
+                };
+                for gotten in gotten {
+                    let Some(future) = futures.get(values.len()) else {
+                        return Err(Error::Unexpected("more values than futures".into()).into());
+                    };
+                    values.push(value_of(gotten, future).await);
+                }
+            }
+        }
+        Ok(values)
     }
 
     /// Cancels all that the session has submitted, but for what is detached.
@@ -277,7 +341,7 @@ impl Client {
             Err(Error::Closed) => return Ok(()),
             result => result?,
         }
-        self.0.closed().await;
+        self.0.routes.closed().await;
         Ok(())
     }
 
@@ -294,5 +358,17 @@ impl Client {
             Response::Done => Ok(()),
             other => Err(Error::unexpected(&other)),
         }
+    }
+}
+
+/// One of many values. A large one is got by itself.
+async fn value_of(gotten: Gotten, future: &Future) -> Result<Value, GetError> {
+    match gotten {
+        Gotten::Value { form, bytes } => Ok(Value::own(form, bytes.0)),
+        Gotten::Large => future.get(None).await,
+        Gotten::Failed { origin, error } => Err(GetError::Failed {
+            origin,
+            error: error.into(),
+        }),
     }
 }

@@ -1,13 +1,23 @@
 //! What to run, put together step by step.
 
+use std::collections::VecDeque;
+
+use wasmrun_model::id::ObjectId;
 use wasmrun_model::value::Encoded;
 use wasmrun_model::wire::{
-    self, Entry, Grants, INLINE_BYTES, INLINE_TOTAL_BYTES, Limits, Module, Request, Terms,
+    self, Entry, Grants, INLINE_BYTES, INLINE_TOTAL_BYTES, Limits, MAX_CALLS, Module, Request,
+    Response, Terms,
 };
 
 use crate::Client;
 use crate::error::Error;
 use crate::future::{Future, Task};
+use crate::routes::Answers;
+
+/// How many requests of one [`Client::submit_all`] may be under way.
+const AHEAD: usize = 4;
+/// How many bytes of arguments one of them takes, but for the last call's.
+const CALL_BYTES: usize = 256 << 10;
 
 /// An argument: a value, encoded by its parameter's type, or a future.
 #[derive(Debug, Clone)]
@@ -130,6 +140,61 @@ impl Client {
         Task::submitted(&self.0, answers).await
     }
 
+    /// Submits a function once with each of these arguments: what a loop of [`Client::submit`] does, with a
+    /// fraction of the work. Nobody gets their output or reports. When some are refused, those before
+    /// them may have been submitted: they end with the session.
+    ///
+    /// # Errors
+    /// As of `submit`; and for a program, or what is watched or detached.
+    pub async fn submit_all(
+        &self,
+        submit: &Submit,
+        calls: impl IntoIterator<Item = Vec<Argument>>,
+    ) -> Result<Vec<Future>, Error> {
+        let mut calls = calls.into_iter().peekable();
+        let mut sent = VecDeque::new();
+        let mut futures = Vec::new();
+        while calls.peek().is_some() {
+            let (mut some, mut stored, mut bytes) = (Vec::new(), Vec::new(), 0);
+            while let Some(call) = calls.next_if(|_| some.len() < MAX_CALLS && bytes < CALL_BYTES) {
+                let (values, of_it) = self.arguments(call).await?;
+                bytes += values.iter().map(size_bytes).sum::<usize>();
+                stored.extend(of_it);
+                some.push(values);
+            }
+            let request = Request::SubmitAll {
+                submit: Box::new(submit.wire.clone()),
+                calls: some,
+            };
+            sent.push_back(self.0.start(request).await?);
+            // The node takes some while we prepare the next.
+            if sent.len() > AHEAD
+                && let Some(answers) = sent.pop_front()
+            {
+                self.submitted(answers, &mut futures).await?;
+            }
+        }
+        for answers in sent {
+            self.submitted(answers, &mut futures).await?;
+        }
+        Ok(futures)
+    }
+
+    async fn submitted(
+        &self,
+        mut answers: Answers,
+        futures: &mut Vec<Future>,
+    ) -> Result<(), Error> {
+        match answers.next().await? {
+            Response::SubmittedAll(ids) => {
+                let made = ids.into_iter().map(|id| ObjectId::of(id, 0));
+                futures.extend(made.map(|id| Future::new(&self.0, id)));
+                Ok(())
+            }
+            other => Err(Error::unexpected(&other)),
+        }
+    }
+
     /// Arguments as they travel. The futures must live until the request is sent.
     pub(crate) async fn arguments(
         &self,
@@ -175,5 +240,12 @@ impl Client {
     ) -> Result<(), Error> {
         let bytes = wire::Bytes(bytes);
         self.done(Request::Input { task, bytes }).await
+    }
+}
+
+fn size_bytes(argument: &wire::Argument) -> usize {
+    match argument {
+        wire::Argument::Value(value) => value.size_bytes(),
+        wire::Argument::Object(_) => size_of::<ObjectId>(),
     }
 }

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use wasmrun_model::value::{Encoded, ValueType};
-use wasmrun_model::wire::{Bytes, Form, ObjectRef, Request, Response};
+use wasmrun_model::value::ValueType;
+use wasmrun_model::wire::{Bytes, CHUNK_BYTES, Form, ObjectRef, Request, Response};
 
-use crate::connection::{Answers, Connection};
+use crate::connection::Connection;
 use crate::error::{Error, GetError};
+use crate::routes::{Answer, Answers};
+use crate::value::Value;
 
 pub(crate) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
@@ -41,7 +43,7 @@ impl Connection {
     }
 }
 
-/// A value that is there, on its way here.
+/// A value that is there: mapped, or on its way here.
 #[derive(Debug)]
 pub struct Incoming {
     /// What its bytes are.
@@ -50,8 +52,16 @@ pub struct Incoming {
     pub len: u64,
     /// Its type, where the node knows it.
     pub ty: Option<ValueType>,
-    left: u64,
-    answers: Answers,
+    source: Source,
+}
+
+/// Where the bytes come from.
+#[derive(Debug)]
+enum Source {
+    /// They come in chunks; so many are left.
+    Chunks { left: u64, answers: Answers },
+    /// They are there; what is before has been taken.
+    Mapped { value: Value, taken: usize },
 }
 
 impl Incoming {
@@ -60,18 +70,48 @@ impl Incoming {
         object: ObjectRef,
         timeout: Option<Duration>,
     ) -> Result<Self, GetError> {
-        let timeout_ms = timeout.map(milliseconds);
-        let mut answers = connection
-            .start(Request::Get { object, timeout_ms })
-            .await?;
-        match answers.next().await? {
-            Response::Value { form, len, ty } => Ok(Self {
+        match Self::request(connection, object.clone(), timeout, true).await? {
+            Some(incoming) => Ok(incoming),
+            None => {
+                let copied = Self::request(connection, object, timeout, false).await?;
+                copied.ok_or_else(|| Error::Unexpected("a mapped value".into()).into())
+            }
+        }
+    }
+
+    /// `None` if it cannot be mapped here.
+    async fn request(
+        connection: &Arc<Connection>,
+        object: ObjectRef,
+        timeout: Option<Duration>,
+        can_map: bool,
+    ) -> Result<Option<Self>, GetError> {
+        let request = Request::Get {
+            object,
+            timeout_ms: timeout.map(milliseconds),
+            can_map,
+        };
+        let mut answers = connection.start(request).await?;
+        let response = match answers.next_answer().await? {
+            Answer::Said(response) => response,
+            Answer::Mapped(mapped, view) => {
+                let value = Value::mapped(mapped.form, view, connection.clone());
+                return Ok(Some(Self {
+                    form: mapped.form,
+                    len: mapped.len_bytes,
+                    ty: mapped.ty,
+                    source: Source::Mapped { value, taken: 0 },
+                }));
+            }
+            Answer::Unmappable => return Ok(None),
+        };
+        match response {
+            Response::Value { form, len, ty } => Ok(Some(Self {
                 form,
                 len,
                 ty,
-                left: len,
-                answers,
-            }),
+                source: Source::Chunks { left: len, answers },
+            })),
             Response::Failed { origin, error } => Err(GetError::Failed {
                 origin,
                 error: error.into(),
@@ -86,27 +126,39 @@ impl Incoming {
     /// # Errors
     /// When the node is gone.
     pub async fn chunk(&mut self) -> Result<Option<Vec<u8>>, Error> {
-        if self.left == 0 {
-            return Ok(None);
-        }
-        match self.answers.next().await? {
-            Response::Chunk(bytes) if (1..=self.left).contains(&(bytes.0.len() as u64)) => {
-                self.left -= bytes.0.len() as u64;
-                Ok(Some(bytes.0))
+        match &mut self.source {
+            Source::Mapped { value, taken } => {
+                let rest = &value[*taken..];
+                let chunk = rest[..rest.len().min(CHUNK_BYTES)].to_vec();
+                *taken += chunk.len();
+                Ok(Some(chunk).filter(|chunk| !chunk.is_empty()))
             }
-            other => Err(Error::unexpected(&other)),
+            Source::Chunks { left: 0, .. } => Ok(None),
+            Source::Chunks { left, answers } => match answers.next().await? {
+                Response::Chunk(bytes) if (1..=*left).contains(&(bytes.0.len() as u64)) => {
+                    *left -= bytes.0.len() as u64;
+                    Ok(Some(bytes.0))
+                }
+                other => Err(Error::unexpected(&other)),
+            },
         }
     }
 
-    /// All of it.
+    /// All of it that no [`Incoming::chunk`] has given.
     ///
     /// # Errors
     /// When the node is gone.
-    pub async fn value(mut self) -> Result<Encoded, Error> {
+    pub async fn value(mut self) -> Result<Value, Error> {
+        if let Source::Mapped { value, taken: 0 } = self.source {
+            return Ok(value);
+        }
         let mut bytes = Vec::new();
         while let Some(chunk) = self.chunk().await? {
-            bytes.extend(chunk);
+            match bytes.is_empty() {
+                true => bytes = chunk,
+                false => bytes.extend(chunk),
+            }
         }
-        Ok(self.form.encoded(bytes))
+        Ok(Value::own(self.form, bytes))
     }
 }

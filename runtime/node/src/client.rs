@@ -190,7 +190,7 @@ impl Client {
     }
 
     /// Stores a value: a small one with its handle, others in the node's store. Waits for room there,
-    /// 30 s at most. To be awaited where tokio's timers run.
+    /// as long as the node says at most. To be awaited where tokio's timers run.
     ///
     /// # Errors
     /// When there is no room in time, or there never can be.

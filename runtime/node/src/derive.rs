@@ -2,7 +2,6 @@
 //! class declares, and what the guest wishes over that.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use wasmrun_engine::{ClassIndex, Entry, FunctionIndex, Limits, Wishes};
 use wasmrun_model::cluster::{ParseSelectorError, ParseStrategyError, Selectors, Strategy};
@@ -130,7 +129,8 @@ pub(crate) fn actor(
         terms: Arc::new(creation),
         limits: Limits {
             memory,
-            time: None::<Duration>,
+            // Of its creation: calls have their own.
+            time: wishes.time_limit,
             ..parent.limits.clone()
         },
         grants: parent.grants.clone(),

@@ -47,7 +47,9 @@ pub use crate::actor::ActorJob;
 pub use crate::client::{Actor, ActorOptions, CallError, Client, GetError};
 pub use crate::derive::WishError;
 pub use crate::machine::Machine;
-pub use crate::node::{Node, NodeConfig, ParseOfferError, ResourceOffer, StartError, SubmitError};
+pub use crate::node::{
+    Node, NodeConfig, ParseOfferError, ROOM_PATIENCE, ResourceOffer, StartError, SubmitError,
+};
 pub use crate::object::{Loaded, Object, Value};
 pub use crate::options::{JobError, Overrides};
 pub use crate::server::{ServeError, Server, Stopper};

@@ -52,6 +52,8 @@ pub struct NodeConfig {
     pub object_memory: Option<u64>,
     /// Where objects go when that is full; nowhere if not given.
     pub spill: Option<SpillConfig>,
+    /// How long a value waits for room in the store; [`ROOM_PATIENCE`] if not given.
+    pub room_patience: Option<Duration>,
 }
 
 /// A resource of the operator's: `name=4` (with ids) or `name=sum:2.5`.
@@ -148,6 +150,8 @@ pub(crate) struct Shared {
     pub(crate) spawner: Spawner,
     pub(crate) ledger: Mutex<Ledger>,
     pub(crate) store: Store,
+    /// How long a value waits for room there.
+    pub(crate) room_patience: Duration,
     pub(crate) control: Handle,
     pub(crate) pressure: Arc<Pressure>,
     /// Actors that have names, which keep them.
@@ -165,6 +169,9 @@ pub(crate) type WeakShared = Weak<Shared>;
 
 /// Arguments that wait may take this part of what objects may.
 const WAITING_PART: u64 = 4;
+
+/// How long a value waits for room in the store, if nobody says otherwise.
+pub const ROOM_PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long a dropped node waits for its tasks to notice that they are cancelled.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -201,6 +208,7 @@ impl Node {
                 spill: config.spill,
                 ..StoreConfig::new(object_memory)
             })?,
+            room_patience: config.room_patience.unwrap_or(ROOM_PATIENCE),
             control: control.handle().clone(),
             names: Mutex::default(),
             waiting_bytes: WaitingBytes::new(object_memory / WAITING_PART),

@@ -140,6 +140,16 @@ enum Memory {
     Stored(View),
 }
 
+impl Loaded {
+    /// Its bytes in the store, if they are there.
+    pub(crate) fn view(&self) -> Option<&View> {
+        match &self.0 {
+            Memory::Inline(_) => None,
+            Memory::Stored(view) => Some(view),
+        }
+    }
+}
+
 impl Readable for Loaded {
     fn encoded(&self) -> EncodedRef<'_> {
         match &self.0 {

@@ -355,6 +355,10 @@ async fn run_call(begun: Begun, actor: &Arc<ActorCell>, turn: &Turn) -> Option<S
         // It died after the scheduler had started the call, and the call hears of that.
         return lease.end(Report::never_ran(&cell, actor.died()), turn);
     };
+    let limits = Limits {
+        time: call.time_limit,
+        ..actor.job.limits.clone()
+    };
     let running = async {
         let ty = cell.work.function_type();
         let fitted = arguments(&attempt, ty, &call.values).await?;
@@ -363,7 +367,7 @@ async fn run_call(begun: Begun, actor: &Arc<ActorCell>, turn: &Turn) -> Option<S
             method: *method,
             values: &values,
             context,
-            limits: &actor.job.limits,
+            limits: &limits,
             services: attempt.clone(),
         };
         instance.call(call).await
@@ -377,7 +381,7 @@ async fn run_call(begun: Begun, actor: &Arc<ActorCell>, turn: &Turn) -> Option<S
         .cloned();
     let mut checkpoint = None;
     if fatal.is_none() && actor.class().can_checkpoint() {
-        let asked = instance.checkpoint(&actor.job.limits);
+        let asked = instance.checkpoint(&limits);
         match cell.unless_cancelled(asked).await {
             Some(Ok(state)) => checkpoint = state,
             // Whatever the call gave, the instance cannot be used again.

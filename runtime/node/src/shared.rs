@@ -26,9 +26,6 @@ use crate::wait::Countdown;
 /// Values up to this many bytes stay with whoever holds them; larger ones live in the store.
 pub(crate) const INLINE_BYTES: usize = 64 << 10;
 
-/// How long a task waits for room in the store.
-const ROOM_PATIENCE: Duration = Duration::from_secs(30);
-
 /// How long everything must stand still before that counts as a deadlock.
 const STANDSTILL: Duration = Duration::from_millis(100);
 
@@ -199,7 +196,7 @@ impl Shared {
         let mut creating = self
             .store
             .create(tenant, id, value.size_bytes() as u64, form(&value));
-        let writer = match tokio::time::timeout(ROOM_PATIENCE, &mut creating).await {
+        let writer = match tokio::time::timeout(self.room_patience, &mut creating).await {
             Ok(Ok(writer)) => writer,
             // An attempt before this one has stored it, and somebody still has that.
             Ok(Err(CreateError::Exists { .. })) if let Some(object) = self.store.get(&id) => {

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
@@ -113,6 +113,8 @@ pub struct Call {
     pub input: Input,
     /// Who listens to what it prints.
     pub listener: Option<Listener>,
+    /// How long an attempt of an actor's call may take. Of tasks their job says that.
+    pub time_limit: Option<Duration>,
 }
 
 impl Call {
@@ -129,6 +131,7 @@ impl Call {
             array_index: self.array_index,
             input,
             listener: self.listener.clone(),
+            time_limit: self.time_limit,
         })
     }
 }
@@ -183,6 +186,14 @@ pub(crate) struct TaskCell {
     /// Wakes the running task, so that it sees that it is cancelled.
     runner: AtomicWaker,
     outcome: Mutex<Outcome>,
+    /// Who notes its end.
+    notes: OnceLock<Arc<dyn Notes>>,
+}
+
+/// Who notes how tasks end. It is told in whatever thread that happens, and must be quick.
+pub(crate) trait Notes: Send + Sync {
+    /// The task has ended.
+    fn ended(&self, report: &Report);
 }
 
 /// What a task runs.
@@ -258,7 +269,18 @@ impl TaskCell {
             cancelled: AtomicBool::new(false),
             runner: AtomicWaker::new(),
             outcome: Mutex::default(),
+            notes: OnceLock::new(),
         }
+    }
+
+    /// Lets somebody note its end: the first who asks, once.
+    pub(crate) fn note(&self, notes: Arc<dyn Notes>) {
+        let outcome = self.outcome.lock();
+        if let Some(report) = &outcome.report {
+            notes.ended(report);
+        }
+        // Under the lock: its end comes before or after.
+        let _ = self.notes.set(notes);
     }
 
     pub(crate) fn set_running(&self) {
@@ -298,6 +320,9 @@ impl TaskCell {
         let mut outcome = self.outcome.lock();
         let before = self.phase.swap(ENDED, Ordering::SeqCst);
         assert_ne!(before, ENDED, "task {} ends a second time", self.id);
+        if let Some(notes) = self.notes.get() {
+            notes.ended(&report);
+        }
         outcome.report = Some(report);
         let waiter = outcome.waiter.take();
         let countdowns = std::mem::take(&mut outcome.countdowns);

@@ -9,7 +9,9 @@ use std::time::Duration;
 use tempfile::TempDir;
 use wasmrun_client::blocking::Client;
 use wasmrun_client::wire::{self, Address, List, RefusalKind, Request, Rows, What};
-use wasmrun_client::{Argument, ConnectError, CreateActor, Error, Future, GetError, Submit};
+use wasmrun_client::{
+    Argument, ConnectError, CreateActor, Error, Future, GetError, PutOptions, Submit,
+};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::resource::Amount;
@@ -143,7 +145,11 @@ fn what_is_dropped_is_given_back() {
     let value = Encoded::Postcard(vec![7; 1 << 20]);
     drop(client.wait(client.put(&value)).unwrap());
     while client.wait(client.status()).unwrap().store.objects > 0 {}
-    let kept = client.wait(client.put_from(wire::Form::Postcard, 3, true, || Ok(vec![1, 2, 3])));
+    let keep = PutOptions {
+        is_kept: true,
+        ..PutOptions::default()
+    };
+    let kept = client.wait(client.put_from(wire::Form::Postcard, 3, keep, || Ok(vec![1, 2, 3])));
     let kept = kept.unwrap().to_string();
     drop(client);
     let client = served.client();
@@ -305,7 +311,12 @@ fn lies_about_lengths_are_found() {
     let served = serve();
     let client = served.client();
     let put = |len, next: Vec<u8>| {
-        client.wait(client.put_from(wire::Form::Postcard, len, false, move || Ok(next.clone())))
+        client.wait(client.put_from(
+            wire::Form::Postcard,
+            len,
+            PutOptions::default(),
+            move || Ok(next.clone()),
+        ))
     };
     // What never fits is refused before a byte is sent.
     assert!(matches!(put(u64::MAX, Vec::new()), Err(Error::Refused(_))));

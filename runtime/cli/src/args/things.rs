@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use wasmrun_model::cluster::{Selectors, Strategy};
 use wasmrun_model::fairness::TenantName;
 
 use super::{GrantOptions, NodeOptions, Request};
@@ -72,6 +74,9 @@ pub struct Put {
     /// The tenant that pays for it.
     #[arg(long, value_name = "NAME", default_value_t)]
     pub tenant: TenantName,
+    /// How long to wait for room in the object store, such as 5s [default: as the node says].
+    #[arg(long, value_name = "DURATION", value_parser = super::duration)]
+    pub wait: Option<Duration>,
 }
 
 /// What to do with objects.
@@ -84,11 +89,20 @@ pub enum ObjectCommand {
         /// Write it to a file instead of standard output.
         #[arg(long, short = 'O', value_name = "FILE", value_hint = ValueHint::FilePath)]
         out: Option<PathBuf>,
+        /// The tenant whose it is.
+        #[arg(long, value_name = "NAME", default_value_t)]
+        tenant: TenantName,
     },
     /// List objects.
     List,
     /// Delete an object that is kept.
-    Delete(Id),
+    Delete {
+        /// Its id, or as much of the beginning as is its alone.
+        id: String,
+        /// The tenant whose it is.
+        #[arg(long, value_name = "NAME", default_value_t)]
+        tenant: TenantName,
+    },
 }
 
 /// What to do with actors.
@@ -105,6 +119,9 @@ pub enum ActorCommand {
         /// The tenant that the name belongs to.
         #[arg(long, value_name = "NAME", default_value_t)]
         tenant: TenantName,
+        /// Stop the call after this time, such as 30s. What stops in the middle of a call has died.
+        #[arg(long, value_name = "DURATION", value_parser = super::duration)]
+        time_limit: Option<Duration>,
     },
     /// End an actor.
     Kill {
@@ -137,6 +154,26 @@ pub struct ActorCreate {
     /// How often it is started again after it died [default: the module's, or 0].
     #[arg(long, value_name = "N")]
     pub restarts: Option<u32>,
+    /// How often a call that was under way then is made again [default: the module's, or 0].
+    #[arg(long, value_name = "N")]
+    pub call_retries: Option<u32>,
+    /// Stop its constructor after this time, such as 30s.
+    #[arg(long, value_name = "DURATION", value_parser = super::duration)]
+    pub time_limit: Option<Duration>,
+    /// Higher goes first among the tenant's tasks and actors.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        allow_hyphen_values = true
+    )]
+    pub priority: i32,
+    /// The labels that its node must have, as of `submit`.
+    #[arg(long, value_name = "SELECTOR")]
+    pub label_selector: Option<Selectors>,
+    /// How its node is chosen, as of `submit`.
+    #[arg(long, value_name = "STRATEGY", default_value_t)]
+    pub strategy: Strategy,
     #[command(flatten)]
     pub request: Request,
     #[command(flatten)]

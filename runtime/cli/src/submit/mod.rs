@@ -33,7 +33,7 @@ use crate::submit::stream::{Kept, Route};
 use crate::submit::target::{Handle, Stopper, Target};
 
 pub use crate::submit::report::exit_of;
-pub use crate::submit::target::grants as wire_grants;
+pub use crate::submit::target::{grants as wire_grants, milliseconds};
 
 /// How many frames of a guest's stack are shown.
 const SHOWN_FRAMES: usize = 16;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use wasmrun_client::blocking;
 use wasmrun_client::wire::{self, Dir, Net};
-use wasmrun_client::{Error, Submit as Task};
+use wasmrun_client::{Error, Submit as Task, Value};
 use wasmrun_engine::{
     Entry, HeldResource, Input, Module, NetGrant, OutputChunk, OutputSource, Readable,
 };
@@ -95,7 +95,7 @@ impl Target {
                 strategy: scheduling.strategy.clone(),
             },
             limits: wire::Limits {
-                time_ms: time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+                time_ms: time.map(milliseconds),
                 output_bytes: limits.max_output,
                 argument_bytes: limits.max_arguments,
                 result_bytes: limits.max_result,
@@ -267,7 +267,7 @@ impl Remote {
 /// A report as our own node gives it.
 fn local(
     report: wire::Report,
-    value: Option<Result<Encoded, wasmrun_client::GetError>>,
+    value: Option<Result<Value, wasmrun_client::GetError>>,
 ) -> Result<Report, Error> {
     let us = std::time::Duration::from_micros;
     let held = report.held.into_iter().map(|held| HeldResource {
@@ -278,7 +278,7 @@ fn local(
     let result = match (report.result, value) {
         (Err(error), _) => Err(TaskError::from(error)),
         (Ok(_), None) => Ok(None),
-        (Ok(_), Some(Ok(value))) => Ok(Some(value.into())),
+        (Ok(_), Some(Ok(value))) => Ok(Some(value.into_encoded().into())),
         (Ok(_), Some(Err(wasmrun_client::GetError::Request(error)))) => return Err(error),
         (Ok(_), Some(Err(error))) => Err(TaskError::Sandbox(error.to_string())),
     };
@@ -291,6 +291,11 @@ fn local(
         memory_peak: report.memory_peak_bytes,
         stderr_tail: report.stderr_tail,
     })
+}
+
+/// A duration as it travels.
+pub fn milliseconds(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// What may be reached, for a node that has another working directory.

@@ -1,9 +1,11 @@
 //! `actor`: actors by their names.
 
+use std::time::Duration;
+
 use anyhow::Context;
 use serde_json::json;
 use wasmrun_client::wire::{Module, What, Wishes};
-use wasmrun_client::{Argument, CreateActor};
+use wasmrun_client::{Argument, CallOptions, CreateActor};
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::value::codec::{decode, encode};
 use wasmrun_model::value::wave::Invocation;
@@ -25,7 +27,8 @@ pub fn actor(command: &ActorCommand, global: &Global, printer: &Printer) -> Comm
             actor,
             call: text,
             tenant,
-        } => call(actor, text, tenant, global, printer),
+            time_limit,
+        } => call((actor, text), *time_limit, tenant, global, printer),
         ActorCommand::Kill { actor, tenant } => {
             let client = remote::connect(global, tenant)?;
             client.wait(client.kill(actor)).map_err(remote::failed)
@@ -48,8 +51,12 @@ fn create(options: &ActorCreate, global: &Global, printer: &Printer) -> CommandR
     create.wire.grants = crate::submit::wire_grants(&options.grants)?;
     create.wire.wishes = Wishes {
         restarts: options.restarts,
-        call_retries: None,
+        call_retries: options.call_retries,
     };
+    create.wire.terms.priority = options.priority;
+    create.wire.terms.selectors = options.label_selector.clone().unwrap_or_default();
+    create.wire.terms.strategy = options.strategy.clone();
+    create.wire.limits.time_ms = options.time_limit.map(crate::submit::milliseconds);
     let actor = client
         .wait(client.create_actor(create))
         .map_err(remote::failed)?;
@@ -100,8 +107,8 @@ fn arguments(text: &str, ty: &FunctionType) -> Result<Vec<Argument>, Failure> {
 }
 
 fn call(
-    name: &str,
-    text: &str,
+    (name, text): (&str, &str),
+    time_limit: Option<Duration>,
     tenant: &TenantName,
     global: &Global,
     printer: &Printer,
@@ -120,8 +127,12 @@ fn call(
             methods.join(", ")
         )));
     };
-    let future = client.wait(actor.call(method, arguments(text, ty)?));
-    let future = future.map_err(remote::failed)?;
+    let options = CallOptions {
+        time_limit,
+        ..CallOptions::default()
+    };
+    let started = client.wait(actor.start(method, arguments(text, ty)?, options));
+    let future = started.map_err(remote::failed)?.future();
     let value = client.wait(future.get(None)).map_err(remote::no_value)?;
     let task = future.id().task().to_string();
     let value = match ty.result() {

@@ -152,8 +152,10 @@ fn status_text(status: &NodeStatus) -> String {
         units::bytes(store.capacity_bytes),
     );
     let (objects, spilled) = (store.objects, units::bytes(store.spilled_bytes));
+    let pinned = units::bytes(store.pinned_bytes);
     text.push_str(&format!(
-        "\n\ntasks    {tasks}\nobjects  {objects} in {used} of {capacity}, {spilled} on disk"
+        "\n\ntasks    {tasks}\nobjects  {objects} in {used} of {capacity}, {pinned} of that being read; \
+         {spilled} on disk"
     ));
     text
 }

@@ -6,10 +6,9 @@ use std::path::Path;
 
 use anyhow::Context;
 use serde_json::json;
-use wasmrun_client::Incoming;
 use wasmrun_client::blocking::Client;
 use wasmrun_client::wire::{CHUNK_BYTES, Form, What};
-use wasmrun_model::fairness::TenantName;
+use wasmrun_client::{Incoming, PutOptions};
 use wasmrun_model::value::codec::decode;
 use wasmrun_model::value::{DecodeLimits, NumberKind, Value, json, wave};
 
@@ -37,7 +36,11 @@ pub fn put(put: &Put, global: &Global, printer: &Printer) -> CommandResult {
         chunk.truncate(len);
         Ok(chunk)
     };
-    let stored = client.put_from(Form::Buffer(NumberKind::U8), meta.len(), true, next);
+    let options = PutOptions {
+        is_kept: true,
+        room_patience: put.wait,
+    };
+    let stored = client.put_from(Form::Buffer(NumberKind::U8), meta.len(), options, next);
     let id = client.wait(stored).map_err(remote::failed)?;
     match printer.output {
         Output::Json => {
@@ -52,13 +55,13 @@ pub fn put(put: &Put, global: &Global, printer: &Printer) -> CommandResult {
 pub fn object(command: &ObjectCommand, global: &Global, printer: &Printer) -> CommandResult {
     match command {
         ObjectCommand::List => super::show(What::Objects, Vec::new(), global, printer),
-        ObjectCommand::Get { id, out } => {
-            let client = remote::connect(global, &TenantName::default())?;
+        ObjectCommand::Get { id, out, tenant } => {
+            let client = remote::connect(global, tenant)?;
             get(&client, id, out.as_deref(), printer)
         }
-        ObjectCommand::Delete(id) => {
-            let client = remote::connect(global, &TenantName::default())?;
-            client.wait(client.delete(&id.id)).map_err(remote::failed)
+        ObjectCommand::Delete { id, tenant } => {
+            let client = remote::connect(global, tenant)?;
+            client.wait(client.delete(id)).map_err(remote::failed)
         }
     }
 }

@@ -164,6 +164,7 @@ pub fn node_json(status: &NodeStatus) -> Json {
         "store": {
             "capacity_bytes": status.store.capacity_bytes,
             "used_bytes": status.store.used_bytes,
+            "pinned_bytes": status.store.pinned_bytes,
             "spilled_bytes": status.store.spilled_bytes,
             "objects": status.store.objects,
         },

@@ -44,13 +44,17 @@ pub enum Request {
         len: u64,
         /// Whether it stays when the session ends, until somebody deletes it.
         is_kept: bool,
+        /// How long it may wait for room, in milliseconds; as long as the node says if not given.
+        room_ms: Option<u64>,
     },
-    /// The value of an object, once it is there. `Value` and chunks, `Failed` or `TimedOut`.
+    /// The value of an object, once it is there. `Value` and chunks, `Mapped`, `Failed` or `TimedOut`.
     Get {
         /// The object.
         object: ObjectRef,
         /// How long to wait, in milliseconds; for ever if not given.
         timeout_ms: Option<u64>,
+        /// Whether the client would map it.
+        can_map: bool,
     },
     /// Waits for objects of this session. `Ready`.
     Wait {
@@ -93,6 +97,23 @@ pub enum Request {
     Stop {
         /// Whether to wait for nothing.
         is_now: bool,
+    },
+    /// The client looks no more at what these `Get`s have let it map.
+    Unpin(Vec<u64>),
+    /// Runs a function once with each of these arguments: all of them, or none. `SubmittedAll`. There are
+    /// no reports.
+    SubmitAll {
+        /// What all have in common.
+        submit: Box<Submit>,
+        /// The arguments of each.
+        calls: Vec<Vec<Argument>>,
+    },
+    /// The values of objects of this session, once all are there. `Values` and `Done`, or `TimedOut`.
+    GetAll {
+        /// The objects.
+        objects: Vec<ObjectId>,
+        /// How long to wait, in milliseconds; for ever if not given.
+        timeout_ms: Option<u64>,
     },
 }
 
@@ -149,6 +170,56 @@ pub enum Response {
     Text(String),
     /// The node in numbers.
     Status(Box<NodeStatus>),
+    /// Where a value can be mapped. It is pinned until the client says `Unpin`.
+    Mapped(Box<Mapped>),
+    /// A segment of which the client has no descriptor any more, as far as the node is concerned: it is
+    /// closed, or was used longest ago. Belongs to no request.
+    Forget(u64),
+    /// The tasks are with the node.
+    SubmittedAll(Vec<TaskId>),
+    /// The next of the objects that were asked for, in that order.
+    Values(Vec<Gotten>),
+}
+
+/// What came of one of many objects.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Gotten {
+    /// Its value.
+    Value {
+        /// What its bytes are.
+        form: Form,
+        /// The bytes.
+        bytes: Bytes,
+    },
+    /// Its value is a large one: get it by itself.
+    Large,
+    /// There is no value: what was to make it failed.
+    Failed {
+        /// The task.
+        origin: TaskId,
+        /// How it failed.
+        error: WireError,
+    },
+}
+
+/// A value in the node's memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mapped {
+    /// What its bytes are.
+    pub form: Form,
+    /// Its type, where that is known.
+    pub ty: Option<ValueType>,
+    /// The segment: its number in this node.
+    pub segment: u64,
+    /// How long that is, in bytes.
+    pub segment_bytes: u64,
+    /// Where the value starts in it, in bytes.
+    pub offset_bytes: u64,
+    /// How long the value is, in bytes.
+    pub len_bytes: u64,
+    /// Whether the segment's descriptor comes beside this message. It does when the client has not had
+    /// it, or was told to forget it.
+    pub has_descriptor: bool,
 }
 
 /// Why a request is refused.
@@ -174,6 +245,8 @@ pub enum RefusalKind {
     Stopping,
     /// There is no room, or too much at a time.
     Full,
+    /// It is another tenant's.
+    Tenant,
 }
 
 /// What the bytes of a value are.
@@ -390,6 +463,8 @@ pub struct Call {
     pub values: Vec<Argument>,
     /// Whether the session wants its report.
     pub is_watched: bool,
+    /// How long an attempt may take, in milliseconds.
+    pub time_ms: Option<u64>,
 }
 
 /// Something that a task wrote.

@@ -15,9 +15,15 @@
 //! | request | answers |
 //! |---|---|
 //! | `Upload`, `Put` | `Continue`; the other side sends `Chunk`s under the same id; then the answer |
-//! | `Get` | `Value`, then `Chunk`s until its length is reached |
+//! | `Get` | `Value`, then `Chunk`s until its length is reached; or `Mapped` |
+//! | `GetAll` | any number of `Values`, `Done` |
 //! | `Submit`, `Call` with a report | `Submitted`, any number of `Output`s, `Ended` |
-//! | `Release`, `Chunk` | none |
+//! | `Release`, `ReleaseActor`, `Unpin`, `Chunk` | none |
+//!
+//! What a client maps: the descriptor of a segment comes beside the first byte of the `Mapped` that says
+//! so, once for a connection. The client keeps it until a `Forget`, which belongs to no request; so the
+//! node decides how many a connection has, at most [`MAX_SEGMENTS`], and all of this is in the order of
+//! the node's frames.
 //!
 //! Invariants: no frame is longer than [`MAX_FRAME_BYTES`]; nothing that is decoded nests, so bytes from
 //! outside can exhaust neither memory nor stack; a frame has exactly one message.
@@ -35,9 +41,9 @@ pub use address::{Address, ParseAddressError};
 pub use bytes::Bytes;
 pub use failure::WireError;
 pub use message::{
-    Actor, Argument, Call, Create, Dir, Entry, Form, Grants, Held, Input, Limits, List, Module,
-    Net, ObjectRef, Output, Refusal, RefusalKind, Report, Request, Response, Submit, Terms, What,
-    Wishes,
+    Actor, Argument, Call, Create, Dir, Entry, Form, Gotten, Grants, Held, Input, Limits, List,
+    Mapped, Module, Net, ObjectRef, Output, Refusal, RefusalKind, Report, Request, Response,
+    Submit, Terms, What, Wishes,
 };
 pub use view::{
     ActorRow, Amounts, JobRow, ModuleRow, NodeStatus, ObjectRow, Rows, StoreStatus, TaskDetail,
@@ -47,7 +53,7 @@ pub use view::{
 use crate::fairness::TenantName;
 
 /// The version of all this. Two sides with different ones do not talk.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// The largest frame, without its length, in bytes.
 pub const MAX_FRAME_BYTES: usize = 2 << 20;
@@ -60,6 +66,15 @@ pub const INLINE_BYTES: usize = 64 << 10;
 
 /// The largest arguments of one task together, as above, in bytes.
 pub const INLINE_TOTAL_BYTES: usize = 1 << 20;
+
+/// The most tasks that one `SubmitAll` submits: others want their turn.
+pub const MAX_CALLS: usize = 256;
+
+/// The most objects of one `GetAll`.
+pub const MAX_GETS: usize = 10_000;
+
+/// The most segments that a client has the descriptors of.
+pub const MAX_SEGMENTS: usize = 64;
 
 /// How many bytes stand before a frame: its length.
 pub const HEADER_BYTES: usize = 4;

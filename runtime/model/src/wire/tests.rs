@@ -15,29 +15,29 @@ fn bytes<T: Serialize>(id: u64, message: T) -> Vec<u8> {
 fn first_frames_are_as_they_are_for_ever() {
     let hello = Hello {
         magic: MAGIC,
-        protocol: 1,
+        protocol: 2,
         version: "0.1".into(),
         tenant: TenantName::default(),
     };
-    let expected = b"\x15\0\0\0wasmrun\0\x01\x030.1\x07default";
+    let expected = b"\x15\0\0\0wasmrun\0\x02\x030.1\x07default";
     assert_eq!(encode(&hello).unwrap(), expected);
     assert_eq!(decode_greeting(&expected[4..]), Ok(hello));
     let welcome = Welcome {
         magic: MAGIC,
-        protocol: 1,
+        protocol: 2,
         version: "0.1".into(),
         node: "n1".into(),
     };
-    let expected = b"\x10\0\0\0wasmrun\0\x01\x030.1\x02n1";
+    let expected = b"\x10\0\0\0wasmrun\0\x02\x030.1\x02n1";
     assert_eq!(encode(&welcome).unwrap(), expected);
     assert_eq!(decode_greeting(&expected[4..]), Ok(welcome));
 }
 
 #[test]
 fn another_version_and_another_protocol_are_told_apart() {
-    let newer = b"wasmrun\0\x02 whatever comes then";
+    let newer = b"wasmrun\0\x09 whatever comes then";
     let told = decode_greeting::<Hello>(newer);
-    assert_eq!(told, Err(FrameError::Version { theirs: 2 }));
+    assert_eq!(told, Err(FrameError::Version { theirs: 9 }));
     for other in [&b"GET / HTTP/1.1\r\n"[..], b"", b"wasmrun", b"wasmrun\0"] {
         assert_eq!(decode_greeting::<Hello>(other), Err(FrameError::NotWasmrun));
     }
@@ -50,16 +50,18 @@ fn requests_keep_their_bytes() {
         form: Form::Buffer(NumberKind::U8),
         len: 300,
         is_kept: true,
+        room_ms: None,
     };
-    assert_eq!(bytes(5, put), b"\x07\0\0\0\x05\x05\x01\0\xac\x02\x01");
+    assert_eq!(bytes(5, put), b"\x08\0\0\0\x05\x05\x01\0\xac\x02\x01\0");
     let get = Request::Get {
         object: ObjectRef::Id(object),
         timeout_ms: Some(1000),
+        can_map: true,
     };
     let expected = [
-        &b"\x1a\0\0\0\x01\x06\0"[..],
+        &b"\x1b\0\0\0\x01\x06\0"[..],
         &[7; 16],
-        b"\0\0\0\x01\x01\xe8\x07",
+        b"\0\0\0\x01\x01\xe8\x07\x01",
     ];
     assert_eq!(bytes(1, get), expected.concat());
     let chunk = Request::Chunk(Bytes(b"ab".to_vec()));
@@ -69,16 +71,19 @@ fn requests_keep_their_bytes() {
         bytes(2, Request::Stop { is_now: true }),
         b"\x03\0\0\0\x02\x16\x01"
     );
+    let unpin = Request::Unpin(vec![1, 300]);
+    assert_eq!(bytes(0, unpin), b"\x06\0\0\0\0\x17\x02\x01\xac\x02");
     let call = Call {
         actor: ActorId::from_bytes([3; 16]),
         method: "m".into(),
         values: vec![Argument::Value(Encoded::Postcard(vec![9]))],
         is_watched: false,
+        time_ms: Some(5),
     };
     let expected = [
-        &b"\x1a\0\0\0\x01\x0c"[..],
+        &b"\x1c\0\0\0\x01\x0c"[..],
         &[3; 16],
-        b"\x01m\x01\0\0\x01\x09\0",
+        b"\x01m\x01\0\0\x01\x09\0\x01\x05",
     ];
     assert_eq!(bytes(1, Request::Call(Box::new(call))), expected.concat());
 }
@@ -101,6 +106,18 @@ fn responses_keep_their_bytes() {
         bytes(1, Response::Ready(vec![0, 2])),
         b"\x05\0\0\0\x01\x0d\x02\0\x02"
     );
+    let mapped = Response::Mapped(Box::new(Mapped {
+        form: Form::Postcard,
+        ty: None,
+        segment: 1,
+        segment_bytes: 300,
+        offset_bytes: 2,
+        len_bytes: 3,
+        has_descriptor: true,
+    }));
+    let expected = b"\x0a\0\0\0\x01\x13\0\0\x01\xac\x02\x02\x03\x01";
+    assert_eq!(bytes(1, mapped), expected);
+    assert_eq!(bytes(0, Response::Forget(7)), b"\x03\0\0\0\0\x14\x07");
     let failed = Response::Failed {
         origin: TaskId::from_bytes([1; 16]),
         error: (&crate::failure::TaskError::Cancelled).into(),

@@ -164,6 +164,7 @@ pub struct NodeStatus {
 pub struct StoreStatus {
     pub capacity_bytes: u64,
     pub used_bytes: u64,
+    pub pinned_bytes: u64,
     pub spilled_bytes: u64,
     pub objects: u64,
 }

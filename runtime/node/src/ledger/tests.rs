@@ -302,6 +302,7 @@ fn what_failed_is_tried_again_as_often_as_it_may() {
         array_index: Some(3),
         input: Input::Bytes(b"input"[..].into()),
         listener: None,
+        time_limit: None,
     };
     let job = desk.job(&retrying(2));
     assert_eq!(desk.submit_call("t", job, call), Ok(vec!["t".to_owned()]));

@@ -8,6 +8,7 @@
 //! connection has a limit, and a client that does not read stops only itself. Whatever bytes come, only
 //! their own connection suffers.
 
+mod out;
 mod registry;
 mod requests;
 mod session;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::net::UnixListener;
 use tokio::sync::watch::Sender;
 use tokio::task::{JoinHandle, JoinSet};
@@ -28,7 +29,7 @@ use wasmrun_model::wire::Address;
 
 pub use self::socket::ServeError;
 
-use self::registry::Registry;
+use self::registry::{Ends, Registry};
 use self::socket::Bound;
 use crate::client::Client;
 use crate::node::{Node, Shared};
@@ -68,6 +69,8 @@ struct Inner {
     /// Who submits what outlives its session.
     detached: Client,
     registry: Mutex<Registry>,
+    /// How tasks ended, on its way there.
+    ends: Arc<Ends>,
     stop: Sender<Stop>,
     is_draining: AtomicBool,
     sessions: AtomicU64,
@@ -95,6 +98,7 @@ impl Node {
             shared: self.shared.clone(),
             detached: self.client(),
             registry: Mutex::default(),
+            ends: Arc::default(),
             stop: Sender::new(Stop::Not),
             is_draining: AtomicBool::new(false),
             sessions: AtomicU64::new(0),
@@ -153,6 +157,10 @@ impl Stopper {
 }
 
 impl Inner {
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.ends.noted(&self.registry)
+    }
+
     /// Waits until no task is left but actors that live, and clients have what is theirs.
     async fn drained(&self) {
         while !self.is_idle() {

@@ -8,14 +8,14 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use wasmrun_engine::{Module, OutputSource};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{Digest, DriverId, ObjectId, TaskId};
 
 use crate::object::Object;
-use crate::task::Report;
+use crate::task::{Notes, Report};
 
 /// How many tasks that have ended are remembered.
 const MOST_ENDED: usize = 10_000;
@@ -32,6 +32,35 @@ pub(super) struct Registry {
     tasks: BTreeMap<TaskId, Record>,
     ended: VecDeque<TaskId>,
     kept: BTreeMap<ObjectId, Kept>,
+}
+
+/// Ends of tasks that the registry has not seen yet: whoever ends a task does not wait for it.
+#[derive(Default)]
+pub(super) struct Ends(Mutex<Vec<(TaskId, End)>>);
+
+impl Notes for Ends {
+    fn ended(&self, report: &Report) {
+        self.0.lock().push((report.id, End::of(report)));
+    }
+}
+
+impl Ends {
+    /// The registry, with all ends in it.
+    pub(super) fn noted<'a>(&self, registry: &'a Mutex<Registry>) -> MutexGuard<'a, Registry> {
+        let ends = std::mem::take(&mut *self.0.lock());
+        let mut noted = registry.lock();
+        let forgotten = ends
+            .into_iter()
+            .filter_map(|(id, end)| noted.end_task(id, end));
+        let forgotten: Vec<Record> = forgotten.collect();
+        if forgotten.is_empty() {
+            return noted;
+        }
+        // What it holds must be dropped outside the lock.
+        drop(noted);
+        drop(forgotten);
+        registry.lock()
+    }
 }
 
 /// A task that was submitted through the server.
@@ -141,7 +170,7 @@ impl Registry {
 
     /// A task has ended. What must be dropped outside the registry's lock.
     #[must_use]
-    pub(super) fn end_task(&mut self, id: TaskId, end: End) -> Option<Record> {
+    fn end_task(&mut self, id: TaskId, end: End) -> Option<Record> {
         let record = self.tasks.get_mut(&id)?;
         record.end = Some(end);
         self.ended.push_back(id);
@@ -178,11 +207,14 @@ impl Registry {
         self.kept.values()
     }
 
-    /// All objects that outlive sessions.
-    pub(super) fn objects(&self) -> impl Iterator<Item = &Object> {
-        let made = self.tasks.values().filter_map(|it| it.detached.as_ref());
-        let kept = self.kept.values().map(|kept| &kept.object);
-        kept.chain(made.map(|detached| &detached.object))
+    /// All objects that outlive sessions, and whose they are.
+    pub(super) fn objects(&self) -> impl Iterator<Item = (&Object, &TenantName)> {
+        let made = self.tasks.values().filter_map(|record| {
+            let detached = record.detached.as_ref()?;
+            Some((&detached.object, &record.tenant))
+        });
+        let kept = self.kept.values();
+        kept.map(|kept| (&kept.object, &kept.tenant)).chain(made)
     }
 }
 

@@ -12,12 +12,13 @@ use wasmrun_model::manifest::Asked;
 use wasmrun_model::value::codec::handles;
 use wasmrun_model::value::{Encoded, EncodedRef, FunctionType, Handle};
 use wasmrun_model::wire::{
-    self, Argument as Given, Bytes, Net, Refusal, RefusalKind, Request, Response,
+    self, Argument as Given, Bytes, MAX_CALLS, Net, Refusal, RefusalKind, Request, Response,
 };
 
 use super::Stopper;
+use super::out::Gone;
 use super::registry::{Detached, Log, Record};
-use super::session::{Gone, Session, refusal};
+use super::session::{Session, refusal};
 use super::transfer::{inline, unknown};
 use super::views;
 use super::watch::{Watcher, output};
@@ -52,10 +53,15 @@ impl Session {
                 drop(released);
                 return Ok(());
             }
-            Request::Module(digest) => match self.inner.registry.lock().module(&digest) {
+            Request::Unpin(ids) => {
+                self.unpin(&ids);
+                return Ok(());
+            }
+            Request::Module(digest) => match self.inner.registry().module(&digest) {
                 Some(module) => Ok(Response::Module(Box::new(views::module(&module)))),
                 None => Ok(Response::Unknown),
             },
+            Request::SubmitAll { submit, calls } => self.submit_all(&submit, calls),
             Request::Create(create) => self.create(*create),
             Request::FindActor(name) => self.find(&name).map(|actor| self.hand_out(&actor)),
             Request::Kill(name) => self.kill(&name),
@@ -84,6 +90,7 @@ impl Session {
             | Request::Upload { .. }
             | Request::Put { .. }
             | Request::Get { .. }
+            | Request::GetAll { .. }
             | Request::Wait { .. }
             | Request::Input { .. } => unreachable!("the session has taken these"),
         };
@@ -95,7 +102,7 @@ impl Session {
             let why = "the node is stopping and takes no more work";
             return Err(refusal(RefusalKind::Stopping, why));
         }
-        self.inner.registry.lock().module(digest).ok_or_else(|| {
+        self.inner.registry().module(digest).ok_or_else(|| {
             let why = format_args!("the node has no module {digest}; send it first");
             refusal(RefusalKind::NotFound, why)
         })
@@ -129,6 +136,14 @@ impl Session {
         }
         check(ty, &values).map_err(|error| usage(error.to_string()))?;
         Ok(values)
+    }
+
+    /// Objects that the client has handles of.
+    pub(super) fn all_known(&self, ids: &[ObjectId]) -> Result<Vec<Object>, Refusal> {
+        let objects = self.objects.lock();
+        let known = ids.iter().map(|id| objects.get(id).cloned().ok_or(id));
+        let known: Result<_, _> = known.collect();
+        known.map_err(unknown)
     }
 
     fn known(&self, id: &ObjectId) -> Result<Object, Refusal> {
@@ -207,8 +222,9 @@ impl Session {
     }
 
     async fn submit(&self, id: u64, submit: wire::Submit) -> Result<(), Gone> {
+        let is_watched = submit.is_watched;
         match self.start(submit) {
-            Ok((handle, watcher)) => self.started(id, handle, watcher).await,
+            Ok((handle, watcher)) => self.started(id, handle, watcher, is_watched).await,
             Err(why) => self.refuse(id, why).await,
         }
     }
@@ -244,6 +260,7 @@ impl Session {
             array_index: submit.array_index,
             input,
             listener,
+            time_limit: None,
         };
         let client = match submit.is_detached {
             true => &self.inner.detached,
@@ -259,7 +276,6 @@ impl Session {
             chunks,
             log: log.clone(),
             to: None,
-            is_watched: submit.is_watched,
         };
         self.record(&handle, &job.name, &job.terms.tenant, log);
         Ok((handle, watcher))
@@ -267,7 +283,7 @@ impl Session {
 
     fn record(&self, handle: &TaskHandle, name: &str, tenant: &TenantName, log: Option<Arc<Log>>) {
         let cell = &handle.0;
-        self.inner.registry.lock().add_task(Record {
+        self.inner.registry().add_task(Record {
             id: cell.id,
             name: name.to_owned(),
             tenant: tenant.clone(),
@@ -279,18 +295,74 @@ impl Session {
             }),
             end: None,
         });
+        cell.note(self.inner.ends.clone());
+    }
+
+    /// Submits a function once with each of these arguments: all of them, or none.
+    fn submit_all(
+        &self,
+        submit: &wire::Submit,
+        calls: Vec<Vec<Given>>,
+    ) -> Result<Response, Refusal> {
+        let is_fit = calls.len() <= MAX_CALLS && !submit.is_watched && !submit.is_detached;
+        let job = self.job(submit)?;
+        let Some(ty) = job.function_type().filter(|_| is_fit) else {
+            let why = format_args!(
+                "only functions are submitted together, at most {MAX_CALLS}, neither watched nor \
+                 detached: submit them one by one"
+            );
+            return Err(refusal(RefusalKind::Usage, why));
+        };
+        let calls = calls.into_iter().map(|given| self.arguments(ty, given));
+        let calls = calls.collect::<Result<Vec<_>, _>>()?;
+        let mut handles = Vec::with_capacity(calls.len());
+        for values in calls {
+            let call = Call {
+                values,
+                ..Call::default()
+            };
+            let submitted = self.client.submit(&job, call);
+            let submitted = submitted.map_err(|error| refused(&error));
+            let known = submitted.and_then(|handle| {
+                self.add_object(handle.object())?;
+                Ok(handle)
+            });
+            match known {
+                Ok(handle) => handles.push(handle),
+                Err(why) => {
+                    for handle in handles {
+                        self.inner.shared.cancel(handle.id());
+                        drop(self.objects.lock().remove(&handle.object().id()));
+                    }
+                    return Err(why);
+                }
+            }
+        }
+        for handle in &handles {
+            self.record(handle, &job.name, &job.terms.tenant, None);
+        }
+        let ids = handles.iter().map(TaskHandle::id).collect();
+        Ok(Response::SubmittedAll(ids))
     }
 
     /// The client hears of its task, and then of its end.
-    async fn started(&self, id: u64, handle: TaskHandle, watcher: Watcher) -> Result<(), Gone> {
+    async fn started(
+        &self,
+        id: u64,
+        handle: TaskHandle,
+        watcher: Watcher,
+        is_watched: bool,
+    ) -> Result<(), Gone> {
         if let Err(why) = self.add_object(handle.object()) {
             self.inner.shared.cancel(handle.id());
             return self.refuse(id, why).await;
         }
         let told = self.out.send(id, Response::Submitted(handle.id())).await;
-        let to = watcher.is_watched.then(|| (self.out.clone(), id));
-        // It ends with its task, and all tasks end with their session or the node.
-        tokio::spawn(Watcher { to, ..watcher }.watch(handle));
+        let to = is_watched.then(|| (self.out.clone(), id));
+        if to.is_some() || watcher.log.is_some() {
+            // It ends with its task, and all tasks end with their session or the node.
+            tokio::spawn(Watcher { to, ..watcher }.watch(handle));
+        }
         told
     }
 
@@ -303,11 +375,12 @@ impl Session {
                 None => Vec::new(),
             };
             let name = format!("{}.{}", class.full_name(), call.method);
-            let values = Call {
+            let call_of_it = Call {
                 values,
+                time_limit: call.time_ms.map(Duration::from_millis),
                 ..Call::default()
             };
-            let handle = actor.start(&call.method, values);
+            let handle = actor.start(&call.method, call_of_it);
             let handle = handle.map_err(|error| call_refused(&error))?;
             self.record(&handle, &name, &actor.actor.job.terms.tenant, None);
             Ok(handle)
@@ -317,10 +390,9 @@ impl Session {
             chunks: None,
             log: None,
             to: None,
-            is_watched: call.is_watched,
         };
         match started {
-            Ok(handle) => self.started(id, handle, watcher).await,
+            Ok(handle) => self.started(id, handle, watcher, call.is_watched).await,
             Err(why) => self.refuse(id, why).await,
         }
     }
@@ -346,6 +418,9 @@ impl Session {
                     .collect(),
                 restarts: create.wishes.restarts,
                 call_retries: create.wishes.call_retries,
+                time_limit: create.limits.time_ms.map(Duration::from_millis),
+                label_selector: Some(terms.selectors.to_string()),
+                strategy: Some(terms.strategy.to_string()),
                 ..Wishes::default()
             },
             limits: Limits {
@@ -402,8 +477,8 @@ impl Session {
     }
 
     fn delete(&self, prefix: &str) -> Result<Response, Refusal> {
-        let mut registry = self.inner.registry.lock();
-        let id = views::one(prefix, "object", registry.objects(), Object::id)?.id();
+        let mut registry = self.inner.registry();
+        let id = self.kept_object(&registry, prefix)?.id();
         let deleted = registry.delete(&id);
         drop(registry);
         match deleted {
@@ -427,7 +502,7 @@ impl Session {
     }
 
     fn log(&self, prefix: &str) -> Result<Arc<Log>, Refusal> {
-        let registry = self.inner.registry.lock();
+        let registry = self.inner.registry();
         let detached = registry.tasks().filter(|it| it.detached.is_some());
         let record = views::one(prefix, "detached task", detached, |it| it.id)?;
         let detached = record.detached.as_ref();
@@ -460,10 +535,7 @@ impl Session {
         count: u32,
         timeout_ms: Option<u64>,
     ) -> Result<Response, Refusal> {
-        let objects: Vec<Object> = objects
-            .iter()
-            .map(|id| self.known(id))
-            .collect::<Result<_, _>>()?;
+        let objects = self.all_known(objects)?;
         let (count, timeout) = (count as usize, timeout_ms.map(Duration::from_millis));
         let ready = self.client.wait_async(&objects, count, timeout).await;
         let ready = ready.into_iter().filter_map(|at| u32::try_from(at).ok());

@@ -6,14 +6,13 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
-use tokio::net::unix::OwnedWriteHalf;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use wasmrun_model::fairness::TenantName;
@@ -22,8 +21,10 @@ use wasmrun_model::wire::{
     self, Frame, FrameError, HEADER_BYTES, Hello, MAGIC, PROTOCOL, Refusal, RefusalKind, Request,
     Response, Welcome,
 };
+use wasmrun_store::View;
 
 use super::Inner;
+use super::out::{Gone, Out};
 use crate::client::{Actor, Client};
 use crate::node::new_driver;
 use crate::object::{Object, Reference, Value};
@@ -33,23 +34,18 @@ use crate::task::Job;
 const GREETING: Duration = Duration::from_secs(10);
 /// The longest first frame, in bytes.
 const GREETING_BYTES: usize = 4096;
-/// How many frames may wait to be written.
-const FRAMES_OUT: usize = 64;
+/// How many bytes are read at once.
+const READ_BYTES: usize = 128 << 10;
 /// How many requests that wait a connection may have under way.
 const MOST_WAITING: usize = 4096;
 /// How many values and modules a connection may be sending at a time.
 const MOST_TRANSFERS: usize = 16;
 /// How many objects a connection may have handles of.
 const MOST_OBJECTS: usize = 1 << 20;
+/// How many values a connection may have mapped at a time; of more it gets the bytes.
+const MOST_PINS: usize = 1 << 16;
 /// How many chunks may wait to be stored.
 const CHUNKS: usize = 4;
-
-/// The way to a client.
-#[derive(Clone)]
-pub(super) struct Out {
-    frames: mpsc::Sender<Vec<u8>>,
-    pending: Arc<AtomicUsize>,
-}
 
 /// One connection, as its requests see it.
 pub(super) struct Session {
@@ -59,48 +55,12 @@ pub(super) struct Session {
     pub(super) out: Out,
     pub(super) objects: Mutex<HashMap<ObjectId, Object>>,
     pub(super) actors: Mutex<HashMap<ActorId, Actor>>,
+    /// What the client has mapped, by the request that gave it.
+    pub(super) pins: Mutex<HashMap<u64, View>>,
     /// Where the standard input of tasks comes in.
     pub(super) inputs: Mutex<HashMap<TaskId, mpsc::Sender<Bytes>>>,
     /// The job of the last task: most are followed by more of their kind.
     pub(super) last_job: Mutex<Option<(wire::Submit, Arc<Job>)>>,
-}
-
-/// The other end of a connection is gone.
-pub(super) struct Gone;
-
-impl Out {
-    /// Sends an answer, once there is room for it.
-    pub(super) async fn send(&self, id: u64, message: Response) -> Result<(), Gone> {
-        let frame = match wire::encode(&Frame { id, message }) {
-            Ok(frame) => frame,
-            Err(error) => {
-                let message = Response::Refused(Refusal {
-                    kind: RefusalKind::Full,
-                    message: format!("the answer cannot be sent: {error}"),
-                });
-                wire::encode(&Frame { id, message }).map_err(|_| Gone)?
-            }
-        };
-        self.pending.fetch_add(1, Ordering::AcqRel);
-        self.frames.send(frame).await.map_err(|_| {
-            self.pending.fetch_sub(1, Ordering::AcqRel);
-            Gone
-        })
-    }
-}
-
-/// Writes frames until there are no more senders, or the client is gone.
-async fn write(
-    mut socket: OwnedWriteHalf,
-    mut frames: mpsc::Receiver<Vec<u8>>,
-    pending: Arc<AtomicUsize>,
-) {
-    let mut is_open = true;
-    while let Some(frame) = frames.recv().await {
-        // What cannot be written is taken all the same, so that nobody waits for room.
-        is_open = is_open && socket.write_all(&frame).await.is_ok();
-        pending.fetch_sub(1, Ordering::AcqRel);
-    }
 }
 
 /// Serves a connection to its end.
@@ -114,21 +74,19 @@ pub(super) async fn run(inner: Arc<Inner>, mut stream: UnixStream) {
         return;
     };
     let (reader, writer) = stream.into_split();
-    let (frames, queue) = mpsc::channel(FRAMES_OUT);
+    let (out, writing) = Out::new(writer, inner.pending.clone());
     // Ends when this function, which owns it, does, or all has been written.
     let mut jobs = JoinSet::new();
-    jobs.spawn(write(writer, queue, inner.pending.clone()));
+    jobs.spawn(writing);
     inner.sessions.fetch_add(1, Ordering::AcqRel);
     let session = Arc::new(Session {
         client: Client::new(inner.shared.clone(), new_driver()),
         tenant: hello.tenant,
-        out: Out {
-            frames,
-            pending: inner.pending.clone(),
-        },
+        out,
         inner,
         objects: Mutex::default(),
         actors: Mutex::default(),
+        pins: Mutex::default(),
         inputs: Mutex::default(),
         last_job: Mutex::default(),
     });
@@ -138,7 +96,9 @@ pub(super) async fn run(inner: Arc<Inner>, mut stream: UnixStream) {
         jobs,
         transfers: HashMap::new(),
     };
-    serving.serve(BufReader::new(reader)).await;
+    serving
+        .serve(BufReader::with_capacity(READ_BYTES, reader))
+        .await;
     drop(ending);
 }
 
@@ -153,7 +113,8 @@ impl Drop for Ending {
         session.inputs.lock().clear();
         let objects = std::mem::take(&mut *session.objects.lock());
         let actors = std::mem::take(&mut *session.actors.lock());
-        drop((objects, actors));
+        let pins = std::mem::take(&mut *session.pins.lock());
+        drop((objects, actors, pins));
     }
 }
 
@@ -254,16 +215,31 @@ impl Serving {
                 });
                 return Ok(());
             }
-            Request::Get { .. } | Request::Wait { .. } | Request::Input { .. }
+            Request::Get { .. }
+            | Request::GetAll { .. }
+            | Request::Wait { .. }
+            | Request::Input { .. }
                 if self.jobs.len() >= MOST_WAITING =>
             {
                 return session
                     .refuse(id, too_many("requests that wait", MOST_WAITING))
                     .await;
             }
-            Request::Get { object, timeout_ms } => {
+            Request::Get {
+                object,
+                timeout_ms,
+                can_map,
+            } => {
                 self.jobs.spawn(async move {
-                    let _ = session.get(id, object, timeout_ms).await;
+                    let _ = session.get(id, object, timeout_ms, can_map).await;
+                });
+            }
+            Request::GetAll {
+                objects,
+                timeout_ms,
+            } => {
+                self.jobs.spawn(async move {
+                    let _ = session.get_all(id, &objects, timeout_ms).await;
                 });
             }
             Request::Wait {
@@ -324,6 +300,24 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// Keeps a value in its place, for the client to map, until it says that it has dropped what this
+    /// request gave. False if it has too many: then it gets the bytes.
+    pub(super) fn pin(&self, id: u64, view: &View) -> bool {
+        let mut pins = self.pins.lock();
+        if pins.len() >= MOST_PINS || pins.contains_key(&id) {
+            return false;
+        }
+        pins.insert(id, view.clone());
+        true
+    }
+
+    pub(super) fn unpin(&self, ids: &[u64]) {
+        let mut pins = self.pins.lock();
+        let dropped: Vec<_> = ids.iter().filter_map(|id| pins.remove(id)).collect();
+        drop(pins);
+        drop(dropped);
     }
 
     pub(super) fn add_actor(&self, actor: &Actor) {

@@ -8,17 +8,25 @@ use wasmrun_engine::Readable;
 use wasmrun_model::id::{Digest, ObjectId};
 use wasmrun_model::value::{Encoded, EncodedRef};
 use wasmrun_model::wire::{
-    Bytes, CHUNK_BYTES, Form, INLINE_BYTES, ObjectRef, Refusal, RefusalKind, Request, Response,
+    Bytes, CHUNK_BYTES, Form, Gotten, INLINE_BYTES, MAX_GETS, ObjectRef, Refusal, RefusalKind,
+    Request, Response,
 };
-use wasmrun_store::Form as Stored;
+use wasmrun_store::{Form as Stored, View};
 
-use super::registry::Kept;
-use super::session::{Gone, Session, refusal};
+use super::out::{Gone, ToMap};
+use super::registry::{Kept, Registry};
+use super::session::{Session, refusal};
+use super::views::one;
 use crate::client::GetError;
 use crate::object::{Object, PutObject, Reference, Value};
 
-/// How long a value waits for room in the store.
-const ROOM_PATIENCE: Duration = Duration::from_secs(30);
+/// A value that a client is about to send.
+struct Announced {
+    form: Form,
+    len: u64,
+    /// How long it waits for room in the store; as long as the node says if not given.
+    room: Option<Duration>,
+}
 
 impl Session {
     /// Takes a module or a value.
@@ -30,7 +38,19 @@ impl Session {
     ) -> Result<Response, Refusal> {
         match request {
             Request::Upload { digest, len } => self.upload(id, digest, len, chunks).await,
-            Request::Put { form, len, is_kept } => self.put(id, form, len, is_kept, chunks).await,
+            Request::Put {
+                form,
+                len,
+                is_kept,
+                room_ms,
+            } => {
+                let value = Announced {
+                    form,
+                    len,
+                    room: room_ms.map(Duration::from_millis),
+                };
+                self.put(id, value, is_kept, chunks).await
+            }
             _ => unreachable!("only these two are received"),
         }
     }
@@ -58,7 +78,7 @@ impl Session {
         });
         match loaded.await {
             Ok(Some(Ok(module))) => {
-                self.inner.registry.lock().add_module(module.clone());
+                self.inner.registry().add_module(module.clone());
                 Ok(Response::Module(Box::new(super::views::module(&module))))
             }
             Ok(Some(Err(error))) => Err(refusal(RefusalKind::Usage, error)),
@@ -79,8 +99,7 @@ impl Session {
     async fn put(
         &self,
         id: u64,
-        form: Form,
-        len: u64,
+        announced: Announced,
         is_kept: bool,
         mut chunks: Receiver<Vec<u8>>,
     ) -> Result<Response, Refusal> {
@@ -88,18 +107,17 @@ impl Session {
             true => self.inner.detached.new_object(),
             false => self.client.new_object(),
         };
+        let Announced { form, len, .. } = announced;
         let value = if len <= INLINE_BYTES as u64 {
             self.go_on(id).await?;
             Value::from(form.encoded(collect(len, &mut chunks).await?))
         } else {
-            Value::stored(
-                self.store(id, name.id, form, len, chunks).await?,
-                Vec::new(),
-            )
+            let stored = self.store(id, name.id, announced, chunks).await?;
+            Value::stored(stored, Vec::new())
         };
         let object = Object(Reference::Put(Arc::new(PutObject { name, value })));
         if is_kept {
-            self.inner.registry.lock().keep(Kept {
+            self.inner.registry().keep(Kept {
                 object: object.clone(),
                 tenant: self.tenant.clone(),
                 size_bytes: len,
@@ -113,17 +131,18 @@ impl Session {
         &self,
         id: u64,
         object: ObjectId,
-        form: Form,
-        len: u64,
+        announced: Announced,
         mut chunks: Receiver<Vec<u8>>,
     ) -> Result<wasmrun_store::Object, Refusal> {
+        let Announced { form, len, room } = announced;
         let form = match form {
             Form::Postcard => Stored::Postcard,
             Form::Buffer(kind) => Stored::Buffer(kind),
         };
-        let store = &self.inner.shared.store;
-        let mut creating = store.create(&self.tenant, object, len, form);
-        let created = tokio::time::timeout(ROOM_PATIENCE, &mut creating).await;
+        let shared = &self.inner.shared;
+        let mut creating = shared.store.create(&self.tenant, object, len, form);
+        let room = room.unwrap_or(shared.room_patience);
+        let created = tokio::time::timeout(room, &mut creating).await;
         let created = created.unwrap_or_else(|_| Err(creating.error()));
         let mut writer = created.map_err(|error| refusal(RefusalKind::Full, error))?;
         self.go_on(id).await?;
@@ -142,6 +161,7 @@ impl Session {
         id: u64,
         object: ObjectRef,
         timeout_ms: Option<u64>,
+        can_map: bool,
     ) -> Result<(), Gone> {
         let object = match self.object(&object) {
             Ok(object) => object,
@@ -164,14 +184,19 @@ impl Session {
             Err(error) => return self.refuse(id, refusal(RefusalKind::Full, error)).await,
         };
         let encoded = loaded.encoded();
-        let form = match encoded {
-            EncodedRef::Postcard(_) => Form::Postcard,
-            EncodedRef::Buffer { kind, .. } => Form::Buffer(kind),
-        };
+        let form = form_of(encoded);
+        let ty = object.0.ty().cloned();
+        if let Some(view) = loaded.view().filter(|_| can_map)
+            && self.may_map(view)
+            && self.pin(id, view)
+        {
+            let view = view.clone();
+            return self.out.map(id, ToMap { form, ty, view }).await;
+        }
         let head = Response::Value {
             form,
             len: encoded.bytes().len() as u64,
-            ty: object.0.ty().cloned(),
+            ty,
         };
         self.out.send(id, head).await?;
         for chunk in encoded.bytes().chunks(CHUNK_BYTES) {
@@ -181,7 +206,83 @@ impl Session {
         Ok(())
     }
 
-    /// An object that the client has a handle of, or one that is kept.
+    /// Sends many values, once all are there.
+    pub(super) async fn get_all(
+        &self,
+        id: u64,
+        objects: &[ObjectId],
+        timeout_ms: Option<u64>,
+    ) -> Result<(), Gone> {
+        let found = match objects.len() {
+            ..=MAX_GETS => self.all_known(objects),
+            more => {
+                let why =
+                    format_args!("{more} objects are too many at once; get {MAX_GETS} at most");
+                Err(refusal(RefusalKind::Usage, why))
+            }
+        };
+        let objects = match found {
+            Ok(objects) => objects,
+            Err(why) => return self.refuse(id, why).await,
+        };
+        let timeout = timeout_ms.map(Duration::from_millis);
+        let ready = self.client.wait_async(&objects, objects.len(), timeout);
+        if ready.await.len() < objects.len() {
+            return self.out.send(id, Response::TimedOut).await;
+        }
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        for object in &objects {
+            let gotten = match self.gotten(object).await {
+                Ok(gotten) => gotten,
+                Err(why) => return self.refuse(id, why).await,
+            };
+            // With room for what stands around it.
+            bytes += 64
+                + match &gotten {
+                    Gotten::Value { bytes, .. } => bytes.0.len(),
+                    Gotten::Large | Gotten::Failed { .. } => 0,
+                };
+            batch.push(gotten);
+            if bytes >= CHUNK_BYTES {
+                let values = Response::Values(std::mem::take(&mut batch));
+                self.out.send(id, values).await?;
+                bytes = 0;
+            }
+        }
+        self.out.send(id, Response::Values(batch)).await?;
+        self.out.send(id, Response::Done).await
+    }
+
+    /// What came of an object that is there.
+    async fn gotten(&self, object: &Object) -> Result<Gotten, Refusal> {
+        let value = match self.client.get_async(object, None).await {
+            Ok(value) => value,
+            Err(GetError::Failed { origin, error }) => {
+                let error = (&error).into();
+                return Ok(Gotten::Failed { origin, error });
+            }
+            Err(GetError::TimedOut) => unreachable!("it is waited for without end"),
+        };
+        if value.size_bytes() > INLINE_BYTES as u64 {
+            return Ok(Gotten::Large);
+        }
+        self.lend(&value)?;
+        let loaded = value.read().await;
+        let loaded = loaded.map_err(|error| refusal(RefusalKind::Full, error))?;
+        let encoded = loaded.encoded();
+        Ok(Gotten::Value {
+            form: form_of(encoded),
+            bytes: Bytes(encoded.bytes().to_vec()),
+        })
+    }
+
+    /// Whether the client may map a value: with it, it sees all that its tenant has in that segment. What
+    /// it submitted for another tenant comes in chunks.
+    fn may_map(&self, view: &View) -> bool {
+        view.object().tenant() == &self.tenant && view.place().is_some()
+    }
+
+    /// An object that the client has a handle of, or one of its tenant's that is kept.
     fn object(&self, object: &ObjectRef) -> Result<Object, Refusal> {
         let prefix = match object {
             ObjectRef::Id(id) => {
@@ -190,8 +291,34 @@ impl Session {
             }
             ObjectRef::Prefix(prefix) => prefix,
         };
-        let registry = self.inner.registry.lock();
-        super::views::one(prefix, "object", registry.objects(), Object::id).cloned()
+        let registry = self.inner.registry();
+        self.kept_object(&registry, prefix).cloned()
+    }
+
+    /// One of its tenant's objects that are kept, by the beginning of its id.
+    pub(super) fn kept_object<'a>(
+        &self,
+        registry: &'a Registry,
+        prefix: &str,
+    ) -> Result<&'a Object, Refusal> {
+        let (object, tenant) = one(prefix, "object", registry.objects(), |(it, _)| it.id())?;
+        if *tenant != self.tenant {
+            let why = format!(
+                "object {} belongs to tenant '{tenant}', and this session is of '{}'; say --tenant \
+                 {tenant}",
+                object.id(),
+                self.tenant
+            );
+            return Err(refusal(RefusalKind::Tenant, why));
+        }
+        Ok(object)
+    }
+}
+
+fn form_of(value: EncodedRef<'_>) -> Form {
+    match value {
+        EncodedRef::Postcard(_) => Form::Postcard,
+        EncodedRef::Buffer { kind, .. } => Form::Buffer(kind),
     }
 }
 

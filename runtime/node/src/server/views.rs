@@ -101,7 +101,7 @@ pub(super) fn explain(inner: &Inner, prefix: &str) -> Result<String, Refusal> {
 
 /// Live tasks, and those that ended.
 fn tasks(inner: &Inner) -> BTreeMap<TaskId, TaskRow> {
-    let registry = inner.registry.lock();
+    let registry = inner.registry();
     let records: BTreeMap<TaskId, Record> = registry
         .tasks()
         .map(|record| (record.id, record.clone()))
@@ -159,7 +159,7 @@ fn ended_row(record: &Record) -> TaskRow {
 pub(super) fn describe(inner: &Inner, prefix: &str) -> Result<TaskDetail, Refusal> {
     let rows = tasks(inner);
     let row = one(prefix, "task", rows.values(), |row| row.id)?.clone();
-    let record = inner.registry.lock().task(&row.id).cloned();
+    let record = inner.registry().task(&row.id).cloned();
     let end = record.as_ref().and_then(|record| record.end.as_ref());
     let explanation = inner.shared.ledger.lock().explain(&row.id);
     let detached = record.as_ref().and_then(|record| record.detached.as_ref());
@@ -266,7 +266,7 @@ fn objects(inner: &Inner, list: &List) -> Vec<ObjectRow> {
         (row.id, row)
     });
     let mut rows: BTreeMap<_, ObjectRow> = stored.collect();
-    let registry = inner.registry.lock();
+    let registry = inner.registry();
     for kept in registry.kept() {
         let inline = || ObjectRow {
             id: kept.object.id(),
@@ -322,7 +322,7 @@ fn jobs(inner: &Inner, list: &List) -> Vec<JobRow> {
 }
 
 fn modules(inner: &Inner, list: &List) -> Vec<ModuleRow> {
-    let registry = inner.registry.lock();
+    let registry = inner.registry();
     let rows = registry.modules().map(|module| ModuleRow {
         digest: module.digest(),
         exports: u32::try_from(module.functions().len() + module.classes().len())
@@ -379,6 +379,7 @@ pub(super) fn status(inner: &Inner) -> NodeStatus {
         store: StoreStatus {
             capacity_bytes: usage.capacity_bytes,
             used_bytes: usage.used_bytes,
+            pinned_bytes: usage.pinned_bytes,
             spilled_bytes: usage.spilled_bytes,
             objects: usage.objects,
         },

@@ -1,7 +1,7 @@
 //! Following a task to its end.
 //!
-//! Owns the way of its output and report to the client that submitted it, and to what the server
-//! remembers. Must not: outlive its task by more than that takes.
+//! Owns the way of its output and report to the client that submitted it, and of its output to what the
+//! server remembers. Must not: outlive its task by more than that takes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,18 +12,16 @@ use wasmrun_engine::{OutputChunk, OutputSource};
 use wasmrun_model::wire::{self, Bytes, Output, Response};
 
 use super::Inner;
-use super::registry::{End, Log};
-use super::session::Out;
+use super::out::Out;
+use super::registry::Log;
 use crate::task::{Report, TaskHandle};
 
-/// Who sees a task to its end: passes its output and report on, and notes how it ended.
+/// Who sees a task to its end: passes its output and report on.
 pub(super) struct Watcher {
     pub(super) inner: Arc<Inner>,
     pub(super) chunks: Option<mpsc::Receiver<OutputChunk>>,
     pub(super) log: Option<Arc<Log>>,
     pub(super) to: Option<(Out, u64)>,
-    /// Whether the client wants to know.
-    pub(super) is_watched: bool,
 }
 
 impl Watcher {
@@ -50,12 +48,6 @@ impl Watcher {
         {
             self.pass_on(chunk).await;
         }
-        let forgotten = self
-            .inner
-            .registry
-            .lock()
-            .end_task(report.id, End::of(&report));
-        drop(forgotten);
         if let Some((out, id)) = &self.to {
             // A client that is gone does not want to know.
             let _ = out

@@ -1,0 +1,140 @@
+//! What the node says: frames, and the descriptors beside them.
+//!
+//! Owns the reading half of a connection and the segments that are mapped for it. Must not: trust a
+//! length. Invariant: what arrives is handled in its order; a descriptor belongs to the frame that says
+//! so, and at most one waits for its frame.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use tokio::io::Interest;
+use tokio::net::unix::OwnedReadHalf;
+use wasmrun_model::wire::{self, Frame, HEADER_BYTES, MAX_SEGMENTS, Mapped, Response};
+use wasmrun_store::{Place, SegmentNumber, Segments};
+
+use crate::routes::{Answer, Routes, View};
+
+/// How many bytes are read at once, unless a frame is longer.
+const READ_BYTES: usize = 256 << 10;
+
+pub(crate) struct Reader {
+    socket: OwnedReadHalf,
+    buffer: Vec<u8>,
+    /// What of the buffer has come and is not handled yet.
+    start: usize,
+    end: usize,
+    /// The descriptor that came last, until its frame is there.
+    descriptor: Option<OwnedFd>,
+    segments: Segments,
+    routes: Arc<Routes>,
+}
+
+impl Reader {
+    pub(crate) fn new(socket: OwnedReadHalf, routes: Arc<Routes>) -> Self {
+        Self {
+            socket,
+            buffer: vec![0; READ_BYTES],
+            start: 0,
+            end: 0,
+            descriptor: None,
+            segments: Segments::default(),
+            routes,
+        }
+    }
+
+    /// Brings answers to whoever waits for them, until the node is gone or talks nonsense.
+    pub(crate) async fn run(mut self) {
+        // Whatever it was that ended the connection, whoever waits hears of it.
+        let _ = self.read().await;
+        self.routes.close();
+    }
+
+    async fn read(&mut self) -> io::Result<()> {
+        loop {
+            while let Some(frame) = self.next_frame()? {
+                self.handle(frame).await?;
+            }
+            self.receive().await?;
+        }
+    }
+
+    /// The next frame, if all of it has come.
+    fn next_frame(&mut self) -> io::Result<Option<Frame<Response>>> {
+        let come = &self.buffer[self.start..self.end];
+        let Some((header, rest)) = come.split_first_chunk::<HEADER_BYTES>() else {
+            return Ok(None);
+        };
+        let len = wire::frame_len(*header).map_err(io::Error::other)?;
+        let Some(bytes) = rest.get(..len) else {
+            return Ok(None);
+        };
+        let frame = wire::decode(bytes).map_err(io::Error::other)?;
+        self.start += HEADER_BYTES + len;
+        Ok(Some(frame))
+    }
+
+    /// Receives more, and makes room for it before.
+    async fn receive(&mut self) -> io::Result<()> {
+        self.buffer.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, self.end - self.start);
+        if let Some(header) = self.buffer[..self.end].first_chunk::<HEADER_BYTES>() {
+            let len = wire::frame_len(*header).map_err(io::Error::other)?;
+            let wanted = (HEADER_BYTES + len).max(READ_BYTES);
+            if self.buffer.len() < wanted {
+                self.buffer.resize(wanted, 0);
+            }
+        }
+        let socket = self.socket.as_ref();
+        let room = &mut self.buffer[self.end..];
+        let received = socket.async_io(Interest::READABLE, || wasmrun_store::receive(socket, room));
+        let (len, descriptor) = received.await?;
+        if len == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.end += len;
+        if descriptor.is_some() && std::mem::replace(&mut self.descriptor, descriptor).is_some() {
+            return Err(io::Error::other("a descriptor came without its frame"));
+        }
+        Ok(())
+    }
+
+    async fn handle(&mut self, frame: Frame<Response>) -> io::Result<()> {
+        let answer = match frame.message {
+            Response::Mapped(mapped) => self.map(frame.id, mapped)?,
+            Response::Forget(segment) => {
+                self.segments.forget(SegmentNumber(segment));
+                return Ok(());
+            }
+            response => Answer::Said(response),
+        };
+        self.routes.deliver(frame.id, answer).await;
+        Ok(())
+    }
+
+    fn map(&mut self, request: u64, mapped: Box<Mapped>) -> io::Result<Answer> {
+        // From here on the node hears when we do not need it any more, or do not get it.
+        let pin = self.routes.pin(request);
+        let place = Place {
+            segment: SegmentNumber(mapped.segment),
+            segment_bytes: mapped.segment_bytes,
+            offset_bytes: mapped.offset_bytes,
+            len_bytes: mapped.len_bytes,
+        };
+        if mapped.has_descriptor {
+            let descriptor = self.descriptor.take();
+            let descriptor = descriptor.ok_or(io::ErrorKind::InvalidData)?;
+            // If there is no address space the bytes come in another way.
+            if self.segments.add(&place, descriptor).is_err() {
+                return Ok(Answer::Unmappable);
+            }
+            if self.segments.len() > MAX_SEGMENTS {
+                return Err(io::Error::other("the node sends too many descriptors"));
+            }
+        }
+        Ok(match self.segments.view(&place) {
+            Ok(bytes) => Answer::Mapped(mapped, View { bytes, _pin: pin }),
+            Err(_) => Answer::Unmappable,
+        })
+    }
+}

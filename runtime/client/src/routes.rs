@@ -1,0 +1,247 @@
+//! Who waits for which answer, and what the driver has dropped.
+//!
+//! Owns what the handles of a connection share with the two tasks that read and write. Must not: do I/O.
+//!
+//! Invariants: at most [`ANSWERS`] answers to one request wait to be taken; what was dropped is told once.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+use wasmrun_model::id::{ActorId, ObjectId};
+use wasmrun_model::wire::{self, Response};
+use wasmrun_store::ClientView;
+
+use crate::error::Error;
+
+/// How many answers to one request may wait to be taken.
+const ANSWERS: usize = 64;
+
+/// What answers a request.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Said(Response),
+    /// A value that is mapped.
+    Mapped(Box<wire::Mapped>, View),
+    /// A value that cannot be mapped here.
+    Unmappable,
+}
+
+/// Bytes of the node, in place. They stay there until it is dropped.
+#[derive(Debug)]
+pub(crate) struct View {
+    /// Before the pin: nobody looks when the node hears of it.
+    pub(crate) bytes: ClientView,
+    pub(crate) _pin: Pin,
+}
+
+/// What the node keeps in its place for us. Dropping it tells the node.
+#[derive(Debug)]
+pub(crate) struct Pin {
+    request: u64,
+    routes: Arc<Routes>,
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.routes.dropped.lock().pins.push(self.request);
+        self.routes.has_dropped.notify_one();
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Routes {
+    waiting: Mutex<Waiting>,
+    /// Somebody has taken an answer where there was no room for more.
+    has_room: Notify,
+    dropped: Mutex<Dropped>,
+    pub(crate) has_dropped: Notify,
+    is_open: watch::Sender<bool>,
+}
+
+/// Who waits for answers.
+#[derive(Debug, Default)]
+struct Waiting {
+    routes: HashMap<u64, Route>,
+    /// Whether there will be no more than have come.
+    is_closed: bool,
+}
+
+#[derive(Debug, Default)]
+struct Route {
+    answers: VecDeque<Answer>,
+    waker: Option<Waker>,
+}
+
+/// What the driver has no handle of any more.
+#[derive(Debug, Default)]
+pub(crate) struct Dropped {
+    pub(crate) objects: Vec<ObjectId>,
+    pub(crate) actors: Vec<ActorId>,
+    /// Requests whose values were mapped.
+    pub(crate) pins: Vec<u64>,
+}
+
+/// The answers to a request. Dropping it, the rest is not waited for.
+#[derive(Debug)]
+pub(crate) struct Answers {
+    pub(crate) id: u64,
+    routes: Arc<Routes>,
+}
+
+impl Answers {
+    /// The next answer; a refusal is an error.
+    pub(crate) async fn next(&mut self) -> Result<Response, Error> {
+        match self.next_answer().await? {
+            Answer::Said(response) => Ok(response),
+            Answer::Mapped(..) | Answer::Unmappable => {
+                Err(Error::Unexpected("a mapped value".into()))
+            }
+        }
+    }
+
+    /// The next answer; a refusal is an error.
+    pub(crate) async fn next_answer(&mut self) -> Result<Answer, Error> {
+        match poll_fn(|cx| self.routes.poll(self.id, cx.waker())).await {
+            Some(Answer::Said(Response::Refused(why))) => Err(Error::Refused(why)),
+            Some(answer) => Ok(answer),
+            None => Err(Error::Closed),
+        }
+    }
+}
+
+impl Drop for Answers {
+    fn drop(&mut self) {
+        let route = self.routes.waiting.lock().routes.remove(&self.id);
+        if let Some(route) = route {
+            if route.answers.len() >= ANSWERS {
+                self.routes.has_room.notify_one();
+            }
+            drop(route);
+        }
+    }
+}
+
+impl Routes {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            waiting: Mutex::default(),
+            has_room: Notify::new(),
+            dropped: Mutex::default(),
+            has_dropped: Notify::new(),
+            is_open: watch::Sender::new(true),
+        })
+    }
+
+    /// Expects answers to a request.
+    pub(crate) fn expect(self: &Arc<Self>, id: u64) -> Result<Answers, Error> {
+        let mut waiting = self.waiting.lock();
+        if waiting.is_closed {
+            return Err(Error::Closed);
+        }
+        waiting.routes.insert(id, Route::default());
+        drop(waiting);
+        Ok(Answers {
+            id,
+            routes: self.clone(),
+        })
+    }
+
+    fn poll(&self, id: u64, waker: &Waker) -> Poll<Option<Answer>> {
+        let mut waiting = self.waiting.lock();
+        let Waiting { routes, is_closed } = &mut *waiting;
+        let Some(route) = routes.get_mut(&id) else {
+            return Poll::Ready(None);
+        };
+        let was_full = route.answers.len() >= ANSWERS;
+        match route.answers.pop_front() {
+            Some(answer) => {
+                drop(waiting);
+                if was_full {
+                    self.has_room.notify_one();
+                }
+                Poll::Ready(Some(answer))
+            }
+            None if *is_closed => Poll::Ready(None),
+            None => {
+                route.waker = Some(waker.clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Brings an answer to whoever waits for it, once there is room. If nobody does it is dropped.
+    pub(crate) async fn deliver(&self, id: u64, mut answer: Answer) {
+        while let Err(back) = self.try_deliver(id, answer) {
+            answer = back;
+            self.has_room.notified().await;
+        }
+    }
+
+    fn try_deliver(&self, id: u64, answer: Answer) -> Result<(), Answer> {
+        let mut waiting = self.waiting.lock();
+        let Some(route) = waiting.routes.get_mut(&id) else {
+            drop(waiting);
+            // Outside the lock: it may be a pin.
+            drop(answer);
+            return Ok(());
+        };
+        if route.answers.len() >= ANSWERS {
+            return Err(answer);
+        }
+        route.answers.push_back(answer);
+        let waker = route.waker.take();
+        drop(waiting);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        Ok(())
+    }
+
+    /// The connection has ended: nobody gets more than has come.
+    pub(crate) fn close(&self) {
+        let mut waiting = self.waiting.lock();
+        waiting.is_closed = true;
+        let wakers = waiting.routes.values_mut().filter_map(|it| it.waker.take());
+        let wakers: Vec<Waker> = wakers.collect();
+        drop(waiting);
+        wakers.into_iter().for_each(Waker::wake);
+        self.is_open.send_replace(false);
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        *self.is_open.borrow()
+    }
+
+    /// Waits until the connection has ended.
+    pub(crate) async fn closed(&self) {
+        // The sender is ours.
+        let _ = self.is_open.subscribe().wait_for(|is_open| !is_open).await;
+    }
+
+    pub(crate) fn pin(self: &Arc<Self>, request: u64) -> Pin {
+        Pin {
+            request,
+            routes: self.clone(),
+        }
+    }
+
+    /// The driver has dropped its last handle of this.
+    pub(crate) fn release_object(&self, id: ObjectId) {
+        self.dropped.lock().objects.push(id);
+        self.has_dropped.notify_one();
+    }
+
+    /// The driver has dropped its last handle of this.
+    pub(crate) fn release_actor(&self, id: ActorId) {
+        self.dropped.lock().actors.push(id);
+        self.has_dropped.notify_one();
+    }
+
+    pub(crate) fn take_dropped(&self) -> Dropped {
+        std::mem::take(&mut *self.dropped.lock())
+    }
+}

@@ -1,0 +1,113 @@
+//! Values that have come from the node.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use wasmrun_model::value::{Encoded, EncodedRef};
+use wasmrun_model::wire::Form;
+
+use crate::connection::Connection;
+use crate::routes::View;
+
+/// A value: bytes in memory of this process, or in that of the node, mapped to be read. Cheap to clone.
+///
+/// While there is one that is mapped, the node keeps its bytes in their place, and the session goes on. If
+/// the connection breaks and the node goes on without us it uses the room again: then other bytes
+/// of the same tenant may be seen, as they are written. [`crate::Client::is_connected`] says so.
+#[derive(Clone)]
+pub struct Value {
+    form: Form,
+    bytes: Bytes,
+}
+
+#[derive(Clone)]
+enum Bytes {
+    Own(Arc<Vec<u8>>),
+    Mapped(Arc<Kept>),
+}
+
+struct Kept {
+    view: View,
+    /// After the view: the connection ends last.
+    _connection: Arc<Connection>,
+}
+
+impl Value {
+    pub(crate) fn own(form: Form, bytes: Vec<u8>) -> Self {
+        Self {
+            form,
+            bytes: Bytes::Own(Arc::new(bytes)),
+        }
+    }
+
+    pub(crate) fn mapped(form: Form, view: View, connection: Arc<Connection>) -> Self {
+        let kept = Kept {
+            view,
+            _connection: connection,
+        };
+        Self {
+            form,
+            bytes: Bytes::Mapped(Arc::new(kept)),
+        }
+    }
+
+    /// What its bytes are.
+    pub fn form(&self) -> Form {
+        self.form
+    }
+
+    /// Whether its bytes are in the node's memory.
+    pub fn is_mapped(&self) -> bool {
+        matches!(self.bytes, Bytes::Mapped(_))
+    }
+
+    /// The value, to be decoded.
+    pub fn encoded(&self) -> EncodedRef<'_> {
+        match self.form {
+            Form::Postcard => EncodedRef::Postcard(self),
+            Form::Buffer(kind) => EncodedRef::Buffer { kind, bytes: self },
+        }
+    }
+
+    /// A copy of the value, which keeps nothing in the node. None is made of one that is in memory of this
+    /// process and has no clones.
+    pub fn into_encoded(self) -> Encoded {
+        let bytes = match self.bytes {
+            Bytes::Own(bytes) => Arc::try_unwrap(bytes).unwrap_or_else(|it| (*it).clone()),
+            Bytes::Mapped(kept) => kept.view.bytes.to_vec(),
+        };
+        self.form.encoded(bytes)
+    }
+}
+
+impl Deref for Value {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.bytes {
+            Bytes::Own(bytes) => bytes,
+            Bytes::Mapped(kept) => &kept.view.bytes,
+        }
+    }
+}
+
+impl<'a> From<&'a Value> for EncodedRef<'a> {
+    fn from(value: &'a Value) -> Self {
+        value.encoded()
+    }
+}
+
+impl PartialEq<Encoded> for Value {
+    fn eq(&self, other: &Encoded) -> bool {
+        self.encoded() == EncodedRef::from(other)
+    }
+}
+
+impl fmt::Debug for Value {
+    /// How long, not what: it may be large.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = if self.is_mapped() { ", mapped" } else { "" };
+        write!(f, "Value({:?}, {} bytes{place})", self.form, self.len())
+    }
+}

@@ -1,0 +1,219 @@
+//! The way to a client: frames, and descriptors of segments beside them.
+//!
+//! Owns the writing half of a connection, and knows which segments the client has the descriptors of:
+//! only here is the order of all frames certain. Must not: decide who may map what.
+//!
+//! Invariants: a descriptor is sent once, until the client was told to forget it; a client has at most
+//! [`MAX_SEGMENTS`] of them; it is told of those that are closed, or it would keep their memory.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::io::{AsyncWriteExt, Interest};
+use tokio::net::unix::OwnedWriteHalf;
+use tokio::sync::mpsc;
+use wasmrun_model::value::ValueType;
+use wasmrun_model::wire::{
+    self, Form, Frame, MAX_SEGMENTS, Mapped, Refusal, RefusalKind, Response,
+};
+use wasmrun_store::{SegmentNumber, SegmentWatch, View};
+
+/// How many frames may wait to be written.
+const FRAMES_OUT: usize = 64;
+/// How many bytes are gathered before they are written, unless there are no more.
+const GATHERED_BYTES: usize = 128 << 10;
+
+/// The way to a client. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Out {
+    queue: mpsc::Sender<Outgoing>,
+    pending: Arc<AtomicUsize>,
+}
+
+/// A value that a client is to map.
+pub(super) struct ToMap {
+    pub(super) form: Form,
+    pub(super) ty: Option<ValueType>,
+    pub(super) view: View,
+}
+
+enum Outgoing {
+    Frame(Vec<u8>),
+    Mapped(u64, ToMap),
+}
+
+/// The other end of a connection is gone.
+pub(super) struct Gone;
+
+impl Out {
+    /// The way, and what writes to its end. `pending` counts what is on the way.
+    pub(super) fn new(
+        socket: OwnedWriteHalf,
+        pending: Arc<AtomicUsize>,
+    ) -> (Self, impl Future<Output = ()>) {
+        let (queue, frames) = mpsc::channel(FRAMES_OUT);
+        let out = Self {
+            queue,
+            pending: pending.clone(),
+        };
+        (out, Writer::new(socket).write(frames, pending))
+    }
+
+    /// Sends an answer, once there is room for it.
+    pub(super) async fn send(&self, id: u64, message: Response) -> Result<(), Gone> {
+        let frame = frame(id, message).ok_or(Gone)?;
+        self.push(Outgoing::Frame(frame)).await
+    }
+
+    /// Tells the client where a value is. The caller keeps the view until the client says that it has
+    /// dropped it, and knows that it is of the client's tenant and has pages of its own.
+    pub(super) async fn map(&self, id: u64, value: ToMap) -> Result<(), Gone> {
+        self.push(Outgoing::Mapped(id, value)).await
+    }
+
+    async fn push(&self, outgoing: Outgoing) -> Result<(), Gone> {
+        self.pending.fetch_add(1, Ordering::AcqRel);
+        self.queue.send(outgoing).await.map_err(|_| {
+            self.pending.fetch_sub(1, Ordering::AcqRel);
+            Gone
+        })
+    }
+}
+
+/// A message as a frame; a refusal where it cannot be one.
+fn frame(id: u64, message: Response) -> Option<Vec<u8>> {
+    wire::encode(&Frame { id, message })
+        .or_else(|error| {
+            let message = Response::Refused(Refusal {
+                kind: RefusalKind::Full,
+                message: format!("the answer cannot be sent: {error}"),
+            });
+            wire::encode(&Frame { id, message })
+        })
+        .ok()
+}
+
+struct Writer {
+    socket: OwnedWriteHalf,
+    /// What is written next.
+    gathered: Vec<u8>,
+    /// Segments that the client has, the one that was used longest ago first.
+    known: VecDeque<(SegmentNumber, SegmentWatch)>,
+    /// Segments that are closed.
+    closed: mpsc::UnboundedReceiver<SegmentNumber>,
+    closing: mpsc::UnboundedSender<SegmentNumber>,
+}
+
+impl Writer {
+    fn new(socket: OwnedWriteHalf) -> Self {
+        // There are no more in it than segments that the client has.
+        let (closing, closed) = mpsc::unbounded_channel();
+        Self {
+            socket,
+            gathered: Vec::new(),
+            known: VecDeque::new(),
+            closed,
+            closing,
+        }
+    }
+
+    /// Writes until there are no more senders.
+    async fn write(mut self, mut queue: mpsc::Receiver<Outgoing>, pending: Arc<AtomicUsize>) {
+        let (mut batch, mut is_open) = (Vec::new(), true);
+        loop {
+            let count = tokio::select! {
+                biased;
+                // We have a sender ourselves.
+                Some(segment) = self.closed.recv() => {
+                    self.forget(segment);
+                    0
+                }
+                count = queue.recv_many(&mut batch, FRAMES_OUT) => {
+                    if count == 0 {
+                        return;
+                    }
+                    count
+                }
+            };
+            for outgoing in batch.drain(..) {
+                // What cannot be written is taken all the same, so that nobody waits for room.
+                is_open = is_open && self.gather(outgoing).await.is_ok();
+            }
+            is_open = is_open && self.flush().await.is_ok();
+            pending.fetch_sub(count, Ordering::AcqRel);
+        }
+    }
+
+    async fn gather(&mut self, outgoing: Outgoing) -> io::Result<()> {
+        match outgoing {
+            Outgoing::Frame(frame) if frame.len() >= GATHERED_BYTES => {
+                self.flush().await?;
+                self.socket.write_all(&frame).await
+            }
+            Outgoing::Frame(frame) => {
+                self.gathered.extend_from_slice(&frame);
+                match self.gathered.len() {
+                    ..GATHERED_BYTES => Ok(()),
+                    _ => self.flush().await,
+                }
+            }
+            Outgoing::Mapped(id, value) => self.map(id, value).await,
+        }
+    }
+
+    async fn flush(&mut self) -> io::Result<()> {
+        let written = self.socket.write_all(&self.gathered).await;
+        self.gathered.clear();
+        written
+    }
+
+    async fn map(&mut self, id: u64, value: ToMap) -> io::Result<()> {
+        let place = value.view.place();
+        let place = place.expect("what is mapped has pages of its own");
+        let known = self.known.iter().position(|(it, _)| *it == place.segment);
+        let message = Response::Mapped(Box::new(Mapped {
+            form: value.form,
+            ty: value.ty,
+            segment: place.segment.0,
+            segment_bytes: place.segment_bytes,
+            offset_bytes: place.offset_bytes,
+            len_bytes: place.len_bytes,
+            has_descriptor: known.is_none(),
+        }));
+        let frame = frame(id, message).ok_or(io::ErrorKind::InvalidData)?;
+        if let Some(at) = known {
+            let used = self.known.remove(at);
+            self.known.extend(used);
+            self.gathered.extend_from_slice(&frame);
+            return Ok(());
+        }
+        if self.known.len() >= MAX_SEGMENTS
+            && let Some((oldest, _)) = self.known.front()
+        {
+            self.forget(*oldest);
+        }
+        self.flush().await?;
+        let closing = self.closing.clone();
+        let watch = value.view.watch_segment(move || {
+            // The connection may have ended.
+            let _ = closing.send(place.segment);
+        });
+        self.known.push_back((place.segment, watch));
+        let socket = self.socket.as_ref();
+        let send = || wasmrun_store::send(socket, &frame, &value.view);
+        let sent = socket.async_io(Interest::WRITABLE, send).await?;
+        self.socket.write_all(&frame[sent..]).await
+    }
+
+    /// Tells the client that it need not keep a segment, if it has it.
+    fn forget(&mut self, segment: SegmentNumber) {
+        let Some(at) = self.known.iter().position(|(it, _)| *it == segment) else {
+            return;
+        };
+        self.known.remove(at);
+        let told = frame(0, Response::Forget(segment.0));
+        self.gathered.extend(told.into_iter().flatten());
+    }
+}
