@@ -197,6 +197,21 @@ fn an_actor_lives_between_commands() {
         &node.wasmrun(["actor", "list"]).ok(),
         &["total", "counter", "running"],
     );
+    // What it writes is kept with the actor; a call of it is a task like others.
+    let listed = node.wasmrun(["list", "tasks", "-f", "name=counter.add"]);
+    let listed = listed.json(0);
+    let calls = listed["tasks"].as_array().expect("a list");
+    let id = calls[0]["id"].as_str().expect("an id");
+    assert_eq!(node.wasmrun(["get", id]).json(0)["state"], "finished");
+    assert_says(
+        &node.wasmrun(["explain", id]).ok(),
+        &["has ended: finished"],
+    );
+    assert_says(
+        &node.wasmrun(["logs", id]).fails(2),
+        &["a call's is its actor's"],
+    );
+    assert_eq!(node.wasmrun(["logs", "total"]).ok(), "");
     assert_says(&call("crash()").fails(5), &["the guest trapped"]);
     assert_says(&call("add(1)").fails(2), &["there is no actor 'total'"]);
     create().args(["counter", "1", "--name", "total"]).ok();
@@ -305,4 +320,63 @@ fn nonsense_on_the_socket_hurts_nobody() {
         let _ = socket.read_to_end(&mut Vec::new());
     }
     assert_eq!(node.submit("add(1, 2)").ok(), "3\n");
+}
+
+#[test]
+fn an_actors_flags_are_those_of_tasks() {
+    let node = Node::start();
+    let create = |name| {
+        let create = node.wasmrun(["actor", "create"]).arg(guest("graph"));
+        create.args(["counter", "10", "--name", name])
+    };
+    let nowhere = create("a").args(["--label-selector", "zone=moon"]).fails(3);
+    assert_says(&nowhere, &["zone=moon"]);
+    create("b")
+        .args(["--strategy", "spread", "--priority", "3"])
+        .ok();
+    assert_eq!(node.wasmrun(["actor", "call", "b", "add(1)"]).ok(), "11\n");
+    let timely = ["actor", "call", "b", "add(1)", "--time-limit", "1m"];
+    assert_eq!(node.wasmrun(timely).ok(), "12\n");
+}
+
+#[test]
+fn an_object_is_its_tenants() {
+    let node = Node::start();
+    let file = node.dir.path().join("file");
+    std::fs::write(&file, [7; 100_000]).unwrap();
+    let id = node.wasmrun(["put", "--tenant", "red"]).arg(&file).ok();
+    let id = id.trim();
+    let refused = node.wasmrun(["object", "get", id]).fails(2);
+    assert_says(&refused, &["belongs to tenant 'red'", "say --tenant red"]);
+    let got = node.wasmrun(["object", "get", id, "--tenant", "red"]).run();
+    assert!(got.stdout == [7; 100_000]);
+    node.wasmrun(["object", "delete", id]).fails(2);
+    node.wasmrun(["object", "delete", id, "--tenant", "red"])
+        .ok();
+}
+
+#[test]
+fn a_put_waits_as_long_as_the_node_or_the_command_says() {
+    let mut node = Node {
+        dir: scratch(),
+        running: None,
+    };
+    let small = [
+        "node",
+        "start",
+        "--object-memory",
+        "1MiB",
+        "--put-wait",
+        "10ms",
+    ];
+    let mut running = node.wasmrun(small).start();
+    running.wait_for(Stream::Out, "listens at unix:");
+    node.running = Some(running);
+    let file = node.dir.path().join("file");
+    std::fs::write(&file, [7; 700_000]).unwrap();
+    node.wasmrun(["put"]).arg(&file).ok();
+    let full = ["fit into the object store now", "--object-memory"];
+    assert_says(&node.wasmrun(["put"]).arg(&file).fails(5), &full);
+    let said = node.wasmrun(["put", "--wait", "1ms"]).arg(&file).fails(5);
+    assert_says(&said, &full);
 }

@@ -139,7 +139,7 @@ fn an_object_larger_than_the_store_is_refused_at_once() {
 #[test]
 fn a_store_that_is_full_says_so() {
     let dir = scratch();
-    let full = ["--object-memory", "20MiB"];
+    let full = ["--object-memory", "20MiB", "--put-wait", "100ms"];
     // Both wait for room first.
     let memory = graph("hoard(100, 1024)").args(full).start();
     let disk = graph("hoard(100, 1024)")

@@ -70,10 +70,9 @@ fn guests_dir() -> PathBuf {
     root.join("target/guests")
 }
 
-/// An empty folder, where no node listens.
-fn nowhere() -> &'static Path {
-    static NOWHERE: OnceLock<tempfile::TempDir> = OnceLock::new();
-    NOWHERE.get_or_init(scratch).path()
+/// A folder that is not there: no node listens in it.
+fn nowhere() -> PathBuf {
+    profile_dir().join("no-node-here")
 }
 
 /// A folder of compiled code that this test process shares, since compiling takes longest.

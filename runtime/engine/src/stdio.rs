@@ -33,8 +33,10 @@ pub enum OutputSource {
 /// Some bytes that a guest wrote, as it wrote them.
 #[derive(Debug, Clone)]
 pub struct OutputChunk {
-    /// The listener's tag: which task wrote them.
+    /// The listener's tag: which task wrote them, or started the one that did.
     pub tag: u64,
+    /// Which output of this process's: of all that share a tag, one task's or actor's.
+    pub writer: u64,
     /// Where it wrote them.
     pub source: OutputSource,
     /// What it wrote.
@@ -59,6 +61,8 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// Where the output of one task goes.
 #[derive(Debug)]
 pub struct TaskOutput {
+    /// No two have the same.
+    number: u64,
     limit: u64,
     written: AtomicU64,
     listener: Option<Listener>,
@@ -68,7 +72,9 @@ pub struct TaskOutput {
 impl TaskOutput {
     /// Output that goes to `listener`, if there is one, up to `limit` bytes in all.
     pub fn new(limit: u64, listener: Option<Listener>) -> Arc<Self> {
+        static OUTPUTS: AtomicU64 = AtomicU64::new(0);
         Arc::new(Self {
+            number: OUTPUTS.fetch_add(1, Ordering::Relaxed),
             limit,
             written: AtomicU64::new(0),
             listener,
@@ -169,6 +175,7 @@ impl Writer {
                         .map_or(0, |listener| listener.tag);
                     permit.send(OutputChunk {
                         tag,
+                        writer: self.output.number,
                         source: self.source,
                         bytes,
                     });

@@ -17,7 +17,8 @@ use wasmrun_engine::{OutputChunk, OutputSource};
 pub enum Route {
     /// As it comes, to our own standard output and error.
     Through,
-    /// Both to standard error, since standard output is for the result.
+    /// Both to standard error, since standard output is for the result; line by line, since others that
+    /// the task has started write there too.
     Aside,
     /// Line by line, each with its task's index before it.
     Lines {
@@ -50,6 +51,7 @@ pub fn pump(
             let mut sink = Sink {
                 route,
                 kept: Kept::new(),
+                open: BTreeMap::new(),
             };
             while let Some(chunk) = chunks.blocking_recv() {
                 if let Err(error) = sink.take(chunk) {
@@ -63,20 +65,32 @@ pub fn pump(
 
 struct Sink {
     route: Route,
-    /// For lines, what has no end yet.
+    /// What was kept.
     kept: Kept,
+    /// For lines, what has no end yet: by tag, writer, and whether it is standard error.
+    open: BTreeMap<(u64, u64, bool), Vec<u8>>,
 }
 
 impl Sink {
     fn take(&mut self, chunk: OutputChunk) -> io::Result<()> {
-        let OutputChunk { tag, source, bytes } = chunk;
+        let OutputChunk {
+            tag,
+            writer,
+            source,
+            bytes,
+        } = chunk;
+        let stream = (tag, writer, source == OutputSource::Stderr);
         match &self.route {
             Route::Through if source == OutputSource::Stdout => {
                 let mut stdout = io::stdout().lock();
                 stdout.write_all(&bytes)?;
                 stdout.flush()
             }
-            Route::Through | Route::Aside => io::stderr().lock().write_all(&bytes),
+            Route::Through => io::stderr().lock().write_all(&bytes),
+            Route::Aside => match whole_lines(&mut self.open, stream, &bytes) {
+                Some(lines) => io::stderr().lock().write_all(&lines),
+                None => Ok(()),
+            },
             Route::Files(_) if source == OutputSource::Stderr => {
                 io::stderr().lock().write_all(&bytes)
             }
@@ -91,34 +105,59 @@ impl Sink {
                 self.kept.entry(tag).or_default()[source as usize].extend_from_slice(&bytes);
                 Ok(())
             }
-            Route::Lines { bar, aside } => {
-                let rest = &mut self.kept.entry(tag).or_default()[source as usize];
-                rest.extend_from_slice(&bytes);
-                let Some(end) = rest.iter().rposition(|byte| *byte == b'\n') else {
-                    return Ok(());
-                };
-                let lines: Vec<u8> = rest.drain(..=end).collect();
-                print_lines(tag, source, &lines, bar.as_ref(), *aside)
-            }
+            Route::Lines { bar, aside } => match whole_lines(&mut self.open, stream, &bytes) {
+                Some(lines) => print_lines(tag, source, &lines, bar.as_ref(), *aside),
+                None => Ok(()),
+            },
             Route::Drop => Ok(()),
         }
     }
 
+    /// What has no end gets one: it is the last of its writer.
     fn finish(self) -> io::Result<Kept> {
-        if let Route::Lines { bar, aside } = &self.route {
-            for (tag, rests) in &self.kept {
-                for (source, rest) in [OutputSource::Stdout, OutputSource::Stderr]
-                    .iter()
-                    .zip(rests)
-                {
-                    if !rest.is_empty() {
-                        print_lines(*tag, *source, rest, bar.as_ref(), *aside)?;
-                    }
+        for ((tag, _, is_stderr), rest) in &self.open {
+            let source = match is_stderr {
+                true => OutputSource::Stderr,
+                false => OutputSource::Stdout,
+            };
+            match &self.route {
+                _ if rest.is_empty() => {}
+                Route::Lines { bar, aside } => {
+                    print_lines(*tag, source, rest, bar.as_ref(), *aside)?;
+                }
+                _ => {
+                    // Another one's would go on in the middle of this line.
+                    let end: &[u8] = if self.open.len() > 1 { b"\n" } else { b"" };
+                    io::stderr().lock().write_all(&[rest, end].concat())?;
                 }
             }
         }
         Ok(self.kept)
     }
+}
+
+/// The longest line that is held back until it ends, in bytes.
+const LINE_BYTES: usize = 64 << 10;
+
+/// Adds to what a stream has written, and takes what of it is whole lines.
+fn whole_lines(
+    open: &mut BTreeMap<(u64, u64, bool), Vec<u8>>,
+    stream: (u64, u64, bool),
+    bytes: &[u8],
+) -> Option<Vec<u8>> {
+    let rest = open.entry(stream).or_default();
+    rest.extend_from_slice(bytes);
+    let end = match rest.iter().rposition(|byte| *byte == b'\n') {
+        Some(end) => end + 1,
+        None if rest.len() > LINE_BYTES => rest.len(),
+        None => return None,
+    };
+    let lines = rest.drain(..end).collect();
+    if rest.is_empty() {
+        // Writers come and go.
+        open.remove(&stream);
+    }
+    Some(lines)
 }
 
 fn print_lines(
@@ -145,5 +184,24 @@ fn print_lines(
     match bar {
         Some(bar) => bar.suspend(print),
         None => print(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_two_writers_stay_whole() {
+        let mut open = BTreeMap::new();
+        let (one, other) = ((0, 1, true), (0, 2, true));
+        assert_eq!(whole_lines(&mut open, one, b"half a "), None);
+        let whole = whole_lines(&mut open, other, b"whole\nand a part");
+        assert_eq!(whole.as_deref(), Some(&b"whole\n"[..]));
+        let rest = whole_lines(&mut open, one, b"line\n");
+        assert_eq!(rest.as_deref(), Some(&b"half a line\n"[..]));
+        assert_eq!(open, BTreeMap::from([(other, b"and a part".to_vec())]));
+        // What never ends is not held for ever.
+        assert!(whole_lines(&mut open, one, &[b'x'; LINE_BYTES + 1]).is_some());
     }
 }

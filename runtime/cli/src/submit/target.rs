@@ -243,6 +243,7 @@ impl Remote {
                     let Some(listener) = &listener else { continue };
                     let chunk = OutputChunk {
                         tag: listener.tag,
+                        writer: output.writer,
                         source,
                         bytes: output.bytes.0.into(),
                     };

@@ -472,6 +472,8 @@ pub struct Call {
 pub struct Output {
     /// Whether to standard error.
     pub is_stderr: bool,
+    /// Which of all that write to this: the task itself, or one that it started.
+    pub writer: u64,
     /// What.
     pub bytes: Bytes,
 }

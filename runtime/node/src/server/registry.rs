@@ -12,7 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 use wasmrun_engine::{Module, OutputSource};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::{Digest, DriverId, ObjectId, TaskId};
+use wasmrun_model::id::{ActorId, Digest, DriverId, ObjectId, TaskId};
 
 use crate::object::Object;
 use crate::task::{Notes, Report};
@@ -21,7 +21,9 @@ use crate::task::{Notes, Report};
 const MOST_ENDED: usize = 10_000;
 /// How many modules are kept loaded.
 const MOST_MODULES: usize = 256;
-/// How much of a detached task's output is kept: its end.
+/// How many actors' output is remembered.
+const MOST_LOGGED: usize = 1000;
+/// How much of a detached task's or an actor's output is kept: its end.
 const LOG_BYTES: usize = 256 << 10;
 
 #[derive(Default)]
@@ -32,6 +34,19 @@ pub(super) struct Registry {
     tasks: BTreeMap<TaskId, Record>,
     ended: VecDeque<TaskId>,
     kept: BTreeMap<ObjectId, Kept>,
+    /// What actors wrote, by their ids.
+    actor_logs: BTreeMap<ActorId, ActorLog>,
+    /// Actors that have logs, the oldest first.
+    logged: VecDeque<ActorId>,
+}
+
+/// What an actor that was created through the server wrote.
+#[derive(Clone)]
+pub(super) struct ActorLog {
+    pub(super) id: ActorId,
+    /// Its name within its tenant, if it has one.
+    pub(super) name: Option<(TenantName, String)>,
+    pub(super) log: Arc<Log>,
 }
 
 /// Ends of tasks that the registry has not seen yet: whoever ends a task does not wait for it.
@@ -100,24 +115,38 @@ pub(super) struct Kept {
 
 /// The end of what a task wrote.
 #[derive(Default)]
-pub(super) struct Log(Mutex<VecDeque<(OutputSource, Vec<u8>)>>);
+pub(super) struct Log(Mutex<VecDeque<Logged>>);
+
+/// Some output, and which task wrote it where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Logged {
+    pub(super) writer: u64,
+    pub(super) source: OutputSource,
+    pub(super) bytes: Vec<u8>,
+}
 
 impl Log {
-    pub(super) fn add(&self, source: OutputSource, bytes: &[u8]) {
+    pub(super) fn add(&self, writer: u64, source: OutputSource, bytes: &[u8]) {
         let mut chunks = self.0.lock();
         match chunks.back_mut() {
-            Some((last, chunk)) if *last == source && chunk.len() < 4096 => {
-                chunk.extend_from_slice(bytes);
+            Some(last)
+                if (last.writer, last.source) == (writer, source) && last.bytes.len() < 4096 =>
+            {
+                last.bytes.extend_from_slice(bytes);
             }
-            _ => chunks.push_back((source, bytes.to_vec())),
+            _ => chunks.push_back(Logged {
+                writer,
+                source,
+                bytes: bytes.to_vec(),
+            }),
         }
-        let mut len: usize = chunks.iter().map(|(_, chunk)| chunk.len()).sum();
+        let mut len: usize = chunks.iter().map(|chunk| chunk.bytes.len()).sum();
         while len > LOG_BYTES && chunks.len() > 1 {
-            len -= chunks.pop_front().map_or(0, |(_, chunk)| chunk.len());
+            len -= chunks.pop_front().map_or(0, |chunk| chunk.bytes.len());
         }
     }
 
-    pub(super) fn chunks(&self) -> Vec<(OutputSource, Vec<u8>)> {
+    pub(super) fn chunks(&self) -> Vec<Logged> {
         self.0.lock().iter().cloned().collect()
     }
 }
@@ -189,6 +218,23 @@ impl Registry {
         self.tasks.values()
     }
 
+    /// Remembers what an actor writes. The oldest is forgotten.
+    pub(super) fn log_actor(&mut self, actor: ActorLog) {
+        self.logged.push_back(actor.id);
+        self.actor_logs.insert(actor.id, actor);
+        if self.logged.len() > MOST_LOGGED
+            && let Some(oldest) = self.logged.pop_front()
+        {
+            self.actor_logs.remove(&oldest);
+        }
+    }
+
+    /// What actors wrote, the youngest first.
+    pub(super) fn actor_logs(&self) -> impl Iterator<Item = &ActorLog> {
+        let youngest_first = self.logged.iter().rev();
+        youngest_first.filter_map(|id| self.actor_logs.get(id))
+    }
+
     pub(super) fn keep(&mut self, kept: Kept) {
         self.kept.insert(kept.object.id(), kept);
     }
@@ -225,17 +271,17 @@ mod tests {
     #[test]
     fn a_log_keeps_the_end() {
         let log = Log::default();
-        log.add(OutputSource::Stdout, b"a");
-        log.add(OutputSource::Stdout, b"b");
-        log.add(OutputSource::Stderr, b"c");
-        let chunks = log.chunks();
-        assert_eq!(chunks[0], (OutputSource::Stdout, b"ab".to_vec()));
-        assert_eq!(chunks[1], (OutputSource::Stderr, b"c".to_vec()));
+        log.add(1, OutputSource::Stdout, b"a");
+        log.add(1, OutputSource::Stdout, b"b");
+        log.add(1, OutputSource::Stderr, b"c");
+        log.add(2, OutputSource::Stderr, b"d");
+        let bytes = |at: usize| log.chunks()[at].bytes.clone();
+        assert_eq!([bytes(0), bytes(1), bytes(2)], [&b"ab"[..], b"c", b"d"]);
         for _ in 0..100 {
-            log.add(OutputSource::Stdout, &[0; 8192]);
+            log.add(1, OutputSource::Stdout, &[0; 8192]);
         }
-        let total: usize = log.chunks().iter().map(|(_, chunk)| chunk.len()).sum();
+        let total: usize = log.chunks().iter().map(|chunk| chunk.bytes.len()).sum();
         assert!(total <= LOG_BYTES);
-        assert_eq!(log.chunks().last().unwrap().1, [0; 8192]);
+        assert_eq!(log.chunks().last().unwrap().bytes, [0; 8192]);
     }
 }

@@ -17,7 +17,7 @@ use wasmrun_model::wire::{
 
 use super::Stopper;
 use super::out::Gone;
-use super::registry::{Detached, Log, Record};
+use super::registry::{ActorLog, Detached, Log, Record};
 use super::session::{Session, refusal};
 use super::transfer::{inline, unknown};
 use super::views;
@@ -436,8 +436,22 @@ impl Session {
             true => &self.inner.detached,
             false => &self.client,
         };
-        let actor = client.create_actor(&job, values, create.name, None);
+        let (sender, chunks) = mpsc::channel(OUTPUT_CHUNKS);
+        let listener = Listener {
+            tag: 0,
+            chunks: sender,
+        };
+        let name = create.name.clone();
+        let actor = client.create_actor(&job, values, create.name, Some(listener));
         let actor = actor.map_err(|error| call_refused(&error))?;
+        let log = Arc::<Log>::default();
+        // It ends with the actor, and all actors end with their session or the node.
+        tokio::spawn(Watcher::collect(log.clone(), chunks));
+        self.inner.registry().log_actor(ActorLog {
+            id: actor.id(),
+            name: name.map(|name| (job.terms.tenant.clone(), name)),
+            log,
+        });
         Ok(self.hand_out(&actor.with(&self.client)))
     }
 
@@ -495,18 +509,38 @@ impl Session {
             Ok(log) => log,
             Err(why) => return self.refuse(id, why).await,
         };
-        for (source, bytes) in log.chunks() {
-            self.out.send(id, output(source, bytes)).await?;
+        for it in log.chunks() {
+            let message = output(it.writer, it.source, it.bytes);
+            self.out.send(id, message).await?;
         }
         self.out.send(id, Response::Done).await
     }
 
+    /// What is kept of the output of an actor, by its name or id, or of a task.
     fn log(&self, prefix: &str) -> Result<Arc<Log>, Refusal> {
         let registry = self.inner.registry();
-        let detached = registry.tasks().filter(|it| it.detached.is_some());
-        let record = views::one(prefix, "detached task", detached, |it| it.id)?;
-        let detached = record.detached.as_ref();
-        Ok(detached.map(|it| it.log.clone()).unwrap_or_default())
+        let is_named = |actor: &&ActorLog| {
+            let name = actor.name.as_ref();
+            name.is_some_and(|(tenant, name)| *tenant == self.tenant && name == prefix)
+        };
+        if let Some(actor) = registry.actor_logs().find(is_named) {
+            return Ok(actor.log.clone());
+        }
+        if let Ok(actor) = views::one(prefix, "actor", registry.actor_logs(), |it| it.id) {
+            return Ok(actor.log.clone());
+        }
+        let record = views::one(prefix, "task or actor", registry.tasks(), |it| it.id)?;
+        match &record.detached {
+            Some(detached) => Ok(detached.log.clone()),
+            None => {
+                let why = format_args!(
+                    "nothing is kept of what {} wrote: a task's output goes to whoever waits for it, \
+                     unless it was submitted with --detach, and a call's is its actor's",
+                    record.id
+                );
+                Err(refusal(RefusalKind::Usage, why))
+            }
+        }
     }
 
     pub(super) async fn input(&self, task: TaskId, bytes: Bytes) -> Result<Response, Refusal> {

@@ -56,12 +56,19 @@ impl Watcher {
         }
     }
 
+    /// Takes what an actor writes, until it has ended.
+    pub(super) async fn collect(log: Arc<Log>, mut chunks: mpsc::Receiver<OutputChunk>) {
+        while let Some(chunk) = chunks.recv().await {
+            log.add(chunk.writer, chunk.source, &chunk.bytes);
+        }
+    }
+
     async fn pass_on(&mut self, chunk: OutputChunk) {
         if let Some(log) = &self.log {
-            log.add(chunk.source, &chunk.bytes);
+            log.add(chunk.writer, chunk.source, &chunk.bytes);
         }
         if let Some((out, id)) = &self.to {
-            let message = output(chunk.source, chunk.bytes.to_vec());
+            let message = output(chunk.writer, chunk.source, chunk.bytes.to_vec());
             if out.send(*id, message).await.is_err() {
                 self.to = None;
             }
@@ -112,9 +119,10 @@ fn to_wire(report: &Report) -> wire::Report {
 }
 
 /// A part of a task's output as it travels.
-pub(super) fn output(source: OutputSource, bytes: Vec<u8>) -> Response {
+pub(super) fn output(writer: u64, source: OutputSource, bytes: Vec<u8>) -> Response {
     Response::Output(Output {
         is_stderr: source == OutputSource::Stderr,
+        writer,
         bytes: Bytes(bytes),
     })
 }
