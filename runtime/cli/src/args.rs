@@ -147,9 +147,9 @@ pub struct NodeOptions {
     /// Memory for objects [default: 30 % of this machine's].
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub object_memory: Option<u64>,
-    /// How long a value waits for room in it before whoever makes it fails.
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s")]
-    pub put_wait: Duration,
+    /// How long a value waits for room in it before whoever makes it fails [default: 30s].
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub put_wait: Option<Duration>,
     /// Where objects go when that is full [default: they stay, and who makes more waits].
     #[arg(long, value_name = "DIR")]
     pub spill_dir: Option<PathBuf>,

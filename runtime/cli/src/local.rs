@@ -58,7 +58,7 @@ pub fn config(options: &NodeOptions) -> Result<NodeConfig, Failure> {
         gpus: options.node_gpus,
         memory: options.node_memory,
         object_memory: options.object_memory,
-        room_patience: Some(options.put_wait),
+        room_patience: options.put_wait,
         spill: options.spill_dir.as_ref().map(|dir| SpillConfig {
             dir: dir.clone(),
             capacity_bytes: options.spill_size,

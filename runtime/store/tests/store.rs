@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 
 use common::{
@@ -528,4 +530,26 @@ fn the_largest_objects_own_huge_pages() {
     assert_contents(&again, 4);
     assert_contents(&first, 1);
     store.check();
+fn whoever_watches_a_segment_hears_that_it_is_closed() {
+    let told = Arc::new(AtomicU64::new(0));
+    let tell = |times: u64| {
+        let told = told.clone();
+        move || drop(told.fetch_add(times, Ordering::SeqCst))
+    };
+    let store = open(64 * MIB);
+    let object = put(&store, 1, MIB);
+    let view = object.view().unwrap();
+    let watch = view.watch_segment(tell(1));
+    drop(view.watch_segment(tell(100)));
+    drop(view);
+    drop(object);
+    assert_eq!(
+        told.load(Ordering::SeqCst),
+        0,
+        "it is kept to be used again"
+    );
+    drop(store);
+    assert_eq!(told.load(Ordering::SeqCst), 1);
+    // When nobody is left to hear of it, that is no matter.
+    drop(watch);
 }

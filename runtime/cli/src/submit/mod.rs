@@ -61,12 +61,13 @@ pub fn submit(submit: &Submit, global: &Global, printer: &Printer) -> CommandRes
             (Target::Local { node, client }, Plan::new(submit, &module)?)
         }
         Some(client) => {
-            // Here too: its types say whether the arguments fit. Mostly the code is in the cache.
             let bytes = local::read_module(&submit.module, &submit.node)?;
+            // The node compiles it, and first: then its code is in the cache, where we share one, when we
+            // load it for its types, which say whether the arguments fit.
+            client.wait(client.load(&bytes)).map_err(remote::failed)?;
             let engine = local::engine(&submit.node, printer)?;
             let module = local::load(&engine, &submit.module, &submit.node, printer)?;
             let plan = Plan::new(submit, &module)?;
-            client.wait(client.load(&bytes)).map_err(remote::failed)?;
             (Target::remote(client, submit, &module, &plan.job)?, plan)
         }
     };
@@ -98,6 +99,7 @@ fn wants_own_node(options: &NodeOptions) -> bool {
         node_memory,
         object_memory,
         spill_dir,
+        put_wait,
         node_resource,
         node_name,
         node_label,
@@ -108,6 +110,7 @@ fn wants_own_node(options: &NodeOptions) -> bool {
         || node_memory.is_some()
         || object_memory.is_some()
         || spill_dir.is_some()
+        || put_wait.is_some()
         || node_name.is_some()
         || !node_resource.is_empty()
         || !node_label.is_empty()
