@@ -530,11 +530,16 @@ fn the_largest_objects_own_huge_pages() {
     assert_contents(&again, 4);
     assert_contents(&first, 1);
     store.check();
+}
+
+#[test]
 fn whoever_watches_a_segment_hears_that_it_is_closed() {
     let told = Arc::new(AtomicU64::new(0));
     let tell = |times: u64| {
         let told = told.clone();
-        move || drop(told.fetch_add(times, Ordering::SeqCst))
+        move || {
+            told.fetch_add(times, Ordering::SeqCst);
+        }
     };
     let store = open(64 * MIB);
     let object = put(&store, 1, MIB);
