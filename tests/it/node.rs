@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
 use serde_json::Value as Json;
@@ -26,7 +26,12 @@ impl Node {
     }
 
     fn start_again(&mut self) {
-        let mut running = self.wasmrun(["node", "start", "--node-cpus", "2"]).start();
+        self.start_with(&[]);
+    }
+
+    fn start_with(&mut self, args: &[&str]) {
+        let start = self.wasmrun(["node", "start", "--node-cpus", "2"]);
+        let mut running = start.args(args).start();
         running.wait_for(Stream::Out, "listens at unix:");
         self.running = Some(running);
     }
@@ -251,6 +256,74 @@ fn a_node_that_is_killed_is_replaced() {
     );
     node.start_again();
     assert_eq!(node.submit("add(1, 2)").ok(), "3\n");
+}
+
+#[test]
+fn a_node_killed_in_the_middle_of_everything_leaves_nothing_behind() {
+    let mut node = Node {
+        dir: scratch(),
+        running: None,
+    };
+    let path = |name: &str| node.dir.path().join(name);
+    let (spill, file) = (path("spill"), path("file"));
+    let options = [
+        "--object-memory",
+        "64MiB",
+        "--spill-dir",
+        spill.to_str().unwrap(),
+    ];
+    let spilled = || {
+        std::fs::read_dir(&spill)
+            .unwrap()
+            .flatten()
+            .map(|it| walk(&it.path()))
+            .sum::<u64>()
+    };
+    node.start_with(&options);
+    // Objects on disk, one that a client has open, an actor, tasks that run, wait and start others.
+    std::fs::write(&file, vec![7; 24 << 20]).unwrap();
+    for _ in 0..4 {
+        node.wasmrun(["put"]).arg(&file).ok();
+    }
+    assert!(spilled() > 24 << 20, "some are on disk");
+    let create = node.wasmrun(["actor", "create"]).arg(guest("graph"));
+    create.args(["counter", "10", "--name", "total"]).ok();
+    node.submit("spin()").arg("--detach").ok();
+    let drivers: Vec<Running> = (0..3)
+        .map(|_| {
+            let pi = node.wasmrun(["submit"]).arg(guest("sdk"));
+            pi.args(["--invoke", "pi(8, 800000000000)"]).start()
+        })
+        .collect();
+    // One waits for others, and something runs beside the one that spins.
+    while node.count("blocked") == 0 || node.count("running") < 2 {}
+    node.kill();
+    for driver in drivers {
+        let ended = driver.end();
+        assert_eq!(ended.code, Some(4), "{ended}");
+        assert_says(&ended.stderr, &["the connection to the node has ended"]);
+    }
+    node.start_with(&options);
+    assert_eq!(spilled(), 0, "what nobody can name any more is not kept");
+    let listed = |what: &str| node.wasmrun(["list", what]).json(0)[what].clone();
+    for what in ["tasks", "actors", "objects"] {
+        assert_eq!(listed(what), Json::Array(vec![]), "{what}");
+    }
+    // All of it is there again for others.
+    let status = node.wasmrun(["status"]).json(0);
+    let sum = node.wasmrun(["submit"]).arg(guest("sdk"));
+    assert_eq!(sum.args(["--invoke", "fib(12)"]).ok(), "144\n", "{status}");
+    for _ in 0..4 {
+        node.wasmrun(["put"]).arg(&file).ok();
+    }
+}
+
+/// How many bytes of files there are in a folder, or in a file.
+fn walk(path: &Path) -> u64 {
+    match std::fs::read_dir(path) {
+        Ok(entries) => entries.flatten().map(|entry| walk(&entry.path())).sum(),
+        Err(_) => path.metadata().map_or(0, |it| it.len()),
+    }
 }
 
 #[test]
