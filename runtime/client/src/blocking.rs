@@ -20,7 +20,7 @@ pub struct Client {
     runtime: Arc<Kept>,
 }
 
-/// A runtime that the connection keeps: a value that is mapped may outlive the [`Client`].
+/// A runtime that values which are mapped keep too: they may outlive the [`Client`].
 #[derive(Debug)]
 pub(crate) struct Kept(Option<Runtime>);
 
@@ -56,7 +56,7 @@ impl Client {
             })?;
         let client = runtime.block_on(crate::Client::connect(address, tenant))?;
         let runtime = Arc::new(Kept(Some(runtime)));
-        let _ = client.0.runtime.set(runtime.clone());
+        let _ = client.0.runtime.set(Arc::downgrade(&runtime));
         Ok(Self { client, runtime })
     }
 

@@ -5,7 +5,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -37,8 +37,8 @@ pub(crate) struct Connection {
     next: AtomicU64,
     reading: JoinHandle<()>,
     writing: JoinHandle<()>,
-    /// What it lives on, if nobody else keeps that. Goes last.
-    pub(crate) runtime: OnceLock<Arc<crate::blocking::Kept>>,
+    /// What it lives on, if that is a blocking client's. Values that are mapped keep it.
+    pub(crate) runtime: OnceLock<Weak<crate::blocking::Kept>>,
 }
 
 impl Connection {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use wasmrun_model::value::{Encoded, EncodedRef};
 use wasmrun_model::wire::Form;
@@ -31,6 +31,8 @@ struct Kept {
     view: View,
     /// After the view: the connection ends last.
     _connection: Arc<Connection>,
+    /// And after that what it lives on.
+    _runtime: Option<Arc<crate::blocking::Kept>>,
 }
 
 impl Value {
@@ -44,6 +46,7 @@ impl Value {
     pub(crate) fn mapped(form: Form, view: View, connection: Arc<Connection>) -> Self {
         let kept = Kept {
             view,
+            _runtime: connection.runtime.get().and_then(Weak::upgrade),
             _connection: connection,
         };
         Self {

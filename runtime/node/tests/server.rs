@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use wasmrun_client::blocking::Client;
 use wasmrun_client::wire::{self, Address, List, RefusalKind, Request, Rows, What};
 use wasmrun_client::{
-    Argument, ConnectError, CreateActor, Error, Future, GetError, PutOptions, Submit,
+    Argument, CallOptions, ConnectError, CreateActor, Error, Future, GetError, PutOptions, Submit,
 };
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
@@ -113,6 +113,73 @@ fn tasks_take_values_and_futures() {
     let needs_it = client.wait(client.submit(needs_it)).unwrap();
     let error = failure(&client, &needs_it.future());
     assert!(matches!(error, TaskError::Dependency { .. }), "{error}");
+}
+
+#[test]
+fn many_tasks_take_few_messages() {
+    let served = serve();
+    let client = served.client();
+    let module = module(&client);
+    let add = Submit::function(&module, "add");
+    let calls = (0..1000).map(|n| vec![number(n), number(1)]);
+    let mut futures = client.wait(client.submit_all(&add, calls)).unwrap();
+    let crash = Submit::function(&module, "crash");
+    futures.extend(
+        client
+            .wait(client.submit_all(&crash, [Vec::new()]))
+            .unwrap(),
+    );
+    let large = Encoded::Postcard(vec![7; 100_000]);
+    futures.push(client.wait(client.put(&large)).unwrap());
+    let values = client.wait(client.get_all(&futures, None)).unwrap();
+    assert_eq!(values.len(), 1002);
+    for (n, value) in (0..1000).zip(&values) {
+        let value = value.as_ref().unwrap();
+        let sum = decode(&ValueType::U64, value, DecodeLimits::default());
+        assert_eq!(sum.unwrap(), Value::U64(n + 1));
+    }
+    assert!(matches!(values[1000], Err(GetError::Failed { .. })));
+    assert!(values[1001].as_ref().is_ok_and(|value| *value == large));
+    // All of them are known to lists, as if they had come one by one.
+    wait_for_tasks(&client, "finished", 1000);
+    wait_for_tasks(&client, "failed", 1);
+    // One that does not fit: none is submitted.
+    let calls = [vec![number(1), number(2)], vec![number(1)]];
+    let refused = client.wait(client.submit_all(&add, calls));
+    assert!(matches!(refused, Err(Error::Refused(why)) if why.kind == RefusalKind::Usage));
+    wait_for_tasks(&client, "finished", 1000);
+    let spin = Submit::function(&module, "spin");
+    let spin = client.wait(client.submit_all(&spin, [Vec::new()])).unwrap();
+    let soon = client.wait(client.get_all(&spin, Some(Duration::from_millis(1))));
+    assert!(matches!(soon, Err(GetError::TimedOut)), "{soon:?}");
+    let watched = client.wait(client.submit_all(&add.watched(), [Vec::new()]));
+    assert!(matches!(watched, Err(Error::Refused(_))));
+}
+
+#[test]
+fn a_call_that_takes_too_long_is_stopped() {
+    let served = serve();
+    let client = served.client();
+    let module = module(&client);
+    let create = CreateActor::new(&module, "counter", vec![number(10)]);
+    let actor = client.wait(client.create_actor(create)).unwrap();
+    let short = CallOptions {
+        time_limit: Some(Duration::from_millis(20)),
+        ..CallOptions::default()
+    };
+    let hanging = client.wait(actor.start("hang", Vec::new(), short)).unwrap();
+    let error = failure(&client, &hanging.future());
+    assert!(matches!(error, TaskError::Limit { .. }), "{error}");
+    // It was stopped in the middle of something.
+    let next = client.wait(actor.call("count", vec![number(1)])).unwrap();
+    let error = failure(&client, &next);
+    assert!(matches!(error, TaskError::ActorDied { .. }), "{error}");
+    assert!(
+        client
+            .wait(client.logs(&actor.id().to_string()))
+            .unwrap()
+            .is_empty()
+    );
 }
 
 #[test]
