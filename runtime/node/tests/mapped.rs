@@ -122,9 +122,9 @@ fn a_stored_value_is_read_in_place() {
 
 fn reads_in_place(address: &Address) {
     let client = connect(address, "default");
-    let value = put_and_get(&client, 64 * MIB);
+    let value = put_and_get(&client, 24 * MIB);
     assert!(value.is_mapped() && value.form() == Form::Buffer(NumberKind::U8));
-    assert!(value == bytes(64 * MIB));
+    assert!(value == bytes(24 * MIB));
     let small = put_and_get(&client, 1000);
     assert!(!small.is_mapped() && small == bytes(1000));
     // It is memory of the node's, all read by now, and none of it was copied.
@@ -135,7 +135,11 @@ fn reads_in_place(address: &Address) {
     let other = put_and_get(&client, 8 * MIB);
     assert!(is_in_place(&other, &mapped[0]) && other == bytes(8 * MIB));
     assert_eq!(mappings(), mapped);
-    assert!(pinned(&client) >= 72 * MIB as u64);
+    assert!(pinned(&client) >= 32 * MIB as u64);
+    // The largest have segments of their own, in files without a name where the pages are huge.
+    let largest = put_and_get(&client, 64 * MIB);
+    assert!(largest.is_mapped() && largest == bytes(64 * MIB));
+    drop(largest);
     // What is dropped is given back, and a clone is one more holder.
     let clone = other.clone();
     drop((value, other));
@@ -176,7 +180,7 @@ fn a_client_that_is_killed_leaves_nothing_pinned() {
 fn a_client_lets_go_of_memory_that_the_node_gives_back() {
     if let Some(address) = role() {
         let client = connect(&address, "red");
-        drop(put_and_get(&client, 40 * MIB));
+        drop(put_and_get(&client, 24 * MIB));
         assert_eq!(mappings().len(), 1, "it is kept for what comes next");
         say("has seen it");
         while !mappings().is_empty() {}
@@ -184,13 +188,13 @@ fn a_client_lets_go_of_memory_that_the_node_gives_back() {
         assert!(put_and_get(&client, 10 * MIB) == bytes(10 * MIB));
         return;
     }
-    let served = serve(64 * MIB);
+    let served = serve(36 * MIB);
     let test = "a_client_lets_go_of_memory_that_the_node_gives_back";
     let mut child = start(test, &served.address);
     wait_for_line(&mut child, "has seen it");
     // Another tenant needs the memory: the segment goes.
     let blue = connect(&served.address, "blue");
-    drop(put_and_get(&blue, 40 * MIB));
+    drop(put_and_get(&blue, 24 * MIB));
     assert!(child.wait().unwrap().success());
 }
 
