@@ -16,10 +16,17 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("wasmrun-engine", &[MODEL]),
     ("wasmrun-store", &[MODEL]),
     ("wasmrun-net", &[MODEL]),
+    ("wasmrun-control", &[MODEL]),
     ("wasmrun-client", &[MODEL, "wasmrun-store"]),
     (
         "wasmrun-node",
-        &[MODEL, "wasmrun-engine", "wasmrun-store", "wasmrun-net"],
+        &[
+            MODEL,
+            "wasmrun-engine",
+            "wasmrun-store",
+            "wasmrun-net",
+            "wasmrun-control",
+        ],
     ),
     (
         "wasmrun",
@@ -28,6 +35,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "wasmrun-engine",
             "wasmrun-store",
             "wasmrun-net",
+            "wasmrun-control",
             "wasmrun-node",
             "wasmrun-client",
         ],

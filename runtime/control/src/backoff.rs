@@ -1,0 +1,40 @@
+//! Pauses between tries: short at first, then longer, never all at the same moment.
+//!
+//! Owns the numbers. The jitter needs no good randomness: the hash of an address that differs between
+//! processes and tasks is enough to keep a cluster from knocking in step.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+const FIRST: Duration = Duration::from_millis(20);
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// The pauses of one series of tries.
+#[derive(Debug, Clone, Default)]
+pub struct Backoff {
+    tries: u32,
+}
+
+impl Backoff {
+    /// The next pause: doubled each time, between half of that and all of it.
+    pub fn pause(&mut self) -> Duration {
+        let whole = FIRST.saturating_mul(1 << self.tries.min(10)).min(LONGEST);
+        self.tries += 1;
+        let half = whole / 2;
+        let spread = u64::try_from(half.as_micros()).unwrap_or(u64::MAX).max(1);
+        half + Duration::from_micros(RandomState::new().hash_one(self.tries) % spread)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_up_to_a_limit() {
+        let mut backoff = Backoff::default();
+        assert!(backoff.pause() < FIRST);
+        let last = (0..20).map(|_| backoff.pause()).last().unwrap();
+        assert!(last >= LONGEST / 2 && last <= LONGEST);
+    }
+}

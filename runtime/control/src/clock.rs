@@ -1,0 +1,45 @@
+//! Time for leases: monotonic, and given to the embedded store by whoever opens it.
+//!
+//! Owns the trait and the real clock. Invariant: the clock of one machine is never compared with
+//! that of another, nor with itself across a restart.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use wasmrun_model::time::Instant;
+
+/// A monotonic clock that can be waited for.
+#[async_trait]
+pub trait Clock: fmt::Debug + Send + Sync + 'static {
+    /// What it shows now.
+    fn now(&self) -> Instant;
+
+    /// Waits until it shows `deadline` or later.
+    async fn sleep_until(&self, deadline: Instant);
+}
+
+/// The machine's clock.
+#[derive(Debug)]
+pub struct MonotonicClock {
+    start: tokio::time::Instant,
+}
+
+impl Default for MonotonicClock {
+    fn default() -> Self {
+        Self {
+            start: tokio::time::Instant::now(),
+        }
+    }
+}
+
+#[async_trait]
+impl Clock for MonotonicClock {
+    fn now(&self) -> Instant {
+        Instant::ZERO + self.start.elapsed()
+    }
+
+    async fn sleep_until(&self, deadline: Instant) {
+        let after = deadline.since(Instant::ZERO);
+        tokio::time::sleep_until(self.start + after).await;
+    }
+}
