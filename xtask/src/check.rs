@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::guests::{self, MANIFESTS, P2};
 use crate::shell::{self, cargo, root, seconds};
-use crate::{layers, outside};
+use crate::{etcd, layers, outside};
 
 struct Step {
     name: &'static str,
@@ -249,7 +249,7 @@ fn build() -> Result<Outcome> {
 }
 
 fn tests() -> Result<Outcome> {
-    all_of([with(&[
+    let mut test = with(&[
         "test",
         "--quiet",
         "--locked",
@@ -257,7 +257,16 @@ fn tests() -> Result<Outcome> {
         "--lib",
         "--bins",
         "--tests",
-    ])])
+    ]);
+    match etcd::find_or_fetch()? {
+        Some(etcd) => test.env(etcd::PROGRAM, etcd),
+        // Each of its tests says so too, but nobody sees that of tests that pass.
+        None => {
+            eprintln!("   no etcd server here: the control store is not tried on etcd");
+            &mut test
+        }
+    };
+    all_of([test])
 }
 
 /// How many seeds the scheduler is tried with here. `cargo test` alone tries fewer.

@@ -7,6 +7,7 @@
 mod bench;
 mod check;
 mod demo;
+mod etcd;
 mod guests;
 mod layers;
 mod outside;

@@ -28,6 +28,9 @@ mod clock;
 mod embedded;
 mod error;
 pub mod etcd;
+mod keeper;
+pub mod membership;
+pub mod records;
 pub mod remote;
 mod store;
 mod types;
@@ -38,6 +41,7 @@ pub use embedded::{
     RequestId,
 };
 pub use error::Error;
+pub use keeper::{Health, LeaseKeeper};
 pub use store::{ControlStore, Watch, WatchSource};
 pub use types::{
     Changes, Compare, Condition, Entry, Event, Lease, LeaseId, MAX_KEY_BYTES, MAX_PAGE_BYTES,

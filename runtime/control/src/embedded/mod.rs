@@ -12,6 +12,8 @@ mod disk;
 mod leases;
 mod shared;
 mod tables;
+#[cfg(test)]
+mod tests;
 mod watch;
 mod writer;
 

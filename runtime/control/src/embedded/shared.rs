@@ -103,9 +103,16 @@ pub struct Shared {
     pub clock: Arc<dyn Clock>,
     pub limit: HistoryLimit,
     cache_bytes: usize,
-    disk: SharedDisk,
-    /// `None` while it cannot be opened, and after the end.
-    database: RwLock<Option<Database>>,
+    file: RwLock<File>,
+}
+
+/// The database, and what it can be opened from.
+#[derive(Debug)]
+struct File {
+    /// `None` while it cannot be opened.
+    database: Option<Database>,
+    /// `None` after the end: others may have it.
+    disk: Option<SharedDisk>,
 }
 
 impl Shared {
@@ -138,29 +145,36 @@ impl Shared {
             clock,
             limit,
             cache_bytes,
-            disk,
-            database: RwLock::new(Some(database)),
+            file: RwLock::new(File {
+                database: Some(database),
+                disk: Some(disk),
+            }),
         };
         Ok((shared, meta))
     }
 
     /// Does something with the database, unless it is closed.
     pub fn with_database<T>(&self, f: impl FnOnce(&Database) -> T) -> Option<T> {
-        self.database.read().as_ref().map(f)
+        self.file.read().database.as_ref().map(f)
     }
 
     /// Opens the database again, after a failure. Waits until nobody reads.
     pub fn reopen(&self) -> Result<(), redb::Error> {
-        let mut database = self.database.write();
+        let mut file = self.file.write();
         // The old one first: two must never use one file.
-        *database = None;
-        *database = Some(open_database(&self.disk, self.cache_bytes)?);
+        file.database = None;
+        let disk = file.disk.clone().ok_or(redb::Error::DatabaseClosed)?;
+        file.database = Some(open_database(&disk, self.cache_bytes)?);
         Ok(())
     }
 
     /// Closes the database. Watches learn that there is no more to come.
     pub fn close(&self) {
-        *self.database.write() = None;
+        let mut file = self.file.write();
+        // The database first: it writes once more.
+        file.database = None;
+        file.disk = None;
+        drop(file);
         self.extent.send_modify(|extent| extent.is_closed = true);
     }
 

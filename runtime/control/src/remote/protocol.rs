@@ -95,3 +95,32 @@ pub fn fuzz(data: &[u8]) {
         _ => try_as::<WatchMessage>(data),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::types::{Op, Txn};
+
+    #[test]
+    fn a_request_has_these_bytes() {
+        let txn = Txn::of([Op::put("k", "v")]);
+        let request = Request::Change(None, Mutation::Txn(txn));
+        let bytes = postcard::to_allocvec(&request).unwrap();
+        assert_eq!(bytes, b"\x02\x00\x00\x00\x01\x01\x01k\x01v\x00\x00");
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_are_too_strange(data in prop::collection::vec(any::<u8>(), 0..64)) {
+            fuzz(&data);
+        }
+
+        /// Small numbers are variants and lengths, so these get further in.
+        #[test]
+        fn nor_small_numbers(data in prop::collection::vec(0..8_u8, 0..64)) {
+            fuzz(&data);
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Keys and values with types: which keys there are, and records in them.
+//!
+//! Owns how keys are built (nobody else concatenates them) and how a record becomes bytes: one byte that
+//! says how, one for the version of the record's type, then JSON or postcard. Must not: know what the
+//! records mean; `node` defines their types.
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::id::{ActorId, Digest, GroupId, JobId, NodeId, ObjectId, TaskId};
+
+/// Nodes that live, each under its lease.
+pub const NODES: &str = "nodes/";
+/// The last incarnation of each node that was ever there.
+pub const INCARNATIONS: &str = "incarnations/";
+/// Jobs.
+pub const JOBS: &str = "jobs/";
+/// Modules, by their digest.
+pub const MODULES: &str = "modules/";
+/// Actors.
+pub const ACTORS: &str = "actors/";
+/// Actors by tenant and name.
+pub const NAMED: &str = "named/";
+/// Placement groups.
+pub const GROUPS: &str = "groups/";
+/// Tenants.
+pub const TENANTS: &str = "tenants/";
+/// Tasks and their lineage, under their owner.
+pub const TASKS: &str = "tasks/";
+/// Who owns an object.
+pub const OBJECTS: &str = "objects/";
+
+fn key(prefix: &str, rest: impl std::fmt::Display) -> Bytes {
+    format!("{prefix}{rest}").into()
+}
+
+/// The key of a node that lives.
+pub fn node(id: NodeId) -> Bytes {
+    key(NODES, id)
+}
+
+/// The key of a node's last incarnation.
+pub fn incarnation(id: NodeId) -> Bytes {
+    key(INCARNATIONS, id)
+}
+
+/// The key of a job.
+pub fn job(id: JobId) -> Bytes {
+    key(JOBS, id)
+}
+
+/// The key of a module.
+pub fn module(digest: Digest) -> Bytes {
+    key(MODULES, digest)
+}
+
+/// The key of an actor.
+pub fn actor(id: ActorId) -> Bytes {
+    key(ACTORS, id)
+}
+
+/// The key of an actor's name. Any name is fine that leaves the key within its limit.
+pub fn named(tenant: &TenantName, name: &str) -> Bytes {
+    // Last in the key, so whatever is in it cannot be mistaken for another part.
+    key(NAMED, format_args!("{tenant}/{name}"))
+}
+
+/// The key of a placement group.
+pub fn group(id: GroupId) -> Bytes {
+    key(GROUPS, id)
+}
+
+/// The key of a tenant.
+pub fn tenant(name: &TenantName) -> Bytes {
+    key(TENANTS, name)
+}
+
+/// What the keys of all tasks of one owner begin with.
+pub fn tasks_of(owner: NodeId) -> Bytes {
+    key(TASKS, format_args!("{owner}/"))
+}
+
+/// The key of a task.
+pub fn task(owner: NodeId, id: TaskId) -> Bytes {
+    key(TASKS, format_args!("{owner}/{id}"))
+}
+
+/// The key of an object.
+pub fn object(id: ObjectId) -> Bytes {
+    key(OBJECTS, id)
+}
+
+/// How a record is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// Fields have names: an older wasmrun skips those that it does not know. For what nodes of two
+    /// versions read.
+    Json,
+    /// Short. For what there are many of.
+    Postcard,
+}
+
+impl Form {
+    const fn byte(self) -> u8 {
+        match self {
+            Self::Json => b'j',
+            Self::Postcard => b'p',
+        }
+    }
+}
+
+/// Why a value is not the record that it should be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// It was written by a newer wasmrun.
+    #[error(
+        "a record has version {found}, and this wasmrun knows versions up to {known}; update this node"
+    )]
+    Newer {
+        /// Its version.
+        found: u8,
+        /// The newest that we know.
+        known: u8,
+    },
+    /// It is no record, or not of this type.
+    #[error(
+        "a record cannot be read: {why}; if no other program writes there, the store is damaged"
+    )]
+    Malformed {
+        /// What is wrong.
+        why: String,
+    },
+}
+
+/// A type of records that can be written and read.
+pub trait Record: Serialize + DeserializeOwned {
+    /// How it is written.
+    const FORM: Form;
+    /// The version of its fields. A change that old readers would misread raises it.
+    const VERSION: u8;
+
+    /// The record as a value.
+    fn to_value(&self) -> Bytes {
+        let mut bytes = vec![Self::FORM.byte(), Self::VERSION];
+        match Self::FORM {
+            Form::Json => {
+                serde_json::to_writer(&mut bytes, self).expect("a record is written to memory");
+            }
+            Form::Postcard => {
+                bytes = postcard::to_extend(self, bytes).expect("a record is written to memory");
+            }
+        }
+        bytes.into()
+    }
+
+    /// The record in a value.
+    ///
+    /// # Errors
+    /// When it is none, or newer than we are.
+    fn from_value(value: &[u8]) -> Result<Self, RecordError> {
+        let malformed = |why: String| RecordError::Malformed { why };
+        let &[form, found, ref body @ ..] = value else {
+            return Err(malformed("it is too short".to_owned()));
+        };
+        if found > Self::VERSION {
+            let known = Self::VERSION;
+            return Err(RecordError::Newer { found, known });
+        }
+        if form == Form::Json.byte() {
+            return serde_json::from_slice(body).map_err(|error| malformed(error.to_string()));
+        }
+        if form != Form::Postcard.byte() {
+            return Err(malformed(format!("it begins with {form:#04x}")));
+        }
+        match postcard::take_from_bytes(body) {
+            Ok((record, [])) => Ok(record),
+            Ok((_, rest)) => Err(malformed(format!("{} bytes follow it", rest.len()))),
+            Err(error) => Err(malformed(error.to_string())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Old {
+        a: u8,
+    }
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct New {
+        a: u8,
+        #[serde(default)]
+        b: Option<String>,
+    }
+
+    impl Record for Old {
+        const FORM: Form = Form::Json;
+        const VERSION: u8 = 1;
+    }
+
+    impl Record for New {
+        const FORM: Form = Form::Json;
+        const VERSION: u8 = 1;
+    }
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Short(u16);
+
+    impl Record for Short {
+        const FORM: Form = Form::Postcard;
+        const VERSION: u8 = 3;
+    }
+
+    #[test]
+    fn records_have_these_bytes() {
+        assert_eq!(Old { a: 7 }.to_value().as_ref(), b"j\x01{\"a\":7}");
+        assert_eq!(Short(300).to_value().as_ref(), b"p\x03\xac\x02");
+        assert_eq!(Short::from_value(b"p\x03\xac\x02"), Ok(Short(300)));
+    }
+
+    #[test]
+    fn two_versions_read_each_other_and_what_is_newer_is_said() {
+        let new = New {
+            a: 7,
+            b: Some("x".into()),
+        };
+        assert_eq!(Old::from_value(&new.to_value()), Ok(Old { a: 7 }));
+        let old = Old { a: 8 }.to_value();
+        assert_eq!(New::from_value(&old), Ok(New { a: 8, b: None }));
+        let newer = RecordError::Newer { found: 9, known: 3 };
+        assert_eq!(Short::from_value(b"p\x09\x00"), Err(newer));
+        for bad in [&b""[..], b"p", b"p\x03", b"p\x03\x01\x01", b"x\x03\x01"] {
+            assert!(matches!(
+                Short::from_value(bad),
+                Err(RecordError::Malformed { .. })
+            ));
+        }
+    }
+
+    #[test]
+    fn keys_look_like_this() {
+        let id = NodeId::from_bytes([0xab; 16]);
+        assert_eq!(node(id), format!("nodes/{}", "ab".repeat(16)));
+        let tenant = TenantName::default();
+        assert_eq!(named(&tenant, "a/b"), "named/default/a/b");
+        let owner = NodeId::from_bytes([1; 16]);
+        let task = task(owner, TaskId::from_bytes([2; 16]));
+        assert!(task.starts_with(&tasks_of(owner)));
+    }
+}
