@@ -53,7 +53,9 @@ fn fetch() -> Option<()> {
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).ok()?;
     let mut download = command("apt-get");
-    download.args(["-qq", "download", PACKAGE]).current_dir(&folder);
+    download
+        .args(["-qq", "download", PACKAGE])
+        .current_dir(&folder);
     if !shell::succeeds(&mut download) {
         return None;
     }

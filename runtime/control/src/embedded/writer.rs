@@ -40,7 +40,7 @@ enum State {
     Working,
     /// The database must be opened again. Whether this last batch was committed will then be seen.
     Broken {
-        doubtful: Option<Outcome>,
+        doubtful: Option<Box<Outcome>>,
     },
 }
 
@@ -48,7 +48,7 @@ enum State {
 struct Failed {
     error: redb::Error,
     /// What it comes to, if it was being committed.
-    outcome: Option<Outcome>,
+    outcome: Option<Box<Outcome>>,
 }
 
 impl<E: Into<redb::Error>> From<E> for Failed {
@@ -126,7 +126,7 @@ impl Writer {
     }
 
     /// Opens the database again, and learns whether the batch that failed is in it.
-    fn heal(&mut self, failed: Option<Outcome>) -> Fate {
+    fn heal(&mut self, failed: Option<Box<Outcome>>) -> Fate {
         let doubtful = match std::mem::replace(&mut self.state, State::Working) {
             State::Working => failed,
             State::Broken { doubtful } => doubtful,
@@ -138,7 +138,7 @@ impl Writer {
                 match doubtful {
                     Some(outcome) if outcome.meta.batches == meta.batches => {
                         self.meta = outcome.meta;
-                        self.shared.committed(outcome);
+                        self.shared.committed(*outcome);
                         Fate::Made
                     }
                     _ => Fate::NotMade,
@@ -172,9 +172,10 @@ impl Writer {
             }
             Err(Failed { error, outcome }) => {
                 tracing::error!(%error, "the control store could not write");
+                let was_committing = outcome.is_some();
                 let said = match self.heal(outcome) {
-                    Fate::NotMade => explain(&error),
-                    Fate::Made | Fate::Unknown => Error::uncertain(error),
+                    Fate::Made | Fate::Unknown if was_committing => Error::uncertain(error),
+                    Fate::Made | Fate::Unknown | Fate::NotMade => explain(&error),
                 };
                 for (waiter, _) in waiting {
                     let _ = waiter.send(Err(said.clone()));
@@ -196,7 +197,7 @@ impl Writer {
                 Ok(()) => Ok(outcome),
                 Err(error) => Err(Failed {
                     error: error.into(),
-                    outcome: Some(outcome),
+                    outcome: Some(Box::new(outcome)),
                 }),
             }
         });

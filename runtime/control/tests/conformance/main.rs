@@ -5,6 +5,7 @@
 
 mod embedded;
 mod etcd;
+mod more;
 mod remote;
 mod suite;
 
