@@ -1,0 +1,245 @@
+//! Accepting: from a datagram of somebody unknown to a link, a bulk connection or a certificate.
+//!
+//! Owns the accepting side of the hello. Invariants: without a certificate of our cluster there is
+//! nothing but enrolment; until the hello is done a peer can make us hold a few KiB and one task, of which
+//! there is a limited number; whoever is turned away is told why, in words where it can understand them.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quinn::{Connection, Incoming, SendStream};
+use tokio::time::timeout;
+
+use crate::core::Core;
+use crate::error::{Close, ConnectError};
+use crate::frame::FrameReader;
+use crate::hello::{
+    self, Answer, Hello, HelloAnswer, HelloError, MAX_ADDRESSES, PeerId, Purpose, Refusal, Welcome,
+};
+use crate::identity::Role;
+use crate::peer::{Adopted, Candidate, PeerCore, PeerInfo, Serving};
+use crate::tls::{ALPN_JOIN, ALPN_MEMBER};
+use crate::transport;
+
+/// How long the one who was turned away may take to read why.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Accepts connections until the network is closed.
+pub(crate) async fn listen(core: Arc<Core>) {
+    while let Some(incoming) = core.endpoint.accept().await {
+        let Ok(place) = core.handshakes.clone().try_acquire_owned() else {
+            incoming.refuse();
+            continue;
+        };
+        // With many under way, addresses must be shown to be real before any work is done for them.
+        let is_crowded = core.handshakes.available_permits() < core.limits.handshakes / 2;
+        if is_crowded && !incoming.remote_address_validated() && incoming.may_retry() {
+            // It may be done, as was just asked.
+            let _ = incoming.retry();
+            continue;
+        }
+        let from = incoming.remote_address();
+        let task_core = core.clone();
+        core.tasks.spawn(async move {
+            let core = task_core;
+            let greeted = timeout(core.timing.handshake, greet(&core, incoming)).await;
+            drop(place);
+            match greeted {
+                Ok(Ok(Some(next))) => next.run(core).await,
+                Ok(Ok(None)) => {}
+                Ok(Err(error)) => core.refused(from, error),
+                // Dropped with the future, the connection is closed.
+                Err(_) => core.refused(from, ConnectError::Unreachable { address: from }),
+            }
+        });
+    }
+}
+
+/// What an accepted connection is used for.
+enum Next {
+    Link(Box<Serving>),
+    Bulk(Connection, Arc<PeerCore>),
+}
+
+impl Next {
+    async fn run(self, core: Arc<Core>) {
+        match self {
+            Self::Link(serving) => serving.run(core).await,
+            Self::Bulk(connection, peer) => crate::bulk::serve(core, peer, connection).await,
+        }
+    }
+}
+
+/// From the first datagram to a known peer; `None` when all is done already.
+async fn greet(core: &Arc<Core>, incoming: Incoming) -> Result<Option<Next>, ConnectError> {
+    let from = incoming.remote_address();
+    let config = {
+        let tls = core.tls.lock();
+        transport::server(&tls, from.ip(), &core.timing)
+    };
+    let from_quinn = |error: quinn::ConnectionError| ConnectError::from_quinn(from, &error);
+    let connecting = incoming.accept_with(Arc::new(config)).map_err(from_quinn)?;
+    let connection = connecting.await.map_err(from_quinn)?;
+    match alpn(&connection).as_deref() {
+        Some(ALPN_JOIN) => {
+            crate::enroll::answer(core, &connection, from).await?;
+            return Ok(None);
+        }
+        Some(ALPN_MEMBER) => {}
+        _ => {
+            connection.close(Close::Protocol.code(), b"");
+            let error = HelloError::NotWasmrun;
+            return Err(ConnectError::Hello {
+                address: from,
+                error,
+            });
+        }
+    }
+    let Some(role) = crate::dial::certified(core, &connection) else {
+        connection.close(Close::NoCertificate.code(), b"a certificate is needed");
+        return Err(ConnectError::Untrusted {
+            address: from,
+            why: "it has no certificate".into(),
+        });
+    };
+    let (mut writer, reader) = connection.accept_bi().await.map_err(from_quinn)?;
+    let mut reader = FrameReader::new(reader, hello::MAX_BYTES);
+    let words = match reader.one().await {
+        Ok(words) => words,
+        Err(error) => {
+            connection.close(Close::Protocol.code(), b"");
+            return Err(ConnectError::from_read(from, &error));
+        }
+    };
+    let answer = |answer: &HelloAnswer| hello::frame(core.me.version, crate::SOFTWARE, answer);
+    let why = match decide(core, &connection, from, role, &words) {
+        Ok(Decided::Link(peer, adopted)) => {
+            let first = answer(&welcome(core));
+            return Ok(Some(Next::Link(Box::new(Serving {
+                peer,
+                adopted,
+                writer,
+                reader,
+                first: Some(first),
+            }))));
+        }
+        Ok(Decided::Bulk(peer)) => {
+            // If it fails, so will accepting streams.
+            let _ = writer.write_chunk(answer(&welcome(core))).await;
+            return Ok(Some(Next::Bulk(connection, peer)));
+        }
+        Err(why) => why,
+    };
+    let refusal = match &why {
+        ConnectError::WeRefuse { why, .. } => *why,
+        // It reads our version before these words.
+        ConnectError::Hello {
+            error: HelloError::Version { .. },
+            ..
+        } => Refusal::Version,
+        _ => Refusal::Malformed,
+    };
+    if writer
+        .write_chunk(answer(&Answer::No(refusal)))
+        .await
+        .is_ok()
+    {
+        farewell(&connection, writer).await;
+    }
+    match refusal {
+        // The usual end of dialling from both sides at once.
+        Refusal::Duplicate => Ok(None),
+        _ => Err(why),
+    }
+}
+
+fn welcome(core: &Core) -> HelloAnswer {
+    Answer::Yes(Welcome {
+        cluster: core.me.cluster,
+        id: core.me.id,
+        incarnation: core.me.incarnation,
+        addresses: core.me.advertise.clone(),
+    })
+}
+
+/// Gives the other side time to read the last words, and closes.
+pub(crate) async fn farewell(connection: &Connection, mut writer: SendStream) {
+    // Closing at once could overtake the words.
+    let _ = writer.finish();
+    let _ = timeout(FAREWELL, connection.closed()).await;
+    connection.close(Close::Finished.code(), b"");
+}
+
+enum Decided {
+    Link(Arc<PeerCore>, Adopted),
+    Bulk(Arc<PeerCore>),
+}
+
+/// Who it is, and whether we want it.
+fn decide(
+    core: &Arc<Core>,
+    connection: &Connection,
+    from: SocketAddr,
+    role: Role,
+    words: &[u8],
+) -> Result<Decided, ConnectError> {
+    let hello = hello::decode::<Hello>(core.me.version, words);
+    let (preamble, version, hello) = hello.map_err(|error| ConnectError::Hello {
+        address: from,
+        error,
+    })?;
+    let refuse = |why| ConnectError::WeRefuse { address: from, why };
+    if hello.cluster != core.me.cluster {
+        let cluster = core.me.cluster;
+        return Err(refuse(Refusal::Cluster { cluster }));
+    }
+    let is_itself = match (hello.id, role) {
+        (PeerId::Node(id), Role::Node(certified)) => id == certified,
+        (PeerId::Client(_), Role::Client(_)) => true,
+        _ => false,
+    };
+    if !is_itself {
+        return Err(refuse(Refusal::Certificate { certified: role }));
+    }
+    if hello.addresses.len() > MAX_ADDRESSES {
+        return Err(refuse(Refusal::Malformed));
+    }
+    core.saw(hello.id, hello.incarnation)
+        .map_err(|known| refuse(Refusal::OldIncarnation { known }))?;
+    let peer = core.peer(hello.id, role).map_err(refuse)?;
+    let info = PeerInfo {
+        id: hello.id,
+        role,
+        incarnation: hello.incarnation,
+        version,
+        software: preamble.software,
+        addresses: hello.addresses,
+        remote: from,
+    };
+    match hello.purpose {
+        Purpose::Bulk => Ok(Decided::Bulk(peer)),
+        Purpose::Control {
+            connection: nonce,
+            last,
+        } => {
+            let candidate = Candidate {
+                connection: connection.clone(),
+                nonce,
+                is_ours: false,
+                info,
+                peers_last: last,
+            };
+            let adopted = peer.adopt(core, candidate).map_err(refuse)?;
+            Ok(Decided::Link(peer, adopted))
+        }
+    }
+}
+
+fn alpn(connection: &Connection) -> Option<Vec<u8>> {
+    let data = connection.handshake_data()?;
+    let data = data
+        .downcast::<quinn::crypto::rustls::HandshakeData>()
+        .ok()?;
+    data.protocol
+}

@@ -1,0 +1,159 @@
+//! Bulk streams: ranges of bytes, straight into memory of whoever asks.
+//!
+//! Owns the bytes of these streams. Must not: know what the bytes are.
+//!
+//! The one who asks opens a connection of its own for it, and a stream for each range:
+//!
+//! ```text
+//! there    a frame: offset and length of the range in postcard, then the request
+//! back     one byte, 0 or why not, then exactly as many bytes as were asked for
+//! ```
+//!
+//! Invariants: nobody holds more than the windows of the connection; a stream on which nothing moves is
+//! given up; dropping either end stops the other.
+
+mod pull;
+mod serve;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use quinn::Connection;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
+
+pub use pull::{PullError, PullOptions, PullWhy};
+pub(crate) use serve::serve;
+pub use serve::{BulkSendError, BulkSender};
+
+use crate::core::Core;
+use crate::error::{Close, ConnectError};
+use crate::peer::PeerCore;
+
+/// How many bulk connections one peer may have open to us. The oldest is closed for a further one.
+const SERVED: usize = 4;
+
+/// A range of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Range {
+    /// Where it begins.
+    pub offset: u64,
+    /// How long it is, in bytes.
+    pub len: u64,
+}
+
+/// Why somebody does not send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BulkRefusal {
+    /// It does not have these bytes.
+    #[error("the peer does not have these bytes: ask another holder")]
+    NotHere,
+    /// It has too much to do.
+    #[error("the peer is busy: ask another holder, or later")]
+    Busy,
+    /// It does not understand the request.
+    #[error("the peer could not decode the request: use the same wasmrun on both sides")]
+    Malformed,
+    /// Something broke.
+    #[error("the peer could not read these bytes: ask another holder")]
+    Failed,
+}
+
+impl BulkRefusal {
+    const ALL: [Self; 4] = [Self::NotHere, Self::Busy, Self::Malformed, Self::Failed];
+
+    fn code(self) -> u8 {
+        match self {
+            Self::NotHere => 1,
+            Self::Busy => 2,
+            Self::Malformed => 3,
+            Self::Failed => 4,
+        }
+    }
+
+    fn of(code: u8) -> Self {
+        let known = Self::ALL.into_iter().find(|why| why.code() == code);
+        // One that a later version has.
+        known.unwrap_or(Self::Failed)
+    }
+}
+
+/// The bulk connections with one peer.
+#[derive(Debug)]
+pub(crate) struct BulkPool {
+    ours: Mutex<Option<Connection>>,
+    theirs: Mutex<Vec<Connection>>,
+    /// One dials, the others wait for it.
+    dialling: Semaphore,
+}
+
+impl Default for BulkPool {
+    fn default() -> Self {
+        Self {
+            ours: Mutex::default(),
+            theirs: Mutex::default(),
+            dialling: Semaphore::new(1),
+        }
+    }
+}
+
+impl BulkPool {
+    /// A connection to ask on.
+    async fn get(core: &Arc<Core>, peer: &Arc<PeerCore>) -> Result<Connection, ConnectError> {
+        let alive = || {
+            let ours = peer.bulk.ours.lock();
+            ours.clone().filter(|ours| ours.close_reason().is_none())
+        };
+        if let Some(connection) = alive() {
+            return Ok(connection);
+        }
+        let dialling = peer.bulk.dialling.acquire().await;
+        let _one = dialling.map_err(|_| ConnectError::Closed)?;
+        if let Some(connection) = alive() {
+            return Ok(connection);
+        }
+        let mut last = ConnectError::NoAddress;
+        for address in addresses(peer) {
+            match crate::dial::bulk(core, address, peer).await {
+                Ok(connection) => {
+                    *peer.bulk.ours.lock() = Some(connection.clone());
+                    return Ok(connection);
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    fn serving(&self, connection: Connection) {
+        let mut theirs = self.theirs.lock();
+        theirs.retain(|other| other.close_reason().is_none());
+        if theirs.len() >= SERVED {
+            theirs.remove(0).close(Close::Replaced.code(), b"");
+        }
+        theirs.push(connection);
+    }
+
+    /// Ends all of them.
+    pub(crate) fn close(&self, why: Close) {
+        let ours = self.ours.lock().take();
+        let theirs = std::mem::take(&mut *self.theirs.lock());
+        for connection in ours.into_iter().chain(theirs) {
+            connection.close(why.code(), b"");
+        }
+    }
+}
+
+/// Where a peer can be dialled, as far as is known.
+fn addresses(peer: &PeerCore) -> Vec<SocketAddr> {
+    let mut addresses = peer.addresses();
+    if let Some(info) = peer.status().info {
+        for address in info.addresses {
+            if !addresses.contains(&address) {
+                addresses.push(address);
+            }
+        }
+    }
+    addresses
+}

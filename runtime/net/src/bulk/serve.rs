@@ -1,0 +1,173 @@
+//! The sending side of bulk streams.
+//!
+//! Owns the streams that a peer has opened. Invariant: a range is sent whole or its stream is reset, so a
+//! reader never takes a part for the whole.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use quinn::{Connection, RecvStream, SendStream, VarInt};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::{BulkRefusal, Range};
+use crate::core::Core;
+use crate::error::Close;
+use crate::frame::FrameReader;
+use crate::peer::PeerCore;
+use crate::transport::BULK_WINDOW;
+
+/// Takes the bytes of one range, in order.
+#[derive(Debug)]
+pub struct BulkSender {
+    stream: SendStream,
+    left: u64,
+    is_begun: bool,
+    stall: Duration,
+}
+
+/// Why bytes could not be sent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BulkSendError {
+    /// The other side wants no more, or is gone.
+    #[error("the peer does not want the rest, or is gone")]
+    Stopped,
+    /// The other side does not read.
+    #[error("the peer has read nothing for {} s: the stream is given up", after.as_secs())]
+    Stalled {
+        /// How long it was waited for.
+        after: Duration,
+    },
+    /// More than the range has.
+    #[error("{bytes} bytes more than were asked for: send exactly the range")]
+    TooMany {
+        /// How many too many.
+        bytes: u64,
+    },
+}
+
+impl BulkSender {
+    /// How many bytes are still to be sent.
+    pub fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// Sends bytes without copying them; returns when they are under way, which may be before they have
+    /// arrived.
+    ///
+    /// # Errors
+    /// When the peer does not want them, does not read, or they are more than asked for.
+    pub async fn write(&mut self, bytes: Bytes) -> Result<(), BulkSendError> {
+        let len = bytes.len() as u64;
+        if len > self.left {
+            let bytes = len - self.left;
+            return Err(BulkSendError::TooMany { bytes });
+        }
+        self.left -= len;
+        let mut pieces = [Bytes::new(), bytes];
+        if !std::mem::replace(&mut self.is_begun, true) {
+            pieces[0] = Bytes::from_static(&[0]);
+        }
+        let mut rest = &mut pieces[..];
+        if rest[0].is_empty() {
+            rest = &mut rest[1..];
+        }
+        while !rest.is_empty() && !rest[0].is_empty() {
+            let written = timeout(self.stall, self.stream.write_chunks(rest)).await;
+            let written = written.map_err(|_| BulkSendError::Stalled { after: self.stall })?;
+            let written = written.map_err(|_| BulkSendError::Stopped)?;
+            rest = &mut rest[written.chunks..];
+        }
+        Ok(())
+    }
+
+    /// Sends the bytes of something that is dropped when they have arrived.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub async fn write_owner<T>(&mut self, owner: T) -> Result<(), BulkSendError>
+    where
+        T: AsRef<[u8]> + Send + 'static,
+    {
+        self.write(Bytes::from_owner(owner)).await
+    }
+}
+
+/// Serves a peer's bulk connection until it ends.
+pub(crate) async fn serve(core: Arc<Core>, peer: Arc<PeerCore>, connection: Connection) {
+    connection.set_send_window(u64::from(BULK_WINDOW));
+    connection.set_max_concurrent_bi_streams(VarInt::from_u32(core.limits.bulk_streams));
+    peer.bulk.serving(connection.clone());
+    let mut streams = JoinSet::new();
+    loop {
+        while streams.try_join_next().is_some() {}
+        let Ok((writer, reader)) = connection.accept_bi().await else {
+            return;
+        };
+        let Ok(place) = core.bulk_serving.clone().acquire_owned().await else {
+            return;
+        };
+        let (core, peer) = (core.clone(), peer.clone());
+        let connection = connection.clone();
+        streams.spawn(async move {
+            if serve_one(&core, peer, writer, reader).await.is_none() {
+                connection.close(Close::Protocol.code(), b"");
+            }
+            drop(place);
+        });
+    }
+}
+
+/// `None` if the peer does not know the protocol.
+async fn serve_one(
+    core: &Core,
+    peer: Arc<PeerCore>,
+    writer: SendStream,
+    reader: RecvStream,
+) -> Option<()> {
+    let mut reader = FrameReader::new(reader, core.limits.message_bytes);
+    let Ok(Ok(request)) = timeout(core.timing.handshake, reader.one()).await else {
+        return None;
+    };
+    let (range, body) = postcard::take_from_bytes::<Range>(&request).ok()?;
+    let body = request.slice_ref(body);
+    let sender = BulkSender {
+        stream: writer,
+        left: range.len,
+        is_begun: false,
+        stall: core.timing.bulk_stall,
+    };
+    let stopped = sender.stream.stopped();
+    let (mut sender, sent) = tokio::select! {
+        sent = core.handler.bulk(peer.clone(), body, range, sender) => sent,
+        // The sender is dropped with the service's future, and that resets the stream.
+        _ = stopped => return Some(()),
+    };
+    match sent {
+        Ok(()) if sender.left == 0 => {
+            if !sender.is_begun {
+                // An empty range.
+                let _ = sender.write(Bytes::new()).await;
+            }
+        }
+        Err(why) if !sender.is_begun => {
+            let _ = sender
+                .stream
+                .write_chunk(Bytes::copy_from_slice(&[why.code()]))
+                .await;
+        }
+        // Part of it is there: only a reset tells it from the whole.
+        Ok(()) | Err(_) => {
+            tracing::warn!(peer = %peer.id, left = sender.left, "a bulk stream was not sent whole");
+            let _ = sender
+                .stream
+                .reset(VarInt::from_u32(u32::from(BulkRefusal::Failed.code())));
+            return Some(());
+        }
+    }
+    let _ = sender.stream.finish();
+    // Until the other side has it all; a stream that is dropped before would be reset.
+    let _ = timeout(core.timing.bulk_stall, sender.stream.stopped()).await;
+    Some(())
+}

@@ -1,0 +1,149 @@
+//! What can be set: who we are, where we listen, and every limit with its default.
+//!
+//! Owns the defaults. What happens at a limit stands beside it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use wasmrun_model::id::Incarnation;
+
+use crate::identity::{Authority, Enroll, Identity};
+
+/// How a network is started.
+#[derive(Debug)]
+pub struct Config {
+    /// Who we are. A node's identity for a node, a client's for a client.
+    pub identity: Identity,
+    /// Which life of our node this is; must be higher than in all lives before. Clients leave it 0.
+    pub incarnation: Incarnation,
+    /// Where to listen; clients name an address with port 0, and are never dialled.
+    pub listen: SocketAddr,
+    /// Where others reach us, told to those we connect to. At most 8.
+    pub advertise: Vec<SocketAddr>,
+    /// Lets others join the cluster through us; `None` refuses them.
+    pub enrolment: Option<Enrolment>,
+    /// What others may take from us.
+    pub limits: Limits,
+    /// How long things may take.
+    pub timing: Timing,
+    /// The seed of what is drawn for back-off; `None` draws it from the system.
+    pub seed: Option<u64>,
+}
+
+/// What it takes to let others join.
+#[derive(Clone)]
+pub struct Enrolment {
+    /// Signs the certificates.
+    pub authority: Arc<Authority>,
+    /// Decides who gets one.
+    pub enroll: Arc<dyn Enroll>,
+    /// How long certificates are valid.
+    pub lifetime: Duration,
+}
+
+/// What others may take from us at most.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// The longest message, encoded, in bytes. A longer one is an error at the sender; a peer that sends
+    /// one nevertheless is disconnected.
+    pub message_bytes: usize,
+    /// One-way messages to a peer that it has not accepted yet, in bytes. At the limit `send` waits and
+    /// `try_send` fails.
+    pub one_way_bytes: usize,
+    /// Requests from one peer that run at a time. At the limit the peer waits with further ones.
+    pub requests: usize,
+    /// Those requests together, in bytes. At the limit further ones are answered "busy".
+    pub request_bytes: usize,
+    /// Answers that are kept for a peer that may ask again. The oldest go first; asked for again, they
+    /// are refused, not run twice.
+    pub answers: usize,
+    /// Those answers together, in bytes.
+    pub answer_bytes: usize,
+    /// Connections that are being set up at a time. Further ones are refused at once.
+    pub handshakes: usize,
+    /// Nodes that we know at a time. Further ones are refused.
+    pub nodes: usize,
+    /// Clients that are connected at a time, or were a moment ago. Further ones are refused.
+    pub clients: usize,
+    /// Bulk streams that one peer may have open. At the limit it waits.
+    pub bulk_streams: u32,
+    /// Bulk streams that are served at a time to all peers. At the limit they wait.
+    pub bulk_serving: usize,
+}
+
+/// How long things may take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Timing {
+    /// Setting up a connection, hello included.
+    pub handshake: Duration,
+    /// Silence after which a connection is lost. Keep-alives go out three times in it.
+    pub idle: Duration,
+    /// How long a peer may leave requests and answers unread before it is disconnected.
+    pub write_stall: Duration,
+    /// How long a bulk stream may bring or take no byte before it is given up.
+    pub bulk_stall: Duration,
+    /// How long a client that is gone may come back to its session.
+    pub session: Duration,
+    /// The first wait before dialling again; it doubles with each failure.
+    pub backoff_min: Duration,
+    /// The longest wait before dialling again.
+    pub backoff_max: Duration,
+    /// How long closing may take, for messages that are under way.
+    pub close: Duration,
+}
+
+impl Config {
+    /// The defaults for an identity.
+    pub fn new(identity: Identity, incarnation: Incarnation, listen: SocketAddr) -> Self {
+        Self {
+            identity,
+            incarnation,
+            listen,
+            advertise: Vec::new(),
+            enrolment: None,
+            limits: Limits::default(),
+            timing: Timing::default(),
+            seed: None,
+        }
+    }
+}
+
+impl std::fmt::Debug for Enrolment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Enrolment({:?})", self.authority)
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            message_bytes: 1 << 20,
+            one_way_bytes: 4 << 20,
+            requests: 1024,
+            request_bytes: 64 << 20,
+            answers: 4096,
+            answer_bytes: 16 << 20,
+            handshakes: 64,
+            nodes: 4096,
+            clients: 4096,
+            bulk_streams: 32,
+            bulk_serving: 256,
+        }
+    }
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            handshake: Duration::from_secs(5),
+            idle: Duration::from_secs(12),
+            write_stall: Duration::from_secs(10),
+            bulk_stall: Duration::from_secs(10),
+            session: Duration::from_secs(60),
+            backoff_min: Duration::from_millis(50),
+            backoff_max: Duration::from_secs(3),
+            close: Duration::from_secs(1),
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! What all connections of a network share.
+//!
+//! Owns the peers, the tasks and what is known of incarnations. Must not: know types of messages.
+//! Invariant: all that is spawned is in [`Tasks`], and ends when the network is closed.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use quinn::{ClientConfig, Endpoint};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::{AbortHandle, JoinSet};
+use wasmrun_model::id::{Incarnation, NodeId};
+use wasmrun_model::random::Random;
+
+use crate::config::{Enrolment, Limits, Timing};
+use crate::enroll::Attempts;
+use crate::error::{Close, ConnectError};
+use crate::event::Changes;
+use crate::hello::{PeerId, Refusal, Version};
+use crate::identity::{ClusterId, Role};
+use crate::peer::PeerCore;
+use crate::service::Handler;
+use crate::tls::Tls;
+use crate::transport::{self, Kind};
+
+/// Who we are to others.
+#[derive(Debug, Clone)]
+pub(crate) struct Me {
+    pub(crate) cluster: ClusterId,
+    pub(crate) role: Role,
+    pub(crate) id: PeerId,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) version: Version,
+    pub(crate) advertise: Vec<SocketAddr>,
+}
+
+pub(crate) struct Core {
+    pub(crate) me: Me,
+    pub(crate) limits: Limits,
+    pub(crate) timing: Timing,
+    pub(crate) enrolment: Option<Enrolment>,
+    pub(crate) attempts: Mutex<Attempts>,
+    pub(crate) handler: Arc<dyn Handler>,
+    pub(crate) endpoint: Endpoint,
+    /// Bulk data arrives on a socket of its own, so that messages do not wait behind it.
+    pub(crate) bulk_endpoint: Endpoint,
+    pub(crate) tls: Mutex<Tls>,
+    pub(crate) tasks: Tasks,
+    pub(crate) changes: Changes,
+    pub(crate) handshakes: Arc<Semaphore>,
+    pub(crate) bulk_serving: Arc<Semaphore>,
+    pub(crate) closing: watch::Sender<bool>,
+    peers: Mutex<BTreeMap<PeerId, Arc<PeerCore>>>,
+    incarnations: Mutex<BTreeMap<NodeId, Incarnation>>,
+    random: Mutex<Random>,
+}
+
+/// What a core is made of that it does not make itself.
+pub(crate) struct Parts {
+    pub(crate) me: Me,
+    pub(crate) limits: Limits,
+    pub(crate) timing: Timing,
+    pub(crate) enrolment: Option<Enrolment>,
+    pub(crate) handler: Arc<dyn Handler>,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) bulk_endpoint: Endpoint,
+    pub(crate) tls: Tls,
+    pub(crate) changes: Changes,
+    pub(crate) seed: u64,
+}
+
+impl Core {
+    pub(crate) fn new(parts: Parts) -> Arc<Self> {
+        Arc::new(Self {
+            handshakes: Arc::new(Semaphore::new(parts.limits.handshakes)),
+            bulk_serving: Arc::new(Semaphore::new(parts.limits.bulk_serving)),
+            me: parts.me,
+            limits: parts.limits,
+            timing: parts.timing,
+            enrolment: parts.enrolment,
+            attempts: Mutex::default(),
+            handler: parts.handler,
+            endpoint: parts.endpoint,
+            bulk_endpoint: parts.bulk_endpoint,
+            tls: Mutex::new(parts.tls),
+            tasks: Tasks::default(),
+            changes: parts.changes,
+            closing: watch::Sender::new(false),
+            peers: Mutex::default(),
+            incarnations: Mutex::default(),
+            random: Mutex::new(Random::new(parts.seed)),
+        })
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        *self.closing.borrow()
+    }
+
+    pub(crate) fn known_peer(&self, id: PeerId) -> Option<Arc<PeerCore>> {
+        self.peers.lock().get(&id).cloned()
+    }
+
+    pub(crate) fn all_peers(&self) -> Vec<Arc<PeerCore>> {
+        self.peers.lock().values().cloned().collect()
+    }
+
+    /// The peer with this id, made if need be and if there is room.
+    pub(crate) fn peer(self: &Arc<Self>, id: PeerId, role: Role) -> Result<Arc<PeerCore>, Refusal> {
+        if id == self.me.id {
+            return Err(Refusal::Itself);
+        }
+        let mut peers = self.peers.lock();
+        if self.is_closing() {
+            return Err(Refusal::Closing);
+        }
+        if let Some(peer) = peers.get(&id) {
+            // A session belongs to the certificate that opened it.
+            return match peer.role == role {
+                true => Ok(peer.clone()),
+                false => Err(Refusal::Certificate { certified: role }),
+            };
+        }
+        let is_node = matches!(id, PeerId::Node(_));
+        let alike = peers
+            .keys()
+            .filter(|other| matches!(other, PeerId::Node(_)) == is_node);
+        let limit = if is_node {
+            self.limits.nodes
+        } else {
+            self.limits.clients
+        };
+        if alike.count() >= limit {
+            return Err(Refusal::Full);
+        }
+        let peer = PeerCore::start(self, id, role);
+        peers.insert(id, peer.clone());
+        Ok(peer)
+    }
+
+    /// Lets go of a peer: what waits for it fails, and what is known of it is gone, but for its
+    /// incarnation.
+    pub(crate) fn forget(&self, id: PeerId) {
+        let peer = self.peers.lock().remove(&id);
+        if let Some(peer) = peer {
+            peer.close(Close::Forgotten);
+            self.changes.peer(id);
+        }
+    }
+
+    /// A life of a node is known; older ones are refused from now on.
+    ///
+    /// # Errors
+    /// The later one that is known.
+    pub(crate) fn saw(&self, id: PeerId, incarnation: Incarnation) -> Result<(), Incarnation> {
+        let PeerId::Node(id) = id else {
+            return Ok(());
+        };
+        let mut incarnations = self.incarnations.lock();
+        let known = incarnations.entry(id).or_insert(incarnation);
+        if incarnation < *known {
+            return Err(*known);
+        }
+        *known = incarnation;
+        Ok(())
+    }
+
+    pub(crate) fn draw(&self) -> u64 {
+        self.random.lock().next()
+    }
+
+    /// How to dial a member.
+    pub(crate) fn dial_config(&self, to: IpAddr, kind: Kind) -> ClientConfig {
+        let tls = self.tls.lock().member.clone();
+        transport::client(tls, to, kind, &self.timing)
+    }
+
+    /// Ends all of it, at once.
+    pub(crate) fn stop(&self) {
+        self.stop_connections();
+        self.tasks.stop();
+    }
+
+    /// Ends all connections; the tasks end by that, or are to be ended.
+    pub(crate) fn stop_connections(&self) {
+        self.closing.send_replace(true);
+        let peers = std::mem::take(&mut *self.peers.lock());
+        for peer in peers.values() {
+            peer.close(Close::Done);
+        }
+        for endpoint in [&self.endpoint, &self.bulk_endpoint] {
+            endpoint.close(Close::Done.code(), b"");
+        }
+    }
+
+    pub(crate) fn refused(&self, from: SocketAddr, why: ConnectError) {
+        self.changes.refused(from, why);
+    }
+
+    /// How long to wait after this many failures in a row: exponential, bounded, from half of it to all
+    /// of it at random, so that nodes do not come back in step.
+    pub(crate) fn backoff(&self, failures: u32) -> Duration {
+        let doubled = self
+            .timing
+            .backoff_min
+            .saturating_mul(1 << failures.min(16));
+        let most = doubled.min(self.timing.backoff_max);
+        let half_us = u64::try_from(most.as_micros() / 2).unwrap_or(u64::MAX);
+        let extra = self.draw() % half_us.saturating_add(1);
+        Duration::from_micros(half_us.saturating_add(extra))
+    }
+}
+
+/// All that is spawned.
+#[derive(Debug)]
+pub(crate) struct Tasks(Mutex<Option<JoinSet<()>>>);
+
+impl Default for Tasks {
+    fn default() -> Self {
+        Self(Mutex::new(Some(JoinSet::new())))
+    }
+}
+
+impl Tasks {
+    /// Starts a task; not when all has been stopped.
+    pub(crate) fn spawn(
+        &self,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) -> Option<AbortHandle> {
+        let mut tasks = self.0.lock();
+        let tasks = tasks.as_mut()?;
+        // What has ended is let go of here; a panic in it was reported by the runtime.
+        while tasks.try_join_next().is_some() {}
+        Some(tasks.spawn(task))
+    }
+
+    fn stop(&self) {
+        // Dropped, it aborts all of them.
+        drop(self.0.lock().take());
+    }
+
+    /// Stops all and waits until they have ended.
+    pub(crate) async fn finish(&self) {
+        let tasks = self.0.lock().take();
+        if let Some(mut tasks) = tasks {
+            tasks.shutdown().await;
+        }
+    }
+}

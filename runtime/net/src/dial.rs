@@ -1,0 +1,274 @@
+//! Dialling: from an address to a link or a bulk connection, and staying connected.
+//!
+//! Owns the dialling side of the hello, and back-off. Invariant: one dial per peer at a time.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use quinn::{Connection, SendStream};
+use tokio::time::timeout;
+
+use crate::core::Core;
+use crate::error::{Close, ConnectError};
+use crate::frame::FrameReader;
+use crate::hello::{
+    self, Answer, Hello, HelloAnswer, HelloError, PeerId, Purpose, Refusal, Welcome,
+};
+use crate::identity::{ROLE_NODE_DNS, Role, names_of};
+use crate::peer::{Candidate, PeerCore, PeerInfo, Serving};
+use crate::transport::Kind;
+
+/// A connection on which both have said who they are.
+struct Greeted {
+    connection: Connection,
+    writer: SendStream,
+    reader: FrameReader,
+    info: PeerInfo,
+}
+
+/// Keeps a peer connected for as long as both live.
+pub(crate) async fn keep_connected(core: Arc<Core>, peer: Arc<PeerCore>) {
+    let mut watch = peer.watch();
+    let mut failures = 0;
+    loop {
+        if watch
+            .wait_for(|status| status.info.is_none())
+            .await
+            .is_err()
+            || core.is_closing()
+        {
+            return;
+        }
+        let addresses = peer.addresses();
+        if addresses.is_empty() {
+            peer.dial_failed(ConnectError::NoAddress);
+        }
+        let mut is_connected = false;
+        for address in addresses {
+            match control(&core, address, Some(&peer)).await {
+                Ok(_) => {
+                    is_connected = true;
+                    break;
+                }
+                Err(error) => peer.dial_failed(error),
+            }
+        }
+        if is_connected {
+            failures = 0;
+            continue;
+        }
+        let wait = core.backoff(failures);
+        failures += 1;
+        // A lost connection or a new address is a reason to try at once; the other side may connect.
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = peer.hurried() => {}
+            _ = watch.wait_for(|status| status.info.is_some()) => {}
+        }
+    }
+}
+
+/// Dials for a link.
+pub(crate) async fn control(
+    core: &Arc<Core>,
+    address: SocketAddr,
+    expected: Option<&Arc<PeerCore>>,
+) -> Result<Arc<PeerCore>, ConnectError> {
+    let nonce = core.draw();
+    let last = expected.and_then(|peer| peer.last_link());
+    let purpose = Purpose::Control {
+        connection: nonce,
+        last,
+    };
+    let greeted = greet(core, address, purpose, Kind::Control);
+    let greeted = timeout(core.timing.handshake, greeted).await;
+    let greeted = greeted.map_err(|_| ConnectError::Unreachable { address })??;
+    let Greeted {
+        connection,
+        writer,
+        reader,
+        info,
+    } = greeted;
+    let we_refuse = |why| {
+        connection.close(Close::Finished.code(), b"");
+        ConnectError::WeRefuse { address, why }
+    };
+    check_id(&connection, address, expected, &info)?;
+    let peer = core.peer(info.id, info.role).map_err(we_refuse)?;
+    let candidate = Candidate {
+        connection: connection.clone(),
+        nonce,
+        is_ours: true,
+        info,
+        peers_last: None,
+    };
+    let adopted = peer.adopt(core, candidate).map_err(we_refuse)?;
+    let serving = Serving {
+        peer: peer.clone(),
+        adopted,
+        writer,
+        reader,
+        first: None,
+    };
+    let served = core.tasks.spawn(serving.run(core.clone()));
+    served.ok_or(ConnectError::Closed)?;
+    Ok(peer)
+}
+
+/// Dials for bulk streams from a peer.
+pub(crate) async fn bulk(
+    core: &Arc<Core>,
+    address: SocketAddr,
+    peer: &Arc<PeerCore>,
+) -> Result<Connection, ConnectError> {
+    let greeted = greet(core, address, Purpose::Bulk, Kind::Bulk);
+    let greeted = timeout(core.timing.handshake, greeted).await;
+    let greeted = greeted.map_err(|_| ConnectError::Unreachable { address })??;
+    let connection = greeted.connection;
+    check_id(&connection, address, Some(peer), &greeted.info)?;
+    let saw = core.saw(greeted.info.id, greeted.info.incarnation);
+    if let Err(known) = saw {
+        connection.close(Close::Finished.code(), b"");
+        let why = Refusal::OldIncarnation { known };
+        return Err(ConnectError::WeRefuse { address, why });
+    }
+    Ok(connection)
+}
+
+fn check_id(
+    connection: &Connection,
+    address: SocketAddr,
+    expected: Option<&Arc<PeerCore>>,
+    info: &PeerInfo,
+) -> Result<(), ConnectError> {
+    match expected.map(|peer| peer.id) {
+        Some(PeerId::Node(expected)) if PeerId::Node(expected) != info.id => {
+            connection.close(Close::Finished.code(), b"");
+            Err(ConnectError::WrongNode {
+                address,
+                expected,
+                found: info.id,
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+async fn greet(
+    core: &Core,
+    address: SocketAddr,
+    purpose: Purpose,
+    kind: Kind,
+) -> Result<Greeted, ConnectError> {
+    let endpoint = match kind {
+        Kind::Control => &core.endpoint,
+        Kind::Bulk => &core.bulk_endpoint,
+    };
+    let config = core.dial_config(address.ip(), kind);
+    let connecting = endpoint
+        .connect_with(config, address, ROLE_NODE_DNS)
+        .map_err(|error| match error {
+            quinn::ConnectError::EndpointStopping => ConnectError::Closed,
+            error => ConnectError::Address {
+                address,
+                why: error.to_string(),
+            },
+        })?;
+    let from_quinn = |error: quinn::ConnectionError| ConnectError::from_quinn(address, &error);
+    let connection = connecting.await.map_err(from_quinn)?;
+    let (mut writer, reader) = connection.open_bi().await.map_err(from_quinn)?;
+    let hello = Hello {
+        cluster: core.me.cluster,
+        id: core.me.id,
+        incarnation: core.me.incarnation,
+        addresses: core.me.advertise.clone(),
+        purpose,
+    };
+    let version = core.me.version;
+    let frame = hello::frame(version, crate::SOFTWARE, &hello);
+    // If it fails, reading says why.
+    let _ = writer.write_chunk(frame).await;
+    let mut reader = FrameReader::new(reader, hello::MAX_BYTES);
+    let answer = match reader.one().await {
+        Ok(answer) => answer,
+        Err(error) => {
+            let error = match connection.close_reason() {
+                Some(reason) => from_quinn(reason),
+                None => ConnectError::from_read(address, &error),
+            };
+            connection.close(Close::Protocol.code(), b"");
+            return Err(error);
+        }
+    };
+    match understand(core, &connection, address, &answer) {
+        Ok(info) => Ok(Greeted {
+            connection,
+            writer,
+            reader,
+            info,
+        }),
+        Err(error) => {
+            connection.close(Close::Finished.code(), b"");
+            Err(error)
+        }
+    }
+}
+
+/// What the answer to our hello says, checked against the certificate.
+fn understand(
+    core: &Core,
+    connection: &Connection,
+    address: SocketAddr,
+    answer: &[u8],
+) -> Result<PeerInfo, ConnectError> {
+    let answer = hello::decode::<HelloAnswer>(core.me.version, answer);
+    let (preamble, version, answer) =
+        answer.map_err(|error| ConnectError::Hello { address, error })?;
+    let welcome = match answer {
+        Answer::Yes(welcome) => welcome,
+        Answer::No(why) => return Err(ConnectError::Refused { address, why }),
+    };
+    let Welcome {
+        cluster,
+        id,
+        incarnation,
+        mut addresses,
+    } = welcome;
+    let untrusted = |why: &str| ConnectError::Untrusted {
+        address,
+        why: why.into(),
+    };
+    let role =
+        certified(core, connection).ok_or_else(|| untrusted("its certificate has no role"))?;
+    if cluster != core.me.cluster {
+        return Err(untrusted("it says that it is of another cluster"));
+    }
+    match (id, role) {
+        (PeerId::Node(id), Role::Node(certified)) if id == certified => {}
+        _ => return Err(untrusted("its certificate is another's")),
+    }
+    if addresses.len() > hello::MAX_ADDRESSES {
+        let error = HelloError::Malformed;
+        return Err(ConnectError::Hello { address, error });
+    }
+    addresses.shrink_to_fit();
+    Ok(PeerInfo {
+        id,
+        role,
+        incarnation,
+        version,
+        software: preamble.software,
+        addresses,
+        remote: address,
+    })
+}
+
+/// The role in the certificate that a connection was made with. TLS has checked it.
+pub(crate) fn certified(core: &Core, connection: &Connection) -> Option<Role> {
+    let chain = connection.peer_identity()?;
+    let chain = chain
+        .downcast::<Vec<rustls::pki_types::CertificateDer<'static>>>()
+        .ok()?;
+    let names = names_of(chain.first()?)?;
+    (names.cluster == core.me.cluster).then_some(names.role?)
+}

@@ -1,0 +1,345 @@
+//! Why a peer cannot be reached or does not answer.
+//!
+//! Owns the texts, and the way from quinn's errors to ours. Must not: decide what is tried again.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use quinn::{ConnectionError, VarInt};
+use wasmrun_model::id::NodeId;
+
+use crate::frame::{FrameError, ReadError};
+use crate::hello::{HelloError, PeerId, Refusal};
+
+/// Why a connection is closed, as the code that the other side sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Close {
+    /// The process ends.
+    Done = 0,
+    /// Another connection took its place.
+    Replaced = 1,
+    /// What it was opened for has happened, or was refused in words.
+    Finished = 2,
+    /// No certificate, where there has to be one.
+    NoCertificate = 3,
+    /// Its frames or streams break the protocol.
+    Protocol = 4,
+    /// It asks for more than it may.
+    Limit = 5,
+    /// It does not read.
+    Slow = 6,
+    /// The peer was forgotten.
+    Forgotten = 7,
+}
+
+impl Close {
+    pub(crate) fn code(self) -> VarInt {
+        VarInt::from_u32(self as u32)
+    }
+
+    fn of(code: VarInt) -> Option<Self> {
+        let all = [
+            Self::Done,
+            Self::Replaced,
+            Self::Finished,
+            Self::NoCertificate,
+            Self::Protocol,
+            Self::Limit,
+            Self::Slow,
+            Self::Forgotten,
+        ];
+        all.into_iter().find(|close| close.code() == code)
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Done => "it has stopped",
+            Self::Replaced => "another connection took its place",
+            Self::Finished => "it closed the connection",
+            Self::NoCertificate => "it takes nobody without a certificate",
+            Self::Protocol => "it did not understand what was sent",
+            Self::Limit => "it was asked for more at a time than it allows",
+            Self::Slow => "what it sent was not read",
+            Self::Forgotten => "it does not want to talk to us any more",
+        }
+    }
+}
+
+/// Why a connection was lost.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Lost {
+    /// Nothing came from it.
+    #[error("nothing was heard from it for {} s", after.as_secs())]
+    Silent {
+        /// For how long.
+        after: Duration,
+    },
+    /// It said so.
+    #[error("{0}")]
+    ByPeer(&'static str),
+    /// It came back as a new process.
+    #[error("it was restarted")]
+    Restarted,
+    /// What it sent breaks the protocol.
+    #[error("it broke the protocol ({0}) and was disconnected")]
+    Protocol(&'static str),
+    /// It asked for too much.
+    #[error("it asked for more at a time than it may and was disconnected")]
+    Limit,
+    /// It does not read what it gets.
+    #[error("it did not read what was sent to it and was disconnected")]
+    Slow,
+    /// We closed it.
+    #[error("this side closed the connection")]
+    Closed,
+    /// Something below broke.
+    #[error("the connection broke: {0}")]
+    Transport(String),
+}
+
+impl Lost {
+    pub(crate) fn from_quinn(error: &ConnectionError, idle: Duration) -> Self {
+        match error {
+            ConnectionError::TimedOut => Self::Silent { after: idle },
+            ConnectionError::ApplicationClosed(close) => Self::ByPeer(
+                Close::of(close.error_code).map_or("it closed the connection", Close::text),
+            ),
+            ConnectionError::LocallyClosed => Self::Closed,
+            ConnectionError::Reset => Self::ByPeer("it has stopped"),
+            other => Self::Transport(other.to_string()),
+        }
+    }
+}
+
+/// Why there is no connection to a peer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// Nobody answers there.
+    #[error("{address} does not answer: check that a node runs there and that UDP reaches it")]
+    Unreachable {
+        /// Where.
+        address: SocketAddr,
+    },
+    /// The address cannot be used.
+    #[error("{address} cannot be dialled ({why}): check the address")]
+    Address {
+        /// Where.
+        address: SocketAddr,
+        /// What the system said.
+        why: String,
+    },
+    /// Its certificate is not from our cluster's authority.
+    #[error(
+        "{address} is no member of our cluster ({why}): check the address, or join its cluster"
+    )]
+    Untrusted {
+        /// Where.
+        address: SocketAddr,
+        /// What was wrong with it.
+        why: String,
+    },
+    /// It does not take our certificate.
+    #[error(
+        "{address} does not accept our certificate ({why}): join its cluster, or join again if the certificate has expired"
+    )]
+    NotAccepted {
+        /// Where.
+        address: SocketAddr,
+        /// What it said.
+        why: String,
+    },
+    /// Its first words were not understood.
+    #[error("{address} cannot be talked to: {error}")]
+    Hello {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        error: HelloError,
+    },
+    /// It turned us away.
+    #[error("{address} refuses the connection: {why}")]
+    Refused {
+        /// Where.
+        address: SocketAddr,
+        /// What it said.
+        why: Refusal,
+    },
+    /// We turned it away.
+    #[error("{address} is refused: {why}")]
+    WeRefuse {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        why: Refusal,
+    },
+    /// Somebody else is there.
+    #[error("{address} is {found}, not node {expected}: the address is out of date")]
+    WrongNode {
+        /// Where.
+        address: SocketAddr,
+        /// Whom we wanted.
+        expected: NodeId,
+        /// Who it is.
+        found: PeerId,
+    },
+    /// The connection broke before it was there.
+    #[error("the connection to {address} broke: {why}")]
+    Lost {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        why: Lost,
+    },
+    /// There is nothing to dial.
+    #[error("no address of it is known: wait until it connects, or name one")]
+    NoAddress,
+    /// This side is closed, or has forgotten the peer.
+    #[error("this side has closed the connection: nothing more is sent")]
+    Closed,
+}
+
+impl ConnectError {
+    /// Whether trying again will not help unless somebody does something.
+    pub fn is_permanent(&self) -> bool {
+        match self {
+            Self::Unreachable { .. }
+            | Self::Address { .. }
+            | Self::Lost { .. }
+            | Self::NoAddress => false,
+            Self::Refused { why, .. } | Self::WeRefuse { why, .. } => {
+                !matches!(why, Refusal::Duplicate | Refusal::Full | Refusal::Closing)
+            }
+            Self::Untrusted { .. }
+            | Self::NotAccepted { .. }
+            | Self::Hello { .. }
+            | Self::WrongNode { .. }
+            | Self::Closed => true,
+        }
+    }
+
+    pub(crate) fn from_quinn(address: SocketAddr, error: &ConnectionError) -> Self {
+        let is_tls = |code: quinn::TransportErrorCode| (0x100..0x200).contains(&u64::from(code));
+        match error {
+            ConnectionError::TimedOut => Self::Unreachable { address },
+            ConnectionError::TransportError(error) if is_tls(error.code) => Self::Untrusted {
+                address,
+                why: error.reason.clone(),
+            },
+            ConnectionError::ConnectionClosed(close) if is_tls(close.error_code) => {
+                Self::NotAccepted {
+                    address,
+                    why: String::from_utf8_lossy(&close.reason)
+                        .chars()
+                        .filter(|c| !c.is_control())
+                        .collect(),
+                }
+            }
+            ConnectionError::ApplicationClosed(close)
+                if Close::of(close.error_code) == Some(Close::NoCertificate) =>
+            {
+                Self::NotAccepted {
+                    address,
+                    why: "there was none".into(),
+                }
+            }
+            ConnectionError::ConnectionClosed(close)
+                if close.error_code == quinn::TransportErrorCode::CONNECTION_REFUSED =>
+            {
+                Self::Refused {
+                    address,
+                    why: Refusal::Full,
+                }
+            }
+            other => Self::Lost {
+                address,
+                why: Lost::from_quinn(other, Duration::ZERO),
+            },
+        }
+    }
+
+    pub(crate) fn from_read(address: SocketAddr, error: &ReadError) -> Self {
+        match error {
+            ReadError::Stream(quinn::ReadError::ConnectionLost(error)) => {
+                Self::from_quinn(address, error)
+            }
+            ReadError::Stream(_) | ReadError::Cut => Self::Lost {
+                address,
+                why: Lost::ByPeer("it ended the connection in its first words"),
+            },
+            ReadError::Frame(_) => Self::Hello {
+                address,
+                error: HelloError::NotWasmrun,
+            },
+        }
+    }
+}
+
+/// Why a one-way message was not taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// It cannot be sent at all.
+    #[error("the message cannot be sent: {0}")]
+    Message(#[from] FrameError),
+    /// The peer has not taken what was sent before.
+    #[error("too much is waiting for this peer: use `send`, which waits, or send less")]
+    Full,
+    /// The peer or the network is closed.
+    #[error("the peer is gone: nothing more is sent to it")]
+    Closed,
+}
+
+/// Why there is no response.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// The request or the response cannot be a message.
+    #[error("the request cannot be sent or its response not read: {0}")]
+    Message(#[from] FrameError),
+    /// It took too long.
+    #[error("no answer within {} ms ({state}): the request may have been carried out", after.as_millis())]
+    TimedOut {
+        /// How long it was waited for.
+        after: Duration,
+        /// How the peer was at the end.
+        state: LinkHint,
+    },
+    /// The peer has too much to do.
+    #[error("the peer is busy and did not begin with the request: try again later")]
+    Busy,
+    /// The peer did not understand.
+    #[error(
+        "the peer could not decode the request, so nothing was done: use the same wasmrun on both sides"
+    )]
+    NotUnderstood,
+    /// The response is too long.
+    #[error(
+        "the request was carried out, and its response is longer than a message may be: ask for less"
+    )]
+    ResponseTooLong,
+    /// It was carried out, and the response is lost.
+    #[error("the request was carried out, and its response got lost with a connection")]
+    ResponseLost,
+    /// Another process is there now.
+    #[error("the peer was restarted: whether the request was carried out is not known")]
+    Restarted,
+    /// The peer or the network is closed.
+    #[error("the peer is gone: whether the request was carried out is not known")]
+    Closed,
+}
+
+/// Whether there was a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkHint {
+    /// There was.
+    Connected,
+    /// There was none.
+    NotConnected,
+}
+
+impl std::fmt::Display for LinkHint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Connected => "it is connected",
+            Self::NotConnected => "there is no connection to it",
+        })
+    }
+}

@@ -1,0 +1,299 @@
+//! The first words on a connection: versions, who is there, and what the connection is for.
+//!
+//! Owns their bytes and the rule which versions understand each other. Invariants: [`Preamble`] never
+//! changes, so two of any version can tell each other apart; nothing behind it is read unless the
+//! versions fit; a hello claims nothing that its certificate does not say.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use wasmrun_model::id::{Incarnation, NodeId};
+
+use crate::identity::{ClusterId, Refused, Role, TokenId, TokenSecret};
+
+/// The longest hello, in bytes.
+pub(crate) const MAX_BYTES: usize = 16 << 10;
+/// How many addresses somebody may tell.
+pub(crate) const MAX_ADDRESSES: usize = 8;
+const MAX_SOFTWARE_CHARS: usize = 64;
+const MAGIC: [u8; 8] = *b"wasmrunQ";
+
+/// A version of the protocol. The same major number, and minor numbers at most one apart, understand
+/// each other; then the lower one is spoken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Version {
+    /// Changes when old and new cannot talk.
+    pub major: u16,
+    /// Changes when something is added; the newer side leaves it away towards the older one.
+    pub minor: u16,
+}
+
+impl Version {
+    /// What two sides speak; `None` if they cannot.
+    pub const fn common(self, other: Self) -> Option<Self> {
+        if self.major != other.major || self.minor.abs_diff(other.minor) > 1 {
+            return None;
+        }
+        Some(if self.minor < other.minor {
+            self
+        } else {
+            other
+        })
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// A session of a client: one process that is connected, or will be again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct SessionId(pub(crate) [u8; 16]);
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// Who is at the other end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum PeerId {
+    /// A node.
+    Node(NodeId),
+    /// A client.
+    Client(SessionId),
+}
+
+impl fmt::Display for PeerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Node(id) => write!(f, "node {id}"),
+            Self::Client(id) => write!(f, "client session {id}"),
+        }
+    }
+}
+
+/// What stands before everything else, in every version.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Preamble {
+    magic: [u8; 8],
+    pub(crate) version: Version,
+    /// The version of wasmrun, for people.
+    pub(crate) software: String,
+}
+
+/// What the one who dials says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Hello {
+    pub(crate) cluster: ClusterId,
+    pub(crate) id: PeerId,
+    pub(crate) incarnation: Incarnation,
+    /// Where the speaker can be dialled.
+    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) purpose: Purpose,
+}
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Purpose {
+    /// Messages.
+    Control {
+        /// Names this connection.
+        connection: u64,
+        /// The connection between these two that the speaker had last, and has no more.
+        last: Option<u64>,
+    },
+    /// Bulk streams, from the one who is dialled.
+    Bulk,
+}
+
+/// What the one who is dialled says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Welcome {
+    pub(crate) cluster: ClusterId,
+    pub(crate) id: PeerId,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) addresses: Vec<SocketAddr>,
+}
+
+/// What the one who dials says in order to get a certificate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct JoinRequest {
+    pub(crate) ask: JoinAsk,
+    /// The Ed25519 key that is to be certified.
+    pub(crate) key: [u8; 32],
+    /// Its signature under this request.
+    pub(crate) proof: Vec<u8>,
+}
+
+/// By what right.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum JoinAsk {
+    Token(TokenId, TokenSecret),
+    /// By the certificate that the connection was made with.
+    Renew,
+}
+
+/// An answer to a first word.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Answer<T, E> {
+    Yes(T),
+    No(E),
+}
+
+pub(crate) type HelloAnswer = Answer<Welcome, Refusal>;
+/// The certificates, in PEM.
+pub(crate) type JoinAnswer = Answer<String, Refused>;
+
+/// Why somebody is turned away. The text is for whom it is said to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Refusal {
+    /// The peer belongs elsewhere.
+    #[error(
+        "it belongs to cluster {cluster}, not to ours: check the address, or join that cluster"
+    )]
+    Cluster {
+        /// The cluster of the one who refuses.
+        cluster: ClusterId,
+    },
+    /// The hello and the certificate disagree.
+    #[error(
+        "the certificate is {certified}'s, and the hello says otherwise: join again, with an identity of its own for each process"
+    )]
+    Certificate {
+        /// Who the certificate is for.
+        certified: Role,
+    },
+    /// A later life of the node is known.
+    #[error(
+        "a later process of this node is known (incarnation {known}): this one is out of date and must stop"
+    )]
+    OldIncarnation {
+        /// The later one.
+        known: Incarnation,
+    },
+    /// There is a connection between the two already.
+    #[error("there is a connection already")]
+    Duplicate,
+    /// Too many are there.
+    #[error("it has as many peers as it may: raise its limits, or connect to another node")]
+    Full,
+    /// It is being stopped.
+    #[error("it is being stopped: connect to another node")]
+    Closing,
+    /// It dialled itself.
+    #[error("it is this very node: check the address")]
+    Itself,
+    /// It speaks an incompatible version. Said as a version, never in these words.
+    #[error("it speaks another version of the protocol")]
+    Version,
+    /// What it was told makes no sense.
+    #[error("it did not understand the hello: use the same wasmrun on both sides")]
+    Malformed,
+}
+
+/// Why first words were not understood.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HelloError {
+    /// Something else is there.
+    #[error("it does not speak wasmrun's protocol: check the address and port")]
+    NotWasmrun,
+    /// Another version.
+    #[error(
+        "it speaks version {theirs} of the protocol (wasmrun {software}) and we {ours}: \
+         bring both to the same wasmrun; one minor version apart is fine"
+    )]
+    Version {
+        /// Ours.
+        ours: Version,
+        /// Theirs.
+        theirs: Version,
+        /// Their wasmrun, as they call it.
+        software: String,
+    },
+    /// The right version, and nonsense.
+    #[error("its first words make no sense: use the same wasmrun on both sides")]
+    Malformed,
+}
+
+/// First words as the payload of a frame.
+pub(crate) fn encode<T: Serialize>(version: Version, software: &str, words: &T) -> Vec<u8> {
+    let preamble = Preamble {
+        magic: MAGIC,
+        version,
+        software: software.chars().take(MAX_SOFTWARE_CHARS).collect(),
+    };
+    postcard::to_stdvec(&(preamble, words)).expect("these types can be encoded")
+}
+
+/// What a payload says, its preamble first, and the version to speak.
+pub(crate) fn decode<T: DeserializeOwned>(
+    ours: Version,
+    payload: &[u8],
+) -> Result<(Preamble, Version, T), HelloError> {
+    let (preamble, rest) = match postcard::take_from_bytes::<Preamble>(payload) {
+        Ok((preamble, rest)) if preamble.magic == MAGIC => (preamble, rest),
+        _ => return Err(HelloError::NotWasmrun),
+    };
+    let software: String = preamble
+        .software
+        .chars()
+        .filter(|c| !c.is_control())
+        .take(MAX_SOFTWARE_CHARS)
+        .collect();
+    let Some(version) = ours.common(preamble.version) else {
+        return Err(HelloError::Version {
+            ours,
+            theirs: preamble.version,
+            software,
+        });
+    };
+    match postcard::take_from_bytes(rest) {
+        Ok((words, [])) => Ok((
+            Preamble {
+                software,
+                ..preamble
+            },
+            version,
+            words,
+        )),
+        _ => Err(HelloError::Malformed),
+    }
+}
+
+/// A frame of first words.
+pub(crate) fn frame<T: Serialize>(version: Version, software: &str, words: &T) -> Bytes {
+    let mut bytes = bytes::BytesMut::new();
+    crate::frame::put_frame(&mut bytes, &encode(version, software, words));
+    bytes.freeze()
+}
+
+/// For the fuzzer and a stable test: whatever is said gives words or an error, and words that are said
+/// again mean the same.
+pub(crate) fn fuzz(payload: &[u8]) {
+    fn again<T: Serialize + DeserializeOwned + PartialEq + fmt::Debug>(payload: &[u8]) {
+        let ours = Version { major: 1, minor: 1 };
+        let Ok((preamble, version, words)) = decode::<T>(ours, payload) else {
+            return;
+        };
+        assert!(version <= ours);
+        let said = encode(preamble.version, &preamble.software, &words);
+        let (_, _, second) = decode::<T>(ours, &said).expect("it was understood before");
+        assert_eq!(words, second);
+    }
+    again::<Hello>(payload);
+    again::<HelloAnswer>(payload);
+    again::<JoinRequest>(payload);
+    again::<JoinAnswer>(payload);
+    if let Ok(text) = std::str::from_utf8(payload)
+        && let Ok(token) = text.parse::<crate::identity::Token>()
+    {
+        assert_eq!(token.to_string().parse(), Ok(token));
+    }
+}

@@ -1,0 +1,72 @@
+//! How nodes and clients talk: mutual TLS over QUIC.
+//!
+//! Owns identities, connections and the delivery of messages. Must not: know tasks, objects, the store
+//! or the engine; what is sent is the types of a [`Protocol`], and what becomes of it is up to a
+//! [`Service`]. `node` brings both.
+//!
+//! ```text
+//!   Authority ─ Token ─ join ─▶ Identity ─▶ Network ─▶ Peer: send, call, pull
+//!                                              │
+//!                                           Service: one_way, request, bulk, event
+//! ```
+//!
+//! | what | order | arrives | when a connection is lost |
+//! |---|---|---|---|
+//! | one-way message | as sent | once in a life of the peer | goes on after the last one that was accepted |
+//! | request | any | is carried out at most once in a life of the peer | asked again under its id |
+//! | bulk range | whole | as often as asked for | the missing rest is asked for again |
+//!
+//! A *life* is an incarnation of a node, or the session of a client. With a new one nothing of the old is
+//! left: its messages are dropped, its requests fail. The same if one side forgets the other.
+//! Messages that a service must not see twice across lives need ids of their own.
+//!
+//! Invariants: there is no mode without TLS or without certificates; everything that a peer can make us
+//! keep has a limit in [`Limits`]; whatever bytes arrive, they give an error and no panic.
+
+mod accept;
+mod bulk;
+mod config;
+mod core;
+mod dial;
+mod enroll;
+mod error;
+mod event;
+mod frame;
+mod hello;
+mod identity;
+mod network;
+mod peer;
+mod service;
+mod tls;
+mod transport;
+
+pub use bulk::{BulkRefusal, BulkSendError, BulkSender, PullError, PullOptions, PullWhy, Range};
+pub use config::{Config, Enrolment, Limits, Timing};
+pub use enroll::{JoinError, join, renew};
+pub use error::{CallError, ConnectError, LinkHint, Lost, SendError};
+pub use event::Event;
+pub use frame::FrameError;
+pub use hello::{HelloError, PeerId, Refusal, SessionId, Version};
+pub use identity::{
+    Applicant, Authority, AuthorityError, ClientId, ClusterId, Enroll, FileError, Fingerprint,
+    Identity, IdentityError, ParseTokenError, Refused, Role, Token, TokenBook, TokenGrant, TokenId,
+    TokenKind, TokenRow, TokenSecret, TokenUses,
+};
+pub use network::{Network, StartError};
+pub use peer::{Peer, PeerInfo};
+pub use service::{Protocol, Service};
+
+/// The version of wasmrun, as others see it.
+pub(crate) const SOFTWARE: &str = env!("CARGO_PKG_VERSION");
+
+/// For the fuzzer and a stable test: frames from any bytes.
+#[doc(hidden)]
+pub fn fuzz_frame(bytes: &[u8]) {
+    frame::fuzz(bytes);
+}
+
+/// For the fuzzer and a stable test: first words and tokens from any bytes.
+#[doc(hidden)]
+pub fn fuzz_hello(bytes: &[u8]) {
+    hello::fuzz(bytes);
+}

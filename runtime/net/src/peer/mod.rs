@@ -1,0 +1,478 @@
+//! A peer: another node or a client, through all its connections.
+//!
+//! Owns what outlives a connection: messages that wait, requests and answers, who the peer is. Must
+//! not: know types of messages, below [`Peer`].
+//!
+//! Invariants: at most one link is current; messages are accepted from the current link only; all
+//! state belongs to one life of the peer, and a new life begins with none.
+
+mod answers;
+mod calls;
+mod handle;
+mod link;
+mod outbox;
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use quinn::Connection;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+use wasmrun_model::id::Incarnation;
+
+pub use handle::Peer;
+pub(crate) use link::{Link, Serving};
+
+use crate::bulk::BulkPool;
+use crate::core::Core;
+use crate::error::{CallError, Close, ConnectError, Lost};
+use crate::frame::{Batch, Resume};
+use crate::hello::{PeerId, Refusal, Version};
+use crate::identity::Role;
+use answers::{AnswerLimits, Answers};
+use calls::Calls;
+use outbox::Outbox;
+
+/// How many batches of one-way messages may wait for the service.
+const BATCHES: usize = 8;
+/// How many requests a peer may allow us at most; what it says is cut to this.
+const MAX_REQUESTS: usize = 1 << 16;
+
+/// Who and what a peer is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerInfo {
+    /// Who.
+    pub id: PeerId,
+    /// What its certificate says.
+    pub role: Role,
+    /// Which life of it.
+    pub incarnation: Incarnation,
+    /// The version that is spoken with it.
+    pub version: Version,
+    /// Its version of wasmrun, as it calls it.
+    pub software: String,
+    /// Where it says it can be dialled.
+    pub addresses: Vec<SocketAddr>,
+    /// Where this connection comes from or goes to.
+    pub remote: SocketAddr,
+}
+
+/// How it is with a peer.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Status {
+    /// There is a connection.
+    pub(crate) info: Option<PeerInfo>,
+    /// Why the last one was lost.
+    pub(crate) lost: Option<Lost>,
+    /// Why the last attempt to dial failed.
+    pub(crate) error: Option<ConnectError>,
+    pub(crate) is_closed: bool,
+}
+
+pub(crate) struct PeerCore {
+    pub(crate) id: PeerId,
+    pub(crate) role: Role,
+    pub(crate) core: Weak<Core>,
+    pub(crate) bulk: BulkPool,
+    max_message_bytes: usize,
+    outbox: Outbox,
+    calls: Calls,
+    /// A permit for each request that may be under way.
+    slots: Arc<Semaphore>,
+    answers: Mutex<Answers>,
+    state: Mutex<State>,
+    status: watch::Sender<Status>,
+    batches: mpsc::Sender<Batch>,
+    tasks: Mutex<Vec<AbortHandle>>,
+    /// Addresses have changed, or a connection was lost.
+    redial: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    incarnation: Incarnation,
+    link: Option<Arc<Link>>,
+    /// The last link that is no more.
+    last: Option<u64>,
+    /// There was a link in this life of the peer.
+    had_link: bool,
+    /// The peer has confirmed a link in this life.
+    was_heard: bool,
+    /// The last one-way message that was accepted in this life.
+    received: Option<u64>,
+    addresses: Vec<SocketAddr>,
+    is_dialled: bool,
+    /// How many requests the peer allows.
+    granted: usize,
+    is_closed: bool,
+}
+
+/// A connection whose hello is done, and which may become the peer's link.
+pub(crate) struct Candidate {
+    pub(crate) connection: Connection,
+    pub(crate) nonce: u64,
+    /// We dialled.
+    pub(crate) is_ours: bool,
+    pub(crate) info: PeerInfo,
+    /// The link that the peer had last, and has no more.
+    pub(crate) peers_last: Option<u64>,
+}
+
+/// A link, and what is to be said first on it.
+pub(crate) struct Adopted {
+    pub(crate) link: Arc<Link>,
+    pub(crate) resume: Resume,
+}
+
+/// What has come of a batch.
+pub(crate) enum Accepted {
+    Yes,
+    /// The link is not current any more.
+    Stale,
+    /// Messages are missing.
+    Gap,
+}
+
+impl PeerCore {
+    pub(crate) fn start(core: &Arc<Core>, id: PeerId, role: Role) -> Arc<Self> {
+        let limits = &core.limits;
+        let (batches, queue) = mpsc::channel(BATCHES);
+        let peer = Arc::new(Self {
+            id,
+            role,
+            core: Arc::downgrade(core),
+            bulk: BulkPool::default(),
+            max_message_bytes: limits.message_bytes,
+            outbox: Outbox::new(limits.one_way_bytes),
+            calls: Calls::new(),
+            slots: Arc::new(Semaphore::new(limits.requests)),
+            answers: Mutex::new(Answers::new(AnswerLimits {
+                running: limits.requests,
+                running_bytes: limits.request_bytes,
+                kept: limits.answers,
+                kept_bytes: limits.answer_bytes,
+            })),
+            state: Mutex::new(State {
+                granted: limits.requests,
+                ..State::default()
+            }),
+            status: watch::Sender::new(Status::default()),
+            batches,
+            tasks: Mutex::default(),
+            redial: Notify::new(),
+        });
+        let task = core
+            .tasks
+            .spawn(deliver(peer.clone(), core.handler.clone(), queue));
+        peer.tasks.lock().extend(task);
+        peer
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        self.status.borrow().clone()
+    }
+
+    pub(crate) fn watch(&self) -> watch::Receiver<Status> {
+        self.status.subscribe()
+    }
+
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        self.state.lock().addresses.clone()
+    }
+
+    /// What a hello says about the connections before.
+    pub(crate) fn last_link(&self) -> Option<u64> {
+        self.state.lock().last
+    }
+
+    /// From now on it is dialled at these addresses whenever there is no connection.
+    pub(crate) fn dial_at(self: &Arc<Self>, addresses: Vec<SocketAddr>) {
+        {
+            let mut state = self.state.lock();
+            state.addresses = addresses;
+            if std::mem::replace(&mut state.is_dialled, true) || state.is_closed {
+                self.redial.notify_one();
+                return;
+            }
+        }
+        if let Some(core) = self.core.upgrade() {
+            let task = core
+                .tasks
+                .spawn(crate::dial::keep_connected(core.clone(), self.clone()));
+            self.tasks.lock().extend(task);
+        }
+    }
+
+    /// Waits for a reason to dial earlier than planned.
+    pub(crate) async fn hurried(&self) {
+        self.redial.notified().await;
+    }
+
+    pub(crate) fn dial_failed(&self, error: ConnectError) {
+        tracing::debug!(peer = %self.id, %error, "a peer cannot be reached");
+        self.status.send_modify(|status| status.error = Some(error));
+    }
+
+    /// Decides whether a connection becomes the peer's link. Both sides decide alike: of two that were
+    /// dialled from both sides at once, the one of the lower id stays.
+    pub(crate) fn adopt(
+        self: &Arc<Self>,
+        core: &Core,
+        candidate: Candidate,
+    ) -> Result<Adopted, Refusal> {
+        let Candidate {
+            connection,
+            nonce,
+            is_ours,
+            info,
+            peers_last,
+        } = candidate;
+        core.saw(self.id, info.incarnation)
+            .map_err(|known| Refusal::OldIncarnation { known })?;
+        let mut state = self.state.lock();
+        if state.is_closed {
+            return Err(Refusal::Closing);
+        }
+        if state.had_link && info.incarnation < state.incarnation {
+            return Err(Refusal::OldIncarnation {
+                known: state.incarnation,
+            });
+        }
+        if state.had_link && info.incarnation > state.incarnation {
+            self.begin_anew(&mut state);
+        } else if let Some(link) = &state.link
+            && link.is_ours != is_ours
+            && peers_last != Some(link.nonce)
+            && (core.me.id < self.id) != is_ours
+        {
+            return Err(Refusal::Duplicate);
+        }
+        if let Some(old) = state.link.take() {
+            state.last = Some(old.nonce);
+            old.close(Close::Replaced);
+        }
+        let resume = Resume {
+            knows: state.had_link,
+            received: state.received.unwrap_or(0),
+            max_requests: u32::try_from(core.limits.requests).unwrap_or(u32::MAX),
+        };
+        let max_requests = core.limits.requests;
+        let link = Link::new(connection, nonce, is_ours, resume.knows, max_requests);
+        let link = Arc::new(link);
+        state.incarnation = info.incarnation;
+        state.had_link = true;
+        state.link = Some(link.clone());
+        self.status.send_modify(|status| {
+            status.info = Some(info);
+            status.error = None;
+        });
+        drop(state);
+        core.changes.peer(self.id);
+        Ok(Adopted { link, resume })
+    }
+
+    /// The other side has said where messages go on. From which one we write.
+    fn resumed(&self, link: &Link, theirs: Resume) -> Option<u64> {
+        let mut state = self.state.lock();
+        if !state.is_current(link) {
+            return None;
+        }
+        if state.was_heard && !theirs.knows {
+            // It has forgotten us, as a new process would have.
+            let (incarnation, link) = (state.incarnation, state.link.take());
+            self.begin_anew(&mut state);
+            (state.incarnation, state.link, state.had_link) = (incarnation, link, true);
+        }
+        state.was_heard = true;
+        let granted = (theirs.max_requests as usize).clamp(1, MAX_REQUESTS);
+        if granted > state.granted {
+            self.slots.add_permits(granted - state.granted);
+        } else {
+            self.slots.forget_permits(state.granted - granted);
+        }
+        state.granted = granted;
+        // What it says about messages of ours from before we knew it is not about us.
+        let through = if link.knew && theirs.knows {
+            theirs.received
+        } else {
+            0
+        };
+        self.outbox.accept(through);
+        // Still under the lock, so that requests keep their order.
+        link.call_again(self.calls.all());
+        Some(through + 1)
+    }
+
+    /// A batch of one-way messages, of which the first has this number, has arrived on a link.
+    fn accept(
+        &self,
+        link: &Link,
+        first: u64,
+        mut batch: Batch,
+        to: mpsc::Permit<'_, Batch>,
+    ) -> Accepted {
+        let mut state = self.state.lock();
+        if !state.is_current(link) {
+            return Accepted::Stale;
+        }
+        let through = first + batch.count - 1;
+        if let Some(received) = state.received {
+            if first > received + 1 {
+                return Accepted::Gap;
+            }
+            batch.leave_out(received + 1 - first);
+            if batch.count == 0 {
+                return Accepted::Yes;
+            }
+        }
+        state.received = Some(through);
+        to.send(batch);
+        Accepted::Yes
+    }
+
+    /// A link has ended.
+    pub(crate) fn lost(&self, link: &Link, why: Lost) {
+        let mut state = self.state.lock();
+        if !state.is_current(link) {
+            return;
+        }
+        state.last = Some(link.nonce);
+        state.link = None;
+        self.status.send_modify(|status| {
+            status.info = None;
+            status.lost = Some(why);
+        });
+        drop(state);
+        self.redial.notify_one();
+        if let Some(core) = self.core.upgrade() {
+            core.changes.peer(self.id);
+            if let PeerId::Client(_) = self.id {
+                forget_later(&core, self.id, link.nonce);
+            }
+        }
+    }
+
+    /// A new request, on its way if there is a link.
+    fn call(
+        &self,
+        body: Bytes,
+        deadline: Instant,
+        slot: Arc<OwnedSemaphorePermit>,
+    ) -> Result<(u64, calls::Waiter), CallError> {
+        // Under the lock, so that requests go out in the order of their ids.
+        let state = self.state.lock();
+        let (id, waiter) = self.calls.begin(body, deadline)?;
+        if let Some(link) = &state.link {
+            link.call(id, slot);
+        }
+        Ok((id, waiter))
+    }
+
+    fn cancel(&self, id: u64) {
+        if self.calls.cancel(id)
+            && let Some(link) = self.link()
+        {
+            link.cancel(id);
+        }
+    }
+
+    /// The link to write to, if there is one.
+    fn link(&self) -> Option<Arc<Link>> {
+        self.state.lock().link.clone()
+    }
+
+    fn has_lost(&self, nonce: u64) -> bool {
+        let state = self.state.lock();
+        state.link.is_none() && state.last == Some(nonce)
+    }
+
+    /// Waits until the peer has accepted all one-way messages.
+    pub(crate) async fn flushed(&self) {
+        self.outbox.flushed().await;
+    }
+
+    pub(crate) fn max_message_bytes(&self) -> usize {
+        self.max_message_bytes
+    }
+
+    /// A later life of the peer is known than the one that is connected.
+    pub(crate) fn outdated(&self) {
+        if let Some(link) = self.link() {
+            link.close(Close::Replaced);
+        }
+    }
+
+    /// Ends all that concerns the peer.
+    pub(crate) fn close(&self, why: Close) {
+        let link = {
+            let mut state = self.state.lock();
+            state.is_closed = true;
+            state.link.take()
+        };
+        if let Some(link) = link {
+            link.close(why);
+        }
+        self.bulk.close(why);
+        self.outbox.close();
+        self.calls.close();
+        self.slots.close();
+        self.answers.lock().reset();
+        self.status.send_modify(|status| {
+            status.info = None;
+            status.lost = Some(Lost::Closed);
+            status.is_closed = true;
+        });
+        for task in self.tasks.lock().drain(..) {
+            task.abort();
+        }
+    }
+
+    /// Drops what belongs to a life of the peer that is over.
+    fn begin_anew(&self, state: &mut State) {
+        self.outbox.clear();
+        self.calls.restarted();
+        self.answers.lock().reset();
+        self.bulk.close(Close::Replaced);
+        if let Some(link) = state.link.take() {
+            link.close(Close::Replaced);
+        }
+        (state.received, state.last) = (None, None);
+        (state.had_link, state.was_heard) = (false, false);
+    }
+}
+
+impl State {
+    fn is_current(&self, link: &Link) -> bool {
+        self.link
+            .as_ref()
+            .is_some_and(|current| current.nonce == link.nonce)
+    }
+}
+
+/// Hands one-way messages to the service, one after the other, whatever link they came by.
+async fn deliver(
+    peer: Arc<PeerCore>,
+    handler: Arc<dyn crate::service::Handler>,
+    mut batches: mpsc::Receiver<Batch>,
+) {
+    while let Some(batch) = batches.recv().await {
+        handler.one_ways(peer.clone(), batch).await;
+    }
+}
+
+/// A client that does not come back is forgotten.
+fn forget_later(core: &Arc<Core>, id: PeerId, nonce: u64) {
+    let (weak, wait): (Weak<Core>, Duration) = (Arc::downgrade(core), core.timing.session);
+    core.tasks.spawn(async move {
+        tokio::time::sleep(wait).await;
+        if let Some(core) = weak.upgrade()
+            && core.known_peer(id).is_some_and(|peer| peer.has_lost(nonce))
+        {
+            core.forget(id);
+        }
+    });
+}

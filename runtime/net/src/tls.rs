@@ -1,0 +1,153 @@
+//! TLS as nodes and clients use it.
+//!
+//! Owns the configurations of rustls. Invariants: TLS 1.3 only; a server's certificate is always
+//! checked against the cluster's authority, or against one whose hash is pinned; no resumption, so that
+//! a certificate is looked at for each connection. That a peer without a certificate gets nothing but
+//! enrolment is `accept`'s business, by ALPN.
+
+use std::sync::Arc;
+
+use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, RootCertStore,
+    ServerConfig, SignatureScheme,
+};
+
+use crate::identity::{Fingerprint, Identity};
+
+/// Between members of a cluster. The version of the protocol is in the hello, where a mismatch can be
+/// explained.
+pub(crate) const ALPN_MEMBER: &[u8] = b"wasmrun";
+/// For joining and renewing, and for nothing else.
+pub(crate) const ALPN_JOIN: &[u8] = b"wasmrun-join";
+
+/// The configurations that follow from an identity.
+#[derive(Clone)]
+pub(crate) struct Tls {
+    pub(crate) server: Arc<QuicServerConfig>,
+    pub(crate) member: Arc<QuicClientConfig>,
+}
+
+impl Tls {
+    pub(crate) fn new(identity: &Identity) -> Result<Self, Error> {
+        let roots = roots(identity.authority())?;
+        let clients = WebPkiClientVerifier::builder_with_provider(roots, provider())
+            // Who joins has none yet. The connection's ALPN decides what it may do without.
+            .allow_unauthenticated()
+            .build()
+            .map_err(|error| Error::General(error.to_string()))?;
+        let mut server = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_client_cert_verifier(clients)
+            .with_single_cert(identity.chain(), identity.key())?;
+        server.alpn_protocols = vec![ALPN_MEMBER.into(), ALPN_JOIN.into()];
+        server.send_tls13_tickets = 0;
+        Ok(Self {
+            server: Arc::new(QuicServerConfig::try_from(server).map_err(no_cipher)?),
+            member: client(identity, ALPN_MEMBER)?,
+        })
+    }
+}
+
+/// Dials as a member, for one purpose.
+pub(crate) fn client(identity: &Identity, alpn: &[u8]) -> Result<Arc<QuicClientConfig>, Error> {
+    let mut client = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_root_certificates(roots(identity.authority())?)
+        .with_client_auth_cert(identity.chain(), identity.key())?;
+    client.alpn_protocols = vec![alpn.into()];
+    client.resumption = rustls::client::Resumption::disabled();
+    Ok(Arc::new(
+        QuicClientConfig::try_from(client).map_err(no_cipher)?,
+    ))
+}
+
+/// Dials without a certificate, whoever ends in an authority with this hash.
+pub(crate) fn pinned(authority: Fingerprint) -> Result<Arc<QuicClientConfig>, Error> {
+    let mut client = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Pinned(authority)))
+        .with_no_client_auth();
+    client.alpn_protocols = vec![ALPN_JOIN.into()];
+    client.resumption = rustls::client::Resumption::disabled();
+    Ok(Arc::new(
+        QuicClientConfig::try_from(client).map_err(no_cipher)?,
+    ))
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+fn roots(authority: &CertificateDer<'static>) -> Result<Arc<RootCertStore>, Error> {
+    let mut roots = RootCertStore::empty();
+    roots.add(authority.clone())?;
+    Ok(Arc::new(roots))
+}
+
+fn no_cipher(error: quinn::crypto::rustls::NoInitialCipherSuite) -> Error {
+    Error::General(error.to_string())
+}
+
+/// Finds the authority with the pinned hash in what the server sends, and then checks the server as a
+/// member of the cluster would.
+#[derive(Debug)]
+struct Pinned(Fingerprint);
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let authority = intermediates
+            .iter()
+            .find(|certificate| Fingerprint::of(certificate) == self.0)
+            .ok_or(Error::InvalidCertificate(CertificateError::UnknownIssuer))?;
+        WebPkiServerVerifier::builder_with_provider(
+            roots(&authority.clone().into_owned())?,
+            provider(),
+        )
+        .build()
+        .map_err(|error| Error::General(error.to_string()))?
+        .verify_server_cert(end_entity, &[], server_name, ocsp_response, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Err(Error::General("QUIC has no TLS 1.2".into()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = provider().signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, &algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        provider()
+            .signature_verification_algorithms
+            .supported_schemes()
+    }
+
+    fn root_hint_subjects(&self) -> Option<&[DistinguishedName]> {
+        None
+    }
+}

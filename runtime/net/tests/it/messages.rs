@@ -1,0 +1,256 @@
+//! Messages between peers that mean well, over links that do not.
+
+use std::time::Duration;
+
+use wasmrun_model::id::Incarnation;
+use wasmrun_net::{CallError, Event, PeerId, SendError};
+
+use crate::harness::{Ask, Cluster, PATIENCE, node_id, soon, start};
+use crate::proxy::{Faults, Proxy};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_both_ways_and_events() {
+    let cluster = Cluster::new();
+    let (mut one, mut two) = (cluster.node(1), cluster.node(2));
+    let peer = one
+        .network
+        .peer(node_id(2), vec![two.address])
+        .expect("a peer");
+    let info = soon(peer.connected()).await.expect("connected");
+    assert_eq!(info.id, PeerId::Node(node_id(2)));
+    peer.send(&(7, vec![1])).await.expect("sent");
+    assert_eq!(two.told().await, (PeerId::Node(node_id(1)), 7));
+    let answer = peer.call(&Ask::Echo(3, vec![1, 2]), PATIENCE).await;
+    assert_eq!(answer, Ok((3, vec![1, 2])));
+    // The way back needs no address.
+    let back = two.network.find(PeerId::Node(node_id(1))).expect("known");
+    back.send(&(8, vec![])).await.expect("sent");
+    assert_eq!(one.told().await, (PeerId::Node(node_id(2)), 8));
+    assert_eq!(
+        back.call(&Ask::Echo(4, vec![]), PATIENCE).await,
+        Ok((4, vec![]))
+    );
+    let is_connected = |event: &Event<_>| matches!(event, Event::Connected { .. });
+    one.event(is_connected).await;
+    two.event(is_connected).await;
+    soon(two.network.close()).await;
+    one.event(|event| matches!(event, Event::Lost { .. })).await;
+    assert_eq!(back.try_send(&(9, vec![])), Err(SendError::Closed));
+    soon(one.network.close()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_has_a_session() {
+    let cluster = Cluster::new();
+    let (mut node, mut client) = (cluster.node(1), cluster.client(9));
+    let peer = soon(client.network.connect(vec![node.address]))
+        .await
+        .expect("a node");
+    assert_eq!(peer.id(), PeerId::Node(node_id(1)));
+    assert_eq!(
+        peer.call(&Ask::Echo(1, vec![]), PATIENCE).await,
+        Ok((1, vec![]))
+    );
+    peer.send(&(5, vec![])).await.expect("sent");
+    let (session, number) = node.told().await;
+    assert_eq!((session, number), (client.network.id(), 5));
+    let back = node.network.find(session).expect("known");
+    back.send(&(6, vec![])).await.expect("sent");
+    assert_eq!(client.told().await, (peer.id(), 6));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bad_link_loses_nothing_and_doubles_nothing() {
+    const COUNT: u64 = 400;
+    let cluster = Cluster::new();
+    let (one, mut two) = (cluster.node(1), cluster.node(2));
+    let proxy = Proxy::start(two.address, Faults::BAD, 42).await;
+    let peer = one
+        .network
+        .peer(node_id(2), vec![proxy.address])
+        .expect("a peer");
+    let mut calls = tokio::task::JoinSet::new();
+    for number in 0..COUNT {
+        let peer = peer.clone();
+        calls.spawn(async move {
+            let bytes = vec![number as u8; (number as usize * 37) % 9000];
+            let answer = peer.call(&Ask::Echo(number, bytes.clone()), PATIENCE).await;
+            assert_eq!(answer, Ok((number, bytes)));
+        });
+    }
+    for number in 0..COUNT {
+        peer.send(&(number, vec![0; 300])).await.expect("sent");
+    }
+    for number in 0..COUNT {
+        assert_eq!(two.told().await.1, number);
+    }
+    while let Some(called) = soon(calls.join_next()).await {
+        called.expect("an answer");
+    }
+    let asked = two.memory.asked.lock();
+    assert_eq!(asked.len() as u64, COUNT);
+    assert!(asked.values().all(|times| *times == 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_partition_heals_and_messages_go_on() {
+    let cluster = Cluster::new();
+    let (mut one, mut two) = (cluster.node(1), cluster.node(2));
+    let proxy = Proxy::start(two.address, Faults::default(), 1).await;
+    let peer = one
+        .network
+        .peer(node_id(2), vec![proxy.address])
+        .expect("a peer");
+    soon(peer.connected()).await.expect("connected");
+    for round in 0..3_u64 {
+        peer.send(&(3 * round, vec![])).await.expect("sent");
+        assert_eq!(two.told().await.1, 3 * round);
+        proxy.cut(true);
+        // Into the void, and kept.
+        peer.send(&(3 * round + 1, vec![0; 10_000]))
+            .await
+            .expect("sent");
+        let asking = tokio::spawn({
+            let peer = peer.clone();
+            async move { peer.call(&Ask::Echo(round, vec![]), PATIENCE).await }
+        });
+        one.event(|event| matches!(event, Event::Lost { .. })).await;
+        two.event(|event| matches!(event, Event::Lost { .. })).await;
+        peer.send(&(3 * round + 2, vec![])).await.expect("sent");
+        proxy.cut(false);
+        assert_eq!(two.told().await.1, 3 * round + 1);
+        assert_eq!(two.told().await.1, 3 * round + 2);
+        assert_eq!(asking.await.expect("no panic"), Ok((round, vec![])));
+    }
+    assert!(two.memory.asked.lock().values().all(|times| *times == 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dialling_from_both_sides_settles() {
+    const COUNT: u64 = 200;
+    let cluster = Cluster::new();
+    for _ in 0..10 {
+        let (mut one, mut two) = (cluster.node(1), cluster.node(2));
+        let there = one
+            .network
+            .peer(node_id(2), vec![two.address])
+            .expect("a peer");
+        let back = two
+            .network
+            .peer(node_id(1), vec![one.address])
+            .expect("a peer");
+        let both = async {
+            for number in 0..COUNT {
+                there.send(&(number, vec![0; 100])).await.expect("sent");
+                back.send(&(number, vec![0; 100])).await.expect("sent");
+            }
+            let (one_asks, two_asks) = (Ask::Echo(1, vec![]), Ask::Echo(2, vec![]));
+            let (a, b) = tokio::join!(
+                there.call(&one_asks, PATIENCE),
+                back.call(&two_asks, PATIENCE),
+            );
+            assert_eq!((a, b), (Ok((1, vec![])), Ok((2, vec![]))));
+            for number in 0..COUNT {
+                assert_eq!(two.told().await.1, number);
+                assert_eq!(one.told().await.1, number);
+            }
+        };
+        soon(both).await;
+        soon(async { tokio::join!(one.network.close(), two.network.close()) }).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_life_begins_with_nothing_and_the_old_one_is_refused() {
+    let cluster = Cluster::new();
+    let mut one = cluster.node(1);
+    let old = start::<1, 0>(cluster.node_config(2, 5));
+    let address = old.address;
+    let peer = one.network.peer(node_id(2), vec![address]).expect("a peer");
+    soon(peer.connected()).await.expect("connected");
+    let hanging = tokio::spawn({
+        let peer = peer.clone();
+        async move { peer.call(&Ask::Never, PATIENCE).await }
+    });
+    soon(old.memory.hanging.subscribe().wait_for(|count| *count == 1))
+        .await
+        .expect("open");
+    soon(old.network.close()).await;
+    drop(old);
+    let mut config = cluster.node_config(2, 6);
+    config.listen = address;
+    let mut new = start::<1, 0>(config);
+    assert_eq!(hanging.await.expect("no panic"), Err(CallError::Restarted));
+    one.event(|event| {
+        matches!(event, Event::Connected { info, .. } if info.incarnation == Incarnation(6))
+    })
+    .await;
+    peer.send(&(1, vec![])).await.expect("sent");
+    assert_eq!(new.told().await.1, 1);
+    // One that was thought dead comes back.
+    let zombie = start::<1, 0>(cluster.node_config(2, 5));
+    let refused = soon(zombie.network.connect(vec![one.address])).await;
+    let text = refused.expect_err("it is out of date").to_string();
+    assert!(
+        text.contains("incarnation 6") && text.contains("must stop"),
+        "{text}"
+    );
+    one.event(|event| matches!(event, Event::Refused { .. }))
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn limits_are_errors_and_not_memory() {
+    let cluster = Cluster::new();
+    let mut config = cluster.node_config(1, 1);
+    config.limits.one_way_bytes = 64 << 10;
+    config.limits.requests = 4;
+    let one = start::<1, 0>(config);
+    let two = cluster.node(2);
+    let peer = one
+        .network
+        .peer(node_id(2), vec![two.address])
+        .expect("a peer");
+    soon(peer.connected()).await.expect("connected");
+    let large = peer.try_send(&(0, vec![0; 2 << 20]));
+    assert!(matches!(large, Err(SendError::Message(_))), "{large:?}");
+    let answer = peer.call(&Ask::Bytes(2 << 20), PATIENCE).await;
+    assert_eq!(answer, Err(CallError::ResponseTooLong));
+    // A service that does not go on: what it has not taken waits here, and no more than that.
+    let closed = two.memory.gate.acquire().await.expect("open");
+    let mut sent = 0;
+    let full = soon(async {
+        loop {
+            match tokio::time::timeout(
+                Duration::from_millis(300),
+                peer.send(&(sent, vec![0; 4096])),
+            )
+            .await
+            {
+                Ok(sending) => sending.expect("open"),
+                Err(_) => return,
+            }
+            sent += 1;
+        }
+    })
+    .await;
+    assert_eq!(full, ());
+    assert_eq!(peer.try_send(&(sent, vec![0; 4096])), Err(SendError::Full));
+    // Requests do not wait behind them.
+    assert_eq!(
+        peer.call(&Ask::Echo(1, vec![]), PATIENCE).await,
+        Ok((1, vec![]))
+    );
+    drop(closed);
+    soon(peer.flushed()).await;
+    // Nobody waits for an answer: the request is dropped at the other end.
+    let waiting = two.memory.hanging.subscribe();
+    let short = peer.call(&Ask::Never, Duration::from_millis(200)).await;
+    assert!(
+        matches!(short, Err(CallError::TimedOut { .. })),
+        "{short:?}"
+    );
+    soon(waiting.clone().wait_for(|count| *count == 0))
+        .await
+        .expect("open");
+}
