@@ -300,3 +300,83 @@ pub(crate) fn fuzz(bytes: &[u8]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The bytes as they stand on the wire, for ever in this major version.
+    #[test]
+    fn golden_heads() {
+        let request = Head::Request {
+            id: 1,
+            floor: 1,
+            timeout_ms: 300,
+        };
+        let bytes = head_frame(request, b"ask");
+        assert_eq!(&bytes[..], [8, 0, 0, 0, 1, 1, 1, 0xac, 2, b'a', b's', b'k']);
+        assert_eq!(
+            &head_frame(Head::Response { id: 1 }, b"x")[..],
+            [3, 0, 0, 0, 2, 1, b'x']
+        );
+        let failed = Head::Failed {
+            id: 2,
+            why: Failure::Forgotten,
+        };
+        assert_eq!(&head_frame(failed, b"")[..], [3, 0, 0, 0, 3, 2, 3]);
+        assert_eq!(
+            &head_frame(Head::Cancel { id: 5 }, b"")[..],
+            [2, 0, 0, 0, 4, 5]
+        );
+        let received = Head::Received { through: 6 };
+        assert_eq!(&head_frame(received, b"")[..], [2, 0, 0, 0, 5, 6]);
+        let resume = Head::Resume(Resume {
+            knows: true,
+            received: 7,
+            max_requests: 8,
+        });
+        assert_eq!(&head_frame(resume, b"")[..], [4, 0, 0, 0, 0, 1, 7, 8]);
+        // The longest there is.
+        let longest = Head::Request {
+            id: u64::MAX,
+            floor: u64::MAX,
+            timeout_ms: u64::MAX,
+        };
+        assert!(head_frame(longest, b"").len() <= HEADER_BYTES + HEAD_ROOM);
+    }
+
+    #[test]
+    fn a_giant_length_is_an_error_before_anything_is_kept() {
+        let mut buffer = BytesMut::from(&u32::MAX.to_le_bytes()[..]);
+        let error = take_batch(&mut buffer, 100);
+        let (bytes, max_bytes) = (u32::MAX as usize, 100);
+        assert_eq!(error, Err(FrameError::TooLong { bytes, max_bytes }));
+        assert!(buffer.capacity() < 100);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+            fuzz(&bytes);
+        }
+
+        #[test]
+        fn frames_with_something_wrong(
+            payloads in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..60), 0..12),
+            at in any::<proptest::sample::Index>(),
+            flip in any::<u8>(),
+        ) {
+            let mut buffer = BytesMut::new();
+            payloads.iter().for_each(|payload| put_frame(&mut buffer, payload));
+            let mut bytes = buffer.to_vec();
+            fuzz(&bytes);
+            if !bytes.is_empty() {
+                let at = at.index(bytes.len());
+                bytes[at] ^= flip;
+                fuzz(&bytes);
+            }
+        }
+    }
+}

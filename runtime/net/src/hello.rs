@@ -297,3 +297,75 @@ pub(crate) fn fuzz(payload: &[u8]) {
         assert_eq!(token.to_string().parse(), Ok(token));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const OURS: Version = Version { major: 1, minor: 1 };
+
+    fn hello() -> Hello {
+        Hello {
+            cluster: ClusterId::from_bytes([1; 16]),
+            id: PeerId::Node(NodeId::from_bytes([2; 16])),
+            incarnation: Incarnation(3),
+            addresses: vec!["127.0.0.1:7000".parse().expect("an address")],
+            purpose: Purpose::Control {
+                connection: 4,
+                last: Some(5),
+            },
+        }
+    }
+
+    /// What must never change, whatever the version.
+    #[test]
+    fn golden_preamble() {
+        let bytes = encode(Version { major: 1, minor: 2 }, "0.1", &());
+        assert_eq!(bytes, b"wasmrunQ\x01\x02\x030.1");
+    }
+
+    #[test]
+    fn versions_understand_one_minor_apart() {
+        let version = |major, minor| Version { major, minor };
+        assert_eq!(version(1, 1).common(version(1, 0)), Some(version(1, 0)));
+        assert_eq!(version(1, 0).common(version(1, 1)), Some(version(1, 0)));
+        assert_eq!(version(1, 2).common(version(1, 0)), None);
+        assert_eq!(version(1, 0).common(version(2, 0)), None);
+    }
+
+    #[test]
+    fn another_version_is_named_and_not_read() {
+        let theirs = Version { major: 9, minor: 0 };
+        let said = encode(theirs, "9.0\x1b[31m", &"something else");
+        let error = decode::<Hello>(OURS, &said).expect_err("another version");
+        let text = error.to_string();
+        assert!(text.contains("9.0") && text.contains("1.1"), "{text}");
+        assert!(
+            !text.contains('\x1b'),
+            "what others say may not reach a terminal as it is"
+        );
+        assert_eq!(
+            decode::<Hello>(OURS, b"GET / HTTP/1.1"),
+            Err(HelloError::NotWasmrun)
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            fuzz(&bytes);
+        }
+
+        #[test]
+        fn a_hello_with_something_wrong(at in any::<proptest::sample::Index>(), flip in any::<u8>()) {
+            let mut said = encode(OURS, "0.1.0", &hello());
+            fuzz(&said);
+            let at = at.index(said.len());
+            said[at] ^= flip;
+            fuzz(&said);
+            fuzz(&said[..at]);
+        }
+    }
+}

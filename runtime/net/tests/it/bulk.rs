@@ -1,1 +1,115 @@
-//! .
+//! Bulk ranges: that they arrive whole, and what is said when they do not.
+
+use std::time::Duration;
+
+use wasmrun_net::{BulkRefusal, PullOptions, PullWhy, Range};
+
+use crate::harness::{Ask, Cluster, PATIENCE, byte_at, node_id, soon, start};
+use crate::proxy::{Faults, Proxy};
+
+fn is_right(bytes: &[u8], offset: u64) -> bool {
+    bytes
+        .iter()
+        .zip(offset..)
+        .all(|(byte, at)| *byte == byte_at(at))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ranges_of_all_sizes() {
+    let cluster = Cluster::new();
+    let (one, two) = (cluster.node(1), cluster.node(2));
+    let peer = one
+        .network
+        .peer(node_id(2), vec![two.address])
+        .expect("a peer");
+    for (len, offset, streams) in [(0, 0, 4), (1, 5, 4), (100_000, 7, 1), (3_000_001, 11, 5)] {
+        let mut to = vec![0; len];
+        let options = PullOptions {
+            streams,
+            piece_bytes: 256 << 10,
+            retries: 0,
+        };
+        soon(peer.pull(&0, offset, &mut to, &options))
+            .await
+            .expect("the bytes");
+        assert!(is_right(&to, offset), "{len} from {offset}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bad_link_brings_all_bytes() {
+    let cluster = Cluster::new();
+    let (one, two) = (cluster.node(1), cluster.node(2));
+    let proxy = Proxy::start(two.address, Faults::BAD, 7).await;
+    let peer = one
+        .network
+        .peer(node_id(2), vec![proxy.address])
+        .expect("a peer");
+    let mut to = vec![0; 2 << 20];
+    let options = PullOptions::default();
+    soon(peer.pull(&0, 99, &mut to, &options))
+        .await
+        .expect("the bytes");
+    assert!(is_right(&to, 99));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_missing_is_named() {
+    let cluster = Cluster::new();
+    let mut config = cluster.node_config(1, 1);
+    config.timing.bulk_stall = Duration::from_millis(300);
+    let (one, two) = (start::<1, 0>(config), cluster.node(2));
+    let peer = one
+        .network
+        .peer(node_id(2), vec![two.address])
+        .expect("a peer");
+    let options = PullOptions {
+        streams: 2,
+        piece_bytes: 64 << 10,
+        retries: 1,
+    };
+    let mut to = vec![0; 200_000];
+    let whole = Range {
+        offset: 10,
+        len: 200_000,
+    };
+    let error = soon(peer.pull(&1, 10, &mut to, &options))
+        .await
+        .expect_err("not there");
+    assert_eq!(
+        (error.why, error.missing),
+        (BulkRefusal::NotHere.into(), vec![whole])
+    );
+    // Half of each piece, then a reset; the second time half of the rest.
+    let error = soon(peer.pull(&2, 10, &mut to, &options))
+        .await
+        .expect_err("broken");
+    assert!(matches!(error.why, PullWhy::Broken), "{error:?}");
+    for (byte, at) in to.iter().zip(10..) {
+        let is_missing = error
+            .missing
+            .iter()
+            .any(|range| (range.offset..range.offset + range.len).contains(&at));
+        assert!(is_missing || *byte == byte_at(at), "{at}");
+    }
+    let error = soon(peer.pull(&3, 0, &mut to, &options))
+        .await
+        .expect_err("silent");
+    assert!(matches!(error.why, PullWhy::Stalled { .. }), "{error:?}");
+    // Messages go on beside it.
+    assert_eq!(
+        peer.call(&Ask::Echo(1, vec![]), PATIENCE).await,
+        Ok((1, vec![]))
+    );
+    soon(two.network.close()).await;
+    let error = soon(peer.pull(&0, 0, &mut to, &options))
+        .await
+        .expect_err("gone");
+    assert_eq!(
+        error.missing,
+        vec![Range {
+            offset: 0,
+            len: 200_000
+        }]
+    );
+}

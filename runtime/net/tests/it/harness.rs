@@ -21,6 +21,7 @@ pub const LOCAL: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
 /// The protocol of these tests, in several versions.
+#[derive(Debug)]
 pub struct Test<const MAJOR: u16 = 1, const MINOR: u16 = 0>;
 
 #[derive(Debug, Serialize, Deserialize)]

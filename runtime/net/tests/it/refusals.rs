@@ -1,1 +1,231 @@
-//! .
+//! Who is turned away, and that both sides are told why.
+
+use std::time::Duration;
+
+use wasmrun_model::id::Incarnation;
+use wasmrun_net::{ConnectError, Event, HelloError, Network, Refusal, Role, StartError, Version};
+
+use crate::harness::{Cluster, End, LOCAL, Memory, Test, node_id, soon, start};
+
+async fn refused_here<const A: u16, const B: u16>(end: &mut End<Test<A, B>>) -> ConnectError {
+    match end
+        .event(|event| matches!(event, Event::Refused { .. }))
+        .await
+    {
+        Event::Refused { why, .. } => why,
+        other => panic!("not a refusal: {other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_minor_version_apart_is_understood() {
+    let cluster = Cluster::new();
+    let new = start::<1, 1>(cluster.node_config(1, 1));
+    let old = start::<1, 0>(cluster.node_config(2, 1));
+    let peer = soon(old.network.connect(vec![new.address]))
+        .await
+        .expect("understood");
+    let spoken = peer.info().expect("connected").version;
+    assert_eq!(spoken, Version { major: 1, minor: 0 });
+    let back = new.network.find(old.network.id()).expect("known");
+    assert_eq!(back.info().expect("connected").version, spoken);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn versions_that_do_not_fit_are_named_on_both_sides() {
+    let cluster = Cluster::new();
+    let mut node = start::<1, 2>(cluster.node_config(1, 1));
+    let old = start::<1, 0>(cluster.node_config(2, 1));
+    let text = soon(old.network.connect(vec![node.address]))
+        .await
+        .expect_err("too old")
+        .to_string();
+    assert!(
+        text.contains("1.2") && text.contains("1.0") && text.contains("same wasmrun"),
+        "{text}"
+    );
+    let there = refused_here(&mut node).await;
+    assert!(
+        matches!(&there, ConnectError::Hello { error: HelloError::Version { ours, theirs, .. }, .. }
+            if *ours == Version { major: 1, minor: 2 } && *theirs == Version { major: 1, minor: 0 }),
+        "{there:?}"
+    );
+    let next = start::<2, 2>(cluster.node_config(3, 1));
+    let text = soon(next.network.connect(vec![node.address]))
+        .await
+        .expect_err("too new")
+        .to_string();
+    assert!(text.contains("1.2") && text.contains("2.2"), "{text}");
+    // A peer that is dialled for ever says so too.
+    let peer = old
+        .network
+        .peer(node_id(1), vec![node.address])
+        .expect("a peer");
+    let error = soon(peer.connected()).await.expect_err("too old");
+    assert!(error.is_permanent(), "{error:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_cluster_is_refused_by_its_certificate() {
+    let (ours, theirs) = (Cluster::new(), Cluster::new());
+    let mut node = ours.node(1);
+    let stranger = theirs.node(2);
+    let error = soon(stranger.network.connect(vec![node.address]))
+        .await
+        .expect_err("a stranger");
+    assert!(matches!(error, ConnectError::Untrusted { .. }), "{error:?}");
+    assert!(
+        error.to_string().contains("no member of our cluster"),
+        "{error}"
+    );
+    let there = refused_here(&mut node).await;
+    assert!(
+        matches!(there, ConnectError::NotAccepted { .. }),
+        "{there:?}"
+    );
+    // Others are not disturbed.
+    let friend = ours.node(3);
+    soon(friend.network.connect(vec![node.address]))
+        .await
+        .expect("a friend");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_expired_certificate_is_refused() {
+    let cluster = Cluster::new();
+    let node = cluster.node(1);
+    let mut config = cluster.node_config(2, 1);
+    let role = Role::Node(node_id(2));
+    config.identity = cluster
+        .authority
+        .issue(role, Duration::ZERO)
+        .expect("an identity");
+    let late = start::<1, 0>(config);
+    // A certificate that ends this second may still be valid when it is shown.
+    let error = soon(async {
+        loop {
+            if let Err(error) = late.network.connect(vec![node.address]).await {
+                return error;
+            }
+            late.network.forget(node.network.id());
+        }
+    })
+    .await;
+    assert!(
+        matches!(error, ConnectError::NotAccepted { .. }),
+        "{error:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_wrong_node_at_an_address() {
+    let cluster = Cluster::new();
+    let (one, two) = (cluster.node(1), cluster.node(2));
+    let peer = one
+        .network
+        .peer(node_id(7), vec![two.address])
+        .expect("a peer");
+    let error = soon(peer.connected()).await.expect_err("somebody else");
+    assert!(matches!(error, ConnectError::WrongNode { .. }), "{error:?}");
+    let myself = soon(one.network.connect(vec![one.address]))
+        .await
+        .expect_err("nobody else");
+    assert!(
+        matches!(
+            myself,
+            ConnectError::Refused {
+                why: Refusal::Itself,
+                ..
+            }
+        ),
+        "{myself:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_life_that_is_known_to_be_over() {
+    let cluster = Cluster::new();
+    let (mut one, two) = (cluster.node(1), cluster.node(2));
+    let peer = two
+        .network
+        .peer(node_id(1), vec![one.address])
+        .expect("a peer");
+    soon(peer.connected()).await.expect("connected");
+    one.event(|event| matches!(event, Event::Connected { .. }))
+        .await;
+    one.network.expect(node_id(2), Incarnation(2));
+    one.event(|event| matches!(event, Event::Lost { .. })).await;
+    let there = refused_here(&mut one).await;
+    assert!(
+        matches!(
+            there,
+            ConnectError::WeRefuse {
+                why: Refusal::OldIncarnation { .. },
+                ..
+            }
+        ),
+        "{there:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_peers_than_there_may_be() {
+    let cluster = Cluster::new();
+    let mut config = cluster.node_config(1, 1);
+    config.limits.clients = 1;
+    let node = start::<1, 0>(config);
+    let (first, second) = (cluster.client(1), cluster.client(2));
+    soon(first.network.connect(vec![node.address]))
+        .await
+        .expect("room");
+    let full = soon(second.network.connect(vec![node.address]))
+        .await
+        .expect_err("full");
+    assert!(
+        matches!(
+            full,
+            ConnectError::Refused {
+                why: Refusal::Full,
+                ..
+            }
+        ),
+        "{full:?}"
+    );
+    // Nodes are counted by themselves.
+    soon(cluster.node(2).network.connect(vec![node.address]))
+        .await
+        .expect("room");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_there_and_settings_that_make_no_sense() {
+    let cluster = Cluster::new();
+    let client = cluster.client(1);
+    let silent = tokio::net::UdpSocket::bind(LOCAL).await.expect("a socket");
+    let mut config = cluster.client_config(2);
+    config.timing.handshake = Duration::from_millis(200);
+    let hasty = start::<1, 0>(config);
+    let address = silent.local_addr().expect("an address");
+    let error = soon(hasty.network.connect(vec![address]))
+        .await
+        .expect_err("nobody");
+    assert!(
+        matches!(error, ConnectError::Unreachable { .. }),
+        "{error:?}"
+    );
+    let none = soon(client.network.connect(Vec::new()))
+        .await
+        .expect_err("nowhere");
+    assert_eq!(none, ConnectError::NoAddress);
+    let mut config = cluster.node_config(3, 1);
+    config.limits.requests = 0;
+    let started = Network::<Test>::start(config, client.memory.clone());
+    assert!(matches!(started, Err(StartError::Config(_))));
+    let mut config = cluster.node_config(3, 1);
+    config.listen = address;
+    let taken = Network::<Test>::start(
+        config,
+        client.memory.clone() as std::sync::Arc<Memory<Test>>,
+    );
+    assert!(matches!(taken, Err(StartError::Listen { .. })));
+}
