@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p wasmrun-net --example throughput` starts a copy of itself as the other node and
 //! prints one line per case. `-- 1g 100m messages requests` chooses cases; STREAMS and PIECE_MB in the
-//! environment set how ranges are fetched.
+//! environment set how ranges are fetched, and WORKERS how many threads each process has.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -88,8 +88,20 @@ impl Drop for Other {
     }
 }
 
-#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
-async fn main() {
+fn main() {
+    let workers = std::env::var("WORKERS")
+        .ok()
+        .and_then(|text| text.parse().ok());
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(workers.unwrap_or(2))
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    // As a task, as in a node; the thread that waits for it is none of the runtime's.
+    runtime.block_on(async { tokio::spawn(measure()).await.expect("no panic") });
+}
+
+async fn measure() {
     let cases: Vec<String> = std::env::args().skip(1).collect();
     if let [first, folder] = cases.as_slice()
         && first == "--serve"

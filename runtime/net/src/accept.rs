@@ -12,7 +12,7 @@ use quinn::{Connection, Incoming, SendStream};
 use tokio::time::timeout;
 
 use crate::core::Core;
-use crate::error::{Close, ConnectError};
+use crate::error::{Close, ConnectError, Lost};
 use crate::frame::FrameReader;
 use crate::hello::{
     self, Answer, Hello, HelloAnswer, HelloError, MAX_ADDRESSES, PeerId, Purpose, Refusal, Welcome,
@@ -50,7 +50,11 @@ pub(crate) async fn listen(core: Arc<Core>) {
                 Ok(Ok(None)) => {}
                 Ok(Err(error)) => core.refused(from, error),
                 // Dropped with the future, the connection is closed.
-                Err(_) => core.refused(from, ConnectError::Unreachable { address: from }),
+                Err(_) => {
+                    let after = core.timing.handshake;
+                    let why = Lost::Silent { after };
+                    core.refused(from, ConnectError::Lost { address: from, why });
+                }
             }
         });
     }

@@ -237,7 +237,8 @@ impl<P: Protocol> Network<P> {
         // Who does not read does not keep us.
         let _ = tokio::time::timeout(core.timing.close, flushed).await;
         core.stop_connections();
-        core.tasks.finish().await;
+        // A service that blocks its thread does not keep us either.
+        let _ = tokio::time::timeout(core.timing.close, core.tasks.finish()).await;
         let idle = async {
             core.endpoint.wait_idle().await;
             core.bulk_endpoint.wait_idle().await;

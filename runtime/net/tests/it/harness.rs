@@ -170,7 +170,7 @@ impl Cluster {
 
     fn config(&self, role: Role, incarnation: u64) -> Config {
         let mut config = Config::new(self.identity(role), Incarnation(incarnation), LOCAL);
-        config.seed = Some(u64::from(incarnation));
+        config.seed = Some(incarnation);
         config.timing.idle = Duration::from_secs(3);
         config.timing.handshake = Duration::from_secs(10);
         config.timing.backoff_min = Duration::from_millis(10);

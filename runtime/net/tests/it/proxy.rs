@@ -75,13 +75,17 @@ async fn run(front: Arc<UdpSocket>, shared: Arc<Shared>) {
         let Ok((len, from)) = front.recv_from(&mut buffer).await else {
             continue;
         };
-        if !backs.contains_key(&from) {
-            let back = Arc::new(UdpSocket::bind("127.0.0.1:0").await.expect("a socket"));
-            back.connect(shared.target).await.expect("it is UDP");
-            backs.insert(from, back.clone());
-            tasks.spawn(answers(front.clone(), back, from, shared.clone()));
-        }
-        let (back, bytes) = (backs[&from].clone(), buffer[..len].to_vec());
+        let back = match backs.get(&from) {
+            Some(back) => back.clone(),
+            None => {
+                let back = Arc::new(UdpSocket::bind("127.0.0.1:0").await.expect("a socket"));
+                back.connect(shared.target).await.expect("it is UDP");
+                backs.insert(from, back.clone());
+                tasks.spawn(answers(front.clone(), back.clone(), from, shared.clone()));
+                back
+            }
+        };
+        let bytes = buffer[..len].to_vec();
         shared.pass(&mut tasks, bytes, move |bytes| {
             let back = back.clone();
             // A full buffer is a lost datagram, as in life.
