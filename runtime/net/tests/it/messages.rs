@@ -177,6 +177,13 @@ async fn a_new_life_begins_with_nothing_and_the_old_one_is_refused() {
         .expect("open");
     soon(old.network.close()).await;
     drop(old);
+    // quinn closes the socket a moment after its last user is gone.
+    let free = async {
+        while std::net::UdpSocket::bind(address).is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon(free).await;
     let mut config = cluster.node_config(2, 6);
     config.listen = address;
     let mut new = start::<1, 0>(config);
