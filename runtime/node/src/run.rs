@@ -91,7 +91,7 @@ impl Lease {
     }
 
     fn ended(&self, report: Report) -> Todo {
-        let mut ledger = self.shared.ledger.lock();
+        let mut ledger = self.shared.ledger_soon();
         let todo = ledger.ended(self.cell.id, self.attempt, report);
         self.shared.pressure.set(ledger.waiting());
         todo

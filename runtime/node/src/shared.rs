@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use parking_lot::MutexGuard;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ObjectId, TaskId};
 use wasmrun_model::task::Attempt;
@@ -16,7 +17,7 @@ use wasmrun_store::{CreateError, Form, Writer};
 
 use crate::actor::{ActorCell, ActorRef};
 use crate::executor::Weight;
-use crate::ledger::{Blocked, Submission, Todo};
+use crate::ledger::{Blocked, Ledger, Submission, Todo};
 use crate::node::{Shared, SubmitError, WeakShared};
 use crate::object::{Reference, Value};
 use crate::run;
@@ -40,7 +41,28 @@ pub enum NameError {
     Form(String),
 }
 
+/// How often a thread looks whether the ledger is free before it lets others run, and how often it does that
+/// before it sleeps.
+const LOOKS: u32 = 100;
+const YIELDS: u32 = 20;
+
 impl Shared {
+    /// The ledger, for what happens with every task. Whoever has it needs it for some microseconds, and to
+    /// sleep and be woken takes many times that: so this looks again for a while.
+    pub(crate) fn ledger_soon(&self) -> MutexGuard<'_, Ledger> {
+        for _ in 0..YIELDS {
+            for _ in 0..LOOKS {
+                if let Some(ledger) = self.ledger.try_lock() {
+                    return ledger;
+                }
+                std::hint::spin_loop();
+            }
+            // Whoever has it may not be running.
+            std::thread::yield_now();
+        }
+        self.ledger.lock()
+    }
+
     pub(crate) fn pressure(&self) -> Arc<Pressure> {
         self.pressure.clone()
     }
@@ -51,7 +73,7 @@ impl Shared {
         self: &Arc<Self>,
         submission: Submission,
     ) -> Result<Arc<TaskCell>, SubmitError> {
-        let mut ledger = self.ledger.lock();
+        let mut ledger = self.ledger_soon();
         if ledger.is_stopping() {
             return Err(SubmitError::Stopping);
         }

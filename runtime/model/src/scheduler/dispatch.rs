@@ -244,6 +244,7 @@ impl Scheduler {
         self.tenants.note_started(tenant);
         self.keys.note(tenant);
         self.with_executors += u32::from(wants == Wants::Start);
+        self.last_started = Some(task);
         if let Some(module) = &terms.rule.module {
             self.cluster.module_started(spot.node, *module);
         }

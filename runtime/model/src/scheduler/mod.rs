@@ -140,6 +140,8 @@ pub struct Scheduler {
     effects: VecDeque<Effect>,
     /// The one node here, if something was given back on it since nothing more fitted.
     hot: Option<NodeIx>,
+    /// The slot of the task that was started last.
+    last_started: Option<TaskIx>,
     /// Room for classes that are looked at, kept from one look to the next.
     found: Vec<ClassIx>,
 }
@@ -173,6 +175,7 @@ impl Scheduler {
             stale: 0,
             effects: VecDeque::new(),
             hot: None,
+            last_started: None,
             found: Vec::new(),
             random: random.split(),
             config,

@@ -427,6 +427,12 @@ impl Scheduler {
 
     /// What a task with an executor holds.
     pub fn held(&self, task: &TaskId) -> Option<&Held> {
-        self.tasks[self.tasks.find(task)?].state().held()
+        // Who asks does so for what was started last, mostly: that spares a look into a large table.
+        let last = self.last_started.filter(|ix| {
+            let last = self.tasks.get(*ix);
+            last.is_some_and(|last| last.id == *task)
+        });
+        let ix = last.or_else(|| self.tasks.find(task))?;
+        self.tasks[ix].state().held()
     }
 }
