@@ -81,7 +81,8 @@ pub enum LoadError {
     #[error(
         "the module imports something that is not on offer: {message}; a task may import \
          WASI 0.2 (wasi:cli, clocks, filesystem, io, random, sockets) and \
-         wasmrun:runtime/context@0.1.0, a core program wasi_snapshot_preview1"
+         wasmrun:runtime@0.1.0 (context, tasks, objects, actors), a core program \
+         wasi_snapshot_preview1"
     )]
     Import {
         /// Which import, and what is wrong with it.
