@@ -228,20 +228,22 @@ impl Client {
                 timeout_ms: left.map(transfer::milliseconds),
             };
             let mut answers = self.0.start(request).await?;
-            let first = values.len();
+            let mut all = Vec::with_capacity(some.len());
             loop {
-                let gotten = match answers.next().await? {
-                    Response::Values(gotten) => gotten,
-                    Response::Done if values.len() == first + some.len() => break,
+                match answers.next().await? {
+                    Response::Values(gotten) => all.extend(gotten),
+                    Response::Done if all.len() == some.len() => break,
                     Response::TimedOut => return Err(GetError::TimedOut),
                     other => return Err(Error::unexpected(&other).into()),
-                };
-                for gotten in gotten {
-                    let Some(future) = futures.get(values.len()) else {
-                        return Err(Error::Unexpected("more values than futures".into()).into());
-                    };
-                    values.push(value_of(gotten, future).await);
                 }
+                if all.len() > some.len() {
+                    return Err(Error::Unexpected("more values than futures".into()).into());
+                }
+            }
+            // Not before they are all here: what is asked for in between would be answered behind them, and
+            // they would wait for us.
+            for (gotten, future) in all.into_iter().zip(some) {
+                values.push(value_of(gotten, future).await);
             }
         }
         Ok(values)

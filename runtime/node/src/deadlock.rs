@@ -82,12 +82,10 @@ impl Ledger {
             let mut path = Vec::new();
             if let Some(at) = self.follow(*task, &mut path, &mut cleared) {
                 let circle = &path[at..];
-                let last = circle.iter().max_by_key(|task| {
-                    let blocked = self.blocked.get(task);
-                    blocked.map(|blocked| blocked.wait.number + 1)
-                });
-                let why = self.describe(circle);
-                return last.map(|task| (*task, why));
+                let waits = circle.iter().filter(|it| self.blocked.contains_key(it));
+                let last = waits.max_by_key(|it| self.blocked[it].wait.number);
+                // Where nobody in it can be told, whoever waits for it is.
+                return Some((*last.unwrap_or(task), self.describe(circle)));
             }
         }
         None

@@ -526,7 +526,7 @@ impl Ledger {
         let cell = entry.cell.clone();
         if let Work::Create(actor) = &cell.work {
             actor.ends();
-            match actor.current() {
+            match actor.current().filter(|call| !call.has_ended()) {
                 // What the actor holds is somebody else's only when its guest has stopped.
                 Some(call) => todo.stop.push(call),
                 None => self.dies(now, &actor.clone(), None, todo),

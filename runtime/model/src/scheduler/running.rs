@@ -94,9 +94,12 @@ impl Scheduler {
             return;
         }
         self.tasks[ix].retries_left -= 1;
-        // At the end of its line: what fails again and again must not keep others from their turn.
         self.leave_line(ix);
-        self.tasks.send_to_back(ix);
+        // At the end of its line: what fails again and again must not keep others from their turn. But the
+        // calls of one caller start in the order in which they were made, however often.
+        if !matches!(self.tasks[ix].kind, TaskKind::Call { .. }) {
+            self.tasks.send_to_back(ix);
+        }
         self.retry(ix);
     }
 

@@ -121,7 +121,7 @@ impl Writer {
 
     /// Writes until there are no more senders.
     async fn write(mut self, mut queue: mpsc::Receiver<Outgoing>, pending: Arc<AtomicUsize>) {
-        let (mut batch, mut is_open) = (Vec::new(), true);
+        let (mut batch, mut is_open, mut is_shut) = (Vec::new(), true, false);
         loop {
             let count = tokio::select! {
                 biased;
@@ -143,6 +143,10 @@ impl Writer {
             }
             is_open = is_open && self.flush().await.is_ok();
             pending.fetch_sub(count, Ordering::AcqRel);
+            if !is_open && !std::mem::replace(&mut is_shut, true) {
+                // It may not be the client that is gone: then it hears that nothing more comes.
+                let _ = self.socket.shutdown().await;
+            }
         }
     }
 

@@ -211,3 +211,20 @@ fn who_was_blocked_goes_on_though_the_node_has_shrunk() {
     assert_eq!(it.unblock(1), ["resume t1"]);
     assert_eq!(it.finish(1), ["t1 finished"]);
 }
+
+#[test]
+fn a_call_that_is_made_again_keeps_its_place() {
+    let mut it = Harness::local(r#"{"CPU": 1}"#);
+    created(&mut it, 0);
+    let first = call(1, 1).terms(|terms| terms.retries = 1);
+    assert_eq!(it.submit(first), ["start t1 on n0"]);
+    it.accept(1);
+    // The next of its caller needs what follows from the first.
+    it.submit(call(2, 1).arg(1, false));
+    let again = it.fail(1, FailureKind::Retryable);
+    assert_eq!(again, ["retry t1 as 2", "start t1 on n0, attempt 2"]);
+    it.accept(1);
+    it.finish(1);
+    it.event(Event::ArgumentReady(object_id(1)));
+    assert_eq!(it.phase(2), Phase::Dispatching);
+}
