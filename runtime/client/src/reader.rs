@@ -2,8 +2,9 @@
 //!
 //! Owns the reading half of a connection and the segments that are mapped for it. Must not: trust a
 //! length. Invariant: what arrives is handled in its order; a descriptor belongs to the frame that says
-//! so, and at most one waits for its frame.
+//! so, in the order in which both came.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -24,10 +25,17 @@ pub(crate) struct Reader {
     /// What of the buffer has come and is not handled yet.
     start: usize,
     end: usize,
-    /// The descriptor that came last, until its frame is there.
-    descriptor: Option<OwnedFd>,
+    /// Descriptors that came before the rest of their frames.
+    descriptors: VecDeque<OwnedFd>,
     segments: Segments,
     routes: Arc<Routes>,
+}
+
+impl Drop for Reader {
+    /// Whatever it was that ended the connection, the end of the runtime included, whoever waits hears of it.
+    fn drop(&mut self) {
+        self.routes.close();
+    }
 }
 
 impl Reader {
@@ -37,7 +45,7 @@ impl Reader {
             buffer: vec![0; READ_BYTES],
             start: 0,
             end: 0,
-            descriptor: None,
+            descriptors: VecDeque::new(),
             segments: Segments::default(),
             routes,
         }
@@ -45,9 +53,7 @@ impl Reader {
 
     /// Brings answers to whoever waits for them, until the node is gone or talks nonsense.
     pub(crate) async fn run(mut self) {
-        // Whatever it was that ended the connection, whoever waits hears of it.
         let _ = self.read().await;
-        self.routes.close();
     }
 
     async fn read(&mut self) -> io::Result<()> {
@@ -93,8 +99,9 @@ impl Reader {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         self.end += len;
-        if descriptor.is_some() && std::mem::replace(&mut self.descriptor, descriptor).is_some() {
-            return Err(io::Error::other("a descriptor came without its frame"));
+        self.descriptors.extend(descriptor);
+        if self.descriptors.len() > MAX_SEGMENTS {
+            return Err(io::Error::other("descriptors come without their frames"));
         }
         Ok(())
     }
@@ -122,7 +129,7 @@ impl Reader {
             len_bytes: mapped.len_bytes,
         };
         if mapped.has_descriptor {
-            let descriptor = self.descriptor.take();
+            let descriptor = self.descriptors.pop_front();
             let descriptor = descriptor.ok_or(io::ErrorKind::InvalidData)?;
             // If there is no address space the bytes come in another way.
             if self.segments.add(&place, descriptor).is_err() {
