@@ -151,11 +151,10 @@ impl Scheduler {
     /// The CPU that living actors have, of the node or bundle of which `held` is.
     pub(super) fn cpu_of_actors(&self, held: &Held) -> Amount {
         let living = self.actors.known.iter().filter(|(_, it)| it.node.is_some());
-        let tasks = living.flat_map(|(id, _)| self.tasks.of_actor(id));
-        let creations = tasks.filter_map(|ix| match self.tasks[ix].kind {
-            TaskKind::Actor(_) => self.tasks[ix].state().held(),
-            TaskKind::Task | TaskKind::Call { .. } => None,
-        });
+        // An actor's creation is submitted before its calls, so it is found at once.
+        let is_creation = |ix: &TaskIx| matches!(self.tasks[*ix].kind, TaskKind::Actor(_));
+        let creations = living.filter_map(|(id, _)| self.tasks.of_actor(id).find(is_creation));
+        let creations = creations.filter_map(|ix| self.tasks[ix].state().held());
         let there = creations.filter(|it| (it.node, it.bundle) == (held.node, held.bundle));
         let parts = there.filter_map(|it| it.allocation.get(&ResourceName::CPU));
         Amount::from_steps(parts.map(|part| part.amount().steps()).sum())
