@@ -62,8 +62,9 @@ impl Notes for Ends {
 impl Ends {
     /// The registry, with all ends in it.
     pub(super) fn noted<'a>(&self, registry: &'a Mutex<Registry>) -> MutexGuard<'a, Registry> {
-        let ends = std::mem::take(&mut *self.0.lock());
+        // In this order: whoever has the registry sees all ends that there were before.
         let mut noted = registry.lock();
+        let ends = std::mem::take(&mut *self.0.lock());
         let forgotten = ends
             .into_iter()
             .filter_map(|(id, end)| noted.end_task(id, end));

@@ -466,7 +466,10 @@ impl Session {
             return Ok(actor);
         }
         let names = self.inner.shared.names.lock();
-        let named: Vec<_> = names.values().filter(|it| !it.is_over()).cloned().collect();
+        let named = names
+            .iter()
+            .filter(|((tenant, _), actor)| *tenant == self.tenant && actor.is_public());
+        let named: Vec<_> = named.map(|(_, actor)| actor.clone()).collect();
         drop(names);
         let found = views::one(name, "actor", named.iter(), |actor| actor.id);
         found.map(|actor| self.client.actor(actor.clone()))
