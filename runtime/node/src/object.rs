@@ -8,11 +8,13 @@
 //! `actor`, which leaves that to a thread of the executor).
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use wasmrun_engine::{Pages, Readable, Spares};
+use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{NodeId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::value::codec::{DecodeError, decode, encode};
 use wasmrun_model::value::{
@@ -74,52 +76,73 @@ impl Drop for Kept {
 
 /// The bytes of arguments that guests gave to tasks which have not ended: they are on the node's own
 /// account, not on a guest's.
+///
+/// A tenant may have as many as nobody has yet: one alone gets half of all, two a third each. So there is
+/// always room for the next (Choudhury and Hahne, Dynamic Queue Length Thresholds, 1998).
 #[derive(Debug)]
 pub(crate) struct WaitingBytes {
-    used: AtomicU64,
+    used: Mutex<UsedBytes>,
     limit: u64,
+}
+
+#[derive(Debug, Default)]
+struct UsedBytes {
+    total: u64,
+    /// Of those who have any.
+    by_tenant: HashMap<TenantName, u64>,
 }
 
 /// A part of [`WaitingBytes`].
 struct Charge {
     account: Arc<WaitingBytes>,
+    tenant: TenantName,
     bytes: u64,
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.account.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        let mut used = self.account.used.lock();
+        used.total -= self.bytes;
+        if let Some(of_tenant) = used.by_tenant.get_mut(&self.tenant) {
+            *of_tenant -= self.bytes;
+            if *of_tenant == 0 {
+                used.by_tenant.remove(&self.tenant);
+            }
+        }
     }
 }
 
 /// Too many bytes wait.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "arguments of tasks that have not ended take {used} bytes of this node, and {limit} are the most: \
-     start fewer tasks at a time, or put large values and pass the objects"
+    "arguments of the tenant's tasks that have not ended take {used} bytes of this node, and {left} are left for \
+     all: start fewer tasks at a time, or put large values and pass the objects"
 )]
 pub(crate) struct TooManyBytes {
     used: u64,
-    limit: u64,
+    left: u64,
 }
 
 impl WaitingBytes {
     pub(crate) fn new(limit: u64) -> Arc<Self> {
-        let used = AtomicU64::new(0);
+        let used = Mutex::default();
         Arc::new(Self { used, limit })
     }
 
-    fn charge(self: &Arc<Self>, bytes: u64) -> Result<Charge, TooManyBytes> {
-        let used = self.used.fetch_add(bytes, Ordering::Relaxed);
-        let charge = Charge {
-            account: self.clone(),
-            bytes,
-        };
-        let limit = self.limit;
-        match used.saturating_add(bytes) > limit {
-            true => Err(TooManyBytes { used, limit }),
-            false => Ok(charge),
+    fn charge(self: &Arc<Self>, tenant: &TenantName, bytes: u64) -> Result<Charge, TooManyBytes> {
+        let mut all = self.used.lock();
+        let used = all.by_tenant.get(tenant).copied().unwrap_or_default();
+        let left = self.limit.saturating_sub(all.total);
+        if used.saturating_add(bytes.saturating_mul(2)) > left {
+            return Err(TooManyBytes { used, left });
         }
+        all.total += bytes;
+        *all.by_tenant.entry(tenant.clone()).or_default() += bytes;
+        Ok(Charge {
+            account: self.clone(),
+            tenant: tenant.clone(),
+            bytes,
+        })
     }
 }
 
@@ -191,11 +214,12 @@ impl Value {
         encoded: Encoded,
         references: Vec<Reference>,
         account: &Arc<WaitingBytes>,
+        tenant: &TenantName,
     ) -> Result<Self, TooManyBytes> {
         let charge = match encoded.size_bytes() {
             // Not worth the counting; the number of tasks is limited.
             0..FEW_BYTES => None,
-            bytes => Some(account.charge(bytes as u64)?),
+            bytes => Some(account.charge(tenant, bytes as u64)?),
         };
         Ok(Self(Arc::new(Kept {
             bytes: Bytes::Inline(encoded),
@@ -395,4 +419,49 @@ impl Fitted {
 /// Whether an object made as a value of one type can be the argument of a parameter of another.
 pub(crate) fn is_fit(made_as: &ValueType, wanted: &ValueType) -> bool {
     made_as == wanted || made_as.when_ok() == Some(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenant_that_fills_the_node_with_arguments_leaves_room_for_others() {
+        let account = WaitingBytes::new(1 << 20);
+        let [red, blue] = ["red", "blue"].map(|name| name.parse::<TenantName>().unwrap());
+        let of_red: Vec<Charge> = std::iter::from_fn(|| account.charge(&red, 4096).ok()).collect();
+        assert_eq!(of_red.len(), 128, "half of all");
+        let of_blue: Vec<Charge> =
+            std::iter::from_fn(|| account.charge(&blue, 4096).ok()).collect();
+        assert_eq!(of_blue.len(), 64, "half of the rest");
+        let refused = account.charge(&red, 4096).map(drop).unwrap_err();
+        assert!(
+            refused.to_string().contains("take 524288 bytes"),
+            "{refused}"
+        );
+        drop((of_red, of_blue));
+        let used = account.used.lock();
+        assert!(used.total == 0 && used.by_tenant.is_empty());
+    }
+
+    #[test]
+    fn a_long_chain_of_values_is_dropped_on_a_small_stack() {
+        let name = |n: u32| ObjectName {
+            id: ObjectId::put_by(TaskId::from_bytes([1; 16]), n),
+            owner: OWNER,
+        };
+        let first = Value::from(Encoded::Postcard(Vec::new()));
+        let chain = (0..200_000).fold(first, |value, n| {
+            let object = PutObject {
+                name: name(n),
+                value,
+            };
+            Value::inline(
+                Encoded::Postcard(Vec::new()),
+                vec![Reference::Put(Arc::new(object))],
+            )
+        });
+        let thread = std::thread::Builder::new().stack_size(64 << 10);
+        thread.spawn(move || drop(chain)).unwrap().join().unwrap();
+    }
 }

@@ -196,7 +196,8 @@ impl Attempt {
             Given::Value(bytes) => {
                 let value = Encoded::in_form(ty, bytes);
                 let references = self.references(ty, &value)?;
-                let value = Value::charged(value, references, &self.shared.waiting_bytes);
+                let (account, tenant) = (&self.shared.waiting_bytes, &self.parent().terms.tenant);
+                let value = Value::charged(value, references, account, tenant);
                 value
                     .map(Argument::Value)
                     .map_err(|error| ServiceError::Refused(error.to_string()))
