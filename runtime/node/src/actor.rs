@@ -17,12 +17,11 @@ use wasmrun_engine::{
     ActorInstance, Class, ClassIndex, Grants, Limits, Listener, Module, TaskOutput,
 };
 use wasmrun_model::failure::TaskError;
-use wasmrun_model::id::{ActorId, ActorName, TaskId};
+use wasmrun_model::id::{ActorId, ActorName, NodeId, TaskId};
 use wasmrun_model::task::{Attempt, Terms};
 
 use crate::known::Known;
 use crate::node::WeakShared;
-use crate::object::OWNER;
 use crate::shared::kill_later;
 use crate::task::{Derived, Parent, TaskCell};
 
@@ -48,6 +47,8 @@ pub struct ActorJob {
 /// One actor, through all its lives.
 pub(crate) struct ActorCell {
     pub(crate) id: ActorId,
+    /// The node where it was created.
+    owner: NodeId,
     pub(crate) job: Arc<ActorJob>,
     /// Handles that its guest has.
     pub(crate) known: Arc<Known>,
@@ -98,9 +99,15 @@ struct Life {
 }
 
 impl ActorCell {
-    pub(crate) fn new(id: ActorId, job: Arc<ActorJob>, listener: Option<Listener>) -> Self {
+    pub(crate) fn new(
+        id: ActorId,
+        owner: NodeId,
+        job: Arc<ActorJob>,
+        listener: Option<Listener>,
+    ) -> Self {
         Self {
             id,
+            owner,
             known: Arc::default(),
             output: Mutex::new(Some(TaskOutput::new(job.limits.output, listener))),
             life: Mutex::default(),
@@ -125,7 +132,7 @@ impl ActorCell {
     pub(crate) fn name(&self) -> ActorName {
         ActorName {
             id: self.id,
-            owner: OWNER,
+            owner: self.owner,
         }
     }
 

@@ -26,7 +26,7 @@ use crate::actor::{ActorCell, ActorJob, ActorRef};
 use crate::derive::{self, WishError};
 use crate::ledger::Submission;
 use crate::node::{Shared, SubmitError};
-use crate::object::{OWNER, Object, PutObject, Reference, Value, is_fit};
+use crate::object::{Object, PutObject, Reference, Value, is_fit};
 use crate::services::Watch;
 use crate::shared::NameError;
 use crate::task::{Argument, Call, Derived, Job, Parent, TaskCell, TaskHandle, Work};
@@ -185,8 +185,8 @@ impl Client {
     }
 
     fn cell_of(&self, id: TaskId, work: Work) -> Arc<TaskCell> {
-        let pressure = self.0.shared.pressure();
-        Arc::new(TaskCell::new(id, self.0.driver, work, pressure))
+        let home = self.0.shared.home();
+        Arc::new(TaskCell::new(id, self.0.driver, work, home))
     }
 
     /// Stores a value: a small one with its handle, others in the node's store. Waits for room there,
@@ -230,7 +230,7 @@ impl Client {
     pub(crate) fn new_object(&self) -> ObjectName {
         ObjectName {
             id: ObjectId::put_by(self.next_id(), 0),
-            owner: OWNER,
+            owner: self.0.shared.home.node,
         }
     }
 
@@ -327,7 +327,8 @@ impl Client {
         check(&job.module.class(job.class).constructor.ty, &values)?;
         let shared = &self.0.shared;
         let id = self.next_id();
-        let cell = Arc::new(ActorCell::new(id.actor(), job.clone(), listener.clone()));
+        let cell = ActorCell::new(id.actor(), shared.home.node, job.clone(), listener.clone());
+        let cell = Arc::new(cell);
         let actor = ActorRef::new(cell, Arc::downgrade(shared));
         if let Some(name) = name {
             shared.name_actor(&job.terms.tenant, name, &actor)?;
@@ -401,7 +402,7 @@ impl Client {
         let mut mine = ledger.of_driver(&self.0.driver);
         mine.retain(|task| !ledger.is_running_call(task));
         let todo = ledger.cancel(&mine);
-        self.0.shared.pressure.set(ledger.waiting());
+        self.0.shared.home.set_waiting(ledger.waiting());
         drop(ledger);
         self.0.shared.carry_out(todo);
     }

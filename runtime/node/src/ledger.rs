@@ -9,10 +9,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use wasmrun_engine::{ActorInstance, HeldResource, TaskOutput};
-use wasmrun_model::cluster::{Labels, NodeName};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::{ByTaskId, DriverId, Incarnation, JobId, NodeId, ObjectId, TaskId};
+use wasmrun_model::id::{ByTaskId, DriverId, JobId, NodeId, ObjectId, TaskId};
 use wasmrun_model::resource::{NodeResources, ResourceName};
 use wasmrun_model::scheduler::{Config, Effect, Event, Explanation, NodeInfo, Reason, Scheduler};
 use wasmrun_model::task::{
@@ -32,6 +31,8 @@ pub(crate) const LOCAL: NodeId = NodeId::from_bytes([0; 16]);
 /// The tasks of a node that have not ended.
 pub(crate) struct Ledger {
     scheduler: Scheduler,
+    /// The node.
+    id: NodeId,
     started: Instant,
     /// Boxed, so that a look at a key among many touches little memory.
     tasks: HashMap<TaskId, Box<Entry>, ByTaskId>,
@@ -125,13 +126,8 @@ pub(crate) struct Start {
 
 impl Ledger {
     /// The ledger of one node that has these resources.
-    pub(crate) fn new(
-        name: &NodeName,
-        labels: Labels,
-        resources: NodeResources,
-        max_running: u32,
-    ) -> Self {
-        let id = LOCAL;
+    pub(crate) fn new(node: NodeInfo, resources: NodeResources, max_running: u32) -> Self {
+        let id = node.id;
         let mut scheduler = Scheduler::new(Config {
             local: Some(id),
             max_running,
@@ -143,16 +139,11 @@ impl Ledger {
         let names = total
             .iter()
             .map(|(name, _)| (name.clone(), name.as_str().into()));
-        let node = NodeInfo {
-            id,
-            incarnation: Incarnation::default(),
-            name: name.clone(),
-            labels,
-        };
         let names = names.collect();
         scheduler.handle(ModelInstant::ZERO, Event::OwnNode { node, resources });
         Self {
             scheduler,
+            id,
             started: Instant::now(),
             tasks: HashMap::default(),
             names,
@@ -311,7 +302,7 @@ impl Ledger {
         self.changes += 1;
         let event = Event::ActorCreated {
             actor: actor.id,
-            node: LOCAL,
+            node: self.id,
         };
         self.scheduler.handle(now, event);
         let mut todo = Todo::default();

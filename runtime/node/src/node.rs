@@ -15,12 +15,12 @@ use tokio::runtime::Handle;
 use wasmrun_engine::{Engine, EngineConfig, EngineError};
 use wasmrun_model::cluster::{HOSTNAME, Labels, NODE_ID, NodeName, ParseLabelError};
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::DriverId;
+use wasmrun_model::id::{DriverId, Incarnation};
 use wasmrun_model::resource::{
     AddResourceError, Amount, CapacityError, NodeResources, ParsePoolError, ParseResourceNameError,
     Pool, ResourceName, ResourceSet,
 };
-use wasmrun_model::scheduler::{Reason, Status};
+use wasmrun_model::scheduler::{NodeInfo, Reason, Status};
 use wasmrun_store::{SpillConfig, Store, StoreConfig};
 
 use crate::actor::ActorRef;
@@ -29,7 +29,7 @@ use crate::executor::{Executor, Spawner};
 use crate::ledger::{LOCAL, Ledger};
 use crate::machine::Machine;
 use crate::object::WaitingBytes;
-use crate::task::Pressure;
+use crate::task::Home;
 
 /// What a node is started with. The default offers what the machine has.
 #[derive(Debug, Clone, Default)]
@@ -153,7 +153,7 @@ pub(crate) struct Shared {
     /// How long a value waits for room there.
     pub(crate) room_patience: Duration,
     pub(crate) control: Handle,
-    pub(crate) pressure: Arc<Pressure>,
+    pub(crate) home: Arc<Home>,
     /// Actors that have names, which keep them.
     pub(crate) names: Mutex<HashMap<(TenantName, String), ActorRef>>,
     /// What arguments of tasks that have not ended take.
@@ -195,14 +195,21 @@ impl Node {
         let executor = Executor::start(threads, control.handle())?;
         let name = node_name(config.name.as_deref().unwrap_or(&machine.name));
         let labels = labels(&name, &config.labels)?;
-        let ledger = Ledger::new(&name, labels, resources, max_running);
+        let node = NodeInfo {
+            id: LOCAL,
+            incarnation: Incarnation::default(),
+            name: name.clone(),
+            labels,
+        };
+        let home = Home::new(node.id);
+        let ledger = Ledger::new(node, resources, max_running);
         let object_memory = config.object_memory;
         let object_memory = object_memory.unwrap_or(machine.object_memory_bytes());
         let shared = Shared {
             name: name.as_str().into(),
             engine: Engine::new(config.engine)?,
             spawner: executor.spawner(),
-            pressure: Arc::default(),
+            home,
             ledger: Mutex::new(ledger),
             store: Store::open(StoreConfig {
                 spill: config.spill,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use wasmrun_engine::{Pages, Readable, Spares};
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::{NodeId, ObjectId, ObjectName, TaskId};
+use wasmrun_model::id::{ObjectId, ObjectName};
 use wasmrun_model::value::codec::{DecodeError, decode, encode};
 use wasmrun_model::value::{
     DecodeLimits, Encoded, EncodedRef, Handle, Value as Decoded, ValueType,
@@ -23,7 +23,6 @@ use wasmrun_model::value::{
 use wasmrun_store::{Form, ReadError, View};
 
 use crate::actor::ActorRef;
-use crate::ledger::LOCAL;
 use crate::task::TaskCell;
 
 /// Values of fewer bytes are not counted among those that wait.
@@ -318,7 +317,7 @@ impl Reference {
     /// Its name, as a handle in values.
     pub(crate) fn handle(&self) -> Handle {
         match self {
-            Self::Task(cell) => Handle::Object(object_of(cell.id)),
+            Self::Task(cell) => Handle::Object(cell.object()),
             Self::Put(object) => Handle::Object(object.name),
             Self::Actor(actor) => Handle::Actor(actor.name()),
         }
@@ -359,17 +358,6 @@ impl PartialEq for Object {
         self.id() == other.id()
     }
 }
-
-/// The name of what a task of this node makes.
-pub(crate) fn object_of(task: TaskId) -> ObjectName {
-    ObjectName {
-        id: ObjectId::of(task, 0),
-        owner: OWNER,
-    }
-}
-
-/// Who owns what is submitted here.
-pub(crate) const OWNER: NodeId = LOCAL;
 
 /// The bytes that a parameter of this type gets for an object.
 pub(crate) enum Fitted {
@@ -424,6 +412,7 @@ pub(crate) fn is_fit(made_as: &ValueType, wanted: &ValueType) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wasmrun_model::id::{NodeId, TaskId};
 
     #[test]
     fn a_tenant_that_fills_the_node_with_arguments_leaves_room_for_others() {
@@ -448,7 +437,7 @@ mod tests {
     fn a_long_chain_of_values_is_dropped_on_a_small_stack() {
         let name = |n: u32| ObjectName {
             id: ObjectId::put_by(TaskId::from_bytes([1; 16]), n),
-            owner: OWNER,
+            owner: NodeId::from_bytes([0; 16]),
         };
         let first = Value::from(Encoded::Postcard(Vec::new()));
         let chain = (0..200_000).fold(first, |value, n| {

@@ -71,7 +71,7 @@ impl Lease {
         self.is_held = false;
         let mut ledger = self.shared.ledger.lock();
         let todo = ledger.ended_fatally(self.cell.id, self.attempt, report, actor);
-        self.shared.pressure.set(ledger.waiting());
+        self.shared.home.set_waiting(ledger.waiting());
         drop(ledger);
         self.shared.carry_out(todo);
     }
@@ -93,7 +93,7 @@ impl Lease {
     fn ended(&self, report: Report) -> Todo {
         let mut ledger = self.shared.ledger_soon();
         let todo = ledger.ended(self.cell.id, self.attempt, report);
-        self.shared.pressure.set(ledger.waiting());
+        self.shared.home.set_waiting(ledger.waiting());
         todo
     }
 }

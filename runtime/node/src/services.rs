@@ -28,7 +28,7 @@ use crate::derive;
 use crate::known::Known;
 use crate::ledger::{Blocked, Submission};
 use crate::node::Shared;
-use crate::object::{OWNER, Object, PutObject, Reference, Value, is_fit, object_of};
+use crate::object::{Object, PutObject, Reference, Value, is_fit};
 use crate::task::{Argument, Call, Job, Parent, TaskCell, Work};
 use crate::wait::Countdown;
 
@@ -219,7 +219,7 @@ impl Attempt {
     }
 
     fn new_cell(&self, id: TaskId, work: Work) -> Arc<TaskCell> {
-        let cell = TaskCell::new(id, self.driver, work, self.shared.pressure());
+        let cell = TaskCell::new(id, self.driver, work, self.shared.home());
         cell.share();
         Arc::new(cell)
     }
@@ -255,7 +255,7 @@ impl Attempt {
     }
 
     fn known_task(&self, cell: Arc<TaskCell>) -> ObjectName {
-        let name = object_of(cell.id);
+        let name = cell.object();
         self.known.add(Reference::Task(cell));
         name
     }
@@ -381,7 +381,12 @@ impl Services for Attempt {
             task: self.id(),
             attempt: self.number,
         };
-        let actor = ActorCell::new(id.actor(), Arc::new(job), self.listener.clone());
+        let actor = ActorCell::new(
+            id.actor(),
+            self.shared.home.node,
+            Arc::new(job),
+            self.listener.clone(),
+        );
         let actor = actor.made_by(creator);
         let actor = ActorRef::new(Arc::new(actor), Arc::downgrade(&self.shared));
         if let Some(name) = name {
@@ -474,7 +479,7 @@ impl Services for Attempt {
         let number = self.stored.fetch_add(1, Ordering::Relaxed);
         let name = ObjectName {
             id: ObjectId::put_by(self.id(), number),
-            owner: OWNER,
+            owner: self.shared.home.node,
         };
         Box::pin(async move {
             let tenant = self.parent().terms.tenant.clone();

@@ -21,7 +21,7 @@ use crate::ledger::{Blocked, Ledger, Submission, Todo};
 use crate::node::{Shared, SubmitError, WeakShared};
 use crate::object::{Reference, Value};
 use crate::run;
-use crate::task::{Pressure, TaskCell, Work};
+use crate::task::{Home, TaskCell, Work};
 use crate::wait::Countdown;
 
 /// Values up to this many bytes stay with whoever holds them; larger ones live in the store.
@@ -63,8 +63,8 @@ impl Shared {
         self.ledger.lock()
     }
 
-    pub(crate) fn pressure(&self) -> Arc<Pressure> {
-        self.pressure.clone()
+    pub(crate) fn home(&self) -> Arc<Home> {
+        self.home.clone()
     }
 
     /// Takes a task. What it is known by from now on: where the same task lives already, because another
@@ -90,7 +90,7 @@ impl Shared {
         }
         let cell = submission.cell.clone();
         let mut todo = ledger.submit(submission);
-        self.pressure.set(ledger.waiting());
+        self.home.set_waiting(ledger.waiting());
         drop(ledger);
         let refused = todo.refused.take();
         self.carry_out(todo);
@@ -133,7 +133,7 @@ impl Shared {
         for (object, is_there) in told {
             let mut ledger = self.ledger.lock();
             let todo = ledger.made(object, is_there);
-            self.pressure.set(ledger.waiting());
+            self.home.set_waiting(ledger.waiting());
             more.push(todo);
         }
     }
@@ -143,7 +143,7 @@ impl Shared {
         let mut ledger = self.ledger.lock();
         let family = ledger.family(task);
         let todo = ledger.cancel(&family);
-        self.pressure.set(ledger.waiting());
+        self.home.set_waiting(ledger.waiting());
         drop(ledger);
         self.carry_out(todo);
     }
@@ -245,7 +245,7 @@ impl Shared {
         let is_bounded = blocked.is_bounded;
         let mut ledger = self.ledger.lock();
         let todo = ledger.block(task, attempt, blocked);
-        self.pressure.set(ledger.waiting());
+        self.home.set_waiting(ledger.waiting());
         drop(ledger);
         self.carry_out(todo);
         if !is_bounded {
@@ -301,7 +301,7 @@ impl BlockGuard {
         let resumed = Countdown::new(1);
         let mut ledger = self.shared.ledger.lock();
         let todo = ledger.unblock(self.task, self.attempt, &resumed);
-        self.shared.pressure.set(ledger.waiting());
+        self.shared.home.set_waiting(ledger.waiting());
         drop(ledger);
         self.shared.carry_out(todo);
         resumed

@@ -16,7 +16,7 @@ use wasmrun_engine::{
     Entry, FunctionIndex, Grants, HeldResource, Input, Limits, Listener, MethodIndex, Module,
 };
 use wasmrun_model::failure::TaskError;
-use wasmrun_model::id::{DriverId, TaskId};
+use wasmrun_model::id::{DriverId, NodeId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::task::Terms;
 use wasmrun_model::value::{Encoded, FunctionType, ValueType};
 
@@ -176,7 +176,7 @@ pub(crate) struct TaskCell {
     pub(crate) driver: DriverId,
     pub(crate) work: Work,
     pub(crate) submitted: Instant,
-    pressure: Arc<Pressure>,
+    home: Arc<Home>,
     /// Whether the scheduler has tasks that need what this one makes.
     has_dependents: AtomicBool,
     /// Whether others than the handle look at the report.
@@ -256,12 +256,12 @@ const RUNNING: u8 = 1;
 const ENDED: u8 = 2;
 
 impl TaskCell {
-    pub(crate) fn new(id: TaskId, driver: DriverId, work: Work, pressure: Arc<Pressure>) -> Self {
+    pub(crate) fn new(id: TaskId, driver: DriverId, work: Work, home: Arc<Home>) -> Self {
         Self {
             id,
             driver,
             work,
-            pressure,
+            home,
             has_dependents: AtomicBool::new(false),
             is_shared: AtomicBool::new(false),
             submitted: Instant::now(),
@@ -281,6 +281,14 @@ impl TaskCell {
         }
         // Under the lock: its end comes before or after.
         let _ = self.notes.set(notes);
+    }
+
+    /// The name of what it makes.
+    pub(crate) fn object(&self) -> ObjectName {
+        ObjectName {
+            id: ObjectId::of(self.id, 0),
+            owner: self.home.node,
+        }
     }
 
     pub(crate) fn set_running(&self) {
@@ -428,17 +436,27 @@ pub fn wait_all(
     reports
 }
 
-/// How many tasks of a node wait for resources.
-#[derive(Debug, Default)]
-pub(crate) struct Pressure(AtomicUsize);
+/// The node that a task was submitted to, as its tasks see it.
+#[derive(Debug)]
+pub(crate) struct Home {
+    /// Who owns what is submitted here.
+    pub(crate) node: NodeId,
+    /// How many tasks wait for resources.
+    waiting: AtomicUsize,
+}
 
-impl Pressure {
-    pub(crate) fn set(&self, waiting: usize) {
-        self.0.store(waiting, Ordering::Relaxed);
+impl Home {
+    pub(crate) fn new(node: NodeId) -> Arc<Self> {
+        let waiting = AtomicUsize::new(0);
+        Arc::new(Self { node, waiting })
+    }
+
+    pub(crate) fn set_waiting(&self, waiting: usize) {
+        self.waiting.store(waiting, Ordering::Relaxed);
     }
 
     fn waiting(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
+        self.waiting.load(Ordering::Relaxed)
     }
 }
 
@@ -470,9 +488,7 @@ impl TaskHandle {
     pub fn wait(self) -> Report {
         let started = Instant::now();
         // Where others wait for a CPU, looking would take it from them.
-        while self.phase() != Phase::Ended
-            && self.0.pressure.waiting() == 0
-            && started.elapsed() < SPIN
+        while self.phase() != Phase::Ended && self.0.home.waiting() == 0 && started.elapsed() < SPIN
         {
             std::hint::spin_loop();
         }

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 
 use tokio::sync::mpsc;
 use wasmrun_engine::{Engine, EngineConfig, Entry, Grants, Input, Module};
+use wasmrun_model::cluster::Labels;
 use wasmrun_model::failure::{LimitHit, LimitKind};
+use wasmrun_model::id::Incarnation;
 use wasmrun_model::manifest::Asked;
 use wasmrun_model::resource::{Amount, Pool, Request, ResourceSet};
 use wasmrun_model::task::{Rule, Terms};
@@ -13,7 +15,7 @@ use wasmrun_model::value::{Value, ValueType};
 
 use super::*;
 use crate::options::Overrides;
-use crate::task::{Job, Pressure};
+use crate::task::{Home, Job};
 
 /// A ledger, and what it has said about tasks, which are called by name.
 struct Desk {
@@ -44,9 +46,14 @@ impl Desk {
             (func (export "f") (canon lift (core func $i "f"))))"#;
         let engine = Engine::new(EngineConfig::default()).unwrap();
         let module = engine.load(&wat::parse_str(text).unwrap()).unwrap();
-        let name = "n1".parse().unwrap();
+        let node = NodeInfo {
+            id: LOCAL,
+            incarnation: Incarnation::default(),
+            name: "n1".parse().unwrap(),
+            labels: Labels::new(),
+        };
         Self {
-            ledger: Ledger::new(&name, Labels::new(), resources, 1000),
+            ledger: Ledger::new(node, resources, 1000),
             module,
             driver: DriverId::from_bytes([7; 16]),
             tasks: Vec::new(),
@@ -72,12 +79,7 @@ impl Desk {
         let id = self.driver.task(self.tasks.len() as u64);
         let job = Arc::new(job);
         let work = Work::Task(job.clone());
-        let cell = Arc::new(TaskCell::new(
-            id,
-            self.driver,
-            work,
-            Arc::<Pressure>::default(),
-        ));
+        let cell = Arc::new(TaskCell::new(id, self.driver, work, Home::new(LOCAL)));
         self.tasks.push((name.into(), cell.clone()));
         let mut todo = self.ledger.submit(Submission {
             driver: self.driver,
