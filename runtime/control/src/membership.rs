@@ -142,6 +142,40 @@ where
     }
 }
 
+/// Changes what is said of a node that lives, whoever asks for it. False if it does not live.
+///
+/// # Errors
+/// When the store does not do it. After [`Error::Uncertain`] it may be called again.
+pub async fn amend<T>(
+    store: &dyn ControlStore,
+    node: NodeId,
+    change: impl Fn(&mut T) + Send + Sync,
+) -> Result<bool, MembershipError>
+where
+    T: Serialize + for<'de> Deserialize<'de> + Send,
+{
+    let key = records::node(node);
+    loop {
+        let Some(entry) = store.get(&key).await? else {
+            return Ok(false);
+        };
+        let mut member: Member<T> = read(node, &entry.value)?;
+        change(&mut member.info);
+        let unchanged = Condition::Modified(entry.modified);
+        let put = Op::Put {
+            key: key.clone(),
+            value: member.to_value(),
+            lease: entry.lease,
+        };
+        match store.txn(Txn::when(key.clone(), unchanged).then(put)).await {
+            Ok(reply) if reply.succeeded => return Ok(true),
+            // Somebody was faster, or the node has just died.
+            Ok(_) | Err(Error::LeaseLost { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
 /// The member in a node's entry, as a watch or a range gives it.
 ///
 /// # Errors

@@ -7,6 +7,7 @@
 use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use wasmrun_model::cluster::NodeName;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ActorId, Digest, GroupId, JobId, NodeId, ObjectId, TaskId};
 
@@ -14,6 +15,10 @@ use wasmrun_model::id::{ActorId, Digest, GroupId, JobId, NodeId, ObjectId, TaskI
 pub const NODES: &str = "nodes/";
 /// The last incarnation of each node that was ever there.
 pub const INCARNATIONS: &str = "incarnations/";
+/// Names of nodes that live, each under its lease.
+pub const NODE_NAMES: &str = "node-names/";
+/// Join tokens, all in one record.
+pub const TOKENS: &str = "tokens";
 /// Jobs.
 pub const JOBS: &str = "jobs/";
 /// Modules, by their digest.
@@ -43,6 +48,16 @@ pub fn node(id: NodeId) -> Bytes {
 /// The key of a node's last incarnation.
 pub fn incarnation(id: NodeId) -> Bytes {
     key(INCARNATIONS, id)
+}
+
+/// The key of a node's name.
+pub fn node_name(name: &NodeName) -> Bytes {
+    key(NODE_NAMES, name)
+}
+
+/// The key of the join tokens.
+pub fn tokens() -> Bytes {
+    Bytes::from_static(TOKENS.as_bytes())
 }
 
 /// The key of a job.

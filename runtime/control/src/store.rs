@@ -98,6 +98,18 @@ pub trait ControlStore: fmt::Debug + Send + Sync {
     }
 }
 
+/// Where a watch begins: "from now on" begins with the call, not when a stream is open, so that nothing is
+/// missed if that takes several tries.
+pub(crate) async fn first_watched(
+    store: &dyn ControlStore,
+    from: Revision,
+) -> Result<Revision, Error> {
+    match from {
+        Revision::ZERO => Ok(store.revision().await?.next()),
+        from => Ok(from),
+    }
+}
+
 /// Where a [`Watch`] gets its changes from. Whoever implements a store implements this.
 #[async_trait]
 pub trait WatchSource: Send {

@@ -18,7 +18,7 @@ pub use self::connection::{EtcdConfig, EtcdConfigError, EtcdTls};
 use self::pb::{compare, request_op, response_op};
 use self::watch::EtcdWatch;
 use crate::error::Error;
-use crate::store::{ControlStore, Watch};
+use crate::store::{ControlStore, Watch, first_watched};
 use crate::types::{
     Condition, Entry, Lease, LeaseId, MAX_PAGE_BYTES, Op, OpReply, Page, Range, Revision, Txn,
     TxnReply, after_key, after_prefix, check_key, check_prefix, ttl_seconds,
@@ -254,11 +254,7 @@ impl ControlStore for Etcd {
 
     async fn watch(&self, prefix: &[u8], from: Revision) -> Result<Watch, Error> {
         check_prefix(prefix)?;
-        // "From now on" begins with this call, and survives a stream that breaks at once.
-        let from = match from {
-            Revision::ZERO => self.revision().await?.next(),
-            from => from,
-        };
+        let from = first_watched(self, from).await?;
         let prefix = Bytes::copy_from_slice(prefix);
         let outer = self.outer(&prefix);
         let source = EtcdWatch::new(Arc::clone(&self.connection), &self.prefix, outer, from);

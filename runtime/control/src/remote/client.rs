@@ -18,7 +18,7 @@ use super::protocol::{Request, Response, WatchMessage, WatchRequest};
 use crate::backoff::Backoff;
 use crate::embedded::{Answer, CLIENT_WINDOW, ClientId, Mutation, RequestId, wrong_answer};
 use crate::error::Error;
-use crate::store::{ControlStore, Watch, WatchSource};
+use crate::store::{ControlStore, Watch, WatchSource, first_watched};
 use crate::types::{
     Changes, Entry, Lease, LeaseId, Page, Range, Revision, Txn, TxnReply, check_key, check_prefix,
     ttl_seconds,
@@ -226,11 +226,7 @@ impl ControlStore for Remote {
 
     async fn watch(&self, prefix: &[u8], from: Revision) -> Result<Watch, Error> {
         check_prefix(prefix)?;
-        // "From now on" begins with this call, not when the stream is open.
-        let from = match from {
-            Revision::ZERO => self.revision().await?.next(),
-            from => from,
-        };
+        let from = first_watched(self, from).await?;
         let prefix = Bytes::copy_from_slice(prefix);
         let mut source = RemoteWatch {
             link: Arc::clone(&self.link),
