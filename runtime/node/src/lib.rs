@@ -2,7 +2,7 @@
 //!
 //! Owns: the life of a task on one machine ([`Node`], [`Client`]), the guest threads
 //! (`executor`), the scheduler and what its tasks are to do (`ledger`), what the machine has ([`Machine`]). It is the
-//! only place where engine and model meet. Must not: parse arguments or print; know how wasm runs.
+//! only place where engine and model meet, and where net and control do (`cluster`). Must not: parse arguments or print; know how wasm runs.
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -27,6 +27,7 @@
 
 mod actor;
 mod client;
+mod cluster;
 mod deadlock;
 mod derive;
 mod executor;
@@ -45,6 +46,10 @@ mod wait;
 
 pub use crate::actor::ActorJob;
 pub use crate::client::{Actor, ActorOptions, CallError, Client, GetError};
+pub use crate::cluster::{
+    ClusterConfig, ClusterError, DEFAULT_PORT, EtcdOptions, EtcdTls, JoinToken, ParseTokenError,
+    Part, StateError, TokensError,
+};
 pub use crate::derive::WishError;
 pub use crate::machine::Machine;
 pub use crate::node::{

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use wasmrun_engine::{Engine, EngineConfig, EngineError};
 use wasmrun_model::cluster::{HOSTNAME, Labels, NODE_ID, NodeName, ParseLabelError};
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::{DriverId, Incarnation};
+use wasmrun_model::id::{DriverId, Incarnation, NodeId};
 use wasmrun_model::resource::{
     AddResourceError, Amount, CapacityError, NodeResources, ParsePoolError, ParseResourceNameError,
     Pool, ResourceName, ResourceSet,
@@ -25,6 +25,10 @@ use wasmrun_store::{SpillConfig, Store, StoreConfig};
 
 use crate::actor::ActorRef;
 use crate::client::Client;
+use crate::cluster::work::Across;
+use crate::cluster::{
+    self, Cluster, ClusterConfig, ClusterError, Face, JoinToken, Offer, Opened, TokensError,
+};
 use crate::executor::{Executor, Spawner};
 use crate::ledger::{LOCAL, Ledger};
 use crate::machine::Machine;
@@ -54,6 +58,8 @@ pub struct NodeConfig {
     pub spill: Option<SpillConfig>,
     /// How long a value waits for room in the store; [`ROOM_PATIENCE`] if not given.
     pub room_patience: Option<Duration>,
+    /// How it is part of a cluster; alone if not given.
+    pub cluster: Option<ClusterConfig>,
 }
 
 /// A resource of the operator's: `name=4` (with ids) or `name=sum:2.5`.
@@ -116,6 +122,9 @@ pub enum StartError {
     /// There can be no object store.
     #[error("the object store: {0}")]
     Store(#[from] wasmrun_store::OpenError),
+    /// It does not come into its cluster.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
     /// The system refuses threads or sockets.
     #[error("cannot start the node's threads: {0}; see ulimit -u and the memory that is free")]
     Threads(#[from] std::io::Error),
@@ -162,6 +171,8 @@ pub(crate) struct Shared {
     pub(crate) waits: AtomicU64,
     /// Whether somebody is about to look for a deadlock.
     pub(crate) is_looking: AtomicBool,
+    /// The cluster that it is in, if it is.
+    pub(crate) cluster: OnceLock<Arc<Cluster>>,
 }
 
 /// What an actor's references know of the node.
@@ -194,19 +205,31 @@ impl Node {
             .build()?;
         let executor = Executor::start(threads, control.handle())?;
         let name = node_name(config.name.as_deref().unwrap_or(&machine.name));
-        let labels = labels(&name, &config.labels)?;
-        let node = NodeInfo {
-            id: LOCAL,
-            incarnation: Incarnation::default(),
-            name: name.clone(),
-            labels,
+        let opened = match &config.cluster {
+            Some(cluster) => {
+                let face = Face {
+                    name: name.clone(),
+                    is_name_proposed: config.name.is_none(),
+                };
+                Some(control.block_on(cluster::open(cluster, face))?)
+            }
+            None => None,
         };
-        let home = Home::new(node.id);
-        let ledger = Ledger::new(node, resources, max_running);
+        let info = info(opened.as_ref(), name, &config.labels)?;
+        let offer = Offer {
+            info: info.clone(),
+            total: resources
+                .total()
+                .iter()
+                .map(|(name, it)| (name.clone(), it))
+                .collect(),
+        };
+        let home = Home::new(info.id);
+        let ledger = Ledger::new(info.clone(), resources, max_running);
         let object_memory = config.object_memory;
         let object_memory = object_memory.unwrap_or(machine.object_memory_bytes());
         let shared = Shared {
-            name: name.as_str().into(),
+            name: info.name.as_str().into(),
             engine: Engine::new(config.engine)?,
             spawner: executor.spawner(),
             home,
@@ -221,12 +244,51 @@ impl Node {
             waiting_bytes: WaitingBytes::new(object_memory / WAITING_PART),
             waits: AtomicU64::new(0),
             is_looking: AtomicBool::new(false),
+            cluster: OnceLock::new(),
         };
-        Ok(Self {
+        // From here on its drop ends all of it.
+        let node = Self {
             shared: Arc::new(shared),
             executor: Some(executor),
             control: Some(control),
-        })
+        };
+        if let Some(Opened {
+            cluster, keeper, ..
+        }) = opened
+        {
+            let work = Arc::new(Across(Arc::downgrade(&node.shared)));
+            let begun = node
+                .shared
+                .cluster
+                .get_or_init(|| cluster)
+                .begin(keeper, offer, work);
+            node.shared.control.block_on(begun)?;
+        }
+        Ok(node)
+    }
+
+    /// Makes a token with which others join this node's cluster; `None` if it is in none.
+    ///
+    /// # Errors
+    /// When the control store does not keep it, or there is no head to join at.
+    pub fn join_token(
+        &self,
+        is_reusable: bool,
+        lifetime: Duration,
+    ) -> Option<Result<JoinToken, TokensError>> {
+        let cluster = self.shared.cluster.get()?;
+        let made = cluster.create_token(is_reusable, lifetime);
+        Some(self.shared.control.block_on(made))
+    }
+
+    /// Waits until so many nodes of its cluster live, itself counted, or time is up. Whether they do.
+    pub fn wait_for_members(&self, count: usize, patience: Duration) -> bool {
+        let Some(cluster) = self.shared.cluster.get() else {
+            return count <= 1;
+        };
+        let living = cluster.wait_for_members(count);
+        let waited = async { tokio::time::timeout(patience, living).await.is_ok() };
+        self.shared.control.block_on(waited)
     }
 
     /// The node's name.
@@ -291,6 +353,9 @@ impl Drop for Node {
             std::thread::sleep(Duration::from_millis(1));
         }
         drop(self.executor.take());
+        if let Some(cluster) = self.shared.cluster.get() {
+            self.shared.control.block_on(cluster.leave());
+        }
         if let Some(control) = self.control.take() {
             // A file or name look-up may be stuck in the kernel: its thread is left behind.
             control.shutdown_background();
@@ -346,10 +411,40 @@ fn offered(config: &NodeConfig, machine: &Machine) -> Result<NodeResources, Star
 /// # Panics
 /// When the system has no randomness to give.
 pub(crate) fn new_driver() -> DriverId {
-    let mut id = [0; 16];
-    let drawn = rustix::rand::getrandom(&mut id[..], rustix::rand::GetRandomFlags::empty());
-    assert_eq!(drawn, Ok(id.len()), "the kernel has randomness");
-    DriverId::from_bytes(id)
+    DriverId::from_bytes(random())
+}
+
+/// Random bytes.
+///
+/// # Panics
+/// When the system has no randomness to give.
+pub(crate) fn random() -> [u8; 16] {
+    let mut bytes = [0; 16];
+    let drawn = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty());
+    assert_eq!(drawn, Ok(bytes.len()), "the kernel has randomness");
+    bytes
+}
+
+/// Who the node is: in its cluster, or alone.
+fn info(
+    opened: Option<&Opened>,
+    name: NodeName,
+    own: &Labels,
+) -> Result<NodeInfo, ParseLabelError> {
+    let (id, incarnation, name) = match opened {
+        Some(opened) => {
+            let cluster = &opened.cluster;
+            (cluster.id(), cluster.life(), opened.name.clone())
+        }
+        None => (LOCAL, Incarnation::default(), name),
+    };
+    let labels = labels(id, &name, own)?;
+    Ok(NodeInfo {
+        id,
+        incarnation,
+        name,
+        labels,
+    })
 }
 
 /// The name of a node, made from whatever the machine or person calls it.
@@ -366,9 +461,9 @@ fn node_name(text: &str) -> NodeName {
 }
 
 /// The labels of a node: its id, its name and what the operator gave it.
-fn labels(name: &NodeName, own: &Labels) -> Result<Labels, StartError> {
+fn labels(id: NodeId, name: &NodeName, own: &Labels) -> Result<Labels, ParseLabelError> {
     let mut labels = own.clone();
-    if let (Ok(key), Ok(value)) = (NODE_ID.parse(), LOCAL.to_string().parse())
+    if let (Ok(key), Ok(value)) = (NODE_ID.parse(), id.to_string().parse())
         && labels.get(NODE_ID).is_none()
     {
         labels.set(key, value)?;

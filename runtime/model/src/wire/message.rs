@@ -115,6 +115,22 @@ pub enum Request {
         /// How long to wait, in milliseconds; for ever if not given.
         timeout_ms: Option<u64>,
     },
+    /// Makes a join token. `Text`: the token.
+    CreateToken {
+        /// Whether it serves more than one node.
+        is_reusable: bool,
+        /// How long it serves, in milliseconds.
+        lifetime_ms: u64,
+    },
+    /// Takes back a join token, by a unique prefix of its id. `Done`.
+    RevokeToken(String),
+    /// A node is to take no new work, or may again. `Done`.
+    Drain {
+        /// Its name, or a unique prefix of its id.
+        node: String,
+        /// Whether it is to take none.
+        is_draining: bool,
+    },
 }
 
 /// What a node answers.
@@ -549,6 +565,10 @@ pub enum What {
     Nodes,
     /// Tenants.
     Tenants,
+    /// The nodes of the cluster.
+    Members,
+    /// Join tokens.
+    Tokens,
 }
 
 /// A list.

@@ -46,8 +46,8 @@ pub use message::{
     Submit, Terms, What, Wishes,
 };
 pub use view::{
-    ActorRow, Amounts, JobRow, ModuleRow, NodeStatus, ObjectRow, Rows, StoreStatus, TaskDetail,
-    TaskRow, TenantRow,
+    ActorRow, Amounts, JobRow, MemberRow, ModuleRow, NodeStatus, ObjectRow, Rows, StoreStatus,
+    TaskDetail, TaskRow, TenantRow, TokenRow,
 };
 
 use crate::fairness::TenantName;

@@ -1,12 +1,13 @@
 //! What a node tells about itself: rows of lists and the status. Plain data, bounded in length.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
 use super::failure::WireError;
 use crate::fairness::TenantName;
-use crate::id::{ActorId, Digest, DriverId, ObjectId, TaskId};
+use crate::id::{ActorId, Digest, DriverId, NodeId, ObjectId, TaskId};
 use crate::resource::{Amount, ResourceName};
 
 /// Amounts by resource.
@@ -23,6 +24,8 @@ pub enum Rows {
     Modules(Vec<ModuleRow>),
     Nodes(Vec<NodeStatus>),
     Tenants(Vec<TenantRow>),
+    Members(Vec<MemberRow>),
+    Tokens(Vec<TokenRow>),
 }
 
 impl Rows {
@@ -131,6 +134,49 @@ pub struct TenantRow {
     pub failed: u64,
     /// See `submitted`.
     pub cancelled: u64,
+}
+
+/// A node of the cluster, as another one sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberRow {
+    /// Its name.
+    pub name: String,
+    /// Its id; all zero for a node that is alone.
+    pub id: NodeId,
+    /// `alive`, `draining`, `unreachable` (it lives, and there is no connection), `unconfirmed` (the node that
+    /// is asked cannot confirm its own lease), `dead`.
+    pub state: String,
+    /// Which life of it: how often it was started.
+    pub life: u64,
+    /// Where the others reach it.
+    pub address: Option<SocketAddr>,
+    /// Whether it lets others join.
+    pub is_head: bool,
+    /// Whether it is the node that was asked.
+    pub is_own: bool,
+    /// What it has.
+    pub total: Amounts,
+    /// What of that no task holds, as far as is known.
+    pub available: Amounts,
+    /// How long the node that was asked has seen this life of it alive or dead, in milliseconds.
+    pub since_ms: u64,
+    /// The version of wasmrun.
+    pub version: String,
+}
+
+/// A join token. Its secret is shown once, when it is made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenRow {
+    /// Its id.
+    pub id: String,
+    /// `valid`, `used`, `expired` or `revoked`.
+    pub state: String,
+    /// Whether it serves more than one node.
+    pub is_reusable: bool,
+    /// How many have joined with it.
+    pub joined: u32,
+    /// How long it serves, in milliseconds.
+    pub left_ms: u64,
 }
 
 /// A node in numbers.

@@ -48,17 +48,17 @@ impl Applicant {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refused {
     /// There is no such token, or the secret is wrong: not told apart, so that nobody can guess.
-    #[error("the cluster does not know this token: make one with `wasmrun token create`")]
+    #[error("the cluster does not know this token: make one with `wasmrun node token create`")]
     Unknown,
     /// It is too old.
-    #[error("this token has expired: make a new one with `wasmrun token create`")]
+    #[error("this token has expired: make a new one with `wasmrun node token create`")]
     Expired,
     /// It was taken back.
-    #[error("this token was revoked: make a new one with `wasmrun token create`")]
+    #[error("this token was revoked: make a new one with `wasmrun node token create`")]
     Revoked,
     /// It served already.
     #[error(
-        "this token was used already, and serves once: make a new one with `wasmrun token create`"
+        "this token was used already, and serves once: make a new one with `wasmrun node token create`"
     )]
     Used,
     /// Too many attempts from this address.

@@ -8,6 +8,7 @@
 //! connection has a limit, and a client that does not read stops only itself. Whatever bytes come, only
 //! their own connection suffers.
 
+mod cluster;
 mod out;
 mod registry;
 mod requests;
@@ -121,11 +122,11 @@ impl Server {
     }
 
     /// Blocks this thread until it is to end: somebody has said so, and, unless it is to be at once, all
-    /// tasks have ended. Actors that live on do not count.
+    /// tasks have ended. Actors that live on do not count. Whether it is to be at once.
     ///
     /// # Panics
     /// When it is called in a thread of a tokio runtime.
-    pub fn wait(&self) {
+    pub fn wait(&self) -> bool {
         let inner = &self.inner;
         let mut stop = inner.stop.subscribe();
         inner.shared.control.block_on(async {
@@ -135,7 +136,8 @@ impl Server {
                 _ = stop.wait_for(|stop| *stop == Stop::Now) => {}
                 () = inner.drained() => {}
             }
-        });
+            *stop.borrow() == Stop::Now
+        })
     }
 }
 

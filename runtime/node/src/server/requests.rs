@@ -92,7 +92,10 @@ impl Session {
             | Request::Get { .. }
             | Request::GetAll { .. }
             | Request::Wait { .. }
-            | Request::Input { .. } => unreachable!("the session has taken these"),
+            | Request::Input { .. }
+            | Request::CreateToken { .. }
+            | Request::RevokeToken(_)
+            | Request::Drain { .. } => unreachable!("the session has taken these"),
         };
         self.answer(id, answer).await
     }

@@ -219,6 +219,9 @@ impl Serving {
             | Request::GetAll { .. }
             | Request::Wait { .. }
             | Request::Input { .. }
+            | Request::CreateToken { .. }
+            | Request::RevokeToken(_)
+            | Request::Drain { .. }
                 if self.jobs.len() >= MOST_WAITING =>
             {
                 return session
@@ -255,6 +258,18 @@ impl Serving {
             Request::Input { task, bytes } => {
                 self.jobs.spawn(async move {
                     let answer = session.input(task, bytes).await;
+                    let _ = session.answer(id, answer).await;
+                });
+            }
+            Request::CreateToken { .. }
+            | Request::RevokeToken(_)
+            | Request::Drain { .. }
+            | Request::List(wire::List {
+                what: wire::What::Tokens,
+                ..
+            }) => {
+                self.jobs.spawn(async move {
+                    let answer = session.of_cluster(request).await;
                     let _ = session.answer(id, answer).await;
                 });
             }

@@ -17,9 +17,9 @@ use wasmrun_model::wire::{
 };
 use wasmrun_store::ObjectPlace;
 
-use super::Inner;
 use super::registry::Record;
 use super::session::refusal;
+use super::{Inner, cluster};
 use crate::client::Actor;
 use crate::object::Reference;
 use crate::task::{TaskCell, Work};
@@ -173,7 +173,7 @@ pub(super) fn describe(inner: &Inner, prefix: &str) -> Result<TaskDetail, Refusa
 }
 
 /// Whether a row has all that is asked for.
-fn passes(list: &List, fields: &[(&str, &dyn Display)]) -> bool {
+pub(super) fn passes(list: &List, fields: &[(&str, &dyn Display)]) -> bool {
     list.filters.iter().all(|(key, value)| {
         let field = fields.iter().find(|(name, _)| name == key);
         field.is_some_and(|(_, field)| field.to_string() == *value)
@@ -207,6 +207,8 @@ pub(super) fn list(inner: &Inner, list: &List) -> Rows {
         What::Modules => Rows::Modules(modules(inner, list)),
         What::Nodes => Rows::Nodes(vec![status(inner)]),
         What::Tenants => Rows::Tenants(tenants(inner, list)),
+        What::Members => Rows::Members(cluster::members(inner, list)),
+        What::Tokens => unreachable!("the session has taken these"),
     }
 }
 

@@ -1,0 +1,122 @@
+//! What becomes of what peers send: the network's service.
+//!
+//! Owns who may say what: anybody with a node's certificate may use our control store, if we have one; about
+//! work we listen only to members that live. A message that comes before we have heard that its sender
+//! lives waits for a while, and is dropped if we do not hear of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use wasmrun_control::remote::{Server, Session};
+use wasmrun_model::id::{Incarnation, NodeId, ObjectName};
+use wasmrun_net::{BulkRefusal, BulkSender, Event, Peer, PeerId, Range, Service};
+
+use super::link;
+use super::members::Members;
+use super::protocol::{ClusterProtocol, OneWay, Request, Response};
+
+/// Where peers come in.
+pub(super) struct Door {
+    members: Arc<Members>,
+    /// Our control store, for others.
+    server: Option<Server>,
+    sessions: Mutex<BTreeMap<NodeId, Session>>,
+}
+
+impl Door {
+    pub(super) fn new(members: Arc<Members>, server: Option<Server>) -> Self {
+        Self {
+            members,
+            server,
+            sessions: Mutex::default(),
+        }
+    }
+
+    fn session(&self, node: NodeId) -> Option<Session> {
+        let server = self.server.as_ref()?;
+        let mut sessions = self.sessions.lock();
+        Some(
+            sessions
+                .entry(node)
+                .or_insert_with(|| server.session())
+                .clone(),
+        )
+    }
+
+    /// The member that this is, once it is known to live.
+    async fn member(&self, from: &Peer<ClusterProtocol>) -> Option<(NodeId, Incarnation)> {
+        let PeerId::Node(node) = from.id() else {
+            return None;
+        };
+        // If the connection is lost by now, whoever it was is who we know.
+        let life = from.info().map(|info| info.incarnation);
+        let life = self.members.admitted(node, life).await?;
+        Some((node, life))
+    }
+}
+
+impl Service<ClusterProtocol> for Door {
+    async fn one_way(&self, from: &Peer<ClusterProtocol>, message: OneWay) {
+        let Some((node, life)) = self.member(from).await else {
+            tracing::debug!(peer = %from.id(), "a message of no living member is dropped");
+            return;
+        };
+        match message {
+            OneWay::Work(message) => self
+                .members
+                .while_alive(node, life, |work| work.one_way(node, message)),
+            OneWay::View(told) => self.members.view(node, told.life, told.view),
+        }
+    }
+
+    async fn request(&self, from: &Peer<ClusterProtocol>, request: Request) -> Response {
+        match request {
+            Request::Work(request) => match (self.member(from).await, self.members.work()) {
+                (Some((node, _)), Some(work)) => Response::Work(work.request(node, request).await),
+                _ => Response::NotMember,
+            },
+            Request::Control(request) => match self.node_session(from) {
+                Some(session) => Response::Control(session.answer(request).await),
+                None => Response::NoStore,
+            },
+            Request::Watch { watch, is_first } => match self.node_session(from) {
+                Some(session) => link::poll(&session, watch, is_first).await,
+                None => Response::NoStore,
+            },
+        }
+    }
+
+    async fn bulk(
+        &self,
+        from: &Peer<ClusterProtocol>,
+        request: ObjectName,
+        range: Range,
+        to: &mut BulkSender,
+    ) -> Result<(), BulkRefusal> {
+        match (self.member(from).await, self.members.work()) {
+            (Some((node, _)), Some(work)) => work.bulk(node, request, range, to).await,
+            _ => Err(BulkRefusal::NotHere),
+        }
+    }
+
+    fn event(&self, event: Event<ClusterProtocol>) {
+        if let Event::Lost {
+            id: PeerId::Node(node),
+            ..
+        } = event
+        {
+            // What it asks next counts anew.
+            self.sessions.lock().remove(&node);
+        }
+    }
+}
+
+impl Door {
+    fn node_session(&self, from: &Peer<ClusterProtocol>) -> Option<Session> {
+        match from.id() {
+            PeerId::Node(node) => self.session(node),
+            PeerId::Client(_) => None,
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! Who is in the cluster, as this node knows it now.
+//!
+//! Owns the table of members and the order in which [`Work`] hears of them: a member is `joined` before any
+//! view or message of it and not after it has `left`. Must not: decide who lives; that is `membership`'s.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, RwLock};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use wasmrun_model::cluster::{Labels, NodeName};
+use wasmrun_model::id::{Incarnation, NodeId};
+use wasmrun_model::resource::ResourceSet;
+use wasmrun_model::scheduler::{NodeInfo, PeerView};
+use wasmrun_model::wire::{Amounts, MemberRow};
+
+use super::Work;
+
+/// How long a message waits for us to hear that its sender lives.
+const ADMISSION: Duration = Duration::from_secs(5);
+/// How many that have left are shown.
+const REMEMBERED: usize = 64;
+/// How many nodes are remembered as dead, so that what they still send is dropped at once.
+const MOST_DEAD: usize = 4096;
+
+/// What a node says of itself in the control store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct NodeRecord {
+    pub(super) name: NodeName,
+    pub(super) labels: Labels,
+    /// Which life of the node: also that of its network.
+    pub(super) life: Incarnation,
+    /// Where it can be dialled.
+    pub(super) addresses: Vec<SocketAddr>,
+    /// Whether it lets others join.
+    pub(super) is_head: bool,
+    /// Whether it is to take no new work.
+    pub(super) is_draining: bool,
+    pub(super) total: Amounts,
+    /// The version of wasmrun.
+    pub(super) version: String,
+}
+
+impl NodeRecord {
+    pub(super) fn info(&self, id: NodeId) -> NodeInfo {
+        NodeInfo {
+            id,
+            incarnation: self.life,
+            name: self.name.clone(),
+            labels: self.labels.clone(),
+        }
+    }
+}
+
+/// A member that lives.
+#[derive(Debug, Clone)]
+struct Member {
+    /// Its life in the control store.
+    registered: Incarnation,
+    record: NodeRecord,
+    since: Instant,
+    view: Option<PeerView>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    alive: BTreeMap<NodeId, Member>,
+    /// Those that left last, and when.
+    gone: VecDeque<(NodeId, NodeRecord, Instant)>,
+    /// The last life of each that is over.
+    dead: BTreeMap<NodeId, Incarnation>,
+}
+
+/// What is known of somebody who sends something.
+enum Standing {
+    Alive(Incarnation),
+    /// That life is over.
+    Over,
+    /// Nothing yet.
+    Unknown,
+}
+
+/// See the module.
+pub(super) struct Members {
+    table: Mutex<Table>,
+    /// Held for writing while somebody joins or leaves, for reading while something of a member is told.
+    gate: RwLock<()>,
+    work: OnceLock<Arc<dyn Work>>,
+    /// How many live, ourselves not counted.
+    count: watch::Sender<usize>,
+}
+
+impl Members {
+    pub(super) fn new() -> Self {
+        Self {
+            table: Mutex::default(),
+            gate: RwLock::default(),
+            work: OnceLock::new(),
+            count: watch::Sender::new(0),
+        }
+    }
+
+    pub(super) fn set_work(&self, work: Arc<dyn Work>) {
+        assert!(self.work.set(work).is_ok(), "a node has one work");
+    }
+
+    pub(super) fn work(&self) -> Option<&Arc<dyn Work>> {
+        self.work.get()
+    }
+
+    /// How many live besides us, to wait for changes. Also said when one changes its life.
+    pub(super) fn count(&self) -> watch::Receiver<usize> {
+        self.count.subscribe()
+    }
+
+    fn standing(&self, node: NodeId, life: Option<Incarnation>) -> Standing {
+        let table = self.table.lock();
+        let known = table.alive.get(&node).map(|member| member.record.life);
+        let is_dead = |life| table.dead.get(&node).is_some_and(|dead| *dead >= life);
+        match (known, life) {
+            (Some(known), None) => Standing::Alive(known),
+            (Some(known), Some(life)) if known == life => Standing::Alive(life),
+            (Some(known), Some(life)) if known > life => Standing::Over,
+            (None, Some(life)) if is_dead(life) => Standing::Over,
+            (_, _) => Standing::Unknown,
+        }
+    }
+
+    /// The life of a member that says something, once we have heard that it lives.
+    pub(super) async fn admitted(
+        &self,
+        node: NodeId,
+        life: Option<Incarnation>,
+    ) -> Option<Incarnation> {
+        let mut changed = self.count.subscribe();
+        let heard = async {
+            loop {
+                match self.standing(node, life) {
+                    Standing::Alive(life) if self.work().is_some() => return Some(life),
+                    Standing::Over => return None,
+                    Standing::Alive(_) | Standing::Unknown => {}
+                }
+                changed.changed().await.ok()?;
+            }
+        };
+        tokio::time::timeout(ADMISSION, heard).await.ok().flatten()
+    }
+
+    /// Tells the work something of a member, if that life of it is not over.
+    pub(super) fn while_alive(
+        &self,
+        node: NodeId,
+        life: Incarnation,
+        tell: impl FnOnce(&dyn Work),
+    ) {
+        let _open = self.gate.read();
+        if let (Standing::Alive(_), Some(work)) = (self.standing(node, Some(life)), self.work()) {
+            tell(work.as_ref());
+        }
+    }
+
+    /// A member's view of itself, by whatever way it came. Older ones than the last are dropped.
+    pub(super) fn view(&self, node: NodeId, life: Incarnation, view: PeerView) {
+        let _open = self.gate.read();
+        let mut table = self.table.lock();
+        let Some(member) = table.alive.get_mut(&node) else {
+            return;
+        };
+        let last = member.view.as_ref().map_or(0, |view| view.version);
+        if member.record.life != life || view.version <= last {
+            return;
+        }
+        member.view = Some(view.clone());
+        let info = member.record.info(node);
+        drop(table);
+        if let Some(work) = self.work() {
+            work.view(info, view);
+        }
+    }
+
+    /// A member lives.
+    pub(super) fn join(&self, node: NodeId, registered: Incarnation, record: NodeRecord) {
+        let _closed = self.gate.write();
+        let (info, is_draining) = (record.info(node), record.is_draining);
+        let member = Member {
+            registered,
+            record,
+            since: Instant::now(),
+            view: None,
+        };
+        let mut table = self.table.lock();
+        table.alive.insert(node, member);
+        table.gone.retain(|(gone, ..)| *gone != node);
+        let count = table.alive.len();
+        drop(table);
+        if let Some(work) = self.work() {
+            work.joined(&info);
+            if is_draining {
+                work.set_draining(node, true);
+            }
+        }
+        self.count.send_replace(count);
+    }
+
+    /// A member's record has changed within its life.
+    pub(super) fn amend(&self, node: NodeId, record: NodeRecord) {
+        let _closed = self.gate.write();
+        let mut table = self.table.lock();
+        let Some(member) = table.alive.get_mut(&node) else {
+            return;
+        };
+        let is_draining = record.is_draining;
+        let was_draining = std::mem::replace(&mut member.record, record).is_draining;
+        drop(table);
+        if is_draining != was_draining
+            && let Some(work) = self.work()
+        {
+            work.set_draining(node, is_draining);
+        }
+    }
+
+    /// A member does not live any more. `is_over`: nor will that life of it again.
+    pub(super) fn leave(&self, node: NodeId, is_over: bool) {
+        let _closed = self.gate.write();
+        let mut table = self.table.lock();
+        let Some(member) = table.alive.remove(&node) else {
+            return;
+        };
+        let life = member.record.life;
+        if is_over {
+            table.dead.insert(node, life);
+            if table.dead.len() > MOST_DEAD {
+                table.dead.pop_first();
+            }
+        }
+        table.gone.push_back((node, member.record, Instant::now()));
+        if table.gone.len() > REMEMBERED {
+            table.gone.pop_front();
+        }
+        let count = table.alive.len();
+        drop(table);
+        if let Some(work) = self.work() {
+            work.left(node, life);
+        }
+        self.count.send_replace(count);
+    }
+
+    /// The lives of all that live, as they are registered.
+    pub(super) fn registered(&self) -> BTreeMap<NodeId, Incarnation> {
+        let table = self.table.lock();
+        let alive = table.alive.iter();
+        alive.map(|(id, it)| (*id, it.registered)).collect()
+    }
+
+    pub(super) fn ids(&self) -> Vec<NodeId> {
+        self.table.lock().alive.keys().copied().collect()
+    }
+
+    pub(super) fn is_alive(&self, node: NodeId) -> bool {
+        self.table.lock().alive.contains_key(&node)
+    }
+
+    /// Where one can join, as far as is known.
+    pub(super) fn head_addresses(&self) -> Option<Vec<SocketAddr>> {
+        let table = self.table.lock();
+        let head = table.alive.values().find(|it| it.record.is_head)?;
+        Some(head.record.addresses.clone())
+    }
+
+    /// All that live and those that left last. `is_connected` says whether there is a connection.
+    pub(super) fn rows(&self, is_connected: impl Fn(NodeId) -> bool) -> Vec<MemberRow> {
+        let table = self.table.lock();
+        let alive = table.alive.iter().map(|(id, member)| {
+            let state = match () {
+                () if !is_connected(*id) => "unreachable",
+                () if member.record.is_draining => "draining",
+                () => "alive",
+            };
+            let free = member.view.as_ref().map(|it| it.resources.available());
+            row(*id, &member.record, state, member.since, free)
+        });
+        let mut rows: Vec<_> = alive.collect();
+        let gone = table.gone.iter();
+        rows.extend(gone.map(|(id, record, since)| row(*id, record, "dead", *since, None)));
+        rows
+    }
+}
+
+/// A node as lists show it.
+pub(super) fn row(
+    id: NodeId,
+    record: &NodeRecord,
+    state: &str,
+    since: Instant,
+    free: Option<ResourceSet>,
+) -> MemberRow {
+    let free = free.unwrap_or_default();
+    MemberRow {
+        name: record.name.to_string(),
+        id,
+        state: state.to_owned(),
+        life: record.life.0,
+        address: record.addresses.first().copied(),
+        is_head: record.is_head,
+        is_own: false,
+        total: record.total.clone(),
+        available: free.iter().map(|(name, it)| (name.clone(), it)).collect(),
+        since_ms: u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX),
+        version: record.version.clone(),
+    }
+}

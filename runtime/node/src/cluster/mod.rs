@@ -1,0 +1,441 @@
+//! A node's place in a cluster: who else is there, and how to talk to them.
+//!
+//! Owns what brings `net` and `control` together: the state folder (`state`), coming into a cluster (`start`),
+//! the network of one life (`lines`, `door`), the head's control store at the other nodes (`link`), the lease
+//! and the watch of nodes (`membership`, `members`), tokens, views. Must not: know tasks, objects or actors;
+//! that is behind [`Work`], and `work` is it.
+//!
+//! ```text
+//!   Cluster ── lines ── net ──▶ door ─┐                  lease lost: a new life
+//!      │                              ├─▶ members ─▶ Work      ▲
+//!      └── store ── membership ───────┘                        │
+//!            │          └── keeper ────────────────────────────┘
+//!            └ Embedded at the head; Remote over `link` at the others; Etcd
+//! ```
+//!
+//! Invariants: a life is used once, so nothing that was sent in one arrives in another; [`Work`] hears of a
+//! member's life in this order: joined, then views and messages, then left.
+
+mod door;
+mod lines;
+mod link;
+mod members;
+mod membership;
+mod protocol;
+mod renew;
+mod start;
+mod state;
+mod tokens;
+mod views;
+pub(crate) mod work;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use tokio::task::AbortHandle;
+use wasmrun_control::membership::MembershipError;
+use wasmrun_control::{ControlStore, Embedded, LeaseKeeper};
+use wasmrun_model::id::{Incarnation, NodeId, ObjectName};
+use wasmrun_model::scheduler::{NodeInfo, PeerView};
+use wasmrun_model::wire::{MemberRow, TokenRow};
+use wasmrun_net::{
+    Authority, BulkRefusal, BulkSender, CallError, Identity, Peer, Range, Token, TokenGrant,
+    TokenKind, TokenUses,
+};
+
+pub use self::start::{ClusterConfig, ClusterError, DEFAULT_PORT, EtcdOptions, Part};
+pub use self::state::StateError;
+pub use self::tokens::TokensError;
+pub use wasmrun_control::etcd::EtcdTls;
+pub use wasmrun_net::{ParseTokenError, Token as JoinToken};
+
+pub(crate) use self::protocol::ClusterProtocol;
+pub(crate) use self::start::{Face, Opened, open};
+
+use self::lines::Lines;
+use self::members::{Members, NodeRecord};
+use self::protocol::{OneWay, Request, Response};
+use self::state::StateDir;
+use self::views::Views;
+
+/// How long the answer to a request may take.
+const REQUEST: Duration = Duration::from_secs(60);
+/// How long giving up our lease may take when we leave.
+const LEAVING: Duration = Duration::from_secs(1);
+
+/// What the rest of the node does with what peers say and do. All but `request` and `bulk` must be quick and
+/// never block: they are called in the order in which things happen, while the next waits.
+#[async_trait]
+pub(crate) trait Work: Send + Sync + 'static {
+    /// A message of a member.
+    fn one_way(&self, from: NodeId, message: work::OneWay);
+
+    /// A request of a member. Dropped when it waits no longer.
+    async fn request(&self, from: NodeId, request: work::Request) -> work::Response;
+
+    /// Sends a member this range of an object.
+    async fn bulk(
+        &self,
+        from: NodeId,
+        name: ObjectName,
+        range: Range,
+        to: &mut BulkSender,
+    ) -> Result<(), BulkRefusal>;
+
+    /// A node is alive by its lease. Before any view or message of it. A life that has left joins again only
+    /// if it was this node that was counted as dead, and not the other.
+    fn joined(&self, node: &NodeInfo);
+
+    /// A life of a node is dead for everybody, or this node was for the other.
+    fn left(&self, node: NodeId, incarnation: Incarnation);
+
+    /// What a member tells of itself, newer than all before.
+    fn view(&self, node: NodeInfo, view: PeerView);
+
+    /// What we tell. The version is filled in by the caller.
+    fn own_view(&self) -> PeerView;
+
+    /// `false`: our lease could not be confirmed for one time to live, and we may be counted as dead.
+    fn is_lease_confirmed(&self, is_confirmed: bool);
+
+    /// A node, which may be this one, is to take no new work, or may again.
+    fn set_draining(&self, _node: NodeId, _is_draining: bool) {}
+}
+
+/// This node in its cluster.
+pub(crate) struct Cluster {
+    id: NodeId,
+    life: AtomicU64,
+    state: StateDir,
+    lines: Arc<Lines>,
+    members: Arc<Members>,
+    store: Arc<dyn ControlStore>,
+    /// The store itself, at the head without etcd.
+    embedded: Option<Arc<Embedded>>,
+    /// At the head.
+    authority: Option<Arc<Authority>>,
+    lease_ttl: Duration,
+    views: Views,
+    /// What we say of ourselves; none before we are registered.
+    own: Mutex<Option<NodeRecord>>,
+    is_confirmed: AtomicBool,
+    since: Mutex<Instant>,
+    tasks: Mutex<Vec<AbortHandle>>,
+}
+
+/// What a [`Cluster`] is made of.
+struct Parts {
+    id: NodeId,
+    life: Incarnation,
+    state: StateDir,
+    lines: Arc<Lines>,
+    members: Arc<Members>,
+    store: Arc<dyn ControlStore>,
+    embedded: Option<Arc<Embedded>>,
+    authority: Option<Arc<Authority>>,
+    lease_ttl: Duration,
+}
+
+/// What a node says of itself.
+pub(crate) struct Offer {
+    pub(crate) info: NodeInfo,
+    pub(crate) total: wasmrun_model::wire::Amounts,
+}
+
+impl Cluster {
+    fn new(parts: Parts) -> Self {
+        Self {
+            id: parts.id,
+            life: AtomicU64::new(parts.life.0),
+            state: parts.state,
+            lines: parts.lines,
+            members: parts.members,
+            store: parts.store,
+            embedded: parts.embedded,
+            authority: parts.authority,
+            lease_ttl: parts.lease_ttl,
+            views: Views::default(),
+            own: Mutex::default(),
+            is_confirmed: AtomicBool::new(true),
+            since: Mutex::new(Instant::now()),
+            tasks: Mutex::default(),
+        }
+    }
+
+    /// Registers the node, and begins to tell its work of the others. Called once.
+    pub(crate) async fn begin(
+        self: &Arc<Self>,
+        keeper: LeaseKeeper,
+        offer: Offer,
+        work: Arc<dyn Work>,
+    ) -> Result<(), ClusterError> {
+        self.members.set_work(work);
+        *self.own.lock() = Some(NodeRecord {
+            name: offer.info.name,
+            labels: offer.info.labels,
+            life: self.life(),
+            addresses: self.lines.addresses(),
+            is_head: self.authority.is_some(),
+            is_draining: false,
+            total: offer.total,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        });
+        let registered = membership::register(self, keeper).await?;
+        let tasks = [
+            tokio::spawn(membership::run(self.clone(), registered)).abort_handle(),
+            tokio::spawn(views::tell(self.clone())).abort_handle(),
+            tokio::spawn(renew::run(self.clone())).abort_handle(),
+        ];
+        self.tasks.lock().extend(tasks);
+        Ok(())
+    }
+
+    /// Leaves: the others learn of it at once. Nothing of it runs on.
+    pub(crate) async fn leave(&self) {
+        for task in self.tasks.lock().drain(..) {
+            task.abort();
+        }
+        let Ok(()) = tokio::time::timeout(LEAVING, self.unregister()).await else {
+            // The lease ends by itself.
+            return self.close().await;
+        };
+        self.close().await;
+    }
+
+    async fn unregister(&self) {
+        let key = wasmrun_control::records::node(self.id);
+        let entry = self.store.get(&key).await;
+        if let Ok(Some(entry)) = entry
+            && let Some(lease) = entry.lease
+            && let Err(error) = self.store.revoke(lease).await
+        {
+            tracing::info!(%error, "the lease could not be given up, and ends by itself");
+        }
+    }
+
+    async fn close(&self) {
+        self.lines.close().await;
+        if let Some(embedded) = &self.embedded {
+            embedded.close().await;
+        }
+    }
+
+    /// Who we are.
+    pub(crate) fn id(&self) -> NodeId {
+        self.id
+    }
+
+    /// Which life of this node this is.
+    pub(crate) fn life(&self) -> Incarnation {
+        Incarnation(self.life.load(Ordering::Acquire))
+    }
+
+    fn set_life(&self, life: Incarnation) {
+        self.life.store(life.0, Ordering::Release);
+        if let Some(own) = &mut *self.own.lock() {
+            own.life = life;
+        }
+        *self.since.lock() = Instant::now();
+    }
+
+    /// Queues a message for a member. False if there is no such member, or too much is waiting for it.
+    pub(crate) fn send(&self, to: NodeId, message: work::OneWay) -> bool {
+        let peer = self.peer(to);
+        peer.is_some_and(|peer| peer.try_send(&OneWay::Work(message)).is_ok())
+    }
+
+    /// Asks a member something.
+    ///
+    /// # Errors
+    /// [`CallError::Closed`] if there is no such member, else as [`Peer::call`].
+    pub(crate) async fn request(
+        &self,
+        to: NodeId,
+        request: work::Request,
+    ) -> Result<work::Response, CallError> {
+        let peer = self.peer(to).ok_or(CallError::Closed)?;
+        match peer.call(&Request::Work(request), REQUEST).await? {
+            Response::Work(response) => Ok(response),
+            // It did not begin with it.
+            _ => Err(CallError::Busy),
+        }
+    }
+
+    /// A member that lives, to pull from.
+    pub(crate) fn peer(&self, node: NodeId) -> Option<Peer<ClusterProtocol>> {
+        match self.members.is_alive(node) {
+            true => self.lines.find(node),
+            false => None,
+        }
+    }
+
+    /// The cluster's control store.
+    pub(crate) fn store(&self) -> &Arc<dyn ControlStore> {
+        &self.store
+    }
+
+    /// What [`Work::own_view`] gives is worth telling.
+    pub(crate) fn view_changed(&self) {
+        self.views.changed();
+    }
+
+    /// All members, this node first.
+    pub(crate) fn members(&self) -> Vec<MemberRow> {
+        let is_connected = |node| {
+            let peer = self.lines.find(node);
+            peer.is_some_and(|peer| peer.info().is_some())
+        };
+        let mut rows = Vec::new();
+        let own = self.own.lock().clone();
+        if let Some(own) = own {
+            let state = match () {
+                () if !self.is_confirmed.load(Ordering::Acquire) => "unconfirmed",
+                () if own.is_draining => "draining",
+                () => "alive",
+            };
+            let view = self.members.work().map(|work| work.own_view());
+            let free = view.map(|view| view.resources.available());
+            let since = *self.since.lock();
+            let mut row = members::row(self.id, &own, state, since, free);
+            row.is_own = true;
+            rows.push(row);
+        }
+        rows.extend(self.members.rows(is_connected));
+        rows
+    }
+
+    /// Waits until so many nodes live, this one counted.
+    pub(crate) async fn wait_for_members(&self, count: usize) {
+        let mut living = self.members.count();
+        // The sender lives as long as we do.
+        let _ = living.wait_for(|others| others + 1 >= count).await;
+    }
+
+    /// Says, for all nodes, whether a node is to take no new work. False if it does not live.
+    ///
+    /// # Errors
+    /// When the store does not do it.
+    pub(crate) async fn drain(
+        &self,
+        node: NodeId,
+        is_draining: bool,
+    ) -> Result<bool, MembershipError> {
+        let change = |record: &mut NodeRecord| record.is_draining = is_draining;
+        wasmrun_control::membership::amend(self.store.as_ref(), node, change).await
+    }
+
+    /// Makes a join token.
+    ///
+    /// # Errors
+    /// When the store does not keep it, or there is no head to join at.
+    pub(crate) async fn create_token(
+        &self,
+        is_reusable: bool,
+        lifetime: Duration,
+    ) -> Result<Token, TokensError> {
+        let addresses = match &self.authority {
+            Some(_) => self.lines.addresses(),
+            None => self.members.head_addresses().ok_or(TokensError::NoHead)?,
+        };
+        let identity = Identity::load(self.state.path()).map_err(|_| TokensError::NoHead)?;
+        let grant = TokenGrant {
+            kind: TokenKind::Node,
+            uses: match is_reusable {
+                true => TokenUses::Many,
+                false => TokenUses::Once,
+            },
+            lifetime,
+        };
+        let made = |book: &mut wasmrun_net::TokenBook| book.create(grant, tokens::now_s());
+        let (id, secret, expires_s) = tokens::change(self.store.as_ref(), made).await?;
+        Ok(Token {
+            addresses: addresses.iter().map(ToString::to_string).collect(),
+            authority: identity.fingerprint(),
+            id,
+            secret,
+            kind: TokenKind::Node,
+            expires_s,
+        })
+    }
+
+    /// All join tokens that are remembered.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub(crate) async fn tokens(&self) -> Result<Vec<TokenRow>, TokensError> {
+        let book = tokens::read(self.store.as_ref()).await?;
+        let now = tokens::now_s();
+        let rows = book.list().map(|token| TokenRow {
+            id: token.id.to_string(),
+            state: match () {
+                () if token.is_revoked => "revoked",
+                () if token.expires_s <= now => "expired",
+                () if token.uses == TokenUses::Once && token.joined > 0 => "used",
+                () => "valid",
+            }
+            .to_owned(),
+            is_reusable: token.uses == TokenUses::Many,
+            joined: token.joined,
+            left_ms: token.expires_s.saturating_sub(now).saturating_mul(1000),
+        });
+        Ok(rows.collect())
+    }
+
+    /// Takes back the one join token whose id begins so.
+    ///
+    /// # Errors
+    /// When there is none or more than one, and when the store does not do it.
+    pub(crate) async fn revoke_token(&self, prefix: &str) -> Result<(), TokensError> {
+        let revoked = tokens::change(self.store.as_ref(), |book| {
+            let fit = book
+                .list()
+                .filter(|it| it.id.to_string().starts_with(prefix));
+            let fit: Vec<_> = fit.map(|it| it.id).collect();
+            match fit[..] {
+                [id] => book.revoke(id),
+                _ => false,
+            }
+        });
+        match revoked.await? {
+            true => Ok(()),
+            false => Err(TokensError::Unknown(prefix.chars().take(80).collect())),
+        }
+    }
+
+    /// What we say of ourselves, now.
+    fn record(&self) -> NodeRecord {
+        let mut own = self.own.lock();
+        let own = own.as_mut().expect("it is set before we register");
+        own.addresses = self.lines.addresses();
+        own.clone()
+    }
+
+    /// Somebody has changed what is said of us.
+    fn amend_own(&self, record: NodeRecord) {
+        let is_draining = record.is_draining;
+        let before = self.own.lock().replace(record);
+        if before.is_some_and(|before| before.is_draining) != is_draining
+            && let Some(work) = self.members.work()
+        {
+            work.set_draining(self.id, is_draining);
+        }
+    }
+
+    fn set_confirmed(&self, is_confirmed: bool) {
+        let was_confirmed = self.is_confirmed.swap(is_confirmed, Ordering::AcqRel);
+        if was_confirmed != is_confirmed
+            && let Some(work) = self.members.work()
+        {
+            work.is_lease_confirmed(is_confirmed);
+        }
+    }
+}
+
+impl std::fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Cluster(node {}, life {})", self.id, self.life())
+    }
+}

@@ -1,0 +1,116 @@
+//! Requests about the cluster: its nodes and join tokens.
+//!
+//! Those that ask the control store wait for it, so they run beside the reading.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use wasmrun_model::wire::{
+    List, MemberRow, NodeStatus, Refusal, RefusalKind, Request, Response, Rows, TokenRow,
+};
+
+use super::Inner;
+use super::session::{Session, refusal};
+use super::views::{one, passes, status};
+use crate::cluster::{Cluster, TokensError};
+use crate::ledger::LOCAL;
+
+impl Session {
+    /// Answers a request that asks the control store.
+    pub(super) async fn of_cluster(&self, request: Request) -> Result<Response, Refusal> {
+        let cluster = self.inner.shared.cluster.get().ok_or_else(|| {
+            let why = "this node is in no cluster; begin one with `wasmrun node start --head`";
+            refusal(RefusalKind::Usage, why)
+        })?;
+        match request {
+            Request::CreateToken {
+                is_reusable,
+                lifetime_ms,
+            } => {
+                let lifetime = Duration::from_millis(lifetime_ms);
+                let token = cluster.create_token(is_reusable, lifetime).await;
+                token
+                    .map(|token| Response::Text(token.to_string()))
+                    .map_err(refused)
+            }
+            Request::RevokeToken(prefix) => {
+                let revoked = cluster.revoke_token(&prefix).await;
+                revoked.map(|()| Response::Done).map_err(refused)
+            }
+            Request::Drain { node, is_draining } => drain(cluster, &node, is_draining).await,
+            Request::List(list) => {
+                let mut rows = cluster.tokens().await.map_err(refused)?;
+                rows.retain(|row: &TokenRow| {
+                    passes(&list, &[("id", &row.id), ("state", &row.state)])
+                });
+                rows.truncate(Rows::MAX);
+                Ok(Response::Rows(Rows::Tokens(rows)))
+            }
+            _ => unreachable!("the session gives us no others"),
+        }
+    }
+}
+
+async fn drain(cluster: &Cluster, node: &str, is_draining: bool) -> Result<Response, Refusal> {
+    let mut members = cluster.members();
+    members.retain(|row| row.state != "dead");
+    let named = members.iter().find(|row| row.name == node);
+    let id = match named {
+        Some(row) => row.id,
+        None => one(node, "node", members.iter(), |row| row.id)?.id,
+    };
+    let drained = cluster.drain(id, is_draining).await;
+    match drained.map_err(|error| refusal(RefusalKind::Full, error))? {
+        true => Ok(Response::Done),
+        false => {
+            let why = format_args!("node '{node}' has just died");
+            Err(refusal(RefusalKind::NotFound, why))
+        }
+    }
+}
+
+fn refused(error: TokensError) -> Refusal {
+    let kind = match &error {
+        TokensError::Unknown(_) => RefusalKind::NotFound,
+        TokensError::Store(_) | TokensError::Record(_) | TokensError::NoHead => RefusalKind::Full,
+    };
+    let source = std::error::Error::source(&error).map(|source| format!(": {source}"));
+    refusal(kind, format_args!("{error}{}", source.unwrap_or_default()))
+}
+
+/// The nodes of the cluster; of a node that is alone, that.
+pub(super) fn members(inner: &Inner, list: &List) -> Vec<MemberRow> {
+    let mut rows = match inner.shared.cluster.get() {
+        Some(cluster) => cluster.members(),
+        None => vec![alone(status(inner))],
+    };
+    if inner.is_draining.load(Ordering::Acquire)
+        && let Some(own) = rows.iter_mut().find(|row| row.is_own)
+    {
+        own.state = "stopping".to_owned();
+    }
+    rows.retain(|row| {
+        passes(
+            list,
+            &[("name", &row.name), ("id", &row.id), ("state", &row.state)],
+        )
+    });
+    rows.truncate(Rows::MAX);
+    rows
+}
+
+fn alone(status: NodeStatus) -> MemberRow {
+    MemberRow {
+        name: status.name,
+        id: LOCAL,
+        state: "alive".to_owned(),
+        life: 0,
+        address: None,
+        is_head: false,
+        is_own: true,
+        total: status.total,
+        available: status.available,
+        since_ms: status.up_ms,
+        version: status.version,
+    }
+}
