@@ -24,7 +24,8 @@ use wasmrun_model::units;
 use wasmrun_model::wire::Address;
 
 pub use self::things::{
-    ActorCommand, ActorCreate, Id, ListThings, NodeCommand, ObjectCommand, Put, Things,
+    ActorCommand, ActorCreate, ClusterOptions, Id, ListThings, NodeCommand, NodeStart,
+    ObjectCommand, Put, Things, TokenCommand,
 };
 
 /// Run sandboxed WebAssembly tasks with the resources they declare.
@@ -92,7 +93,7 @@ pub enum Command {
     Bench(Bench),
     /// Check whether this machine is fit to run tasks, and fast.
     Doctor(NodeOptions),
-    /// Start and stop the node of this machine that other commands find.
+    /// Start and stop the node of this machine that other commands find, and see to its cluster.
     Node {
         #[command(subcommand)]
         command: NodeCommand,

@@ -8,7 +8,7 @@ use anyhow::Context;
 use wasmrun_engine::{CacheStatus, Engine, EngineConfig, LoadError, Module};
 use wasmrun_model::cluster::{Labels, ParseLabelError};
 use wasmrun_model::units;
-use wasmrun_node::{Node, NodeConfig, SpillConfig};
+use wasmrun_node::{ClusterError, Node, NodeConfig, SpillConfig, StartError};
 
 use crate::args::{LabelArg, NodeOptions};
 use crate::fail::{Exit, Failure};
@@ -16,9 +16,24 @@ use crate::printer::Printer;
 
 /// Starts the node. Tells if it cannot keep compiled code.
 pub fn start(options: &NodeOptions, printer: &Printer) -> Result<Node, Failure> {
-    let node = Node::start(config(options)?).map_err(|error| Failure::new(Exit::Usage, error))?;
+    start_as(config(options)?, printer)
+}
+
+/// Starts a node that is configured. Tells if it cannot keep compiled code.
+pub fn start_as(config: NodeConfig, printer: &Printer) -> Result<Node, Failure> {
+    let started = Node::start(config);
+    let node = started.map_err(|error| Failure::new(exit_of(&error), error))?;
     warn_of_cache(node.engine(), printer);
     Ok(node)
+}
+
+fn exit_of(error: &StartError) -> Exit {
+    match error {
+        StartError::Cluster(
+            ClusterError::Join(_) | ClusterError::Head { .. } | ClusterError::Store(_),
+        ) => Exit::Unreachable,
+        _ => Exit::Usage,
+    }
 }
 
 /// What loads modules, without a node.
@@ -64,6 +79,7 @@ pub fn config(options: &NodeOptions) -> Result<NodeConfig, Failure> {
             capacity_bytes: options.spill_size,
         }),
         resources: resources.collect::<Result<_, _>>()?,
+        cluster: None,
         engine: EngineConfig {
             cache_dir: cache_dir(options.cache_dir.as_deref()),
             cache_bytes: options.cache_size,

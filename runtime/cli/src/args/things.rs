@@ -1,5 +1,6 @@
 //! What can be typed about a running node: itself, and the tasks, objects and actors it has.
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -7,22 +8,115 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use wasmrun_model::cluster::{Selectors, Strategy};
 use wasmrun_model::fairness::TenantName;
+use wasmrun_node::JoinToken;
 
 use super::{GrantOptions, NodeOptions, Request};
 
-/// What to do with the node of this machine.
+/// What to do with the node of this machine, and its cluster.
 #[derive(Debug, Subcommand)]
 pub enum NodeCommand {
     /// Run a node in the foreground. Ctrl-C lets what runs end; a second one ends it at once.
-    Start(Box<NodeOptions>),
+    Start(Box<NodeStart>),
     /// End the running node, when what runs has ended.
     Stop {
         /// Cancel what runs.
         #[arg(long)]
         now: bool,
     },
-    /// Show the nodes that can be reached.
+    /// Show the nodes of the cluster.
     List,
+    /// Let a node of the cluster take no new work.
+    Drain {
+        /// Its name, or as much of the beginning of its id as is its alone.
+        node: String,
+        /// Let it take work again.
+        #[arg(long)]
+        undo: bool,
+    },
+    /// Make, list and take back tokens, with which nodes join the cluster.
+    Token {
+        #[command(subcommand)]
+        command: TokenCommand,
+    },
+}
+
+/// What to do with join tokens.
+#[derive(Debug, Subcommand)]
+pub enum TokenCommand {
+    /// Print a new token, which lets one node join.
+    Create {
+        /// Let it serve any number of nodes.
+        #[arg(long)]
+        many: bool,
+        /// How long it serves.
+        #[arg(long, value_name = "DURATION", value_parser = super::duration, default_value = "24h")]
+        lifetime: Duration,
+    },
+    /// List the tokens that are remembered.
+    List,
+    /// Take a token back. Nodes that have joined with it stay.
+    Revoke {
+        /// Its id, or as much of the beginning as is its alone.
+        id: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct NodeStart {
+    #[command(flatten)]
+    pub node: NodeOptions,
+    #[command(flatten)]
+    pub cluster: ClusterOptions,
+}
+
+/// How a node is part of a cluster.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Cluster")]
+pub struct ClusterOptions {
+    /// Make a new cluster, or go on with the one that was made here, and let others join.
+    #[arg(long, conflicts_with = "join")]
+    pub head: bool,
+    /// Join a cluster with a token; without one, come back to the cluster that was joined before.
+    #[arg(long, value_name = "TOKEN", num_args = 0..=1)]
+    pub join: Option<Option<JoinToken>>,
+    /// Where to listen for other nodes (UDP) [default: 127.0.0.1:7461, or the address that reaches the head].
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<SocketAddr>,
+    /// Where others reach this node, if that is not where it listens; repeatable.
+    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = advertised)]
+    pub advertise: Vec<SocketAddr>,
+    /// Where this node keeps who it is [env: WASMRUN_STATE_DIR] [default: the user's state folder].
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub state_dir: Option<PathBuf>,
+    /// Keep the cluster's truth in etcd instead of at the head: http://HOST:PORT,… on every node.
+    #[arg(long, value_name = "URLS", value_delimiter = ',')]
+    pub etcd: Vec<String>,
+    /// Who has signed etcd's certificate, for https: a PEM file.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "etcd")]
+    pub etcd_ca: Option<PathBuf>,
+    /// Our certificate for etcd, if it asks for one: a PEM file.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires_all = ["etcd", "etcd_key"])]
+    pub etcd_cert: Option<PathBuf>,
+    /// Its key: a PEM file.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "etcd_cert")]
+    pub etcd_key: Option<PathBuf>,
+    /// How long a node that says nothing counts as alive: 1s to 24h.
+    #[arg(long, value_name = "DURATION", value_parser = super::duration, default_value = "3s")]
+    pub lease_time: Duration,
+    /// Run a cluster of so many nodes on this machine, for development: n1 is the head.
+    #[arg(long, value_name = "NODES", value_parser = clap::value_parser!(u16).range(1..=64),
+          conflicts_with_all = ["join", "state_dir", "advertise", "node_name"])]
+    pub local: Option<u16>,
+    /// Stop at once when standard input ends: whoever started us is gone.
+    #[arg(long, hide = true)]
+    pub tied: bool,
+}
+
+/// `ADDRESS` or `ADDRESS:PORT`; a port of 0 is the one where the node listens.
+fn advertised(text: &str) -> Result<SocketAddr, String> {
+    let alone = text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 0));
+    let address = alone.or_else(|_| text.parse());
+    address.map_err(|_| format!("'{text}' must be ADDRESS or ADDRESS:PORT, such as 10.0.0.5"))
 }
 
 /// What to list.

@@ -25,7 +25,7 @@ pub fn list(list: &ListThings, global: &Global, printer: &Printer) -> CommandRes
         Things::Objects => What::Objects,
         Things::Jobs => What::Jobs,
         Things::Modules => What::Modules,
-        Things::Nodes => What::Nodes,
+        Things::Nodes => What::Members,
         Things::Tenants => What::Tenants,
     };
     let filters = list.filter.iter().map(|it| (it.0.clone(), it.1.clone()));
@@ -34,7 +34,12 @@ pub fn list(list: &ListThings, global: &Global, printer: &Printer) -> CommandRes
 
 /// `node list`.
 pub fn nodes(global: &Global, printer: &Printer) -> CommandResult {
-    show(What::Nodes, Vec::new(), global, printer)
+    show(What::Members, Vec::new(), global, printer)
+}
+
+/// `node token list`.
+pub fn tokens(global: &Global, printer: &Printer) -> CommandResult {
+    show(What::Tokens, Vec::new(), global, printer)
 }
 
 fn show(

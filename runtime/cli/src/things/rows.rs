@@ -119,6 +119,47 @@ pub fn of(rows: &Rows) -> (&'static str, Vec<&'static str>, Vec<Vec<Cell>>) {
             });
             ("nodes", header, cells.collect())
         }
+        Rows::Members(rows) => {
+            let header = vec![
+                "name",
+                "id",
+                "state",
+                "life",
+                "address",
+                "head",
+                "total",
+                "available",
+                "since_ms",
+            ];
+            let cells = rows.iter().map(|row| {
+                let address = row.address.map(|address| address.to_string());
+                vec![
+                    text(&row.name),
+                    text(row.id),
+                    text(&row.state),
+                    number(row.life),
+                    maybe(address.as_deref()),
+                    flag(row.is_head),
+                    amounts(&row.total),
+                    amounts(&row.available),
+                    age(row.since_ms),
+                ]
+            });
+            ("nodes", header, cells.collect())
+        }
+        Rows::Tokens(rows) => {
+            let header = vec!["id", "state", "many", "joined", "left_ms"];
+            let cells = rows.iter().map(|row| {
+                vec![
+                    text(&row.id),
+                    text(&row.state),
+                    flag(row.is_reusable),
+                    number(row.joined.into()),
+                    age(row.left_ms),
+                ]
+            });
+            ("tokens", header, cells.collect())
+        }
         Rows::Tenants(rows) => {
             let header = vec![
                 "name",

@@ -1,0 +1,168 @@
+//! `wasmrun node`: a node that other commands find, and its cluster.
+
+mod cluster;
+mod several;
+
+use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use serde_json::json;
+use wasmrun_client::wire::{Request, Response};
+use wasmrun_model::fairness::TenantName;
+use wasmrun_node::{JoinToken, Node, Stopper};
+
+use self::several::Several;
+use crate::args::{Global, NodeCommand, NodeStart, Output, TokenCommand};
+use crate::fail::{CommandResult, Exit, Failure};
+use crate::local;
+use crate::printer::Printer;
+use crate::{remote, things};
+
+/// How long the token serves that a head prints.
+const TOKEN: Duration = Duration::from_secs(3600);
+
+pub fn node(command: &NodeCommand, global: &Global, printer: &Printer) -> CommandResult {
+    match command {
+        NodeCommand::Start(options) => start(options, global, printer),
+        NodeCommand::Stop { now } => {
+            let client = remote::connect(global, &TenantName::default())?;
+            client.wait(client.stop(*now)).map_err(remote::failed)?;
+            printer.note(format_args!("node {} has stopped", client.node()));
+            Ok(())
+        }
+        NodeCommand::List => things::nodes(global, printer),
+        NodeCommand::Drain { node, undo } => {
+            let request = Request::Drain {
+                node: node.clone(),
+                is_draining: !undo,
+            };
+            ask(request, global)?;
+            match undo {
+                true => printer.note(format_args!("node {node} takes work again")),
+                false => printer.note(format_args!("node {node} takes no new work")),
+            }
+            Ok(())
+        }
+        NodeCommand::Token { command } => token(command, global, printer),
+    }
+}
+
+fn token(command: &TokenCommand, global: &Global, printer: &Printer) -> CommandResult {
+    match command {
+        TokenCommand::Create { many, lifetime } => {
+            let request = Request::CreateToken {
+                is_reusable: *many,
+                lifetime_ms: u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX),
+            };
+            let Response::Text(token) = ask(request, global)? else {
+                return Err(Failure::usage("the node has answered with something else"));
+            };
+            match printer.output {
+                Output::Json => printer.json(&json!({ "version": 1, "token": token })),
+                _ => printer.result(token),
+            }
+        }
+        TokenCommand::List => things::tokens(global, printer),
+        TokenCommand::Revoke { id } => {
+            ask(Request::RevokeToken(id.clone()), global)?;
+            printer.note(format_args!("token {id} lets nobody join any more"));
+            Ok(())
+        }
+    }
+}
+
+fn ask(request: Request, global: &Global) -> Result<Response, Failure> {
+    let client = remote::connect(global, &TenantName::default())?;
+    client.wait(client.request(request)).map_err(remote::failed)
+}
+
+/// Runs a node until somebody stops it.
+fn start(options: &NodeStart, global: &Global, printer: &Printer) -> CommandResult {
+    let address = remote::address(global)?;
+    let several = options.cluster.local.map(Several::new).transpose()?;
+    let mut config = local::config(&options.node)?;
+    config.cluster = cluster::config(&options.cluster, several.as_ref())?;
+    if let Some(several) = &several {
+        several.share(&mut config);
+    }
+    let is_head = options.cluster.head || several.is_some();
+    let node = local::start_as(config, printer)?;
+    let served = node.serve(&address);
+    let server = served.map_err(|error| Failure::new(Exit::Usage, error))?;
+    let token = match is_head {
+        true => node.join_token(true, TOKEN).transpose()?,
+        false => None,
+    };
+    let stopper = server.stopper();
+    let others = match (several, &token) {
+        (Some(several), Some(token)) => Some(Arc::new(several.start(token, *printer)?)),
+        _ => None,
+    };
+    if options.cluster.tied {
+        stop_with_input(stopper.clone());
+    }
+    stop_on_signals(stopper, others.clone(), *printer)?;
+    tell(&node, &address.to_string(), token.as_ref(), printer)?;
+    if let Some(others) = &others {
+        others.wait_until_there(&node, printer)?;
+    }
+    let is_now = server.wait();
+    if let Some(others) = &others {
+        others.stop(is_now);
+        others.wait();
+    }
+    drop(server);
+    drop(node);
+    printer.note("stopped");
+    Ok(())
+}
+
+/// Says where the node is, and how others join it.
+fn tell(node: &Node, address: &str, token: Option<&JoinToken>, printer: &Printer) -> CommandResult {
+    if printer.output == Output::Json {
+        return printer.json(&json!({
+            "version": 1, "node": node.name(), "address": address, "process": std::process::id(),
+            "token": token.map(ToString::to_string),
+        }));
+    }
+    printer.result(format_args!("node {} listens at {address}", node.name()))?;
+    if let Some(token) = token {
+        printer.result(format_args!(
+            "others join within an hour with: wasmrun node start --join {token}"
+        ))?;
+    }
+    Ok(())
+}
+
+/// The first signal lets what runs end, the second does not.
+fn stop_on_signals(
+    stopper: Stopper,
+    others: Option<Arc<several::Others>>,
+    printer: Printer,
+) -> Result<(), Failure> {
+    let is_second = AtomicBool::new(false);
+    let set = ctrlc::set_handler(move || {
+        let is_now = is_second.swap(true, Ordering::SeqCst);
+        if !is_now {
+            printer.note("stopping when what runs has ended; once more stops at once");
+        }
+        stopper.stop(is_now);
+        if let Some(others) = &others {
+            others.stop(is_now);
+        }
+    });
+    Ok(set.context("cannot listen for Ctrl-C")?)
+}
+
+/// Stops when standard input ends, as it does when the process at its other end does.
+fn stop_with_input(stopper: Stopper) {
+    std::thread::spawn(move || {
+        let mut stdin = std::io::stdin().lock();
+        let mut bytes = [0; 64];
+        while matches!(stdin.read(&mut bytes), Ok(1..)) {}
+        stopper.stop(true);
+    });
+}
