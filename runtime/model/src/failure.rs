@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{ActorId, TaskId};
+use crate::id::{ActorId, ObjectId, TaskId};
 use crate::units::{bytes, milliseconds};
 use crate::value::Encoded;
 
@@ -81,6 +81,12 @@ pub enum TaskError {
     /// The sandbox could not be set up or did something that the host does not offer.
     #[error("the sandbox failed: {0}")]
     Sandbox(String),
+    /// An object that it needs was there and is not any more.
+    #[error(
+        "object {0} is lost: every node that had it is gone, and what made it cannot be run again; \
+         put it again"
+    )]
+    Lost(ObjectId),
 }
 
 impl TaskError {
@@ -105,6 +111,7 @@ impl TaskError {
             Self::ActorDied { .. } => "actor-died",
             Self::Unschedulable(_) => "unschedulable",
             Self::Sandbox(_) => "sandbox",
+            Self::Lost(_) => "object-lost",
         }
     }
 

@@ -18,7 +18,7 @@ use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ActorId, DriverId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::resource::Request;
 use wasmrun_model::scheduler::Explanation;
-use wasmrun_model::task::{Rule, TaskKind, Terms};
+use wasmrun_model::task::{Attempt, Rule, TaskKind, Terms};
 use wasmrun_model::value::{Encoded, FunctionType, Handle, ValueType};
 use wasmrun_store::CreateError;
 
@@ -171,6 +171,7 @@ impl Client {
             call,
             cell: cell.clone(),
             keeps: None,
+            first: Attempt::FIRST,
         })?;
         Ok(TaskHandle(cell))
     }
@@ -345,6 +346,7 @@ impl Client {
             },
             cell: self.cell_of(id, Work::Create(actor.cell().clone())),
             keeps: None,
+            first: Attempt::FIRST,
         };
         if let Err(error) = shared.submit(submission) {
             // It gives its name free.
@@ -405,6 +407,9 @@ impl Client {
         self.0.shared.home.set_waiting(ledger.waiting());
         drop(ledger);
         self.0.shared.carry_out(todo);
+        if let Some(exchange) = self.0.shared.exchange.get() {
+            exchange.driver_gone(self.0.driver);
+        }
     }
 
     /// Where a task stands and what it waits for; `None` if it has ended.
@@ -481,6 +486,7 @@ impl Actor {
             call,
             cell: cell.clone(),
             keeps: Some(self.actor.clone()),
+            first: Attempt::FIRST,
         })?;
         Ok(TaskHandle(cell))
     }

@@ -76,6 +76,13 @@ impl Ledger {
         self.blocked.values().any(|blocked| !blocked.is_bounded)
     }
 
+    /// Whether somebody here waits for what another node does.
+    fn waits_for_others(&self) -> bool {
+        let mut needs = self.blocked.values().flat_map(|it| &it.needs);
+        self.is_clustered()
+            && needs.any(|task| matches!(self.phase(task), None | Some(State::Placeable)))
+    }
+
     fn find_circle(&self) -> Option<(TaskId, String)> {
         let mut cleared = HashSet::new();
         for task in self.blocked.keys() {
@@ -165,6 +172,7 @@ impl Ledger {
     fn find_standstill(&mut self) -> Option<(TaskId, String)> {
         let nobody_waits = self.scheduler().len_in(State::Ready) == 0;
         if nobody_waits
+            || self.waits_for_others()
             || !self.is_still()
             || self.blocked.values().any(|blocked| blocked.is_bounded)
         {

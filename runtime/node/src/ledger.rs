@@ -6,14 +6,17 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use wasmrun_engine::{ActorInstance, HeldResource, TaskOutput};
+use wasmrun_model::cluster::Mean;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ByTaskId, DriverId, JobId, NodeId, ObjectId, TaskId};
 use wasmrun_model::resource::{NodeResources, ResourceName};
-use wasmrun_model::scheduler::{Config, Effect, Event, Explanation, NodeInfo, Reason, Scheduler};
+use wasmrun_model::scheduler::{
+    Config, Effect, Event, Explanation, Message, NodeInfo, Reason, Scheduler,
+};
 use wasmrun_model::task::{
     Argument as Needed, Attempt, FailureKind, Phase as State, TaskKind, TaskSpec, Terms,
 };
@@ -21,7 +24,7 @@ use wasmrun_model::time::Instant as ModelInstant;
 
 use crate::actor::{ActorCell, ActorRef};
 use crate::deadlock::Wait;
-use crate::object::{Object, Reference};
+use crate::object::{Object, Reference, Value};
 use crate::task::{Argument, Call, Report, TaskCell, Work};
 use crate::wait::Countdown;
 
@@ -33,12 +36,20 @@ pub(crate) struct Ledger {
     scheduler: Scheduler,
     /// The node.
     id: NodeId,
+    /// How long tasks take here.
+    run_time: Mean,
     started: Instant,
     /// Boxed, so that a look at a key among many touches little memory.
     tasks: HashMap<TaskId, Box<Entry>, ByTaskId>,
     /// The names of resources as guests see them.
     names: HashMap<ResourceName, Arc<str>>,
     is_stopping: bool,
+    /// Whether other nodes may come to help.
+    is_clustered: bool,
+    /// The task that is being submitted.
+    submitting: Option<TaskId>,
+    /// A new attempt of another node's task, to take the place of the one that is here.
+    incoming: Option<Box<Entry>>,
     /// Attempts that wait for others.
     pub(crate) blocked: HashMap<TaskId, Blocked>,
     /// Actors that live: their creations count as running, and wait for nobody.
@@ -62,6 +73,8 @@ struct Entry {
     resuming: Option<Arc<Countdown>>,
     /// The actor that it calls, which lives until then at least.
     keeps: Option<ActorRef>,
+    /// The node that owns it and has given it to us, if it is not ours.
+    from: Option<NodeId>,
 }
 
 /// An attempt that waits for others.
@@ -87,6 +100,8 @@ pub(crate) struct Submission {
     pub(crate) cell: Arc<TaskCell>,
     /// The actor that it calls.
     pub(crate) keeps: Option<ActorRef>,
+    /// The number of its first attempt here: higher than all that there may have been before.
+    pub(crate) first: Attempt,
 }
 
 /// What is left to do when the lock is released.
@@ -102,6 +117,10 @@ pub(crate) struct Todo {
     pub refused: Option<Reason>,
     /// These have their CPU again.
     pub resume: Vec<Arc<Countdown>>,
+    /// Tell other nodes this, in this order.
+    pub send: Vec<(NodeId, Outgoing)>,
+    /// Tasks here wait for these objects.
+    pub fetch: Vec<Arc<TaskCell>>,
     /// What nobody needs any more. To drop it may take time, or another lock.
     pub trash: Trash,
 }
@@ -114,6 +133,23 @@ pub(crate) struct Trash {
     lives: Vec<ActorInstance>,
     references: Vec<Reference>,
     outputs: Vec<Arc<TaskOutput>>,
+}
+
+/// What another node is told.
+pub(crate) enum Outgoing {
+    /// What its scheduler needs to know.
+    Message(Message),
+    /// The same, and what the task that it is to run is to do.
+    Place(Message, Arc<TaskCell>, Call),
+    /// The same, and what came of the attempt, unless that was said before.
+    Settled(Message, Option<Box<Report>>),
+}
+
+/// A task that another node gives to this one.
+pub(crate) struct Incoming {
+    pub(crate) from: NodeId,
+    pub(crate) call: Call,
+    pub(crate) cell: Arc<TaskCell>,
 }
 
 /// A task that can run.
@@ -133,6 +169,8 @@ impl Ledger {
             max_running,
             // Our executor does.
             accepts_all: true,
+            // What is sent arrives, once, or its receiver is dead: this is for a receiver that has forgotten.
+            resend: Duration::from_secs(5),
             ..Config::default()
         });
         let total = resources.total();
@@ -144,10 +182,14 @@ impl Ledger {
         Self {
             scheduler,
             id,
+            run_time: Mean::of_run_times(),
             started: Instant::now(),
             tasks: HashMap::default(),
             names,
             is_stopping: false,
+            is_clustered: false,
+            submitting: None,
+            incoming: None,
             blocked: HashMap::new(),
             living: 0,
             changes: 0,
@@ -177,7 +219,7 @@ impl Ledger {
         self.scheduler.len_in(State::Running) + self.scheduler.len_in(State::Dispatching)
     }
 
-    /// Takes a task. One that this node can never run is refused: no other can come to help.
+    /// Takes a task. One that this node can never run is refused, unless others can come to help.
     pub(crate) fn submit(&mut self, submission: Submission) -> Todo {
         let Submission {
             driver,
@@ -187,6 +229,7 @@ impl Ledger {
             call,
             cell,
             keeps,
+            first,
         } = submission;
         if let Work::Call(actor, _) = &cell.work
             && !self.tasks.contains_key(&actor.creation())
@@ -198,6 +241,20 @@ impl Ledger {
             todo.end.push((cell, report));
             return todo;
         }
+        let terms = match self.is_clustered && must_stay(&cell.work, &call) {
+            true => match self.stays(&terms) {
+                Ok(terms) => terms,
+                Err(why) => {
+                    let mut todo = Todo::default();
+                    let error = TaskError::Unschedulable(why);
+                    todo.end
+                        .push((cell.clone(), Report::never_ran(&cell, error)));
+                    todo.trash.calls.push(call);
+                    return todo;
+                }
+            },
+            false => terms,
+        };
         let spec = TaskSpec {
             id: cell.id,
             driver,
@@ -220,18 +277,25 @@ impl Ledger {
             is_stopped: false,
             resuming: None,
             keeps,
+            from: None,
         };
         if let Some(parent) = parent.and_then(|parent| self.tasks.get_mut(&parent)) {
             parent.children.push(cell.id);
         }
         self.tasks.insert(cell.id, Box::new(entry));
         let now = self.at(cell.submitted);
-        self.scheduler.handle(now, Event::Submit(spec));
+        self.submitting = Some(cell.id);
+        let event = match first {
+            Attempt::FIRST => Event::Submit(spec),
+            first => Event::Resubmit(spec, first),
+        };
+        self.scheduler.handle(now, event);
         for object in lost {
             self.scheduler.handle(now, Event::ArgumentFailed(object));
         }
         let mut todo = Todo::default();
         self.carry_out(now, None, &mut todo);
+        self.submitting = None;
         if todo.refused.is_some()
             && let Some(entry) = self.tasks.remove(&cell.id)
         {
@@ -250,6 +314,9 @@ impl Ledger {
         let event = self.end_of(task, attempt, &report);
         self.scheduler.handle(now, event);
         self.carry_out(now, Some(report), &mut todo);
+        if self.is_clustered {
+            self.sweep(&task, &mut todo);
+        }
         todo
     }
 
@@ -277,6 +344,8 @@ impl Ledger {
             self.blocked.remove(&task);
         }
         self.changes += 1;
+        let ran = u64::try_from(report.ran.as_micros());
+        self.run_time.observe(ran.unwrap_or(u64::MAX));
         match &report.result {
             Ok(_) => Event::Finished { task, attempt },
             Err(error) => Event::Failed {
@@ -488,11 +557,21 @@ impl Ledger {
                 }
                 Effect::Stop { task, .. } => self.stop_task(now, &task, todo),
                 Effect::Ended {
-                    task, phase, why, ..
+                    task,
+                    attempt,
+                    phase,
+                    why,
                 } => {
                     let of_task = report.take_if(|report| report.id == task);
+                    if self.is_clustered
+                        && let Some(report) = &of_task
+                    {
+                        self.note_recipe(&task, attempt, report);
+                    }
                     self.end(now, &task, phase, why.map(|why| *why), of_task, todo);
                 }
+                // It waits for a node that can.
+                Effect::Infeasible { .. } if self.is_clustered => {}
                 Effect::Infeasible { why, .. } => todo.refused = Some(*why),
                 // What has failed is tried again: nobody hears of the attempt.
                 Effect::Retried { .. } => todo.trash.reports.extend(report.take()),
@@ -501,7 +580,9 @@ impl Ledger {
                     todo.resume
                         .extend(entry.and_then(|entry| entry.resuming.take()));
                 }
-                Effect::Fetch { .. } | Effect::GroupReady(_) | Effect::Send { .. } => {}
+                Effect::Fetch { task, objects } => self.fetch(&task, &objects, todo),
+                Effect::Send { to, message } => self.send(to, *message, &mut report, todo),
+                Effect::GroupReady(_) => {}
             }
         }
         // It came too late for its task.
@@ -536,7 +617,7 @@ impl Ledger {
         report: Option<Report>,
         todo: &mut Todo,
     ) {
-        let is_new = report.is_none() && phase == State::Failed;
+        let is_new = self.submitting == Some(*task) && phase == State::Failed;
         let Some(entry) = self.tasks.remove(task) else {
             todo.trash.reports.extend(report);
             return;
@@ -613,9 +694,10 @@ impl Ledger {
             // What its constructor gets is the actor's.
             Work::Create(_) => 1,
             Work::Call(actor, _) => actor.job.call_terms.retries,
+            Work::Elsewhere(_) => unreachable!("it is run by its owner"),
         };
         let again = match retries {
-            0 => None,
+            0 if !self.is_clustered => None,
             _ => entry.call.as_ref().and_then(Call::try_clone),
         };
         let call = std::mem::replace(&mut entry.call, again);
@@ -663,6 +745,8 @@ impl Ledger {
             | TaskError::Exit { .. }
             | TaskError::Limit { .. }
             | TaskError::Sandbox(_) => FailureKind::Retryable,
+            // Its owner has tried to have it made again.
+            TaskError::Lost(_) => FailureKind::Final,
         }
     }
 
@@ -676,6 +760,28 @@ impl Ledger {
     }
 }
 
+/// Whether only this node can run something: what it needs is nowhere else.
+fn must_stay(work: &Work, call: &Call) -> bool {
+    match work {
+        Work::Create(_) => true,
+        // It goes where its actor is.
+        Work::Call(..) | Work::Elsewhere(_) => false,
+        Work::Task(job) => {
+            let names_actor = |value: &Argument| match value {
+                Argument::Value(value) => value
+                    .references()
+                    .iter()
+                    .any(|it| matches!(it, Reference::Actor(_))),
+                Argument::Object(_) => false,
+            };
+            !job.grants.dirs.is_empty()
+                || matches!(call.input, wasmrun_engine::Input::Stream(_))
+                || job.module.uses_actors()
+                || call.values.iter().any(names_actor)
+        }
+    }
+}
+
 /// How many failures that led to each other an error names at most.
 const MOST_CAUSES: usize = 16;
 
@@ -685,12 +791,19 @@ fn needs(call: &Call) -> Vec<Needed> {
         Argument::Object(Object(Reference::Task(cell))) => Some(cell),
         _ => None,
     });
-    let needed = objects.map(|cell| Needed {
-        object: ObjectId::of(cell.id, 0),
-        bytes: 0,
-        holders: Vec::new(),
+    let needed = objects.map(|cell| {
         // In this order: who ends it looks for dependents after it has ended.
-        is_local: cell.add_dependent() && cell.has_value(),
+        let value = match cell.add_dependent() {
+            true => cell.value(),
+            false => None,
+        };
+        let (bytes, holders) = value.as_ref().map_or((0, Vec::new()), Value::whereabouts);
+        Needed {
+            object: cell.object().id,
+            bytes,
+            holders,
+            is_local: value.is_some_and(|value| value.is_here()),
+        }
     });
     needed.collect()
 }
@@ -702,7 +815,7 @@ fn maker<'a>(call: &'a Call, object: &ObjectId) -> Option<(usize, &'a Arc<TaskCe
         Argument::Object(Object(Reference::Task(cell))) => Some((index, cell)),
         _ => None,
     });
-    of_tasks.find(|(_, cell)| cell.id == object.task())
+    of_tasks.find(|(_, cell)| cell.object().id == *object)
 }
 
 /// Whether an object that a task needs will never be there.
@@ -713,7 +826,10 @@ fn has_failed(call: &Call, object: &ObjectId) -> bool {
 /// Why a task that needs an object which will never be there fails.
 fn missing(call: Option<&Call>, object: &ObjectId) -> Option<TaskError> {
     let (index, cell) = maker(call?, object)?;
-    let mut cause = cell.result()?.err()?;
+    let mut cause = match cell.result()? {
+        Err(cause) => cause,
+        Ok(_) => TaskError::Lost(*object),
+    };
     if cause.depth() >= MOST_CAUSES {
         // Long chains say no more than their end, and nobody should have to walk them.
         cause = cause.root().clone();
@@ -726,5 +842,6 @@ fn missing(call: Option<&Call>, object: &ObjectId) -> Option<TaskError> {
     })
 }
 
+mod peers;
 #[cfg(test)]
 mod tests;

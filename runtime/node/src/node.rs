@@ -25,9 +25,9 @@ use wasmrun_store::{SpillConfig, Store, StoreConfig};
 
 use crate::actor::ActorRef;
 use crate::client::Client;
-use crate::cluster::work::Across;
 use crate::cluster::{
-    self, Cluster, ClusterConfig, ClusterError, Face, JoinToken, Offer, Opened, TokensError,
+    self, Cluster, ClusterConfig, ClusterError, Exchange, Face, JoinToken, Offer, Opened,
+    TokensError,
 };
 use crate::executor::{Executor, Spawner};
 use crate::ledger::{LOCAL, Ledger};
@@ -173,6 +173,8 @@ pub(crate) struct Shared {
     pub(crate) is_looking: AtomicBool,
     /// The cluster that it is in, if it is.
     pub(crate) cluster: OnceLock<Arc<Cluster>>,
+    /// What it exchanges with others there.
+    pub(crate) exchange: OnceLock<Arc<Exchange>>,
 }
 
 /// What an actor's references know of the node.
@@ -199,7 +201,8 @@ impl Node {
         let threads = usize::try_from(cpus.clamp(1, 4096)).expect("within the range");
         let max_running = config.engine.max_sandboxes;
         let control = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
+            // In a cluster bytes of objects come and go here.
+            .worker_threads(if config.cluster.is_some() { 2 } else { 1 })
             .thread_name("wasmrun-control")
             .enable_all()
             .build()?;
@@ -245,6 +248,7 @@ impl Node {
             waits: AtomicU64::new(0),
             is_looking: AtomicBool::new(false),
             cluster: OnceLock::new(),
+            exchange: OnceLock::new(),
         };
         // From here on its drop ends all of it.
         let node = Self {
@@ -256,7 +260,9 @@ impl Node {
             cluster, keeper, ..
         }) = opened
         {
-            let work = Arc::new(Across(Arc::downgrade(&node.shared)));
+            let folder = cluster.state_path().join("modules");
+            let exchange = Exchange::start(&node.shared, folder);
+            let work = node.shared.exchange.get_or_init(|| exchange).clone();
             let begun = node
                 .shared
                 .cluster

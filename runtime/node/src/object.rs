@@ -14,8 +14,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use wasmrun_engine::{Pages, Readable, Spares};
+use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::{ObjectId, ObjectName};
+use wasmrun_model::id::{NodeId, ObjectId, ObjectName};
 use wasmrun_model::value::codec::{DecodeError, decode, encode};
 use wasmrun_model::value::{
     DecodeLimits, Encoded, EncodedRef, Handle, Value as Decoded, ValueType,
@@ -23,6 +24,7 @@ use wasmrun_model::value::{
 use wasmrun_store::{Form, ReadError, View};
 
 use crate::actor::ActorRef;
+use crate::cluster::Remote;
 use crate::task::TaskCell;
 
 /// Values of fewer bytes are not counted among those that wait.
@@ -150,6 +152,22 @@ enum Bytes {
     Inline(Encoded),
     /// In the store.
     Stored(wasmrun_store::Object),
+    /// At other nodes, and here as soon as somebody has needed it.
+    Remote(Remote),
+}
+
+/// Why a value cannot be read.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum LoadError {
+    /// The store does not give it.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// There is no room for it here.
+    #[error("it is at another node, and there is no room for it here: {0}")]
+    Room(Arc<wasmrun_store::CreateError>),
+    /// No node has it any more.
+    #[error("{0}")]
+    Lost(TaskError),
 }
 
 /// A value in memory, ready to be read. As long as it lives it stays there.
@@ -177,7 +195,7 @@ impl Readable for Loaded {
         match &self.0 {
             Memory::Inline(kept) => match &kept.bytes {
                 Bytes::Inline(encoded) => encoded.into(),
-                Bytes::Stored(_) => unreachable!("what is stored is viewed"),
+                Bytes::Stored(_) | Bytes::Remote(_) => unreachable!("what is stored is viewed"),
             },
             Memory::Stored(view) => match view.object().form() {
                 Form::Postcard => EncodedRef::Postcard(view),
@@ -235,33 +253,100 @@ impl Value {
         }))
     }
 
+    /// One whose bytes are at other nodes.
+    pub(crate) fn remote(remote: Remote, references: Vec<Reference>) -> Self {
+        Self(Arc::new(Kept {
+            bytes: Bytes::Remote(remote),
+            references: references.into(),
+            _charge: None,
+        }))
+    }
+
     /// How many bytes it has.
     pub fn size_bytes(&self) -> u64 {
         match &self.0.bytes {
             Bytes::Inline(encoded) => encoded.size_bytes() as u64,
             Bytes::Stored(object) => object.len(),
+            Bytes::Remote(remote) => remote.len(),
+        }
+    }
+
+    /// Where it is, besides here.
+    pub(crate) fn as_remote(&self) -> Option<&Remote> {
+        match &self.0.bytes {
+            Bytes::Remote(remote) => Some(remote),
+            Bytes::Inline(_) | Bytes::Stored(_) => None,
+        }
+    }
+
+    /// Its bytes, where it has them in memory of its own.
+    pub(crate) fn as_inline(&self) -> Option<&Encoded> {
+        match &self.0.bytes {
+            Bytes::Inline(encoded) => Some(encoded),
+            Bytes::Stored(_) | Bytes::Remote(_) => None,
+        }
+    }
+
+    /// It in the store of this node, if it is there.
+    pub(crate) fn in_store(&self) -> Option<wasmrun_store::Object> {
+        match &self.0.bytes {
+            Bytes::Inline(_) => None,
+            Bytes::Stored(object) => Some(object.clone()),
+            Bytes::Remote(remote) => remote.here(),
+        }
+    }
+
+    /// What it is called in a store.
+    pub(crate) fn stored_id(&self) -> Option<ObjectId> {
+        match &self.0.bytes {
+            Bytes::Inline(_) => None,
+            Bytes::Stored(object) => Some(object.id()),
+            Bytes::Remote(remote) => Some(remote.id()),
+        }
+    }
+
+    /// Whether it can be read without another node.
+    pub(crate) fn is_here(&self) -> bool {
+        match &self.0.bytes {
+            Bytes::Inline(_) | Bytes::Stored(_) => true,
+            Bytes::Remote(remote) => remote.here().is_some(),
+        }
+    }
+
+    /// How many bytes a task would have to wait for, and which other nodes have them. A value that every
+    /// message carries counts for nothing.
+    pub(crate) fn whereabouts(&self) -> (u64, Vec<NodeId>) {
+        match &self.0.bytes {
+            Bytes::Inline(_) => (0, Vec::new()),
+            Bytes::Stored(object) => (object.len(), Vec::new()),
+            Bytes::Remote(remote) => (remote.len(), remote.holders()),
         }
     }
 
     /// The value in memory. Blocks this thread while it is read back from disk, if it is there.
     ///
     /// # Errors
-    /// When it is on disk and cannot be read back.
-    pub fn load(&self) -> Result<Loaded, ReadError> {
+    /// When it is on disk and cannot be read back, or at other nodes and nobody has needed it here yet.
+    pub fn load(&self) -> Result<Loaded, LoadError> {
         Ok(Loaded(match &self.0.bytes {
             Bytes::Inline(_) => Memory::Inline(self.0.clone()),
             Bytes::Stored(object) => Memory::Stored(object.view()?),
+            Bytes::Remote(remote) => match remote.here() {
+                Some(object) => Memory::Stored(object.view()?),
+                None => return Err(ReadError::Dropped { id: remote.id() }.into()),
+            },
         }))
     }
 
     /// As [`Value::load`], for tasks: waits for room without a thread.
-    pub(crate) async fn read(&self) -> Result<Loaded, ReadError> {
+    pub(crate) async fn read(&self) -> Result<Loaded, LoadError> {
         Ok(Loaded(match &self.0.bytes {
             Bytes::Inline(_) => Memory::Inline(self.0.clone()),
             Bytes::Stored(object) => Memory::Stored(match object.try_view() {
                 Some(view) => view,
                 None => object.restore().await?,
             }),
+            Bytes::Remote(remote) => Memory::Stored(remote.view().await?),
         }))
     }
 
@@ -292,6 +377,7 @@ impl fmt::Debug for Value {
         match &self.0.bytes {
             Bytes::Inline(encoded) => encoded.fmt(f),
             Bytes::Stored(object) => object.fmt(f),
+            Bytes::Remote(remote) => remote.fmt(f),
         }
     }
 }
@@ -412,7 +498,7 @@ pub(crate) fn is_fit(made_as: &ValueType, wanted: &ValueType) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wasmrun_model::id::{NodeId, TaskId};
+    use wasmrun_model::id::TaskId;
 
     #[test]
     fn a_tenant_that_fills_the_node_with_arguments_leaves_room_for_others() {

@@ -22,7 +22,7 @@ use crate::executor::{Turn, Weight};
 use crate::known::Known;
 use crate::ledger::{Start, Todo};
 use crate::node::Shared;
-use crate::object::{Fitted, Object, Reference, Value};
+use crate::object::{Fitted, LoadError, Object, Reference, Value};
 use crate::services::Attempt;
 use crate::task::{Argument, Call, Job, Report, TaskCell, Work};
 
@@ -127,6 +127,7 @@ pub(crate) async fn start(shared: Arc<Shared>, start: Start, turn: Turn) {
             Work::Task(job) => run_task(attempt, &job, &turn).await,
             Work::Create(actor) => create_actor(attempt, &actor, &turn).await,
             Work::Call(actor, _) => run_call(attempt, &actor, &turn).await,
+            Work::Elsewhere(_) => unreachable!("it is run by its owner"),
         };
     }
 }
@@ -215,7 +216,10 @@ async fn argument(
 async fn load(attempt: &Attempt, value: &Value) -> Result<crate::object::Loaded, TaskError> {
     value.references().iter().for_each(|it| attempt.lend(it));
     let loaded = value.read().await;
-    loaded.map_err(|error| TaskError::Sandbox(error.to_string()))
+    loaded.map_err(|error| match error {
+        LoadError::Lost(lost) => lost,
+        error => TaskError::Sandbox(error.to_string()),
+    })
 }
 
 /// What a guest returned, kept, with what it names.

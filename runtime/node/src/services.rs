@@ -28,12 +28,15 @@ use crate::derive;
 use crate::known::Known;
 use crate::ledger::{Blocked, Submission};
 use crate::node::Shared;
-use crate::object::{Object, PutObject, Reference, Value, is_fit};
+use crate::object::{LoadError, Object, PutObject, Reference, Value, is_fit};
 use crate::task::{Argument, Call, Job, Parent, TaskCell, Work};
 use crate::wait::Countdown;
 
 /// The most tasks and calls that one attempt may have started and not seen end.
 const MOST_IN_FLIGHT: u64 = 1_000_000;
+
+/// How many attempts of a task there are in one attempt of the task that has started it.
+const MOST_ATTEMPTS: u32 = 64;
 
 /// One attempt of a task or call, as its guest's services see it.
 pub(crate) struct Attempt {
@@ -77,6 +80,7 @@ impl Attempt {
             Work::Task(job) => job.parent(),
             Work::Create(actor) => actor.parent(),
             Work::Call(actor, _) => actor.parent(),
+            Work::Elsewhere(_) => unreachable!("it runs here"),
         }
     }
 
@@ -89,7 +93,7 @@ impl Attempt {
         match self.cell.work {
             Work::Task(_) => Ok(self.id().task(self.next_number()?)),
             // What an actor does is not pure.
-            Work::Create(_) | Work::Call(..) => self.next_deed(),
+            Work::Create(_) | Work::Call(..) | Work::Elsewhere(_) => self.next_deed(),
         }
     }
 
@@ -100,6 +104,13 @@ impl Attempt {
         Ok(self
             .id()
             .task(self.next_number()? | attempt << 32 | 1 << 63))
+    }
+
+    /// The number of the first attempt of a task that this one starts: with another attempt of this one, above
+    /// all that there have been before. Otherwise other nodes would take them for those.
+    fn first_attempt(&self) -> Try {
+        let before = (self.number.0 - 1).saturating_mul(MOST_ATTEMPTS);
+        Try(before.saturating_add(Try::FIRST.0))
     }
 
     fn next_number(&self) -> Result<u64, ServiceError> {
@@ -250,6 +261,7 @@ impl Attempt {
             call: self.call_of(values),
             cell,
             keeps: None,
+            first: self.first_attempt(),
         })?;
         Ok(self.known_task(cell))
     }
@@ -333,6 +345,10 @@ impl Attempt {
         value.references().iter().for_each(|it| self.lend(it));
         match value.read().await {
             Ok(loaded) => Ok(Arc::new(loaded)),
+            Err(LoadError::Lost(error)) => Err(ServiceError::Failed {
+                origin: object.id.task(),
+                error: Arc::new(error),
+            }),
             Err(error) => Err(ServiceError::Refused(error.to_string())),
         }
     }
@@ -403,6 +419,7 @@ impl Services for Attempt {
             call: self.call_of(values),
             cell,
             keeps: None,
+            first: Try::FIRST,
         });
         if let Err(error) = submitted {
             // It gives its name free.
@@ -459,6 +476,7 @@ impl Services for Attempt {
             call: self.call_of(values),
             cell: cell.clone(),
             keeps: Some(actor.clone()),
+            first: Try::FIRST,
         })?;
         Ok(self.known_task(cell))
     }
@@ -547,6 +565,8 @@ impl<'a> Watch<'a> {
         for task in tasks {
             if task.watch(&countdown) {
                 countdown.hit();
+            } else {
+                task.want();
             }
         }
         Self { countdown, tasks }

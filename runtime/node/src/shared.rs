@@ -121,7 +121,7 @@ impl Shared {
             }
             let is_there = report.result.is_ok();
             if cell.end(report) {
-                told.push((ObjectId::of(cell.id, 0), is_there));
+                told.push((cell, is_there));
             }
         }
         for start in todo.start {
@@ -130,12 +130,66 @@ impl Shared {
                 .spawn_with(start.weight(), |turn| run::start(shared, start, turn));
         }
         drop(todo.trash);
-        for (object, is_there) in told {
-            let mut ledger = self.ledger.lock();
-            let todo = ledger.made(object, is_there);
-            self.home.set_waiting(ledger.waiting());
-            more.push(todo);
+        for (cell, is_there) in told {
+            more.extend(self.made(&cell, is_there));
         }
+        if !todo.send.is_empty()
+            && let Some(exchange) = self.exchange.get()
+        {
+            todo.send
+                .into_iter()
+                .for_each(|(to, outgoing)| exchange.say(to, outgoing));
+        }
+        for cell in todo.fetch {
+            cell.want();
+            if cell.value().is_some_and(|value| !value.is_here()) {
+                self.bring(cell);
+            }
+        }
+        if let Some(cluster) = self.cluster.get() {
+            cluster.view_changed();
+        }
+    }
+
+    /// What a task makes is there, or will never be: tells those who need it. Nothing if it must be brought
+    /// here first.
+    fn made(self: &Arc<Self>, cell: &Arc<TaskCell>, is_there: bool) -> Option<Todo> {
+        let object = cell.object().id;
+        let is_elsewhere = is_there && cell.value().is_some_and(|value| !value.is_here());
+        let mut ledger = self.ledger.lock();
+        if is_elsewhere && ledger.scheduler().is_awaited(&object) {
+            drop(ledger);
+            self.bring(cell.clone());
+            return None;
+        }
+        let todo = ledger.made(object, is_there);
+        self.home.set_waiting(ledger.waiting());
+        Some(todo)
+    }
+
+    /// What another node made is there, or will never be.
+    pub(crate) fn tell_dependents(self: &Arc<Self>, cell: &Arc<TaskCell>, is_there: bool) {
+        if let Some(todo) = self.made(cell, is_there) {
+            self.carry_out(todo);
+        }
+    }
+
+    /// Brings the value of an object here that tasks here need, and tells them.
+    fn bring(self: &Arc<Self>, cell: Arc<TaskCell>) {
+        let shared = self.clone();
+        // It ends when the bytes are there, or no node gives them; at the latest with the node.
+        self.control.spawn(async move {
+            let is_there = match cell.value() {
+                Some(value) => value.read().await.is_ok(),
+                None => false,
+            };
+            let object = cell.object().id;
+            let mut ledger = shared.ledger.lock();
+            let todo = ledger.made(object, is_there);
+            shared.home.set_waiting(ledger.waiting());
+            drop(ledger);
+            shared.carry_out(todo);
+        });
     }
 
     /// Cancels a task and all that it has started.

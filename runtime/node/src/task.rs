@@ -21,6 +21,7 @@ use wasmrun_model::task::Terms;
 use wasmrun_model::value::{Encoded, FunctionType, ValueType};
 
 use crate::actor::ActorCell;
+use crate::cluster::{Foreign, Recipe};
 use crate::object::{Object, Reference, Value};
 use crate::wait::Countdown;
 
@@ -188,6 +189,8 @@ pub(crate) struct TaskCell {
     outcome: Mutex<Outcome>,
     /// Who notes its end.
     notes: OnceLock<Arc<dyn Notes>>,
+    /// How to make its result again, where that may get lost.
+    recipe: OnceLock<Arc<Recipe>>,
 }
 
 /// Who notes how tasks end. It is told in whatever thread that happens, and must be quick.
@@ -205,6 +208,8 @@ pub(crate) enum Work {
     Create(Arc<ActorCell>),
     /// A method of an actor.
     Call(Arc<ActorCell>, MethodIndex),
+    /// Nothing: another node owns what is made.
+    Elsewhere(Foreign),
 }
 
 impl Work {
@@ -217,6 +222,7 @@ impl Work {
                 let class = actor.class();
                 format!("{}.{}", class.full_name(), class.method(*method).name)
             }
+            Self::Elsewhere(foreign) => format!("at node {}", foreign.name().owner),
         }
     }
 
@@ -226,6 +232,7 @@ impl Work {
             Self::Task(job) => &job.terms,
             Self::Create(actor) => &actor.job.terms,
             Self::Call(actor, _) => &actor.job.call_terms,
+            Self::Elsewhere(_) => unreachable!("only what is submitted here has terms here"),
         }
     }
 
@@ -235,11 +242,15 @@ impl Work {
             Self::Task(job) => job.function_type(),
             Self::Create(actor) => Some(&actor.class().constructor.ty),
             Self::Call(actor, method) => Some(&actor.class().method(*method).ty),
+            Self::Elsewhere(_) => None,
         }
     }
 
     /// The type of what it makes.
     pub(crate) fn result_type(&self) -> Option<&ValueType> {
+        if let Self::Elsewhere(foreign) = self {
+            return foreign.ty();
+        }
         self.function_type()?.result()
     }
 }
@@ -270,6 +281,7 @@ impl TaskCell {
             runner: AtomicWaker::new(),
             outcome: Mutex::default(),
             notes: OnceLock::new(),
+            recipe: OnceLock::new(),
         }
     }
 
@@ -285,6 +297,9 @@ impl TaskCell {
 
     /// The name of what it makes.
     pub(crate) fn object(&self) -> ObjectName {
+        if let Work::Elsewhere(foreign) = &self.work {
+            return foreign.name();
+        }
         ObjectName {
             id: ObjectId::of(self.id, 0),
             owner: self.home.node,
@@ -343,18 +358,51 @@ impl TaskCell {
         self.has_dependents.load(Ordering::SeqCst)
     }
 
+    /// As [`TaskCell::end`], where it may have been ended before: then nothing happens.
+    pub(crate) fn end_once(&self, report: Report) -> bool {
+        let claimed =
+            self.phase
+                .compare_exchange(READY, RUNNING, Ordering::AcqRel, Ordering::Acquire);
+        claimed.is_ok() && self.end(report)
+    }
+
     /// Lets others than the handle look at the report.
     pub(crate) fn share(&self) {
         self.is_shared.store(true, Ordering::Release);
     }
 
     /// Whether it has ended well.
+    #[cfg(test)]
     pub(crate) fn has_value(&self) -> bool {
         let outcome = self.outcome.lock();
         outcome
             .report
             .as_ref()
             .is_some_and(|report| report.result.is_ok())
+    }
+
+    /// What it made, if it has ended well.
+    pub(crate) fn value(&self) -> Option<Value> {
+        let result = self.result()?.ok()?;
+        Some(result.unwrap_or_else(|| Encoded::Postcard(Vec::new()).into()))
+    }
+
+    /// From now on its result can be made again.
+    pub(crate) fn set_recipe(&self, recipe: Arc<Recipe>) {
+        // The one from the first end is as good.
+        let _ = self.recipe.set(recipe);
+    }
+
+    /// How to make its result again, where that may get lost.
+    pub(crate) fn recipe(&self) -> Option<&Arc<Recipe>> {
+        self.recipe.get()
+    }
+
+    /// Sees to it that this node hears of its end, if another one owns it.
+    pub(crate) fn want(&self) {
+        if let Work::Elsewhere(foreign) = &self.work {
+            foreign.want();
+        }
     }
 
     /// What came of it, if it has ended.

@@ -348,7 +348,9 @@ fn failure_kind(error: &TaskError) -> FailureKind {
         TaskError::Arguments(_) => FailureKind::Arguments,
         TaskError::Dependency { .. } => FailureKind::Dependency,
         TaskError::ActorDied { .. } => FailureKind::ActorDied,
-        TaskError::Sandbox(_) | TaskError::Unschedulable(_) => FailureKind::System,
+        TaskError::Sandbox(_) | TaskError::Unschedulable(_) | TaskError::Lost(_) => {
+            FailureKind::System
+        }
     }
 }
 

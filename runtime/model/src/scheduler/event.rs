@@ -22,6 +22,9 @@ pub enum Event {
     DriverGone(DriverId),
     /// A task was submitted here.
     Submit(TaskSpec),
+    /// A task that has ended was submitted here once more: its attempts are counted on from this one, so
+    /// that none is taken for one of before.
+    Resubmit(TaskSpec, Attempt),
     /// An object is here now.
     ArgumentReady(ObjectId),
     /// An object is not here any more.

@@ -221,6 +221,7 @@ impl Scheduler {
             Event::DriverJoined(driver) => self.tasks.add_driver(driver),
             Event::DriverGone(driver) => self.driver_gone(driver),
             Event::Submit(spec) => self.submit(spec, Owner::Here, Attempt::FIRST, 0),
+            Event::Resubmit(spec, attempt) => self.submit(spec, Owner::Here, attempt, 0),
             Event::ArgumentReady(object) => self.argument_ready(object),
             Event::ArgumentFailed(object) => self.argument_failed(object),
             Event::ArgumentLost(object) => self.argument_lost(object),

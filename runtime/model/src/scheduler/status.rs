@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use super::Scheduler;
+use super::{PeerView, Scheduler};
 use super::class::Wants;
 use super::table::Owner;
-use crate::cluster::{Cluster, NodeIx};
+use crate::cluster::{Cluster, NodeIx, QueueReport};
 use crate::fairness::Tenants;
-use crate::id::{ActorId, DriverId, JobId, TaskId};
-use crate::resource::ResourceSet;
+use crate::id::{ActorId, DriverId, JobId, NodeId, ObjectId, TaskId};
+use crate::resource::{NodeResources, ResourceSet};
 use crate::task::{Attempt, Phase};
 
 /// How many tasks are in a state, and what they ask for.
@@ -119,6 +119,41 @@ impl Scheduler {
     /// The nodes whose resources are given out here, in the order in which they came.
     pub fn own_nodes(&self) -> &[NodeIx] {
         &self.own
+    }
+
+    /// The node that runs a task which was submitted here, if another one has it.
+    pub fn peer_of_task(&self, task: &TaskId) -> Option<NodeId> {
+        self.peer_of(self.tasks.find(task)?)
+    }
+
+    /// Takes in how long a node took to send some bytes.
+    pub fn note_transfer(&mut self, from: NodeId, bytes: u64, took: Duration) {
+        if let Some(node) = self.cluster.by_id(from) {
+            self.cluster.note_transfer(node, bytes, took);
+        }
+    }
+
+    /// Whether a task here waits for an object.
+    pub fn is_awaited(&self, object: &ObjectId) -> bool {
+        let dependents = self.dependents.get(object).into_iter().flatten();
+        let mut phases = dependents.map(|ix| self.tasks[*ix].phase());
+        phases.any(|phase| phase == Phase::Waiting)
+    }
+
+    /// What the node that this scheduler serves tells the others. Its version is 0: whoever sends it
+    /// numbers it. Empty as long as there is no node. `run_time_us`: how long its tasks take, on average.
+    pub fn own_view(&self, run_time_us: u64) -> PeerView {
+        let own = self.own.first().and_then(|ix| self.cluster.own(*ix));
+        let tasks = (self.len_in(Phase::Ready) + self.len_in(Phase::Waiting)) as u64;
+        PeerView {
+            version: 0,
+            resources: own.map(NodeResources::report).unwrap_or_default(),
+            queue: QueueReport {
+                tasks,
+                run_time_us: tasks.saturating_mul(run_time_us),
+            },
+            usage: self.tenants.own_usage(),
+        }
     }
 
     /// The tenants.

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Frame, LimitHit, TaskError};
-use crate::id::{ActorId, TaskId};
+use crate::id::{ActorId, ObjectId, TaskId};
 use crate::value::Encoded;
 
 /// The most failures that one led to another; what is before is left out.
@@ -47,6 +47,7 @@ enum Link {
     },
     Unschedulable(String),
     Sandbox(String),
+    Lost(ObjectId),
 }
 
 impl From<&TaskError> for WireError {
@@ -99,6 +100,7 @@ impl Link {
             TaskError::ActorDied { actor, .. } => Self::ActorDied { actor: *actor },
             TaskError::Unschedulable(why) => Self::Unschedulable(why.clone()),
             TaskError::Sandbox(why) => Self::Sandbox(why.clone()),
+            TaskError::Lost(object) => Self::Lost(*object),
         }
     }
 
@@ -122,6 +124,7 @@ impl Link {
             },
             Self::Unschedulable(why) => TaskError::Unschedulable(why),
             Self::Sandbox(why) => TaskError::Sandbox(why),
+            Self::Lost(object) => TaskError::Lost(object),
         }
     }
 }

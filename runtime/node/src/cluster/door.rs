@@ -9,12 +9,13 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use wasmrun_control::remote::{Server, Session};
-use wasmrun_model::id::{Incarnation, NodeId, ObjectName};
+use wasmrun_model::id::{Incarnation, NodeId};
 use wasmrun_net::{BulkRefusal, BulkSender, Event, Peer, PeerId, Range, Service};
 
 use super::link;
 use super::members::Members;
 use super::protocol::{ClusterProtocol, OneWay, Request, Response};
+use super::work;
 
 /// Where peers come in.
 pub(super) struct Door {
@@ -90,7 +91,7 @@ impl Service<ClusterProtocol> for Door {
     async fn bulk(
         &self,
         from: &Peer<ClusterProtocol>,
-        request: ObjectName,
+        request: work::Bulk,
         range: Range,
         to: &mut BulkSender,
     ) -> Result<(), BulkRefusal> {

@@ -38,12 +38,12 @@ use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 use wasmrun_control::membership::MembershipError;
 use wasmrun_control::{ControlStore, Embedded, LeaseKeeper};
-use wasmrun_model::id::{Incarnation, NodeId, ObjectName};
+use wasmrun_model::id::{Incarnation, NodeId};
 use wasmrun_model::scheduler::{NodeInfo, PeerView};
 use wasmrun_model::wire::{MemberRow, TokenRow};
 use wasmrun_net::{
-    Authority, BulkRefusal, BulkSender, CallError, Identity, Peer, Range, Token, TokenGrant,
-    TokenKind, TokenUses,
+    Authority, BulkRefusal, BulkSender, CallError, Identity, Peer, Range, SendError, Token,
+    TokenGrant, TokenKind, TokenUses,
 };
 
 pub use self::start::{ClusterConfig, ClusterError, DEFAULT_PORT, EtcdOptions, Part};
@@ -54,6 +54,7 @@ pub use wasmrun_net::{ParseTokenError, Token as JoinToken};
 
 pub(crate) use self::protocol::ClusterProtocol;
 pub(crate) use self::start::{Face, Opened, open};
+pub(crate) use self::work::{Exchange, Foreign, Recipe, Remote};
 
 use self::lines::Lines;
 use self::members::{Members, NodeRecord};
@@ -61,8 +62,6 @@ use self::protocol::{OneWay, Request, Response};
 use self::state::StateDir;
 use self::views::Views;
 
-/// How long the answer to a request may take.
-const REQUEST: Duration = Duration::from_secs(60);
 /// How long giving up our lease may take when we leave.
 const LEAVING: Duration = Duration::from_secs(1);
 
@@ -76,11 +75,11 @@ pub(crate) trait Work: Send + Sync + 'static {
     /// A request of a member. Dropped when it waits no longer.
     async fn request(&self, from: NodeId, request: work::Request) -> work::Response;
 
-    /// Sends a member this range of an object.
+    /// Sends a member this range of bytes.
     async fn bulk(
         &self,
         from: NodeId,
-        name: ObjectName,
+        what: work::Bulk,
         range: Range,
         to: &mut BulkSender,
     ) -> Result<(), BulkRefusal>;
@@ -241,10 +240,13 @@ impl Cluster {
         *self.since.lock() = Instant::now();
     }
 
-    /// Queues a message for a member. False if there is no such member, or too much is waiting for it.
-    pub(crate) fn send(&self, to: NodeId, message: work::OneWay) -> bool {
-        let peer = self.peer(to);
-        peer.is_some_and(|peer| peer.try_send(&OneWay::Work(message)).is_ok())
+    /// Sends a message to a member, after those before. Waits as long as too much is waiting for it.
+    ///
+    /// # Errors
+    /// When there is no such member, or the message is too long.
+    pub(crate) async fn send(&self, to: NodeId, message: work::OneWay) -> Result<(), SendError> {
+        let peer = self.peer(to).ok_or(SendError::Closed)?;
+        peer.send(&OneWay::Work(message)).await
     }
 
     /// Asks a member something.
@@ -255,9 +257,10 @@ impl Cluster {
         &self,
         to: NodeId,
         request: work::Request,
+        wait: Duration,
     ) -> Result<work::Response, CallError> {
         let peer = self.peer(to).ok_or(CallError::Closed)?;
-        match peer.call(&Request::Work(request), REQUEST).await? {
+        match peer.call(&Request::Work(request), wait).await? {
             Response::Work(response) => Ok(response),
             // It did not begin with it.
             _ => Err(CallError::Busy),
@@ -270,6 +273,11 @@ impl Cluster {
             true => self.lines.find(node),
             false => None,
         }
+    }
+
+    /// Where what is kept from one life to the next is.
+    pub(crate) fn state_path(&self) -> &std::path::Path {
+        self.state.path()
     }
 
     /// The cluster's control store.

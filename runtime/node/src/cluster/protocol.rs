@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 use wasmrun_control::remote;
-use wasmrun_model::id::{Incarnation, ObjectName};
+use wasmrun_model::id::Incarnation;
 use wasmrun_model::scheduler::PeerView;
 use wasmrun_net::{Limits, Protocol, Version};
 
@@ -27,11 +27,11 @@ impl Protocol for ClusterProtocol {
     type OneWay = OneWay;
     type Request = Request;
     type Response = Response;
-    type Bulk = ObjectName;
+    type Bulk = work::Bulk;
 }
 
 /// Sent without an answer, in order.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum OneWay {
     /// About tasks and objects.
     Work(work::OneWay),
@@ -49,7 +49,7 @@ pub(crate) struct Told {
 }
 
 /// Has one [`Response`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Request {
     /// About tasks and objects.
     Work(work::Request),
@@ -65,7 +65,7 @@ pub(crate) enum Request {
 }
 
 /// Answers a [`Request`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Response {
     /// To `Work`.
     Work(work::Response),

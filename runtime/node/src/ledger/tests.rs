@@ -89,6 +89,7 @@ impl Desk {
             call,
             cell,
             keeps: None,
+            first: Attempt::FIRST,
         });
         match todo.refused.take() {
             Some(why) => Err(why),

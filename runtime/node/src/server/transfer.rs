@@ -73,8 +73,18 @@ impl Session {
         self.go_on(id).await?;
         let bytes = collect(len, &mut chunks).await?;
         // Compiling takes seconds and all cores.
+        let exchange = self.inner.shared.exchange.get().cloned();
         let loaded = tokio::task::spawn_blocking(move || {
-            (Digest::of(&bytes) == digest).then(|| engine.load(&bytes))
+            if Digest::of(&bytes) != digest {
+                return None;
+            }
+            if let Some(exchange) = exchange
+                && let Err(error) = exchange.modules().keep(&digest, &bytes)
+            {
+                // It runs here all the same.
+                tracing::warn!(%digest, %error, "a module cannot be kept for other nodes");
+            }
+            Some(engine.load(&bytes))
         });
         match loaded.await {
             Ok(Some(Ok(module))) => {

@@ -122,11 +122,7 @@ fn tasks(inner: &Inner) -> BTreeMap<TaskId, TaskRow> {
 }
 
 fn live_row(cell: &TaskCell, phase: &str, is_detached: bool) -> TaskRow {
-    let terms = match &cell.work {
-        Work::Task(job) => &job.terms,
-        Work::Create(actor) => &actor.job.terms,
-        Work::Call(actor, _) => &actor.job.call_terms,
-    };
+    let terms = cell.work.terms();
     TaskRow {
         id: cell.id,
         name: cell.work.name(),

@@ -1,18 +1,180 @@
-//! What nodes say to each other about tasks, objects and results.
+//! What nodes say to each other about tasks and objects.
 //!
-//! Owns the messages. Must not: know how they travel. The order of variants and fields is a layout on the
-//! wire: a change raises the version of [`super::super::protocol`].
+//! Owns the types. Must not: do anything. All of it is postcard; a change of an earlier variant is a new
+//! major version of the cluster's protocol.
 
 use serde::{Deserialize, Serialize};
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::id::{Digest, DriverId, NodeId, ObjectId, ObjectName, TaskId};
+use wasmrun_model::scheduler::Message;
+use wasmrun_model::value::{Encoded, NumberKind, ValueType};
+use wasmrun_model::wire::{Bytes, Net, WireError};
 
-/// Sent without an answer, in order.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum OneWay {}
+/// Said without an answer, in order.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum OneWay {
+    /// What a scheduler says to another, and nothing else.
+    Scheduler(Box<Message>),
+    /// A task to run. The message is the scheduler's.
+    Place(Box<Place>),
+    /// What came of an attempt. The message is the scheduler's.
+    Settled(Box<Settled>),
+    /// A task of yours wrote this.
+    Output(Box<Output>),
+    /// Say [`OneWay::Made`] as soon as this object of yours is there, or will never be.
+    Want(ObjectName),
+    /// It is there, or will never be.
+    Made(Box<Made>),
+    /// So many of the times that you have given me this, I do not need it any more.
+    Release(ObjectName, u64),
+    /// I have a copy of this object of yours now, or none any more.
+    Holding(ObjectId, bool),
+    /// You need not keep this object for me any longer.
+    Drop(ObjectId),
+    /// The driver has gone: end what you own of its.
+    DriverGone(DriverId),
+}
 
-/// Has one [`Response`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Request {}
+/// A task to run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Place {
+    /// [`Message::Place`].
+    pub(crate) message: Message,
+    pub(crate) job: JobOrder,
+    pub(crate) values: Vec<Given>,
+    pub(crate) args: Vec<String>,
+    pub(crate) array_index: Option<u64>,
+    pub(crate) input: Option<Bytes>,
+    /// Whether somebody listens to what it writes.
+    pub(crate) is_heard: bool,
+}
 
-/// Answers a [`Request`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Response {}
+/// What tasks of a job have in common, besides their terms.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct JobOrder {
+    pub(crate) name: String,
+    pub(crate) module: Digest,
+    pub(crate) module_bytes: u64,
+    /// The full name of the function; none for the program.
+    pub(crate) function: Option<String>,
+    pub(crate) limits: LimitOrder,
+    pub(crate) env: Vec<(String, String)>,
+    pub(crate) net: Net,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LimitOrder {
+    pub(crate) memory_bytes: u64,
+    pub(crate) output_bytes: u64,
+    pub(crate) argument_bytes: u64,
+    pub(crate) result_bytes: u64,
+    pub(crate) time_us: Option<u64>,
+}
+
+/// An argument.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Given {
+    Value(Carried),
+    /// An object, and what it is, if that is known.
+    Object(ObjectName, Option<Box<Made>>),
+}
+
+/// A value on its way, and what it names.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Carried {
+    pub(crate) body: Body,
+    pub(crate) names: Vec<ObjectName>,
+}
+
+/// The bytes of a value, or where they are.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Body {
+    Inline(Encoded),
+    At(Box<At>),
+}
+
+/// Where the bytes of a value are.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct At {
+    pub(crate) id: ObjectId,
+    /// Who knows where else it is.
+    pub(crate) owner: NodeId,
+    pub(crate) tenant: TenantName,
+    /// The form of a buffer's elements, unless it is no buffer.
+    pub(crate) numbers: Option<NumberKind>,
+    pub(crate) len: u64,
+    pub(crate) holders: Vec<NodeId>,
+}
+
+/// What became of an object.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Made {
+    pub(crate) name: ObjectName,
+    pub(crate) result: Result<Carried, WireError>,
+    /// The type that it was made as, if that is known.
+    pub(crate) ty: Option<ValueType>,
+}
+
+/// What came of an attempt.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Settled {
+    /// [`Message::Settled`].
+    pub(crate) message: Message,
+    /// Unless that was said before.
+    pub(crate) report: Option<ReportOrder>,
+}
+
+/// A task's report.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct ReportOrder {
+    pub(crate) result: Result<Option<Carried>, WireError>,
+    pub(crate) ran_us: u64,
+    /// Names, amounts, units.
+    pub(crate) held: Vec<Held>,
+    pub(crate) memory_peak_bytes: u64,
+    pub(crate) stderr_tail: String,
+}
+
+/// What a task held of one resource.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Held {
+    pub(crate) name: String,
+    pub(crate) amount: u64,
+    pub(crate) units: Vec<(u32, u64)>,
+}
+
+/// Some output of a task.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Output {
+    pub(crate) task: TaskId,
+    pub(crate) writer: u64,
+    pub(crate) is_stderr: bool,
+    pub(crate) bytes: Bytes,
+}
+
+/// Asked with an answer.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Request {
+    /// Where is this object of yours? It could not be had where it was last.
+    Where {
+        name: ObjectName,
+        /// Where it is not any more.
+        gone: Vec<NodeId>,
+    },
+}
+
+/// The answer.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Response {
+    /// It is there.
+    Made(Box<Made>),
+}
+
+/// Asked for in bulk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Bulk {
+    /// The bytes of an object.
+    Object(ObjectId),
+    /// The bytes of a module.
+    Module(Digest),
+}

@@ -1,0 +1,183 @@
+//! Modules by their digest: kept for other nodes, and fetched from them, once.
+//!
+//! Owns the files in the node's state folder. Must not: load what does not have the digest that it was
+//! asked for by.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::OnceCell;
+use wasmrun_engine::Module;
+use wasmrun_model::failure::TaskError;
+use wasmrun_model::id::{Digest, NodeId};
+use wasmrun_net::{BulkRefusal, BulkSender, PullOptions, Range};
+
+use super::Exchange;
+use super::protocol::Bulk;
+
+/// How many modules stay loaded; the one that was loaded first goes first.
+const MOST_LOADED: usize = 256;
+
+/// See the [module](self).
+pub(crate) struct Modules {
+    /// Where their bytes are kept.
+    folder: Option<PathBuf>,
+    loaded: Mutex<Loaded>,
+}
+
+#[derive(Default)]
+struct Loaded {
+    by_digest: HashMap<Digest, Arc<OnceCell<Module>>>,
+    order: VecDeque<Digest>,
+}
+
+impl Modules {
+    pub(super) fn new(folder: Option<PathBuf>) -> Self {
+        Self {
+            folder,
+            loaded: Mutex::default(),
+        }
+    }
+
+    /// Keeps a module's bytes for nodes that will need it. Blocks this thread while they are written.
+    ///
+    /// # Errors
+    /// When the state folder cannot be written to.
+    pub(crate) fn keep(&self, digest: &Digest, bytes: &[u8]) -> io::Result<()> {
+        let Some(path) = self.path(digest) else {
+            return Ok(());
+        };
+        if path.exists() {
+            return Ok(());
+        }
+        let folder = path.parent().expect("it is in a folder");
+        std::fs::create_dir_all(folder)?;
+        let new = folder.join(format!(".{digest}.{}", std::process::id()));
+        std::fs::write(&new, bytes)?;
+        std::fs::rename(new, path)
+    }
+
+    /// How long a module is, in bytes, if it is kept.
+    pub(crate) fn len(&self, digest: &Digest) -> Option<u64> {
+        Some(std::fs::metadata(self.path(digest)?).ok()?.len())
+    }
+
+    fn path(&self, digest: &Digest) -> Option<PathBuf> {
+        let folder = self.folder.as_ref()?;
+        Some(folder.join(format!("{digest}.wasm")))
+    }
+
+    /// A module that is loaded already.
+    pub(super) fn get(&self, digest: &Digest) -> Option<Module> {
+        let loaded = self.loaded.lock();
+        loaded.by_digest.get(digest)?.get().cloned()
+    }
+
+    fn cell(&self, digest: &Digest) -> Arc<OnceCell<Module>> {
+        let mut loaded = self.loaded.lock();
+        if let Some(cell) = loaded.by_digest.get(digest) {
+            return cell.clone();
+        }
+        let cell = Arc::<OnceCell<Module>>::default();
+        loaded.by_digest.insert(*digest, cell.clone());
+        loaded.order.push_back(*digest);
+        if loaded.order.len() > MOST_LOADED
+            && let Some(oldest) = loaded.order.pop_front()
+        {
+            loaded.by_digest.remove(&oldest);
+        }
+        cell
+    }
+
+    /// Sends a range of a module's bytes.
+    pub(super) async fn serve(
+        &self,
+        digest: &Digest,
+        range: Range,
+        to: &mut BulkSender,
+    ) -> Result<(), BulkRefusal> {
+        let path = self.path(digest).ok_or(BulkRefusal::NotHere)?;
+        let bytes = read(path).await;
+        let bytes = Bytes::from(bytes.ok_or(BulkRefusal::NotHere)?);
+        let end = range.offset.saturating_add(range.len);
+        if end > bytes.len() as u64 {
+            return Err(BulkRefusal::Malformed);
+        }
+        let part = bytes.slice(range.offset as usize..end as usize);
+        to.write(part).await.map_err(|_| BulkRefusal::Failed)
+    }
+}
+
+/// The bytes of a file, if it is there.
+async fn read(path: PathBuf) -> Option<Vec<u8>> {
+    let reading = tokio::task::spawn_blocking(|| std::fs::read(path).ok());
+    reading.await.ok().flatten()
+}
+
+impl Exchange {
+    /// A module, loaded, fetched from this node if it is not here yet. All who need it share one transfer.
+    pub(super) async fn module(
+        &self,
+        from: NodeId,
+        digest: Digest,
+        len: u64,
+    ) -> Result<Module, TaskError> {
+        let cell = self.modules.cell(&digest);
+        let module = cell.get_or_try_init(|| self.load(from, digest, len)).await;
+        module.cloned()
+    }
+
+    async fn load(&self, from: NodeId, digest: Digest, len: u64) -> Result<Module, TaskError> {
+        let failed = |why: String| TaskError::Sandbox(format!("module {digest}: {why}"));
+        let stopping = || failed("the node is stopping".into());
+        let shared = self.shared.upgrade().ok_or_else(stopping)?;
+        let engine = shared.engine.clone();
+        drop(shared);
+        let kept = match self.modules.path(&digest) {
+            Some(path) => read(path).await,
+            None => None,
+        };
+        let bytes = match kept {
+            Some(bytes) => bytes,
+            None => {
+                let most = engine.config().module_bytes as u64;
+                if len > most {
+                    let why = format!("it has {len} bytes, and this node takes {most}");
+                    return Err(failed(why));
+                }
+                let cluster = self.cluster().ok_or_else(stopping)?;
+                let peer = cluster
+                    .peer(from)
+                    .ok_or_else(|| failed("its node is gone".into()))?;
+                let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
+                let request = Bulk::Module(digest);
+                let pulled = peer
+                    .pull(&request, 0, &mut bytes, &PullOptions::default())
+                    .await;
+                pulled.map_err(|error| failed(error.to_string()))?;
+                bytes
+            }
+        };
+        let this = self.this.clone();
+        // Compiling takes seconds and all cores.
+        let loading = tokio::task::spawn_blocking(move || {
+            if Digest::of(&bytes) != digest {
+                return Err("its bytes are not those of its digest".to_owned());
+            }
+            if let Some(this) = this.upgrade()
+                && let Err(error) = this.modules.keep(&digest, &bytes)
+            {
+                tracing::warn!(%digest, %error, "a module cannot be kept in the state folder");
+            }
+            engine.load(&bytes).map_err(|error| error.to_string())
+        });
+        match loading.await {
+            Ok(loaded) => loaded.map_err(failed),
+            Err(error) => Err(failed(error.to_string())),
+        }
+    }
+}

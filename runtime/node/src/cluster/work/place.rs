@@ -1,0 +1,543 @@
+//! Tasks on their way to other nodes, and what comes back.
+//!
+//! Owns how a task becomes a message and a message a task, and the order of what a task writes and how it
+//! ends. Must not: decide where a task runs, or whether it is tried again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+use wasmrun_engine::{
+    Entry, Grants, HeldResource, Input, Limits, Listener, Module, NetGrant, OutputChunk,
+    OutputSource,
+};
+use wasmrun_model::failure::TaskError;
+use wasmrun_model::id::{NodeId, ObjectId, ObjectName, TaskId};
+use wasmrun_model::scheduler::{Message, Outcome};
+use wasmrun_model::task::{Attempt, FailureKind, TaskSpec};
+use wasmrun_model::wire::{Bytes, Net, WireError};
+
+use super::protocol::{
+    Given, Held, JobOrder, LimitOrder, OneWay, Output, Place, ReportOrder, Settled,
+};
+use super::{Exchange, Queued, remote};
+use crate::ledger::{Incoming, Outgoing};
+use crate::object::{Object, Reference, Value};
+use crate::task::{Argument, Call, Derived, Job, Report, TaskCell, Work};
+
+/// How many chunks of a task's output may wait to be sent.
+const CHUNKS: usize = 16;
+/// Arguments that are stored to be sent count from here: a task's own objects are numbered from 0.
+const SENT_FROM: u32 = 1 << 31;
+
+/// Why a message cannot be made or understood.
+#[derive(Debug, thiserror::Error)]
+enum PlaceError {
+    /// There is no such function.
+    #[error("the module has no function {0} that can be a task")]
+    Function(String),
+    /// It is no message that begins a task.
+    #[error("another node sent a task without its terms")]
+    Form,
+    /// An argument cannot be sent or understood.
+    #[error(transparent)]
+    Argument(#[from] TaskError),
+}
+
+impl Exchange {
+    /// What a node is told, as a message.
+    pub(super) async fn encode(&self, to: NodeId, outgoing: Outgoing) -> Option<OneWay> {
+        match outgoing {
+            Outgoing::Message(message) => Some(OneWay::Scheduler(Box::new(message))),
+            Outgoing::Settled(message, report) => {
+                let report = report.map(|report| self.report_order(to, *report));
+                let settled = Settled { message, report };
+                Some(OneWay::Settled(Box::new(settled)))
+            }
+            Outgoing::Place(message, cell, call) => {
+                match self.place_order(to, &message, &cell, call).await {
+                    Ok(place) => Some(OneWay::Place(Box::new(place))),
+                    Err(error) => {
+                        // It cannot run there, or anywhere else: as if it had been tried.
+                        self.settle_here(to, &message, &cell, error);
+                        None
+                    }
+                }
+            }
+        }
+    }
+
+    fn settle_here(&self, to: NodeId, message: &Message, cell: &TaskCell, error: TaskError) {
+        let Message::Place { attempt, .. } = message else {
+            return;
+        };
+        let settled = Message::Settled {
+            task: cell.id,
+            attempt: *attempt,
+            outcome: Outcome::Failed(FailureKind::Final),
+        };
+        let report = Report::never_ran(cell, error);
+        self.carry_out(|ledger| ledger.settled(to, settled, report));
+    }
+
+    async fn place_order(
+        &self,
+        to: NodeId,
+        message: &Message,
+        cell: &Arc<TaskCell>,
+        call: Call,
+    ) -> Result<Place, TaskError> {
+        let Work::Task(job) = &cell.work else {
+            unreachable!("only tasks are sent");
+        };
+        let Message::Place { attempt, .. } = message else {
+            unreachable!("it is to be placed");
+        };
+        let mut values = Vec::with_capacity(call.values.len());
+        let mut kept = Vec::new();
+        for (index, value) in (0..).zip(&call.values) {
+            values.push(match value {
+                Argument::Value(value) => {
+                    let id = ObjectId::put_by(cell.id, SENT_FROM | index);
+                    let value = self.sendable(job, id, value, &mut kept).await?;
+                    Given::Value(self.carry(to, id, &value)?)
+                }
+                Argument::Object(Object(reference)) => {
+                    let name = self.lend(to, reference);
+                    let name = name.ok_or(TaskError::Cancelled)?;
+                    let is_known = match reference {
+                        // Whoever owns it says what became of it.
+                        _ if name.owner != self.me => false,
+                        Reference::Task(made) => made.has_ended(),
+                        Reference::Put(_) | Reference::Actor(_) => true,
+                    };
+                    let made = is_known.then(|| Box::new(self.tell(to, name, reference)));
+                    Given::Object(name, made)
+                }
+            });
+        }
+        self.keep_sent((cell.id, *attempt), kept);
+        let limits = &job.limits;
+        let digest = job.module.digest();
+        Ok(Place {
+            message: message.clone(),
+            job: JobOrder {
+                name: job.name.clone(),
+                module: digest,
+                module_bytes: self.modules.len(&digest).unwrap_or(0),
+                function: match job.entry {
+                    Entry::Program => None,
+                    Entry::Function(index) => Some(job.module.function(index).full_name()),
+                },
+                limits: LimitOrder {
+                    memory_bytes: limits.memory,
+                    output_bytes: limits.output,
+                    argument_bytes: limits.arguments,
+                    result_bytes: limits.result,
+                    time_us: limits.time.map(micros),
+                },
+                env: job.grants.env.clone(),
+                net: match &job.grants.net {
+                    NetGrant::None => Net::None,
+                    NetGrant::Only(addresses) => Net::Only(addresses.clone()),
+                    NetGrant::All => Net::All,
+                },
+            },
+            values,
+            args: call.args,
+            array_index: call.array_index,
+            input: match call.input {
+                Input::Bytes(bytes) => Some(Bytes(bytes.to_vec())),
+                Input::Empty | Input::Stream(_) => None,
+            },
+            is_heard: call.listener.is_some(),
+        })
+    }
+
+    /// A value that fits into a message: a large one is stored, for the other node to fetch.
+    async fn sendable(
+        &self,
+        job: &Job,
+        id: ObjectId,
+        value: &Value,
+        kept: &mut Vec<Value>,
+    ) -> Result<Value, TaskError> {
+        let shared = self.shared.upgrade().ok_or(TaskError::Cancelled)?;
+        let large = value.as_inline().filter(|_| !remote::is_small(value));
+        let Some(encoded) = large else {
+            return Ok(value.clone());
+        };
+        let references = value.references().to_vec();
+        let stored = shared
+            .keep(&job.terms.tenant, id, encoded.into(), references)
+            .await;
+        let stored = stored.map_err(|error| {
+            TaskError::Sandbox(format!("an argument cannot be stored to be sent: {error}"))
+        })?;
+        kept.push(stored.clone());
+        Ok(stored)
+    }
+
+    /// Another node wants a task run here.
+    pub(super) fn placed(&self, from: NodeId, place: Place) {
+        let Place {
+            message,
+            job: order,
+            values,
+            args,
+            array_index,
+            input,
+            is_heard,
+        } = place;
+        let Message::Place {
+            spec,
+            attempt,
+            hops,
+        } = message
+        else {
+            return tracing::warn!(node = %from, "{}", PlaceError::Form);
+        };
+        // At once, so that what is named is kept from now on.
+        let values: Result<Vec<_>, _> = values.into_iter().map(|it| self.given(from, it)).collect();
+        let call = values.map(|values| Call {
+            values,
+            args,
+            array_index,
+            input: input.map_or(Input::Empty, |bytes| Input::Bytes(bytes.0.into())),
+            listener: is_heard.then(|| self.listener(from, spec.id)),
+            time_limit: None,
+        });
+        let arriving = Arriving {
+            from,
+            spec,
+            attempt,
+            hops,
+        };
+        if let Some(module) = self.modules.get(&order.module) {
+            return self.arrived(arriving, order, call, &module);
+        }
+        let (this, Some(shared)) = (self.this.clone(), self.shared.upgrade()) else {
+            return;
+        };
+        // It ends with the node; if its owner goes meanwhile, the scheduler hears nothing of it.
+        shared.control.spawn(async move {
+            let Some(exchange) = this.upgrade() else {
+                return;
+            };
+            let (digest, len) = (order.module, order.module_bytes);
+            match exchange.module(from, digest, len).await {
+                Ok(module) => exchange.arrived(arriving, order, call, &module),
+                Err(error) => exchange.turn_away(&arriving, FailureKind::Retryable, error),
+            }
+        });
+    }
+
+    fn given(&self, from: NodeId, given: Given) -> Result<Argument, TaskError> {
+        Ok(match given {
+            Given::Value(carried) => Argument::Value(self.take(from, carried)?),
+            Given::Object(name, made) => {
+                let reference = self.borrow(from, name)?;
+                if let Some(made) = made {
+                    self.made_along(from, *made);
+                }
+                Argument::Object(Object(reference))
+            }
+        })
+    }
+
+    fn arrived(
+        &self,
+        arriving: Arriving,
+        order: JobOrder,
+        call: Result<Call, TaskError>,
+        module: &Module,
+    ) {
+        let begun = call
+            .map_err(PlaceError::from)
+            .and_then(|call| Ok((call, job(&arriving.spec, order, module)?)));
+        let (call, job) = match begun {
+            Ok(begun) => begun,
+            Err(error) => {
+                let error = TaskError::Unschedulable(error.to_string());
+                return self.turn_away(&arriving, FailureKind::Final, error);
+            }
+        };
+        let Some(shared) = self.shared.upgrade() else {
+            return;
+        };
+        let Arriving {
+            from,
+            spec,
+            attempt,
+            hops,
+        } = arriving;
+        let work = Work::Task(Arc::new(job));
+        let cell = TaskCell::new(spec.id, spec.driver, work, shared.home());
+        cell.share();
+        let incoming = Incoming {
+            from,
+            call,
+            cell: Arc::new(cell),
+        };
+        self.carry_out(|ledger| ledger.place(spec, attempt, hops, incoming));
+    }
+
+    /// A task that is not even taken in.
+    fn turn_away(&self, arriving: &Arriving, kind: FailureKind, error: TaskError) {
+        let message = Message::Settled {
+            task: arriving.spec.id,
+            attempt: arriving.attempt,
+            outcome: Outcome::Failed(kind),
+        };
+        let report = ReportOrder {
+            result: Err(WireError::from(&error)),
+            ran_us: 0,
+            held: Vec::new(),
+            memory_peak_bytes: 0,
+            stderr_tail: String::new(),
+        };
+        let settled = Settled {
+            message,
+            report: Some(report),
+        };
+        let message = OneWay::Settled(Box::new(settled));
+        self.queue(arriving.from, Queued::Message(message));
+    }
+
+    /// Where a task of another node writes to.
+    fn listener(&self, to: NodeId, task: TaskId) -> Listener {
+        let (sender, mut chunks) = mpsc::channel::<OutputChunk>(CHUNKS);
+        let this = self.this.clone();
+        if let Some(shared) = self.shared.upgrade() {
+            // It ends when the task and all that it has started have.
+            shared.control.spawn(async move {
+                while let Some(chunk) = chunks.recv().await {
+                    let Some(exchange) = this.upgrade() else {
+                        return;
+                    };
+                    let output = Output {
+                        task,
+                        writer: chunk.writer,
+                        is_stderr: chunk.source == OutputSource::Stderr,
+                        bytes: Bytes(chunk.bytes.to_vec()),
+                    };
+                    exchange.queue(to, Queued::Message(OneWay::Output(Box::new(output))));
+                }
+            });
+        }
+        Listener {
+            tag: 0,
+            chunks: sender,
+        }
+    }
+
+    fn report_order(&self, to: NodeId, report: Report) -> ReportOrder {
+        let object = ObjectId::of(report.id, 0);
+        let result = report.result.and_then(|value| {
+            let Some(value) = value else {
+                return Ok(None);
+            };
+            let mut carried = self.carry(to, object, &value)?;
+            if let super::protocol::Body::At(at) = &mut carried.body {
+                // Whoever submitted the task owns what it makes.
+                at.owner = to;
+                self.keep_for(to, object, value);
+            }
+            Ok(Some(carried))
+        });
+        ReportOrder {
+            result: result.map_err(|error| WireError::from(&error)),
+            ran_us: micros(report.ran),
+            held: report
+                .held
+                .iter()
+                .map(|held| Held {
+                    name: held.name.to_string(),
+                    amount: held.amount,
+                    units: held.units.clone(),
+                })
+                .collect(),
+            memory_peak_bytes: report.memory_peak,
+            stderr_tail: report.stderr_tail,
+        }
+    }
+
+    /// A task of ours has come to an end elsewhere.
+    fn settled(&self, from: NodeId, settled: Settled) {
+        let Settled { message, report } = settled;
+        let Message::Settled { task, attempt, .. } = message else {
+            return tracing::warn!(node = %from, "{}", PlaceError::Form);
+        };
+        let sent = self.sent.lock().remove(&(task, attempt));
+        drop(sent);
+        let Some(report) = report else {
+            return self.carry_out(|ledger| ledger.message(from, message));
+        };
+        let result = report.result.map_err(TaskError::from);
+        let result =
+            result.and_then(|carried| carried.map(|carried| self.take(from, carried)).transpose());
+        let ran = Duration::from_micros(report.ran_us);
+        let Some(shared) = self.shared.upgrade() else {
+            return;
+        };
+        let waited = shared.ledger.lock().cell(&task);
+        let waited = waited.map_or(Duration::ZERO, |cell| {
+            cell.submitted.elapsed().saturating_sub(ran)
+        });
+        let held = report.held.into_iter().map(|held| HeldResource {
+            name: held.name.into(),
+            amount: held.amount,
+            units: held.units,
+        });
+        let report = Report {
+            id: task,
+            result,
+            waited,
+            ran,
+            held: held.collect(),
+            memory_peak: report.memory_peak_bytes,
+            stderr_tail: report.stderr_tail,
+        };
+        self.carry_out(|ledger| ledger.settled(from, message, report));
+    }
+
+    /// An object of ours that somebody else has been given.
+    pub(super) fn value_of(&self, name: &ObjectName) -> Option<Value> {
+        match self.borrowed.find(name)? {
+            Reference::Put(object) => Some(object.value.clone()),
+            Reference::Task(cell) => cell.value(),
+            Reference::Actor(_) => None,
+        }
+    }
+}
+
+/// A task that has come from another node.
+struct Arriving {
+    from: NodeId,
+    spec: TaskSpec,
+    attempt: Attempt,
+    hops: u8,
+}
+
+fn job(spec: &TaskSpec, order: JobOrder, module: &Module) -> Result<Job, PlaceError> {
+    let JobOrder {
+        name,
+        function,
+        limits,
+        env,
+        net,
+        ..
+    } = order;
+    let entry = match function {
+        None => Entry::Program,
+        Some(name) => Entry::Function(module.find(&name).map_err(|_| PlaceError::Function(name))?),
+    };
+    Ok(Job {
+        name,
+        module: module.clone(),
+        entry,
+        terms: spec.terms.clone(),
+        limits: Limits {
+            memory: limits.memory_bytes,
+            output: limits.output_bytes,
+            arguments: limits.argument_bytes,
+            result: limits.result_bytes,
+            time: limits.time_us.map(Duration::from_micros),
+        },
+        grants: Grants {
+            env,
+            dirs: Vec::new(),
+            net: match net {
+                Net::None => NetGrant::None,
+                Net::Only(addresses) => NetGrant::Only(addresses),
+                Net::All => NetGrant::All,
+            },
+        },
+        derived: Derived::default(),
+    })
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// What tasks of ours at other nodes write, in order, and their reports behind that.
+#[derive(Default)]
+pub(super) struct Outputs(Mutex<HashMap<TaskId, Pipe>>);
+
+/// One task's.
+struct Pipe {
+    from: NodeId,
+    to: mpsc::UnboundedSender<Piece>,
+}
+
+enum Piece {
+    Chunk(OutputChunk),
+    End(NodeId, Box<Settled>),
+}
+
+impl Outputs {
+    /// Some output has come. What a task writes is limited, and so is what waits here.
+    pub(super) fn wrote(&self, exchange: &Exchange, from: NodeId, output: Output) {
+        let Some(shared) = exchange.shared.upgrade() else {
+            return;
+        };
+        let Some(listener) = shared.ledger.lock().listener(&output.task) else {
+            return;
+        };
+        let chunk = OutputChunk {
+            tag: listener.tag,
+            writer: output.writer,
+            source: match output.is_stderr {
+                true => OutputSource::Stderr,
+                false => OutputSource::Stdout,
+            },
+            bytes: output.bytes.0.into(),
+        };
+        let mut pipes = self.0.lock();
+        let pipe = pipes.entry(output.task).or_insert_with(|| {
+            let (to, mut pieces) = mpsc::unbounded_channel();
+            let this = exchange.this.clone();
+            // It ends with the task, or when its node is lost.
+            shared.control.spawn(async move {
+                while let Some(piece) = pieces.recv().await {
+                    match piece {
+                        Piece::Chunk(chunk) => {
+                            // Whoever listened may be gone.
+                            let _ = listener.chunks.send(chunk).await;
+                        }
+                        Piece::End(from, settled) => {
+                            drop(listener);
+                            if let Some(exchange) = this.upgrade() {
+                                exchange.settled(from, *settled);
+                            }
+                            return;
+                        }
+                    }
+                }
+            });
+            Pipe { from, to }
+        });
+        let _ = pipe.to.send(Piece::Chunk(chunk));
+    }
+
+    /// An attempt is over: its report comes behind what it wrote.
+    pub(super) fn settled(&self, exchange: &Exchange, from: NodeId, settled: Settled) {
+        let Message::Settled { task, .. } = settled.message else {
+            return exchange.settled(from, settled);
+        };
+        match self.0.lock().remove(&task) {
+            Some(pipe) => {
+                let _ = pipe.to.send(Piece::End(from, Box::new(settled)));
+            }
+            None => exchange.settled(from, settled),
+        }
+    }
+
+    /// A node is gone. What its tasks wrote goes out, and no more comes.
+    pub(super) fn lost(&self, node: NodeId) {
+        self.0.lock().retain(|_, pipe| pipe.from != node);
+    }
+}

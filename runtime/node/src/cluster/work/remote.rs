@@ -1,0 +1,424 @@
+//! Objects whose bytes are at other nodes, and bringing them here.
+//!
+//! Owns [`Remote`]. The bytes go from a holder straight into an extent of this node's store, on several
+//! streams; all who need them here share one transfer; what a holder cannot give any more comes from another.
+//! Must not: know what tasks make of them.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes as Shared;
+use parking_lot::Mutex;
+use wasmrun_model::failure::TaskError;
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::id::{NodeId, ObjectId, ObjectName};
+use wasmrun_net::{BulkRefusal, BulkSender, PullOptions, Range};
+use wasmrun_store::{Copy, CreateError, Form, Object, ReadError, View};
+
+use super::protocol::{At, Body, Bulk, Made, OneWay, Request, Response};
+use super::{Exchange, INLINE_BYTES, Queued, Recipe, borrow};
+use crate::object::{LoadError, Reference, Value};
+
+/// How long the owner may take to say where an object is: it may have it made again.
+const WHERE: Duration = Duration::from_secs(600);
+/// How much is handed to a stream at a time.
+const PIECE_BYTES: u64 = 1 << 20;
+/// How often an object is looked for before it counts as lost.
+const ROUNDS: usize = 8;
+
+/// An object whose bytes are at other nodes.
+pub(crate) struct Remote {
+    exchange: Weak<Exchange>,
+    id: ObjectId,
+    owner: NodeId,
+    tenant: TenantName,
+    form: Form,
+    len: u64,
+    holders: Mutex<Vec<NodeId>>,
+    /// It in our store, once somebody has needed it.
+    here: Mutex<Option<Object>>,
+    /// How to make it again, if it is ours.
+    recipe: OnceLock<Arc<Recipe>>,
+    /// It as it was made again: keeps the copies that there are of that.
+    remade: Mutex<Option<Value>>,
+    /// Held while it is brought.
+    bringing: tokio::sync::Mutex<()>,
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Remote({}, {} bytes)", self.id, self.len)
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        let Some(exchange) = self.exchange.upgrade() else {
+            return;
+        };
+        if self.owner == exchange.me {
+            if self.remade.get_mut().is_some() {
+                // Those who have what was made again keep it for that value.
+                return;
+            }
+            for holder in self.holders.get_mut().drain(..) {
+                exchange.queue(holder, Queued::Message(OneWay::Drop(self.id)));
+            }
+        } else if self.here.get_mut().is_some() {
+            let message = OneWay::Holding(self.id, false);
+            exchange.queue(self.owner, Queued::Message(message));
+        }
+    }
+}
+
+impl Remote {
+    pub(crate) fn id(&self) -> ObjectId {
+        self.id
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub(crate) fn holders(&self) -> Vec<NodeId> {
+        self.holders.lock().clone()
+    }
+
+    /// It in the store of this node, if it was brought.
+    pub(crate) fn here(&self) -> Option<Object> {
+        self.here.lock().clone()
+    }
+
+    /// Its bytes, brought here if need be.
+    pub(crate) async fn view(&self) -> Result<View, LoadError> {
+        for _ in 0..ROUNDS {
+            let object = match self.here() {
+                Some(object) => object,
+                None => self.bring().await?,
+            };
+            let viewed = match object.try_view() {
+                Some(view) => Ok(view),
+                None => object.restore().await,
+            };
+            match viewed {
+                Ok(view) => return Ok(view),
+                // It was only a copy, and its room was needed.
+                Err(ReadError::Dropped { .. }) => *self.here.lock() = None,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(LoadError::Lost(TaskError::Lost(self.id)))
+    }
+
+    async fn bring(&self) -> Result<Object, LoadError> {
+        let lost = || LoadError::Lost(TaskError::Lost(self.id));
+        let _one_at_a_time = self.bringing.lock().await;
+        let mut gone = Vec::new();
+        for _ in 0..ROUNDS {
+            if let Some(object) = self.here() {
+                return Ok(object);
+            }
+            let exchange = self.exchange.upgrade().ok_or_else(lost)?;
+            let holders = self.holders();
+            match exchange.pull(self, &holders, &mut gone).await? {
+                Some(object) => {
+                    *self.here.lock() = Some(object.clone());
+                    if self.owner != exchange.me {
+                        let message = OneWay::Holding(self.id, true);
+                        exchange.queue(self.owner, Queued::Message(message));
+                    }
+                    return Ok(object);
+                }
+                None if self.owner == exchange.me => {
+                    exchange.remake(self).await.map_err(LoadError::Lost)?;
+                }
+                None => {
+                    let found = exchange.ask_where(self, &gone).await;
+                    *self.holders.lock() = found.map_err(LoadError::Lost)?;
+                }
+            }
+        }
+        Err(lost())
+    }
+
+    /// From now on it can be made again.
+    pub(crate) fn set_recipe(&self, recipe: Arc<Recipe>) {
+        // The one from the first time is as good.
+        let _ = self.recipe.set(recipe);
+    }
+
+    pub(super) fn recipe(&self) -> Option<&Arc<Recipe>> {
+        self.recipe.get()
+    }
+
+    /// It was made again. False if that is another value than before.
+    pub(super) fn was_remade(&self, value: Value) -> bool {
+        if value.size_bytes() != self.len {
+            return false;
+        }
+        match value.as_remote() {
+            Some(remote) => *self.holders.lock() = remote.holders(),
+            None => {
+                self.holders.lock().clear();
+                *self.here.lock() = value.in_store();
+            }
+        }
+        let before = self.remade.lock().replace(value);
+        drop(before);
+        true
+    }
+}
+
+impl Exchange {
+    /// What a message says about the bytes of a value.
+    pub(super) fn body(&self, id: ObjectId, value: &Value) -> Body {
+        if let Some(encoded) = value.as_inline() {
+            return Body::Inline(encoded.clone());
+        }
+        let (mut holders, owner, tenant, form, len);
+        match value.as_remote() {
+            Some(remote) => {
+                holders = remote.holders();
+                (owner, tenant) = (remote.owner, remote.tenant.clone());
+                (form, len) = (remote.form, remote.len);
+                if remote.here().is_some() {
+                    holders.push(self.me);
+                }
+            }
+            None => {
+                let object = value.in_store().expect("a value is somewhere");
+                holders = vec![self.me];
+                owner = self.me;
+                (tenant, form, len) = (object.tenant().clone(), object.form(), object.len());
+            }
+        }
+        if owner == self.me {
+            for holder in self.borrowed.holders(&id) {
+                if !holders.contains(&holder) {
+                    holders.push(holder);
+                }
+            }
+        }
+        Body::At(Box::new(At {
+            id: value.stored_id().unwrap_or(id),
+            owner,
+            tenant,
+            numbers: match form {
+                Form::Postcard => None,
+                Form::Buffer(kind) => Some(kind),
+            },
+            len,
+            holders,
+        }))
+    }
+
+    /// The value of which a message says this.
+    pub(super) fn value(&self, body: Body, references: Vec<Reference>) -> Value {
+        match body {
+            Body::Inline(encoded) => Value::inline(encoded, references),
+            Body::At(at) => {
+                let At {
+                    id,
+                    owner,
+                    tenant,
+                    numbers,
+                    len,
+                    holders,
+                } = *at;
+                let remote = Remote {
+                    exchange: self.this.clone(),
+                    id,
+                    owner,
+                    tenant,
+                    form: numbers.map_or(Form::Postcard, Form::Buffer),
+                    len,
+                    holders: Mutex::new(holders),
+                    here: Mutex::default(),
+                    recipe: OnceLock::new(),
+                    remade: Mutex::default(),
+                    bringing: tokio::sync::Mutex::default(),
+                };
+                Value::remote(remote, references)
+            }
+        }
+    }
+
+    /// Brings an object from one of these nodes into the store. `None` if none of them gives it.
+    async fn pull(
+        &self,
+        remote: &Remote,
+        holders: &[NodeId],
+        gone: &mut Vec<NodeId>,
+    ) -> Result<Option<Object>, LoadError> {
+        let (Some(shared), Some(cluster)) = (self.shared.upgrade(), self.cluster()) else {
+            return Ok(None);
+        };
+        if let Some(object) = shared.store.get(&remote.id) {
+            return Ok(Some(object));
+        }
+        let mut holders = holders.to_vec();
+        holders.retain(|it| *it != self.me && !gone.contains(it));
+        if holders.is_empty() {
+            return Ok(None);
+        }
+        let room = |error: CreateError| LoadError::Room(Arc::new(error));
+        let mut creating = shared
+            .store
+            .create(&remote.tenant, remote.id, remote.len, remote.form);
+        let writer = tokio::time::timeout(shared.room_patience, &mut creating).await;
+        let mut writer = match writer {
+            Ok(Ok(writer)) => writer,
+            Ok(Err(CreateError::Exists { .. })) => {
+                // Somebody else brings it, or has just done so.
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                return Ok(shared.store.get(&remote.id));
+            }
+            Ok(Err(error)) => return Err(room(error)),
+            Err(_) => return Err(room(creating.error())),
+        };
+        let mut missing = vec![Range {
+            offset: 0,
+            len: remote.len,
+        }];
+        // At random, so that copies of an object that many need spread as a tree.
+        while !holders.is_empty() && !missing.is_empty() {
+            let at = self.pick(holders.len());
+            let holder = holders.swap_remove(at);
+            let Some(peer) = cluster.peer(holder) else {
+                gone.push(holder);
+                continue;
+            };
+            let mut left = Vec::new();
+            for range in std::mem::take(&mut missing) {
+                let (from, to) = (range.offset as usize, (range.offset + range.len) as usize);
+                let started = Instant::now();
+                let bytes = &mut writer[from..to];
+                let request = Bulk::Object(remote.id);
+                let options = PullOptions::default();
+                match peer.pull(&request, range.offset, bytes, &options).await {
+                    Ok(()) => self.note_transfer(holder, range.len, started.elapsed()),
+                    Err(error) => {
+                        tracing::info!(object = %remote.id, node = %holder, %error, "a transfer broke");
+                        left.extend(error.missing);
+                    }
+                }
+            }
+            if !left.is_empty() {
+                gone.push(holder);
+            }
+            missing = left;
+        }
+        if !missing.is_empty() {
+            return Ok(None);
+        }
+        // The one that must not be lost is where it was made.
+        Ok(Some(writer.seal_as(Copy::Secondary)))
+    }
+
+    fn pick(&self, count: usize) -> usize {
+        let mut bytes = [0; 8];
+        // Any choice is a right one.
+        let _ = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty());
+        usize::try_from(u64::from_le_bytes(bytes) % count as u64).unwrap_or(0)
+    }
+
+    fn note_transfer(&self, from: NodeId, bytes: u64, took: Duration) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.ledger.lock().note_transfer(from, bytes, took);
+        }
+    }
+
+    /// Sends a range of an object to whoever brings it to another node.
+    pub(super) async fn serve(
+        &self,
+        object: &ObjectId,
+        range: Range,
+        to: &mut BulkSender,
+    ) -> Result<(), BulkRefusal> {
+        let shared = self.shared.upgrade().ok_or(BulkRefusal::NotHere)?;
+        let object = shared.store.get(object).ok_or(BulkRefusal::NotHere)?;
+        let view = match object.try_view() {
+            Some(view) => view,
+            None => object.restore().await.map_err(|_| BulkRefusal::NotHere)?,
+        };
+        drop(shared);
+        let end = range.offset.checked_add(range.len);
+        if end.is_none_or(|end| end > object.len()) {
+            return Err(BulkRefusal::Malformed);
+        }
+        let whole = Shared::from_owner(view);
+        let mut at = range.offset;
+        let end = range.offset + range.len;
+        while at < end {
+            let piece = (end - at).min(PIECE_BYTES);
+            let bytes = whole.slice(at as usize..(at + piece) as usize);
+            // Whoever asked notices by itself that not all came.
+            to.write(bytes).await.map_err(|_| BulkRefusal::Failed)?;
+            at += piece;
+        }
+        Ok(())
+    }
+
+    /// Asks the owner of an object where it is.
+    async fn ask_where(&self, remote: &Remote, gone: &[NodeId]) -> Result<Vec<NodeId>, TaskError> {
+        let lost = TaskError::Lost(remote.id);
+        let cluster = self.cluster().ok_or(lost.clone())?;
+        let name = ObjectName {
+            id: remote.id,
+            owner: remote.owner,
+        };
+        let request = Request::Where {
+            name,
+            gone: gone.to_vec(),
+        };
+        let answer = cluster.request(remote.owner, request, WHERE).await;
+        let Ok(Response::Made(made)) = answer else {
+            return Err(lost);
+        };
+        match made.result.map_err(TaskError::from)?.body {
+            Body::At(at) => Ok(at.holders),
+            // It was small enough for a message all the time: that is another object.
+            Body::Inline(_) => Err(lost),
+        }
+    }
+
+    /// Where an object of ours is, for a node that did not find it where it was.
+    pub(super) async fn whereabouts(
+        &self,
+        _from: NodeId,
+        name: ObjectName,
+        gone: &[NodeId],
+    ) -> Made {
+        for node in gone {
+            self.borrowed.set_holder(*node, name.id, false);
+        }
+        let Some(value) = self.value_of(&name) else {
+            return borrow::gone(name);
+        };
+        if let Some(remote) = value.as_remote() {
+            // Whoever brings it finds out by itself what is gone; so do we, and have it made again.
+            if remote.holders().iter().all(|holder| gone.contains(holder))
+                && remote.view().await.is_err()
+            {
+                return borrow::gone(name);
+            }
+        }
+        // No names: whoever asks has them already.
+        Made {
+            name,
+            result: Ok(super::protocol::Carried {
+                body: self.body(name.id, &value),
+                names: Vec::new(),
+            }),
+            ty: None,
+        }
+    }
+}
+
+/// How many bytes a value may have that is put into a message.
+pub(super) fn is_small(value: &Value) -> bool {
+    value
+        .as_inline()
+        .is_none_or(|it| it.size_bytes() <= INLINE_BYTES)
+}

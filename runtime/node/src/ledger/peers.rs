@@ -1,0 +1,331 @@
+//! Tasks that other nodes run for this one, and that this one runs for others.
+//!
+//! Owns what goes with the messages of schedulers: what a task is to do, and what came of it. Must not:
+//! send anything; that is [`Outgoing`], to be sent in order when the lock is released.
+
+use std::sync::Arc;
+
+use wasmrun_model::cluster::Strategy;
+use wasmrun_model::failure::TaskError;
+use wasmrun_model::id::{Incarnation, NodeId, ObjectId, TaskId};
+use wasmrun_model::scheduler::{Event, Message, NodeInfo, Outcome, PeerView};
+use wasmrun_model::task::{Attempt, Rule, TaskSpec, Terms};
+use wasmrun_model::time::Instant as ModelInstant;
+
+use super::{Entry, Incoming, Ledger, Outgoing, Todo};
+use crate::cluster::Recipe;
+use crate::object::{Object, Reference};
+use crate::task::{Argument, Report, Work};
+
+impl Ledger {
+    /// From now on there may be other nodes.
+    pub(crate) fn join_cluster(&mut self) {
+        self.is_clustered = true;
+    }
+
+    /// Whether there may be other nodes.
+    pub(crate) fn is_clustered(&self) -> bool {
+        self.is_clustered
+    }
+
+    /// Another node tells what it has and does.
+    pub(crate) fn peer_view(&mut self, node: NodeInfo, view: PeerView) -> Todo {
+        self.happens(Event::PeerView { node, view })
+    }
+
+    /// Nothing has happened but time.
+    pub(crate) fn tick(&mut self) -> Todo {
+        let now = self.now();
+        let mut todo = Todo::default();
+        self.scheduler.handle(now, Event::Tick);
+        self.carry_out(now, None, &mut todo);
+        todo
+    }
+
+    /// Whether a node takes new work.
+    pub(crate) fn set_draining(&mut self, node: NodeId, is_draining: bool) -> Todo {
+        self.happens(Event::SetDraining { node, is_draining })
+    }
+
+    fn happens(&mut self, event: Event) -> Todo {
+        let now = self.now();
+        let mut todo = Todo::default();
+        self.changes += 1;
+        self.scheduler.handle(now, event);
+        self.carry_out(now, None, &mut todo);
+        todo
+    }
+
+    /// A node is gone: what it had of ours is placed anew, what we have of its is nobody's any more.
+    pub(crate) fn node_lost(&mut self, node: NodeId, incarnation: Incarnation) -> Todo {
+        let mut todo = self.happens(Event::NodeLost { node, incarnation });
+        let of_it = self.tasks.iter();
+        let of_it = of_it.filter(|(_, entry)| entry.from == Some(node));
+        let of_it: Vec<TaskId> = of_it.map(|(task, _)| *task).collect();
+        for task in of_it {
+            let family = self.family(task);
+            let now = self.now();
+            self.cancel_others(now, &family, task, &mut todo);
+            self.sweep(&task, &mut todo);
+        }
+        todo
+    }
+
+    /// Another node's scheduler says something that comes with nothing else.
+    pub(crate) fn message(&mut self, from: NodeId, message: Message) -> Todo {
+        let now = self.now();
+        let mut todo = Todo::default();
+        self.changes += 1;
+        if let Message::Withdraw { task, .. } = &message
+            && self.tasks.get(task).is_some_and(|it| it.from == Some(from))
+        {
+            let family = self.family(*task);
+            self.cancel_others(now, &family, *task, &mut todo);
+        }
+        self.scheduler.handle(now, Event::Message { from, message });
+        self.carry_out(now, None, &mut todo);
+        todo
+    }
+
+    fn cancel_others(
+        &mut self,
+        now: ModelInstant,
+        family: &[TaskId],
+        but: TaskId,
+        todo: &mut Todo,
+    ) {
+        for task in family.iter().filter(|task| **task != but) {
+            self.scheduler.note(now, Event::Cancel(*task));
+        }
+        self.carry_out(now, None, todo);
+    }
+
+    /// Another node gives us a task.
+    pub(crate) fn place(
+        &mut self,
+        mut spec: TaskSpec,
+        attempt: Attempt,
+        hops: u8,
+        incoming: Incoming,
+    ) -> Todo {
+        let now = self.now();
+        let mut todo = Todo::default();
+        let Incoming { from, call, cell } = incoming;
+        let task = cell.id;
+        self.changes += 1;
+        // What is here and what is not, we know better than who sends it.
+        spec.args = super::needs(&call);
+        let entry = Entry {
+            call: Some(call),
+            cell,
+            parent: None,
+            children: Vec::new(),
+            is_stopped: false,
+            resuming: None,
+            keeps: None,
+            from: Some(from),
+        };
+        if let Some(before) = self.tasks.get_mut(&task) {
+            if before.from != Some(from) {
+                // Ours, or another node's: it cannot be run for two at a time.
+                todo.trash.calls.extend(entry.call);
+                let message = Message::Settled {
+                    task,
+                    attempt,
+                    outcome: Outcome::HandedBack,
+                };
+                todo.send.push((from, Outgoing::Message(message)));
+                return todo;
+            }
+            // The scheduler ends the attempt before this one, if it can: then this takes its place.
+            self.incoming = Some(Box::new(entry));
+        } else {
+            self.tasks.insert(task, Box::new(entry));
+        }
+        let message = Message::Place {
+            spec,
+            attempt,
+            hops,
+        };
+        self.scheduler.handle(now, Event::Message { from, message });
+        self.carry_out(now, None, &mut todo);
+        if let Some(unused) = self.incoming.take() {
+            todo.trash.calls.extend(unused.call);
+        }
+        self.sweep(&task, &mut todo);
+        todo
+    }
+
+    /// What came of an attempt that another node ran for us.
+    pub(crate) fn settled(&mut self, from: NodeId, message: Message, report: Report) -> Todo {
+        let now = self.now();
+        let mut todo = Todo::default();
+        self.changes += 1;
+        self.scheduler.handle(now, Event::Message { from, message });
+        self.carry_out(now, Some(report), &mut todo);
+        todo
+    }
+
+    /// Forgets a task of another node's that the scheduler knows nothing of any more.
+    pub(super) fn sweep(&mut self, task: &TaskId, todo: &mut Todo) {
+        let is_over = self.tasks.get(task).is_some_and(|it| it.from.is_some())
+            && self.scheduler.phase(task).is_none();
+        if is_over && let Some(entry) = self.tasks.remove(task) {
+            todo.trash.calls.extend(entry.call);
+            todo.resume.extend(entry.resuming);
+        }
+    }
+
+    /// A message to another node, with what belongs to it.
+    pub(super) fn send(
+        &mut self,
+        to: NodeId,
+        message: Message,
+        report: &mut Option<Report>,
+        todo: &mut Todo,
+    ) {
+        let outgoing = match &message {
+            Message::Place { spec, .. } => {
+                let entry = self.tasks.get(&spec.id);
+                let call = entry.and_then(|entry| Some((entry, entry.call.as_ref()?.try_clone()?)));
+                match call {
+                    Some((entry, call)) => Outgoing::Place(message, entry.cell.clone(), call),
+                    // It has ended meanwhile.
+                    None => return,
+                }
+            }
+            Message::Settled { task, .. } => {
+                let task = *task;
+                let is_over = self.tasks.get(&task).is_some_and(|it| it.from == Some(to))
+                    && self
+                        .scheduler
+                        .phase(&task)
+                        .is_none_or(|_| self.incoming.is_some());
+                let report = report.take_if(|report| report.id == task && is_over);
+                let report = report.or_else(|| self.why_never_ran(&task, &message, is_over));
+                if is_over && let Some(entry) = self.tasks.remove(&task) {
+                    todo.trash.calls.extend(entry.call);
+                    todo.resume.extend(entry.resuming);
+                    if let Some(next) = self.incoming.take() {
+                        self.tasks.insert(task, next);
+                    }
+                }
+                Outgoing::Settled(message, report.map(Box::new))
+            }
+            _ => Outgoing::Message(message),
+        };
+        todo.send.push((to, outgoing));
+    }
+
+    /// The report of another node's task that fails before it runs.
+    fn why_never_ran(&self, task: &TaskId, message: &Message, is_over: bool) -> Option<Report> {
+        let Message::Settled {
+            outcome: Outcome::Failed(_),
+            ..
+        } = message
+        else {
+            return None;
+        };
+        let entry = self.tasks.get(task).filter(|_| is_over)?;
+        let call = entry.call.as_ref()?;
+        let of_tasks = call.values.iter().filter_map(|value| match value {
+            Argument::Object(Object(Reference::Task(cell))) => Some(cell.object().id),
+            _ => None,
+        });
+        let mut failures = of_tasks.filter_map(|object| super::missing(Some(call), &object));
+        let refused = || TaskError::Unschedulable("the node that was chosen refused it".into());
+        let error = failures.next().unwrap_or_else(refused);
+        Some(Report::never_ran(&entry.cell, error))
+    }
+
+    /// A task here lacks these objects.
+    pub(super) fn fetch(&mut self, task: &TaskId, objects: &[ObjectId], todo: &mut Todo) {
+        let call = self.tasks.get(task).and_then(|entry| entry.call.as_ref());
+        let values = call.into_iter().flat_map(|call| &call.values);
+        let lacking = values.filter_map(|value| match value {
+            Argument::Object(Object(Reference::Task(cell))) => Some(cell),
+            _ => None,
+        });
+        let lacking = lacking.filter(|cell| objects.contains(&cell.object().id));
+        todo.fetch.extend(lacking.cloned());
+    }
+
+    /// Who listens to what a task writes that another node runs for us.
+    pub(crate) fn listener(&self, task: &TaskId) -> Option<wasmrun_engine::Listener> {
+        let entry = self.tasks.get(task)?;
+        entry.call.as_ref()?.listener.clone()
+    }
+
+    /// A node took so long to send us some bytes.
+    pub(crate) fn note_transfer(&mut self, from: NodeId, bytes: u64, took: std::time::Duration) {
+        self.scheduler.note_transfer(from, bytes, took);
+    }
+
+    /// Where a task is that another node runs for us.
+    pub(crate) fn peer_of(&self, task: &TaskId) -> Option<NodeId> {
+        self.scheduler.peer_of_task(task)
+    }
+
+    /// What this node tells the others about itself. The version is for the caller to fill in.
+    pub(crate) fn own_view(&self) -> PeerView {
+        self.scheduler.own_view(self.run_time.get())
+    }
+
+    /// The terms of something that only this node can run.
+    ///
+    /// # Errors
+    /// When it is to run on another one.
+    pub(super) fn stays(&self, terms: &Terms) -> Result<Arc<Terms>, String> {
+        let own = self.scheduler.own_nodes().first();
+        let Some(own) = own.map(|ix| self.scheduler.cluster()[*ix].name().clone()) else {
+            return Err("the node is stopping".into());
+        };
+        let rule = &terms.rule;
+        if let Strategy::NodeAffinity { node, soft: false } = &rule.strategy
+            && self.scheduler.cluster().resolve(node) != self.scheduler.cluster().resolve(&own)
+        {
+            return Err(format!(
+                "it is to run on node {node}, but actors, tasks that use actors, and tasks with a folder \
+                 or a stream of their own run where they are submitted, which is {own}; submit it at \
+                 {node}"
+            ));
+        }
+        let strategy = match &rule.strategy {
+            Strategy::PlacementGroup { .. } => rule.strategy.clone(),
+            _ => Strategy::NodeAffinity {
+                node: own,
+                soft: false,
+            },
+        };
+        Ok(Arc::new(Terms {
+            rule: Arc::new(Rule {
+                strategy,
+                alternatives: rule.alternatives.clone(),
+                selectors: rule.selectors.clone(),
+                module: rule.module,
+            }),
+            ..terms.clone()
+        }))
+    }
+
+    /// Notes how to make the result of a task again, if that may get lost.
+    pub(super) fn note_recipe(&mut self, task: &TaskId, attempt: Attempt, report: &Report) {
+        let Ok(Some(value)) = &report.result else {
+            return;
+        };
+        if value.as_inline().is_some() {
+            return;
+        }
+        let entry = self.tasks.get(task);
+        if let Some(entry) = entry
+            && let Work::Task(job) = &entry.cell.work
+            && let Some(call) = &entry.call
+        {
+            let recipe = Recipe::new(&entry.cell, job, call, attempt);
+            if let Some(remote) = value.as_remote() {
+                remote.set_recipe(recipe.clone());
+            }
+            entry.cell.set_recipe(recipe);
+        }
+    }
+}
