@@ -191,3 +191,28 @@ fn actors_that_wait_for_each_other_are_told() {
         &[waits, "#counter.relay", "waits for", "waits for the first"],
     );
 }
+
+#[test]
+fn a_wait_for_what_ones_own_actors_hold_is_found() {
+    let crowd = |how: &str, count: u32| {
+        let call = format!("crowd(\"{how}\", {count})");
+        graph(&call).args(["--node-cpus", "2"])
+    };
+    assert_eq!(crowd("own", 1).ok(), "3\n", "a CPU is left");
+    for how in ["own", "passed", "got"] {
+        let said = crowd(how, 2).fails(5);
+        let parts = [
+            "deadlock: ",
+            "hold",
+            "2 actors of theirs",
+            "CPU: needs 1",
+            "kill actors",
+        ];
+        for part in parts {
+            assert!(said.contains(part), "{how}: {said}");
+        }
+    }
+    // The third never comes to be.
+    let said = crowd("own", 3).fails(5);
+    assert_says(&said, &["deadlock: ", "these and 2 actors of theirs hold"]);
+}

@@ -226,6 +226,22 @@ fn an_actor_lives_between_commands() {
 }
 
 #[test]
+fn an_actor_that_somebody_else_may_kill_is_no_deadlock() {
+    let node = Node::start();
+    let crowd = node.submit("crowd(\"named\", 2)").arg("--detach").ok();
+    let crowd = crowd.trim();
+    node.wait_for("blocked", 1);
+    node.wait_for("ready", 1);
+    // Longer than the node looks before it calls that a deadlock: each is a process of its own.
+    for _ in 0..20 {
+        assert_says(&node.wasmrun(["explain", crowd]).ok(), &["wait"]);
+    }
+    node.wasmrun(["actor", "kill", "holder-0"]).ok();
+    node.wait_for("finished", 1);
+    assert_eq!(node.wasmrun(["object", "get", crowd]).ok(), "4\n");
+}
+
+#[test]
 fn a_driver_that_dies_takes_its_work_with_it() {
     let node = Node::start();
     let driver = node.submit("spin()").start();

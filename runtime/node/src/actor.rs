@@ -295,6 +295,16 @@ impl ActorRef {
     pub(crate) fn cell(&self) -> &Arc<ActorCell> {
         &self.0.cell
     }
+
+    /// Which it is: the same for all references to one actor.
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
+    /// How many references there are.
+    pub(crate) fn holders(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
 }
 
 impl Deref for ActorRef {

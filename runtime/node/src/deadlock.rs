@@ -5,9 +5,10 @@
 //! runs holds what they need. In both, one wait ends with an error that says so; which task it
 //! is does not matter to the others, so the one that began to wait last is chosen.
 //!
-//! A wait with a timeout ends by itself, and counts as one that will end. So does the life of an actor that
-//! nobody who waits is in the middle of: whoever has a handle to it may kill it. What such an actor holds is
-//! not what this looks for; `explain` says who has what a task waits for.
+//! A wait with a timeout ends by itself, and counts as one that will end. So does the life of an actor that a
+//! driver, a name or whatever else can reach: it may be killed. What such an actor holds is not what this
+//! looks for; `explain` says who has what a task waits for. An actor that only those can reach who wait
+//! (see `reach`) lives as long as they do.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -18,6 +19,7 @@ use wasmrun_model::id::{ObjectId, TaskId};
 use wasmrun_model::task::Phase as State;
 
 use crate::ledger::Ledger;
+use crate::reach::{Held, Reach};
 use crate::task::Work;
 use crate::wait::Countdown;
 
@@ -57,18 +59,21 @@ const SHOWN: usize = 8;
 
 impl Ledger {
     /// Ends a wait that would never end, if there is one. `is_unchanged`: nothing has started, ended or
-    /// begun to wait for a while.
-    pub(crate) fn break_deadlock(&mut self, is_unchanged: bool) {
-        let standstill = |ledger: &mut Self| match is_unchanged {
-            true => ledger.find_standstill(),
+    /// begun to wait for a while. What it looked at is to be dropped where no lock is held.
+    #[must_use]
+    pub(crate) fn break_deadlock(&mut self, is_unchanged: bool) -> Reach {
+        let mut reach = Reach::default();
+        let mut standstill = |ledger: &mut Self| match is_unchanged {
+            true => ledger.find_standstill(&mut reach),
             false => None,
         };
         let Some((task, why)) = self.find_circle().or_else(|| standstill(self)) else {
-            return;
+            return reach;
         };
         if let Some(blocked) = self.blocked.get(&task) {
             blocked.wait.break_off(why);
         }
+        reach
     }
 
     /// Whether something waits without end in sight, so that it is worth to look.
@@ -169,7 +174,7 @@ impl Ledger {
 
     /// Nothing runs but what waits, for good, and what it waits for cannot start because of what that
     /// holds.
-    fn find_standstill(&mut self) -> Option<(TaskId, String)> {
+    fn find_standstill(&mut self, reach: &mut Reach) -> Option<(TaskId, String)> {
         let nobody_waits = self.scheduler().len_in(State::Ready) == 0;
         if nobody_waits
             || self.waits_for_others()
@@ -180,13 +185,17 @@ impl Ledger {
         }
         let last = self.blocked.iter().max_by_key(|(_, it)| it.wait.number);
         let task = *last?.0;
-        let blocked: Vec<TaskId> = self.blocked.keys().copied().collect();
-        let scheduler = self.scheduler();
-        let ready = scheduler.in_phase(State::Ready).take(MOST_READY);
-        let ready: Vec<TaskId> = ready.collect();
-        let held_up = ready
-            .into_iter()
-            .find(|ready| scheduler.would_start_without(ready, &blocked))?;
+        let mut holders: Vec<TaskId> = self.blocked.keys().copied().collect();
+        let mut captives = 0;
+        let mut held_up = self.held_up_by(&holders);
+        if held_up.is_none() {
+            let mut of_waiting = self.captives(reach);
+            of_waiting.retain(|it| self.scheduler().held(it).is_some());
+            captives = of_waiting.len();
+            holders.extend(of_waiting);
+            held_up = self.held_up_by(&holders);
+        }
+        let held_up = held_up?;
         let count = self.blocked.len();
         // Whoever reads this may know of the other only if it is its own.
         let is_own = self.tenant(&held_up) == self.tenant(&task);
@@ -194,15 +203,48 @@ impl Ledger {
             true => format!("one of those: {}", self.explain(&held_up)?),
             false => "they are another tenant's".to_owned(),
         };
+        let (holders, more) = match captives {
+            0 => ("these".to_owned(), ""),
+            1 => ("these and an actor of theirs".to_owned(), ACTORS),
+            n => (format!("these and {n} actors of theirs"), ACTORS),
+        };
         Some((
             task,
             format!(
                 "all {count} tasks that run wait for others, and those cannot start because of what \
-                 these hold; {which}. Ask for less, nest less deep, or give the node more"
+                 {holders} hold; {which}. Ask for less, nest less deep,{more} or give the node more"
             ),
         ))
     }
+
+    /// A task that would start if these held nothing.
+    fn held_up_by(&self, holders: &[TaskId]) -> Option<TaskId> {
+        let scheduler = self.scheduler();
+        let mut ready = scheduler.in_phase(State::Ready).take(MOST_READY);
+        ready.find(|ready| scheduler.would_start_without(ready, holders))
+    }
+
+    /// The actors that only those can reach who wait: for others, for arguments, or for their start.
+    fn captives(&self, reach: &mut Reach) -> Vec<TaskId> {
+        for (arguments, calls) in self.holdings() {
+            for argument in arguments {
+                reach.count(argument.into(), 1);
+            }
+            if let Some(actor) = calls {
+                reach.count(Held::Actor(actor.clone()), 1);
+            }
+        }
+        for blocked in self.blocked.values() {
+            if let Some(attempt) = blocked.attempt.upgrade() {
+                reach.count_attempt(attempt);
+            }
+        }
+        reach.captives()
+    }
 }
+
+/// What else helps where actors hold what others need.
+const ACTORS: &str = " kill actors that have done their work,";
 
 /// How many of those that are ready are looked at.
 const MOST_READY: usize = 1_000;

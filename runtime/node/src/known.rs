@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use wasmrun_model::value::Handle;
 
 use crate::object::Reference;
+use crate::reach::Held;
 
 /// The handles of one task or actor.
 #[derive(Default)]
@@ -61,6 +62,13 @@ impl Known {
             .into_values()
             .map(|(reference, _)| reference)
             .collect()
+    }
+
+    /// All that it holds.
+    pub(crate) fn held(&self) -> Vec<Held> {
+        let known = self.0.lock();
+        let references = known.values();
+        references.map(|(reference, _)| reference.into()).collect()
     }
 
     /// What a handle of the guest's stands for.

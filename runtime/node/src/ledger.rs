@@ -5,7 +5,7 @@
 //! run tasks, or decide anything itself.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use wasmrun_engine::{ActorInstance, HeldResource, TaskOutput};
@@ -25,6 +25,7 @@ use wasmrun_model::time::Instant as ModelInstant;
 use crate::actor::{ActorCell, ActorRef};
 use crate::deadlock::Wait;
 use crate::object::{Object, Reference, Value};
+use crate::services::Attempt as Services;
 use crate::task::{Argument, Call, Report, TaskCell, Work};
 use crate::wait::Countdown;
 
@@ -87,6 +88,8 @@ pub(crate) struct Blocked {
     pub(crate) is_bounded: bool,
     /// How to tell it that this will never end.
     pub(crate) wait: Arc<Wait>,
+    /// Who waits, with what it holds.
+    pub(crate) attempt: Weak<Services>,
 }
 
 /// A new task.
@@ -485,6 +488,15 @@ impl Ledger {
     /// What the node knows of the tasks that have not ended, in no order.
     pub(crate) fn cells(&self) -> impl Iterator<Item = &Arc<TaskCell>> {
         self.tasks.values().map(|entry| &entry.cell)
+    }
+
+    /// What each task that has not ended holds besides its attempt: its arguments, as far as they are not
+    /// with the attempt, and the actor that it calls.
+    pub(crate) fn holdings(&self) -> impl Iterator<Item = (&[Argument], Option<&ActorRef>)> {
+        self.tasks.values().map(|entry| {
+            let values = entry.call.as_ref().map_or(&[][..], |call| &call.values);
+            (values, entry.keeps.as_ref())
+        })
     }
 
     /// The state of a task that has not ended.

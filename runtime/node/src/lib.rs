@@ -37,6 +37,7 @@ mod machine;
 mod node;
 mod object;
 mod options;
+mod reach;
 mod run;
 mod server;
 mod services;

@@ -353,6 +353,16 @@ impl Value {
     pub(crate) fn references(&self) -> &[Reference] {
         &self.0.references
     }
+
+    /// Which it is: clones share it.
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
+    /// How many clones there are, with what is loaded of it.
+    pub(crate) fn holders(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
 }
 
 impl From<Encoded> for Value {
@@ -454,6 +464,11 @@ pub(crate) enum Fitted {
 }
 
 impl Fitted {
+    /// Whether it holds the value that it was made of.
+    pub(crate) fn holds_value(&self) -> bool {
+        matches!(self, Self::Whole(Loaded(Memory::Inline(_))))
+    }
+
     pub(crate) fn encoded(&self) -> EncodedRef<'_> {
         match self {
             Self::Whole(loaded) => loaded.encoded(),

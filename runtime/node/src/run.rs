@@ -23,6 +23,7 @@ use crate::known::Known;
 use crate::ledger::{Start, Todo};
 use crate::node::Shared;
 use crate::object::{Fitted, LoadError, Object, Reference, Value};
+use crate::reach::Held;
 use crate::services::Attempt;
 use crate::task::{Argument, Call, Job, Report, TaskCell, Work};
 
@@ -147,7 +148,7 @@ impl Lease {
     }
 
     fn attempt(&self, call: &Call, known: Arc<Known>) -> Arc<Attempt> {
-        Arc::new(Attempt {
+        Arc::new_cyclic(|this| Attempt {
             shared: self.shared.clone(),
             cell: self.cell.clone(),
             number: self.attempt,
@@ -157,6 +158,8 @@ impl Lease {
             lent: parking_lot::Mutex::default(),
             started: AtomicU64::new(0),
             stored: AtomicU32::new(0),
+            arguments: parking_lot::Mutex::default(),
+            this: this.clone(),
         })
     }
 }
@@ -175,8 +178,22 @@ async fn arguments(
             Argument::Value(value) => Fitted::Whole(load(attempt, value).await?),
             Argument::Object(object) => argument(attempt, ty, object).await?,
         });
+        // What can lead to actors: see `reach`.
+        match value {
+            Argument::Value(given) => note_value(attempt, given, fitted.last(), 1),
+            Argument::Object(_) => attempt.note_argument(value.into(), 1),
+        }
     }
     Ok(fitted)
+}
+
+/// Notes a value that names others, which is held so often besides what was loaded of it.
+fn note_value(attempt: &Attempt, value: &Value, fitted: Option<&Fitted>, times: usize) {
+    let is_loaded = fitted.is_some_and(Fitted::holds_value);
+    let times = times + usize::from(is_loaded);
+    if times > 0 && !value.references().is_empty() {
+        attempt.note_argument(Held::Value(value.clone()), times);
+    }
 }
 
 async fn argument(
@@ -210,7 +227,10 @@ async fn argument(
     let Some(ty) = ty else {
         return Ok(Fitted::Whole(loaded));
     };
-    Fitted::new(loaded, reference.ty(), ty).map_err(|error| TaskError::Arguments(error.to_string()))
+    let fitted = Fitted::new(loaded, reference.ty(), ty);
+    let fitted = fitted.map_err(|error| TaskError::Arguments(error.to_string()))?;
+    note_value(attempt, &value, Some(&fitted), 0);
+    Ok(fitted)
 }
 
 async fn load(attempt: &Attempt, value: &Value) -> Result<crate::object::Loaded, TaskError> {

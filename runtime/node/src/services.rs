@@ -6,8 +6,8 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use wasmrun_engine::{
@@ -29,6 +29,7 @@ use crate::known::Known;
 use crate::ledger::{Blocked, Submission};
 use crate::node::Shared;
 use crate::object::{LoadError, Object, PutObject, Reference, Value, is_fit};
+use crate::reach::Held;
 use crate::task::{Argument, Call, Job, Parent, TaskCell, Work};
 use crate::wait::Countdown;
 
@@ -52,6 +53,9 @@ pub(crate) struct Attempt {
     pub(crate) started: AtomicU64,
     /// What it has stored.
     pub(crate) stored: AtomicU32,
+    /// Arguments that others may be reached from, with how often each is held.
+    pub(crate) arguments: Mutex<Vec<(Held, usize)>>,
+    pub(crate) this: Weak<Self>,
 }
 
 impl Drop for Attempt {
@@ -69,6 +73,22 @@ impl Attempt {
         if self.lent.lock().insert(reference.handle()) {
             self.known.add(reference.clone());
         }
+    }
+
+    /// An argument that is held here from now on, besides the `times` that whoever runs the attempt
+    /// holds it until the attempt ends.
+    pub(crate) fn note_argument(&self, held: Held, times: usize) {
+        self.arguments.lock().push((held, times + 1));
+    }
+
+    /// What it holds, and how often.
+    pub(crate) fn holds(&self) -> Vec<(Held, usize)> {
+        let mut held = self.arguments.lock().clone();
+        // What an actor knows is the actor's, whoever calls it.
+        if matches!(self.cell.work, Work::Task(_)) {
+            held.extend(self.known.held().into_iter().map(|held| (held, 1)));
+        }
+        held
     }
 
     fn id(&self) -> TaskId {
@@ -305,6 +325,7 @@ impl Attempt {
             is_for_all: count == pending.len(),
             is_bounded: timeout.is_some(),
             wait: wait.clone(),
+            attempt: self.this.clone(),
         };
         let guard = self.shared.block(self.id(), self.number, blocked);
         let done = watch.countdown.done();

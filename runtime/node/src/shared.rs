@@ -331,8 +331,10 @@ impl Shared {
                 // A standstill only where nothing has happened since the last look: what ends now may
                 // be on its way.
                 let is_unchanged = before == Some(ledger.changes);
-                ledger.break_deadlock(is_unchanged);
+                let looked_at = ledger.break_deadlock(is_unchanged);
                 before = Some(ledger.changes);
+                drop(ledger);
+                drop(looked_at);
             }
         });
     }

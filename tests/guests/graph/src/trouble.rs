@@ -83,6 +83,14 @@ fn exhaust_memory() {
     black_box(vec![1_u8; 1 << 30]);
 }
 
+fn spawn_without_cpu(function: &str, arguments: &[Argument<'_>]) -> Object {
+    let options = Options {
+        resources: vec![("CPU".into(), "0".into())],
+        ..plain_options()
+    };
+    tasks::spawn(function, arguments, Some(&options)).expect("it can be started")
+}
+
 /// Starts `end-by`, and lets it come to its end.
 fn end_by(how: &str, data: &Object, signal: &Actor) -> Result<(), Error> {
     let told = if matches!(how, "time" | "cancelled") {
@@ -418,6 +426,49 @@ impl Guest for Graph {
         (0..times)
             .map(|_| outcome(&hold().expect("it can be called")))
             .collect()
+    }
+
+    fn crowd(how: String, count: u32) -> u64 {
+        let options = |number: u32| ActorOptions {
+            resources: vec![("CPU".into(), "1".into())],
+            name: (how == "named").then(|| format!("holder-{number}")),
+            ..restarting(0)
+        };
+        let got = || {
+            let made = spawn_without_cpu("holder", &[]);
+            let name = made.get(None).expect("it is there").bytes;
+            Actor::named(&name).expect("it was given to this task")
+        };
+        let counters = (0..count).map(|number| match &how[..] {
+            "got" => got(),
+            _ => new_counter(0, Some(&options(number))),
+        });
+        let counters: Vec<Actor> = counters.collect();
+        let calls: Vec<Object> = counters.iter().map(|counter| add(counter, 1)).collect();
+        let sum: Result<u64, Error> = calls.iter().map(get).sum();
+        let sum = sum.unwrap_or_else(|error| panic!("{}", say(error)));
+        if how == "passed" {
+            let mut names = varint(counters.len() as u64);
+            names.extend(counters.iter().flat_map(Actor::name));
+            let task = spawn_without_cpu("crowd-for", &[Argument::Value(names)]);
+            return sum + get(&task).unwrap_or_else(|error| panic!("{}", say(error)));
+        }
+        sum + Self::crowd_for(counters)
+    }
+
+    fn crowd_for(counters: Vec<Actor>) -> u64 {
+        let task = spawn("add", &[number(1), number(1)]);
+        let sum = get(&task).unwrap_or_else(|error| panic!("{}", say(error)));
+        drop(counters);
+        sum
+    }
+
+    fn holder() -> Actor {
+        let options = ActorOptions {
+            resources: vec![("CPU".into(), "1".into())],
+            ..restarting(0)
+        };
+        new_counter(0, Some(&options))
     }
 
     fn call_again(at: u32, restarts: u32, retries: u32) -> Vec<String> {
