@@ -334,6 +334,64 @@ fn a_node_killed_in_the_middle_of_everything_leaves_nothing_behind() {
     }
 }
 
+#[test]
+fn objects_in_a_folder_leave_nothing_behind() {
+    let mut node = Node {
+        dir: scratch(),
+        running: None,
+    };
+    let (objects, file) = (
+        node.dir.path().join("objects"),
+        node.dir.path().join("file"),
+    );
+    let options = ["--object-dir", objects.to_str().unwrap()];
+    let names = || {
+        let entries = std::fs::read_dir(&objects).unwrap().flatten();
+        entries.map(|it| it.file_name()).collect::<Vec<_>>()
+    };
+    let bytes: Vec<u8> = (0..8_000_000u32).map(|n| (n % 251) as u8).collect();
+    std::fs::write(&file, &bytes).unwrap();
+    for _ in 0..2 {
+        node.start_with(&options);
+        let mode = std::os::unix::fs::PermissionsExt::mode;
+        assert_eq!(
+            mode(&objects.metadata().unwrap().permissions()) & 0o777,
+            0o700
+        );
+        let id = node.wasmrun(["put"]).arg(&file).ok();
+        // A client maps it, a guest too.
+        assert!(node.wasmrun(["object", "get", id.trim()]).run().stdout == bytes);
+        assert_eq!(
+            node.submit("sum-through(3000000, true)").ok(),
+            "374995128\n"
+        );
+        assert!(
+            maps(&node).contains(objects.to_str().unwrap()),
+            "{}",
+            maps(&node)
+        );
+        assert!(names().is_empty(), "{:?}", names());
+        node.kill();
+        assert!(names().is_empty(), "{:?}", names());
+        // What a node leaves that is killed while it makes a file where that needs a name.
+        std::fs::write(objects.join("wasmrun-objects-left"), "left").unwrap();
+    }
+    node.start_with(&options);
+    assert!(names().is_empty(), "{:?}", names());
+    let refused = Wasmrun::submit("graph").args(["--invoke", "noop()", "--object-dir"]);
+    let said = refused.arg(&file).fails(2);
+    assert_says(
+        &said,
+        &["object folder", "file cannot be used", "--object-dir"],
+    );
+}
+
+/// What a node has mapped.
+fn maps(node: &Node) -> String {
+    let process = node.running.as_ref().expect("it runs").process();
+    std::fs::read_to_string(format!("/proc/{}/maps", process.as_raw_nonzero())).unwrap()
+}
+
 /// How many bytes of files there are in a folder, or in a file.
 fn walk(path: &Path) -> u64 {
     match std::fs::read_dir(path) {

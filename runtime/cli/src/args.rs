@@ -148,7 +148,10 @@ pub struct NodeOptions {
     /// Memory for objects [default: 30 % of this machine's].
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub object_memory: Option<u64>,
-    /// How long a value waits for room in it before whoever makes it fails [default: 30s].
+    /// Keep objects in files in this folder, on disk or huge pages [default: in memory].
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub object_dir: Option<PathBuf>,
+    /// How long a value waits for room for it before whoever makes it fails [default: 30s].
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub put_wait: Option<Duration>,
     /// Where objects go when that is full [default: they stay, and who makes more waits].

@@ -73,6 +73,7 @@ pub fn config(options: &NodeOptions) -> Result<NodeConfig, Failure> {
         gpus: options.node_gpus,
         memory: options.node_memory,
         object_memory: options.object_memory,
+        object_dir: options.object_dir.clone(),
         room_patience: options.put_wait,
         spill: options.spill_dir.as_ref().map(|dir| SpillConfig {
             dir: dir.clone(),

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ use wasmrun_model::resource::{
     Pool, ResourceName, ResourceSet,
 };
 use wasmrun_model::scheduler::{NodeInfo, Reason, Status};
-use wasmrun_store::{SpillConfig, Store, StoreConfig};
+use wasmrun_store::{Backing, SpillConfig, Store, StoreConfig};
 
 use crate::actor::ActorRef;
 use crate::client::Client;
@@ -54,6 +55,8 @@ pub struct NodeConfig {
     pub engine: EngineConfig,
     /// How much memory objects may take, in bytes; 30 % of the machine's if not given.
     pub object_memory: Option<u64>,
+    /// The folder whose files they are in; memory of no file if not given.
+    pub object_dir: Option<PathBuf>,
     /// Where objects go when that is full; nowhere if not given.
     pub spill: Option<SpillConfig>,
     /// How long a value waits for room in the store; [`ROOM_PATIENCE`] if not given.
@@ -238,6 +241,7 @@ impl Node {
             home,
             ledger: Mutex::new(ledger),
             store: Store::open(StoreConfig {
+                backing: config.object_dir.map_or(Backing::Memfd, Backing::Dir),
                 spill: config.spill,
                 ..StoreConfig::new(object_memory)
             })?,

@@ -30,8 +30,9 @@ pub struct StoreConfig {
 pub enum Backing {
     /// Anonymous memory files of the kernel, sealed before another process sees them.
     Memfd,
-    /// Nameless files in this folder, such as one on a huge-page or persistent-memory file system.
-    /// These cannot be sealed: another process gets a descriptor that only reads.
+    /// Nameless files in this folder, such as one on a huge-page or persistent-memory file system, or on a
+    /// disk that has more room than memory. It is made, for us alone, if it is missing. These files cannot
+    /// be sealed: another process gets a descriptor that only reads.
     Dir(PathBuf),
 }
 
@@ -77,6 +78,18 @@ pub enum OpenError {
     TooSmall {
         /// What was asked for.
         capacity_bytes: u64,
+    },
+    /// The folder for the memory of segments cannot be used.
+    #[error(
+        "the object folder {} cannot be used: name one with --object-dir that is yours and on a file system \
+         whose files can be mapped, or leave that out to have objects in memory",
+        dir.display()
+    )]
+    ObjectDir {
+        /// The folder.
+        dir: PathBuf,
+        /// What the system said.
+        source: io::Error,
     },
     /// The spill folder cannot be used.
     #[error(

@@ -13,7 +13,6 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,6 +22,7 @@ use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 
 use crate::config::Backing;
+use crate::folder;
 use crate::layout::{HUGE_PAGE_BYTES, page_bytes};
 use crate::share::Listeners;
 
@@ -399,7 +399,7 @@ fn open(len: u64, backing: &Backing, pages: PageSize) -> io::Result<(File, Shari
         reader: OnceLock::new(),
     };
     match (backing, pages) {
-        (Backing::Dir(dir), _) => Ok((nameless(dir, len)?, read_only, Fill::ReserveAndWrite)),
+        (Backing::Dir(dir), _) => Ok((folder::file(dir, len)?, read_only, Fill::ReserveAndWrite)),
         (Backing::Memfd, PageSize::Usual) => Ok((memfd(len)?, seal, Fill::Write)),
         (Backing::Memfd, PageSize::Huge) => match huge::policy() {
             huge::Policy::OnAdvice => Ok((memfd(len)?, seal, Fill::Touch)),
@@ -424,13 +424,6 @@ fn memfd(len: u64) -> io::Result<File> {
     rustix::fs::ftruncate(&fd, len)?;
     rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW)?;
     Ok(fd.into())
-}
-
-/// A file without a name: nothing is left of it when the process ends, however it ends.
-fn nameless(dir: &Path, len: u64) -> io::Result<File> {
-    let file = tempfile::tempfile_in(dir)?;
-    file.set_len(len)?;
-    Ok(file)
 }
 
 fn reopen_read_only(file: &File) -> io::Result<File> {

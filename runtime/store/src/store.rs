@@ -13,11 +13,12 @@ use parking_lot::Mutex;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::ObjectId;
 
-use crate::config::{OpenError, StoreConfig};
+use crate::config::{Backing, OpenError, StoreConfig};
 use crate::create::{CreateError, CreateFuture, Writer};
 #[cfg(test)]
 use crate::disk::Job;
 use crate::disk::{self, SpillDir};
+use crate::folder;
 use crate::object::{Form, Object};
 use crate::state::{After, Request, State};
 use crate::usage::{ObjectInfo, Usage};
@@ -50,9 +51,15 @@ impl Store {
     /// processes that died have left there.
     ///
     /// # Errors
-    /// When the capacity is less than a page, or spilling cannot be set up.
+    /// When the capacity is less than a page, or a folder cannot be used.
     pub fn open(config: StoreConfig) -> Result<Self, OpenError> {
         config.check()?;
+        if let Backing::Dir(dir) = &config.backing {
+            folder::open(dir).map_err(|source| OpenError::ObjectDir {
+                dir: dir.clone(),
+                source,
+            })?;
+        }
         let Some(spill) = &config.spill else {
             let core = Arc::new(Core::new(State::new(&config, None)));
             return Ok(Self(Arc::new(Shared { core, _disk: None })));

@@ -328,13 +328,42 @@ fn files_in_a_folder_serve_as_well() {
 }
 
 #[test]
+fn a_folder_is_made_for_us_alone_and_cleaned() {
+    use std::os::unix::fs::PermissionsExt;
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("made/objects");
+    let open = || {
+        Store::open(StoreConfig {
+            backing: Backing::Dir(dir.clone()),
+            ..StoreConfig::new(MIB)
+        })
+    };
+    assert_contents(&put(&open().unwrap(), 1, 300 * KIB), 1);
+    assert_eq!(dir.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+    // Of a store that was killed while it made a file, and of somebody else.
+    let (left, other) = (dir.join("wasmrun-objects-x1y2"), dir.join("notes"));
+    std::fs::write(&left, "left").unwrap();
+    std::fs::write(&other, "mine").unwrap();
+    drop(open().unwrap());
+    assert!(!left.exists() && other.exists());
+}
+
+#[test]
 fn a_folder_that_is_not_there_is_an_error() {
-    let backing = Backing::Dir("/nonexistent/objects".into());
+    let error = Store::open(StoreConfig {
+        backing: Backing::Dir("/proc/nonexistent".into()),
+        ..StoreConfig::new(MIB)
+    })
+    .unwrap_err();
+    assert!(error.to_string().contains("--object-dir"), "{error}");
+
+    let dir = tempfile::tempdir().unwrap();
     let store = Store::open(StoreConfig {
-        backing,
+        backing: Backing::Dir(dir.path().into()),
         ..StoreConfig::new(MIB)
     })
     .unwrap();
+    dir.close().unwrap();
     let error = try_put(&store, &default(), 1, 10).unwrap_err();
     assert!(matches!(error, CreateError::Memory { .. }));
     store.check();
