@@ -515,3 +515,96 @@ fn limits_out_of_their_range() {
         assert_says(&stderr, &["error: ", says]);
     }
 }
+
+#[test]
+fn a_node_has_maxima_of_its_own() {
+    for (options, says) in [
+        (
+            ["--cpus", "4", "--max-cpus", "2"],
+            "CPU limit of 2 for one task on this node: 4 was asked for",
+        ),
+        (
+            ["--memory", "65MiB", "--max-memory", "64MiB"],
+            "memory limit of 64MiB for one task",
+        ),
+        (
+            ["--resource", "tpu=2", "--max-resource", "tpu=1"],
+            "tpu limit of 1 for one task",
+        ),
+        (
+            ["--time-limit", "10s", "--max-time-limit", "5s"],
+            "time limit of 5s for one task",
+        ),
+    ] {
+        let call =
+            || Wasmrun::call("noop()").args(["--node-cpus", "4", "--node-resource", "tpu=2"]);
+        let stderr = call().args(options).fails(3);
+        assert_says(
+            &stderr,
+            &[
+                "error: ",
+                says,
+                "ask for less, or start the node with --max-",
+            ],
+        );
+        // The last of the two is what counts, as advised.
+        let [flag, value] = advice(&stderr);
+        call().args(&options[..2]).args([flag, value]).ok();
+    }
+}
+
+#[test]
+fn maxima_hold_for_what_guests_start() {
+    let graph = |call: &str| Wasmrun::submit("graph").args(["--invoke", call]);
+    let said = graph("error-of(\"resources\")")
+        .args(["--max-cpus", "2"])
+        .ok();
+    assert_says(
+        &said,
+        &["refused: CPU limit of 2 for one task", "--max-cpus 100000"],
+    );
+    // Its counters ask for 4 MiB, what is busy for 8 MiB.
+    let hold = graph("hold(1, 1)").args(["--memory", "4MiB", "--max-memory", "4MiB"]);
+    assert_says(&hold.fails(5), &["memory limit of 4MiB for one actor"]);
+    // A constructor, and a call that asks for no limit, get that of the node.
+    let call = graph("wait-for-one()")
+        .args(["--max-time-limit", "1m"])
+        .ok();
+    assert_eq!(call, "1\n");
+}
+
+#[test]
+fn a_node_has_defaults_of_its_own() {
+    // The program declares nothing.
+    let held = |options: &[&str]| {
+        let program = Wasmrun::submit("prog")
+            .args(options)
+            .arg("-v")
+            .program(["args"]);
+        program.run().stderr
+    };
+    assert_says(&held(&[]), &["held CPU 1 (0), memory 256MiB"]);
+    let halves = ["--default-cpus", "0.5", "--default-memory", "32MiB"];
+    assert_says(&held(&halves), &["held CPU 0.5 (0), memory 32MiB"]);
+    assert_says(
+        &held(&[&halves[..], &["--cpus", "1"]].concat()),
+        &["held CPU 1 (0), memory 32MiB"],
+    );
+    assert_says(&held(&["--max-memory", "100MiB"]), &["memory 100MiB"]);
+    let above = ["--default-memory", "1GiB", "--max-memory", "100MiB"];
+    let said = Wasmrun::submit("prog")
+        .args(above)
+        .program(["args"])
+        .fails(2);
+    assert_says(&said, &["memory 1GiB and at most 100MiB (--max-memory)"]);
+    for limit in ["--default-time-limit", "--max-time-limit"] {
+        let spin = Wasmrun::submit("graph").args(["--invoke", "spin()", limit, "200ms"]);
+        assert_says(&spin.fails(6), &["time limit of 200ms reached"]);
+    }
+    // This one declares a limit of its own.
+    let declared = Wasmrun::call("spin()").args(["--max-time-limit", "200ms"]);
+    assert_says(
+        &declared.fails(3),
+        &["time limit of 200ms for one task on this node: 5s"],
+    );
+}

@@ -335,6 +335,45 @@ fn a_node_killed_in_the_middle_of_everything_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_node_refuses_more_than_it_allows() {
+    let mut node = Node {
+        dir: scratch(),
+        running: None,
+    };
+    let maxima = [
+        "--max-cpus",
+        "1",
+        "--max-memory",
+        "64MiB",
+        "--max-time-limit",
+        "1h",
+    ];
+    node.start_with(&[&maxima[..], &["--default-actor-memory", "32MiB"]].concat());
+    let say = "ask for less, or start the node with --max-";
+    let refused = [
+        node.submit("noop()").args(["--cpus", "2"]),
+        node.submit("noop()").args(["--time-limit", "2h"]),
+        node.wasmrun(["actor", "create"])
+            .arg(guest("graph"))
+            .args(["counter", "1", "--memory", "1GiB", "--name", "x"]),
+    ];
+    for command in refused {
+        assert_says(&command.fails(3), &["limit of", "on this node", say]);
+    }
+    let create = node.wasmrun(["actor", "create"]).arg(guest("graph"));
+    create.args(["counter", "1", "--name", "one"]).ok();
+    let call = |limit: &str| {
+        let call = node.wasmrun(["actor", "call", "one", "add(1)"]);
+        call.args(["--time-limit", limit])
+    };
+    assert_says(
+        &call("2h").fails(3),
+        &["time limit of 1h for one call", say],
+    );
+    assert_eq!(call("1m").ok(), "2\n");
+}
+
+#[test]
 fn objects_in_a_folder_leave_nothing_behind() {
     let mut node = Node {
         dir: scratch(),

@@ -7,6 +7,7 @@
     reason = "these comments are the command's help, where list<u8> is no tag"
 )]
 
+mod policy;
 mod things;
 
 use std::path::PathBuf;
@@ -23,6 +24,7 @@ use wasmrun_model::resource::{Amount, ResourceName};
 use wasmrun_model::units;
 use wasmrun_model::wire::Address;
 
+pub use self::policy::PolicyOptions;
 pub use self::things::{
     ActorCommand, ActorCreate, ClusterOptions, Id, ListThings, NodeCommand, NodeStart,
     ObjectCommand, Put, Things, TokenCommand,
@@ -185,6 +187,8 @@ pub struct NodeOptions {
     /// How many sandboxes may exist at a time.
     #[arg(long, value_name = "COUNT", default_value = "1000")]
     pub max_sandboxes: u32,
+    #[command(flatten)]
+    pub policy: PolicyOptions,
 }
 
 #[derive(Debug, Args)]

@@ -75,6 +75,7 @@ pub fn config(options: &NodeOptions) -> Result<NodeConfig, Failure> {
         object_memory: options.object_memory,
         object_dir: options.object_dir.clone(),
         room_patience: options.put_wait,
+        policy: options.policy.config(),
         spill: options.spill_dir.as_ref().map(|dir| SpillConfig {
             dir: dir.clone(),
             capacity_bytes: options.spill_size,

@@ -22,6 +22,7 @@ use wasmrun_model::task::{Attempt, Terms};
 
 use crate::known::Known;
 use crate::node::WeakShared;
+use crate::policy::Policy;
 use crate::shared::kill_later;
 use crate::task::{Derived, Parent, TaskCell};
 
@@ -41,6 +42,7 @@ pub struct ActorJob {
     pub restarts: u32,
     /// The terms of its calls: they hold nothing, and are made again so often.
     pub call_terms: Arc<Terms>,
+    pub(crate) policy: Arc<Policy>,
     pub(crate) derived: Derived,
 }
 
@@ -148,6 +150,7 @@ impl ActorCell {
             grants: &self.job.grants,
             terms: &self.job.terms,
             limits: &self.job.limits,
+            policy: &self.job.policy,
             derived: &self.job.derived,
         }
     }

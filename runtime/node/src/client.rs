@@ -27,6 +27,7 @@ use crate::derive::{self, WishError};
 use crate::ledger::Submission;
 use crate::node::{Shared, SubmitError};
 use crate::object::{Object, PutObject, Reference, Value, is_fit};
+use crate::policy::{Policy, TooMuch};
 use crate::services::Watch;
 use crate::shared::NameError;
 use crate::task::{Argument, Call, Derived, Job, Parent, TaskCell, TaskHandle, Work};
@@ -95,6 +96,9 @@ pub enum CallError {
     /// The name of the actor cannot be given.
     #[error(transparent)]
     Name(#[from] NameError),
+    /// The node gives no call that much time.
+    #[error(transparent)]
+    TooMuch(#[from] TooMuch),
     /// The node does not take it.
     #[error(transparent)]
     Submit(#[from] SubmitError),
@@ -114,6 +118,8 @@ pub struct ActorOptions {
     pub wishes: Wishes,
     /// The most that it and its calls may write, take and return. Memory follows from what it asks for.
     pub limits: Limits,
+    /// What the node gives and allows: see [`crate::Node::policy`].
+    pub policy: Arc<Policy>,
 }
 
 impl ActorJob {
@@ -137,6 +143,7 @@ impl ActorJob {
             grants: &options.grants,
             terms: &terms,
             limits: &options.limits,
+            policy: &options.policy,
             derived: &Derived::default(),
         };
         derive::actor(parent, class, options.wishes)
@@ -464,7 +471,7 @@ impl Actor {
     ///
     /// # Errors
     /// As of `call`.
-    pub fn start(&self, method: &str, call: Call) -> Result<TaskHandle, CallError> {
+    pub fn start(&self, method: &str, mut call: Call) -> Result<TaskHandle, CallError> {
         let class = self.actor.class();
         let index = class.find(method).ok_or_else(|| CallError::NoMethod {
             class: class.full_name(),
@@ -472,6 +479,8 @@ impl Actor {
             methods: class.methods.iter().map(|it| it.name.clone()).collect(),
         })?;
         check(&class.method(index).ty, &call.values)?;
+        let policy = &self.actor.job.policy;
+        call.time_limit = policy.actor_time("call", call.time_limit)?;
         let cell = self
             .client
             .new_cell(Work::Call(self.actor.cell().clone(), index));

@@ -8,16 +8,13 @@ use wasmrun_model::cluster::{ParseSelectorError, ParseStrategyError, Selectors, 
 use wasmrun_model::manifest::Asked;
 use wasmrun_model::resource::{
     Amount, ParseAmountError, ParseResourceNameError, Request, RequestError, ResourceName,
-    ResourceSet,
 };
 use wasmrun_model::task::{Rule, Terms};
 
 use crate::actor::ActorJob;
 use crate::options::{JobError, Overrides};
+use crate::policy::TooMuch;
 use crate::task::{Derived, Job, Parent};
-
-/// The memory of an actor that says nothing: 64 MiB.
-const ACTOR_MEMORY: Amount = Amount::units(64 << 20);
 
 /// Why a wish cannot be granted.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +42,16 @@ pub enum WishError {
     /// No node could ever be asked for this.
     #[error(transparent)]
     Request(#[from] RequestError),
+    /// The node gives no actor that much.
+    #[error(transparent)]
+    TooMuch(#[from] TooMuch),
+}
+
+impl WishError {
+    /// Whether only a node that gives more could serve it.
+    pub fn is_too_much(&self) -> bool {
+        matches!(self, Self::TooMuch(_) | Self::Job(JobError::TooMuch(_)))
+    }
 }
 
 /// The job of a task that starts `function`.
@@ -76,6 +83,7 @@ fn new_job(parent: Parent<'_>, function: FunctionIndex, wishes: Wishes) -> Resul
         output_bytes: parent.limits.output,
         argument_bytes: parent.limits.arguments,
         result_bytes: parent.limits.result,
+        policy: parent.policy.clone(),
     };
     let name = parent.module.function(function).full_name();
     let entry = Entry::Function(function);
@@ -101,10 +109,12 @@ pub(crate) fn actor(
         .or_else(|| declared.get(&of_class.name))
         .cloned()
         .unwrap_or_default();
-    // Unlike tasks, actors hold no CPU unless they say so: most of them wait most of the time.
-    let mut asked = ResourceSet::new().with(ResourceName::MEMORY, ACTOR_MEMORY);
+    let mut asked = parent.policy.actor();
     declared.resources.apply_to(&mut asked);
     amounts(&wishes)?.apply_to(&mut asked);
+    parent.policy.check("actor", &asked)?;
+    // Of its creation: calls have their own.
+    let time = parent.policy.actor_time("constructor", wishes.time_limit)?;
     let memory = asked.get(&ResourceName::MEMORY).whole_units();
     let terms = |request: Request, retries: u32| Terms {
         tenant: parent.terms.tenant.clone(),
@@ -129,13 +139,13 @@ pub(crate) fn actor(
         terms: Arc::new(creation),
         limits: Limits {
             memory,
-            // Of its creation: calls have their own.
-            time: wishes.time_limit,
+            time,
             ..parent.limits.clone()
         },
         grants: parent.grants.clone(),
         restarts: wishes.restarts.or(declared.restarts).unwrap_or(0),
         call_terms: Arc::new(terms(Request::default(), call_retries)),
+        policy: parent.policy.clone(),
         derived: Derived::default(),
     })
 }

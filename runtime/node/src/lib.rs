@@ -37,6 +37,7 @@ mod machine;
 mod node;
 mod object;
 mod options;
+mod policy;
 mod reach;
 mod run;
 mod server;
@@ -58,6 +59,7 @@ pub use crate::node::{
 };
 pub use crate::object::{Loaded, Object, Value};
 pub use crate::options::{JobError, Overrides};
+pub use crate::policy::{Policy, PolicyConfig, PolicyError, TooMuch};
 pub use crate::server::{ServeError, Server, Stopper};
 pub use crate::shared::NameError;
 pub use crate::task::{Argument, Call, Job, Phase, Report, TaskHandle, wait_all};

@@ -34,6 +34,7 @@ use crate::executor::{Executor, Spawner};
 use crate::ledger::{LOCAL, Ledger};
 use crate::machine::Machine;
 use crate::object::WaitingBytes;
+use crate::policy::{Policy, PolicyConfig, PolicyError};
 use crate::task::Home;
 
 /// What a node is started with. The default offers what the machine has.
@@ -63,6 +64,8 @@ pub struct NodeConfig {
     pub room_patience: Option<Duration>,
     /// How it is part of a cluster; alone if not given.
     pub cluster: Option<ClusterConfig>,
+    /// What tasks and actors get that ask for nothing, and the most that one may ask for.
+    pub policy: PolicyConfig,
 }
 
 /// A resource of the operator's: `name=4` (with ids) or `name=sum:2.5`.
@@ -119,6 +122,9 @@ pub enum StartError {
     /// Its labels are impossible.
     #[error(transparent)]
     Labels(#[from] ParseLabelError),
+    /// What tasks get and what they may ask for do not go together.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
     /// Tasks could not run.
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -164,6 +170,7 @@ pub(crate) struct Shared {
     pub(crate) store: Store,
     /// How long a value waits for room there.
     pub(crate) room_patience: Duration,
+    pub(crate) policy: Arc<Policy>,
     pub(crate) control: Handle,
     pub(crate) home: Arc<Home>,
     /// Actors that have names, which keep them.
@@ -246,6 +253,7 @@ impl Node {
                 ..StoreConfig::new(object_memory)
             })?,
             room_patience: config.room_patience.unwrap_or(ROOM_PATIENCE),
+            policy: Arc::new(Policy::new(&config.policy)?),
             control: control.handle().clone(),
             names: Mutex::default(),
             waiting_bytes: WaitingBytes::new(object_memory / WAITING_PART),
@@ -309,6 +317,12 @@ impl Node {
     /// What loads modules and runs tasks.
     pub fn engine(&self) -> &Engine {
         &self.shared.engine
+    }
+
+    /// What the node gives tasks and actors that ask for nothing, and the most that one may ask for: for
+    /// [`crate::Overrides`] and [`crate::ActorOptions`].
+    pub fn policy(&self) -> Arc<Policy> {
+        self.shared.policy.clone()
     }
 
     /// What the node has in all.

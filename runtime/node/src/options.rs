@@ -7,15 +7,11 @@ use wasmrun_engine::{Entry, Grants, Limits, Module};
 use wasmrun_model::cluster::{Selectors, Strategy};
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::manifest::{Asked, FunctionSettings, PROGRAM};
-use wasmrun_model::resource::{Amount, Request, RequestError, ResourceName, ResourceSet};
+use wasmrun_model::resource::{Request, RequestError, ResourceName, ResourceSet};
 use wasmrun_model::task::{Rule, Terms};
 
+use crate::policy::{Policy, TooMuch};
 use crate::task::{Derived, Job};
-
-/// The CPU of a task that says nothing.
-const DEFAULT_CPU: Amount = Amount::units(1);
-/// The memory of a task that says nothing: 256 MiB.
-const DEFAULT_MEMORY: Amount = Amount::units(256 << 20);
 
 /// What the submitter says, over what the module declares.
 #[derive(Debug, Clone)]
@@ -41,6 +37,8 @@ pub struct Overrides {
     pub argument_bytes: u64,
     /// The largest result, in bytes.
     pub result_bytes: u64,
+    /// What the node gives and allows: see [`crate::Node::policy`].
+    pub policy: Arc<Policy>,
 }
 
 impl Default for Overrides {
@@ -57,6 +55,7 @@ impl Default for Overrides {
             output_bytes: limits.output,
             argument_bytes: limits.arguments,
             result_bytes: limits.result,
+            policy: Arc::default(),
         }
     }
 }
@@ -67,13 +66,16 @@ pub enum JobError {
     /// No node could ever be asked for this.
     #[error(transparent)]
     Request(#[from] RequestError),
+    /// The node gives no task that much.
+    #[error(transparent)]
+    TooMuch(#[from] TooMuch),
 }
 
 impl Job {
     /// A job that runs `entry` of `module` with what the module declares, but for `overrides`.
     ///
     /// # Errors
-    /// When it asks for what cannot be asked for, such as 1.5 CPUs.
+    /// When it asks for what cannot be asked for, such as 1.5 CPUs, or for more than the node gives a task.
     pub fn new(
         name: impl Into<String>,
         module: &Module,
@@ -86,9 +88,8 @@ impl Job {
             Entry::Function(index) => module.function(index).full_name(),
         };
         let declared: Vec<&FunctionSettings> = module.manifest().settings(&full_name).collect();
-        let mut asked = ResourceSet::new()
-            .with(ResourceName::CPU, DEFAULT_CPU)
-            .with(ResourceName::MEMORY, DEFAULT_MEMORY);
+        let policy = overrides.policy.clone();
+        let mut asked = policy.task();
         // From the general to the particular, so that the particular wins.
         declared
             .iter()
@@ -107,12 +108,15 @@ impl Job {
         }
         for asked in &mut alternatives {
             overrides.resources.apply_to(asked);
+            policy.check("task", asked)?;
         }
         let memory = alternatives[0].get(&ResourceName::MEMORY).whole_units();
         let requests: Result<Vec<Request>, RequestError> =
             alternatives.into_iter().map(Request::new).collect();
         let declared_retries = declared.iter().find_map(|settings| settings.retries);
         let declared_time = declared.iter().find_map(|settings| settings.time_limit);
+        let declared_time = declared_time.map(|limit| Duration::from_millis(limit.ms));
+        let time = policy.task_time(overrides.time_limit.or(declared_time))?;
         let terms = Terms {
             tenant: overrides.tenant.clone(),
             priority: overrides.priority,
@@ -135,11 +139,10 @@ impl Job {
                 output: overrides.output_bytes,
                 arguments: overrides.argument_bytes,
                 result: overrides.result_bytes,
-                time: overrides
-                    .time_limit
-                    .or(declared_time.map(|limit| Duration::from_millis(limit.ms))),
+                time,
             },
             grants,
+            policy,
             derived: Derived::default(),
         })
     }

@@ -494,7 +494,14 @@ impl Services for Attempt {
                 actor: actor.id,
                 caller: Some(self.id()),
             },
-            call: self.call_of(values),
+            call: Call {
+                time_limit: actor
+                    .job
+                    .policy
+                    .actor_time("call", None)
+                    .unwrap_or_default(),
+                ..self.call_of(values)
+            },
             cell: cell.clone(),
             keeps: Some(actor.clone()),
             first: Try::FIRST,

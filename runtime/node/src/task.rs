@@ -23,6 +23,7 @@ use wasmrun_model::value::{Encoded, FunctionType, ValueType};
 use crate::actor::ActorCell;
 use crate::cluster::{Foreign, Recipe};
 use crate::object::{Object, Reference, Value};
+use crate::policy::Policy;
 use crate::wait::Countdown;
 
 /// What tasks have in common: made once, submitted any number of times.
@@ -40,6 +41,8 @@ pub struct Job {
     pub limits: Limits,
     /// What it may reach.
     pub grants: Grants,
+    /// What the node gives and allows those.
+    pub(crate) policy: Arc<Policy>,
     /// Jobs of tasks that tasks of this one start.
     pub(crate) derived: Derived,
 }
@@ -52,6 +55,7 @@ impl Job {
             grants: &self.grants,
             terms: &self.terms,
             limits: &self.limits,
+            policy: &self.policy,
             derived: &self.derived,
         }
     }
@@ -72,6 +76,7 @@ pub(crate) struct Parent<'a> {
     pub(crate) grants: &'a Grants,
     pub(crate) terms: &'a Terms,
     pub(crate) limits: &'a Limits,
+    pub(crate) policy: &'a Arc<Policy>,
     pub(crate) derived: &'a Derived,
 }
 

@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -23,7 +24,7 @@ use wasmrun_engine::{Entry, Input, Listener, OutputChunk};
 use wasmrun_model::failure::TaskError;
 use wasmrun_node::{Call, Report};
 
-use crate::args::{Global, Indices, NodeOptions, Output, Submit};
+use crate::args::{Global, Indices, NodeOptions, Output, PolicyOptions, Submit};
 use crate::fail::{CommandResult, Exit, Failure};
 use crate::local;
 use crate::printer::Printer;
@@ -58,7 +59,8 @@ pub fn submit(submit: &Submit, global: &Global, printer: &Printer) -> CommandRes
             let node = local::start(&submit.node, printer)?;
             let module = local::load(node.engine(), &submit.module, &submit.node, printer)?;
             let client = node.client();
-            (Target::Local { node, client }, Plan::new(submit, &module)?)
+            let plan = Plan::new(submit, &module, node.policy())?;
+            (Target::Local { node, client }, plan)
         }
         Some(client) => {
             let bytes = local::read_module(&submit.module, &submit.node)?;
@@ -67,7 +69,7 @@ pub fn submit(submit: &Submit, global: &Global, printer: &Printer) -> CommandRes
             client.wait(client.load(&bytes)).map_err(remote::failed)?;
             let engine = local::engine(&submit.node, printer)?;
             let module = local::load(&engine, &submit.module, &submit.node, printer)?;
-            let plan = Plan::new(submit, &module)?;
+            let plan = Plan::new(submit, &module, Arc::default())?;
             (Target::remote(client, submit, &module, &plan.job)?, plan)
         }
     };
@@ -98,22 +100,26 @@ fn wants_own_node(options: &NodeOptions) -> bool {
         node_gpus,
         node_memory,
         object_memory,
+        object_dir,
         spill_dir,
         put_wait,
         node_resource,
         node_name,
         node_label,
+        policy,
         ..
     } = options;
     node_cpus.is_some()
         || node_gpus.is_some()
         || node_memory.is_some()
         || object_memory.is_some()
+        || object_dir.is_some()
         || spill_dir.is_some()
         || put_wait.is_some()
         || node_name.is_some()
         || !node_resource.is_empty()
         || !node_label.is_empty()
+        || *policy != PolicyOptions::default()
 }
 
 /// All tasks of an array must not write to one file.

@@ -12,7 +12,7 @@ use wasmrun_model::cluster::Strategy;
 use wasmrun_model::value::codec::encode;
 use wasmrun_model::value::wave::Invocation;
 use wasmrun_model::value::{Encoded, FunctionType, NumberKind, NumberList, Value, ValueType};
-use wasmrun_node::{Call, Job, Overrides};
+use wasmrun_node::{Call, Job, JobError, Overrides, Policy};
 
 use crate::args::{ArgFile, Submit};
 use crate::fail::{Exit, Failure};
@@ -33,7 +33,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    pub fn new(submit: &Submit, module: &Module) -> Result<Self, Failure> {
+    /// `policy`: of the node, where we know it; a node elsewhere has its own.
+    pub fn new(submit: &Submit, module: &Module, policy: Arc<Policy>) -> Result<Self, Failure> {
         let entry = entry(submit, module)?;
         let program = submit
             .module
@@ -61,10 +62,16 @@ impl Plan {
             output_bytes: submit.limits.max_output,
             argument_bytes: submit.limits.max_arguments,
             result_bytes: submit.limits.max_result,
+            policy,
         };
         let name = submit.name.clone().unwrap_or(what);
-        let job = Job::new(name, module, entry, &overrides, grants(submit)?)
-            .map_err(|error| Failure::new(Exit::Usage, error))?;
+        let job =
+            Job::new(name, module, entry, &overrides, grants(submit)?).map_err(
+                |error| match error {
+                    JobError::TooMuch(_) => Failure::new(Exit::Unschedulable, error),
+                    error => Failure::new(Exit::Usage, error),
+                },
+            )?;
         let files = submit.arg_file.iter();
         let files = files
             .map(|file| file_argument(file, module, entry, submit))

@@ -26,7 +26,7 @@ use crate::actor::ActorJob;
 use crate::client::{Actor, ActorOptions, CallError, check};
 use crate::node::SubmitError;
 use crate::object::{Object, Reference, Value};
-use crate::options::Overrides;
+use crate::options::{JobError, Overrides};
 use crate::task::{Argument, Call, Job, TaskHandle, Work};
 
 /// How many chunks of a task's output may wait for the client.
@@ -211,9 +211,13 @@ impl Session {
             output_bytes: limits.output_bytes,
             argument_bytes: limits.argument_bytes,
             result_bytes: limits.result_bytes,
+            policy: self.inner.shared.policy.clone(),
         };
         let job = Job::new(name, &module, entry, &overrides, grants(&submit.grants));
-        let job = Arc::new(job.map_err(|error| refusal(RefusalKind::Usage, error))?);
+        let job = Arc::new(job.map_err(|error| match error {
+            JobError::TooMuch(_) => refusal(RefusalKind::Unschedulable, error),
+            error => refusal(RefusalKind::Usage, error),
+        })?);
         let like = wire::Submit {
             values: Vec::new(),
             args: Vec::new(),
@@ -432,9 +436,13 @@ impl Session {
                 result: create.limits.result_bytes,
                 ..Limits::default()
             },
+            policy: self.inner.shared.policy.clone(),
         };
         let job = ActorJob::new(&module, class, options);
-        let job = Arc::new(job.map_err(|error| refusal(RefusalKind::Usage, error))?);
+        let job = Arc::new(job.map_err(|error| match error.is_too_much() {
+            true => refusal(RefusalKind::Unschedulable, error),
+            false => refusal(RefusalKind::Usage, error),
+        })?);
         let client = match create.is_detached {
             true => &self.inner.detached,
             false => &self.client,
@@ -621,6 +629,7 @@ fn refused(error: &SubmitError) -> Refusal {
 fn call_refused(error: &CallError) -> Refusal {
     match error {
         CallError::Submit(error) => refused(error),
+        CallError::TooMuch(error) => refusal(RefusalKind::Unschedulable, error),
         error => refusal(RefusalKind::Usage, error),
     }
 }

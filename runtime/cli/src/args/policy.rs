@@ -1,0 +1,83 @@
+//! What can be typed about what the node gives and allows each task and actor.
+
+use std::time::Duration;
+
+use clap::Args;
+use wasmrun_model::manifest::Asked;
+use wasmrun_model::resource::{Amount, ResourceName};
+use wasmrun_node::PolicyConfig;
+
+use super::{ResourceArg, amount, duration, memory};
+
+/// Defaults and maxima of the node for each task and actor.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+#[command(next_help_heading = "Node options: defaults and maxima")]
+pub struct PolicyOptions {
+    /// CPUs of a task that says nothing [default: 1].
+    #[arg(long, value_name = "AMOUNT", value_parser = amount)]
+    pub default_cpus: Option<Amount>,
+    /// Memory of a task that says nothing [default: 256MiB].
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    pub default_memory: Option<Amount>,
+    /// Time limit of a task that says nothing [default: --max-time-limit].
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub default_time_limit: Option<Duration>,
+    /// CPUs of an actor that says nothing [default: 0].
+    #[arg(long, value_name = "AMOUNT", value_parser = amount)]
+    pub default_actor_cpus: Option<Amount>,
+    /// Memory of an actor that says nothing [default: 64MiB].
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    pub default_actor_memory: Option<Amount>,
+    /// The most CPUs that a task or actor may ask for.
+    #[arg(long, value_name = "AMOUNT", value_parser = amount)]
+    pub max_cpus: Option<Amount>,
+    /// The most GPUs that a task or actor may ask for.
+    #[arg(long, value_name = "AMOUNT", value_parser = amount)]
+    pub max_gpus: Option<Amount>,
+    /// The most memory that a task or actor may ask for.
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    pub max_memory: Option<Amount>,
+    /// The most of any other resource that a task or actor may ask for.
+    #[arg(long, value_name = "NAME=AMOUNT")]
+    pub max_resource: Vec<ResourceArg>,
+    /// The longest time limit that a task, a constructor or a call may ask for; those that ask for none
+    /// get it.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub max_time_limit: Option<Duration>,
+}
+
+impl PolicyOptions {
+    /// What they say.
+    pub fn config(&self) -> PolicyConfig {
+        let (cpu, memory) = (ResourceName::CPU, ResourceName::MEMORY);
+        let mut most = asked([
+            (cpu.clone(), self.max_cpus),
+            (ResourceName::GPU, self.max_gpus),
+            (memory.clone(), self.max_memory),
+        ]);
+        let others = self.max_resource.iter();
+        most.0
+            .extend(others.map(|other| (other.name.clone(), other.amount)));
+        PolicyConfig {
+            task: asked([
+                (cpu.clone(), self.default_cpus),
+                (memory.clone(), self.default_memory),
+            ]),
+            actor: asked([
+                (cpu, self.default_actor_cpus),
+                (memory, self.default_actor_memory),
+            ]),
+            task_time: self.default_time_limit,
+            most,
+            most_time: self.max_time_limit,
+        }
+    }
+}
+
+fn asked<const N: usize>(amounts: [(ResourceName, Option<Amount>); N]) -> Asked {
+    let said = amounts.into_iter();
+    Asked(
+        said.filter_map(|(name, amount)| Some((name, amount?)))
+            .collect(),
+    )
+}
