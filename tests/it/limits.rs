@@ -608,3 +608,24 @@ fn a_node_has_defaults_of_its_own() {
         &["time limit of 200ms for one task on this node: 5s"],
     );
 }
+
+#[test]
+fn nested_tasks_in_flight_are_limited() {
+    let graph = |call: &str| {
+        let run = Wasmrun::submit("graph").args(["--invoke", call]);
+        // None can start before the one that starts them waits.
+        run.args(["--node-cpus", "1", "--max-nested"])
+    };
+    let said = graph("spawn-many(11)").arg("10").fails(5);
+    let says = [
+        "limit of 10 nested tasks, calls and actors in flight reached",
+        "--max-nested 20",
+    ];
+    assert_says(&said, &says);
+    assert_eq!(graph("spawn-many(11)").arg("20").ok(), "11\n");
+    // What has ended counts no more.
+    assert_eq!(graph("waves(10, 300)").arg("10").ok(), "3000\n");
+    assert_eq!(graph("fib(10)").arg("2").ok(), "55\n");
+    // An actor counts as long as it lives.
+    assert_says(&graph("crowd(\"named\", 11)").arg("10").fails(5), &says);
+}

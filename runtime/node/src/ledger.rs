@@ -282,8 +282,8 @@ impl Ledger {
             keeps,
             from: None,
         };
-        if let Some(parent) = parent.and_then(|parent| self.tasks.get_mut(&parent)) {
-            parent.children.push(cell.id);
+        if let Some(parent) = parent {
+            self.add_child(&parent, cell.id);
         }
         self.tasks.insert(cell.id, Box::new(entry));
         let now = self.at(cell.submitted);
@@ -308,6 +308,24 @@ impl Ledger {
             self.carry_out(now, None, &mut todo);
         }
         todo
+    }
+
+    fn add_child(&mut self, parent: &TaskId, child: TaskId) {
+        let Some(entry) = self.tasks.get_mut(parent) else {
+            return;
+        };
+        let children = &mut entry.children;
+        if children.len() < children.capacity().max(MANY_CHILDREN) {
+            return children.push(child);
+        }
+        // Before more is taken for them: most have ended where a task starts others all its life.
+        let mut children = std::mem::take(children);
+        children.retain(|child| self.tasks.contains_key(child));
+        children.reserve(children.len().max(MANY_CHILDREN));
+        children.push(child);
+        if let Some(entry) = self.tasks.get_mut(parent) {
+            entry.children = children;
+        }
     }
 
     /// An attempt of a task has ended.
@@ -793,6 +811,8 @@ fn must_stay(work: &Work, call: &Call) -> bool {
         }
     }
 }
+/// How many children a task has before those that have ended are looked for.
+const MANY_CHILDREN: usize = 1024;
 
 /// How many failures that led to each other an error names at most.
 const MOST_CAUSES: usize = 16;

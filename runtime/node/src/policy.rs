@@ -17,6 +17,9 @@ const TASK_MEMORY: Amount = Amount::units(256 << 20);
 /// of them wait most of the time.
 const ACTOR_MEMORY: Amount = Amount::units(64 << 20);
 
+/// How many tasks, calls and actors of one task may be in flight.
+const MOST_NESTED: u64 = 1_000_000;
+
 /// What an operator says about both; what is not said is as usual. The default says nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PolicyConfig {
@@ -30,6 +33,9 @@ pub struct PolicyConfig {
     pub most: Asked,
     /// The most time that a task, a constructor or a call may ask for, and what those get that ask for none.
     pub most_time: Option<Duration>,
+    /// The most tasks, calls and actors that one attempt of a task or call may have started and not seen
+    /// end; 1,000,000 as usual.
+    pub most_nested: Option<u64>,
 }
 
 /// The same with nothing left open.
@@ -40,6 +46,7 @@ pub struct Policy {
     task_time: Option<Duration>,
     most: Asked,
     most_time: Option<Duration>,
+    most_nested: u64,
 }
 
 /// A default is above its maximum.
@@ -102,7 +109,13 @@ impl Policy {
             task_time: config.task_time.or(config.most_time),
             most: config.most.clone(),
             most_time: config.most_time,
+            most_nested: config.most_nested.unwrap_or(MOST_NESTED),
         })
+    }
+
+    /// The most that one attempt may have started and not seen end.
+    pub(crate) fn most_nested(&self) -> u64 {
+        self.most_nested
     }
 
     /// What a task gets of the resources that it says nothing about.

@@ -4,8 +4,8 @@
 //! of it, once. Runs on guest threads; the thread on which one ends goes on with the next that starts
 //! because of that, if it is nobody else's turn.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use wasmrun_engine::{
@@ -157,6 +157,7 @@ impl Lease {
             known,
             lent: parking_lot::Mutex::default(),
             started: AtomicU64::new(0),
+            in_flight: OnceLock::new(),
             stored: AtomicU32::new(0),
             arguments: parking_lot::Mutex::default(),
             this: this.clone(),

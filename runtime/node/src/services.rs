@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use wasmrun_engine::{
@@ -33,8 +33,17 @@ use crate::reach::Held;
 use crate::task::{Argument, Call, Job, Parent, TaskCell, Work};
 use crate::wait::Countdown;
 
-/// The most tasks and calls that one attempt may have started and not seen end.
-const MOST_IN_FLIGHT: u64 = 1_000_000;
+/// The most that one attempt may start in all its life: their numbers are part of their ids.
+const MOST_STARTED: u64 = 1 << 32;
+
+/// One of those that an attempt has started and that have not ended.
+pub(crate) struct Nested(Arc<AtomicU64>);
+
+impl Drop for Nested {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// How many attempts of a task there are in one attempt of the task that has started it.
 const MOST_ATTEMPTS: u32 = 64;
@@ -49,8 +58,10 @@ pub(crate) struct Attempt {
     pub(crate) known: Arc<Known>,
     /// Handles that it was given without asking: in arguments, and in values that it got.
     pub(crate) lent: Mutex<HashSet<Handle>>,
-    /// What it has started.
+    /// How many it has started.
     pub(crate) started: AtomicU64,
+    /// How many of those have not ended; made when it starts the first.
+    pub(crate) in_flight: OnceLock<Arc<AtomicU64>>,
     /// What it has stored.
     pub(crate) stored: AtomicU32,
     /// Arguments that others may be reached from, with how often each is held.
@@ -135,12 +146,29 @@ impl Attempt {
 
     fn next_number(&self) -> Result<u64, ServiceError> {
         let number = self.started.fetch_add(1, Ordering::Relaxed);
-        if number >= MOST_IN_FLIGHT {
+        if number >= MOST_STARTED {
             return Err(ServiceError::Refused(format!(
-                "one task may start {MOST_IN_FLIGHT} others; let some of those start the rest"
+                "one task may start {MOST_STARTED} others in all; let some of those start the rest"
             )));
         }
         Ok(number)
+    }
+
+    /// One more that it starts, if it may.
+    fn nest(&self) -> Result<Nested, ServiceError> {
+        let in_flight = self.in_flight.get_or_init(Arc::default).clone();
+        let before = in_flight.fetch_add(1, Ordering::Relaxed);
+        let nested = Nested(in_flight);
+        let most = self.parent().policy.most_nested();
+        if before < most {
+            return Ok(nested);
+        }
+        Err(ServiceError::Refused(format!(
+            "limit of {most} nested tasks, calls and actors in flight reached: as many as this task has started \
+             have not ended; wait for some, let some of those start the rest, or start the node with \
+             --max-nested {}",
+            most.saturating_mul(2).max(1)
+        )))
     }
 
     /// What a handle of the guest's stands for.
@@ -249,8 +277,8 @@ impl Attempt {
         }
     }
 
-    fn new_cell(&self, id: TaskId, work: Work) -> Arc<TaskCell> {
-        let cell = TaskCell::new(id, self.driver, work, self.shared.home());
+    fn new_cell(&self, id: TaskId, work: Work, nested: Nested) -> Arc<TaskCell> {
+        let cell = TaskCell::new(id, self.driver, work, self.shared.home()).nested(nested);
         cell.share();
         Arc::new(cell)
     }
@@ -272,7 +300,8 @@ impl Attempt {
     fn spawn_job(&self, job: &Arc<Job>, given: Vec<Given>) -> Result<ObjectName, ServiceError> {
         let ty = job.function_type().expect("only functions are spawned");
         let values = self.arguments(ty, given)?;
-        let cell = self.new_cell(self.next_task()?, Work::Task(job.clone()));
+        let nested = self.nest()?;
+        let cell = self.new_cell(self.next_task()?, Work::Task(job.clone()), nested);
         let cell = self.submit(Submission {
             driver: self.driver,
             parent: Some(self.id()),
@@ -413,6 +442,7 @@ impl Services for Attempt {
             .map_err(|error| ServiceError::Refused(error.to_string()))?;
         let ty = &self.module().class(class).constructor.ty;
         let values = self.arguments(ty, arguments)?;
+        let nested = self.nest()?;
         let id = self.next_deed()?;
         let creator = Creator {
             task: self.id(),
@@ -431,7 +461,7 @@ impl Services for Attempt {
                 .name_actor(&self.parent().terms.tenant, name, &actor)
                 .map_err(|error| ServiceError::Refused(error.to_string()))?;
         }
-        let cell = self.new_cell(id, Work::Create(actor.cell().clone()));
+        let cell = self.new_cell(id, Work::Create(actor.cell().clone()), nested);
         let submitted = self.submit(Submission {
             driver: self.driver,
             parent: Some(self.id()),
@@ -484,8 +514,9 @@ impl Services for Attempt {
             ))
         })?;
         let values = self.arguments(&class.method(index).ty, arguments)?;
+        let nested = self.nest()?;
         let id = self.next_deed()?;
-        let cell = self.new_cell(id, Work::Call(actor.cell().clone(), index));
+        let cell = self.new_cell(id, Work::Call(actor.cell().clone(), index), nested);
         self.submit(Submission {
             driver: self.driver,
             parent: Some(self.id()),

@@ -24,6 +24,7 @@ use crate::actor::ActorCell;
 use crate::cluster::{Foreign, Recipe};
 use crate::object::{Object, Reference, Value};
 use crate::policy::Policy;
+use crate::services::Nested;
 use crate::wait::Countdown;
 
 /// What tasks have in common: made once, submitted any number of times.
@@ -265,6 +266,8 @@ struct Outcome {
     report: Option<Report>,
     waiter: Option<Waker>,
     countdowns: Vec<Arc<Countdown>>,
+    /// Its part of what the task that started it has in flight, until it ends.
+    nested: Option<Nested>,
 }
 
 const READY: u8 = 0;
@@ -288,6 +291,12 @@ impl TaskCell {
             notes: OnceLock::new(),
             recipe: OnceLock::new(),
         }
+    }
+
+    /// The same, started by another, which counts it until it ends.
+    pub(crate) fn nested(mut self, nested: Nested) -> Self {
+        self.outcome.get_mut().nested = Some(nested);
+        self
     }
 
     /// Lets somebody note its end: the first who asks, once.
@@ -354,6 +363,8 @@ impl TaskCell {
         outcome.report = Some(report);
         let waiter = outcome.waiter.take();
         let countdowns = std::mem::take(&mut outcome.countdowns);
+        // Before anybody who waits for it goes on, and starts others.
+        outcome.nested = None;
         drop(outcome);
         if let Some(waiter) = waiter {
             waiter.wake();

@@ -44,6 +44,9 @@ pub struct PolicyOptions {
     /// get it.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub max_time_limit: Option<Duration>,
+    /// How many tasks, calls and actors that one task has started may be in flight [default: 1000000].
+    #[arg(long, value_name = "COUNT")]
+    pub max_nested: Option<u64>,
 }
 
 impl PolicyOptions {
@@ -70,6 +73,7 @@ impl PolicyOptions {
             task_time: self.default_time_limit,
             most,
             most_time: self.max_time_limit,
+            most_nested: self.max_nested,
         }
     }
 }

@@ -228,6 +228,10 @@ impl Guest for Graph {
         ready.len() as u32
     }
 
+    fn waves(n: u32, times: u32) -> u32 {
+        (0..times).map(|_| Self::spawn_many(n)).sum()
+    }
+
     fn wait_often(n: u32, times: u32) -> u32 {
         let tasks: Vec<Object> = (0..n).map(|_| spawn("noop", &[])).collect();
         let borrowed: Vec<&Object> = tasks.iter().collect();
