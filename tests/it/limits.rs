@@ -629,3 +629,41 @@ fn nested_tasks_in_flight_are_limited() {
     // An actor counts as long as it lives.
     assert_says(&graph("crowd(\"named\", 11)").arg("10").fails(5), &says);
 }
+
+#[test]
+fn compiling_is_limited_in_time_and_memory() {
+    let dir = scratch();
+    // Many variables that meet after each of many branches: small to write down, much to work out.
+    const LOCALS: usize = 2000;
+    let locals = "i32 ".repeat(LOCALS);
+    let step = |n: usize| {
+        let local = |factor: usize| n * factor % LOCALS;
+        format!(
+            "(if (local.get {}) (then (local.set {} (i32.add (local.get {}) (i32.const {n})))))",
+            local(3),
+            local(5),
+            local(7),
+        )
+    };
+    let steps: String = (0..20_000).map(step).collect();
+    let body = format!("(local {locals}) (loop $again {steps} (br_if $again (local.get 1)))");
+    let slow = assemble(
+        dir.path(),
+        "slow",
+        &program("(memory (export \"memory\") 1)", &body),
+    );
+    let run = || Wasmrun::submit_file(&slow).args(["--cache-dir", "none"]);
+    let said = run().args(["--max-compile-time", "1s"]).fails(2);
+    let says = ["compile time limit of 1s reached", "--max-compile-time 2s"];
+    assert_says(&said, &says);
+    let fixture = || Wasmrun::call("noop()").args(["--cache-dir", "none"]);
+    for command in [fixture(), run()] {
+        let said = command.args(["--max-compile-memory", "20MiB"]).fails(2);
+        let says = [
+            "compile memory limit of 20 MiB reached",
+            "--max-compile-memory 40MiB",
+        ];
+        assert_says(&said, &says);
+    }
+    fixture().args(["--max-compile-memory", "2GiB"]).ok();
+}

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
-use wasmrun_engine::{DirGrant, NetGrant};
+use wasmrun_engine::{CompileTask, DirGrant, NetGrant};
 use wasmrun_model::cluster::{LabelKey, LabelValue, NodeName, Selectors, Strategy};
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::manifest::Asked;
@@ -127,6 +127,9 @@ pub enum Command {
     /// A node that does nothing, for `bench` to weigh.
     #[command(hide = true)]
     IdleNode(IdleNode),
+    /// Compiles a module for another wasmrun, which has started this one to be limited.
+    #[command(hide = true)]
+    CompileModule { task: CompileTask },
     /// Print a completion script for a shell.
     Completions {
         /// Which shell.
@@ -184,6 +187,12 @@ pub struct NodeOptions {
     /// The largest module to accept.
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = size)]
     pub max_module: u64,
+    /// How much processor time compiling a module may take.
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
+    pub max_compile_time: Duration,
+    /// How much memory compiling a module may take.
+    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = size)]
+    pub max_compile_memory: u64,
     /// How many sandboxes may exist at a time.
     #[arg(long, value_name = "COUNT", default_value = "1000")]
     pub max_sandboxes: u32,

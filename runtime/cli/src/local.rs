@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use wasmrun_engine::{CacheStatus, Engine, EngineConfig, LoadError, Module};
+use wasmrun_engine::{CacheStatus, Compiler, Engine, EngineConfig, LoadError, Module};
 use wasmrun_model::cluster::{Labels, ParseLabelError};
 use wasmrun_model::units;
 use wasmrun_node::{ClusterError, Node, NodeConfig, SpillConfig, StartError};
@@ -88,6 +88,13 @@ pub fn config(options: &NodeOptions) -> Result<NodeConfig, Failure> {
             stack_bytes: usize::try_from(options.max_stack).unwrap_or(usize::MAX),
             module_bytes: usize::try_from(options.max_module).unwrap_or(usize::MAX),
             max_sandboxes: options.max_sandboxes,
+            compiler: Some(Compiler {
+                // This very program, also where its file has been replaced meanwhile.
+                program: "/proc/self/exe".into(),
+                args: vec!["compile-module".into()],
+                time: options.max_compile_time,
+                memory_bytes: options.max_compile_memory,
+            }),
         },
     })
 }

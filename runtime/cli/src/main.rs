@@ -55,6 +55,9 @@ fn run(cli: &Cli, printer: &Printer) -> CommandResult {
         Command::Bench(bench) => bench::bench(bench, printer),
         Command::Doctor(node) => doctor::doctor(node, printer),
         Command::IdleNode(idle) => bench::idle_node(idle, printer),
+        Command::CompileModule { task } => {
+            std::process::exit(wasmrun_engine::compile_as_told(task))
+        }
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "wasmrun", &mut text);

@@ -15,6 +15,7 @@ mod actor;
 mod cache;
 mod call;
 mod class;
+mod compile;
 mod direct;
 mod exports;
 mod flavor;
@@ -39,6 +40,7 @@ use std::sync::Arc;
 pub use crate::actor::{ActorCall, ActorInstance, Birth, Origin as ActorOrigin};
 pub use crate::cache::CacheStatus;
 pub use crate::class::{Class, ClassIndex, Method, MethodIndex};
+pub use crate::compile::{CompileError, Compiler, Task as CompileTask, compile_as_told};
 pub use crate::flavor::{EngineError, has_pagemap_scan};
 pub use crate::limits::Limits;
 pub use crate::load::{LoadError, Origin, wit_text};
@@ -67,6 +69,9 @@ pub struct EngineConfig {
     pub module_bytes: usize,
     /// How many sandboxes may exist at a time (1 to 5,000).
     pub max_sandboxes: u32,
+    /// The process that compiles modules, with its limits. `None`: they are compiled in this process, where
+    /// nothing limits what that takes.
+    pub compiler: Option<Compiler>,
 }
 
 impl Default for EngineConfig {
@@ -77,6 +82,7 @@ impl Default for EngineConfig {
             stack_bytes: 1 << 20,
             module_bytes: 256 << 20,
             max_sandboxes: 1000,
+            compiler: None,
         }
     }
 }

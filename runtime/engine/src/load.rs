@@ -20,6 +20,7 @@ use wasmrun_model::manifest::{Manifest, ManifestError};
 use wasmtime::component::Component;
 
 use crate::cache::Cached;
+use crate::compile::{self, CompileError, What};
 use crate::flavor::{EngineError, Flavor, IMAGE_DATA_BYTES, Runtime};
 use crate::module::Module;
 use crate::{EngineInner, section};
@@ -106,6 +107,9 @@ pub enum LoadError {
     /// What the module declares is wrong.
     #[error("the module's manifest (custom section wasmrun:manifest) is wrong: {0}")]
     Manifest(#[from] ManifestError),
+    /// It cannot be compiled within the limits.
+    #[error(transparent)]
+    Compile(CompileError),
     /// No engine could be set up for it.
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -385,23 +389,34 @@ fn compile(
         manifest,
     };
     let runtime = engine.flavors.get(facts.flavor, &engine.ticker)?;
-    let refused = |error: wasmtime::Error| {
-        let message = format!("{error:#}");
+    let refused = |message: String| {
         // With everything that any proposal allows, is it wasm?
         match Validator::new_with_features(WasmFeatures::all()).validate_all(bytes) {
             Ok(_) => LoadError::Unsupported { message },
             Err(_) => LoadError::Invalid { message },
         }
     };
-    let code = match kind {
+    let made;
+    let (what, wasm) = match kind {
         Kind::Component if survey.encoding == Encoding::Module => {
-            let component = componentize(bytes, survey.has_start)?;
-            runtime.engine.precompile_component(&component)
+            made = componentize(bytes, survey.has_start)?;
+            (What::Component, &made[..])
         }
-        Kind::Component => runtime.engine.precompile_component(bytes),
-        Kind::CoreProgram => runtime.engine.precompile_module(bytes),
-    }
-    .map_err(refused)?;
+        Kind::Component => (What::Component, bytes),
+        Kind::CoreProgram => (What::Core, bytes),
+    };
+    let code = match &engine.config.compiler {
+        None => {
+            compile::here(runtime, what, wasm).map_err(|error| refused(format!("{error:#}")))?
+        }
+        Some(compiler) => {
+            let compiled = compile::elsewhere(compiler, &engine.config, facts.flavor, what, wasm);
+            compiled.map_err(|error| match error {
+                CompileError::Refused(message) => refused(message),
+                error => LoadError::Compile(error),
+            })?
+        }
+    };
     let facts_bytes = postcard::to_stdvec(&facts).expect("facts are plain data");
     let name = cache_name(digest, runtime);
     engine.cache.put(&name, &code, &facts_bytes);
@@ -411,7 +426,8 @@ fn compile(
     {
         return Ok((facts, code));
     }
-    // SAFETY: these bytes came out of this very engine's compiler.
+    // SAFETY: these bytes came out of this very engine's compiler, or out of the same program's, which we
+    // started ourselves.
     let code = unsafe {
         match kind {
             Kind::Component => Component::deserialize(&runtime.engine, &code).map(Code::Component),
@@ -420,7 +436,7 @@ fn compile(
             }
         }
     };
-    Ok((facts, code.map_err(refused)?))
+    Ok((facts, code.map_err(|error| refused(format!("{error:#}")))?))
 }
 
 fn componentize(core: &[u8], is_program: bool) -> Result<Vec<u8>, LoadError> {
