@@ -42,6 +42,25 @@ fn a_parameter_server_lowers_the_loss() {
 }
 
 #[test]
+fn without_an_sdk_all_can_be_done_too() {
+    let survey = |call: &str| Wasmrun::submit("by-hand").args(["--invoke", call]).json(0);
+    let json = survey("survey(200000, 7)");
+    let summary = &json["result"]["ok"];
+    assert_eq!(summary["count"], 200_000, "{json:#}");
+    assert_eq!(summary["sum"], 99_900_000.0, "{json:#}");
+    assert_eq!(
+        (&summary["least"], &summary["most"]),
+        (&0.0.into(), &999.0.into())
+    );
+    // More parts than measurements, and none.
+    assert_eq!(survey("survey(2, 5)")["result"]["ok"]["sum"], 37.0);
+    let none = Wasmrun::submit("by-hand")
+        .args(["--invoke", "survey(0, 1)"])
+        .fails(5);
+    assert!(none.contains("there must be a measurement"), "{none}");
+}
+
+#[test]
 fn a_picture_goes_through_tasks_that_map_it() {
     let dir = scratch();
     let run = Wasmrun::submit("image-pipeline")

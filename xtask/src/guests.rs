@@ -95,6 +95,10 @@ const WORKSPACES: &[Workspace] = &[
                 builds: &[(P2, "image-pipeline.wasm")],
             },
             Guest {
+                package: "by-hand",
+                builds: &[(P2, "by-hand.wasm")],
+            },
+            Guest {
                 package: "primes",
                 builds: &[(P2, "primes.wasm")],
             },
