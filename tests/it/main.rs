@@ -10,6 +10,7 @@ mod cancel;
 mod dataflow_examples;
 mod examples;
 mod grants;
+mod inspect;
 mod limits;
 mod lookup;
 mod manifest;

@@ -2,10 +2,11 @@
 
 use anyhow::Context;
 use serde_json::{Value as Json, json};
-use wasmrun_engine::{Function, Module, Program, wit_text};
-use wasmrun_model::manifest::{Asked, FunctionSettings, PROGRAM};
+use wasmrun_engine::{Class, Function, Method, Module, Program, wit_text};
+use wasmrun_model::manifest::{ActorSettings, Asked, FunctionSettings, PROGRAM};
 use wasmrun_model::resource::Amount;
 use wasmrun_model::units;
+use wasmrun_model::value::{FunctionType, ValueType};
 
 use crate::args::{Inspect, Output};
 use crate::fail::CommandResult;
@@ -43,8 +44,7 @@ fn declared<'a>(settings: impl Iterator<Item = &'a FunctionSettings>) -> String 
     for settings in settings.iter().rev() {
         resources.0.extend(settings.resources.0.clone());
     }
-    let amount = |(name, amount): (_, &Amount)| format!("{name} {}", amount.display_for(name));
-    let mut words: Vec<String> = resources.0.iter().map(amount).collect();
+    let mut words = amounts(&resources);
     if let Some(limit) = settings.iter().find_map(|settings| settings.time_limit) {
         words.push(format!("at most {}", units::milliseconds(limit.ms)));
     }
@@ -52,6 +52,93 @@ fn declared<'a>(settings: impl Iterator<Item = &'a FunctionSettings>) -> String 
         words.push(format!("{retries} retries"));
     }
     words.join(", ")
+}
+
+fn amounts(asked: &Asked) -> Vec<String> {
+    let amount = |(name, amount): (_, &Amount)| format!("{name} {}", amount.display_for(name));
+    asked.0.iter().map(amount).collect()
+}
+
+/// What is declared for an actor class, in words.
+fn declared_of_class(settings: &ActorSettings) -> String {
+    let mut words = amounts(&settings.resources);
+    if let Some(restarts) = settings.restarts {
+        words.push(format!("{restarts} restarts"));
+    }
+    if let Some(retries) = settings.call_retries {
+        words.push(format!("{retries} retries of calls"));
+    }
+    words.join(", ")
+}
+
+/// The settings of a class, by its full name or its own, as the node looks them up.
+fn settings_of<'a>(module: &'a Module, class: &Class) -> Option<&'a ActorSettings> {
+    let actors = &module.manifest().actors;
+    let full = actors.get(&class.full_name());
+    full.or_else(|| actors.get(&class.name))
+}
+
+/// A way to fail: the name of a case, if the error has cases, and what it carries.
+type Failing<'a> = (Option<&'a str>, Option<&'a ValueType>);
+
+/// The ways in which a function can say that it has failed; empty if it cannot.
+fn errors(ty: &FunctionType) -> Vec<Failing<'_>> {
+    let Some(ValueType::Result(result)) = ty.result() else {
+        return Vec::new();
+    };
+    match &result.err {
+        Some(ValueType::Variant(variant)) => {
+            let cases = variant.cases.iter();
+            cases
+                .map(|(name, ty)| (Some(&**name), ty.as_ref()))
+                .collect()
+        }
+        Some(ValueType::Enum(names)) => {
+            let cases = names.cases.iter();
+            cases.map(|name| (Some(&**name), None)).collect()
+        }
+        err => vec![(None, err.as_ref())],
+    }
+}
+
+/// The lines that say how a function can fail, each with what stands before it.
+fn failures(ty: &FunctionType, indent: &str) -> String {
+    let errors = errors(ty);
+    let shown = errors.iter().map(|failing| match failing {
+        (Some(name), Some(ty)) => format!("{name}({ty})"),
+        (Some(name), None) => (*name).to_owned(),
+        (None, Some(ty)) => ty.to_string(),
+        (None, None) => "an error that carries nothing".to_owned(),
+    });
+    match &shown.collect::<Vec<_>>()[..] {
+        [] => String::new(),
+        [one] => format!("\n{indent}fails with {one}"),
+        many => {
+            let line = format!("\n{indent}  ");
+            format!("\n{indent}fails with one of{line}{}", many.join(&line))
+        }
+    }
+}
+
+fn class_text(module: &Module, class: &Class) -> String {
+    let mut text = class.full_name();
+    let constructor = class.constructor.ty.to_string();
+    // Of a constructor the parameters say all.
+    let parameters = constructor.strip_prefix("func").unwrap_or(&constructor);
+    text.push_str(&format!("\n    constructor{parameters}"));
+    for Method { name, ty, .. } in &class.methods {
+        text.push_str(&format!("\n    {name}: {ty}{}", failures(ty, "      ")));
+    }
+    if class.can_checkpoint() {
+        text.push_str(
+            "\n    keeps its state when it is started again: it has checkpoint and restore",
+        );
+    }
+    match settings_of(module, class).map(declared_of_class) {
+        Some(words) if !words.is_empty() => text.push_str(&format!("\n    needs {words}")),
+        _ => {}
+    }
+    text
 }
 
 fn to_text(module: &Module, size: usize) -> String {
@@ -71,7 +158,12 @@ fn to_text(module: &Module, size: usize) -> String {
     };
     let function = |f: &Function| {
         let name = f.full_name();
-        format!("{name}: {}{}", f.ty, needs(&name))
+        format!(
+            "{name}: {}{}{}",
+            f.ty,
+            failures(&f.ty, "      "),
+            needs(&name)
+        )
     };
     if module.program().is_some() {
         section("program", vec![format!("{PROGRAM}{}", needs(PROGRAM))]);
@@ -79,6 +171,11 @@ fn to_text(module: &Module, size: usize) -> String {
     section(
         "functions",
         module.functions().iter().map(function).collect(),
+    );
+    let classes = module.classes().iter();
+    section(
+        "actors",
+        classes.map(|class| class_text(module, class)).collect(),
     );
     let skipped = module.skipped().iter();
     section(
@@ -94,15 +191,54 @@ fn to_text(module: &Module, size: usize) -> String {
     lines.join("\n")
 }
 
+fn params(ty: &FunctionType) -> Json {
+    let params = ty.params().iter();
+    params
+        .map(|(name, ty)| json!({"name": **name, "type": ty.to_string()}))
+        .collect()
+}
+
+/// The ways to fail; null for a function that cannot say that it has.
+fn errors_json(ty: &FunctionType) -> Json {
+    match errors(ty) {
+        errors if errors.is_empty() => Json::Null,
+        errors => errors
+            .into_iter()
+            .map(|(name, ty)| json!({"case": name, "type": ty.map(ToString::to_string)}))
+            .collect(),
+    }
+}
+
+fn class_json(module: &Module, class: &Class) -> Json {
+    let methods = class.methods.iter().map(|Method { name, ty, .. }| {
+        json!({
+            "name": name,
+            "params": params(ty),
+            "result": ty.result().map(ToString::to_string),
+            "errors": errors_json(ty),
+        })
+    });
+    let settings = settings_of(module, class).map(serde_json::to_value);
+    json!({
+        "name": class.name,
+        "interface": class.interface,
+        "full_name": class.full_name(),
+        "constructor": {"params": params(&class.constructor.ty)},
+        "methods": methods.collect::<Json>(),
+        "can_checkpoint": class.can_checkpoint(),
+        "settings": settings.and_then(Result::ok),
+    })
+}
+
 fn to_json(module: &Module, size: usize) -> Json {
     let functions = module.functions().iter().map(|f| {
-        let params = f.ty.params().iter();
         json!({
             "name": f.name,
             "interface": f.interface,
             "full_name": f.full_name(),
-            "params": params.map(|(n, t)| json!({"name": **n, "type": t.to_string()})).collect::<Json>(),
+            "params": params(&f.ty),
             "result": f.ty.result().map(ToString::to_string),
+            "errors": errors_json(&f.ty),
         })
     });
     let skipped = module
@@ -120,6 +256,7 @@ fn to_json(module: &Module, size: usize) -> Json {
         "program": module.program().is_some(),
         "size_bytes": size,
         "functions": functions.collect::<Json>(),
+        "actors": module.classes().iter().map(|class| class_json(module, class)).collect::<Json>(),
         "skipped": skipped.collect::<Json>(),
         "imports": module.imports(),
         "manifest": manifest,
