@@ -239,7 +239,7 @@ mod tests;
 mod typed;
 mod value;
 
-pub use actor::ActorHandle;
+pub use actor::{ActorHandle, LimitCalls};
 pub use argument::IntoArgument;
 pub use error::{Error, Failure, FailureKind};
 pub use future::{Future, cancel, get, get_all, put, wait};

@@ -37,6 +37,8 @@ pub struct ActorSettings {
     pub label_selector: Option<String>,
     /// How a node is chosen.
     pub strategy: Option<String>,
+    /// How long its constructor may take.
+    pub time_limit: Option<Duration>,
 }
 
 /// Puts an amount in place of an earlier one of the same resource.
@@ -141,6 +143,13 @@ macro_rules! __actor_setters {
             /// How often it is started again after it died.
             pub fn restarts(mut self, count: u32) -> Self {
                 self.settings.restarts = ::core::option::Option::Some(count);
+                self
+            }
+
+            /// How long its constructor may take, in whole milliseconds (rounded up). For calls see
+            /// `LimitCalls`.
+            pub fn time_limit(mut self, limit: ::std::time::Duration) -> Self {
+                self.settings.time_limit = ::core::option::Option::Some(limit);
                 self
             }
 

@@ -2,7 +2,7 @@
 
 pub use std::time::Duration;
 
-pub use crate::actor::ActorHandle;
+pub use crate::actor::{ActorHandle, LimitCalls};
 pub use crate::context;
 pub use crate::error::{Error, Failure, FailureKind};
 pub use crate::future::{Future, cancel, get, get_all, put, wait};

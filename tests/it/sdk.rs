@@ -153,6 +153,26 @@ fn actors_are_found_by_name() {
 }
 
 #[test]
+fn calls_and_constructors_have_time_limits() {
+    for run in sdk("overdue(300)") {
+        let limit = "time limit of 300ms reached";
+        let died = "Some(ActorDied): ";
+        assert_says(
+            &run.ok(),
+            &["ok([\"Some(Limit): ", limit, "\"3\"", died, limit],
+        );
+    }
+    for run in sdk("overdue(2000)") {
+        // The node has the last word.
+        let refused = run.args(["--max-time-limit", "1s"]).fails(5);
+        assert_says(
+            &refused,
+            &["time limit of 1s for one constructor on this node: 2s"],
+        );
+    }
+}
+
+#[test]
 fn actors_die_of_a_panic() {
     for run in sdk("dying()") {
         let said = run.ok();

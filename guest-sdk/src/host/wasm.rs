@@ -149,9 +149,17 @@ impl Actor {
         Self(self.0.duplicate())
     }
 
-    pub fn call(&self, method: &'static str, arguments: Vec<Argument>) -> Result<Object, Error> {
+    pub fn call(
+        &self,
+        method: &'static str,
+        arguments: Vec<Argument>,
+        time_limit: Option<Duration>,
+    ) -> Result<Object, Error> {
+        let options = actors::CallOptions {
+            time_limit_ms: milliseconds(time_limit),
+        };
         with_arguments(arguments, |arguments| {
-            Ok(Object(self.0.call(method, arguments)?))
+            Ok(Object(self.0.call_with(method, arguments, options)?))
         })
     }
 
@@ -214,6 +222,7 @@ impl From<&ActorSettings> for actors::Options {
             call_retries: settings.call_retries,
             label_selector: settings.label_selector.clone(),
             strategy: settings.strategy.clone(),
+            time_limit_ms: milliseconds(settings.time_limit),
         }
     }
 }

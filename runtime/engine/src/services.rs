@@ -68,7 +68,7 @@ pub struct Wishes {
     pub resources: Vec<(String, String)>,
     /// How often a task is tried again.
     pub retries: Option<u32>,
-    /// How long an attempt of a task may take.
+    /// How long an attempt of a task, or an actor's constructor, may take.
     pub time_limit: Option<Duration>,
     /// Higher goes first.
     pub priority: Option<i32>,
@@ -140,12 +140,13 @@ pub trait Services: Send + Sync {
     /// The actor of the tenant that has this name. The guest gets a handle to it.
     fn find(&self, name: &str) -> Result<ActorName, ServiceError>;
 
-    /// Calls a method. The guest gets a handle to what it will make.
+    /// Calls a method, for so long at most. The guest gets a handle to what it will make.
     fn call(
         &self,
         actor: &ActorName,
         method: &str,
         arguments: Vec<Given>,
+        time_limit: Option<Duration>,
     ) -> Result<ObjectName, ServiceError>;
 
     /// Ends an actor.
@@ -220,7 +221,13 @@ impl Services for Alone {
         Self::refuse()
     }
 
-    fn call(&self, _: &ActorName, _: &str, _: Vec<Given>) -> Result<ObjectName, ServiceError> {
+    fn call(
+        &self,
+        _: &ActorName,
+        _: &str,
+        _: Vec<Given>,
+        _: Option<Duration>,
+    ) -> Result<ObjectName, ServiceError> {
         Self::refuse()
     }
 

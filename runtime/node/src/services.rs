@@ -502,8 +502,11 @@ impl Services for Attempt {
         actor: &ActorName,
         method: &str,
         arguments: Vec<Given>,
+        time_limit: Option<Duration>,
     ) -> Result<ObjectName, ServiceError> {
         let actor = self.actor(actor)?;
+        let time_limit = actor.job.policy.actor_time("call", time_limit);
+        let time_limit = time_limit.map_err(|error| ServiceError::Refused(error.to_string()))?;
         let class = actor.class();
         let index = class.find(method).ok_or_else(|| {
             let methods: Vec<&str> = class.methods.iter().map(|it| it.name.as_str()).collect();
@@ -526,11 +529,7 @@ impl Services for Attempt {
                 caller: Some(self.id()),
             },
             call: Call {
-                time_limit: actor
-                    .job
-                    .policy
-                    .actor_time("call", None)
-                    .unwrap_or_default(),
+                time_limit,
                 ..self.call_of(values)
             },
             cell: cell.clone(),

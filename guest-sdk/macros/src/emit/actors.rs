@@ -111,6 +111,12 @@ fn handle(class: &Class) -> TokenStream {
             #(#methods)*
         }
 
+        impl ::wasmrun_guest::LimitCalls for #handle {
+            fn with_time_limit(&self, limit: ::core::time::Duration) -> Self {
+                #handle(::wasmrun_guest::LimitCalls::with_time_limit(&self.0, limit))
+            }
+        }
+
         impl ::core::ops::Deref for #handle {
             type Target = ::wasmrun_guest::ActorHandle;
 

@@ -7,6 +7,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::time::Duration;
 
 use super::{
     Object, ObjectState, Outcome, WORLD, first_missing, name_as_number, number_as_name,
@@ -119,7 +120,13 @@ impl Actor {
         })
     }
 
-    pub fn call(&self, method: &'static str, arguments: Vec<Argument>) -> Result<Object, Error> {
+    /// Without a time limit: nothing could stop the call.
+    pub fn call(
+        &self,
+        method: &'static str,
+        arguments: Vec<Argument>,
+        _time_limit: Option<Duration>,
+    ) -> Result<Object, Error> {
         refuse_refused(&arguments)?;
         let (object, task) =
             WORLD.with_borrow_mut(|world| (world.add_object(Outcome::Pending), world.next_task()));

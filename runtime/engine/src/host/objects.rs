@@ -237,9 +237,23 @@ impl HostActor for TaskState {
         method: String,
         arguments: Vec<Argument>,
     ) -> Answer<Resource<ObjectHandle>> {
+        let options = actors::CallOptions {
+            time_limit_ms: None,
+        };
+        self.call_with(actor, method, arguments, options)
+    }
+
+    fn call_with(
+        &mut self,
+        actor: Resource<ActorHandle>,
+        method: String,
+        arguments: Vec<Argument>,
+        options: actors::CallOptions,
+    ) -> Answer<Resource<ObjectHandle>> {
         let name = self.actor(&actor)?;
         let arguments = self.given(arguments)?;
-        match self.services.call(&name, &method, arguments) {
+        let time_limit = duration(options.time_limit_ms);
+        match self.services.call(&name, &method, arguments, time_limit) {
             Ok(name) => Ok(Ok(self.push_object(name)?)),
             Err(error) => Ok(Err(error.into())),
         }
@@ -317,6 +331,7 @@ impl From<actors::Options> for Wishes {
             name: options.name,
             restarts: options.restarts,
             call_retries: options.call_retries,
+            time_limit: duration(options.time_limit_ms),
             ..Self::default()
         }
     }

@@ -157,6 +157,7 @@ fn create(name: Option<String>) -> Actor {
         call_retries: None,
         label_selector: None,
         strategy: None,
+        time_limit_ms: None,
     });
     actors::create("idler", &[], options.as_ref()).expect("it can be created")
 }

@@ -114,6 +114,7 @@ fn restarting(restarts: u32) -> ActorOptions {
         call_retries: None,
         label_selector: None,
         strategy: None,
+        time_limit_ms: None,
     }
 }
 

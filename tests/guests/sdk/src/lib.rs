@@ -396,8 +396,17 @@ mod app {
 
     #[actor]
     impl Counter {
+        /// The highest of all starts never ends.
         pub fn new(start: u64) -> Self {
+            if start == u64::MAX {
+                spin();
+            }
             Counter { n: start }
+        }
+
+        /// Runs until it is stopped.
+        pub fn spin(&self) -> u64 {
+            spin()
         }
 
         /// Adds, and tells the sum.
@@ -590,6 +599,24 @@ mod app {
             said(panicked),
             said(after),
         ])
+    }
+
+    /// What is said of a call and of a constructor that take longer than they may, and the sum afterwards.
+    #[task]
+    pub fn overdue(limit_ms: u64) -> Result<Vec<String>, String> {
+        let limit = Duration::from_millis(limit_ms);
+        let counter = Counter::create(1)?;
+        counter.incr(1).get()?;
+        let said = |error: Result<u64, Error>| match error {
+            Ok(n) => n.to_string(),
+            Err(error) => format!("{:?}: {error}", error.kind()),
+        };
+        let spun = said(counter.with_time_limit(limit).spin().get());
+        // The handle itself has no limit.
+        let sum = said(counter.incr(1).get());
+        let never = Counter::options().restarts(0).time_limit(limit);
+        let born = never.create(u64::MAX)?.value().get();
+        Ok(vec![spun, sum, said(born)])
     }
 
     /// Panics an actor that is started again: the sum afterwards, which comes from its checkpoint or its
