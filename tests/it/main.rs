@@ -5,6 +5,7 @@
 
 mod actors;
 mod array;
+mod bench;
 mod cache;
 mod cancel;
 mod dataflow_examples;

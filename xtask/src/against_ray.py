@@ -19,6 +19,18 @@ import ray
 
 ROUNDS = 3
 GIB = 1 << 30
+IDLE_ACTORS = 20
+
+
+def start():
+    ray.init(
+        num_cpus=os.cpu_count(),
+        object_store_memory=4 * GIB,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="ERROR",
+    )
+    tasks_async()  # Its workers are there from now on.
 
 
 @ray.remote
@@ -35,6 +47,9 @@ def spawn_many(count):
 class Idler:
     def noop(self):
         pass
+
+    def process(self):
+        return os.getpid()
 
 
 @ray.remote
@@ -111,6 +126,30 @@ def put(size):
     return size / median_seconds(put_and_drop, 5 if size >= 1 << 20 else 500) / 1e9
 
 
+def put_first(size):
+    """Into a store that nobody has touched: that of a session which has just begun."""
+    data = np.full(size, 7, dtype=np.uint8)
+    ray.shutdown()
+    start()
+    return size / seconds(lambda: ray.put(data)) / 1e9
+
+
+def proportional_bytes(process):
+    """What a process has in memory, with its part of what it shares."""
+    with open(f"/proc/{process}/smaps_rollup") as rollup:
+        kib = next(line.split()[1] for line in rollup if line.startswith("Pss:"))
+    return int(kib) * 1024
+
+
+def memory_actor():
+    actors = [Idler.remote() for _ in range(IDLE_ACTORS)]
+    processes = ray.get([actor.process.remote() for actor in actors])
+    memory = sum(proportional_bytes(process) for process in processes)
+    for actor in actors:
+        ray.kill(actor)
+    return memory / IDLE_ACTORS
+
+
 def get(size):
     stored = ray.put(np.full(size, 7, dtype=np.uint8))
     return median_seconds(lambda: ray.get(stored), 200) * 1e6
@@ -134,12 +173,17 @@ CASES = {
     "put_1m": lambda: put(1 << 20),
     "put_100m": lambda: put(100 << 20),
     "put_1g": lambda: put(GIB),
+    "put_1g_first": lambda: put_first(GIB),
     "get_1k": lambda: get(1 << 10),
     "get_1m": lambda: get(1 << 20),
     "get_100m": lambda: get(100 << 20),
     "get_1g": lambda: get(GIB),
     "arg_100m_mapped": arg_100m,
+    "memory_actor": memory_actor,
 }
+
+# Of these less is better.
+COSTS = ("us", "ms", "bytes")
 
 
 def wasmrun(binary, guests, name):
@@ -159,14 +203,7 @@ def main():
     unknown = [name for name in names if name not in CASES]
     if unknown:
         sys.exit(f"no such case on both: {', '.join(unknown)}; there are {', '.join(CASES)}")
-    ray.init(
-        num_cpus=os.cpu_count(),
-        object_store_memory=4 * GIB,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="ERROR",
-    )
-    tasks_async()  # Its workers are there from now on.
+    start()
     rows = []
     for name in names or CASES:
         ours, theirs = [], []
@@ -178,7 +215,7 @@ def main():
         rows.append((name, unit, statistics.median(ours), statistics.median(theirs)))
     print(f"{'case':<16} {'unit':<5} {'wasmrun':>12} {'Ray ' + ray.__version__:>12} {'times':>9}")
     for name, unit, our, their in rows:
-        times = their / our if unit in ("us", "ms") else our / their
+        times = their / our if unit in COSTS else our / their
         print(f"{name:<16} {unit:<5} {figure(our):>12} {figure(their):>12} {figure(times):>9}")
     ray.shutdown()
 
