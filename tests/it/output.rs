@@ -420,6 +420,7 @@ imports
             "full_name": "acme:things/math@1.2.0#add",
             "params": [{"name": "a", "type": "u32"}, {"name": "b", "type": "u32"}],
             "result": "u32",
+            "errors": null,
         })
     );
     assert_eq!(json["functions"][1]["result"], Json::Null);
