@@ -8,6 +8,7 @@ mod array;
 mod bench;
 mod cache;
 mod cancel;
+mod cluster;
 mod dataflow_examples;
 mod examples;
 mod grants;

@@ -1,0 +1,232 @@
+//! Several nodes: how they meet, what they see of each other, and what is refused.
+
+use std::path::PathBuf;
+
+use rustix::process::Signal;
+use serde_json::Value as Json;
+use tempfile::TempDir;
+use wasmrun_tests::{Running, Stream, Wasmrun, assert_says, scratch};
+
+/// A node with a socket and a state folder of its own.
+struct Member {
+    name: &'static str,
+    dir: TempDir,
+    running: Option<Running>,
+}
+
+impl Member {
+    fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            dir: scratch(),
+            running: None,
+        }
+    }
+
+    /// A head, and a token of it.
+    fn head(name: &'static str) -> (Self, String) {
+        let mut head = Self::new(name);
+        head.start(&["--head", "--listen", "127.0.0.1:0"]);
+        let token = head.token(&["--many"]);
+        (head, token)
+    }
+
+    /// A node that has joined.
+    fn joined(name: &'static str, token: &str) -> Self {
+        let mut member = Self::new(name);
+        member.start(&["--join", token]);
+        member
+    }
+
+    fn state(&self) -> PathBuf {
+        self.dir.path().join("state")
+    }
+
+    fn command(&self, args: &[&str]) -> Wasmrun {
+        let address = format!("unix:{}/own/node.sock", self.dir.path().display());
+        Wasmrun::new(args).env("WASMRUN_ADDRESS", address)
+    }
+
+    fn starting(&self, args: &[&str]) -> Wasmrun {
+        let start = self.command(&["node", "start", "--node-cpus", "1"]);
+        let state = start.arg("--state-dir").arg(self.state());
+        state.args(["--node-name", self.name]).args(args)
+    }
+
+    fn start(&mut self, args: &[&str]) {
+        let mut running = self.starting(args).start();
+        running.wait_for(Stream::Out, "listens at unix:");
+        self.running = Some(running);
+    }
+
+    fn kill(&mut self) {
+        let running = self.running.take().expect("it runs");
+        running.signal(Signal::KILL);
+        assert_eq!(running.end().code, None);
+    }
+
+    fn token(&self, args: &[&str]) -> String {
+        let create = self.command(&["node", "token", "create"]);
+        create.args(args).ok().trim().to_owned()
+    }
+
+    /// What it says of a node.
+    fn sees(&self, name: &str) -> Option<Json> {
+        let listed = self.command(&["node", "list"]).json(0);
+        let nodes = listed["nodes"].as_array().expect("a list");
+        nodes.iter().find(|node| node["name"] == name).cloned()
+    }
+
+    /// Waits until it sees a node in this state. Each look is a command, which takes its time.
+    fn wait_for(&self, name: &str, state: &str) -> Json {
+        loop {
+            match self.sees(name) {
+                Some(node) if node["state"] == state => return node,
+                _ => {}
+            }
+        }
+    }
+
+    /// Waits until it sees this life of a node.
+    fn wait_for_life(&self, name: &str, life: u64) {
+        while self.wait_for(name, "alive")["life"] != life {}
+    }
+}
+
+#[test]
+fn nodes_find_each_other_and_see_who_dies_and_comes_back() {
+    let (head, token) = Member::head("a");
+    let b = Member::joined("b", &token);
+    let mut c = Member::joined("c", &token);
+    for one in [&head, &b, &c] {
+        for other in ["a", "b", "c"] {
+            one.wait_for_life(other, 1);
+        }
+    }
+    let seen = b.wait_for("a", "alive");
+    assert_eq!(seen["head"], true);
+    assert_eq!(seen["total"]["CPU"], "1");
+    c.kill();
+    for one in [&head, &b] {
+        one.wait_for("c", "dead");
+    }
+    // The folder has all that it takes.
+    c.start(&["--join"]);
+    for one in [&head, &b] {
+        one.wait_for_life("c", 2);
+    }
+    // Who is stopped leaves at once.
+    c.command(&["node", "stop"]).ok();
+    b.wait_for("c", "dead");
+}
+
+#[test]
+fn a_head_that_is_killed_comes_back_and_nobody_dies_of_it() {
+    let (mut head, token) = Member::head("a");
+    let b = Member::joined("b", &token);
+    let c = Member::joined("c", &token);
+    b.wait_for_life("c", 1);
+    let address = b.wait_for("a", "alive")["address"].clone();
+    let address = address.as_str().expect("an address");
+    head.kill();
+    head.start(&["--head", "--listen", address]);
+    for one in [&b, &c] {
+        one.wait_for_life("a", 2);
+    }
+    for other in ["b", "c"] {
+        head.wait_for_life(other, 1);
+    }
+    b.wait_for_life("c", 1);
+    // The store goes on, with what was in it.
+    let d = Member::joined("d", &token);
+    b.wait_for_life("d", 1);
+    d.wait_for_life("b", 1);
+}
+
+#[test]
+fn a_node_that_drains_is_seen_by_all() {
+    let (head, token) = Member::head("a");
+    let b = Member::joined("b", &token);
+    head.wait_for_life("b", 1);
+    head.command(&["node", "drain", "b"]).ok();
+    head.wait_for("b", "draining");
+    b.wait_for("b", "draining");
+    b.command(&["node", "drain", "b", "--undo"]).ok();
+    head.wait_for("b", "alive");
+    let said = b.command(&["node", "drain", "nobody"]).fails(2);
+    assert_says(&said, &["there is no node 'nobody'"]);
+}
+
+#[test]
+fn who_does_not_belong_here_is_told_why() {
+    let (head, token) = Member::head("a");
+    let new = || Member::new("x");
+    // No token, and none at all.
+    let said = new().starting(&["--join", "hello"]).fails(2);
+    assert_says(&said, &["this is no join token"]);
+    let mut cut = token.clone();
+    cut.pop();
+    let said = new().starting(&["--join", &cut]).fails(2);
+    assert_says(&said, &["typing error or is cut off"]);
+    let said = new().starting(&["--join"]).fails(2);
+    assert_says(&said, &["is not the folder of a node that has joined"]);
+    // A token that serves once, twice.
+    let once = head.token(&[]);
+    let b = Member::joined("b", &once);
+    let said = new().starting(&["--join", &once]).fails(4);
+    assert_says(&said, &["this token was used already"]);
+    // One that was taken back.
+    let taken = head.token(&[]);
+    let listed = b.command(&["node", "token", "list", "-o", "json"]).ok();
+    let listed: Json = serde_json::from_str(&listed).expect("JSON");
+    let tokens = listed["tokens"].as_array().expect("a list");
+    let used = tokens.iter().find(|it| it["state"] == "used");
+    assert!(used.is_some(), "{listed}");
+    let valid = tokens.iter().filter(|it| it["state"] == "valid");
+    for token in valid.filter(|it| it["many"] == false) {
+        let id = token["id"].as_str().expect("an id");
+        b.command(&["node", "token", "revoke", id]).ok();
+    }
+    let said = new().starting(&["--join", &taken]).fails(4);
+    assert_says(&said, &["this token was revoked"]);
+    // A name that somebody has.
+    let mut same = Member::new("b");
+    let said = same.starting(&["--join", &token]).fails(2);
+    assert_says(&said, &["another node of the cluster is called 'b'"]);
+    same.name = "c";
+    same.start(&["--join", &token]);
+    head.wait_for_life("c", 2);
+    // One folder, two processes; and another cluster's folder.
+    let second = b.command(&["node", "start", "--join", "--state-dir"]);
+    let said = second.arg(b.state()).fails(2);
+    assert_says(&said, &["another node uses the state folder"]);
+    let (other, others) = Member::head("z");
+    b.command(&["node", "stop"]).ok();
+    let said = b.starting(&["--join", &others]).fails(2);
+    assert_says(&said, &["of another cluster than the token's"]);
+    let said = b.starting(&["--head"]).fails(2);
+    assert_says(&said, &["is the folder of a node that joined a cluster"]);
+    other.command(&["node", "stop"]).ok();
+    let said = other.starting(&["--join", &token]).fails(2);
+    assert_says(&said, &["is the folder of a cluster's head"]);
+    // A node that is alone has no tokens, and a folder alone says nothing.
+    let said = new().starting(&[]).fails(2);
+    assert_says(&said, &["begin one with --head"]);
+}
+
+#[test]
+fn one_command_makes_a_cluster_of_this_machine() {
+    let dir = scratch();
+    let address = format!("unix:{}/own/node.sock", dir.path().display());
+    let wasmrun = |args: &[&str]| Wasmrun::new(args).env("WASMRUN_ADDRESS", &address);
+    let mut cluster = wasmrun(&["node", "start", "--local", "3"]).start();
+    cluster.wait_for(Stream::Out, "3 nodes are there");
+    let listed = wasmrun(&["node", "list"]).json(0);
+    let nodes = listed["nodes"].as_array().expect("a list");
+    let mut names: Vec<_> = nodes.iter().filter_map(|it| it["name"].as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["n1", "n2", "n3"]);
+    cluster.signal(Signal::INT);
+    let ended = cluster.end();
+    assert_eq!(ended.code, Some(0), "{ended}");
+}
