@@ -121,6 +121,28 @@ fn nodes_find_each_other_and_see_who_dies_and_comes_back() {
 }
 
 #[test]
+fn a_node_that_was_counted_as_dead_comes_back_by_itself() {
+    let (head, token) = Member::head("a");
+    let b = Member::joined("b", &token);
+    let c = Member::joined("c", &token);
+    b.wait_for_life("c", 1);
+    let process = c.running.as_ref().expect("it runs");
+    // As if it were cut off: it says nothing until its lease has ended.
+    process.signal(Signal::STOP);
+    for one in [&head, &b] {
+        one.wait_for("c", "dead");
+    }
+    process.signal(Signal::CONT);
+    for one in [&head, &b] {
+        one.wait_for_life("c", 2);
+    }
+    c.wait_for_life("c", 2);
+    for other in ["a", "b"] {
+        c.wait_for_life(other, 1);
+    }
+}
+
+#[test]
 fn a_head_that_is_killed_comes_back_and_nobody_dies_of_it() {
     let (mut head, token) = Member::head("a");
     let b = Member::joined("b", &token);

@@ -101,6 +101,14 @@ pub enum Event {
         /// Which life of it.
         incarnation: Incarnation,
     },
+    /// A life of a node that was lost is there nevertheless, and its views count again: it was this node
+    /// that was cut off, and not the other.
+    NodeBack {
+        /// Which one.
+        node: NodeId,
+        /// Which life of it.
+        incarnation: Incarnation,
+    },
     /// An own node has more or less of a resource.
     SetCapacity {
         /// The node.

@@ -456,10 +456,13 @@ impl Fuzz<'_> {
                     usage: BTreeMap::from([("a".parse().expect("a name"), self.amounts())]),
                 },
             },
-            28 => Event::NodeLost {
-                node,
-                incarnation: Incarnation(self.bytes.below(3).into()),
-            },
+            28 => {
+                let incarnation = Incarnation(self.bytes.below(3).into());
+                match self.bytes.below(4) {
+                    0 => Event::NodeBack { node, incarnation },
+                    _ => Event::NodeLost { node, incarnation },
+                }
+            }
             29 => Event::SetCapacity {
                 node,
                 name: self.name(),

@@ -246,6 +246,7 @@ impl Scheduler {
             Event::OwnNode { node, resources } => self.own_node(node, resources),
             Event::PeerView { node, view } => self.peer_view(node, view),
             Event::NodeLost { node, incarnation } => self.node_lost(node, incarnation),
+            Event::NodeBack { node, incarnation } => self.peers.note_back(node, incarnation),
             Event::SetCapacity {
                 node,
                 name,

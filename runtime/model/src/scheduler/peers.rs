@@ -69,6 +69,12 @@ impl Peers {
         *last = incarnation.max(*last);
     }
 
+    pub(crate) fn note_back(&mut self, node: NodeId, incarnation: Incarnation) {
+        if self.dead.get(&node) == Some(&incarnation) {
+            self.dead.remove(&node);
+        }
+    }
+
     /// Whether this life of a node is known to be over.
     pub(crate) fn is_dead(&self, node: NodeId, incarnation: Incarnation) -> bool {
         self.dead

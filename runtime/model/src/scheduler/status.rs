@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use super::{PeerView, Scheduler};
 use super::class::Wants;
 use super::table::Owner;
+use super::{PeerView, Scheduler};
 use crate::cluster::{Cluster, NodeIx, QueueReport};
 use crate::fairness::Tenants;
 use crate::id::{ActorId, DriverId, JobId, NodeId, ObjectId, TaskId};

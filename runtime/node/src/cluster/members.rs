@@ -170,21 +170,27 @@ impl Members {
             return;
         };
         let last = member.view.as_ref().map_or(0, |view| view.version);
+        let is_first = member.view.is_none();
         if member.record.life != life || view.version <= last {
             return;
         }
         member.view = Some(view.clone());
         let info = member.record.info(node);
+        let is_draining = member.record.is_draining;
         drop(table);
         if let Some(work) = self.work() {
             work.view(info, view);
+            // Before its first view the scheduler does not know it.
+            if is_first && is_draining {
+                work.set_draining(node, true);
+            }
         }
     }
 
     /// A member lives.
     pub(super) fn join(&self, node: NodeId, registered: Incarnation, record: NodeRecord) {
         let _closed = self.gate.write();
-        let (info, is_draining) = (record.info(node), record.is_draining);
+        let info = record.info(node);
         let member = Member {
             registered,
             record,
@@ -198,9 +204,6 @@ impl Members {
         drop(table);
         if let Some(work) = self.work() {
             work.joined(&info);
-            if is_draining {
-                work.set_draining(node, true);
-            }
         }
         self.count.send_replace(count);
     }

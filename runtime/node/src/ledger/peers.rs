@@ -33,6 +33,11 @@ impl Ledger {
         self.happens(Event::PeerView { node, view })
     }
 
+    /// A life of a node that was lost is there nevertheless.
+    pub(crate) fn node_back(&mut self, node: NodeId, incarnation: Incarnation) -> Todo {
+        self.happens(Event::NodeBack { node, incarnation })
+    }
+
     /// Nothing has happened but time.
     pub(crate) fn tick(&mut self) -> Todo {
         let now = self.now();

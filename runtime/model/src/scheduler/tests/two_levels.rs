@@ -155,6 +155,17 @@ fn the_other_node_is_lost() {
 }
 
 #[test]
+fn a_life_that_was_lost_to_us_alone_comes_back() {
+    let mut it = Harness::local(r#"{"CPU": 0}"#);
+    it.peer(1, 1, ONE);
+    it.submit(task(1, ONE));
+    assert_eq!(it.lose(1), ["retry t1 as 2", "t1 infeasible"]);
+    let (node, incarnation) = (node_id(1), Incarnation(1));
+    it.event(Event::NodeBack { node, incarnation });
+    assert_eq!(it.peer(1, 2, ONE), ["n1: place t1 2, hop 2"]);
+}
+
+#[test]
 fn a_newcomer_gets_what_was_infeasible_and_one_ready_task() {
     let mut it = Harness::local(ONE);
     it.submit(task(1, ONE));

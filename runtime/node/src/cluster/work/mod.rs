@@ -239,6 +239,8 @@ impl Work for Exchange {
         };
         let (sender, receiver) = mpsc::unbounded_channel();
         self.queues.lock().insert(node.id, sender);
+        // If it had left, it was we who were cut off.
+        self.carry_out(|ledger| ledger.node_back(node.id, node.incarnation));
         // It ends when the node has left, or with the exchange.
         shared
             .control
