@@ -8,6 +8,7 @@
 pub mod cluster;
 pub mod failure;
 pub mod fairness;
+pub mod gossip;
 pub mod group;
 pub mod id;
 pub mod manifest;
