@@ -21,26 +21,55 @@ enum Load {
     Busy(Duration),
 }
 
-/// How many changes are timed.
-const TURNS: u64 = 10;
-
 fn main() {
     let lossy = Faults { lost: 5, ..GOOD };
     let busy = Load::Busy(Duration::from_millis(100));
     println!(
-        "| nodes | load | loss | all bytes/s | node bytes/s | node messages/s | half | 99 % | all | worst | node CPU |"
+        "| nodes | load | loss | all bytes/s | node bytes/s | node messages/s | copies | half | 99 % | all | worst | node CPU |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|---|---|");
-    for (load, faults) in [
+    println!("|---|---|---|---|---|---|---|---|---|---|---|---|");
+    let loads = [
         (Load::Idle, GOOD),
         (busy, GOOD),
         (Load::Idle, lossy),
         (busy, lossy),
-    ] {
+    ];
+    for (load, faults) in loads {
         for nodes in [3, 10, 100, 1_000] {
             measure(nodes, load, faults);
         }
     }
+    println!();
+    println!("| nodes | a newcomer knows all | all know it | bytes for that |");
+    println!("|---|---|---|---|");
+    for nodes in [3, 10, 100, 1_000] {
+        join(nodes);
+    }
+}
+
+/// A node joins: everybody learns of it by the control store within 50 ms, each in its time.
+fn join(nodes: u64) {
+    let mut world = World::new(1, GOOD, true);
+    (1..nodes).for_each(|n| world.join(n, 1, Duration::from_millis(200)));
+    world.run_for(Duration::from_secs(10));
+    let (began, before) = (world.now, world.traffic);
+    let newcomer = id(0);
+    world.join(0, 1, Duration::from_millis(50));
+    let (mut knows, mut is_known, mut bytes) = (None, None, 0);
+    while knows.is_none() || is_known.is_none() {
+        world.run_for(Duration::from_millis(1));
+        let took = Some(world.now.since(began));
+        bytes = world.traffic.bytes - before.bytes;
+        let others = || world.nodes.iter().filter(|(id, _)| **id != newcomer);
+        if knows.is_none() && world.nodes[&newcomer].views.len() as u64 == nodes - 1 {
+            knows = took;
+        }
+        if is_known.is_none() && others().all(|(_, node)| node.views.contains_key(&newcomer)) {
+            is_known = took;
+        }
+    }
+    let shown = [knows, is_known].map(|time| millis(time.expect("it was waited for")));
+    println!("| {nodes} | {} | {} | {bytes} |", shown[0], shown[1]);
 }
 
 fn measure(nodes: u64, load: Load, faults: Faults) {
@@ -65,9 +94,13 @@ fn measure(nodes: u64, load: Load, faults: Faults) {
         Duration::from_secs(5),
     );
     let traffic = less(world.traffic, before);
+    let taken = updates(&world);
+    let new = (taken.0 - taken_before.0).max(1);
+    let copies = (taken.1 - taken_before.1) as f64 / new as f64;
     let seconds = world.now.since(began).as_secs_f64();
     let mut times: [Vec<Duration>; 3] = Default::default();
-    for turn in 0..TURNS {
+    let turns = if nodes < 1_000 { 20 } else { 5 };
+    for turn in 0..turns {
         let (node, mark) = (id(turn % nodes), u64::MAX - turn);
         let queue = &mut world.nodes.get_mut(&node).expect("a node").work.queue;
         queue.tasks = u64::from(queue.tasks == 0);
@@ -81,9 +114,9 @@ fn measure(nodes: u64, load: Load, faults: Faults) {
             &mut random,
             Duration::from_millis(2_500),
         );
-        // Of later views with the mark nobody hears of it for the first time.
-        let mut first = world.heard.remove(&mark).unwrap_or_default();
-        first.truncate(nodes as usize - 1);
+        let first = world.heard.remove(&mark).unwrap_or_default();
+        let mut first: Vec<_> = first.into_values().collect();
+        first.sort_unstable();
         let at = |part: f64| {
             let count = ((nodes - 1) as f64 * part).ceil() as usize;
             first
@@ -96,7 +129,7 @@ fn measure(nodes: u64, load: Load, faults: Faults) {
     let per_node = |count: u64| count as f64 / seconds / nodes as f64;
     let cpu_ns = traffic.handled_ns + traffic.encoded_ns + traffic.decoded_ns;
     println!(
-        "| {nodes} | {} | {} % | {:.0} | {:.0} | {:.1} | {} | {} | {} | {} | {:.3} % |",
+        "| {nodes} | {} | {} % | {:.0} | {:.0} | {:.1} | {copies:.1} | {} | {} | {} | {} | {:.3} % |",
         match load {
             Load::Idle => "idle",
             Load::Busy(_) => "busy",

@@ -114,8 +114,8 @@ impl Change {
         let millis = match self {
             Self::Structural => SOONEST,
             Self::Turning => (peers / 2).clamp(SOONEST, 500),
-            Self::Notable => (2 * peers).clamp(100, 2_000),
-            Self::None | Self::Slight => (2 * peers).clamp(1_000, 2_000),
+            Self::Notable => (2 * peers).clamp(SOONEST, 2_000),
+            Self::None | Self::Slight => (10 * peers).clamp(100, 2_000),
         };
         Duration::from_millis(millis)
     }

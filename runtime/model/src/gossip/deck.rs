@@ -25,6 +25,11 @@ impl Deck {
         }
     }
 
+    /// All of them.
+    pub(super) fn peers(&self) -> &[NodeId] {
+        &self.peers
+    }
+
     pub(super) fn add(&mut self, peer: NodeId) {
         let place = self.random.below(self.peers.len() + 1);
         self.peers.push(peer);

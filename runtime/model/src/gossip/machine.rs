@@ -184,6 +184,20 @@ impl Gossip {
         self.stats
     }
 
+    /// Checks what must hold between inputs; for the tests.
+    pub(super) fn check(&self) {
+        self.table.check();
+        let are_peers = |deck: &Deck| {
+            let mut peers = deck.peers().to_vec();
+            peers.sort_unstable();
+            let others = self.table.ids().filter(|node| *node != self.own);
+            others.eq(peers)
+        };
+        assert!(are_peers(&self.news_deck) && are_peers(&self.compare_deck));
+        let is_held = |node: &NodeId| self.table.news(*node).is_some();
+        assert!(self.news.keys().all(is_held), "news without a view");
+    }
+
     fn joined(&mut self, node: NodeId, incarnation: Incarnation) {
         if node == self.own || !self.table.join(node, incarnation) {
             return;
@@ -193,7 +207,9 @@ impl Gossip {
         self.compare_deck.remove(node);
         self.news_deck.add(node);
         self.compare_deck.add(node);
-        self.compare_soon(COMPARE_AFTER_JOIN);
+        let peers = self.table.peers() as u64;
+        let soon = Duration::from_millis(peers).clamp(COMPARE_AFTER_JOIN, COMPARE_EVERY / 2);
+        self.compare_soon(soon);
     }
 
     fn left(&mut self, node: NodeId, incarnation: Incarnation) {
@@ -256,8 +272,8 @@ impl Gossip {
             Taken::Newer { node, view } => {
                 self.stats.taken += 1;
                 self.outputs.push_back(Output::View { node, view });
-                // Whoever gets to know a member by asking is new itself: the others have heard of it.
-                let is_told = is_news || was_held;
+                // Whoever gets to know a member by asking others is new itself: they have heard of it.
+                let is_told = is_news || was_held || from == id;
                 self.news.remove(&id);
                 if is_told && self.table.peers() > DIRECT_PEERS {
                     self.news.insert(id, SmallVec::from_slice(&[from, id]));

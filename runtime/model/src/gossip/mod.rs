@@ -34,13 +34,18 @@
 mod body;
 mod change;
 mod deck;
+mod fuzz;
 mod machine;
 mod message;
 mod publish;
 mod table;
+#[cfg(test)]
+mod tests;
 
 pub use body::Body;
 pub use change::Change;
+#[doc(hidden)]
+pub use fuzz::fuzz;
 pub use machine::{Gossip, Input, Output, Stats};
 pub use message::{Checksum, Known, Message, Update};
 
@@ -75,8 +80,9 @@ pub(crate) const NODES_PER_BUCKET: usize = 12;
 /// How often a node compares what it knows with a peer, when all is well.
 pub const COMPARE_EVERY: Duration = Duration::from_secs(1);
 
-/// How soon it compares again after nodes have joined. The interval doubles from there.
-pub(crate) const COMPARE_AFTER_JOIN: Duration = Duration::from_millis(100);
+/// How soon it compares again after nodes have joined, in a small cluster; in a large one a millisecond for
+/// each peer. The interval doubles from there.
+pub(crate) const COMPARE_AFTER_JOIN: Duration = Duration::from_millis(20);
 
 /// How soon it compares again after a comparison has shown that something was missed.
 pub(crate) const COMPARE_AFTER_REPAIR: Duration = Duration::from_millis(250);

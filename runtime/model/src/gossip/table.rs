@@ -283,6 +283,17 @@ impl Table {
         Some(nodes)
     }
 
+    /// Checks that the checksums are of what is held; for the tests.
+    pub(super) fn check(&self) {
+        let mut anew = Self::new(self.own, Incarnation(0));
+        for (node, member) in &self.members {
+            if let Some(held) = &member.held {
+                anew.count(*node, member.incarnation, held.version);
+            }
+        }
+        assert_eq!(anew.buckets, self.buckets, "the checksums");
+    }
+
     /// Counts a view in, or out again.
     fn count(&mut self, node: NodeId, incarnation: Incarnation, version: u64) {
         let hash = mixed(mixed(hash(node) ^ incarnation.0) ^ version);

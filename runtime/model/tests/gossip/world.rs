@@ -86,8 +86,8 @@ pub struct World {
     /// Who is on this side of a cut, if there is one.
     pub cut: Option<BTreeSet<NodeId>>,
     pub traffic: Traffic,
-    /// When somebody first heard of a view with this mark in its queue.
-    pub heard: BTreeMap<u64, Vec<Instant>>,
+    /// By the mark in its queue: when each node first heard of a view.
+    pub heard: BTreeMap<u64, BTreeMap<NodeId, Instant>>,
     wire: BTreeMap<(Instant, u64), Event>,
     events: u64,
     told: BTreeMap<(NodeId, Incarnation, u64), (NodeInfo, PeerView)>,
@@ -329,10 +329,8 @@ impl World {
 
     fn hear(&mut self, by: NodeId, node: NodeInfo, view: PeerView) {
         self.note(|| format!("{by} hears of {} {}", node.id, view.version));
-        self.heard
-            .entry(view.queue.run_time_us)
-            .or_default()
-            .push(self.now);
+        let heard = self.heard.entry(view.queue.run_time_us).or_default();
+        heard.entry(by).or_insert(self.now);
         if !self.has_oracles {
             return;
         }
