@@ -85,6 +85,13 @@ fn measure(nodes: u64, load: Load, faults: Faults) {
         &mut random,
         Duration::from_secs(3),
     );
+    let updates = |world: &World| {
+        let stats = world.nodes.values().map(|node| node.gossip.stats());
+        stats.fold((0, 0), |(taken, all), stats| {
+            (taken + stats.taken, all + stats.taken + stats.duplicates)
+        })
+    };
+    let taken_before = updates(&world);
     let (before, began) = (world.traffic, world.now);
     run(
         &mut world,
@@ -99,7 +106,7 @@ fn measure(nodes: u64, load: Load, faults: Faults) {
     let copies = (taken.1 - taken_before.1) as f64 / new as f64;
     let seconds = world.now.since(began).as_secs_f64();
     let mut times: [Vec<Duration>; 3] = Default::default();
-    let turns = if nodes < 1_000 { 20 } else { 5 };
+    let turns = if nodes < 1_000 { 20 } else { 4 };
     for turn in 0..turns {
         let (node, mark) = (id(turn % nodes), u64::MAX - turn);
         let queue = &mut world.nodes.get_mut(&node).expect("a node").work.queue;

@@ -197,7 +197,7 @@ impl World {
             }
             3 => Input::OwnView {
                 node: bytes.info(own, Incarnation(1)),
-                view: bytes.view(0),
+                view: Box::new(bytes.view(0)),
             },
             4..=6 => {
                 self.now = self.now + Duration::from_millis(u64::from(bytes.next()) * 4);

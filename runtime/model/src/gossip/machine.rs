@@ -44,7 +44,7 @@ pub enum Input {
         /// Who it is.
         node: NodeInfo,
         /// What it has and does.
-        view: PeerView,
+        view: Box<PeerView>,
     },
     /// A node says something. It is who it says it is: the connection has made sure of that.
     Message {
@@ -104,7 +104,8 @@ pub struct Gossip {
     publisher: Publisher,
     /// What is to be passed on in the next round, and who is known to have it.
     news: BTreeMap<NodeId, SmallVec<[NodeId; 4]>>,
-    last_round: Option<Instant>,
+    /// No round before.
+    next_round: Instant,
     compare_at: Instant,
     compare_every: Duration,
     news_deck: Deck,
@@ -124,7 +125,7 @@ impl Gossip {
             table: Table::new(own, incarnation),
             publisher: Publisher::default(),
             news: BTreeMap::new(),
-            last_round: None,
+            next_round: now,
             compare_at: now,
             compare_every: COMPARE_EVERY,
             news_deck: Deck::new(random.split()),
@@ -146,7 +147,7 @@ impl Gossip {
             Input::Left { node, incarnation } => self.left(node, incarnation),
             Input::OwnView { node, view } => {
                 assert_eq!(node.id, self.own, "a view of another node");
-                self.publisher.set(node, view);
+                self.publisher.set(node, *view);
             }
             Input::Message { from, message } => {
                 if from == self.own || self.table.get(from).is_none() {
@@ -394,8 +395,7 @@ impl Gossip {
 
     /// When what was heard is passed on.
     fn round_at(&self) -> Option<Instant> {
-        let at = self.last_round.map_or(Instant::ZERO, |last| last + ROUND);
-        (!self.news.is_empty()).then_some(at)
+        (!self.news.is_empty()).then_some(self.next_round)
     }
 
     /// Does what is due.
@@ -446,7 +446,10 @@ impl Gossip {
 
     /// Tells the neighbours and one other peer what was heard since the last round.
     fn pass_on(&mut self) {
-        self.last_round = Some(self.now);
+        // Rounds in step would make all news wait for a whole one at every hop: what is passed on arrives
+        // just after the round of whoever hears it. So they are half to one and a half times as long.
+        let more = self.random.below(ROUND.as_micros() as usize) as u64;
+        self.next_round = self.now + ROUND / 2 + Duration::from_micros(more);
         let mut to: SmallVec<[NodeId; 3]> = SmallVec::new();
         to.extend(self.table.neighbours().into_iter().flatten());
         to.extend(self.news_deck.draw());

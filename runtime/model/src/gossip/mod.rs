@@ -93,7 +93,7 @@ pub(crate) const MAX_VERSION: u64 = 1 << 62;
 /// For how long news is left to spread before it is looked for by comparison.
 pub(crate) const SETTLE: Duration = Duration::from_millis(300);
 
-/// How often what was heard is passed on at most.
+/// How often what was heard is passed on at most, on average.
 pub const ROUND: Duration = Duration::from_millis(50);
 
 /// How often a node asks for the labels of another at most, when views come that it lacks them for.

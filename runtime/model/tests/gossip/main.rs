@@ -194,7 +194,7 @@ fn too_many_tenants_are_left_out() {
         view.usage
             .insert(format!("tenant-{n}").parse().unwrap(), used.clone());
     }
-    let node = world.nodes[&id(0)].work.info.clone();
+    let (node, view) = (world.nodes[&id(0)].work.info.clone(), Box::new(view));
     world.handle(id(0), Input::OwnView { node, view });
     world.run_for(Duration::from_secs(2));
     assert_eq!(world.nodes[&id(0)].gossip.stats().too_long, 1);

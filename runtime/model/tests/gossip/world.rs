@@ -275,6 +275,7 @@ impl World {
         let node = self.nodes.get_mut(&id).expect("a node");
         let (info, view) = (node.work.info.clone(), node.work.view());
         node.told = view.clone();
+        let view = Box::new(view);
         self.handle(id, Input::OwnView { node: info, view });
     }
 
