@@ -15,20 +15,23 @@ use wasmrun_net::{BulkRefusal, BulkSender, Event, Peer, PeerId, Range, Service};
 use super::link;
 use super::members::Members;
 use super::protocol::{ClusterProtocol, OneWay, Request, Response};
+use super::views::Views;
 use super::work;
 
 /// Where peers come in.
 pub(super) struct Door {
     members: Arc<Members>,
+    views: Arc<Views>,
     /// Our control store, for others.
     server: Option<Server>,
     sessions: Mutex<BTreeMap<NodeId, Session>>,
 }
 
 impl Door {
-    pub(super) fn new(members: Arc<Members>, server: Option<Server>) -> Self {
+    pub(super) fn new(members: Arc<Members>, views: Arc<Views>, server: Option<Server>) -> Self {
         Self {
             members,
+            views,
             server,
             sessions: Mutex::default(),
         }
@@ -67,7 +70,7 @@ impl Service<ClusterProtocol> for Door {
             OneWay::Work(message) => self
                 .members
                 .while_alive(node, life, |work| work.one_way(node, message)),
-            OneWay::View(told) => self.members.view(node, told.life, told.view),
+            OneWay::View(message) => self.views.heard(node, *message),
         }
     }
 

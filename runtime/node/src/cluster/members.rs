@@ -225,13 +225,11 @@ impl Members {
         }
     }
 
-    /// A member does not live any more. `is_over`: nor will that life of it again.
-    pub(super) fn leave(&self, node: NodeId, is_over: bool) {
+    /// A member does not live any more. `is_over`: nor will that life of it again. Which life that was.
+    pub(super) fn leave(&self, node: NodeId, is_over: bool) -> Option<Incarnation> {
         let _closed = self.gate.write();
         let mut table = self.table.lock();
-        let Some(member) = table.alive.remove(&node) else {
-            return;
-        };
+        let member = table.alive.remove(&node)?;
         let life = member.record.life;
         if is_over {
             table.dead.insert(node, life);
@@ -249,6 +247,7 @@ impl Members {
             work.left(node, life);
         }
         self.count.send_replace(count);
+        Some(life)
     }
 
     /// The lives of all that live, as they are registered.
@@ -258,6 +257,7 @@ impl Members {
         alive.map(|(id, it)| (*id, it.registered)).collect()
     }
 
+    /// Who lives besides us.
     pub(super) fn ids(&self) -> Vec<NodeId> {
         self.table.lock().alive.keys().copied().collect()
     }
@@ -313,5 +313,147 @@ pub(super) fn row(
         available: free.iter().map(|(name, it)| (name.clone(), it)).collect(),
         since_ms: u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX),
         version: record.version.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+    use wasmrun_net::{BulkRefusal, BulkSender, Range};
+
+    use super::super::work;
+    use super::*;
+
+    /// Writes down what it hears.
+    #[derive(Default)]
+    struct Heard(Mutex<Vec<String>>);
+
+    #[async_trait]
+    impl Work for Heard {
+        fn one_way(&self, _: NodeId, _: work::OneWay) {}
+
+        async fn request(&self, _: NodeId, _: work::Request) -> work::Response {
+            std::future::pending().await
+        }
+
+        async fn bulk(
+            &self,
+            _: NodeId,
+            _: work::Bulk,
+            _: Range,
+            _: &mut BulkSender,
+        ) -> Result<(), BulkRefusal> {
+            Err(BulkRefusal::NotHere)
+        }
+
+        fn joined(&self, node: &NodeInfo) {
+            self.note(format!("joined {}", node.incarnation));
+        }
+
+        fn left(&self, _: NodeId, incarnation: Incarnation) {
+            self.note(format!("left {incarnation}"));
+        }
+
+        fn view(&self, _: NodeInfo, view: PeerView) {
+            self.note(format!("view {}", view.version));
+        }
+
+        fn own_view(&self) -> PeerView {
+            view(0)
+        }
+
+        fn is_lease_confirmed(&self, _: bool) {}
+
+        fn set_draining(&self, _: NodeId, is_draining: bool) {
+            self.note(format!("draining {is_draining}"));
+        }
+    }
+
+    impl Heard {
+        fn note(&self, what: String) {
+            self.0.lock().push(what);
+        }
+
+        fn take(&self) -> Vec<String> {
+            std::mem::take(&mut self.0.lock())
+        }
+    }
+
+    fn view(version: u64) -> PeerView {
+        PeerView {
+            version,
+            resources: Default::default(),
+            queue: Default::default(),
+            usage: Default::default(),
+        }
+    }
+
+    fn record(life: u64) -> NodeRecord {
+        NodeRecord {
+            name: "b".parse().unwrap(),
+            labels: Labels::new(),
+            life: Incarnation(life),
+            addresses: Vec::new(),
+            is_head: false,
+            is_draining: false,
+            total: Amounts::new(),
+            version: String::new(),
+        }
+    }
+
+    const NODE: NodeId = NodeId::from_bytes([2; 16]);
+
+    fn members() -> (Arc<Members>, Arc<Heard>) {
+        let (members, heard) = (Arc::new(Members::new()), Arc::new(Heard::default()));
+        members.set_work(heard.clone());
+        (members, heard)
+    }
+
+    #[test]
+    fn a_member_is_heard_of_between_joining_and_leaving() {
+        let (members, heard) = members();
+        members.view(NODE, Incarnation(1), view(1));
+        members.join(NODE, Incarnation(7), record(1));
+        for (life, version) in [(1, 2), (1, 2), (1, 1), (2, 3), (1, 3)] {
+            members.view(NODE, Incarnation(life), view(version));
+        }
+        let mut draining = record(1);
+        draining.is_draining = true;
+        members.amend(NODE, draining);
+        members.leave(NODE, true);
+        members.leave(NODE, true);
+        members.view(NODE, Incarnation(1), view(4));
+        members.while_alive(NODE, Incarnation(1), |_| panic!("it has left"));
+        let expected = ["joined 1", "view 2", "view 3", "draining true", "left 1"];
+        assert_eq!(heard.take(), expected);
+        assert_eq!(members.rows(|_| true)[0].state, "dead");
+        // A new life begins with nothing; that it drains is told once the scheduler knows it.
+        let mut next = record(2);
+        next.is_draining = true;
+        members.join(NODE, Incarnation(8), next);
+        members.view(NODE, Incarnation(2), view(1));
+        assert_eq!(heard.take(), ["joined 2", "view 1", "draining true"]);
+        assert_eq!(members.rows(|_| false)[0].state, "unreachable");
+    }
+
+    #[tokio::test]
+    async fn who_speaks_too_soon_waits_and_who_is_dead_does_not() {
+        let (members, _heard) = members();
+        let early = tokio::spawn({
+            let members = members.clone();
+            async move { members.admitted(NODE, Some(Incarnation(2))).await }
+        });
+        tokio::task::yield_now().await;
+        members.join(NODE, Incarnation(1), record(1));
+        members.leave(NODE, true);
+        assert_eq!(members.admitted(NODE, Some(Incarnation(1))).await, None);
+        members.join(NODE, Incarnation(2), record(2));
+        assert_eq!(early.await.unwrap(), Some(Incarnation(2)));
+        assert_eq!(members.admitted(NODE, None).await, Some(Incarnation(2)));
+        // Where it was we who were cut off, the same life joins again.
+        members.leave(NODE, false);
+        members.join(NODE, Incarnation(2), record(2));
+        let again = members.admitted(NODE, Some(Incarnation(2))).await;
+        assert_eq!(again, Some(Incarnation(2)));
     }
 }

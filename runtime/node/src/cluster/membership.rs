@@ -234,7 +234,7 @@ fn put(cluster: &Arc<Cluster>, entry: &Entry, ours: Incarnation) -> ControlFlow<
         Some(known) if *known == incarnation => cluster.members.amend(node, record),
         known => {
             if known.is_some() {
-                cluster.members.leave(node, true);
+                leave(cluster, node);
             }
             meet(cluster, node, incarnation, record);
         }
@@ -254,19 +254,26 @@ fn meet(cluster: &Arc<Cluster>, node: NodeId, incarnation: Incarnation, record: 
             tracing::warn!(%node, %error, "a node cannot be dialled");
         }
     }
+    let life = record.life;
     cluster.members.join(node, incarnation, record);
-    cluster.views.changed();
+    cluster.views.joined(node, life);
 }
 
 /// A node is dead, for everybody.
 fn lost(cluster: &Arc<Cluster>, node: NodeId) {
     tracing::info!(%node, "a node has left");
-    cluster.members.leave(node, true);
+    leave(cluster, node);
     // The head's control store is still wanted.
     if cluster.lines.head_id() != Some(node)
         && let Some(network) = cluster.lines.network()
     {
         network.forget(PeerId::Node(node));
+    }
+}
+
+fn leave(cluster: &Cluster, node: NodeId) {
+    if let Some(life) = cluster.members.leave(node, true) {
+        cluster.views.left(node, life);
     }
 }
 
@@ -283,6 +290,7 @@ async fn be_reborn(cluster: &Arc<Cluster>) -> Registered {
         tokio::time::sleep(AGAIN).await;
     };
     cluster.set_life(life);
+    cluster.views.begin_anew(cluster.id, life);
     cluster.lines.reopen(&cluster.state, life).await;
     loop {
         match register_anew(cluster).await {

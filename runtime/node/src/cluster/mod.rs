@@ -117,7 +117,7 @@ pub(crate) struct Cluster {
     /// At the head.
     authority: Option<Arc<Authority>>,
     lease_ttl: Duration,
-    views: Views,
+    views: Arc<Views>,
     /// What we say of ourselves; none before we are registered.
     own: Mutex<Option<NodeRecord>>,
     is_confirmed: AtomicBool,
@@ -132,6 +132,7 @@ struct Parts {
     state: StateDir,
     lines: Arc<Lines>,
     members: Arc<Members>,
+    views: Arc<Views>,
     store: Arc<dyn ControlStore>,
     embedded: Option<Arc<Embedded>>,
     authority: Option<Arc<Authority>>,
@@ -156,7 +157,7 @@ impl Cluster {
             embedded: parts.embedded,
             authority: parts.authority,
             lease_ttl: parts.lease_ttl,
-            views: Views::default(),
+            views: parts.views,
             own: Mutex::default(),
             is_confirmed: AtomicBool::new(true),
             since: Mutex::new(Instant::now()),
@@ -411,6 +412,12 @@ impl Cluster {
             true => Ok(()),
             false => Err(TokensError::Unknown(prefix.chars().take(80).collect())),
         }
+    }
+
+    /// Who we are, as others see it; `None` before we are registered.
+    fn own_info(&self) -> Option<NodeInfo> {
+        let own = self.own.lock();
+        own.as_ref().map(|own| own.info(self.id))
     }
 
     /// What we say of ourselves, now.

@@ -6,8 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 use wasmrun_control::remote;
-use wasmrun_model::id::Incarnation;
-use wasmrun_model::scheduler::PeerView;
+use wasmrun_model::gossip;
 use wasmrun_net::{Limits, Protocol, Version};
 
 use super::work;
@@ -35,17 +34,8 @@ impl Protocol for ClusterProtocol {
 pub(crate) enum OneWay {
     /// About tasks and objects.
     Work(work::OneWay),
-    /// What the sender has and does.
-    View(Box<Told>),
-}
-
-/// What a node tells of itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Told {
-    /// Which life of it.
-    pub(crate) life: Incarnation,
-    /// What it tells.
-    pub(crate) view: PeerView,
+    /// About what nodes have and do.
+    View(Box<gossip::Message>),
 }
 
 /// Has one [`Response`].

@@ -27,6 +27,7 @@ use super::link::HeadLink;
 use super::members::Members;
 use super::state::{Head, StateDir, StateError};
 use super::tokens::StoreEnroll;
+use super::views::Views;
 use super::{Cluster, membership, renew};
 
 /// The port that a node listens at if nobody says otherwise.
@@ -217,7 +218,8 @@ pub(crate) async fn open(config: &ClusterConfig, face: Face) -> Result<Opened, C
         _ => None,
     };
     let plan = plan(config, found.head.as_ref(), enrolment).await?;
-    let door = Arc::new(Door::new(members.clone(), server));
+    let views = Arc::new(Views::new(id, life));
+    let door = Arc::new(Door::new(members.clone(), views.clone(), server));
     let lines = Arc::new(Lines::new(plan, door));
     lines.open(found.identity, life)?;
     let store = match (own, &found.head) {
@@ -241,6 +243,7 @@ pub(crate) async fn open(config: &ClusterConfig, face: Face) -> Result<Opened, C
         state,
         lines,
         members,
+        views,
         store,
         embedded,
         authority: found.authority,

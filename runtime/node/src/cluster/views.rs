@@ -1,65 +1,145 @@
-//! How this node's view of itself reaches the others.
+//! How views reach the others: the driver of [`Gossip`].
 //!
-//! Owns when a view is told and to whom. Must not: know what is in one. It goes straight to each member:
-//! every half second, and soon after something has changed that matters.
+//! Owns its clock and its timer, and when this node's own view is made. Must not: know what is in a view, or
+//! decide to whom it goes. What cannot be sent at once is dropped: gossip repairs what is lost.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use wasmrun_model::gossip::{Gossip, Input, Message, Output};
+use wasmrun_model::id::{Incarnation, NodeId};
+use wasmrun_model::time::Instant as ModelInstant;
 
 use super::Cluster;
-use super::protocol::{OneWay, Told};
+use super::protocol::OneWay;
 
-/// How often a view is told in which nothing has changed.
+/// How often our own view is made when nobody says that it has changed.
 const EVERY: Duration = Duration::from_millis(500);
-/// How soon a change is told; changes meanwhile go with it.
+/// It is made at most so often.
 const SOON: Duration = Duration::from_millis(20);
 
-/// What is known of our view.
-#[derive(Debug, Default)]
+/// What is known of views, and is to be said about them.
 pub(super) struct Views {
+    gossip: Mutex<Gossip>,
+    started: Instant,
+    /// There may be something to be done.
+    wake: Notify,
+    /// Our own view is worth telling.
     changed: Notify,
-    version: AtomicU64,
 }
 
 impl Views {
-    /// Our view is worth telling.
+    pub(super) fn new(own: NodeId, life: Incarnation) -> Self {
+        Self {
+            gossip: Mutex::new(new_gossip(ModelInstant::ZERO, own, life)),
+            started: Instant::now(),
+            wake: Notify::new(),
+            changed: Notify::new(),
+        }
+    }
+
+    /// Forgets everybody: this node begins a new life.
+    pub(super) fn begin_anew(&self, own: NodeId, life: Incarnation) {
+        *self.gossip.lock() = new_gossip(self.now(), own, life);
+        self.changed.notify_one();
+    }
+
+    pub(super) fn joined(&self, node: NodeId, incarnation: Incarnation) {
+        self.handle(Input::Joined { node, incarnation });
+        self.changed.notify_one();
+    }
+
+    pub(super) fn left(&self, node: NodeId, incarnation: Incarnation) {
+        self.handle(Input::Left { node, incarnation });
+    }
+
+    /// A member says something.
+    pub(super) fn heard(&self, from: NodeId, message: Message) {
+        self.handle(Input::Message { from, message });
+    }
+
+    /// Our own view is worth telling.
     pub(super) fn changed(&self) {
         self.changed.notify_one();
     }
+
+    fn handle(&self, input: Input) {
+        self.gossip.lock().handle(self.now(), input);
+        self.wake.notify_one();
+    }
+
+    fn next(&self) -> Option<Output> {
+        self.gossip.lock().poll()
+    }
+
+    fn now(&self) -> ModelInstant {
+        ModelInstant::ZERO + self.started.elapsed()
+    }
+
+    /// When there is something to be done even if nothing happens.
+    fn deadline(&self) -> Option<Instant> {
+        let due = self.gossip.lock().poll_timeout()?;
+        Some(self.started + due.since(ModelInstant::ZERO))
+    }
 }
 
-/// Tells views until it is dropped.
+fn new_gossip(now: ModelInstant, own: NodeId, life: Incarnation) -> Gossip {
+    let seed = *crate::node::random()
+        .first_chunk()
+        .expect("it is longer than that");
+    Gossip::new(now, own, life, u64::from_le_bytes(seed))
+}
+
+/// Tells and hears views until it is dropped.
 pub(super) async fn tell(cluster: Arc<Cluster>) {
+    let views = &cluster.views;
+    let mut made = Instant::now();
+    let mut is_changed = false;
+    make_own(&cluster);
     loop {
-        let next = Instant::now() + EVERY;
-        tell_once(&cluster);
+        while let Some(output) = views.next() {
+            carry_out(&cluster, output);
+        }
+        let make_at = made + if is_changed { SOON } else { EVERY };
+        let due = views.deadline().unwrap_or(make_at);
         tokio::select! {
-            () = cluster.views.changed.notified() => tokio::time::sleep(SOON).await,
-            () = tokio::time::sleep_until(next) => {}
+            () = views.wake.notified() => {}
+            () = views.changed.notified(), if !is_changed => is_changed = true,
+            () = tokio::time::sleep_until(make_at) => {
+                (made, is_changed) = (Instant::now(), false);
+                make_own(&cluster);
+            }
+            () = tokio::time::sleep_until(due) => {
+                views.gossip.lock().handle(views.now(), Input::Tick);
+            }
         }
     }
 }
 
-fn tell_once(cluster: &Cluster) {
-    let Some(work) = cluster.members.work() else {
+fn carry_out(cluster: &Cluster, output: Output) {
+    match output {
+        Output::Send { to, message } => {
+            if let Some(peer) = cluster.peer(to) {
+                let _ = peer.try_send(&OneWay::View(Box::new(message)));
+            }
+        }
+        Output::View { node, view } => cluster.members.view(node.id, node.incarnation, *view),
+    }
+}
+
+/// Makes our own view. What is worth telling of it, and to whom, is not decided here.
+fn make_own(cluster: &Cluster) {
+    let (Some(work), Some(node)) = (cluster.members.work(), cluster.own_info()) else {
         return;
     };
-    let members = cluster.members.ids();
-    if members.is_empty() {
-        return;
-    }
-    let mut view = work.own_view();
-    view.version = cluster.views.version.fetch_add(1, Ordering::Relaxed) + 1;
-    let life = cluster.life();
-    let told = OneWay::View(Box::new(Told { life, view }));
-    for node in members {
-        if let Some(peer) = cluster.lines.find(node) {
-            // Who does not take it gets the next one.
-            let _ = peer.try_send(&told);
-        }
+    let view = Box::new(work.own_view());
+    let views = &cluster.views;
+    let mut gossip = views.gossip.lock();
+    // A new life may have begun meanwhile; it makes its own.
+    if node.incarnation == cluster.life() {
+        gossip.handle(views.now(), Input::OwnView { node, view });
     }
 }
