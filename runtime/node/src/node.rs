@@ -285,6 +285,14 @@ impl Node {
         Ok(node)
     }
 
+    /// Leaves its cluster, for good: the others learn of it at once, and its state folder is free. What it runs
+    /// for others is theirs to run again. Its drop does the same.
+    pub fn leave_cluster(&self) {
+        if let Some(cluster) = self.shared.cluster.get() {
+            self.shared.control.block_on(cluster.leave());
+        }
+    }
+
     /// Makes a token with which others join this node's cluster; `None` if it is in none.
     ///
     /// # Errors
@@ -377,9 +385,7 @@ impl Drop for Node {
             std::thread::sleep(Duration::from_millis(1));
         }
         drop(self.executor.take());
-        if let Some(cluster) = self.shared.cluster.get() {
-            self.shared.control.block_on(cluster.leave());
-        }
+        self.leave_cluster();
         if let Some(control) = self.control.take() {
             // A file or name look-up may be stuck in the kernel: its thread is left behind.
             control.shutdown_background();

@@ -114,6 +114,8 @@ fn start(options: &NodeStart, global: &Global, printer: &Printer) -> CommandResu
         others.stop(is_now);
         others.wait();
     }
+    // Before those who have asked for it hear that we have stopped.
+    node.leave_cluster();
     drop(server);
     drop(node);
     printer.note("stopped");

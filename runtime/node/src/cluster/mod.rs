@@ -121,6 +121,7 @@ pub(crate) struct Cluster {
     /// What we say of ourselves; none before we are registered.
     own: Mutex<Option<NodeRecord>>,
     is_confirmed: AtomicBool,
+    has_left: AtomicBool,
     since: Mutex<Instant>,
     tasks: Mutex<Vec<AbortHandle>>,
 }
@@ -160,6 +161,7 @@ impl Cluster {
             views: parts.views,
             own: Mutex::default(),
             is_confirmed: AtomicBool::new(true),
+            has_left: AtomicBool::new(false),
             since: Mutex::new(Instant::now()),
             tasks: Mutex::default(),
         }
@@ -193,16 +195,21 @@ impl Cluster {
         Ok(())
     }
 
-    /// Leaves: the others learn of it at once. Nothing of it runs on.
+    /// Leaves: the others learn of it at once. Nothing of it runs on, and the folder is free. Once is enough.
     pub(crate) async fn leave(&self) {
+        if self.has_left.swap(true, Ordering::AcqRel) {
+            return;
+        }
         for task in self.tasks.lock().drain(..) {
             task.abort();
         }
-        let Ok(()) = tokio::time::timeout(LEAVING, self.unregister()).await else {
-            // The lease ends by itself.
-            return self.close().await;
-        };
-        self.close().await;
+        // If the store does not answer, the lease ends by itself.
+        let _ = tokio::time::timeout(LEAVING, self.unregister()).await;
+        self.lines.close().await;
+        if let Some(embedded) = &self.embedded {
+            embedded.close().await;
+        }
+        self.state.release();
     }
 
     async fn unregister(&self) {
@@ -213,13 +220,6 @@ impl Cluster {
             && let Err(error) = self.store.revoke(lease).await
         {
             tracing::info!(%error, "the lease could not be given up, and ends by itself");
-        }
-    }
-
-    async fn close(&self) {
-        self.lines.close().await;
-        if let Some(embedded) = &self.embedded {
-            embedded.close().await;
         }
     }
 

@@ -77,7 +77,7 @@ pub(crate) struct Head {
 #[derive(Debug)]
 pub(crate) struct StateDir {
     path: PathBuf,
-    _lock: File,
+    lock: File,
 }
 
 impl StateDir {
@@ -109,11 +109,17 @@ impl StateDir {
         match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self {
                 path: path.into(),
-                _lock: lock,
+                lock,
             }),
             Err(rustix::io::Errno::WOULDBLOCK) => Err(StateError::InUse { path: path.into() }),
             Err(error) => Err(failed(&file, "locked", error.into())),
         }
+    }
+
+    /// Lets another process use the folder from now on.
+    pub(crate) fn release(&self) {
+        // It is released with the file in any case.
+        let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
     }
 
     pub(crate) fn path(&self) -> &Path {
