@@ -135,7 +135,8 @@ async fn read_frame(
     Ok(Ok(bytes))
 }
 
-/// Writes frames, as many at once as there are, and now and then what was dropped.
+/// Writes frames, as many at once as there are, and behind them what was dropped: also while there are
+/// always more, or the node would keep in place what nobody looks at.
 async fn write(
     mut writer: OwnedWriteHalf,
     mut frames: mpsc::Receiver<Vec<u8>>,
@@ -143,22 +144,23 @@ async fn write(
 ) {
     let mut batch = Vec::new();
     loop {
-        let has_dropped = tokio::select! {
-            biased;
-            count = frames.recv_many(&mut batch, FRAMES_OUT) => match count {
-                0 => return,
-                _ => false,
+        tokio::select! {
+            frame = frames.recv() => match frame {
+                Some(frame) => batch.push(frame),
+                None => return,
             },
-            () = routes.has_dropped.notified() => true,
-        };
-        if has_dropped {
-            let dropped = released(&routes);
-            // Frames that name what was dropped were sent before.
-            while let Ok(frame) = frames.try_recv() {
-                batch.push(frame);
-            }
-            batch.extend(dropped);
+            () = routes.has_dropped.notified() => {}
         }
+        let dropped = released(&routes);
+        // Frames that name what was dropped were sent before: they are among the first of those that there
+        // was room for.
+        for _ in 0..FRAMES_OUT {
+            let Ok(frame) = frames.try_recv() else {
+                break;
+            };
+            batch.push(frame);
+        }
+        batch.extend(dropped);
         if write_all(&mut writer, &mut batch).await.is_err() {
             return;
         }
@@ -195,4 +197,52 @@ fn released(routes: &Routes) -> Vec<Vec<u8>> {
     frames
         .map(|frame| frame.expect("a bounded list fits a frame"))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// More frames than a writer has in hand at a time, several times over.
+    const MOST: usize = 10 * FRAMES_OUT;
+
+    #[tokio::test]
+    async fn what_was_dropped_is_told_while_the_client_sends_without_pause() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let (_reader, writer) = ours.into_split();
+        let (frames, queue) = mpsc::channel(FRAMES_OUT);
+        let routes = Routes::new();
+        let frame = |id, message| wire::encode(&Frame { id, message }).unwrap();
+        // Whenever there is room for a frame, there is one: the socket takes fewer than wait.
+        let chunk = Request::Chunk(wire::Bytes(vec![0; 16 << 10]));
+        let busy = frame(1, chunk);
+        for _ in 0..FRAMES_OUT {
+            frames.try_send(busy.clone()).unwrap();
+        }
+        let senders: Vec<_> = (0..FRAMES_OUT)
+            .map(|_| {
+                let (frames, busy) = (frames.clone(), busy.clone());
+                tokio::spawn(async move { while frames.send(busy.clone()).await.is_ok() {} })
+            })
+            .collect();
+        let writing = tokio::spawn(write(writer, queue, routes.clone()));
+        drop(routes.pin(7));
+        let mut before = 0;
+        loop {
+            let bytes = read_frame(&mut theirs).await.unwrap().unwrap();
+            match wire::decode::<Frame<Request>>(&bytes).unwrap().message {
+                Request::Chunk(_) => before += 1,
+                Request::Unpin(ids) => {
+                    assert_eq!(ids, [7]);
+                    break;
+                }
+                other => panic!("{other:?}"),
+            }
+            assert!(before < MOST, "it waits for a pause");
+        }
+        // What was sent before something was dropped names it, and goes first.
+        assert!(before >= FRAMES_OUT);
+        writing.abort();
+        senders.iter().for_each(tokio::task::JoinHandle::abort);
+    }
 }
