@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tokio::io::Interest;
 use tokio::net::unix::OwnedReadHalf;
 use wasmrun_model::wire::{self, Frame, HEADER_BYTES, MAX_SEGMENTS, Mapped, Response};
-use wasmrun_store::{Place, SegmentNumber, Segments};
+use wasmrun_store::{Beside, Place, SegmentNumber, Segments};
 
 use crate::routes::{Answer, Routes, View};
 
@@ -25,8 +25,8 @@ pub(crate) struct Reader {
     /// What of the buffer has come and is not handled yet.
     start: usize,
     end: usize,
-    /// Descriptors that came before the rest of their frames.
-    descriptors: VecDeque<OwnedFd>,
+    /// Descriptors that came before the rest of their frames; `None` for one that was lost.
+    descriptors: VecDeque<Option<OwnedFd>>,
     segments: Segments,
     routes: Arc<Routes>,
 }
@@ -94,12 +94,16 @@ impl Reader {
         let socket = self.socket.as_ref();
         let room = &mut self.buffer[self.end..];
         let received = socket.async_io(Interest::READABLE, || wasmrun_store::receive(socket, room));
-        let (len, descriptor) = received.await?;
+        let (len, beside) = received.await?;
         if len == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         self.end += len;
-        self.descriptors.extend(descriptor);
+        match beside {
+            Beside::Nothing => {}
+            Beside::Descriptor(descriptor) => self.descriptors.push_back(Some(descriptor)),
+            Beside::Lost => self.descriptors.push_back(None),
+        }
         if self.descriptors.len() > MAX_SEGMENTS {
             return Err(io::Error::other("descriptors come without their frames"));
         }
@@ -131,8 +135,9 @@ impl Reader {
         if mapped.has_descriptor {
             let descriptor = self.descriptors.pop_front();
             let descriptor = descriptor.ok_or(io::ErrorKind::InvalidData)?;
-            // If there is no address space the bytes come in another way.
-            if self.segments.add(&place, descriptor).is_err() {
+            let added = descriptor.is_some_and(|it| self.segments.add(&place, it).is_ok());
+            // If there is no address space, or are too many open files, the bytes come in another way.
+            if !added {
                 return Ok(Answer::Unmappable);
             }
             if self.segments.len() > MAX_SEGMENTS {

@@ -45,6 +45,6 @@ pub use create::{CreateError, CreateFuture, Fullness, Writer};
 pub use layout::WHOLE_PAGES_FROM_BYTES;
 pub use object::{Copy, Form, Object, Pages, ReadError, RestoreFuture, View};
 pub use segment::SegmentNumber;
-pub use share::{ClientView, Place, SegmentWatch, Segments, receive, send};
+pub use share::{Beside, ClientView, Place, SegmentWatch, Segments, receive, send};
 pub use store::Store;
 pub use usage::{ObjectInfo, ObjectPlace, TenantUsage, Usage};

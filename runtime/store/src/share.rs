@@ -97,12 +97,23 @@ pub fn send(socket: impl AsFd, bytes: &[u8], view: &View) -> io::Result<usize> {
     Ok(sent)
 }
 
+/// What came beside some bytes.
+#[derive(Debug)]
+pub enum Beside {
+    /// Nothing.
+    Nothing,
+    /// A segment's descriptor.
+    Descriptor(OwnedFd),
+    /// A descriptor that this process could not take: it has as many files open as it may.
+    Lost,
+}
+
 /// Receives what is there, up to the length of `bytes`, and the descriptor that came beside it. A call
 /// gives at most one descriptor: the kernel ends it there. No bytes: the other side has closed.
 ///
 /// # Errors
 /// When the socket fails, or there were more descriptors.
-pub fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
+pub fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Beside)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut parts = [IoSliceMut::new(bytes)];
@@ -113,13 +124,21 @@ pub fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Option
         _ => None,
     });
     let fd = fds.next().and_then(|mut fds| fds.next());
-    if received.flags.contains(ReturnFlags::CTRUNC) {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            "more descriptors came than belong here",
-        ));
-    }
-    Ok((received.bytes, fd))
+    // The kernel says the same of descriptors that there is no room for here, and of those that could not
+    // be opened.
+    let is_cut = received.flags.contains(ReturnFlags::CTRUNC);
+    let beside = match (fd, is_cut) {
+        (Some(_), true) => {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "more descriptors came than belong here",
+            ));
+        }
+        (Some(fd), false) => Beside::Descriptor(fd),
+        (None, true) => Beside::Lost,
+        (None, false) => Beside::Nothing,
+    };
+    Ok((received.bytes, beside))
 }
 
 impl View {

@@ -11,7 +11,9 @@ use std::process::{Child, Command, Stdio};
 
 use common::{KIB, MIB, contents, open, open_with_spill, put};
 use rustix::mm::{MapFlags, ProtFlags};
-use wasmrun_store::{Backing, Place, SegmentNumber, Segments, Store, StoreConfig, receive, send};
+use wasmrun_store::{
+    Backing, Beside, Place, SegmentNumber, Segments, Store, StoreConfig, receive, send,
+};
 
 const ROLE: &str = "STORE_TEST_ROLE";
 const PLACE: &str = "STORE_TEST_PLACE";
@@ -142,7 +144,10 @@ fn client(role: &str, place: &Path) {
 /// One message of the test's own: a place, and the descriptor beside it.
 fn place_from(socket: &UnixStream) -> (Place, OwnedFd) {
     let mut message = [0; 32];
-    let (len, fd) = receive(socket, &mut message).unwrap();
+    let (len, beside) = receive(socket, &mut message).unwrap();
+    let Beside::Descriptor(fd) = beside else {
+        panic!("a descriptor comes beside it: {beside:?}");
+    };
     assert_eq!(len, message.len());
     let number = |at: usize| u64::from_le_bytes(message[at * 8..][..8].try_into().unwrap());
     let place = Place {
@@ -151,7 +156,7 @@ fn place_from(socket: &UnixStream) -> (Place, OwnedFd) {
         offset_bytes: number(2),
         len_bytes: number(3),
     };
-    (place, fd.unwrap())
+    (place, fd)
 }
 
 #[test]

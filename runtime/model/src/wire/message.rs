@@ -25,7 +25,7 @@ pub enum Request {
         /// How long it is, in bytes.
         len: u64,
     },
-    /// The next bytes of an `Upload` or a `Put`.
+    /// The next bytes of an `Upload` or a `Put`, after its `Continue`.
     Chunk(Bytes),
     /// Runs a function or program. `Submitted`.
     Submit(Box<Submit>),
@@ -44,7 +44,8 @@ pub enum Request {
         len: u64,
         /// Whether it stays when the session ends, until somebody deletes it.
         is_kept: bool,
-        /// How long it may wait for room, in milliseconds; as long as the node says if not given.
+        /// How long it may wait for room, in milliseconds, of which [`super::MAX_ROOM_MS`] count; as long as the
+        /// node says if not given.
         room_ms: Option<u64>,
     },
     /// The value of an object, once it is there. `Value` and chunks, `Mapped`, `Failed` or `TimedOut`.

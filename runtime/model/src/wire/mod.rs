@@ -73,6 +73,9 @@ pub const MAX_CALLS: usize = 256;
 /// The most objects of one `GetAll`.
 pub const MAX_GETS: usize = 10_000;
 
+/// The longest that a `Put` may wait for room because its client says so, in milliseconds: an hour.
+pub const MAX_ROOM_MS: u64 = 60 * 60 * 1000;
+
 /// The most segments that a client has the descriptors of.
 pub const MAX_SEGMENTS: usize = 64;
 

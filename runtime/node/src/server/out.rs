@@ -4,7 +4,8 @@
 //! only here is the order of all frames certain. Must not: decide who may map what.
 //!
 //! Invariants: a descriptor is sent once, until the client was told to forget it; a client has at most
-//! [`MAX_SEGMENTS`] of them; it is told of those that are closed, or it would keep their memory.
+//! [`MAX_SEGMENTS`] of them; it is told of those that are closed, or it would keep their memory. A
+//! descriptor that cannot be sent does not end the connection: the client asks for the bytes instead.
 
 use std::collections::VecDeque;
 use std::io;
@@ -177,7 +178,7 @@ impl Writer {
         let place = value.view.place();
         let place = place.expect("what is mapped has pages of its own");
         let known = self.known.iter().position(|(it, _)| *it == place.segment);
-        let message = Response::Mapped(Box::new(Mapped {
+        let mut mapped = Box::new(Mapped {
             form: value.form,
             ty: value.ty,
             segment: place.segment.0,
@@ -185,12 +186,13 @@ impl Writer {
             offset_bytes: place.offset_bytes,
             len_bytes: place.len_bytes,
             has_descriptor: known.is_none(),
-        }));
-        let frame = frame(id, message).ok_or(io::ErrorKind::InvalidData)?;
+        });
+        let with_descriptor = frame(id, Response::Mapped(mapped.clone()));
+        let with_descriptor = with_descriptor.ok_or(io::ErrorKind::InvalidData)?;
         if let Some(at) = known {
             let used = self.known.remove(at);
             self.known.extend(used);
-            self.gathered.extend_from_slice(&frame);
+            self.gathered.extend_from_slice(&with_descriptor);
             return Ok(());
         }
         if self.known.len() >= MAX_SEGMENTS
@@ -204,11 +206,18 @@ impl Writer {
             // The connection may have ended.
             let _ = closing.send(place.segment);
         });
-        self.known.push_back((place.segment, watch));
         let socket = self.socket.as_ref();
-        let send = || wasmrun_store::send(socket, &frame, &value.view);
-        let sent = socket.async_io(Interest::WRITABLE, send).await?;
-        self.socket.write_all(&frame[sent..]).await
+        let send = || wasmrun_store::send(socket, &with_descriptor, &value.view);
+        if let Ok(sent) = socket.async_io(Interest::WRITABLE, send).await {
+            self.known.push_back((place.segment, watch));
+            return self.socket.write_all(&with_descriptor[sent..]).await;
+        }
+        // We have too many files open, or too many are on their way. A client that is told of a segment
+        // that it does not have unpins the value and asks for its bytes.
+        mapped.has_descriptor = false;
+        let without = frame(id, Response::Mapped(mapped));
+        self.gathered.extend(without.into_iter().flatten());
+        Ok(())
     }
 
     /// Tells the client that it need not keep a segment, if it has it.

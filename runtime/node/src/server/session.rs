@@ -25,6 +25,7 @@ use wasmrun_store::View;
 
 use super::Inner;
 use super::out::{Gone, Out};
+use super::transfer::Transfer;
 use crate::client::{Actor, Client};
 use crate::node::new_driver;
 use crate::object::{Object, Reference, Value};
@@ -44,8 +45,6 @@ const MOST_TRANSFERS: usize = 16;
 const MOST_OBJECTS: usize = 1 << 20;
 /// How many values a connection may have mapped at a time; of more it gets the bytes.
 const MOST_PINS: usize = 1 << 16;
-/// How many chunks may wait to be stored.
-const CHUNKS: usize = 4;
 
 /// One connection, as its requests see it.
 pub(super) struct Session {
@@ -151,7 +150,7 @@ async fn greet(inner: &Inner, stream: &mut UnixStream) -> io::Result<Hello> {
 struct Serving {
     session: Arc<Session>,
     jobs: JoinSet<()>,
-    transfers: HashMap<u64, mpsc::Sender<Vec<u8>>>,
+    transfers: HashMap<u64, Transfer>,
 }
 
 impl Serving {
@@ -193,24 +192,30 @@ impl Serving {
         match request {
             Request::Chunk(bytes) => {
                 // One that was refused may still have chunks under way.
-                if let Some(chunks) = self.transfers.get(&id)
-                    && chunks.send(bytes.0).await.is_err()
-                {
+                let Some(transfer) = self.transfers.get(&id) else {
+                    return Ok(());
+                };
+                if !transfer.may_come() {
+                    let why = "bytes of a value came before the node said that they may";
+                    let _ = session.refuse(id, refusal(RefusalKind::Usage, why)).await;
+                    return Err(Gone);
+                }
+                if !transfer.pass(bytes.0).await {
                     self.transfers.remove(&id);
                 }
                 return Ok(());
             }
             Request::Upload { .. } | Request::Put { .. } => {
-                self.transfers.retain(|_, chunks| !chunks.is_closed());
+                self.transfers.retain(|_, transfer| !transfer.is_over());
                 if self.transfers.len() >= MOST_TRANSFERS || self.transfers.contains_key(&id) {
                     return session
                         .refuse(id, too_many("transfers", MOST_TRANSFERS))
                         .await;
                 }
-                let (chunks, queue) = mpsc::channel(CHUNKS);
-                self.transfers.insert(id, chunks);
+                let (transfer, chunks) = Transfer::new();
+                self.transfers.insert(id, transfer);
                 self.jobs.spawn(async move {
-                    let answer = session.receive(id, request, queue).await;
+                    let answer = session.receive(id, request, chunks).await;
                     let _ = session.answer(id, answer).await;
                 });
                 return Ok(());

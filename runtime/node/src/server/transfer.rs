@@ -1,15 +1,16 @@
 //! Values and modules on their way in and out, chunk by chunk.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::sync::mpsc::Receiver;
+use tokio::sync::mpsc::{self, Receiver, Sender};
 use wasmrun_engine::Readable;
 use wasmrun_model::id::{Digest, ObjectId};
 use wasmrun_model::value::{Encoded, EncodedRef};
 use wasmrun_model::wire::{
-    Bytes, CHUNK_BYTES, Form, Gotten, INLINE_BYTES, MAX_GETS, ObjectRef, Refusal, RefusalKind,
-    Request, Response,
+    Bytes, CHUNK_BYTES, Form, Gotten, INLINE_BYTES, MAX_GETS, MAX_ROOM_MS, ObjectRef, Refusal,
+    RefusalKind, Request, Response,
 };
 use wasmrun_store::{Form as Stored, View};
 
@@ -19,6 +20,50 @@ use super::session::{Session, refusal};
 use super::views::one;
 use crate::client::GetError;
 use crate::object::{Object, PutObject, Reference, Value};
+
+/// How many chunks may wait to be stored.
+const CHUNKS: usize = 4;
+
+/// Where the chunks of a transfer go.
+pub(super) struct Transfer {
+    chunks: Sender<Vec<u8>>,
+    may_come: Arc<AtomicBool>,
+}
+
+/// Where they come from.
+pub(super) struct Chunks {
+    queue: Receiver<Vec<u8>>,
+    may_come: Arc<AtomicBool>,
+}
+
+impl Transfer {
+    /// Both ends.
+    pub(super) fn new() -> (Self, Chunks) {
+        let (chunks, queue) = mpsc::channel(CHUNKS);
+        let may_come = Arc::<AtomicBool>::default();
+        let transfer = Self {
+            chunks,
+            may_come: may_come.clone(),
+        };
+        (transfer, Chunks { queue, may_come })
+    }
+
+    /// Whether no chunk is wanted any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.chunks.is_closed()
+    }
+
+    /// Whether chunks may come. Whoever waited for room in the queue before that would wait for as long as
+    /// the store has none, and not see that the connection has ended.
+    pub(super) fn may_come(&self) -> bool {
+        self.may_come.load(Ordering::Acquire) || self.is_over()
+    }
+
+    /// Passes a chunk on. False if it is not wanted any more.
+    pub(super) async fn pass(&self, chunk: Vec<u8>) -> bool {
+        self.chunks.send(chunk).await.is_ok()
+    }
+}
 
 /// A value that a client is about to send.
 struct Announced {
@@ -34,7 +79,7 @@ impl Session {
         &self,
         id: u64,
         request: Request,
-        chunks: Receiver<Vec<u8>>,
+        chunks: Chunks,
     ) -> Result<Response, Refusal> {
         match request {
             Request::Upload { digest, len } => self.upload(id, digest, len, chunks).await,
@@ -47,7 +92,7 @@ impl Session {
                 let value = Announced {
                     form,
                     len,
-                    room: room_ms.map(Duration::from_millis),
+                    room: room_ms.map(room_patience),
                 };
                 self.put(id, value, is_kept, chunks).await
             }
@@ -60,7 +105,7 @@ impl Session {
         id: u64,
         digest: Digest,
         len: u64,
-        mut chunks: Receiver<Vec<u8>>,
+        chunks: Chunks,
     ) -> Result<Response, Refusal> {
         let engine = self.inner.shared.engine.clone();
         let most = engine.config().module_bytes as u64;
@@ -70,7 +115,7 @@ impl Session {
             );
             return Err(refusal(RefusalKind::Usage, why));
         }
-        self.go_on(id).await?;
+        let mut chunks = self.go_on(id, chunks).await?;
         let bytes = collect(len, &mut chunks).await?;
         // Compiling takes seconds and all cores.
         let exchange = self.inner.shared.exchange.get().cloned();
@@ -101,9 +146,11 @@ impl Session {
     }
 
     /// Says that chunks may come.
-    async fn go_on(&self, id: u64) -> Result<(), Refusal> {
+    async fn go_on(&self, id: u64, chunks: Chunks) -> Result<Receiver<Vec<u8>>, Refusal> {
+        chunks.may_come.store(true, Ordering::Release);
         let sent = self.out.send(id, Response::Continue).await;
-        sent.map_err(|Gone| refusal(RefusalKind::Usage, "the client is gone"))
+        sent.map_err(|Gone| refusal(RefusalKind::Usage, "the client is gone"))?;
+        Ok(chunks.queue)
     }
 
     async fn put(
@@ -111,7 +158,7 @@ impl Session {
         id: u64,
         announced: Announced,
         is_kept: bool,
-        mut chunks: Receiver<Vec<u8>>,
+        chunks: Chunks,
     ) -> Result<Response, Refusal> {
         let name = match is_kept {
             true => self.inner.detached.new_object(),
@@ -119,7 +166,7 @@ impl Session {
         };
         let Announced { form, len, .. } = announced;
         let value = if len <= INLINE_BYTES as u64 {
-            self.go_on(id).await?;
+            let mut chunks = self.go_on(id, chunks).await?;
             Value::from(form.encoded(collect(len, &mut chunks).await?))
         } else {
             let stored = self.store(id, name.id, announced, chunks).await?;
@@ -142,7 +189,7 @@ impl Session {
         id: u64,
         object: ObjectId,
         announced: Announced,
-        mut chunks: Receiver<Vec<u8>>,
+        chunks: Chunks,
     ) -> Result<wasmrun_store::Object, Refusal> {
         let Announced { form, len, room } = announced;
         let form = match form {
@@ -155,7 +202,7 @@ impl Session {
         let created = tokio::time::timeout(room, &mut creating).await;
         let created = created.unwrap_or_else(|_| Err(creating.error()));
         let mut writer = created.map_err(|error| refusal(RefusalKind::Full, error))?;
-        self.go_on(id).await?;
+        let mut chunks = self.go_on(id, chunks).await?;
         let mut at = 0;
         while at < len {
             let chunk = next(len - at, &mut chunks).await?;
@@ -325,6 +372,12 @@ impl Session {
     }
 }
 
+/// How long a client's value waits for room if the client says `room_ms`. A client may live for long and
+/// never ask what became of it.
+fn room_patience(room_ms: u64) -> Duration {
+    Duration::from_millis(room_ms.min(MAX_ROOM_MS))
+}
+
 fn form_of(value: EncodedRef<'_>) -> Form {
     match value {
         EncodedRef::Postcard(_) => Form::Postcard,
@@ -372,5 +425,18 @@ pub(super) fn inline(value: Encoded) -> Result<Encoded, Refusal> {
             );
             Err(refusal(RefusalKind::Usage, why))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_client_waits_for_room_for_ever() {
+        let hour = Duration::from_secs(60 * 60);
+        assert_eq!(room_patience(u64::MAX), hour);
+        assert_eq!(room_patience(MAX_ROOM_MS), hour);
+        assert_eq!(room_patience(20), Duration::from_millis(20));
     }
 }
