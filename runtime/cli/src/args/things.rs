@@ -158,6 +158,9 @@ impl FromStr for FilterArg {
 pub struct Id {
     /// Its id, or as much of the beginning as is its alone.
     pub id: String,
+    /// The tenant whose it is.
+    #[arg(long, value_name = "NAME", default_value_t)]
+    pub tenant: TenantName,
 }
 
 #[derive(Debug, Args)]

@@ -12,7 +12,7 @@ use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::units;
 
-use crate::args::{Global, ListThings, Output, Things};
+use crate::args::{Global, Id, ListThings, Output, Things};
 use crate::fail::CommandResult;
 use crate::printer::{Printer, table, written};
 use crate::remote;
@@ -166,9 +166,11 @@ fn status_text(status: &NodeStatus) -> String {
 }
 
 /// `get`.
-pub fn get(id: &str, global: &Global, printer: &Printer) -> CommandResult {
-    let client = remote::connect(global, &TenantName::default())?;
-    let task = client.wait(client.describe(id)).map_err(remote::failed)?;
+pub fn get(id: &Id, global: &Global, printer: &Printer) -> CommandResult {
+    let client = remote::connect(global, &id.tenant)?;
+    let task = client
+        .wait(client.describe(&id.id))
+        .map_err(remote::failed)?;
     let error = task.error.map(TaskError::from);
     let row = &task.row;
     if printer.output == Output::Json {
@@ -210,9 +212,11 @@ pub fn get(id: &str, global: &Global, printer: &Printer) -> CommandResult {
 }
 
 /// `explain`.
-pub fn explain(id: &str, global: &Global, printer: &Printer) -> CommandResult {
-    let client = remote::connect(global, &TenantName::default())?;
-    let why = client.wait(client.explain(id)).map_err(remote::failed)?;
+pub fn explain(id: &Id, global: &Global, printer: &Printer) -> CommandResult {
+    let client = remote::connect(global, &id.tenant)?;
+    let why = client
+        .wait(client.explain(&id.id))
+        .map_err(remote::failed)?;
     match printer.output {
         Output::Json => printer.json(&json!({ "version": 1, "explanation": why })),
         _ => printer.result(why),
@@ -220,9 +224,9 @@ pub fn explain(id: &str, global: &Global, printer: &Printer) -> CommandResult {
 }
 
 /// `cancel`.
-pub fn cancel(id: &str, global: &Global, printer: &Printer) -> CommandResult {
-    let client = remote::connect(global, &TenantName::default())?;
-    client.wait(client.cancel(id)).map_err(remote::failed)?;
+pub fn cancel(id: &Id, global: &Global, printer: &Printer) -> CommandResult {
+    let client = remote::connect(global, &id.tenant)?;
+    client.wait(client.cancel(&id.id)).map_err(remote::failed)?;
     match printer.output {
         Output::Json => printer.json(&json!({ "version": 1, "cancelled": true })),
         _ => Ok(()),
@@ -230,9 +234,9 @@ pub fn cancel(id: &str, global: &Global, printer: &Printer) -> CommandResult {
 }
 
 /// `logs`: to standard output and standard error, as it was written.
-pub fn logs(id: &str, global: &Global, printer: &Printer) -> CommandResult {
-    let client = remote::connect(global, &TenantName::default())?;
-    let outputs = client.wait(client.logs(id)).map_err(remote::failed)?;
+pub fn logs(id: &Id, global: &Global, printer: &Printer) -> CommandResult {
+    let client = remote::connect(global, &id.tenant)?;
+    let outputs = client.wait(client.logs(&id.id)).map_err(remote::failed)?;
     if printer.output == Output::Json {
         let of = |is_stderr: bool| {
             let parts = outputs.iter().filter(|it| it.is_stderr == is_stderr);

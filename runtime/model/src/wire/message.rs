@@ -72,19 +72,19 @@ pub enum Request {
     ReleaseActor(ActorId),
     /// Creates an actor. `Actor`.
     Create(Box<Create>),
-    /// The actor of the session's tenant with this name, or of any tenant with this id. `Actor`.
+    /// The actor of the session's tenant with this name, or a unique prefix of its id. `Actor`.
     FindActor(String),
     /// Calls a method of an actor that the session has a handle of. `Submitted`.
     Call(Box<Call>),
-    /// Ends an actor. `Done`.
+    /// Ends an actor of the session's tenant, by its name or a unique prefix of its id. `Done`.
     Kill(String),
-    /// Cancels a task, by a unique prefix of its id. `Done`.
+    /// Cancels a task of the session or its tenant, by a unique prefix of its id. `Done`.
     Cancel(String),
     /// Cancels all that the session has submitted, but for what is detached. `Done`.
     CancelMine,
     /// What there is. `Rows`.
     List(List),
-    /// Everything about one task, by a unique prefix of its id. `Task`.
+    /// Everything about one task of the session or its tenant, by a unique prefix of its id. `Task`.
     Describe(String),
     /// Where a task stands and why. `Text`.
     Explain(String),

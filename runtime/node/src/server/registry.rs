@@ -44,8 +44,10 @@ pub(super) struct Registry {
 #[derive(Clone)]
 pub(super) struct ActorLog {
     pub(super) id: ActorId,
+    pub(super) tenant: TenantName,
+    pub(super) driver: DriverId,
     /// Its name within its tenant, if it has one.
-    pub(super) name: Option<(TenantName, String)>,
+    pub(super) name: Option<String>,
     pub(super) log: Arc<Log>,
 }
 

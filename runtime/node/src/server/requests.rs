@@ -27,7 +27,7 @@ use crate::client::{Actor, ActorOptions, CallError, check};
 use crate::node::SubmitError;
 use crate::object::{Object, Reference, Value};
 use crate::options::{JobError, Overrides};
-use crate::task::{Argument, Call, Job, TaskHandle, Work};
+use crate::task::{Argument, Call, Job, TaskHandle};
 
 /// How many chunks of a task's output may wait for the client.
 const OUTPUT_CHUNKS: usize = 16;
@@ -65,20 +65,25 @@ impl Session {
             Request::Create(create) => self.create(*create),
             Request::FindActor(name) => self.find(&name).map(|actor| self.hand_out(&actor)),
             Request::Kill(name) => self.kill(&name),
-            Request::Cancel(prefix) => views::live_task(&self.inner, &prefix).map(|task| {
-                self.inner.shared.cancel(task);
-                Response::Done
-            }),
+            Request::Cancel(prefix) => {
+                let task = views::live_task(&self.inner, self.asker(), &prefix);
+                task.map(|task| {
+                    self.inner.shared.cancel(task);
+                    Response::Done
+                })
+            }
             Request::CancelMine => {
                 self.client.cancel_all();
                 Ok(Response::Done)
             }
             Request::List(list) => Ok(Response::Rows(views::list(&self.inner, &list))),
             Request::Describe(prefix) => {
-                let detail = views::describe(&self.inner, &prefix);
+                let detail = views::describe(&self.inner, self.asker(), &prefix);
                 detail.map(|detail| Response::Task(Box::new(detail)))
             }
-            Request::Explain(prefix) => views::explain(&self.inner, &prefix).map(Response::Text),
+            Request::Explain(prefix) => {
+                views::explain(&self.inner, self.asker(), &prefix).map(Response::Text)
+            }
             Request::Delete(prefix) => self.delete(&prefix),
             Request::Status => Ok(Response::Status(Box::new(views::status(&self.inner)))),
             Request::Stop { is_now } => {
@@ -460,7 +465,9 @@ impl Session {
         tokio::spawn(Watcher::collect(log.clone(), chunks));
         self.inner.registry().log_actor(ActorLog {
             id: actor.id(),
-            name: name.map(|name| (job.terms.tenant.clone(), name)),
+            tenant: job.terms.tenant.clone(),
+            driver: client.driver(),
+            name,
             log,
         });
         Ok(self.hand_out(&actor.with(&self.client)))
@@ -482,25 +489,18 @@ impl Session {
             .filter(|((tenant, _), actor)| *tenant == self.tenant && actor.is_public());
         let named: Vec<_> = named.map(|(_, actor)| actor.clone()).collect();
         drop(names);
-        let found = views::one(name, "actor", named.iter(), |actor| actor.id);
+        let found = views::one(&self.tenant, name, "actor", named.iter(), |actor| actor.id);
         found.map(|actor| self.client.actor(actor.clone()))
     }
 
     fn kill(&self, name: &str) -> Result<Response, Refusal> {
-        let shared = &self.inner.shared;
-        if let Some(actor) = self.client.find_actor(&self.tenant, name) {
-            self.client.kill(&actor);
-            return Ok(Response::Done);
+        match self.client.find_actor(&self.tenant, name) {
+            Some(actor) => self.client.kill(&actor),
+            None => {
+                let actor = views::live_actor(&self.inner, self.asker(), name)?;
+                self.inner.shared.kill(&actor);
+            }
         }
-        let ledger = shared.ledger.lock();
-        let actors = ledger.cells().filter_map(|cell| match &cell.work {
-            Work::Create(actor) => Some(actor.clone()),
-            _ => None,
-        });
-        let actors: Vec<_> = actors.collect();
-        drop(ledger);
-        let actor = views::one(name, "actor", actors.iter(), |actor| actor.id)?;
-        shared.kill(actor);
         Ok(Response::Done)
     }
 
@@ -534,16 +534,20 @@ impl Session {
     fn log(&self, prefix: &str) -> Result<Arc<Log>, Refusal> {
         let registry = self.inner.registry();
         let is_named = |actor: &&ActorLog| {
-            let name = actor.name.as_ref();
-            name.is_some_and(|(tenant, name)| *tenant == self.tenant && name == prefix)
+            actor.tenant == self.tenant && actor.name.as_deref() == Some(prefix)
         };
         if let Some(actor) = registry.actor_logs().find(is_named) {
             return Ok(actor.log.clone());
         }
-        if let Ok(actor) = views::one(prefix, "actor", registry.actor_logs(), |it| it.id) {
+        let asker = self.asker();
+        let actors = registry.actor_logs();
+        let actors = actors.filter(|it| asker.owns(&it.tenant, it.driver));
+        if let Ok(actor) = asker.one(prefix, "actor", actors, |it| it.id) {
             return Ok(actor.log.clone());
         }
-        let record = views::one(prefix, "task or actor", registry.tasks(), |it| it.id)?;
+        let tasks = registry.tasks();
+        let tasks = tasks.filter(|it| asker.owns(&it.tenant, it.driver));
+        let record = asker.one(prefix, "task or actor", tasks, |it| it.id)?;
         match &record.detached {
             Some(detached) => Ok(detached.log.clone()),
             None => {

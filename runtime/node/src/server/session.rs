@@ -26,6 +26,7 @@ use wasmrun_store::View;
 use super::Inner;
 use super::out::{Gone, Out};
 use super::transfer::Transfer;
+use super::views::Asker;
 use crate::client::{Actor, Client};
 use crate::node::new_driver;
 use crate::object::{Object, Reference, Value};
@@ -296,6 +297,14 @@ impl Session {
 
     pub(super) async fn refuse(&self, id: u64, why: Refusal) -> Result<(), Gone> {
         self.out.send(id, Response::Refused(why)).await
+    }
+
+    /// Whose things it may name.
+    pub(super) fn asker(&self) -> Asker<'_> {
+        Asker {
+            tenant: &self.tenant,
+            driver: self.client.driver(),
+        }
     }
 
     /// The client gets a handle of this.

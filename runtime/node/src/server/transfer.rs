@@ -358,17 +358,31 @@ impl Session {
         registry: &'a Registry,
         prefix: &str,
     ) -> Result<&'a Object, Refusal> {
-        let (object, tenant) = one(prefix, "object", registry.objects(), |(it, _)| it.id())?;
-        if *tenant != self.tenant {
-            let why = format!(
-                "object {} belongs to tenant '{tenant}', and this session is of '{}'; say --tenant \
-                 {tenant}",
-                object.id(),
-                self.tenant
-            );
-            return Err(refusal(RefusalKind::Tenant, why));
+        let find = |is_own: bool| {
+            let all = registry.objects();
+            let some = all.filter(|(_, tenant)| (**tenant == self.tenant) == is_own);
+            one(&self.tenant, prefix, "object", some, |(it, _)| it.id())
+        };
+        let missing = match find(true) {
+            Ok((object, _)) => return Ok(object),
+            Err(why) => why,
+        };
+        // People forget to say whose it is, and tenants of a socket are no secret to each other.
+        let is_unknown = !registry
+            .objects()
+            .any(|(it, tenant)| *tenant == self.tenant && it.id().to_string().starts_with(prefix));
+        match find(false) {
+            Ok((object, tenant)) if is_unknown => {
+                let why = format!(
+                    "object {} belongs to tenant '{tenant}', and this session is of '{}'; say --tenant \
+                     {tenant}",
+                    object.id(),
+                    self.tenant
+                );
+                Err(refusal(RefusalKind::Tenant, why))
+            }
+            _ => Err(missing),
         }
-        Ok(object)
     }
 }
 

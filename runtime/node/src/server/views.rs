@@ -1,16 +1,19 @@
 //! What the node tells about itself: lists, single things, the status.
 //!
-//! Must not: change anything, or hold the ledger's lock for longer than it takes to copy rows.
+//! Must not: change anything, or hold the ledger's lock for longer than it takes to copy rows. Invariant:
+//! single things are looked for among those of whoever asks; others' are neither found nor in the way.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use wasmrun_engine::Module;
-use wasmrun_model::id::TaskId;
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::id::{DriverId, TaskId};
 use wasmrun_model::resource::{NodeResources, ResourceSet};
-use wasmrun_model::task::Phase;
+use wasmrun_model::task::{Phase, Terms};
 use wasmrun_model::wire::{
     self, ActorRow, Amounts, JobRow, List, ModuleRow, NodeStatus, ObjectRow, Refusal, RefusalKind,
     Rows, StoreStatus, TaskDetail, TaskRow, TenantRow, What,
@@ -20,12 +23,39 @@ use wasmrun_store::ObjectPlace;
 use super::registry::Record;
 use super::session::refusal;
 use super::{Inner, cluster};
+use crate::actor::ActorCell;
 use crate::client::Actor;
 use crate::object::Reference;
 use crate::task::{TaskCell, Work};
 
-/// The one whose id begins so.
-pub(super) fn one<T: Copy, I: Display + PartialEq>(
+/// Who asks: a tenant, and the session that may have submitted for others.
+#[derive(Clone, Copy)]
+pub(super) struct Asker<'a> {
+    pub(super) tenant: &'a TenantName,
+    pub(super) driver: DriverId,
+}
+
+impl Asker<'_> {
+    /// Whether something is its own.
+    pub(super) fn owns(&self, tenant: &TenantName, driver: DriverId) -> bool {
+        tenant == self.tenant || driver == self.driver
+    }
+
+    /// The one of its own things whose id begins so.
+    pub(super) fn one<T: Copy, I: Display>(
+        &self,
+        prefix: &str,
+        what: &str,
+        own: impl Iterator<Item = T>,
+        id: impl Fn(T) -> I,
+    ) -> Result<T, Refusal> {
+        one(self.tenant, prefix, what, own, id)
+    }
+}
+
+/// The one whose id begins so, of those of a tenant.
+pub(super) fn one<T: Copy, I: Display>(
+    tenant: &TenantName,
     prefix: &str,
     what: &str,
     all: impl Iterator<Item = T>,
@@ -37,7 +67,10 @@ pub(super) fn one<T: Copy, I: Display + PartialEq>(
         (Some(one), None) => Ok(one),
         (None, _) => Err(refusal(
             RefusalKind::NotFound,
-            format_args!("there is no {what} '{shown}'; `wasmrun list` shows what there is"),
+            format_args!(
+                "there is no {what} '{shown}' of tenant '{tenant}'; `wasmrun list` shows what there is, and \
+                 whose"
+            ),
         )),
         (Some(_), Some(_)) => Err(refusal(
             RefusalKind::NotFound,
@@ -86,13 +119,40 @@ pub(super) fn actor(actor: &Actor) -> wire::Actor {
 }
 
 /// A live task, by its id's beginning.
-pub(super) fn live_task(inner: &Inner, prefix: &str) -> Result<TaskId, Refusal> {
+pub(super) fn live_task(inner: &Inner, asker: Asker<'_>, prefix: &str) -> Result<TaskId, Refusal> {
     let ledger = inner.shared.ledger.lock();
-    one(prefix, "live task", ledger.cells(), |cell| cell.id).map(|cell| cell.id)
+    let own = |cell: &&Arc<TaskCell>| asker.owns(&terms(cell).tenant, cell.driver);
+    let own = ledger.cells().filter(own);
+    asker
+        .one(prefix, "live task", own, |cell| cell.id)
+        .map(|cell| cell.id)
 }
 
-pub(super) fn explain(inner: &Inner, prefix: &str) -> Result<String, Refusal> {
-    let detail = describe(inner, prefix)?;
+/// An actor that is not dead, by its id's beginning.
+pub(super) fn live_actor(
+    inner: &Inner,
+    asker: Asker<'_>,
+    prefix: &str,
+) -> Result<Arc<ActorCell>, Refusal> {
+    let ledger = inner.shared.ledger.lock();
+    let own = ledger.cells().filter_map(|cell| match &cell.work {
+        Work::Create(actor) if asker.owns(&terms(cell).tenant, cell.driver) => Some(actor),
+        _ => None,
+    });
+    let found = asker.one(prefix, "actor", own, |actor| actor.id);
+    found.cloned()
+}
+
+fn terms(cell: &TaskCell) -> &Terms {
+    match &cell.work {
+        Work::Task(job) => &job.terms,
+        Work::Create(actor) => &actor.job.terms,
+        Work::Call(actor, _) => &actor.job.call_terms,
+    }
+}
+
+pub(super) fn explain(inner: &Inner, asker: Asker<'_>, prefix: &str) -> Result<String, Refusal> {
+    let detail = describe(inner, asker, prefix)?;
     Ok(detail.explanation.unwrap_or_else(|| {
         let TaskRow { id, state, .. } = &detail.row;
         format!("task {id} has ended: {state}")
@@ -122,12 +182,11 @@ fn tasks(inner: &Inner) -> BTreeMap<TaskId, TaskRow> {
 }
 
 fn live_row(cell: &TaskCell, phase: &str, is_detached: bool) -> TaskRow {
-    let terms = cell.work.terms();
     TaskRow {
         id: cell.id,
         name: cell.work.name(),
         state: phase.to_owned(),
-        tenant: terms.tenant.clone(),
+        tenant: terms(cell).tenant.clone(),
         job: cell.driver,
         is_detached,
         age_ms: ms(cell.submitted.elapsed()),
@@ -152,9 +211,14 @@ fn ended_row(record: &Record) -> TaskRow {
 }
 
 /// Everything about one task.
-pub(super) fn describe(inner: &Inner, prefix: &str) -> Result<TaskDetail, Refusal> {
+pub(super) fn describe(
+    inner: &Inner,
+    asker: Asker<'_>,
+    prefix: &str,
+) -> Result<TaskDetail, Refusal> {
     let rows = tasks(inner);
-    let row = one(prefix, "task", rows.values(), |row| row.id)?.clone();
+    let own = rows.values().filter(|row| asker.owns(&row.tenant, row.job));
+    let row = asker.one(prefix, "task", own, |row| row.id)?.clone();
     let record = inner.registry().task(&row.id).cloned();
     let end = record.as_ref().and_then(|record| record.end.as_ref());
     let explanation = inner.shared.ledger.lock().explain(&row.id);
