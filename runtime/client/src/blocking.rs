@@ -13,7 +13,7 @@ use wasmrun_model::wire::Address;
 use crate::error::ConnectError;
 
 /// A session with a node, and the runtime that it lives on. It is a [`crate::Client`] too, whose futures
-/// [`Client::wait`] drives.
+/// [`Client::wait`] drives: `client.wait(client.wait_for(&futures, 1, None))`.
 #[derive(Debug)]
 pub struct Client {
     client: crate::Client,

@@ -192,7 +192,7 @@ impl Client {
     ///
     /// # Errors
     /// When the node is gone.
-    pub async fn wait(
+    pub async fn wait_for(
         &self,
         futures: &[Future],
         count: usize,

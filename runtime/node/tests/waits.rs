@@ -1,0 +1,71 @@
+//! Waiting for some of several futures, as a driver does.
+
+mod common;
+
+use std::time::Duration;
+
+use wasmrun_client::blocking::Client;
+use wasmrun_client::{Error, Future, Submit, wire};
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::resource::Amount;
+use wasmrun_model::value::codec::encode;
+use wasmrun_model::value::{Value, ValueType};
+use wasmrun_node::{Node, NodeConfig};
+
+use crate::common::GUEST;
+
+const SOON: Option<Duration> = Some(Duration::from_millis(1));
+
+#[test]
+fn so_many_of_them_or_those_that_are_there_in_time() {
+    let node = Node::start(NodeConfig {
+        cpus: Some(Amount::units(4)),
+        ..NodeConfig::default()
+    });
+    let (node, dir) = (node.unwrap(), tempfile::tempdir().unwrap());
+    let address = format!("unix:{}/own/node.sock", dir.path().display());
+    let address: wire::Address = address.parse().unwrap();
+    let _server = node.serve(&address).unwrap();
+    let client = Client::connect(&address, TenantName::default()).unwrap();
+    let module = client.wait(client.load(&wat::parse_str(GUEST).unwrap()));
+    let module = module.unwrap();
+    let submit = |submit: Submit| client.wait(client.submit(submit)).unwrap().future();
+    let spin = || submit(Submit::function(&module, "spin"));
+    let add = || {
+        let one = encode(&ValueType::U64, &Value::U64(1)).unwrap();
+        submit(Submit::function(&module, "add").values([one.clone().into(), one.into()]))
+    };
+    let wait = |futures: &[Future], count, timeout| {
+        client
+            .wait(client.wait_for(futures, count, timeout))
+            .unwrap()
+    };
+    // Two never end; one ends badly, which is an end too.
+    let crash = submit(Submit::function(&module, "crash"));
+    let futures = [spin(), add(), spin(), crash, add()];
+    assert_eq!(wait(&futures, 3, None), [1, 3, 4]);
+    assert_eq!(wait(&futures, 1, None), [1, 3, 4], "all that are there");
+    assert_eq!(wait(&futures, 0, None), [1, 3, 4]);
+    assert_eq!(wait(&futures, 4, SOON), [1, 3, 4], "time is up");
+    let never = [futures[0].clone(), futures[2].clone()];
+    assert!(wait(&never, 1, SOON).is_empty());
+    assert!(wait(&never, 1, Some(Duration::ZERO)).is_empty());
+    // More than there are: as many as there are.
+    let there = [futures[1].clone(), futures[1].clone()];
+    assert_eq!(wait(&there, 5, None), [0, 1]);
+    assert!(wait(&[], 1, None).is_empty());
+    // One that ends while somebody waits for it.
+    client.wait(async {
+        let waiting = client.wait_for(&never, 1, None);
+        let cancelling = async {
+            let spins = never[0].id().task().to_string();
+            client.cancel(&spins).await.unwrap();
+        };
+        let (ready, ()) = tokio::join!(waiting, cancelling);
+        assert_eq!(ready.unwrap(), [0]);
+    });
+    // Another session's are not this one's.
+    let other = Client::connect(&address, TenantName::default()).unwrap();
+    let refused = other.wait(other.wait_for(&never, 1, SOON));
+    assert!(matches!(refused, Err(Error::Refused(_))), "{refused:?}");
+}
