@@ -8,12 +8,15 @@
 //! connection has a limit, and a client that does not read stops only itself. Whatever bytes come, only
 //! their own connection suffers.
 
+mod actors;
 mod cluster;
+mod given;
 mod out;
 mod registry;
 mod requests;
 mod session;
 mod socket;
+mod tasks;
 mod transfer;
 mod views;
 mod watch;

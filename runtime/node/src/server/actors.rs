@@ -1,0 +1,155 @@
+//! Actors that a session creates, finds, calls and kills.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use wasmrun_engine::{Limits, Listener, Wishes};
+use wasmrun_model::wire::{self, Refusal, RefusalKind, Response};
+
+use super::given::grants;
+use super::out::Gone;
+use super::registry::{ActorLog, Log};
+use super::session::{Session, refusal};
+use super::tasks::{OUTPUT_CHUNKS, refused};
+use super::views;
+use super::watch::Watcher;
+use crate::actor::ActorJob;
+use crate::client::{Actor, ActorOptions, CallError};
+use crate::task::Call;
+
+impl Session {
+    pub(super) fn create(&self, create: wire::Create) -> Result<Response, Refusal> {
+        let module = self.module(&create.module)?;
+        if create.is_detached && create.name.is_none() {
+            let why = "an actor that outlives its session wants a name, or nobody could reach it";
+            return Err(refusal(RefusalKind::Usage, why));
+        }
+        let class = module.find_class(&create.class);
+        let class = class.map_err(|error| refusal(RefusalKind::Usage, error))?;
+        let values = self.arguments(&module.class(class).constructor.ty, create.values)?;
+        let terms = &create.terms;
+        let resources = terms.resources.iter();
+        let options = ActorOptions {
+            tenant: self.tenant(terms),
+            priority: terms.priority,
+            grants: grants(&create.grants),
+            wishes: Wishes {
+                resources: resources
+                    .map(|(name, amount)| (name.to_string(), amount.to_string()))
+                    .collect(),
+                restarts: create.wishes.restarts,
+                call_retries: create.wishes.call_retries,
+                time_limit: create.limits.time_ms.map(Duration::from_millis),
+                label_selector: Some(terms.selectors.to_string()),
+                strategy: Some(terms.strategy.to_string()),
+                ..Wishes::default()
+            },
+            limits: Limits {
+                output: create.limits.output_bytes,
+                arguments: create.limits.argument_bytes,
+                result: create.limits.result_bytes,
+                ..Limits::default()
+            },
+            policy: self.inner.shared.policy.clone(),
+        };
+        let job = ActorJob::new(&module, class, options);
+        let job = Arc::new(job.map_err(|error| match error.is_too_much() {
+            true => refusal(RefusalKind::Unschedulable, error),
+            false => refusal(RefusalKind::Usage, error),
+        })?);
+        let client = match create.is_detached {
+            true => &self.inner.detached,
+            false => &self.client,
+        };
+        let (sender, chunks) = mpsc::channel(OUTPUT_CHUNKS);
+        let listener = Listener {
+            tag: 0,
+            chunks: sender,
+        };
+        let name = create.name.clone();
+        let actor = client.create_actor(&job, values, create.name, Some(listener));
+        let actor = actor.map_err(|error| call_refused(&error))?;
+        let log = Arc::<Log>::default();
+        // It ends with the actor, and all actors end with their session or the node.
+        tokio::spawn(Watcher::collect(log.clone(), chunks));
+        self.inner.registry().log_actor(ActorLog {
+            id: actor.id(),
+            tenant: job.terms.tenant.clone(),
+            driver: client.driver(),
+            name,
+            log,
+        });
+        Ok(self.hand_out(&actor.with(&self.client)))
+    }
+
+    pub(super) fn hand_out(&self, actor: &Actor) -> Response {
+        self.add_actor(actor);
+        Response::Actor(Box::new(views::actor(actor)))
+    }
+
+    /// An actor with a name, by that or its id.
+    pub(super) fn find(&self, name: &str) -> Result<Actor, Refusal> {
+        if let Some(actor) = self.client.find_actor(&self.tenant, name) {
+            return Ok(actor);
+        }
+        let names = self.inner.shared.names.lock();
+        let named = names
+            .iter()
+            .filter(|((tenant, _), actor)| *tenant == self.tenant && actor.is_public());
+        let named: Vec<_> = named.map(|(_, actor)| actor.clone()).collect();
+        drop(names);
+        let found = views::one(&self.tenant, name, "actor", named.iter(), |actor| actor.id);
+        found.map(|actor| self.client.actor(actor.clone()))
+    }
+
+    pub(super) fn kill(&self, name: &str) -> Result<Response, Refusal> {
+        match self.client.find_actor(&self.tenant, name) {
+            Some(actor) => self.client.kill(&actor),
+            None => {
+                let actor = views::live_actor(&self.inner, self.asker(), name)?;
+                self.inner.shared.kill(&actor);
+            }
+        }
+        Ok(Response::Done)
+    }
+
+    pub(super) async fn call(&self, id: u64, call: wire::Call) -> Result<(), Gone> {
+        let started = self.known_actor(&call.actor).and_then(|actor| {
+            let class = actor.actor.class();
+            let values = match class.find(&call.method) {
+                Some(index) => self.arguments(&class.method(index).ty, call.values)?,
+                // The call itself says what is wrong.
+                None => Vec::new(),
+            };
+            let name = format!("{}.{}", class.full_name(), call.method);
+            let call_of_it = Call {
+                values,
+                time_limit: call.time_ms.map(Duration::from_millis),
+                ..Call::default()
+            };
+            let handle = actor.start(&call.method, call_of_it);
+            let handle = handle.map_err(|error| call_refused(&error))?;
+            self.record(&handle, &name, &actor.actor.job.terms.tenant, None);
+            Ok(handle)
+        });
+        let watcher = Watcher {
+            inner: self.inner.clone(),
+            chunks: None,
+            log: None,
+            to: None,
+        };
+        match started {
+            Ok(handle) => self.started(id, handle, watcher, call.is_watched).await,
+            Err(why) => self.refuse(id, why).await,
+        }
+    }
+}
+
+fn call_refused(error: &CallError) -> Refusal {
+    match error {
+        CallError::Submit(error) => refused(error),
+        CallError::TooMuch(error) => refusal(RefusalKind::Unschedulable, error),
+        error => refusal(RefusalKind::Usage, error),
+    }
+}

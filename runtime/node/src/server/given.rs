@@ -1,0 +1,116 @@
+//! What requests name and give: modules, arguments, objects and actors of the session, grants.
+//!
+//! Invariant: a session reaches what it has a handle of, and nothing else.
+
+use std::sync::atomic::Ordering;
+
+use wasmrun_engine::{DirGrant, Grants, Module, NetGrant};
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::id::{ActorId, Digest, ObjectId};
+use wasmrun_model::value::codec::handles;
+use wasmrun_model::value::{Encoded, EncodedRef, FunctionType, Handle};
+use wasmrun_model::wire::{self, Argument as Given, Net, Refusal, RefusalKind};
+
+use super::session::{Session, refusal};
+use super::transfer::{inline, unknown};
+use crate::client::{Actor, check};
+use crate::object::{Object, Reference, Value};
+use crate::task::Argument;
+
+impl Session {
+    pub(super) fn module(&self, digest: &Digest) -> Result<Module, Refusal> {
+        if self.inner.is_draining.load(Ordering::Acquire) {
+            let why = "the node is stopping and takes no more work";
+            return Err(refusal(RefusalKind::Stopping, why));
+        }
+        self.inner.registry().module(digest).ok_or_else(|| {
+            let why = format_args!("the node has no module {digest}; send it first");
+            refusal(RefusalKind::NotFound, why)
+        })
+    }
+
+    /// The arguments that a client gives, for a function of this type.
+    pub(super) fn arguments(
+        &self,
+        ty: &FunctionType,
+        given: Vec<Given>,
+    ) -> Result<Vec<Argument>, Refusal> {
+        let usage = |error| refusal(RefusalKind::Usage, error);
+        let mut values = Vec::with_capacity(given.len());
+        for (at, given) in given.into_iter().enumerate() {
+            values.push(match given {
+                Given::Object(id) => Argument::Object(self.known(&id)?),
+                Given::Value(value) => {
+                    let bytes = EncodedRef::from(&inline(value)?).bytes().to_vec();
+                    match ty.params().get(at) {
+                        Some((_, ty)) => {
+                            let value = Encoded::in_form(ty, bytes);
+                            let named = match ty.has_handles() {
+                                true => handles(ty, &value)
+                                    .map_err(|error| refusal(RefusalKind::Usage, error))?,
+                                false => Vec::new(),
+                            };
+                            let named: Result<_, _> =
+                                named.iter().map(|it| self.named(it)).collect();
+                            Argument::Value(Value::inline(value, named?))
+                        }
+                        None => Encoded::Postcard(bytes).into(),
+                    }
+                }
+            });
+        }
+        check(ty, &values).map_err(|error| usage(error.to_string()))?;
+        Ok(values)
+    }
+
+    /// Objects that the client has handles of.
+    pub(super) fn all_known(&self, ids: &[ObjectId]) -> Result<Vec<Object>, Refusal> {
+        let objects = self.objects.lock();
+        let known = ids.iter().map(|id| objects.get(id).cloned().ok_or(id));
+        let known: Result<_, _> = known.collect();
+        known.map_err(unknown)
+    }
+
+    pub(super) fn known(&self, id: &ObjectId) -> Result<Object, Refusal> {
+        self.objects
+            .lock()
+            .get(id)
+            .cloned()
+            .ok_or_else(|| unknown(id))
+    }
+
+    pub(super) fn known_actor(&self, id: &ActorId) -> Result<Actor, Refusal> {
+        self.actors.lock().get(id).cloned().ok_or_else(|| {
+            let why = format_args!("there is no actor {id} that this session has a handle of");
+            refusal(RefusalKind::NotFound, why)
+        })
+    }
+
+    fn named(&self, handle: &Handle) -> Result<Reference, Refusal> {
+        Ok(match handle {
+            Handle::Object(name) => self.known(&name.id)?.0,
+            Handle::Actor(name) => Reference::Actor(self.known_actor(&name.id)?.actor),
+        })
+    }
+
+    pub(super) fn tenant(&self, terms: &wire::Terms) -> TenantName {
+        terms.tenant.clone().unwrap_or_else(|| self.tenant.clone())
+    }
+}
+
+pub(super) fn grants(grants: &wire::Grants) -> Grants {
+    let dirs = grants.dirs.iter().map(|dir| DirGrant {
+        host: dir.host.clone().into(),
+        guest: dir.guest.clone(),
+        read_only: dir.is_read_only,
+    });
+    Grants {
+        env: grants.env.clone(),
+        dirs: dirs.collect(),
+        net: match &grants.net {
+            Net::None => NetGrant::None,
+            Net::Only(addresses) => NetGrant::Only(addresses.clone()),
+            Net::All => NetGrant::All,
+        },
+    }
+}
