@@ -250,4 +250,6 @@ pub fn fuzz(bytes: &[u8]) {
 }
 
 #[cfg(test)]
+mod golden;
+#[cfg(test)]
 mod tests;

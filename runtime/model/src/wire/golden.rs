@@ -1,0 +1,391 @@
+//! The bytes of every message. A change here is a change of the protocol: raise [`super::PROTOCOL`].
+
+use super::*;
+use crate::cluster::Strategy;
+use crate::failure::TaskError;
+use crate::id::{ActorId, Digest, DriverId, ObjectId, TaskId};
+use crate::resource::{Amount, ResourceName};
+use crate::value::{Encoded, FunctionType, ValueType};
+
+/// Bytes as text, in hexadecimal digits, `07x16` for sixteen times the same.
+fn text(bytes: &[u8]) -> String {
+    let mut parts = Vec::new();
+    for run in bytes.chunk_by(|a, b| a == b) {
+        let byte = format!("{:02x}", run[0]);
+        match run.len() {
+            len @ 4.. => parts.push(format!("{byte}x{len}")),
+            len => parts.extend(std::iter::repeat_n(byte, len)),
+        }
+    }
+    parts.join(" ")
+}
+
+/// Asserts what a message's bytes are, and that they are the message.
+#[track_caller]
+fn assert_bytes<T>(message: T, expected: &str)
+where
+    T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug + Clone,
+{
+    let id = 0;
+    let frame = Frame {
+        id,
+        message: message.clone(),
+    };
+    let bytes = encode(&frame).unwrap();
+    let (length, rest) = bytes.split_first_chunk::<HEADER_BYTES>().unwrap();
+    assert_eq!(frame_len(*length), Ok(rest.len()));
+    assert_eq!(rest[0], id as u8);
+    assert_eq!(text(&rest[1..]), expected, "{message:?}");
+    assert_eq!(decode(rest), Ok(frame));
+}
+
+const TASK: TaskId = TaskId::from_bytes([7; 16]);
+const ACTOR: ActorId = ActorId::from_bytes([3; 16]);
+
+fn object() -> ObjectId {
+    ObjectId::of(TASK, 0)
+}
+
+fn amounts() -> Amounts {
+    Amounts::from([(ResourceName::CPU.clone(), Amount::units(2))])
+}
+
+fn submit() -> Submit {
+    Submit {
+        module: Digest::from_bytes([9; 32]),
+        entry: Entry::Function("f".into()),
+        name: "n".into(),
+        values: vec![
+            Argument::Value(Encoded::Postcard(vec![5])),
+            Argument::Object(object()),
+        ],
+        args: vec!["a".into()],
+        array_index: Some(4),
+        terms: terms(),
+        limits: limits(),
+        grants: Grants {
+            env: vec![("k".into(), "v".into())],
+            dirs: vec![Dir {
+                host: "/h".into(),
+                guest: "g".into(),
+                is_read_only: true,
+            }],
+            net: Net::Only(vec!["127.0.0.1:80".parse().unwrap()]),
+        },
+        input: Input::Bytes(Bytes(vec![6])),
+        is_watched: true,
+        is_detached: false,
+    }
+}
+
+fn terms() -> Terms {
+    Terms {
+        resources: amounts(),
+        tenant: Some("t".parse().unwrap()),
+        priority: -1,
+        retries: Some(3),
+        selectors: "zone=a".parse().unwrap(),
+        strategy: Strategy::Spread,
+    }
+}
+
+fn limits() -> Limits {
+    Limits {
+        time_ms: Some(1),
+        output_bytes: 2,
+        argument_bytes: 3,
+        result_bytes: 300,
+    }
+}
+
+fn task_row() -> TaskRow {
+    TaskRow {
+        id: TASK,
+        name: "n".into(),
+        state: "s".into(),
+        tenant: "t".parse().unwrap(),
+        job: DriverId::from_bytes([8; 16]),
+        is_detached: true,
+        age_ms: 300,
+    }
+}
+
+fn status() -> NodeStatus {
+    NodeStatus {
+        name: "n".into(),
+        version: "v".into(),
+        process: 1,
+        up_ms: 2,
+        is_draining: false,
+        sessions: 3,
+        total: amounts(),
+        available: Amounts::new(),
+        tasks: vec![("s".into(), 4)],
+        store: StoreStatus {
+            capacity_bytes: 5,
+            used_bytes: 6,
+            pinned_bytes: 7,
+            spilled_bytes: 8,
+            objects: 9,
+        },
+    }
+}
+
+fn function() -> FunctionType {
+    FunctionType::new(vec![("a", ValueType::U8)], Some(ValueType::String)).unwrap()
+}
+
+#[test]
+fn requests_about_tasks() {
+    assert_bytes(
+        Request::Submit(Box::new(submit())),
+        "03 09x32 01 01 66 01 6e 02 00 00 01 05 01 07x16 00x4 01 01 61 01 04 01 03 43 50 55 \
+         a0 9c 01 01 01 74 01 01 03 01 06 7a 6f 6e 65 3d 61 02 01 01 02 03 ac 02 01 01 6b 01 \
+         76 01 02 2f 68 01 67 01 01 01 00 7f 00 00 01 50 01 01 06 01 00",
+    );
+    let bytes = Bytes(vec![1]);
+    assert_bytes(Request::Input { task: TASK, bytes }, "04 07x16 01 01");
+    let wait = Request::Wait {
+        objects: vec![object()],
+        count: 1,
+        timeout_ms: None,
+    };
+    assert_bytes(wait, "07 01 07x16 00x4 01 00");
+    assert_bytes(Request::Cancel("ab".into()), "0e 02 61 62");
+    assert_bytes(Request::CancelMine, "0f");
+    assert_bytes(Request::Describe("ab".into()), "11 02 61 62");
+    assert_bytes(Request::Explain("ab".into()), "12 02 61 62");
+    assert_bytes(Request::Logs("ab".into()), "13 02 61 62");
+}
+
+#[test]
+fn requests_for_many_at_once() {
+    let few = Submit {
+        values: Vec::new(),
+        args: Vec::new(),
+        array_index: None,
+        terms: Terms::default(),
+        limits: Limits::default(),
+        grants: Grants::default(),
+        input: Input::Empty,
+        is_watched: false,
+        ..submit()
+    };
+    let calls = vec![
+        vec![Argument::Value(Encoded::Postcard(vec![5]))],
+        Vec::new(),
+        vec![Argument::Object(object())],
+    ];
+    let submit = Box::new(few);
+    assert_bytes(
+        Request::SubmitAll { submit, calls },
+        "18 09x32 01 01 66 01 6e 00x10 80x4 01 80 80 80 20 80 80 80 20 00x6 03 01 00 00 01 05 \
+         00 01 01 07x16 00x4",
+    );
+    let get_all = Request::GetAll {
+        objects: vec![object(), ObjectId::of(TASK, 300)],
+        timeout_ms: Some(300),
+    };
+    assert_bytes(get_all, "19 02 07x16 00x4 07x16 00 00 01 2c 01 ac 02");
+    assert_bytes(
+        Request::GetAll {
+            objects: Vec::new(),
+            timeout_ms: None,
+        },
+        "19 00 00",
+    );
+}
+
+#[test]
+fn requests_about_modules_objects_and_the_node() {
+    let digest = Digest::from_bytes([9; 32]);
+    assert_bytes(Request::Module(digest), "00 09x32");
+    assert_bytes(Request::Upload { digest, len: 300 }, "01 09x32 ac 02");
+    assert_bytes(Request::Release(vec![object()]), "08 01 07x16 00x4");
+    assert_bytes(Request::Delete("ab".into()), "14 02 61 62");
+    let list = List {
+        what: What::Jobs,
+        filters: vec![("k".into(), "v".into())],
+    };
+    assert_bytes(Request::List(list), "10 03 01 01 6b 01 76");
+}
+
+#[test]
+fn requests_about_actors() {
+    let create = Create {
+        module: Digest::from_bytes([9; 32]),
+        class: "c".into(),
+        values: vec![Argument::Object(object())],
+        name: Some("n".into()),
+        terms: terms(),
+        limits: limits(),
+        grants: Grants {
+            net: Net::All,
+            ..Grants::default()
+        },
+        wishes: Wishes {
+            restarts: Some(2),
+            call_retries: None,
+        },
+        is_detached: true,
+    };
+    assert_bytes(
+        Request::Create(Box::new(create)),
+        "0a 09x32 01 63 01 01 07x16 00x4 01 01 6e 01 03 43 50 55 a0 9c 01 01 01 74 01 01 03 \
+         01 06 7a 6f 6e 65 3d 61 02 01 01 02 03 ac 02 00 00 02 01 02 00 01",
+    );
+    assert_bytes(Request::ReleaseActor(ACTOR), "09 03x16");
+    assert_bytes(Request::FindActor("n".into()), "0b 01 6e");
+    assert_bytes(Request::Kill("n".into()), "0d 01 6e");
+}
+
+#[test]
+fn responses_about_tasks() {
+    assert_bytes(Response::Submitted(TASK), "05 07x16");
+    assert_bytes(Response::SubmittedAll(vec![TASK, TASK]), "15 02 07x32");
+    let output = Output {
+        is_stderr: true,
+        writer: 300,
+        bytes: Bytes(vec![1]),
+    };
+    assert_bytes(Response::Output(output), "06 01 ac 02 01 01");
+    let report = Report {
+        task: TASK,
+        result: Err((&TaskError::Arguments("x".into())).into()),
+        waited_us: 1,
+        ran_us: 2,
+        held: vec![Held {
+            name: "CPU".into(),
+            steps: 10_000,
+            units: vec![(0, 5000)],
+        }],
+        memory_peak_bytes: 3,
+        stderr_tail: "e".into(),
+    };
+    assert_bytes(
+        Response::Ended(Box::new(report)),
+        "07x17 01 01 05 01 78 01 02 01 03 43 50 55 90 4e 01 00 88 27 03 01 65",
+    );
+    let detail = TaskDetail {
+        row: task_row(),
+        took_us: Some((1, 2)),
+        error: Some((&TaskError::Cancelled).into()),
+        object: Some(object()),
+        explanation: Some("w".into()),
+    };
+    assert_bytes(
+        Response::Task(Box::new(detail)),
+        "10 07x16 01 6e 01 73 01 74 08x16 01 ac 02 01 01 02 01 01 04 01 07x16 00x4 01 01 77",
+    );
+    assert_bytes(Response::Text("w".into()), "11 01 77");
+    assert_bytes(Response::TimedOut, "0c");
+}
+
+#[test]
+fn responses_with_values() {
+    assert_bytes(Response::Continue, "02");
+    assert_bytes(Response::Object(object()), "08 07x16 00x4");
+    assert_bytes(Response::Chunk(Bytes(vec![1, 2])), "0a 02 01 02");
+    let value = Gotten::Value {
+        form: Form::Postcard,
+        bytes: Bytes(vec![5]),
+    };
+    let failed = Gotten::Failed {
+        origin: TASK,
+        error: (&TaskError::Cancelled).into(),
+    };
+    assert_bytes(
+        Response::Values(vec![value, Gotten::Large, failed]),
+        "16 03 00 00 01 05 01 02 07x16 01 04",
+    );
+}
+
+#[test]
+fn responses_about_modules_and_actors() {
+    let module = Module {
+        digest: Digest::from_bytes([9; 32]),
+        has_program: true,
+        functions: vec![("f".into(), function())],
+        classes: vec![("c".into(), function())],
+    };
+    assert_bytes(
+        Response::Module(Box::new(module)),
+        "03 09x32 01 01 01 66 01 01 61 01 02 01 01 0c 01 01 63 01 01 61 01 02 01 01 0c",
+    );
+    assert_bytes(Response::Unknown, "04");
+    let actor = Actor {
+        id: ACTOR,
+        class: "c".into(),
+        methods: vec![("m".into(), function())],
+    };
+    assert_bytes(
+        Response::Actor(Box::new(actor)),
+        "0e 03x16 01 63 01 01 6d 01 01 61 01 02 01 01 0c",
+    );
+}
+
+#[test]
+fn lists_and_the_status() {
+    assert_bytes(
+        Response::Rows(Rows::Tasks(vec![task_row()])),
+        "0f 00 01 07x16 01 6e 01 73 01 74 08x16 01 ac 02",
+    );
+    let actor = ActorRow {
+        id: ACTOR,
+        name: Some("n".into()),
+        class: "c".into(),
+        state: "s".into(),
+        tenant: "t".parse().unwrap(),
+    };
+    assert_bytes(
+        Response::Rows(Rows::Actors(vec![actor])),
+        "0f 01 01 03x16 01 01 6e 01 63 01 73 01 74",
+    );
+    let row = ObjectRow {
+        id: object(),
+        size_bytes: 300,
+        place: "p".into(),
+        tenant: "t".parse().unwrap(),
+        is_kept: true,
+    };
+    assert_bytes(
+        Response::Rows(Rows::Objects(vec![row])),
+        "0f 02 01 07x16 00x4 ac 02 01 70 01 74 01",
+    );
+    let job = JobRow {
+        id: DriverId::from_bytes([8; 16]),
+        tasks: 2,
+    };
+    assert_bytes(Response::Rows(Rows::Jobs(vec![job])), "0f 03 01 08x16 02");
+    let module = ModuleRow {
+        digest: Digest::from_bytes([9; 32]),
+        exports: 2,
+        has_program: true,
+    };
+    assert_bytes(
+        Response::Rows(Rows::Modules(vec![module])),
+        "0f 04 01 09x32 02 01",
+    );
+    assert_bytes(
+        Response::Rows(Rows::Nodes(vec![status()])),
+        "0f 05 01 01 6e 01 76 01 02 00 03 01 03 43 50 55 a0 9c 01 00 01 01 73 04 05 06 07 08 \
+         09",
+    );
+    let tenant = TenantRow {
+        name: "t".parse().unwrap(),
+        used: amounts(),
+        share: "0.5".into(),
+        submitted: 1,
+        finished: 2,
+        failed: 3,
+        cancelled: 4,
+    };
+    assert_bytes(
+        Response::Rows(Rows::Tenants(vec![tenant])),
+        "0f 06 01 01 74 01 03 43 50 55 a0 9c 01 03 30 2e 35 01 02 03 04",
+    );
+    assert_bytes(
+        Response::Status(Box::new(status())),
+        "12 01 6e 01 76 01 02 00 03 01 03 43 50 55 a0 9c 01 00 01 01 73 04 05 06 07 08 09",
+    );
+}
