@@ -10,7 +10,7 @@
 //! memory is never used again. And a window never touches what a module's memory starts with, because
 //! a pool may restore that without looking.
 //!
-//! Where pages cannot be mapped, the bytes are copied.
+//! Where pages cannot be mapped, or the kernel refuses, the bytes are copied.
 //!
 //! A window counts as the task's memory, whether it was written to or not: the guest grows its memory
 //! before it maps anything there, and nobody hears of its first write to a page. To not count it would
@@ -21,7 +21,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous};
+use rustix::mm::{
+    Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect,
+};
 use wasmrun_model::id::ObjectName;
 use wasmtime::component::__internal::{CanonicalAbiInfo, InstanceType, InterfaceType, LiftContext};
 use wasmtime::component::{ComponentType, Lift, Linker, Resource};
@@ -60,18 +62,47 @@ pub(super) fn add_to_linker(linker: &mut Linker<TaskState>) -> wasmtime::Result<
         |mut store: StoreContextMut<'_, TaskState>, (object, window, timeout_ms): MapArgs| {
             Box::new(async move {
                 let name = store.data_mut().object(&object)?;
-                Ok((map(store, &name, window, duration(timeout_ms)).await,))
+                match map(store, &name, window, duration(timeout_ms)).await {
+                    Ok(length) => Ok((Ok(length),)),
+                    Err(Fault::Said(error)) => Ok((Err(error),)),
+                    Err(Fault::Lost(error)) => Err(lost(&error)),
+                }
             })
         },
     )?;
     objects.func_wrap_async(
         "unmap",
         |store: StoreContextMut<'_, TaskState>, (window,): (Window,)| {
-            Box::new(async move { Ok((unmap(store, window).await.map_err(Error::Refused),)) })
+            Box::new(async move {
+                match unmap(store, window).await {
+                    Ok(()) => Ok((Ok(()),)),
+                    Err(Fault::Said(error)) => Ok((Err(error),)),
+                    Err(Fault::Lost(error)) => Err(lost(&error)),
+                }
+            })
         },
     )?;
     linker.allow_shadowing(false);
     Ok(())
+}
+
+/// Why a window is not mapped, or not free.
+#[derive(Debug)]
+enum Fault {
+    /// The guest hears of it.
+    Said(Error),
+    /// There may be no memory where the window is: nobody may touch it, so the guest cannot go on.
+    Lost(io::Error),
+}
+
+impl Fault {
+    fn refused(why: impl Into<String>) -> Self {
+        Self::Said(Error::Refused(why.into()))
+    }
+}
+
+fn lost(error: &io::Error) -> wasmtime::Error {
+    wasmtime::format_err!("the system gives no memory back for a window: {error}")
 }
 
 async fn map(
@@ -79,38 +110,34 @@ async fn map(
     object: &ObjectName,
     window: Window,
     timeout: Option<Duration>,
-) -> Result<u64, Error> {
+) -> Result<u64, Fault> {
     let services = store.data().services();
-    let value = services.get(object, timeout).await?;
+    let value = services.get(object, timeout).await;
+    let value = value.map_err(|error| Fault::Said(error.into()))?;
     let bytes = value.encoded().bytes();
     let length = bytes.len();
-    window.check(length).map_err(Error::Refused)?;
+    window.check(length).map_err(Fault::refused)?;
     let state = store.data_mut();
     let is_apart = window.offset >= state.module.initial_memory();
-    state.windows.check(&window).map_err(Error::Refused)?;
-    match value.pages() {
-        Some(pages)
-            if is_apart
-                && length > 0
-                && state.windows.0.len() < MOST_WINDOWS
-                && WINDOWS.load(Ordering::Relaxed) < MOST_WINDOWS_IN_ALL =>
-        {
-            state
-                .windows
-                .map(window, &value, &pages, length)
-                .map_err(Error::Refused)?;
-        }
-        _ => {
-            for (part, bytes) in window.turns().zip(bytes.chunks(TURN_BYTES)) {
-                part.fill(bytes);
-                others_first(part).await;
-            }
+    state.windows.check(&window).map_err(Fault::refused)?;
+    let has_room = state.windows.0.len() < MOST_WINDOWS
+        && WINDOWS.load(Ordering::Relaxed) < MOST_WINDOWS_IN_ALL;
+    let pages = value.pages();
+    let pages = pages.filter(|_| is_apart && has_room && length > 0);
+    let is_mapped = match pages {
+        Some(pages) => state.windows.map(window, &value, &pages, length)?,
+        None => false,
+    };
+    if !is_mapped {
+        for (part, bytes) in window.turns().zip(bytes.chunks(TURN_BYTES)) {
+            part.fill(bytes);
+            others_first(part).await;
         }
     }
     Ok(length as u64)
 }
 
-async fn unmap(mut store: StoreContextMut<'_, TaskState>, window: Window) -> Result<(), String> {
+async fn unmap(mut store: StoreContextMut<'_, TaskState>, window: Window) -> Result<(), Fault> {
     let state = store.data_mut();
     if state.windows.unmap(window)? {
         return Ok(());
@@ -258,14 +285,15 @@ impl Windows {
         }
     }
 
-    /// Maps the first `length` bytes, above zero, of an object over a window that is free.
+    /// Maps the first `length` bytes, above zero, of an object over a window that is free. False if the
+    /// kernel refuses: then the window is zeros.
     fn map(
         &mut self,
         window: Window,
         value: &Arc<dyn Readable>,
         pages: &Pages<'_>,
         length: usize,
-    ) -> Result<(), String> {
+    ) -> Result<bool, Fault> {
         assert!(length as u64 <= pages.len, "a value lies in its own pages");
         let len = length.next_multiple_of(rustix::param::page_size());
         let place = pages.spares.take(pages.offset, len, window.at);
@@ -285,32 +313,28 @@ impl Windows {
             place,
             value: Pinned(value.clone()),
         });
-        mapped.or_else(|error| {
-            let failed = self.0.last_mut().expect("it has just been pushed");
-            failed.place = None;
-            // Nothing that could be kept is there.
-            failed.len = 0;
-            self.unmap(window)?;
-            Err(format!(
-                "the object's pages cannot be mapped: {error}; use `get`"
-            ))
-        })
+        if mapped.is_ok() {
+            return Ok(true);
+        }
+        let failed = self.0.last_mut().expect("it has just been pushed");
+        failed.place = None;
+        // Nothing that could be kept is there.
+        failed.len = 0;
+        self.unmap(window)?;
+        Ok(false)
     }
 
     /// Takes an object out of a window; `false` if there is none, and nothing of another window.
-    fn unmap(&mut self, window: Window) -> Result<bool, String> {
+    fn unmap(&mut self, window: Window) -> Result<bool, Fault> {
         let Some(at) = self.0.iter().position(|mapped| mapped.window == window) else {
             if self.0.iter().any(|mapped| mapped.window.overlaps(&window)) {
-                return Err(
-                    "the window is another one than an object was mapped to; pass that".into(),
-                );
+                let why = "the window is another one than an object was mapped to; pass that";
+                return Err(Fault::refused(why));
             }
             return Ok(false);
         };
         // If that fails it stays in the list, and is tried again when the sandbox ends.
-        self.0[at].take_out().map_err(|error| {
-            format!("the object cannot be taken out of the window now: {error}; try it again")
-        })?;
+        self.0[at].take_out().map_err(Fault::Lost)?;
         self.0.swap_remove(at);
         Ok(true)
     }
@@ -377,41 +401,52 @@ impl Window {
 unsafe fn map_pages(window: &Window, pages: &Pages<'_>, len: usize) -> io::Result<()> {
     // The entries of the page table are made when the guest comes to them, 16 at a time: no slower than
     // all at once, and who reads a part of an object pays for a part.
+    // Not writable at once: where memory is not overcommitted, writable pages are counted, and kernels take
+    // away what was there before they do.
     // SAFETY: the caller's promise. The mapping is private.
-    let mapped = unsafe {
+    unsafe {
         mmap(
             window.at as *mut _,
             len,
-            ProtFlags::READ | ProtFlags::WRITE,
+            ProtFlags::READ,
             MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE,
             pages.file,
             pages.offset,
-        )
-    };
-    Ok(mapped.map(drop)?)
+        )?;
+        mprotect(window.at as *mut _, len, WRITABLE)?;
+    }
+    Ok(())
 }
 
-/// Puts anonymous memory, all zeros, in place of a window, whatever is there.
+const WRITABLE: MprotectFlags = MprotectFlags::READ.union(MprotectFlags::WRITE);
+
+/// Puts anonymous memory, all zeros, in place of a window, whatever is there. Where the kernel refuses, it
+/// may be memory that nobody can read or write, but its addresses are still taken.
 ///
 /// # Safety
 /// Nothing refers to what is there.
 unsafe fn restore(window: &Window) -> io::Result<()> {
+    // In two steps, as in `map_pages`.
     // SAFETY: the caller's promise.
-    let restored = unsafe {
+    unsafe {
         mmap_anonymous(
             window.at as *mut _,
             window.len,
-            ProtFlags::READ | ProtFlags::WRITE,
+            ProtFlags::empty(),
             MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE,
-        )
-    };
-    Ok(restored.map(drop)?)
+        )?;
+        mprotect(window.at as *mut _, window.len, WRITABLE)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use wasmrun_model::value::Encoded;
+    use std::os::fd::AsFd;
 
+    use wasmrun_model::value::{Encoded, EncodedRef};
+
+    use super::super::spare::Spares;
     use super::*;
 
     #[test]
@@ -430,14 +465,56 @@ mod tests {
             value: Pinned(value.clone()),
         };
         let mut windows = Windows(vec![mapped]);
-        let said = windows.unmap(window).unwrap_err();
-        assert!(said.contains("cannot be taken out"), "{said}");
+        assert!(matches!(windows.unmap(window), Err(Fault::Lost(_))));
         assert!(windows.clear().is_err());
         assert_eq!(Arc::strong_count(&value), 2, "its pages stay what they are");
         assert!(
             windows.check(&window).is_err(),
             "nothing else is mapped there"
         );
+    }
+
+    /// A value that is said to lie in the pages of a file that cannot be mapped.
+    struct Unmappable(Encoded, std::fs::File, Spares);
+
+    impl Readable for Unmappable {
+        fn encoded(&self) -> EncodedRef<'_> {
+            (&self.0).into()
+        }
+
+        fn pages(&self) -> Option<Pages<'_>> {
+            Some(Pages {
+                file: self.1.as_fd(),
+                offset: 0,
+                len: WINDOW_ALIGN as u64,
+                spares: &self.2,
+            })
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_mapped_leaves_zeros_to_be_filled() {
+        let mut memory = memmap2::MmapMut::map_anon(2 * WINDOW_ALIGN).unwrap();
+        memory.fill(7);
+        let at = memory.as_ptr() as usize;
+        let window = Window {
+            at: at.next_multiple_of(rustix::param::page_size()),
+            offset: 0,
+            len: WINDOW_ALIGN,
+        };
+        let folder = std::fs::File::open("/").unwrap();
+        let value = Encoded::Postcard(vec![9; 1000]);
+        let value: Arc<dyn Readable> = Arc::new(Unmappable(value, folder, Spares::default()));
+        let mut windows = Windows::default();
+        let pages = value.pages().unwrap();
+        assert!(!windows.map(window, &value, &pages, 1000).unwrap());
+        assert!(windows.0.is_empty(), "the window is free");
+        assert_eq!(Arc::strong_count(&value), 1);
+        let start = window.at - at;
+        let (of_it, after) = memory[start..].split_at(WINDOW_ALIGN);
+        assert!(of_it.iter().all(|byte| *byte == 0) && after.iter().all(|byte| *byte == 7));
+        window.fill(value.encoded().bytes());
+        assert!(memory[start..start + 1000].iter().all(|byte| *byte == 9));
     }
 
     #[test]

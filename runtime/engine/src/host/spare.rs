@@ -54,6 +54,9 @@ pub(super) struct Spare {
 impl Spares {
     /// A mapping of this range of the file, if there is one whose tables fit to those at `window`.
     pub(super) fn take(&self, offset: u64, len: usize, window: usize) -> Option<Spare> {
+        if !can_move() {
+            return None;
+        }
         let mut spares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let at = spares.iter().position(|it| {
             let is_aligned = it.at % TABLE_BYTES == window % TABLE_BYTES;
@@ -65,7 +68,8 @@ impl Spares {
     /// A place for what is mapped at `window`. Where there is none the oldest mappings of this file go
     /// for it: nobody may want those any more. `None` when it is not worth it or cannot be had.
     pub(super) fn place(&self, offset: u64, len: usize, window: usize) -> Option<Spare> {
-        if len < LEAST_BYTES || !can_move() || pagemap().is_none() {
+        // For what can never be kept nothing else has to go.
+        if !(LEAST_BYTES..=MOST_BYTES).contains(&len) || !can_move() || pagemap().is_none() {
             return None;
         }
         loop {
@@ -188,13 +192,28 @@ fn reserve(len: usize, window: usize) -> Option<usize> {
 }
 
 /// Whether moving cannot fail half-way. The kernel clears the target before it counts the moved pages
-/// against these two limits; it looks at the number of mappings before that.
+/// against two limits, and against all memory where that is not overcommitted; it looks at the number of
+/// mappings before that.
 fn can_move() -> bool {
-    static CAN_MOVE: OnceLock<bool> = OnceLock::new();
-    *CAN_MOVE.get_or_init(|| {
+    static IS_UNLIMITED: OnceLock<bool> = OnceLock::new();
+    static OVERCOMMIT: OnceLock<Option<File>> = OnceLock::new();
+    let is_unlimited = || {
         let is_unlimited = |resource| getrlimit(resource).current.is_none();
         is_unlimited(Resource::As) && is_unlimited(Resource::Data)
-    }) && !REFUSED.load(Ordering::Relaxed)
+    };
+    let open = || File::open("/proc/sys/vm/overcommit_memory").ok();
+    !REFUSED.load(Ordering::Relaxed)
+        && *IS_UNLIMITED.get_or_init(is_unlimited)
+        // Somebody may set it at any time.
+        && overcommits(OVERCOMMIT.get_or_init(open).as_ref())
+}
+
+/// Whether the kernel gives out memory that it may not have, as its setting says. When in doubt, it does
+/// not.
+fn overcommits(setting: Option<&File>) -> bool {
+    let mut mode = [0];
+    let read = setting.map(|it| it.read_exact_at(&mut mode, 0));
+    matches!(read, Some(Ok(()))) && matches!(mode, [b'0' | b'1'])
 }
 
 /// What the kernel tells about our pages, 8 bytes each.
@@ -315,6 +334,28 @@ mod tests {
             map(&file, window);
             assert!(bytes(window) == expected, "the file is what it was");
         }
+    }
+
+    #[test]
+    fn nothing_is_moved_where_memory_is_not_overcommitted() {
+        for (setting, expected) in [("0\n", true), ("1\n", true), ("2\n", false), ("", false)] {
+            let mut file = tempfile::tempfile().unwrap();
+            io::Write::write_all(&mut file, setting.as_bytes()).unwrap();
+            assert_eq!(overcommits(Some(&file)), expected, "{setting:?}");
+        }
+        assert!(!overcommits(None));
+    }
+
+    #[test]
+    fn for_what_is_too_large_nothing_goes() {
+        let spares = Spares::default();
+        let window = memory(0);
+        spares.keep(spares.place(0, LEN, window).expect("there is room"));
+        for len in [MOST_BYTES + 4096, usize::MAX / 4096 * 4096] {
+            assert!(spares.place(0, len, window).is_none());
+        }
+        assert!(reserve(usize::MAX - 4095, window).is_none());
+        assert!(spares.take(0, LEN, window).is_some(), "it is still kept");
     }
 
     #[test]
