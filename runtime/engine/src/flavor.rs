@@ -15,12 +15,13 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 use wasmtime::component;
 use wasmtime::{Config, Enabled, InstanceAllocationStrategy, PoolingAllocationConfig};
 
+use crate::room::{MOST_MEMORIES, MOST_TABLES, Room};
 use crate::state::TaskState;
 use crate::ticker::Ticker;
 use crate::{EngineConfig, host};
@@ -51,9 +52,7 @@ const KEPT_UNSCANNED_BYTES: usize = 256 << 10;
 const MEMORY_BYTES: usize = 4 << 30;
 /// A module's largest table, in entries.
 const TABLE_ENTRIES: usize = 1 << 17;
-/// The most memories, tables and core instances that one sandbox may have.
-const MOST_MEMORIES: u32 = 16;
-const MOST_TABLES: u32 = 64;
+/// The most core instances that one sandbox may have.
 const MOST_CORE_INSTANCES: u32 = 256;
 /// With this many, the three engines' memories still fit into 47 bits of address space.
 const MOST_SANDBOXES: u32 = 5_000;
@@ -65,6 +64,8 @@ const HOST_STACK_BYTES: usize = 1 << 20;
 /// A wasmtime engine and what modules on it may import.
 pub(crate) struct Runtime {
     pub(crate) engine: wasmtime::Engine,
+    /// What there is for its sandboxes.
+    pub(crate) room: Arc<Room>,
     /// A hash of everything that compiled code depends on: wasmtime's version, settings, target.
     pub(crate) compatibility: [u8; 32],
     concurrent: bool,
@@ -185,6 +186,7 @@ impl Flavors {
         engine.precompile_compatibility_hash().hash(&mut hasher);
         Ok(Runtime {
             engine,
+            room: Room::new(self.memories(), self.tables()),
             compatibility: *hasher.0.finalize().as_bytes(),
             concurrent: flavor == Flavor::Concurrent,
             components: OnceLock::new(),
@@ -206,15 +208,26 @@ impl Flavors {
         config
     }
 
+    /// On average two memories a sandbox, and room for the largest one beside all others: who finds too
+    /// few left waits, and would wait for ever if it could not fit at all.
+    fn memories(&self) -> u32 {
+        self.config.max_sandboxes * 2 + MOST_MEMORIES
+    }
+
+    /// The same for tables.
+    fn tables(&self) -> u32 {
+        self.config.max_sandboxes * 4 + MOST_TABLES
+    }
+
     fn pool(&self) -> PoolingAllocationConfig {
         let n = self.config.max_sandboxes;
         let mut pool = PoolingAllocationConfig::new();
         pool.total_component_instances(n)
-            // On average so many a sandbox, and room for the largest one beside all others: who
-            // finds the pool full waits, and would wait for ever if it could not fit at all.
-            .total_core_instances(n * 8 + MOST_CORE_INSTANCES)
-            .total_memories(n * 2 + MOST_MEMORIES)
-            .total_tables(n * 4 + MOST_TABLES)
+            // They are only counted, and there are always enough: nobody is to find that there are too few
+            // when some of its own are there already (see `room`).
+            .total_core_instances(n * MOST_CORE_INSTANCES)
+            .total_memories(self.memories())
+            .total_tables(self.tables())
             .total_stacks(n)
             .max_memory_size(MEMORY_BYTES)
             .table_elements(TABLE_ENTRIES)

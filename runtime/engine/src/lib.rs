@@ -25,6 +25,7 @@ mod limits;
 mod load;
 mod module;
 mod raw;
+mod room;
 mod run;
 pub mod section;
 mod services;

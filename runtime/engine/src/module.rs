@@ -14,6 +14,7 @@ use crate::class::{Class, ClassIndex};
 use crate::exports::{Exports, FastLane};
 use crate::flavor::{Flavor, Runtime};
 use crate::load::{Code, Facts, LoadError, Origin};
+use crate::room::Needs;
 use crate::state::TaskState;
 
 /// A loaded module. Cheap to clone.
@@ -31,6 +32,8 @@ pub(crate) struct ModuleInner {
     imports: Vec<String>,
     origin: Option<Origin>,
     pub(crate) facts: Facts,
+    /// What a sandbox takes from the pool.
+    pub(crate) needs: Needs,
     pub(crate) code: Linked,
 }
 
@@ -201,6 +204,7 @@ impl Module {
                     imports: exports.imports,
                     origin: None,
                     facts,
+                    needs: Needs::of(component.resources_required().as_ref()),
                     code: Linked::Component {
                         pre,
                         run: exports.run,
@@ -232,6 +236,7 @@ impl Module {
                     imports: imports.into_iter().collect(),
                     origin: None,
                     facts,
+                    needs: Needs::of(Some(&module.resources_required())),
                     code: Linked::Core { pre },
                 }
             }

@@ -13,6 +13,7 @@ use crate::EngineInner;
 use crate::call::{CallPlan, Callee, Returned, Target, call, call_fast, check_arguments};
 use crate::limits::Limits;
 use crate::module::{Entry, Function, Linked, Module};
+use crate::room::Room;
 use crate::services::Services;
 use crate::state::{Grants, Setup, TaskContext, TaskState};
 use crate::stdio::{Input, TaskOutput};
@@ -147,6 +148,7 @@ pub(crate) struct Sandbox {
     stack_bytes: usize,
     /// What host calls may copy.
     fuel: usize,
+    room: Arc<Room>,
 }
 
 fn new_store(engine: &wasmtime::Engine, state: TaskState, fuel: usize) -> TaskStore {
@@ -177,10 +179,21 @@ impl Sandbox {
             module,
             stack_bytes: engine.config.stack_bytes,
             fuel,
+            room: runtime.room.clone(),
         })
     }
 
-    /// Gives back what an instance took that did not come to be, and begins anew.
+    /// Waits until the pool has what the module needs.
+    async fn find_room(&mut self) {
+        if !self.store.has_place() {
+            let place = self.room.take(self.module.0.needs).await;
+            self.store.set_place(place);
+        }
+    }
+
+    /// Gives back what an instance took that did not come to be, and begins anew. Nothing of the guest
+    /// has run by then: memories and tables are there before the first of its functions, and of all else
+    /// the pool has so many that only the first thing of an instance can be missing.
     fn renew(&mut self) -> Result<(), TaskError> {
         let gone = || TaskError::Sandbox("its memory could not be given back".into());
         let engine = self.store.engine().clone();
@@ -199,10 +212,10 @@ impl Sandbox {
             ));
         };
         loop {
+            self.find_room().await;
             match pre.instantiate_async(&mut self.store).await {
                 Ok(instance) => return Ok(instance),
                 Err(error) if is_full(&error) => {
-                    // Not with what it has got already: others may wait for that in turn.
                     self.renew()?;
                     wait_for_slot().await;
                 }
@@ -250,6 +263,7 @@ impl Sandbox {
         match &module.0.code {
             Linked::Core { pre } => {
                 let instance = loop {
+                    self.find_room().await;
                     match pre.instantiate_async(&mut self.store).await {
                         Ok(instance) => break instance,
                         Err(error) if is_full(&error) => {
@@ -373,8 +387,8 @@ fn frames(backtrace: &WasmBacktrace) -> Vec<Frame> {
     frames.into_iter().skip(start).take(MAX_FRAMES).collect()
 }
 
-/// Whether the pool had no room. Tasks are admitted by count, but a component may hold several
-/// memories or tables.
+/// Whether the pool had no room. Tasks are admitted by count, but a sandbox that has ended may still be
+/// on its way back.
 fn is_full(error: &wasmtime::Error) -> bool {
     error.is::<wasmtime::PoolConcurrencyLimitError>()
 }

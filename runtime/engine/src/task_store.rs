@@ -8,14 +8,33 @@ use std::ops::{Deref, DerefMut};
 
 use wasmtime::{AsContext, AsContextMut, Store, StoreContext, StoreContextMut};
 
+use crate::room::Place;
 use crate::state::TaskState;
 
 /// As the store that is in it, which is there until it is taken out.
-pub(crate) struct TaskStore(Option<Store<TaskState>>);
+pub(crate) struct TaskStore {
+    store: Option<Store<TaskState>>,
+    /// What the store may take from the pool. After it: the next one takes what this one has given back.
+    place: Option<Place>,
+}
 
 impl TaskStore {
+    /// A store that has nothing yet.
     pub(crate) fn new(store: Store<TaskState>) -> Self {
-        Self(Some(store))
+        Self {
+            store: Some(store),
+            place: None,
+        }
+    }
+
+    /// Whether it may take what it needs from the pool.
+    pub(crate) fn has_place(&self) -> bool {
+        self.place.is_some()
+    }
+
+    /// It may take so much from the pool.
+    pub(crate) fn set_place(&mut self, place: Place) {
+        self.place = Some(place);
     }
 
     /// Ends the store, and leaves what it carried; `None` if its memory cannot be given back. It must not
@@ -26,7 +45,7 @@ impl TaskStore {
 
     /// The store without objects in its memory, if it is still there and that can be had.
     fn cleared(&mut self) -> Option<Store<TaskState>> {
-        let mut store = self.0.take()?;
+        let mut store = self.store.take()?;
         match store.data_mut().windows.clear() {
             Ok(()) => Some(store),
             Err(error) => {
@@ -34,7 +53,7 @@ impl TaskStore {
                     "wasmrun: an object cannot be taken out of a sandbox's memory, which is not used \
                      again: {error}"
                 );
-                std::mem::forget(store);
+                std::mem::forget((store, self.place.take()));
                 None
             }
         }
@@ -51,13 +70,13 @@ impl Deref for TaskStore {
     type Target = Store<TaskState>;
 
     fn deref(&self) -> &Self::Target {
-        self.0.as_ref().expect("a store that was not taken out")
+        self.store.as_ref().expect("a store that was not taken out")
     }
 }
 
 impl DerefMut for TaskStore {
     fn deref_mut(&mut self) -> &mut Self::Target {
-        self.0.as_mut().expect("a store that was not taken out")
+        self.store.as_mut().expect("a store that was not taken out")
     }
 }
 
