@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use wasmrun_model::value::FunctionType;
-use wasmtime::component::types::{self, ComponentFunc, ComponentItem};
+use wasmtime::component::types::{self, ComponentFunc, ComponentItem, Type};
 use wasmtime::component::{Component, ComponentExportIndex};
 
 use crate::call::CallPlan;
@@ -49,20 +49,25 @@ impl Exports {
         ty: &types::Component,
         engine: &wasmtime::Engine,
     ) -> Self {
+        let imports = ty.imports(engine);
         let mut exports = Self {
-            fast: FastLane::of(component),
+            imports: imports.map(|(name, _)| name.to_owned()).collect(),
             ..Self::default()
         };
-        exports.imports = ty
-            .imports(engine)
-            .map(|(name, _)| name.to_owned())
-            .collect();
         for (name, item) in ty.exports(engine) {
             match item.ty {
                 ComponentItem::ComponentFunc(func) => {
                     exports.add_function(component, None, name, &func);
                 }
-                ComponentItem::ComponentInstance(_) if name == FAST_LANE => {}
+                ComponentItem::ComponentInstance(instance) if name == FAST_LANE => {
+                    match FastLane::of(component, &instance, engine) {
+                        Ok(lane) => exports.fast = Some(lane),
+                        Err(reason) => exports.skipped.push(Skipped {
+                            name: FAST_LANE.into(),
+                            reason,
+                        }),
+                    }
+                }
                 ComponentItem::ComponentInstance(instance) => {
                     exports.add_interface(component, name, &instance, engine);
                 }
@@ -208,17 +213,76 @@ impl Exports {
 }
 
 impl FastLane {
-    fn of(component: &Component) -> Option<Self> {
-        let instance = component.get_export_index(None, FAST_LANE)?;
-        let export = |name: &str| component.get_export_index(Some(&instance), name);
-        Some(Self {
-            call: export("call")?,
-            create: export("create")?,
-            invoke: export("invoke")?,
-            checkpoint: export("checkpoint")?,
-            restore: export("restore")?,
+    /// The lane, if its functions are of the types that `wit/fast.wit` says; why not if they are others.
+    /// Then all is called by its own types.
+    fn of(
+        component: &Component,
+        ty: &types::ComponentInstance,
+        engine: &wasmtime::Engine,
+    ) -> Result<Self, String> {
+        let instance = component.get_export_index(None, FAST_LANE);
+        let export = |name: &str, has_type: fn(&ComponentFunc) -> bool| {
+            let item = ty.get_export(engine, name).map(|it| it.ty);
+            let export = component.get_export_index(instance.as_ref(), name);
+            match (item, export) {
+                (Some(ComponentItem::ComponentFunc(func)), Some(export)) if has_type(&func) => {
+                    Ok(export)
+                }
+                (Some(_), Some(_)) => Err(format!(
+                    "its function {name} is of another type than in wasmrun:runtime, so calls take the \
+                     ordinary way; build the module with `include wasmrun:runtime/fast`"
+                )),
+                _ => Err(format!(
+                    "it has no function {name}, so calls take the ordinary way"
+                )),
+            }
+        };
+        Ok(Self {
+            call: export("call", |it| {
+                has_type(it, &[is_string, is_arguments], is_bytes)
+            })?,
+            create: export("create", |it| {
+                has_type(it, &[is_string, is_arguments], is_number)
+            })?,
+            invoke: export("invoke", |it| {
+                has_type(it, &[is_number, is_string, is_arguments], is_bytes)
+            })?,
+            checkpoint: export("checkpoint", |it| {
+                has_type(it, &[is_number], |it| match it {
+                    Type::Option(option) => is_bytes(&option.ty()),
+                    _ => false,
+                })
+            })?,
+            restore: export("restore", |it| {
+                has_type(it, &[is_string, is_bytes], is_number)
+            })?,
         })
     }
+}
+
+/// Whether a function takes and returns just these.
+fn has_type(func: &ComponentFunc, params: &[fn(&Type) -> bool], result: fn(&Type) -> bool) -> bool {
+    let (given, returned): (Vec<_>, Vec<_>) = (func.params().collect(), func.results().collect());
+    let are_params =
+        given.len() == params.len() && given.iter().zip(params).all(|((_, ty), is_it)| is_it(ty));
+    let is_result = matches!(&returned[..], [ty] if result(ty));
+    are_params && is_result && !func.async_()
+}
+
+fn is_string(ty: &Type) -> bool {
+    matches!(ty, Type::String)
+}
+
+fn is_number(ty: &Type) -> bool {
+    matches!(ty, Type::U32)
+}
+
+fn is_bytes(ty: &Type) -> bool {
+    matches!(ty, Type::List(list) if matches!(list.ty(), Type::U8))
+}
+
+fn is_arguments(ty: &Type) -> bool {
+    matches!(ty, Type::List(list) if is_bytes(&list.ty()))
 }
 
 impl Method {

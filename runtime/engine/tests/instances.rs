@@ -1,0 +1,212 @@
+//! Instances of components: which way calls take, and what runs when there is no room for one.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use wasmrun_engine::{
+    Alone, Engine, EngineConfig, Entry, Grants, Input, Invocation, Limits, Module, Outcome,
+    TaskContext, TaskOutput,
+};
+use wasmrun_model::failure::TaskError;
+use wasmrun_model::id::TaskId;
+use wasmrun_model::value::codec::{decode, encode};
+use wasmrun_model::value::{DecodeLimits, Encoded, EncodedRef, Value};
+
+fn engine(max_sandboxes: u32) -> Engine {
+    Engine::new(EngineConfig {
+        max_sandboxes,
+        ..EngineConfig::default()
+    })
+    .unwrap()
+}
+
+fn load(engine: &Engine, text: &str) -> Module {
+    engine.load(&wat::parse_str(text).unwrap()).unwrap()
+}
+
+async fn call(
+    engine: &Engine,
+    module: &Module,
+    name: &str,
+    values: &[Encoded],
+) -> Result<Outcome, TaskError> {
+    let values: Vec<EncodedRef<'_>> = values.iter().map(EncodedRef::from).collect();
+    let limits = Limits::default();
+    let invocation = Invocation {
+        module,
+        entry: Entry::Function(module.find(name).unwrap()),
+        values: &values,
+        args: &[],
+        context: Arc::new(TaskContext {
+            task: TaskId::from_bytes([1; 16]),
+            attempt: 0,
+            node: "test".into(),
+            array_index: None,
+            resources: Vec::new(),
+        }),
+        grants: &Grants::default(),
+        limits: &limits,
+        output: &TaskOutput::new(limits.output, None),
+        input: Input::Empty,
+        services: Arc::new(Alone),
+    };
+    engine.run(invocation).await
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build().unwrap()
+}
+
+/// A component whose fast lane has this function `call`, beside `pick`, whose parameter no direct call can
+/// pass: 7 by its own types, a trap by the lane.
+fn with_lane(params: &str, param_types: &str) -> String {
+    format!(
+        r#"(component
+          (core module $m
+            (memory (export "memory") 1)
+            (func (export "realloc") (param i32 i32 i32 i32) (result i32) (i32.const 1024))
+            (func (export "pick") (param i32 i32 i32) (result i32) (i32.const 7))
+            (func (export "call") {params} (result i32) unreachable)
+            (func (export "create") (param i32 i32 i32 i32) (result i32) unreachable)
+            (func (export "invoke") (param i32 i32 i32 i32 i32) (result i32) unreachable)
+            (func (export "checkpoint") (param i32) (result i32) unreachable)
+            (func (export "restore") (param i32 i32 i32 i32) (result i32) unreachable))
+          (core instance $i (instantiate $m))
+          (alias core export $i "memory" (core memory $memory))
+          (alias core export $i "realloc" (core func $realloc))
+          (func (export "pick") (param "from" (tuple u32 u32 u32)) (result u32)
+            (canon lift (core func $i "pick")))
+          (func $call {param_types} (result (list u8))
+            (canon lift (core func $i "call") (memory $memory) (realloc $realloc)))
+          (func $create (param "class" string) (param "arguments" (list (list u8))) (result u32)
+            (canon lift (core func $i "create") (memory $memory) (realloc $realloc)))
+          (func $invoke (param "instance" u32) (param "method" string)
+            (param "arguments" (list (list u8))) (result (list u8))
+            (canon lift (core func $i "invoke") (memory $memory) (realloc $realloc)))
+          (func $checkpoint (param "instance" u32) (result (option (list u8)))
+            (canon lift (core func $i "checkpoint") (memory $memory) (realloc $realloc)))
+          (func $restore (param "class" string) (param "state" (list u8)) (result u32)
+            (canon lift (core func $i "restore") (memory $memory) (realloc $realloc)))
+          (instance $lane
+            (export "call" (func $call))
+            (export "create" (func $create))
+            (export "invoke" (func $invoke))
+            (export "checkpoint" (func $checkpoint))
+            (export "restore" (func $restore)))
+          (export "wasmrun:runtime/calls@0.1.0" (instance $lane)))"#
+    )
+}
+
+/// What `pick` gives.
+fn pick(engine: &Engine, module: &Module) -> Result<Value, TaskError> {
+    let ty = &module.function(module.find("pick").unwrap()).ty;
+    let given = Value::Tuple(vec![Value::U32(1), Value::U32(2), Value::U32(3)]);
+    let given = encode(&ty.params()[0].1, &given).unwrap();
+    let outcome = runtime().block_on(call(engine, module, "pick", &[given]))?;
+    let result = outcome.result.unwrap();
+    Ok(decode(ty.result().unwrap(), &result, DecodeLimits::default()).unwrap())
+}
+
+#[test]
+fn a_fast_lane_of_other_types_is_not_taken() {
+    let engine = engine(4);
+    let right = with_lane(
+        "(param i32 i32 i32 i32)",
+        r#"(param "function" string) (param "arguments" (list (list u8)))"#,
+    );
+    let module = load(&engine, &right);
+    assert!(module.skipped().is_empty());
+    let by_lane = pick(&engine, &module);
+    assert!(
+        matches!(by_lane, Err(TaskError::Trap { .. })),
+        "{by_lane:?}"
+    );
+    let others = [
+        ("(param i32 i32)", r#"(param "function" string)"#),
+        (
+            "(param i32 i32 i32 i32)",
+            r#"(param "function" string) (param "arguments" (list (list u16)))"#,
+        ),
+        (
+            "(param i32 i32 i32 i32)",
+            r#"(param "arguments" (list (list u8))) (param "function" string)"#,
+        ),
+    ];
+    for (params, types) in others {
+        let module = load(&engine, &with_lane(params, types));
+        let skipped = module.skipped();
+        assert_eq!(skipped.len(), 1, "{skipped:?}");
+        assert_eq!(skipped[0].name, "wasmrun:runtime/calls@0.1.0");
+        let why = "its function call is of another type than in wasmrun:runtime";
+        assert!(skipped[0].reason.starts_with(why), "{}", skipped[0].reason);
+        assert_eq!(pick(&engine, &module), Ok(Value::U32(7)));
+    }
+}
+
+#[test]
+fn a_lane_that_lacks_a_function_is_not_taken() {
+    let engine = engine(4);
+    let types = r#"(param "function" string) (param "arguments" (list (list u8)))"#;
+    let text = with_lane("(param i32 i32 i32 i32)", types);
+    let text = text.replace(r#"(export "invoke" (func $invoke))"#, "");
+    let module = load(&engine, &text);
+    let why = &module.skipped()[0].reason;
+    assert!(why.starts_with("it has no function invoke"), "{why}");
+    assert_eq!(pick(&engine, &module), Ok(Value::U32(7)));
+}
+
+/// A component with so many memories that runs until it is dropped.
+fn spinning(memories: usize) -> String {
+    let more = "(core instance (instantiate $m))".repeat(memories - 1);
+    format!(
+        r#"(component
+          (core module $m (memory 1) (func (export "f") (loop $l (br $l))))
+          (core instance $i (instantiate $m)) {more}
+          (func (export "f") (canon lift (core func $i "f"))))"#
+    )
+}
+
+/// A component with two memories, whose first instance traps when it starts, if it does.
+const STARTS: &str = r#"(component
+    (core module $first (memory 1) (func $start unreachable) (start $start))
+    (core module $second (memory 1) (func (export "f")))
+    (core instance (instantiate $first))
+    (core instance $i (instantiate $second))
+    (func (export "f") (canon lift (core func $i "f"))))"#;
+
+/// Whether a run has ended, once it has had a turn.
+fn poll<T>(running: &mut Pin<&mut impl Future<Output = T>>) -> Option<T> {
+    match running
+        .as_mut()
+        .poll(&mut Context::from_waker(Waker::noop()))
+    {
+        Poll::Ready(outcome) => Some(outcome),
+        Poll::Pending => None,
+    }
+}
+
+#[test]
+fn nothing_runs_before_there_is_room_for_all() {
+    let runtime = runtime();
+    let _context = runtime.enter();
+    // The pool has two memories a sandbox, and 16: of 24, one is left here.
+    let engine = engine(4);
+    let (large, small) = (load(&engine, &spinning(16)), load(&engine, &spinning(7)));
+    let starts = load(&engine, STARTS);
+    let mut large = Box::pin(call(&engine, &large, "f", &[]));
+    let mut small = pin!(call(&engine, &small, "f", &[]));
+    assert!(poll(&mut large.as_mut()).is_none() && poll(&mut small).is_none());
+    let mut waiting = pin!(call(&engine, &starts, "f", &[]));
+    for _ in 0..3 {
+        // With one memory for its first instance, it would have started that again and again.
+        assert!(poll(&mut waiting).is_none());
+    }
+    drop(large);
+    match poll(&mut waiting) {
+        Some(Err(TaskError::Trap { .. })) => {}
+        other => panic!("{other:?}"),
+    }
+}
