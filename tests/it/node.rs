@@ -10,17 +10,22 @@ use tempfile::TempDir;
 use wasmrun_tests::{Running, Stream, Wasmrun, assert_says, guest, scratch};
 
 /// A node with a socket of its own.
-struct Node {
-    dir: TempDir,
-    running: Option<Running>,
+pub struct Node {
+    pub dir: TempDir,
+    pub running: Option<Running>,
 }
 
 impl Node {
-    fn start() -> Self {
-        let mut node = Self {
+    /// One that is not started yet.
+    pub fn new() -> Self {
+        Self {
             dir: scratch(),
             running: None,
-        };
+        }
+    }
+
+    pub fn start() -> Self {
+        let mut node = Self::new();
         node.start_again();
         node
     }
@@ -29,7 +34,7 @@ impl Node {
         self.start_with(&[]);
     }
 
-    fn start_with(&mut self, args: &[&str]) {
+    pub fn start_with(&mut self, args: &[&str]) {
         let start = self.wasmrun(["node", "start", "--node-cpus", "2"]);
         let mut running = start.args(args).start();
         running.wait_for(Stream::Out, "listens at unix:");
@@ -41,26 +46,26 @@ impl Node {
     }
 
     /// A command that finds it.
-    fn wasmrun<const N: usize>(&self, args: [&str; N]) -> Wasmrun {
+    pub fn wasmrun<const N: usize>(&self, args: [&str; N]) -> Wasmrun {
         let address = format!("unix:{}", self.socket().display());
         Wasmrun::new(args).env("WASMRUN_ADDRESS", address)
     }
 
-    fn submit(&self, call: &str) -> Wasmrun {
+    pub fn submit(&self, call: &str) -> Wasmrun {
         self.wasmrun(["submit"])
             .arg(guest("graph"))
             .args(["--invoke", call])
     }
 
     /// How many tasks are in this state.
-    fn count(&self, state: &str) -> usize {
+    pub fn count(&self, state: &str) -> usize {
         let filter = format!("state={state}");
         let listed = self.wasmrun(["list", "tasks", "-f", &filter]).json(0);
         listed["tasks"].as_array().expect("a list").len()
     }
 
     /// Waits until so many tasks are in this state. Each look is a command, which takes its time.
-    fn wait_for(&self, state: &str, count: usize) {
+    pub fn wait_for(&self, state: &str, count: usize) {
         while self.count(state) != count {}
     }
 

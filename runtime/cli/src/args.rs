@@ -414,6 +414,9 @@ pub struct Bench {
     /// How often to run each case; the median counts.
     #[arg(long, value_name = "COUNT", default_value = "5", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
+    /// Do a few things of each case, and those on little memory: for tests. The figures mean nothing.
+    #[arg(long, hide = true)]
+    pub short: bool,
     /// The guest to measure with: a component that exports `noop` and `busy-iterations`
     /// [default: a small one that is built in].
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]

@@ -245,6 +245,8 @@ pub struct Setting {
     cpus: u64,
     scratch: PathBuf,
     fresh_dirs: AtomicU32,
+    /// Whether a few of each thing are enough.
+    is_short: bool,
 }
 
 impl Setting {
@@ -297,7 +299,29 @@ impl Setting {
             cpus,
             scratch: scratch.to_owned(),
             fresh_dirs: AtomicU32::new(0),
+            is_short: false,
         })
+    }
+
+    /// From now on a few of each thing are enough.
+    pub fn shorten(&mut self) {
+        self.is_short = true;
+    }
+
+    /// How many of something a case does.
+    pub(super) fn count<T: Ord + From<u8>>(&self, full: T) -> T {
+        match self.is_short {
+            true => full.min(T::from(10)),
+            false => full,
+        }
+    }
+
+    /// How many bytes a case works on.
+    pub(super) fn bytes(&self, full: usize) -> usize {
+        match self.is_short {
+            true => full.min(1 << 20),
+            false => full,
+        }
     }
 
     /// The guest that starts tasks and actors of its own, and where it is.
@@ -365,16 +389,16 @@ impl Setting {
     }
 
     fn engine_raw(&self, threads: u64) -> Result<Sample, Failure> {
-        let took = self.raw(threads, self.noop, &[], RAW_CALLS)?;
-        Ok(Sample::from(
-            (RAW_CALLS * threads) as f64 / took.as_secs_f64(),
-        ))
+        let calls = self.count(RAW_CALLS);
+        let took = self.raw(threads, self.noop, &[], calls)?;
+        Ok(Sample::from((calls * threads) as f64 / took.as_secs_f64()))
     }
 
     fn tasks_sync(&self) -> Result<Sample, Failure> {
-        let mut latencies = Vec::with_capacity(SYNC_TASKS);
+        let tasks = self.count(SYNC_TASKS);
+        let mut latencies = Vec::with_capacity(tasks);
         let all = Instant::now();
-        for _ in 0..SYNC_TASKS {
+        for _ in 0..tasks {
             let started = Instant::now();
             self.client
                 .submit(&self.noop_job, Call::default())?
@@ -383,25 +407,27 @@ impl Setting {
             latencies.push(started.elapsed());
         }
         Ok(Sample {
-            value: SYNC_TASKS as f64 / all.elapsed().as_secs_f64(),
+            value: tasks as f64 / all.elapsed().as_secs_f64(),
             latencies,
         })
     }
 
     fn tasks_async(&self) -> Result<Sample, Failure> {
-        let took = self.run_all(&self.noop_job, &[], ASYNC_TASKS)?;
-        Ok(Sample::from(ASYNC_TASKS as f64 / took.as_secs_f64()))
+        let tasks = self.count(ASYNC_TASKS);
+        let took = self.run_all(&self.noop_job, &[], tasks)?;
+        Ok(Sample::from(tasks as f64 / took.as_secs_f64()))
     }
 
     fn busy_1ms(&self) -> Result<Sample, Failure> {
         // The machine's speed drifts, so it is calibrated before each run, with all cores at work.
+        let tasks = self.count(BUSY_TASKS);
         let iterations = |n: u64| encode(&ValueType::U64, &Value::U64(n));
         let probe = 20_000_000;
         let took = self.raw(self.cpus, self.busy, &[iterations(probe)?], 5)?;
         let per_iteration = took.as_secs_f64() / 5.0 / probe as f64;
         let n = (BUSY.as_secs_f64() / per_iteration) as u64;
-        let work = per_iteration * n as f64 * BUSY_TASKS as f64 / self.cpus as f64;
-        let took = self.run_all(&self.busy_job, &[iterations(n)?], BUSY_TASKS)?;
+        let work = per_iteration * n as f64 * tasks as f64 / self.cpus as f64;
+        let took = self.run_all(&self.busy_job, &[iterations(n)?], tasks)?;
         Ok(Sample::from(work / took.as_secs_f64()))
     }
 
@@ -411,8 +437,9 @@ impl Setting {
 
     fn memory_actor(&self) -> Result<Sample, Failure> {
         let (path, _) = self.flow().context("the case needs --flow-module")?;
-        let all = self.weigh(Some(path), IDLE_ACTORS)? - self.weigh(Some(path), 0)?;
-        Ok(Sample::from(all / f64::from(IDLE_ACTORS)))
+        let actors = self.count(IDLE_ACTORS);
+        let all = self.weigh(Some(path), actors)? - self.weigh(Some(path), 0)?;
+        Ok(Sample::from(all / f64::from(actors)))
     }
 
     /// The proportional set size of a node with so many actors, in bytes.

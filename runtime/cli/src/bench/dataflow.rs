@@ -73,12 +73,13 @@ impl Setting {
     }
 
     pub(super) fn tasks_nested(&self) -> Result<Sample, Failure> {
-        let (_, took) = self.ask("spawn-many", &[Value::U32(NESTED)])?;
-        Ok(Sample::from(f64::from(NESTED) / took.as_secs_f64()))
+        let tasks = self.count(NESTED);
+        let (_, took) = self.ask("spawn-many", &[Value::U32(tasks)])?;
+        Ok(Sample::from(f64::from(tasks) / took.as_secs_f64()))
     }
 
     pub(super) fn actor_create(&self) -> Result<Sample, Failure> {
-        let latencies = self.times("actor-create", &[Value::U32(ACTORS)])?;
+        let latencies = self.times("actor-create", &[Value::U32(self.count(ACTORS))])?;
         Ok(Sample {
             value: median(&latencies).as_secs_f64() * 1e6,
             latencies,
@@ -86,33 +87,36 @@ impl Setting {
     }
 
     pub(super) fn actor_sync(&self) -> Result<Sample, Failure> {
-        let latencies = self.times("actor-sync", &[Value::U32(SYNC_CALLS)])?;
+        let calls = self.count(SYNC_CALLS);
+        let latencies = self.times("actor-sync", &[Value::U32(calls)])?;
         let all: Duration = latencies.iter().sum();
         Ok(Sample {
-            value: f64::from(SYNC_CALLS) / all.as_secs_f64(),
+            value: f64::from(calls) / all.as_secs_f64(),
             latencies,
         })
     }
 
     pub(super) fn actor_async(&self) -> Result<Sample, Failure> {
+        let calls = self.count(ASYNC_CALLS);
         let took: Duration = self
-            .times("actor-async", &[Value::U32(ASYNC_CALLS)])?
+            .times("actor-async", &[Value::U32(calls)])?
             .iter()
             .sum();
-        Ok(Sample::from(f64::from(ASYNC_CALLS) / took.as_secs_f64()))
+        Ok(Sample::from(f64::from(calls) / took.as_secs_f64()))
     }
 
     pub(super) fn wait_1k(&self) -> Result<Sample, Failure> {
-        let values = [Value::U32(WAITED_FOR), Value::U32(WAITS)];
+        let waits = self.count(WAITS);
+        let values = [Value::U32(self.count(WAITED_FOR)), Value::U32(waits)];
         let took: Duration = self.times("wait-often", &values)?.iter().sum();
-        Ok(Sample::from(f64::from(WAITS) / took.as_secs_f64()))
+        Ok(Sample::from(f64::from(waits) / took.as_secs_f64()))
     }
 
     pub(super) fn arg_100m(&self, is_attached: bool) -> Result<Sample, Failure> {
         let values = [
-            Value::U32(NUMBERS),
+            Value::U32(self.count(NUMBERS)),
             Value::Bool(is_attached),
-            Value::U32(SUMS),
+            Value::U32(self.count(SUMS)),
         ];
         let latencies = self.times("sum-stored", &values)?;
         Ok(Sample {

@@ -73,13 +73,16 @@ pub fn bench(bench: &Bench, printer: &Printer) -> CommandResult {
         // Measurements neither fill the user's cache nor depend on it.
         options.cache_dir = Some(scratch.path().join("code"));
     }
-    let setting = Setting::new(
+    let mut setting = Setting::new(
         &options,
         &module,
         bench.flow_module.as_deref(),
         scratch.path(),
         printer,
     )?;
+    if bench.short {
+        setting.shorten();
+    }
     let mut results = Vec::new();
     for case in chosen {
         if case.needs_flow && setting.flow().is_none() {

@@ -18,8 +18,9 @@ impl Setting {
     /// Puts objects of this size, one after the other, into memory that has been used: GB/s, and the
     /// time of each.
     pub(super) fn put(&self, bytes: usize) -> Result<Sample, Failure> {
+        let bytes = self.bytes(bytes);
         let value = buffer(&[7].repeat(bytes));
-        let times = (MANY * 1024 / bytes.max(1024)).clamp(3, MANY);
+        let times = self.count((MANY * 1024 / bytes.max(1024)).clamp(3, MANY));
         // Twice, because a large object may at first lie beside the one before.
         for _ in 0..2 {
             self.client().put(&TenantName::default(), &value)?;
@@ -36,7 +37,8 @@ impl Setting {
 
     /// Puts 1 GiB into a store that is new: GB/s.
     pub(super) fn put_1g_first(&self) -> Result<Sample, Failure> {
-        let value = buffer(&[7; 1024].repeat(1 << 20));
+        let bytes = self.bytes(1 << 30);
+        let value = buffer(&[7].repeat(bytes));
         let node = Node::start(NodeConfig {
             object_memory: Some(2 << 30),
             ..NodeConfig::default()
@@ -45,22 +47,24 @@ impl Setting {
         let object = node.client().put(&TenantName::default(), &value)?;
         let took = started.elapsed();
         drop(object);
-        Ok(Sample::from(gigabytes_per_second(1 << 30, took)))
+        Ok(Sample::from(gigabytes_per_second(bytes, took)))
     }
 
     /// Copies 1 GiB to memory that nobody has touched: GB/s.
     pub(super) fn memcpy_1g_first(&self) -> Result<Sample, Failure> {
-        let value = vec![7_u8; 1 << 30];
+        let bytes = self.bytes(1 << 30);
+        let value = vec![7_u8; bytes];
         let started = Instant::now();
         let copy = black_box(value.clone());
         let took = started.elapsed();
         drop(copy);
-        Ok(Sample::from(gigabytes_per_second(1 << 30, took)))
+        Ok(Sample::from(gigabytes_per_second(bytes, took)))
     }
 
     /// Copies 1 GiB to memory that has been used, with one thread: GB/s.
     pub(super) fn memcpy_1g(&self) -> Result<Sample, Failure> {
-        let value = vec![7_u8; 1 << 30];
+        let bytes = self.bytes(1 << 30);
+        let value = vec![7_u8; bytes];
         let mut copy = value.clone();
         let mut latencies = Vec::new();
         for _ in 0..3 {
@@ -69,16 +73,17 @@ impl Setting {
             black_box(&mut copy);
             latencies.push(started.elapsed());
         }
-        Ok(rate(1 << 30, latencies))
+        Ok(rate(bytes, latencies))
     }
 
     /// Makes a stored object of this size readable: us.
     pub(super) fn get(&self, bytes: usize) -> Result<Sample, Failure> {
+        let (bytes, times) = (self.bytes(bytes), self.count(MANY));
         let object = self
             .client()
             .put(&TenantName::default(), buffer(&[7].repeat(bytes)))?;
-        let mut latencies = Vec::with_capacity(MANY);
-        for _ in 0..MANY {
+        let mut latencies = Vec::with_capacity(times);
+        for _ in 0..times {
             let started = Instant::now();
             let value = self.client().get(&object, None)?;
             let loaded = value.load().map_err(anyhow::Error::new)?;

@@ -153,6 +153,12 @@ impl Drop for Window {
     }
 }
 
+/// What a guest may say that it has.
+fn no_memory(at: usize, len: usize) -> &'static mut [u8] {
+    // SAFETY: there is no memory there, and nobody looks: the host is to find out.
+    unsafe { core::slice::from_raw_parts_mut(at as *mut u8, len) }
+}
+
 fn sum(bytes: &[u8]) -> u64 {
     let words = bytes.chunks_exact(8);
     let rest: u64 = words.remainder().iter().map(|byte| u64::from(*byte)).sum();
@@ -374,9 +380,56 @@ impl Guest for Graph {
                     .expect("it can be mapped");
                 stored.map(&mut bytes[..2 * PAGE], None)
             }
+            "overlapping" => {
+                stored
+                    .map(&mut bytes[..2 * PAGE], None)
+                    .expect("it can be mapped");
+                stored.map(&mut bytes[PAGE..3 * PAGE], None)
+            }
+            "part" => {
+                stored
+                    .map(&mut bytes[..2 * PAGE], None)
+                    .expect("it can be mapped");
+                objects::unmap(&mut bytes[..PAGE]).map(|()| 0)
+            }
+            "beyond" => {
+                // It begins in memory and ends after it.
+                let last = core::arch::wasm32::memory_size(0) * PAGE - PAGE;
+                stored.map(no_memory(last, 2 * PAGE), None)
+            }
+            "after" => stored.map(no_memory(0x7000_0000, 2 * PAGE), None),
+            "overflow" => stored.map(no_memory(0xffff_0000, 2 * PAGE), None),
             other => panic!("there is no window '{other}'"),
         };
-        said.map_or_else(say, |size| format!("no error: {size}"))
+        let said = said.map_or_else(say, |size| format!("no error: {size}"));
+        // What was mapped before is still whole.
+        let is_mapped = matches!(&what[..], "twice" | "overlapping" | "part");
+        let whole = sum(&pattern(2 * PAGE as u32));
+        assert!(!is_mapped || sum(&window.bytes()[..2 * PAGE]) == whole);
+        said
+    }
+
+    fn many_windows(count: u32) -> (u32, u32) {
+        let size = 2 * PAGE;
+        let stored = put(&pattern(size as u32));
+        let mut windows: Vec<Window> = (0..count).map(|_| Window::new(size)).collect();
+        for (at, window) in (0..).zip(&mut windows) {
+            stored
+                .map(window.bytes_mut(), None)
+                .expect("it can be mapped or copied");
+            window.bytes_mut()[..4].copy_from_slice(&u32::to_le_bytes(at));
+        }
+        let rest = sum(&pattern(size as u32)[4..]);
+        let is_right = |(at, window): &(u32, &Window)| {
+            let (first, others) = window.bytes().split_at(4);
+            first == at.to_le_bytes() && sum(others) == rest
+        };
+        let right = (0..).zip(&windows).filter(is_right).count();
+        for window in &mut windows {
+            objects::unmap(window.bytes_mut()).expect("it can be taken out");
+        }
+        let zeros = windows.iter().filter(|it| sum(it.bytes()) == 0).count();
+        (right as u32, zeros as u32)
     }
 
     fn pass_on(it: Object) -> Object {

@@ -308,6 +308,15 @@ impl Guest for Graph {
         assert!(context::attempt() >= until, "as it was told to");
     }
 
+    fn map_and_spin(count: u32) {
+        // Another task makes them: then they are in no memory of this one's.
+        let stored = spawn("range", &[number(0), number(u64::from(count / 4))]);
+        let window = map(&stored);
+        let sum: u64 = window.bytes().iter().map(|byte| u64::from(*byte)).sum();
+        eprintln!("mapped {sum}");
+        spin();
+    }
+
     fn smuggle() -> String {
         let stored = put(&[1, 2, 3]);
         get_text(&spawn("open-name", &[text(stored.name())]))

@@ -1,0 +1,108 @@
+//! Actors of a node: what they hold while they live, what they leave when they die, and many of them.
+
+use wasmrun_tests::{Wasmrun, assert_says, guest};
+
+use crate::node::Node;
+
+fn create<const N: usize>(node: &Node, class: [&str; N], name: &str) -> Wasmrun {
+    let create = node.wasmrun(["actor", "create"]).arg(guest("graph"));
+    create.args(class).args(["--name", name])
+}
+
+#[test]
+fn what_an_actor_writes_is_kept_with_it() {
+    let node = Node::start();
+    let counter = ["counter", "10"];
+    create(&node, counter, "total")
+        .args(["--restarts", "2"])
+        .ok();
+    let crash = || node.wasmrun(["actor", "call", "total", "crash()"]).fails(5);
+    for times in 1..=2 {
+        crash();
+        // Each panic of each life, in the stream where the guest wrote it.
+        let logs = node.wasmrun(["logs", "total"]).run();
+        assert_eq!(logs.code, Some(0), "{logs}");
+        assert_eq!(logs.stdout, b"");
+        assert_eq!(
+            logs.stderr.matches("as it was told to").count(),
+            times,
+            "{logs}"
+        );
+    }
+    let json = node.wasmrun(["logs", "total"]).json(0);
+    assert_says(json["stderr"].as_str().expect("text"), &["panicked at"]);
+    assert_eq!(json["stdout"], "");
+    // Also of one that is dead.
+    crash();
+    let gone = node.wasmrun(["actor", "call", "total", "add(1)"]).fails(2);
+    assert_says(&gone, &["there is no actor 'total'"]);
+    let logs = node.wasmrun(["logs", "total"]).run();
+    assert_eq!(
+        logs.stderr.matches("as it was told to").count(),
+        3,
+        "{logs}"
+    );
+}
+
+#[test]
+fn what_an_actor_holds_it_holds_until_it_dies() {
+    let mut node = Node::new();
+    node.start_with(&["--node-memory", "1GiB"]);
+    for (asked, task, lacks) in [
+        (["--cpus", "2"], ["--cpus", "1"], "CPU"),
+        (["--memory", "900MiB"], ["--memory", "200MiB"], "memory"),
+    ] {
+        create(&node, ["counter", "10"], "holder").args(asked).ok();
+        let call = || node.wasmrun(["actor", "call", "holder", "add(1)"]);
+        assert_eq!(call().ok(), "11\n");
+        // Between calls too: it waits, and it is said for what.
+        let waiting = node.submit("add(1, 2)").args(task).arg("--detach").ok();
+        let waiting = waiting.trim();
+        assert_says(&node.wasmrun(["explain", waiting]).ok(), &[lacks]);
+        assert_eq!(call().ok(), "12\n");
+        let state = node.wasmrun(["get", waiting]).json(0)["state"].clone();
+        assert_ne!(state, "finished", "{lacks}");
+        node.wasmrun(["actor", "kill", "holder"]).ok();
+        assert_eq!(node.wasmrun(["object", "get", waiting]).ok(), "3\n");
+    }
+    let status = node.wasmrun(["status"]).json(0);
+    assert_eq!(status["available"], status["total"], "{status}");
+}
+
+#[test]
+fn an_actor_of_a_node_lives_again_as_often_as_was_said() {
+    let node = Node::start();
+    let busy = |name: &str, restarts: &str, retries: &str| {
+        let create = create(&node, ["busy"], name);
+        create
+            .args(["--restarts", restarts, "--call-retries", retries])
+            .ok();
+    };
+    let call = |name: &str, call: &str| node.wasmrun(["actor", "call", name, call]);
+    // The call that crashed it is made again, in its third life.
+    busy("twice", "2", "2");
+    assert_eq!(call("twice", "crash-before(2)").ok(), "2\n");
+    // There are lives left, and none for the call: a later one meets the next life.
+    busy("lives", "5", "0");
+    assert_says(
+        &call("lives", "crash-before(1)").fails(5),
+        &["the guest trapped"],
+    );
+    // It is that call's first attempt.
+    assert_eq!(call("lives", "crash-before(0)").ok(), "0\n");
+    // The call could be made again, and there is no life left.
+    busy("calls", "0", "5");
+    call("calls", "crash-before(1)").fails(5);
+    assert_says(
+        &call("calls", "crash-before(0)").fails(2),
+        &["there is no actor 'calls'"],
+    );
+}
+
+#[test]
+fn thousands_of_actors_idle_on_one_node() {
+    // All of them live when the first is called again, each in a sandbox of its own.
+    let run = Wasmrun::submit("graph").args(["--invoke", "count-with(3000)"]);
+    let room = ["--max-sandboxes", "3100", "--node-memory", "64GiB"];
+    assert_eq!(run.args(room).ok(), "6000\n");
+}
