@@ -159,12 +159,12 @@ impl ActorCell {
     ///
     /// # Errors
     /// Gives the instance back when the actor was ended meanwhile.
-    pub(crate) fn born(&self, instance: ActorInstance) -> Result<(), ActorInstance> {
+    pub(crate) fn born(&self, instance: Box<ActorInstance>) -> Result<(), Box<ActorInstance>> {
         let mut life = self.life.lock();
         if self.is_over() {
             return Err(instance);
         }
-        life.instance = Some(Box::new(instance));
+        life.instance = Some(instance);
         life.is_alive = true;
         Ok(())
     }

@@ -384,8 +384,8 @@ impl Ledger {
     pub(crate) fn born(
         &mut self,
         actor: &ActorCell,
-        instance: ActorInstance,
-    ) -> Result<Todo, ActorInstance> {
+        instance: Box<ActorInstance>,
+    ) -> Result<Todo, Box<ActorInstance>> {
         actor.born(instance)?;
         let now = self.now();
         self.living += 1;

@@ -79,6 +79,7 @@ impl Lease {
 
     /// From now on the actor has it. Back if the actor was ended meanwhile.
     fn born(mut self, actor: &ActorCell, instance: ActorInstance) -> Option<Self> {
+        let instance = Box::new(instance);
         let born = self.shared.ledger.lock().born(actor, instance);
         match born {
             Ok(todo) => {
