@@ -11,7 +11,7 @@ use wasmrun_model::wire::{
 
 use super::Inner;
 use super::session::{Session, refusal};
-use super::views::{one, passes, status};
+use super::views::{passes, status};
 use crate::cluster::{Cluster, TokensError};
 use crate::ledger::LOCAL;
 
@@ -51,13 +51,33 @@ impl Session {
     }
 }
 
+/// The one node whose id begins so.
+fn begun_so<'a>(prefix: &str, members: &'a [MemberRow]) -> Result<&'a MemberRow, Refusal> {
+    let is_fit = |row: &&MemberRow| !prefix.is_empty() && row.id.to_string().starts_with(prefix);
+    let mut fit = members.iter().filter(is_fit);
+    let shown: String = prefix.chars().take(80).collect();
+    match (fit.next(), fit.next()) {
+        (Some(one), None) => Ok(one),
+        (None, _) => {
+            let why =
+                format_args!("there is no node '{shown}' that lives; see `wasmrun list nodes`");
+            Err(refusal(RefusalKind::NotFound, why))
+        }
+        (Some(_), Some(_)) => {
+            let why =
+                format_args!("'{shown}' begins the id of more than one node; give more of it");
+            Err(refusal(RefusalKind::NotFound, why))
+        }
+    }
+}
+
 async fn drain(cluster: &Cluster, node: &str, is_draining: bool) -> Result<Response, Refusal> {
     let mut members = cluster.members();
     members.retain(|row| row.state != "dead");
     let named = members.iter().find(|row| row.name == node);
     let id = match named {
         Some(row) => row.id,
-        None => one(node, "node", members.iter(), |row| row.id)?.id,
+        None => begun_so(node, &members)?.id,
     };
     let drained = cluster.drain(id, is_draining).await;
     match drained.map_err(|error| refusal(RefusalKind::Full, error))? {

@@ -121,7 +121,7 @@ pub(super) fn actor(actor: &Actor) -> wire::Actor {
 /// A live task, by its id's beginning.
 pub(super) fn live_task(inner: &Inner, asker: Asker<'_>, prefix: &str) -> Result<TaskId, Refusal> {
     let ledger = inner.shared.ledger.lock();
-    let own = |cell: &&Arc<TaskCell>| asker.owns(&terms(cell).tenant, cell.driver);
+    let own = |cell: &&Arc<TaskCell>| asker.owns(&cell.work.terms().tenant, cell.driver);
     let own = ledger.cells().filter(own);
     asker
         .one(prefix, "live task", own, |cell| cell.id)
@@ -136,19 +136,11 @@ pub(super) fn live_actor(
 ) -> Result<Arc<ActorCell>, Refusal> {
     let ledger = inner.shared.ledger.lock();
     let own = ledger.cells().filter_map(|cell| match &cell.work {
-        Work::Create(actor) if asker.owns(&terms(cell).tenant, cell.driver) => Some(actor),
+        Work::Create(actor) if asker.owns(&cell.work.terms().tenant, cell.driver) => Some(actor),
         _ => None,
     });
     let found = asker.one(prefix, "actor", own, |actor| actor.id);
     found.cloned()
-}
-
-fn terms(cell: &TaskCell) -> &Terms {
-    match &cell.work {
-        Work::Task(job) => &job.terms,
-        Work::Create(actor) => &actor.job.terms,
-        Work::Call(actor, _) => &actor.job.call_terms,
-    }
 }
 
 pub(super) fn explain(inner: &Inner, asker: Asker<'_>, prefix: &str) -> Result<String, Refusal> {
@@ -186,7 +178,7 @@ fn live_row(cell: &TaskCell, phase: &str, is_detached: bool) -> TaskRow {
         id: cell.id,
         name: cell.work.name(),
         state: phase.to_owned(),
-        tenant: terms(cell).tenant.clone(),
+        tenant: cell.work.terms().tenant.clone(),
         job: cell.driver,
         is_detached,
         age_ms: ms(cell.submitted.elapsed()),

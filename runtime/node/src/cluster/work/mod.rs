@@ -24,7 +24,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
-use wasmrun_model::id::{DriverId, Incarnation, NodeId, ObjectId, ObjectName, TaskId};
+use wasmrun_model::id::{DriverId, Incarnation, NodeId, ObjectId, TaskId};
 use wasmrun_model::scheduler::{NodeInfo, PeerView};
 use wasmrun_model::task::Attempt;
 use wasmrun_net::{BulkRefusal, BulkSender, Range};

@@ -256,7 +256,7 @@ impl Exchange {
     ) {
         let begun = call
             .map_err(PlaceError::from)
-            .and_then(|call| Ok((call, job(&arriving.spec, order, module)?)));
+            .and_then(|call| Ok((call, self.job(&arriving.spec, order, module)?)));
         let (call, job) = match begun {
             Ok(begun) => begun,
             Err(error) => {
@@ -421,42 +421,49 @@ struct Arriving {
     hops: u8,
 }
 
-fn job(spec: &TaskSpec, order: JobOrder, module: &Module) -> Result<Job, PlaceError> {
-    let JobOrder {
-        name,
-        function,
-        limits,
-        env,
-        net,
-        ..
-    } = order;
-    let entry = match function {
-        None => Entry::Program,
-        Some(name) => Entry::Function(module.find(&name).map_err(|_| PlaceError::Function(name))?),
-    };
-    Ok(Job {
-        name,
-        module: module.clone(),
-        entry,
-        terms: spec.terms.clone(),
-        limits: Limits {
-            memory: limits.memory_bytes,
-            output: limits.output_bytes,
-            arguments: limits.argument_bytes,
-            result: limits.result_bytes,
-            time: limits.time_us.map(Duration::from_micros),
-        },
-        grants: Grants {
+impl Exchange {
+    fn job(&self, spec: &TaskSpec, order: JobOrder, module: &Module) -> Result<Job, PlaceError> {
+        let policy = self.shared.upgrade().map(|shared| shared.policy.clone());
+        let JobOrder {
+            name,
+            function,
+            limits,
             env,
-            dirs: Vec::new(),
-            net: match net {
-                Net::None => NetGrant::None,
-                Net::Only(addresses) => NetGrant::Only(addresses),
-                Net::All => NetGrant::All,
+            net,
+            ..
+        } = order;
+        let entry = match function {
+            None => Entry::Program,
+            Some(name) => {
+                Entry::Function(module.find(&name).map_err(|_| PlaceError::Function(name))?)
+            }
+        };
+        Ok(Job {
+            name,
+            module: module.clone(),
+            entry,
+            terms: spec.terms.clone(),
+            limits: Limits {
+                memory: limits.memory_bytes,
+                output: limits.output_bytes,
+                arguments: limits.argument_bytes,
+                result: limits.result_bytes,
+                time: limits.time_us.map(Duration::from_micros),
             },
-        },
-        derived: Derived::default(),
-    })
+            grants: Grants {
+                env,
+                dirs: Vec::new(),
+                net: match net {
+                    Net::None => NetGrant::None,
+                    Net::Only(addresses) => NetGrant::Only(addresses),
+                    Net::All => NetGrant::All,
+                },
+            },
+            derived: Derived::default(),
+            // Of what it starts here.
+            policy: policy.unwrap_or_default(),
+        })
+    }
 }
 
 fn micros(time: Duration) -> u64 {
