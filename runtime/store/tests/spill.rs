@@ -225,6 +225,7 @@ fn mount_small(dir: &Path, bytes: u64) -> bool {
 fn a_disk_that_is_full_before_its_time_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     if !mount_small(dir.path(), 768 * KIB) {
+        // `files_that_may_not_grow_lose_nothing` needs no such right.
         eprintln!("left out: this process may not mount");
         return;
     }
@@ -249,6 +250,62 @@ fn a_disk_that_is_full_before_its_time_loses_nothing() {
     drop(block_on(waiting.into_future()).unwrap());
     assert_contents(&b, 2);
     store.check();
+}
+
+/// Set for a process in which no file may be longer than some bytes.
+const LIMITED: &str = "SPILL_TEST_LIMITED";
+
+/// As a disk that is full, where nothing may be mounted: the same writes fail, with another word for it.
+#[test]
+fn files_that_may_not_grow_lose_nothing() {
+    if std::env::var_os(LIMITED).is_none() {
+        // The limit is one of a whole process.
+        let test = "files_that_may_not_grow_lose_nothing";
+        let limited = std::process::Command::new(std::env::current_exe().unwrap())
+            .args([test, "--exact", "--nocapture", "--test-threads=1"])
+            .env(LIMITED, "1")
+            .status();
+        assert!(limited.unwrap().success());
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_with_spill(MIB, dir.path(), 64 * MIB);
+    let (a, b) = (put(&store, 1, 512 * KIB), put(&store, 2, 512 * KIB));
+    may_not_grow_beyond(256 * KIB);
+    let mut waiting = Polled::new(create(&store, 3, 512 * KIB));
+    assert!(waiting.poll().is_pending());
+    while store.usage().disk_errors == 0 {
+        std::thread::yield_now();
+    }
+    assert!(waiting.poll().is_pending());
+    assert!(a.is_resident() && b.is_resident());
+    assert_contents(&a, 1);
+    assert_contents(&b, 2);
+    assert_eq!(store.usage().spilled_bytes, 0);
+    assert_eq!(files(dir.path()), 0, "no half of a file is kept");
+    store.check();
+    // What goes makes room, and what fits a file can go to disk.
+    drop(a);
+    drop(block_on(waiting.into_future()).unwrap());
+    assert_contents(&b, 2);
+    drop(b);
+    let small: Vec<_> = (4..12).map(|n| put(&store, n, 200 * KIB)).collect();
+    assert!(store.usage().spilled_bytes > 0);
+    (4..).zip(&small).for_each(|(n, it)| assert_contents(it, n));
+    store.check();
+}
+
+/// No file that this process writes may grow beyond so many bytes; a write that would is an error.
+fn may_not_grow_beyond(bytes: u64) {
+    let limit = libc::rlimit {
+        rlim_cur: bytes,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: the limit is a value of ours; the signal would end the process instead.
+    unsafe {
+        assert_ne!(libc::signal(libc::SIGXFSZ, libc::SIG_IGN), libc::SIG_ERR);
+        assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
+    }
 }
 
 #[test]
