@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use wasmrun_tests::{Running, Stream, Wasmrun, assert_says, scratch};
 
 /// A node with a socket and a state folder of its own.
-struct Member {
+pub(crate) struct Member {
     name: &'static str,
     dir: TempDir,
     running: Option<Running>,
@@ -24,7 +24,7 @@ impl Member {
     }
 
     /// A head, and a token of it.
-    fn head(name: &'static str) -> (Self, String) {
+    pub(crate) fn head(name: &'static str) -> (Self, String) {
         let mut head = Self::new(name);
         head.start(&["--head", "--listen", "127.0.0.1:0"]);
         let token = head.token(&["--many"]);
@@ -32,17 +32,21 @@ impl Member {
     }
 
     /// A node that has joined.
-    fn joined(name: &'static str, token: &str) -> Self {
+    pub(crate) fn joined(name: &'static str, token: &str) -> Self {
         let mut member = Self::new(name);
         member.start(&["--join", token]);
         member
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.name
     }
 
     fn state(&self) -> PathBuf {
         self.dir.path().join("state")
     }
 
-    fn command(&self, args: &[&str]) -> Wasmrun {
+    pub(crate) fn command(&self, args: &[&str]) -> Wasmrun {
         let address = format!("unix:{}/own/node.sock", self.dir.path().display());
         Wasmrun::new(args).env("WASMRUN_ADDRESS", address)
     }
@@ -59,7 +63,7 @@ impl Member {
         self.running = Some(running);
     }
 
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         let running = self.running.take().expect("it runs");
         running.signal(Signal::KILL);
         assert_eq!(running.end().code, None);
@@ -78,7 +82,7 @@ impl Member {
     }
 
     /// Waits until it sees a node in this state. Each look is a command, which takes its time.
-    fn wait_for(&self, name: &str, state: &str) -> Json {
+    pub(crate) fn wait_for(&self, name: &str, state: &str) -> Json {
         loop {
             match self.sees(name) {
                 Some(node) if node["state"] == state => return node,
@@ -88,7 +92,7 @@ impl Member {
     }
 
     /// Waits until it sees this life of a node.
-    fn wait_for_life(&self, name: &str, life: u64) {
+    pub(crate) fn wait_for_life(&self, name: &str, life: u64) {
         while self.wait_for(name, "alive")["life"] != life {}
     }
 }

@@ -28,5 +28,6 @@ mod resources;
 mod scheduling;
 mod sdk;
 mod simulate;
+mod spread;
 mod tasks;
 mod values;

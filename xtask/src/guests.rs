@@ -54,6 +54,10 @@ const WORKSPACES: &[Workspace] = &[
                 builds: &[(P2, "sdk.wasm"), (P1, "sdk-p1.wasm")],
             },
             Guest {
+                package: "spread",
+                builds: &[(P2, "spread.wasm")],
+            },
+            Guest {
                 package: "prog",
                 builds: &[(P2, "prog.wasm"), (P1, "prog-p1.wasm")],
             },

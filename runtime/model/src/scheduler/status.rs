@@ -121,11 +121,6 @@ impl Scheduler {
         &self.own
     }
 
-    /// The node that runs a task which was submitted here, if another one has it.
-    pub fn peer_of_task(&self, task: &TaskId) -> Option<NodeId> {
-        self.peer_of(self.tasks.find(task)?)
-    }
-
     /// Takes in how long a node took to send some bytes.
     pub fn note_transfer(&mut self, from: NodeId, bytes: u64, took: Duration) {
         if let Some(node) = self.cluster.by_id(from) {

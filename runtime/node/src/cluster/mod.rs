@@ -281,11 +281,6 @@ impl Cluster {
         self.state.path()
     }
 
-    /// The cluster's control store.
-    pub(crate) fn store(&self) -> &Arc<dyn ControlStore> {
-        &self.store
-    }
-
     /// What [`Work::own_view`] gives is worth telling.
     pub(crate) fn view_changed(&self) {
         self.views.changed();

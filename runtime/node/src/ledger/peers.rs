@@ -266,11 +266,6 @@ impl Ledger {
         self.scheduler.note_transfer(from, bytes, took);
     }
 
-    /// Where a task is that another node runs for us.
-    pub(crate) fn peer_of(&self, task: &TaskId) -> Option<NodeId> {
-        self.scheduler.peer_of_task(task)
-    }
-
     /// What this node tells the others about itself. The version is for the caller to fill in.
     pub(crate) fn own_view(&self) -> PeerView {
         self.scheduler.own_view(self.run_time.get())

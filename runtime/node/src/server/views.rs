@@ -13,7 +13,7 @@ use wasmrun_engine::Module;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{DriverId, TaskId};
 use wasmrun_model::resource::{NodeResources, ResourceSet};
-use wasmrun_model::task::{Phase, Terms};
+use wasmrun_model::task::Phase;
 use wasmrun_model::wire::{
     self, ActorRow, Amounts, JobRow, List, ModuleRow, NodeStatus, ObjectRow, Refusal, RefusalKind,
     Rows, StoreStatus, TaskDetail, TaskRow, TenantRow, What,

@@ -140,12 +140,6 @@ impl Borrowed {
         let holders = self.holders.lock();
         holders.get(object).cloned().unwrap_or_default()
     }
-
-    /// How many objects are kept for others, and how many of others' are named here.
-    pub(super) fn counts(&self) -> (usize, usize) {
-        let lent = self.lent.lock().values().map(HashMap::len).sum();
-        (lent, self.foreign.lock().len())
-    }
 }
 
 impl Exchange {
@@ -368,11 +362,6 @@ impl Exchange {
         let names = carried.names.into_iter();
         let references: Result<Vec<_>, _> = names.map(|name| self.borrow(from, name)).collect();
         Ok(self.value(carried.body, references?))
-    }
-
-    /// How many objects are kept for others, and how many of others' are named here.
-    pub(crate) fn borrowed(&self) -> (usize, usize) {
-        self.borrowed.counts()
     }
 }
 

@@ -1,0 +1,150 @@
+//! Work on several nodes: where tasks run, how objects get there, and what becomes of both when a node is lost.
+
+use rustix::process::Signal;
+use wasmrun_tests::{Ended, Stream, Wasmrun, assert_says, guest};
+
+use crate::cluster::Member;
+
+/// Three nodes that see each other.
+struct Three {
+    a: Member,
+    b: Member,
+    c: Member,
+}
+
+impl Three {
+    fn new() -> Self {
+        let (a, token) = Member::head("a");
+        let (b, c) = (Member::joined("b", &token), Member::joined("c", &token));
+        let three = Self { a, b, c };
+        for one in [&three.a, &three.b, &three.c] {
+            for other in ["a", "b", "c"] {
+                one.wait_for_life(other, 1);
+            }
+        }
+        three
+    }
+}
+
+/// A function of the guest, called at a node.
+fn call(at: &Member, call: &str) -> Wasmrun {
+    let submit = at.command(&["submit", "-q"]).arg(guest("spread"));
+    submit.args(["--invoke", call])
+}
+
+fn on(at: &Member, node: &str, what: &str) -> Ended {
+    call(at, what)
+        .args(["--strategy", &format!("node:{node}")])
+        .run()
+}
+
+/// Waits until no task is left at a node, nothing of it is taken, and it holds no object. Each look is a
+/// command, which takes its time.
+fn wait_for_rest(at: &Member) {
+    loop {
+        let status = at.command(&["status"]).json(0);
+        let tasks = status["tasks"].as_object().expect("by state");
+        let is_over = |state: &str| ["finished", "failed", "cancelled"].contains(&state);
+        let is_idle = tasks
+            .iter()
+            .all(|(state, count)| is_over(state) || *count == 0);
+        let nodes = at.command(&["node", "list"]).json(0);
+        let nodes = nodes["nodes"].as_array().expect("a list").clone();
+        let mut own = nodes.iter().filter(|node| node["name"] == at.name());
+        let is_free = own.all(|own| own["available"] == own["total"]);
+        if is_idle && is_free && status["store"]["objects"] == 0 {
+            return;
+        }
+    }
+}
+
+#[test]
+fn tasks_run_where_they_are_wanted_and_their_objects_follow() {
+    let three = Three::new();
+    assert_eq!(on(&three.a, "b", "place()").stdout_text(), "\"b\"\n");
+    // From any node to any other: no one of them is special.
+    assert_eq!(on(&three.c, "a", "place()").stdout_text(), "\"a\"\n");
+    let places = call(&three.b, r#"places(["a", "b", "c", "a"])"#).ok();
+    assert_eq!(places, "ok([\"a\", \"b\", \"c\", \"a\"])\n");
+    // In messages, and by streams; from one to the other and back, also where the one who starts it all is a third.
+    for (count, sum) in [(20, "190"), (200_000, "19999900000")] {
+        let want = format!("ok([{sum}, {sum}, {sum}])\n");
+        let what = format!(r#"there-and-back("b", "c", {count})"#);
+        assert_eq!(call(&three.a, &what).ok(), want);
+        assert_eq!(on(&three.c, "a", &what).stdout_text(), want);
+    }
+    // Handles in results and in arguments, of objects that a third node owns.
+    let handed_on = r#"handed-on("b", "c", 100000)"#;
+    assert_eq!(call(&three.a, handed_on).ok(), "ok(5000000000)\n");
+    assert_eq!(
+        on(&three.a, "c", handed_on).stdout_text(),
+        "ok(5000000000)\n"
+    );
+    for member in [&three.a, &three.b, &three.c] {
+        wait_for_rest(member);
+    }
+}
+
+#[test]
+fn many_tasks_spread_over_the_nodes() {
+    let three = Three::new();
+    let spread = call(&three.a, "place()").args(["--strategy", "spread", "--array", "0-59"]);
+    let places = spread.ok();
+    for node in ["a", "b", "c"] {
+        let there = places.matches(&format!("\"{node}\"")).count();
+        assert!(there > 0, "none ran at {node}: {places}");
+    }
+}
+
+#[test]
+fn output_and_failures_come_back_from_other_nodes() {
+    let three = Three::new();
+    let said = on(&three.a, "b", "say(3)");
+    assert_eq!(said.code, Some(0), "{said}");
+    assert_eq!(said.stderr, "0 at b\n1 at b\n2 at b\n");
+    let failed = on(&three.a, "c", "fail()");
+    assert_ne!(failed.code, Some(0));
+    assert_says(&failed.stderr, &["as it was told to", "trapped"]);
+    let nowhere = on(&three.a, "d", "place()");
+    assert_ne!(nowhere.code, Some(0));
+    assert_says(&nowhere.stderr, &["node d is not in the cluster"]);
+    // What only this node has cannot go elsewhere, and says so.
+    let folder = call(&three.a, "place()").args(["--strategy", "node:b", "--dir", "/::/all:ro"]);
+    let folder = folder.run();
+    assert_says(
+        &folder.stderr,
+        &["run where they are submitted", "submit it at b"],
+    );
+}
+
+#[test]
+fn a_cancelled_task_stops_on_its_node() {
+    let three = Three::new();
+    let spinning = call(&three.a, "spin()")
+        .args(["--strategy", "node:b"])
+        .start();
+    loop {
+        let tasks = three.b.command(&["list", "tasks"]).json(0);
+        if tasks.to_string().contains("running") {
+            break;
+        }
+    }
+    spinning.signal(Signal::INT);
+    assert_eq!(spinning.end().code, Some(130));
+    for member in [&three.a, &three.b] {
+        wait_for_rest(member);
+    }
+}
+
+#[test]
+fn what_a_lost_node_had_made_is_made_again() {
+    let mut three = Three::new();
+    let mut running = call(&three.a, r#"recovered("b", 3)"#).start();
+    running.wait_for(Stream::Err, "made");
+    three.b.kill();
+    let ended = running.end();
+    assert_eq!(ended.stdout_text(), "ok(5000250000)\n", "{ended}");
+    for member in [&three.a, &three.c] {
+        wait_for_rest(member);
+    }
+}
