@@ -387,16 +387,6 @@ impl TaskCell {
         self.is_shared.store(true, Ordering::Release);
     }
 
-    /// Whether it has ended well.
-    #[cfg(test)]
-    pub(crate) fn has_value(&self) -> bool {
-        let outcome = self.outcome.lock();
-        outcome
-            .report
-            .as_ref()
-            .is_some_and(|report| report.result.is_ok())
-    }
-
     /// What it made, if it has ended well.
     pub(crate) fn value(&self) -> Option<Value> {
         let result = self.result()?.ok()?;

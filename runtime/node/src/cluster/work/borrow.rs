@@ -26,11 +26,14 @@ use crate::object::{Reference, Value};
 use crate::task::{Report, TaskCell, Work};
 use crate::wait::Countdown;
 
+/// What was given to a node, and how often.
+type Lent = HashMap<ObjectName, (Reference, u64)>;
+
 /// What was given to other nodes, and what came from them.
 #[derive(Default)]
 pub(super) struct Borrowed {
     /// What was given to whom, and how often.
-    lent: Mutex<HashMap<NodeId, HashMap<ObjectName, (Reference, u64)>>>,
+    lent: Mutex<HashMap<NodeId, Lent>>,
     /// Objects of other nodes that are named here.
     foreign: Mutex<HashMap<ObjectName, Weak<TaskCell>>>,
     /// Who has copies of our objects.
@@ -208,16 +211,16 @@ impl Exchange {
             Some(Reference::Task(cell)) => cell,
             Some(reference) => {
                 let made = self.tell(by, name, &reference);
-                return self.queue(by, Queued::Made(Box::new(made)));
+                return self.queue(by, Queued::Message(OneWay::Made(Box::new(made))));
             }
             None => {
                 let made = gone(name);
-                return self.queue(by, Queued::Made(Box::new(made)));
+                return self.queue(by, Queued::Message(OneWay::Made(Box::new(made))));
             }
         };
         if cell.has_ended() {
             let made = self.tell(by, name, &Reference::Task(cell));
-            return self.queue(by, Queued::Made(Box::new(made)));
+            return self.queue(by, Queued::Message(OneWay::Made(Box::new(made))));
         }
         let (Some(shared), this) = (self.shared.upgrade(), self.this.clone()) else {
             return;
@@ -231,7 +234,7 @@ impl Exchange {
             }
             if let Some(exchange) = this.upgrade() {
                 let made = exchange.tell(by, name, &Reference::Task(cell));
-                exchange.queue(by, Queued::Made(Box::new(made)));
+                exchange.queue(by, Queued::Message(OneWay::Made(Box::new(made))));
             }
         });
     }

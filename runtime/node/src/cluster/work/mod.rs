@@ -37,7 +37,6 @@ pub(crate) use self::remote::Remote;
 use self::borrow::Borrowed;
 use self::modules::Modules;
 use self::place::Outputs;
-use self::protocol::Made;
 use self::recipe::Remaking;
 use crate::cluster::{Cluster, Work};
 use crate::ledger::{Outgoing, Todo};
@@ -72,9 +71,7 @@ pub(crate) struct Exchange {
 /// What waits to be said.
 enum Queued {
     Message(OneWay),
-    Outgoing(Outgoing),
-    /// An object that somebody wants, when it is there.
-    Made(Box<Made>),
+    Outgoing(Box<Outgoing>),
 }
 
 impl std::fmt::Debug for Exchange {
@@ -128,7 +125,7 @@ impl Exchange {
 
     /// Says what the ledger wants other nodes to know.
     pub(crate) fn say(&self, to: NodeId, outgoing: Outgoing) {
-        self.queue(to, Queued::Outgoing(outgoing));
+        self.queue(to, Queued::Outgoing(Box::new(outgoing)));
     }
 
     /// A driver has gone, and what tasks of its own elsewhere has to end.
@@ -155,8 +152,7 @@ impl Exchange {
             };
             let message = match queued {
                 Queued::Message(message) => Some(message),
-                Queued::Made(made) => Some(OneWay::Made(made)),
-                Queued::Outgoing(outgoing) => exchange.encode(to, outgoing).await,
+                Queued::Outgoing(outgoing) => exchange.encode(to, *outgoing).await,
             };
             let (Some(message), Some(cluster)) = (message, exchange.cluster()) else {
                 continue;
