@@ -42,7 +42,9 @@ mod app {
         let on = |node: &str| format!("node:{node}");
         let numbers = ramp::options().strategy(on(&one)).remote(count);
         let there = sum::options().strategy(on(&other)).remote(&numbers);
-        let here = sum::options().strategy(on(&context::node())).remote(&numbers);
+        let here = sum::options()
+            .strategy(on(&context::node()))
+            .remote(&numbers);
         let given: f64 = sum::options()
             .strategy(on(&other))
             .remote(numbers.get()?)
@@ -66,7 +68,9 @@ mod app {
     /// Futures that a task on one node gives away, and a task on another one gets.
     #[task]
     pub fn handed_on(one: String, other: String, count: u32) -> Result<f64, Error> {
-        let made = hand_out::options().strategy(format!("node:{one}")).remote(count);
+        let made = hand_out::options()
+            .strategy(format!("node:{one}"))
+            .remote(count);
         let made = made.get()?;
         let stored = put(vec![0.5; 100_000])?;
         let there = sum_of::options().strategy(format!("node:{other}"));
