@@ -159,7 +159,7 @@ fn a_life_that_was_lost_to_us_alone_comes_back() {
     let mut it = Harness::local(r#"{"CPU": 0}"#);
     it.peer(1, 1, ONE);
     it.submit(task(1, ONE));
-    assert_eq!(it.lose(1), ["retry t1 as 2", "t1 infeasible"]);
+    assert_eq!(it.lose(1), ["t1 infeasible"]);
     let (node, incarnation) = (node_id(1), Incarnation(1));
     it.event(Event::NodeBack { node, incarnation });
     assert_eq!(it.peer(1, 2, ONE), ["n1: place t1 2, hop 2"]);
