@@ -237,7 +237,7 @@ async fn argument(
 
 async fn load(attempt: &Attempt, value: &Value) -> Result<crate::object::Loaded, TaskError> {
     value.references().iter().for_each(|it| attempt.lend(it));
-    let loaded = value.read().await;
+    let loaded = attempt.read(value).await;
     loaded.map_err(|error| match error {
         LoadError::Lost(lost) => lost,
         error => TaskError::Sandbox(error.to_string()),

@@ -28,7 +28,7 @@ use crate::derive;
 use crate::known::Known;
 use crate::ledger::{Blocked, Submission};
 use crate::node::Shared;
-use crate::object::{LoadError, Object, PutObject, Reference, Value, is_fit};
+use crate::object::{LoadError, Loaded, Object, PutObject, Reference, Value, is_fit};
 use crate::reach::Held;
 use crate::task::{Argument, Call, Job, Parent, TaskCell, Work};
 use crate::wait::Countdown;
@@ -46,7 +46,7 @@ impl Drop for Nested {
 }
 
 /// How many attempts of a task there are in one attempt of the task that has started it.
-const MOST_ATTEMPTS: u32 = 64;
+pub(crate) const MOST_ATTEMPTS: u32 = 64;
 
 /// One attempt of a task or call, as its guest's services see it.
 pub(crate) struct Attempt {
@@ -328,6 +328,8 @@ impl Attempt {
             if let Reference::Task(cell) = self.reference(&Handle::Object(*object))?
                 && !cell.has_ended()
             {
+                // Also who only looks wants to see it some time.
+                cell.want();
                 pending.push(cell);
             }
         }
@@ -373,6 +375,26 @@ impl Attempt {
         }
     }
 
+    /// A value in memory. Where it is at another node, or has to be made again, the CPU is somebody else's
+    /// meanwhile.
+    pub(crate) async fn read(&self, value: &Value) -> Result<Loaded, LoadError> {
+        if value.is_here() {
+            return value.read().await;
+        }
+        let blocked = Blocked {
+            needs: Vec::new(),
+            is_for_all: false,
+            // The bytes come, or no node gives them.
+            is_bounded: true,
+            wait: Wait::new(Countdown::new(1), self.shared.next_wait()),
+            attempt: self.this.clone(),
+        };
+        let guard = self.shared.block(self.id(), self.number, blocked);
+        let loaded = value.read().await;
+        guard.resume().await;
+        loaded
+    }
+
     /// The value of an object that is there.
     async fn value(&self, object: &ObjectName) -> Result<Arc<dyn Readable>, ServiceError> {
         let value = match self.reference(&Handle::Object(*object))? {
@@ -393,7 +415,7 @@ impl Attempt {
         let value = value.unwrap_or_else(|| Encoded::Postcard(Vec::new()).into());
         // What it names, the guest may name from now on.
         value.references().iter().for_each(|it| self.lend(it));
-        match value.read().await {
+        match self.read(&value).await {
             Ok(loaded) => Ok(Arc::new(loaded)),
             Err(LoadError::Lost(error)) => Err(ServiceError::Failed {
                 origin: object.id.task(),

@@ -13,7 +13,7 @@ use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ObjectId, TaskId};
 use wasmrun_model::task::Attempt;
 use wasmrun_model::value::{Encoded, EncodedRef};
-use wasmrun_store::{CreateError, Form, Writer};
+use wasmrun_store::{Copy, CreateError, Form, Writer};
 
 use crate::actor::{ActorCell, ActorRef};
 use crate::executor::Weight;
@@ -83,7 +83,7 @@ impl Shared {
             return Err(SubmitError::Stopped);
         }
         // A driver never uses an id twice.
-        if submission.parent.is_some()
+        if (submission.parent.is_some() || submission.first != Attempt::FIRST)
             && let Some(known) = ledger.cell(&submission.cell.id)
         {
             return Ok(known);
@@ -142,6 +142,10 @@ impl Shared {
         }
         for cell in todo.fetch {
             cell.want();
+            if matches!(cell.result(), Some(Err(_))) {
+                more.push(self.ledger.lock().made(cell.object().id, false));
+                continue;
+            }
             if cell.value().is_some_and(|value| !value.is_here()) {
                 self.bring(cell);
             }
@@ -269,6 +273,20 @@ impl Shared {
         if value.size_bytes() <= INLINE_BYTES {
             return Ok(Value::inline(value.into_owned(), references));
         }
+        self.store_value(tenant, id, value, references).await
+    }
+
+    /// Keeps a value in the store, however small it is.
+    ///
+    /// # Errors
+    /// When there is no room in time.
+    pub(crate) async fn store_value(
+        &self,
+        tenant: &TenantName,
+        id: ObjectId,
+        value: Cow<'_, Encoded>,
+        references: Vec<Reference>,
+    ) -> Result<Value, CreateError> {
         let mut creating = self
             .store
             .create(tenant, id, value.size_bytes() as u64, form(&value));
@@ -276,6 +294,8 @@ impl Shared {
             Ok(Ok(writer)) => writer,
             // An attempt before this one has stored it, and somebody still has that.
             Ok(Err(CreateError::Exists { .. })) if let Some(object) = self.store.get(&id) => {
+                // It may be a copy of another node's that is gone.
+                object.set_copy(Copy::Primary);
                 return Ok(Value::stored(object, references));
             }
             Ok(Err(error)) => return Err(error),

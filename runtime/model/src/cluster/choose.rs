@@ -237,9 +237,12 @@ impl Cluster {
         let node = &self[ix];
         let mut later = None;
         let mut reason = None;
+        let mut is_drained = false;
         for (selector, alternative, request) in demand.pairs() {
             let fit = NodeFit::of(node, selector, request, demand.basis);
             match fit {
+                // It would give it back at once.
+                NodeFit::Draining if !node.is_own() => is_drained = true,
                 NodeFit::Available if demand.basis == Basis::TrulyFree || node.is_own() => {
                     return Choice::Now {
                         node: ix,
@@ -265,6 +268,7 @@ impl Cluster {
         let node = name.clone();
         match (later, reason) {
             (Some(later), _) => later,
+            (None, _) if is_drained => Choice::Infeasible,
             (None, Some(why)) => Choice::Unschedulable(Unschedulable::Infeasible { node, why }),
             (None, None) => gone(),
         }

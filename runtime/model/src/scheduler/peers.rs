@@ -268,6 +268,15 @@ impl Scheduler {
     fn settled(&mut self, from: NodeId, task: TaskId, attempt: Attempt, outcome: Outcome) {
         self.send(from, Message::Seen { task, attempt });
         self.peers.withdrawn.remove(&(from, task, attempt));
+        if let Some(ix) = self.tasks.find(&task)
+            && attempt > self.tasks[ix].attempt
+            && self.peer_of(ix) == Some(from)
+        {
+            // It remembers a later attempt, of an earlier life of the task: ours was not even begun.
+            self.tasks[ix].attempt = attempt.next();
+            self.change(ix, TaskState::Placeable(Place::Undecided));
+            return self.place(ix);
+        }
         let Some(ix) = self.current(&task, attempt) else {
             return;
         };

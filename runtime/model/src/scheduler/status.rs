@@ -121,6 +121,12 @@ impl Scheduler {
         &self.own
     }
 
+    /// Whether another node has this attempt of a task that was submitted here.
+    pub fn is_at(&self, task: &TaskId, attempt: Attempt, node: NodeId) -> bool {
+        let found = self.tasks.find(task);
+        found.is_some_and(|ix| self.tasks[ix].attempt == attempt && self.peer_of(ix) == Some(node))
+    }
+
     /// Takes in how long a node took to send some bytes.
     pub fn note_transfer(&mut self, from: NodeId, bytes: u64, took: Duration) {
         if let Some(node) = self.cluster.by_id(from) {

@@ -171,6 +171,25 @@ impl Ledger {
         todo
     }
 
+    /// What came of an attempt, said again: its report came before, or is lost.
+    pub(crate) fn settled_again(&mut self, from: NodeId, message: Message) -> Todo {
+        let report = match &message {
+            Message::Settled {
+                task,
+                attempt,
+                outcome: Outcome::Finished | Outcome::Failed(_),
+            } if self.scheduler.is_at(task, *attempt, from) => self.tasks.get(task).map(|entry| {
+                let why = format!("node {from} ran it, and its report is lost; submit it again");
+                Report::never_ran(&entry.cell, TaskError::Sandbox(why))
+            }),
+            _ => None,
+        };
+        match report {
+            Some(report) => self.settled(from, message, report),
+            None => self.message(from, message),
+        }
+    }
+
     /// Forgets a task of another node's that the scheduler knows nothing of any more.
     pub(super) fn sweep(&mut self, task: &TaskId, todo: &mut Todo) {
         let is_over = self.tasks.get(task).is_some_and(|it| it.from.is_some())

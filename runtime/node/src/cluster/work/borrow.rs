@@ -40,6 +40,9 @@ pub(super) struct Borrowed {
     holders: Mutex<HashMap<ObjectId, Vec<NodeId>>>,
 }
 
+/// How long a name may come before its owner is known here. A node that has left comes no more.
+const UNKNOWN: Duration = Duration::from_secs(10);
+
 /// An object that another node owns, as long as it is named here. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Foreign(Arc<Inner>);
@@ -89,8 +92,7 @@ impl Foreign {
             return;
         }
         if let Some(exchange) = self.0.exchange.upgrade() {
-            let message = OneWay::Want(self.0.name);
-            exchange.queue(self.0.name.owner, Queued::Message(message));
+            exchange.ask(self.0.name);
         }
     }
 }
@@ -205,22 +207,65 @@ impl Exchange {
         )
     }
 
+    /// Asks the owner of an object what becomes of it. One that is not there (any more) may still come to be
+    /// known: for as long as that may take, and no longer.
+    fn ask(&self, name: ObjectName) {
+        if self.queue(name.owner, Queued::Message(OneWay::Want(name))) {
+            return;
+        }
+        let (this, Some(shared)) = (self.this.clone(), self.shared.upgrade()) else {
+            return;
+        };
+        shared.control.spawn(async move {
+            tokio::time::sleep(UNKNOWN).await;
+            let Some(exchange) = this.upgrade() else {
+                return;
+            };
+            if exchange.queues.lock().contains_key(&name.owner) {
+                // It was asked when it came.
+                return;
+            }
+            let cell = exchange.borrowed.foreign.lock().get(&name).cloned();
+            if let Some(cell) = cell.and_then(|cell| cell.upgrade()) {
+                exchange.end_foreign(&cell, Err(TaskError::Lost(name.id)));
+            }
+        });
+    }
+
+    /// A node has come: what it owns and somebody wants, it is asked for.
+    pub(super) fn want_again(&self, node: NodeId) {
+        let foreign = self.borrowed.foreign.lock();
+        let of_it = foreign.iter().filter(|(name, _)| name.owner == node);
+        let of_it: Vec<_> = of_it.filter_map(|(_, cell)| cell.upgrade()).collect();
+        drop(foreign);
+        for cell in of_it.iter().filter(|cell| !cell.has_ended()) {
+            if let Work::Elsewhere(foreign) = &cell.work
+                && foreign.0.is_wanted.load(Ordering::Acquire)
+            {
+                self.queue(node, Queued::Message(OneWay::Want(foreign.name())));
+            }
+        }
+    }
+
     /// Another node wants to hear of an object of ours.
     pub(super) fn wanted(&self, by: NodeId, name: ObjectName) {
         let cell = match self.borrowed.find(&name) {
             Some(Reference::Task(cell)) => cell,
             Some(reference) => {
                 let made = self.tell(by, name, &reference);
-                return self.queue(by, Queued::Message(OneWay::Made(Box::new(made))));
+                self.queue(by, Queued::Message(OneWay::Made(Box::new(made))));
+                return;
             }
             None => {
                 let made = gone(name);
-                return self.queue(by, Queued::Message(OneWay::Made(Box::new(made))));
+                self.queue(by, Queued::Message(OneWay::Made(Box::new(made))));
+                return;
             }
         };
         if cell.has_ended() {
             let made = self.tell(by, name, &Reference::Task(cell));
-            return self.queue(by, Queued::Message(OneWay::Made(Box::new(made))));
+            self.queue(by, Queued::Message(OneWay::Made(Box::new(made))));
+            return;
         }
         let (Some(shared), this) = (self.shared.upgrade(), self.this.clone()) else {
             return;
@@ -277,12 +322,8 @@ impl Exchange {
 
     /// What is known of an object of another node's that a message brought along.
     pub(super) fn made_along(&self, from: NodeId, made: Made) {
-        if let Some(cell) = self
-            .borrowed
-            .foreign
-            .lock()
-            .get(&made.name)
-            .and_then(Weak::upgrade)
+        let known = self.borrowed.foreign.lock().get(&made.name).cloned();
+        if let Some(cell) = known.and_then(|cell| cell.upgrade())
             && let Work::Elsewhere(foreign) = &cell.work
         {
             // Nobody need ask.
@@ -363,7 +404,9 @@ impl Exchange {
     /// A value that came in a message.
     pub(super) fn take(&self, from: NodeId, carried: Carried) -> Result<Value, TaskError> {
         let names = carried.names.into_iter();
-        let references: Result<Vec<_>, _> = names.map(|name| self.borrow(from, name)).collect();
+        // All of them before the first error: each was kept for us, and is given back.
+        let references: Vec<_> = names.map(|name| self.borrow(from, name)).collect();
+        let references: Result<Vec<_>, _> = references.into_iter().collect();
         Ok(self.value(carried.body, references?))
     }
 }

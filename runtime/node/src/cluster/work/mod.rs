@@ -18,16 +18,19 @@ mod remote;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
-use wasmrun_model::id::{DriverId, Incarnation, NodeId, ObjectId, TaskId};
-use wasmrun_model::scheduler::{NodeInfo, PeerView};
+use wasmrun_model::failure::TaskError;
+use wasmrun_model::id::{DriverId, Incarnation, NodeId, ObjectId, ObjectName, TaskId};
+use wasmrun_model::scheduler::{Message, NodeInfo, PeerView};
 use wasmrun_model::task::Attempt;
-use wasmrun_net::{BulkRefusal, BulkSender, Range};
+use wasmrun_model::wire::WireError;
+use wasmrun_net::{BulkRefusal, BulkSender, Range, SendError};
 
 pub(crate) use self::borrow::Foreign;
 pub(crate) use self::protocol::{Bulk, OneWay, Request, Response};
@@ -37,6 +40,7 @@ pub(crate) use self::remote::Remote;
 use self::borrow::Borrowed;
 use self::modules::Modules;
 use self::place::Outputs;
+use self::protocol::{Made, ReportOrder, Settled};
 use self::recipe::Remaking;
 use crate::cluster::{Cluster, Work};
 use crate::ledger::{Outgoing, Todo};
@@ -49,13 +53,16 @@ const TICK: Duration = Duration::from_millis(100);
 /// How many bytes of a value travel with the message that names it.
 const INLINE_BYTES: usize = crate::shared::INLINE_BYTES;
 
+/// An attempt of a task of ours, at a node.
+type Sent = (NodeId, TaskId, Attempt);
+
 /// What this node exchanges with others.
 pub(crate) struct Exchange {
     me: NodeId,
     this: Weak<Exchange>,
     shared: WeakShared,
     /// What is to be said to each node that is alive, in order.
-    queues: Mutex<HashMap<NodeId, mpsc::UnboundedSender<Queued>>>,
+    queues: Mutex<HashMap<NodeId, Queue>>,
     borrowed: Borrowed,
     modules: Modules,
     /// What tasks of ours at other nodes write, and their reports behind that.
@@ -65,7 +72,17 @@ pub(crate) struct Exchange {
     /// Results that are being made again.
     remaking: Remaking,
     /// Arguments that were put into the store to be sent, until their attempt is over.
-    sent: Mutex<HashMap<(TaskId, Attempt), Vec<Value>>>,
+    sent: Mutex<HashMap<Sent, Vec<Value>>>,
+    /// Where the ends of other nodes' tasks go that somebody listens to.
+    ends: Mutex<HashMap<(NodeId, TaskId), mpsc::UnboundedSender<Outgoing>>>,
+}
+
+/// What is to be said to a life of a node.
+#[derive(Clone)]
+struct Queue {
+    sender: mpsc::UnboundedSender<Queued>,
+    /// Whether the node has left: what waits is for nobody.
+    is_over: Arc<AtomicBool>,
 }
 
 /// What waits to be said.
@@ -94,6 +111,7 @@ impl Exchange {
             kept: Mutex::default(),
             remaking: Remaking::default(),
             sent: Mutex::default(),
+            ends: Mutex::default(),
         });
         shared.ledger.lock().join_cluster();
         // It ends with the node.
@@ -125,7 +143,12 @@ impl Exchange {
 
     /// Says what the ledger wants other nodes to know.
     pub(crate) fn say(&self, to: NodeId, outgoing: Outgoing) {
-        self.queue(to, Queued::Outgoing(Box::new(outgoing)));
+        match &outgoing {
+            Outgoing::Settled(Message::Settled { task, .. }, _) => {
+                self.say_end(to, *task, outgoing);
+            }
+            _ => drop(self.queue(to, Queued::Outgoing(Box::new(outgoing)))),
+        }
     }
 
     /// A driver has gone, and what tasks of its own elsewhere has to end.
@@ -136,20 +159,26 @@ impl Exchange {
         }
     }
 
-    /// A node that is not there (any more) hears nothing: nobody waits for its answer either.
-    fn queue(&self, to: NodeId, queued: Queued) {
-        if let Some(queue) = self.queues.lock().get(&to) {
-            // The other end is there as long as this one.
-            let _ = queue.send(queued);
-        }
+    /// A node that is not there (any more) hears nothing. False if so.
+    fn queue(&self, to: NodeId, queued: Queued) -> bool {
+        let queue = self.queues.lock().get(&to).cloned();
+        queue.is_some_and(|queue| queue.sender.send(queued).is_ok())
     }
 
     /// Says one thing after the other to a node, at the pace at which it takes them.
-    async fn talk(this: Weak<Self>, to: NodeId, mut queue: mpsc::UnboundedReceiver<Queued>) {
+    async fn talk(
+        this: Weak<Self>,
+        to: NodeId,
+        mut queue: mpsc::UnboundedReceiver<Queued>,
+        is_over: Arc<AtomicBool>,
+    ) {
         while let Some(queued) = queue.recv().await {
             let Some(exchange) = this.upgrade() else {
                 return;
             };
+            if is_over.load(Ordering::Acquire) {
+                return;
+            }
             let message = match queued {
                 Queued::Message(message) => Some(message),
                 Queued::Outgoing(outgoing) => exchange.encode(to, *outgoing).await,
@@ -157,9 +186,20 @@ impl Exchange {
             let (Some(message), Some(cluster)) = (message, exchange.cluster()) else {
                 continue;
             };
+            let shorter = shorter(&message);
             drop(exchange);
-            if let Err(error) = cluster.send(to, message).await {
-                tracing::warn!(node = %to, %error, "a message to another node is lost");
+            match cluster.send(to, message).await {
+                Ok(()) => {}
+                Err(SendError::Message(error)) => {
+                    tracing::warn!(node = %to, %error, "a message to another node is too long");
+                    if let Some(shorter) = shorter {
+                        // Whoever waits for it hears why.
+                        let _ = cluster.send(to, shorter).await;
+                    }
+                }
+                Err(error) => {
+                    tracing::info!(node = %to, %error, "a message is for nobody any more")
+                }
             }
         }
     }
@@ -177,6 +217,14 @@ impl Exchange {
 
     /// Another node's copy of an object of ours comes or goes.
     fn holding(&self, node: NodeId, object: ObjectId, is_held: bool) {
+        let name = ObjectName {
+            id: object,
+            owner: self.me,
+        };
+        if is_held && self.borrowed.find(&name).is_none() {
+            // Nobody has been given it.
+            return;
+        }
         self.borrowed.set_holder(node, object, is_held);
     }
 }
@@ -185,6 +233,12 @@ impl Exchange {
 impl Work for Exchange {
     fn one_way(&self, from: NodeId, message: OneWay) {
         match message {
+            // These come with what belongs to them.
+            OneWay::Scheduler(message)
+                if matches!(*message, Message::Place { .. } | Message::Settled { .. }) =>
+            {
+                tracing::warn!(node = %from, "another node sent half a message");
+            }
             OneWay::Scheduler(message) => self.carry_out(|ledger| ledger.message(from, *message)),
             OneWay::Place(place) => self.placed(from, *place),
             OneWay::Settled(settled) => self.outputs.settled(self, from, *settled),
@@ -234,17 +288,25 @@ impl Work for Exchange {
             return;
         };
         let (sender, receiver) = mpsc::unbounded_channel();
-        self.queues.lock().insert(node.id, sender);
+        let is_over = Arc::<AtomicBool>::default();
+        let queue = Queue {
+            sender,
+            is_over: is_over.clone(),
+        };
+        self.queues.lock().insert(node.id, queue);
+        self.want_again(node.id);
         // If it had left, it was we who were cut off.
         self.carry_out(|ledger| ledger.node_back(node.id, node.incarnation));
         // It ends when the node has left, or with the exchange.
         shared
             .control
-            .spawn(Self::talk(self.this.clone(), node.id, receiver));
+            .spawn(Self::talk(self.this.clone(), node.id, receiver, is_over));
     }
 
     fn left(&self, node: NodeId, incarnation: Incarnation) {
-        self.queues.lock().remove(&node);
+        if let Some(queue) = self.queues.lock().remove(&node) {
+            queue.is_over.store(true, Ordering::Release);
+        }
         self.carry_out(|ledger| ledger.node_lost(node, incarnation));
         self.outputs.lost(node);
         self.lost_borrower(node);
@@ -253,6 +315,11 @@ impl Work for Exchange {
         let of_it: Vec<_> = kept.extract_if(|(owner, _), _| *owner == node).collect();
         drop(kept);
         drop(of_it);
+        let mut sent = self.sent.lock();
+        let of_it: Vec<_> = sent.extract_if(|(to, ..), _| *to == node).collect();
+        drop(sent);
+        drop(of_it);
+        self.ends.lock().retain(|(to, _), _| *to != node);
     }
 
     fn view(&self, node: NodeInfo, view: PeerView) {
@@ -280,6 +347,36 @@ impl Work for Exchange {
     }
 }
 
+/// What a node is told instead of a message that is too long for the wire: that, and why.
+fn shorter(message: &OneWay) -> Option<OneWay> {
+    let why = "what it gave is too long for a message between nodes; return less, or put it and return the object";
+    let error = WireError::from(&TaskError::Sandbox(why.into()));
+    match message {
+        OneWay::Settled(settled) => {
+            let report = settled.report.as_ref()?;
+            // Values that fit are not worth a copy of the message.
+            report.result.as_ref().err()?;
+            let report = ReportOrder {
+                result: Err(error),
+                ran_us: report.ran_us,
+                held: report.held.clone(),
+                memory_peak_bytes: report.memory_peak_bytes,
+                stderr_tail: report.stderr_tail.clone(),
+            };
+            Some(OneWay::Settled(Box::new(Settled {
+                message: settled.message.clone(),
+                report: Some(report),
+            })))
+        }
+        OneWay::Made(made) if made.result.is_err() => Some(OneWay::Made(Box::new(Made {
+            name: made.name,
+            result: Err(error),
+            ty: None,
+        }))),
+        _ => None,
+    }
+}
+
 impl Exchange {
     fn unkeep(&self, owner: NodeId, object: ObjectId) {
         let mut kept = self.kept.lock();
@@ -302,7 +399,7 @@ impl Exchange {
     }
 
     /// Keeps arguments until their attempt is over.
-    fn keep_sent(&self, attempt: (TaskId, Attempt), values: Vec<Value>) {
+    fn keep_sent(&self, attempt: Sent, values: Vec<Value>) {
         if !values.is_empty() {
             self.sent.lock().insert(attempt, values);
         }

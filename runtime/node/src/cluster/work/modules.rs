@@ -4,9 +4,10 @@
 //! asked for by.
 
 use std::collections::{HashMap, VecDeque};
-use std::io;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -56,8 +57,13 @@ impl Modules {
         }
         let folder = path.parent().expect("it is in a folder");
         std::fs::create_dir_all(folder)?;
-        let new = folder.join(format!(".{digest}.{}", std::process::id()));
-        std::fs::write(&new, bytes)?;
+        static WRITTEN: AtomicU64 = AtomicU64::new(0);
+        let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+        let new = folder.join(format!(".{digest}.{number}"));
+        let mut file = std::fs::File::create(&new)?;
+        file.write_all(bytes)?;
+        // A name that is there after a crash must have all its bytes.
+        file.sync_all()?;
         std::fs::rename(new, path)
     }
 
@@ -138,7 +144,14 @@ impl Exchange {
         let engine = shared.engine.clone();
         drop(shared);
         let kept = match self.modules.path(&digest) {
-            Some(path) => read(path).await,
+            Some(path) => read(path.clone()).await.filter(|kept| {
+                let is_whole = Digest::of(kept) == digest;
+                if !is_whole {
+                    // Somebody has changed it.
+                    let _ = std::fs::remove_file(path);
+                }
+                is_whole
+            }),
             None => None,
         };
         let bytes = match kept {

@@ -4,7 +4,7 @@
 //! ends. Must not: decide where a task runs, or whether it is tried again.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -16,7 +16,7 @@ use wasmrun_engine::{
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{NodeId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::scheduler::{Message, Outcome};
-use wasmrun_model::task::{Attempt, FailureKind, TaskSpec};
+use wasmrun_model::task::{Attempt, FailureKind, TaskKind, TaskSpec};
 use wasmrun_model::wire::{Bytes, Net, WireError};
 
 use super::protocol::{
@@ -29,6 +29,8 @@ use crate::task::{Argument, Call, Derived, Job, Report, TaskCell, Work};
 
 /// How many chunks of a task's output may wait to be sent.
 const CHUNKS: usize = 16;
+/// How much of values goes with the message that begins a task; the rest is fetched.
+const MESSAGE_BYTES: usize = 1 << 20;
 /// Arguments that are stored to be sent count from here: a task's own objects are numbered from 0.
 const SENT_FROM: u32 = 1 << 31;
 
@@ -97,11 +99,12 @@ impl Exchange {
         };
         let mut values = Vec::with_capacity(call.values.len());
         let mut kept = Vec::new();
+        let mut room = MESSAGE_BYTES;
         for (index, value) in (0..).zip(&call.values) {
             values.push(match value {
                 Argument::Value(value) => {
                     let id = ObjectId::put_by(cell.id, SENT_FROM | index);
-                    let value = self.sendable(job, id, value, &mut kept).await?;
+                    let value = self.sendable(job, id, value, &mut room, &mut kept).await?;
                     Given::Value(self.carry(to, id, &value)?)
                 }
                 Argument::Object(Object(reference)) => {
@@ -113,12 +116,17 @@ impl Exchange {
                         Reference::Task(made) => made.has_ended(),
                         Reference::Put(_) | Reference::Actor(_) => true,
                     };
-                    let made = is_known.then(|| Box::new(self.tell(to, name, reference)));
+                    // What there is no room for is asked for.
+                    let made = is_known && room > remote::MAX_INLINE;
+                    let made = made.then(|| Box::new(self.tell(to, name, reference)));
+                    room -= made
+                        .as_ref()
+                        .map_or(0, |made| made.inline_bytes().min(room));
                     Given::Object(name, made)
                 }
             });
         }
-        self.keep_sent((cell.id, *attempt), kept);
+        self.keep_sent((to, cell.id, *attempt), kept);
         let limits = &job.limits;
         let digest = job.module.digest();
         Ok(Place {
@@ -162,16 +170,21 @@ impl Exchange {
         job: &Job,
         id: ObjectId,
         value: &Value,
+        room: &mut usize,
         kept: &mut Vec<Value>,
     ) -> Result<Value, TaskError> {
         let shared = self.shared.upgrade().ok_or(TaskError::Cancelled)?;
-        let large = value.as_inline().filter(|_| !remote::is_small(value));
-        let Some(encoded) = large else {
+        let Some(encoded) = value.as_inline() else {
             return Ok(value.clone());
         };
+        let bytes = encoded.size_bytes();
+        if bytes <= remote::MAX_INLINE && bytes <= *room {
+            *room -= bytes;
+            return Ok(value.clone());
+        }
         let references = value.references().to_vec();
         let stored = shared
-            .keep(&job.terms.tenant, id, encoded.into(), references)
+            .store_value(&job.terms.tenant, id, encoded.into(), references)
             .await;
         let stored = stored.map_err(|error| {
             TaskError::Sandbox(format!("an argument cannot be stored to be sent: {error}"))
@@ -199,6 +212,11 @@ impl Exchange {
         else {
             return tracing::warn!(node = %from, "{}", PlaceError::Form);
         };
+        // Nothing else is ever given to another node.
+        let is_task = spec.kind == TaskKind::Task && attempt >= Attempt::FIRST;
+        if !is_task {
+            return tracing::warn!(node = %from, "{}", PlaceError::Form);
+        }
         // At once, so that what is named is kept from now on.
         let values: Result<Vec<_>, _> = values.into_iter().map(|it| self.given(from, it)).collect();
         let call = values.map(|values| Call {
@@ -239,7 +257,7 @@ impl Exchange {
             Given::Value(carried) => Argument::Value(self.take(from, carried)?),
             Given::Object(name, made) => {
                 let reference = self.borrow(from, name)?;
-                if let Some(made) = made {
+                if let Some(made) = made.filter(|made| made.name == name) {
                     self.made_along(from, *made);
                 }
                 Argument::Object(Object(reference))
@@ -308,29 +326,41 @@ impl Exchange {
 
     /// Where a task of another node writes to.
     fn listener(&self, to: NodeId, task: TaskId) -> Listener {
-        let (sender, mut chunks) = mpsc::channel::<OutputChunk>(CHUNKS);
-        let this = self.this.clone();
+        let (sender, chunks) = mpsc::channel::<OutputChunk>(CHUNKS);
+        let (ends, end) = mpsc::unbounded_channel();
+        self.ends.lock().insert((to, task), ends);
         if let Some(shared) = self.shared.upgrade() {
+            let this = self.this.clone();
             // It ends when the task and all that it has started have.
-            shared.control.spawn(async move {
-                while let Some(chunk) = chunks.recv().await {
-                    let Some(exchange) = this.upgrade() else {
-                        return;
-                    };
-                    let output = Output {
-                        task,
-                        writer: chunk.writer,
-                        is_stderr: chunk.source == OutputSource::Stderr,
-                        bytes: Bytes(chunk.bytes.to_vec()),
-                    };
-                    exchange.queue(to, Queued::Message(OneWay::Output(Box::new(output))));
-                }
-            });
+            shared.control.spawn(pass_on(this, to, task, chunks, end));
         }
         Listener {
             tag: 0,
             chunks: sender,
         }
+    }
+
+    fn pass_on_chunk(&self, to: NodeId, task: TaskId, chunk: OutputChunk) {
+        let output = Output {
+            task,
+            writer: chunk.writer,
+            is_stderr: chunk.source == OutputSource::Stderr,
+            bytes: Bytes(chunk.bytes.to_vec()),
+        };
+        self.queue(to, Queued::Message(OneWay::Output(Box::new(output))));
+    }
+
+    /// How a task ended, behind what it wrote.
+    pub(super) fn say_end(&self, to: NodeId, task: TaskId, outgoing: Outgoing) {
+        let ends = self.ends.lock().get(&(to, task)).cloned();
+        let outgoing = match ends {
+            Some(ends) => match ends.send(outgoing) {
+                Ok(()) => return,
+                Err(unsent) => unsent.0,
+            },
+            None => outgoing,
+        };
+        self.queue(to, Queued::Outgoing(Box::new(outgoing)));
     }
 
     fn report_order(&self, to: NodeId, report: Report) -> ReportOrder {
@@ -370,10 +400,10 @@ impl Exchange {
         let Message::Settled { task, attempt, .. } = message else {
             return tracing::warn!(node = %from, "{}", PlaceError::Form);
         };
-        let sent = self.sent.lock().remove(&(task, attempt));
+        let sent = self.sent.lock().remove(&(from, task, attempt));
         drop(sent);
         let Some(report) = report else {
-            return self.carry_out(|ledger| ledger.message(from, message));
+            return self.carry_out(|ledger| ledger.settled_again(from, message));
         };
         let result = report.result.map_err(TaskError::from);
         let result =
@@ -409,6 +439,43 @@ impl Exchange {
             Reference::Put(object) => Some(object.value.clone()),
             Reference::Task(cell) => cell.value(),
             Reference::Actor(_) => None,
+        }
+    }
+}
+
+/// Passes on what a task and all that it starts write, and how the task ended behind what it wrote itself.
+async fn pass_on(
+    this: Weak<Exchange>,
+    to: NodeId,
+    task: TaskId,
+    mut chunks: mpsc::Receiver<OutputChunk>,
+    mut end: mpsc::UnboundedReceiver<Outgoing>,
+) {
+    loop {
+        tokio::select! {
+            biased;
+            chunk = chunks.recv() => match (chunk, this.upgrade()) {
+                (Some(chunk), Some(exchange)) => exchange.pass_on_chunk(to, task, chunk),
+                _ => break,
+            },
+            Some(outgoing) = end.recv() => {
+                let Some(exchange) = this.upgrade() else {
+                    return;
+                };
+                // All that it wrote is in the channel by now.
+                while let Ok(chunk) = chunks.try_recv() {
+                    exchange.pass_on_chunk(to, task, chunk);
+                }
+                exchange.queue(to, Queued::Outgoing(Box::new(outgoing)));
+            }
+        }
+    }
+    if let Some(exchange) = this.upgrade() {
+        exchange.ends.lock().remove(&(to, task));
+        end.close();
+        // What came while the channel was closed.
+        while let Ok(outgoing) = end.try_recv() {
+            exchange.queue(to, Queued::Outgoing(Box::new(outgoing)));
         }
     }
 }
@@ -477,6 +544,8 @@ pub(super) struct Outputs(Mutex<HashMap<TaskId, Pipe>>);
 /// One task's.
 struct Pipe {
     from: NodeId,
+    /// Whether the report is on its way: what its children write later is not heard.
+    is_ended: bool,
     to: mpsc::UnboundedSender<Piece>,
 }
 
@@ -507,6 +576,7 @@ impl Outputs {
         let pipe = pipes.entry(output.task).or_insert_with(|| {
             let (to, mut pieces) = mpsc::unbounded_channel();
             let this = exchange.this.clone();
+            let task = output.task;
             // It ends with the task, or when its node is lost.
             shared.control.spawn(async move {
                 while let Some(piece) = pieces.recv().await {
@@ -519,15 +589,22 @@ impl Outputs {
                             drop(listener);
                             if let Some(exchange) = this.upgrade() {
                                 exchange.settled(from, *settled);
+                                exchange.outputs.0.lock().remove(&task);
                             }
                             return;
                         }
                     }
                 }
             });
-            Pipe { from, to }
+            Pipe {
+                from,
+                is_ended: false,
+                to,
+            }
         });
-        let _ = pipe.to.send(Piece::Chunk(chunk));
+        if !pipe.is_ended {
+            let _ = pipe.to.send(Piece::Chunk(chunk));
+        }
     }
 
     /// An attempt is over: its report comes behind what it wrote.
@@ -535,11 +612,18 @@ impl Outputs {
         let Message::Settled { task, .. } = settled.message else {
             return exchange.settled(from, settled);
         };
-        match self.0.lock().remove(&task) {
+        let mut pipes = self.0.lock();
+        match pipes.get_mut(&task) {
+            // Its report is on its way: nothing overtakes that.
+            Some(pipe) if pipe.is_ended => {}
             Some(pipe) => {
+                pipe.is_ended = true;
                 let _ = pipe.to.send(Piece::End(from, Box::new(settled)));
             }
-            None => exchange.settled(from, settled),
+            None => {
+                drop(pipes);
+                exchange.settled(from, settled);
+            }
         }
     }
 

@@ -115,6 +115,19 @@ pub(crate) struct Made {
     pub(crate) ty: Option<ValueType>,
 }
 
+impl Made {
+    /// How many bytes of a value it has in it.
+    pub(crate) fn inline_bytes(&self) -> usize {
+        match &self.result {
+            Ok(Carried {
+                body: Body::Inline(encoded),
+                ..
+            }) => encoded.size_bytes(),
+            _ => 0,
+        }
+    }
+}
+
 /// What came of an attempt.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Settled {

@@ -19,7 +19,7 @@ use wasmrun_model::task::{Attempt, TaskKind};
 use super::{Exchange, Remote};
 use crate::ledger::Submission;
 use crate::object::{Object, Reference, Value};
-use crate::services::Watch;
+use crate::services::{MOST_ATTEMPTS, Watch};
 use crate::task::{Argument, Call, Job, TaskCell, Work};
 
 /// What a task was to do.
@@ -87,6 +87,18 @@ impl Recipe {
     }
 }
 
+/// Tasks that run again for one who waits.
+struct Again<'a> {
+    exchange: &'a Exchange,
+    tasks: Vec<TaskId>,
+}
+
+impl Drop for Again<'_> {
+    fn drop(&mut self) {
+        self.exchange.remade(&self.tasks);
+    }
+}
+
 /// Results that are being made again, by the tasks that make them.
 #[derive(Default)]
 pub(super) struct Remaking(Mutex<HashMap<TaskId, Arc<TaskCell>>>);
@@ -97,20 +109,16 @@ impl Exchange {
         let lost = || TaskError::Lost(remote.id());
         let recipe = remote.recipe().ok_or_else(lost)?.clone();
         tracing::info!(object = %remote.id(), task = %recipe.id, "an object is lost, and made again");
-        let mut again = Vec::new();
-        let cell = self.run_again(&recipe, &mut again);
-        let made = match cell {
-            Ok(cell) => [cell],
-            Err(error) => {
-                self.remade(&again);
-                return Err(error);
-            }
+        // Also where nobody waits for it any more.
+        let mut again = Again {
+            exchange: self,
+            tasks: Vec::new(),
         };
+        let made = [self.run_again(&recipe, &mut again.tasks)?];
         let watch = Watch::new(&made, 1);
         watch.countdown.done().await;
         drop(watch);
         let [cell] = made;
-        self.remade(&again);
         let value: Value = match cell.result() {
             Some(Ok(Some(value))) => value,
             Some(Err(error)) => return Err(error),
@@ -170,7 +178,7 @@ impl Exchange {
             .upgrade()
             .ok_or_else(|| lost("the node is stopping".into()))?;
         let mut remaking = self.remaking.0.lock();
-        if let Some(cell) = remaking.get(&recipe.id) {
+        if let Some(cell) = remaking.get(&recipe.id).filter(|cell| !cell.has_ended()) {
             return Ok(cell.clone());
         }
         let of_task = |cell: Arc<TaskCell>| Argument::Object(Object(Reference::Task(cell)));
@@ -197,7 +205,8 @@ impl Exchange {
         let cell = Arc::new(cell);
         let first = {
             let mut attempt = recipe.attempt.lock();
-            *attempt = attempt.next();
+            // The last time may have taken several.
+            *attempt = Attempt(attempt.0.saturating_add(MOST_ATTEMPTS));
             *attempt
         };
         remaking.insert(recipe.id, cell.clone());
@@ -213,7 +222,12 @@ impl Exchange {
             first,
         });
         match submitted {
-            Ok(cell) => Ok(cell),
+            Ok(known) => {
+                if !Arc::ptr_eq(&known, &cell) {
+                    self.remaking.0.lock().insert(recipe.id, known.clone());
+                }
+                Ok(known)
+            }
             Err(error) => {
                 self.remaking.0.lock().remove(&recipe.id);
                 Err(lost(error.to_string()))

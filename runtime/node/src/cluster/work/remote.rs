@@ -104,7 +104,15 @@ impl Remote {
             match viewed {
                 Ok(view) => return Ok(view),
                 // It was only a copy, and its room was needed.
-                Err(ReadError::Dropped { .. }) => *self.here.lock() = None,
+                Err(ReadError::Dropped { .. }) => {
+                    *self.here.lock() = None;
+                    if let Some(exchange) = self.exchange.upgrade()
+                        && self.owner != exchange.me
+                    {
+                        let message = OneWay::Holding(self.id, false);
+                        exchange.queue(self.owner, Queued::Message(message));
+                    }
+                }
                 Err(error) => return Err(error.into()),
             }
         }
@@ -120,7 +128,10 @@ impl Remote {
                 return Ok(object);
             }
             let exchange = self.exchange.upgrade().ok_or_else(lost)?;
-            let holders = self.holders();
+            let mut holders = self.holders();
+            if self.owner == exchange.me {
+                holders.extend(exchange.borrowed.holders(&self.id));
+            }
             match exchange.pull(self, &holders, &mut gone).await? {
                 Some(object) => {
                     *self.here.lock() = Some(object.clone());
@@ -132,6 +143,8 @@ impl Remote {
                 }
                 None if self.owner == exchange.me => {
                     exchange.remake(self).await.map_err(LoadError::Lost)?;
+                    // Those who had lost it may have it now.
+                    gone.clear();
                 }
                 None => {
                     let found = exchange.ask_where(self, &gone).await;
@@ -156,6 +169,13 @@ impl Remote {
     pub(super) fn was_remade(&self, value: Value) -> bool {
         if value.size_bytes() != self.len {
             return false;
+        }
+        let before = std::mem::take(&mut *self.holders.lock());
+        if let Some(exchange) = self.exchange.upgrade() {
+            for holder in before {
+                // Who is alive and only could not be reached need not keep it any longer.
+                exchange.queue(holder, Queued::Message(OneWay::Drop(self.id)));
+            }
         }
         match value.as_remote() {
             Some(remote) => *self.holders.lock() = remote.holders(),
@@ -417,8 +437,4 @@ impl Exchange {
 }
 
 /// How many bytes a value may have that is put into a message.
-pub(super) fn is_small(value: &Value) -> bool {
-    value
-        .as_inline()
-        .is_none_or(|it| it.size_bytes() <= INLINE_BYTES)
-}
+pub(super) const MAX_INLINE: usize = INLINE_BYTES;
