@@ -270,7 +270,12 @@ impl Scheduler {
         self.peers.withdrawn.remove(&(from, task, attempt));
         if let Some(ix) = self.tasks.find(&task)
             && attempt > self.tasks[ix].attempt
-            && self.peer_of(ix) == Some(from)
+            && let TaskState::Placeable(Place::Peer {
+                node,
+                is_accepted: false,
+                ..
+            }) = *self.tasks[ix].state()
+            && node == from
         {
             // It remembers a later attempt, of an earlier life of the task: ours was not even begun.
             self.tasks[ix].attempt = attempt.next();

@@ -80,6 +80,33 @@ fn another_node_runs_it() {
 }
 
 #[test]
+fn a_later_attempt_that_another_node_remembers_is_counted_on_from() {
+    let mut it = Harness::local("{}");
+    it.peer(1, 1, ONE);
+    it.submit(task(1, ONE));
+    // Of a time when the task was submitted before.
+    assert_eq!(
+        it.message(1, settled(1, 7, Outcome::Finished)),
+        ["n1: seen t1 7", "n1: place t1 8, hop 2"]
+    );
+}
+
+#[test]
+fn a_node_that_drains_is_given_nothing() {
+    let mut it = Harness::local(ONE);
+    it.peer(1, 1, ONE);
+    let (node, is_draining) = (node_id(1), true);
+    it.event(Event::SetDraining { node, is_draining });
+    assert_eq!(
+        it.submit(task(1, ONE).strategy("node:n1")),
+        ["t1 infeasible"]
+    );
+    let is_draining = false;
+    let after = it.event(Event::SetDraining { node, is_draining });
+    assert_eq!(after, ["n1: place t1 1, hop 1"]);
+}
+
+#[test]
 fn a_failure_elsewhere_is_the_owners_to_judge() {
     let mut it = Harness::local("{}");
     it.peer(1, 1, ONE);
