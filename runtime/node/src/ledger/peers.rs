@@ -12,6 +12,7 @@ use wasmrun_model::scheduler::{Event, Message, NodeInfo, Outcome, PeerView};
 use wasmrun_model::task::{Attempt, Rule, TaskSpec, Terms};
 use wasmrun_model::time::Instant as ModelInstant;
 
+use super::arguments::{missing, needs};
 use super::{Entry, Incoming, Ledger, Outgoing, Todo};
 use crate::cluster::Recipe;
 use crate::object::{Object, Reference};
@@ -119,7 +120,7 @@ impl Ledger {
         let task = cell.id;
         self.changes += 1;
         // What is here and what is not, we know better than who sends it.
-        spec.args = super::needs(&call);
+        spec.args = needs(&call);
         let entry = Entry {
             call: Some(call),
             cell,
@@ -256,7 +257,7 @@ impl Ledger {
             Argument::Object(Object(Reference::Task(cell))) => Some(cell.object().id),
             _ => None,
         });
-        let mut failures = of_tasks.filter_map(|object| super::missing(Some(call), &object));
+        let mut failures = of_tasks.filter_map(|object| missing(Some(call), &object));
         let refused = || TaskError::Unschedulable("the node that was chosen refused it".into());
         let error = failures.next().unwrap_or_else(refused);
         Some(Report::never_ran(&entry.cell, error))

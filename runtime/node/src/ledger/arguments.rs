@@ -1,0 +1,95 @@
+//! What a call says of where it can run and what it waits for.
+//!
+//! Owns the look at its arguments. Must not: know the scheduler.
+
+use std::sync::Arc;
+
+use wasmrun_engine::Input;
+use wasmrun_model::failure::TaskError;
+use wasmrun_model::id::ObjectId;
+use wasmrun_model::task::Argument as Needed;
+
+use crate::object::{Object, Reference, Value};
+use crate::task::{Argument, Call, TaskCell, Work};
+
+/// Whether only this node can run something: what it needs is nowhere else.
+pub(super) fn must_stay(work: &Work, call: &Call) -> bool {
+    match work {
+        Work::Create(_) => true,
+        // It goes where its actor is.
+        Work::Call(..) | Work::Elsewhere(_) => false,
+        Work::Task(job) => {
+            let names_actor = |value: &Argument| match value {
+                Argument::Value(value) => value
+                    .references()
+                    .iter()
+                    .any(|it| matches!(it, Reference::Actor(_))),
+                Argument::Object(_) => false,
+            };
+            !job.grants.dirs.is_empty()
+                || matches!(call.input, Input::Stream(_))
+                || job.module.uses_actors()
+                || call.values.iter().any(names_actor)
+        }
+    }
+}
+
+/// How many failures that led to each other an error names at most.
+const MOST_CAUSES: usize = 16;
+
+/// The objects that a task needs before it starts.
+pub(super) fn needs(call: &Call) -> Vec<Needed> {
+    let objects = call.values.iter().filter_map(|value| match value {
+        Argument::Object(Object(Reference::Task(cell))) => Some(cell),
+        _ => None,
+    });
+    let needed = objects.map(|cell| {
+        // In this order: who ends it looks for dependents after it has ended.
+        let value = match cell.add_dependent() {
+            true => cell.value(),
+            false => None,
+        };
+        let (bytes, holders) = value.as_ref().map_or((0, Vec::new()), Value::whereabouts);
+        Needed {
+            object: cell.object().id,
+            bytes,
+            holders,
+            is_local: value.is_some_and(|value| value.is_here()),
+        }
+    });
+    needed.collect()
+}
+
+/// The argument that is this object, and what is to make it.
+fn maker<'a>(call: &'a Call, object: &ObjectId) -> Option<(usize, &'a Arc<TaskCell>)> {
+    let values = call.values.iter().enumerate();
+    let mut of_tasks = values.filter_map(|(index, value)| match value {
+        Argument::Object(Object(Reference::Task(cell))) => Some((index, cell)),
+        _ => None,
+    });
+    of_tasks.find(|(_, cell)| cell.object().id == *object)
+}
+
+/// Whether an object that a task needs will never be there.
+pub(super) fn has_failed(call: &Call, object: &ObjectId) -> bool {
+    maker(call, object).is_some_and(|(_, cell)| matches!(cell.result(), Some(Err(_))))
+}
+
+/// Why a task that needs an object which will never be there fails.
+pub(super) fn missing(call: Option<&Call>, object: &ObjectId) -> Option<TaskError> {
+    let (index, cell) = maker(call?, object)?;
+    let mut cause = match cell.result()? {
+        Err(cause) => cause,
+        Ok(_) => TaskError::Lost(*object),
+    };
+    if cause.depth() >= MOST_CAUSES {
+        // Long chains say no more than their end, and nobody should have to walk them.
+        cause = cause.root().clone();
+    }
+    Some(TaskError::Dependency {
+        index: u32::try_from(index).unwrap_or(u32::MAX),
+        task: cell.id,
+        name: cell.work.name(),
+        cause: Box::new(cause),
+    })
+}

@@ -1,0 +1,226 @@
+//! What the scheduler wants, carried out as far as that takes no time.
+//!
+//! Owns starts, ends and what failures mean. Must not: run, wake or drop anything: what is left to do is a
+//! [`Todo`].
+
+use wasmrun_engine::HeldResource;
+use wasmrun_model::failure::TaskError;
+use wasmrun_model::id::TaskId;
+use wasmrun_model::scheduler::{Effect, Event, Reason};
+use wasmrun_model::task::{Attempt, FailureKind, Phase as State};
+use wasmrun_model::time::Instant as ModelInstant;
+
+use super::arguments::missing;
+use super::{Entry, Ledger, Start, Todo};
+use crate::object::Reference;
+use crate::task::{Call, Report, Work};
+
+impl Ledger {
+    /// Does what the scheduler wants. `report` is of the attempt that has just ended, if one has.
+    pub(super) fn carry_out(
+        &mut self,
+        now: ModelInstant,
+        mut report: Option<Report>,
+        todo: &mut Todo,
+    ) {
+        while let Some(effect) = self.scheduler.poll_effect() {
+            match effect {
+                Effect::Dispatch { task, attempt, .. } => {
+                    self.changes += 1;
+                    todo.start.push(self.start(&task, attempt));
+                }
+                Effect::Stop { task, .. } => self.stop_task(now, &task, todo),
+                Effect::Ended {
+                    task,
+                    attempt,
+                    phase,
+                    why,
+                } => {
+                    let of_task = report.take_if(|report| report.id == task);
+                    if self.is_clustered
+                        && let Some(report) = &of_task
+                    {
+                        self.note_recipe(&task, attempt, report);
+                    }
+                    self.end(now, &task, phase, why.map(|why| *why), of_task, todo);
+                }
+                // It waits for a node that can.
+                Effect::Infeasible { .. } if self.is_clustered => {}
+                Effect::Infeasible { why, .. } => todo.refused = Some(*why),
+                // What has failed is tried again: nobody hears of the attempt.
+                Effect::Retried { .. } => todo.trash.reports.extend(report.take()),
+                Effect::Resume { task, .. } => {
+                    let entry = self.tasks.get_mut(&task);
+                    todo.resume
+                        .extend(entry.and_then(|entry| entry.resuming.take()));
+                }
+                Effect::Fetch { task, objects } => self.fetch(&task, &objects, todo),
+                Effect::Send { to, message } => self.send(to, *message, &mut report, todo),
+                Effect::GroupReady(_) => {}
+            }
+        }
+        // It came too late for its task.
+        todo.trash.reports.extend(report);
+    }
+
+    /// A task that runs, or an actor that lives, must stop.
+    fn stop_task(&mut self, now: ModelInstant, task: &TaskId, todo: &mut Todo) {
+        let Some(entry) = self.tasks.get_mut(task) else {
+            return;
+        };
+        entry.is_stopped = true;
+        let cell = entry.cell.clone();
+        if let Work::Create(actor) = &cell.work {
+            actor.ends();
+            match actor.current().filter(|call| !call.has_ended()) {
+                // What the actor holds is somebody else's only when its guest has stopped.
+                Some(call) => todo.stop.push(call),
+                None => self.dies(now, &actor.clone(), None, todo),
+            }
+        }
+        todo.stop.push(cell);
+    }
+
+    /// A task has ended for good.
+    fn end(
+        &mut self,
+        now: ModelInstant,
+        task: &TaskId,
+        phase: State,
+        why: Option<Reason>,
+        report: Option<Report>,
+        todo: &mut Todo,
+    ) {
+        let is_new = self.submitting == Some(*task) && phase == State::Failed;
+        let Some(entry) = self.tasks.remove(task) else {
+            todo.trash.reports.extend(report);
+            return;
+        };
+        let Entry {
+            call,
+            cell,
+            resuming,
+            keeps,
+            parent,
+            children,
+            ..
+        } = *entry;
+        if let Some(parent) = parent.filter(|_| !children.is_empty()) {
+            let left = children
+                .into_iter()
+                .filter(|child| self.tasks.contains_key(child));
+            let left: Vec<TaskId> = left.collect();
+            if let Some(parent) = self.tasks.get_mut(&parent) {
+                parent.children.extend(left);
+            }
+        }
+        todo.resume.extend(resuming);
+        todo.trash.references.extend(keeps.map(Reference::Actor));
+        let error = match (&why, &cell.work) {
+            (Some(Reason::ArgumentFailed(object)), _) => {
+                Some(missing(call.as_ref(), object).unwrap_or(TaskError::Cancelled))
+            }
+            (Some(Reason::ActorDied(_)), Work::Call(actor, _)) => Some(actor.died()),
+            (Some(_), _) if is_new => {
+                todo.refused = why;
+                todo.trash.calls.extend(call);
+                return;
+            }
+            (Some(why), _) => Some(TaskError::Unschedulable(why.to_string())),
+            (None, _) => None,
+        };
+        todo.trash.calls.extend(call);
+        if let Work::Create(actor) = &cell.work {
+            actor.ends();
+            let death = report
+                .as_ref()
+                .and_then(|report| report.result.clone().err());
+            let remains = actor.buried(death.or_else(|| error.clone()));
+            todo.trash.lives.extend(remains.instance.map(|it| *it));
+            todo.trash.outputs.extend(remains.output);
+            // Actors may refer to each other.
+            todo.trash.references.extend(actor.known.clear());
+            let event = Event::ActorDied {
+                actor: actor.id,
+                will_restart: false,
+            };
+            self.scheduler.handle(now, event);
+        }
+        let is_running = report.is_none() && cell.is_running();
+        if is_running {
+            // Its executor does not know yet that nobody wants what it does.
+            todo.stop.push(cell.clone());
+        }
+        let error = error.unwrap_or(TaskError::Cancelled);
+        let mut report = report.unwrap_or_else(|| Report::never_ran(&cell, error));
+        if phase == State::Cancelled {
+            report.cancel();
+        }
+        todo.end.push((cell, report));
+    }
+
+    fn start(&mut self, task: &TaskId, attempt: Attempt) -> Start {
+        let held = self.held(task);
+        let entry = self.tasks.get_mut(task).expect("a live task has an entry");
+        // What may be tried again is kept, as far as it can be read twice.
+        let retries = match &entry.cell.work {
+            Work::Task(job) => job.terms.retries,
+            // What its constructor gets is the actor's.
+            Work::Create(_) => 1,
+            Work::Call(actor, _) => actor.job.call_terms.retries,
+            Work::Elsewhere(_) => unreachable!("it is run by its owner"),
+        };
+        let again = match retries {
+            0 if !self.is_clustered => None,
+            _ => entry.call.as_ref().and_then(Call::try_clone),
+        };
+        let call = std::mem::replace(&mut entry.call, again);
+        Start {
+            call: call.expect("a task that is started has something to do"),
+            cell: entry.cell.clone(),
+            attempt,
+            held,
+        }
+    }
+
+    fn held(&self, task: &TaskId) -> Vec<HeldResource> {
+        let held = self.scheduler.held(task).expect("a dispatched task holds");
+        let parts = held.allocation.iter().map(|(name, part)| HeldResource {
+            name: self
+                .names
+                .get(name)
+                .cloned()
+                .unwrap_or_else(|| name.as_str().into()),
+            amount: part.amount().steps(),
+            units: part
+                .ids()
+                .map(|(id, amount)| (id.get(), amount.steps()))
+                .collect(),
+        });
+        parts.collect()
+    }
+
+    /// Whether a failure is the task's own. A guest's typed error is an answer, and bad arguments
+    /// stay bad; what has read its input to the end cannot be given it again.
+    pub(super) fn kind_of(&self, task: &TaskId, error: &TaskError) -> FailureKind {
+        let has_call = self
+            .tasks
+            .get(task)
+            .is_some_and(|entry| entry.call.is_some());
+        match error {
+            TaskError::Guest { .. } | TaskError::Arguments(_) | TaskError::Cancelled => {
+                FailureKind::Final
+            }
+            TaskError::Dependency { .. }
+            | TaskError::ActorDied { .. }
+            | TaskError::Unschedulable(_) => FailureKind::Final,
+            _ if !has_call => FailureKind::Final,
+            TaskError::Trap { .. }
+            | TaskError::Exit { .. }
+            | TaskError::Limit { .. }
+            | TaskError::Sandbox(_) => FailureKind::Retryable,
+            // Its owner has tried to have it made again.
+            TaskError::Lost(_) => FailureKind::Final,
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What others ask of the ledger.
+//!
+//! Owns the answers. Must not: change anything, but for the scheduler's clock where times are shown.
+
+use std::sync::Arc;
+
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::id::{DriverId, ObjectId, TaskId};
+use wasmrun_model::scheduler::{Event, Explanation};
+use wasmrun_model::task::Phase as State;
+
+use super::Ledger;
+use super::arguments::needs;
+use crate::actor::ActorRef;
+use crate::task::{Argument, TaskCell, Work};
+
+impl Ledger {
+    /// The tasks of a driver that have not ended.
+    pub(crate) fn of_driver(&self, driver: &DriverId) -> Vec<TaskId> {
+        self.scheduler.of_driver(driver).collect()
+    }
+
+    /// All tasks that have not ended.
+    pub(crate) fn all(&self) -> Vec<TaskId> {
+        self.tasks.keys().copied().collect()
+    }
+
+    pub(crate) fn explain(&mut self, task: &TaskId) -> Option<Explanation> {
+        // So that the times in it are those of now.
+        let now = self.now();
+        self.scheduler.note(now, Event::Tick);
+        self.scheduler.explain(task)
+    }
+
+    /// Where the task stands that has been ready for the longest.
+    pub(crate) fn explain_oldest(&mut self) -> Option<Explanation> {
+        let oldest = self.scheduler.in_phase(State::Ready).next()?;
+        self.explain(&oldest)
+    }
+
+    /// What the node knows of the tasks that have not ended, in no order.
+    pub(crate) fn cells(&self) -> impl Iterator<Item = &Arc<TaskCell>> {
+        self.tasks.values().map(|entry| &entry.cell)
+    }
+
+    /// What each task that has not ended holds besides its attempt: its arguments, as far as they are not
+    /// with the attempt, and the actor that it calls.
+    pub(crate) fn holdings(&self) -> impl Iterator<Item = (&[Argument], Option<&ActorRef>)> {
+        self.tasks.values().map(|entry| {
+            let values = entry.call.as_ref().map_or(&[][..], |call| &call.values);
+            (values, entry.keeps.as_ref())
+        })
+    }
+
+    /// The state of a task that has not ended.
+    pub(crate) fn phase(&self, task: &TaskId) -> Option<State> {
+        self.scheduler.phase(task)
+    }
+
+    /// Whether no attempt runs without waiting for others.
+    pub(crate) fn is_still(&self) -> bool {
+        self.running() == self.living
+    }
+
+    /// Whether a task may not start others: it has ended, or is about to.
+    pub(crate) fn is_stopped(&self, task: &TaskId) -> bool {
+        self.tasks.get(task).is_none_or(|entry| entry.is_stopped)
+    }
+
+    /// A task that has not ended.
+    pub(crate) fn cell(&self, task: &TaskId) -> Option<Arc<TaskCell>> {
+        self.tasks.get(task).map(|entry| entry.cell.clone())
+    }
+
+    /// What a task that has not ended runs.
+    pub(crate) fn work(&self, task: &TaskId) -> Option<&Work> {
+        self.tasks.get(task).map(|entry| &entry.cell.work)
+    }
+
+    /// Whose a task is that has not ended.
+    pub(crate) fn tenant(&self, task: &TaskId) -> Option<&TenantName> {
+        let cell = &self.tasks.get(task)?.cell;
+        Some(&cell.work.terms().tenant)
+    }
+
+    /// The objects that a task needs and that are not there.
+    pub(crate) fn lacking(&self, task: &TaskId) -> Vec<ObjectId> {
+        let call = self.tasks.get(task).and_then(|entry| entry.call.as_ref());
+        let needed = call.map(needs).unwrap_or_default();
+        let lacking = needed.into_iter().filter(|needed| !needed.is_local);
+        lacking.map(|needed| needed.object).collect()
+    }
+
+    /// A task and all that it has started, and so on.
+    pub(crate) fn family(&self, task: TaskId) -> Vec<TaskId> {
+        let mut family = vec![task];
+        let mut at = 0;
+        while let Some(task) = family.get(at) {
+            if let Some(entry) = self.tasks.get(task) {
+                family.extend_from_slice(&entry.children);
+            }
+            at += 1;
+        }
+        // The call that an actor is in the middle of goes on: to stop it would be to end the actor.
+        family.retain(|task| !self.is_running_call(task));
+        family
+    }
+
+    pub(crate) fn is_running_call(&self, task: &TaskId) -> bool {
+        let entry = self.tasks.get(task);
+        entry.is_some_and(|entry| matches!(entry.cell.work, Work::Call(..)))
+            && self.scheduler.held(task).is_some()
+    }
+}
