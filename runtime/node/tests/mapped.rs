@@ -1,43 +1,30 @@
 //! Objects that clients map, with clients that are real processes: this program starts itself again, with
 //! `MAPPED_TEST_ROLE` set.
 
+mod common;
+
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 
-use tempfile::TempDir;
 use wasmrun_client::blocking::Client;
 use wasmrun_client::wire::{Address, Form, RefusalKind};
 use wasmrun_client::{Error, GetError, PutOptions, Value};
 use wasmrun_model::resource::Amount;
 use wasmrun_model::value::{Encoded, NumberKind};
-use wasmrun_node::{Node, NodeConfig, Server};
+use wasmrun_node::NodeConfig;
+
+use crate::common::Served;
 
 const ROLE: &str = "MAPPED_TEST_ROLE";
 const MIB: usize = 1 << 20;
 
-struct Served {
-    _server: Server,
-    address: Address,
-    _node: Node,
-    _dir: TempDir,
-}
-
 /// A node whose store has so many bytes.
 fn serve(store_bytes: usize) -> Served {
-    let node = Node::start(NodeConfig {
+    Served::start(NodeConfig {
         cpus: Some(Amount::units(1)),
         object_memory: Some(store_bytes as u64),
         ..NodeConfig::default()
-    });
-    let (node, dir) = (node.unwrap(), tempfile::tempdir().unwrap());
-    let address = format!("unix:{}/own/node.sock", dir.path().display());
-    let address: Address = address.parse().unwrap();
-    Served {
-        _server: node.serve(&address).unwrap(),
-        address,
-        _node: node,
-        _dir: dir,
-    }
+    })
 }
 
 fn connect(address: &Address, tenant: &str) -> Client {

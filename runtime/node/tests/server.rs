@@ -6,9 +6,8 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use tempfile::TempDir;
 use wasmrun_client::blocking::Client;
-use wasmrun_client::wire::{self, Address, List, RefusalKind, Request, Rows, What};
+use wasmrun_client::wire::{self, List, RefusalKind, Request, Rows, What};
 use wasmrun_client::{
     Argument, CallOptions, ConnectError, CreateActor, Error, Future, GetError, PutOptions, Submit,
 };
@@ -17,38 +16,15 @@ use wasmrun_model::fairness::TenantName;
 use wasmrun_model::resource::Amount;
 use wasmrun_model::value::codec::{decode, encode};
 use wasmrun_model::value::{DecodeLimits, Encoded, NumberKind, Value, ValueType};
-use wasmrun_node::{Node, NodeConfig, ServeError, Server};
+use wasmrun_node::{NodeConfig, ServeError};
 
-use crate::common::GUEST;
-
-struct Served {
-    server: Server,
-    address: Address,
-    node: Node,
-    _dir: TempDir,
-}
+use crate::common::{GUEST, Served};
 
 fn serve() -> Served {
-    let node = Node::start(NodeConfig {
+    Served::start(NodeConfig {
         cpus: Some(Amount::units(2)),
         ..NodeConfig::default()
-    });
-    let (node, dir) = (node.unwrap(), tempfile::tempdir().unwrap());
-    let address: Address = format!("unix:{}/own/node.sock", dir.path().display())
-        .parse()
-        .unwrap();
-    Served {
-        server: node.serve(&address).unwrap(),
-        address,
-        node,
-        _dir: dir,
-    }
-}
-
-impl Served {
-    fn client(&self) -> Client {
-        Client::connect(&self.address, TenantName::default()).unwrap()
-    }
+    })
 }
 
 fn module(client: &Client) -> wire::Module {

@@ -2,38 +2,21 @@
 
 mod common;
 
-use tempfile::TempDir;
 use wasmrun_client::blocking::Client;
-use wasmrun_client::wire::{self, Address, RefusalKind, Terms};
+use wasmrun_client::wire::{self, RefusalKind, Terms};
 use wasmrun_client::{CreateActor, Error, Submit, Task};
 use wasmrun_model::resource::Amount;
 use wasmrun_model::value::codec::encode;
 use wasmrun_model::value::{Value, ValueType};
-use wasmrun_node::{Node, NodeConfig, Server};
+use wasmrun_node::NodeConfig;
 
-use crate::common::GUEST;
-
-struct Served {
-    _server: Server,
-    address: Address,
-    _node: Node,
-    _dir: TempDir,
-}
+use crate::common::{GUEST, Served};
 
 fn serve() -> Served {
-    let node = Node::start(NodeConfig {
+    Served::start(NodeConfig {
         cpus: Some(Amount::units(2)),
         ..NodeConfig::default()
-    });
-    let (node, dir) = (node.unwrap(), tempfile::tempdir().unwrap());
-    let address = format!("unix:{}/own/node.sock", dir.path().display());
-    let address: Address = address.parse().unwrap();
-    Served {
-        _server: node.serve(&address).unwrap(),
-        address,
-        _node: node,
-        _dir: dir,
-    }
+    })
 }
 
 fn connect(served: &Served, tenant: &str) -> (Client, wire::Module) {

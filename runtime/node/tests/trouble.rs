@@ -3,13 +3,14 @@
 //! Those that are short of something are processes of their own: this program starts itself again, with
 //! `TROUBLE_TEST_ROLE` set.
 
+mod common;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
-use tempfile::TempDir;
 use wasmrun_client::Value;
 use wasmrun_client::blocking::Client;
 use wasmrun_client::wire::{
@@ -18,34 +19,20 @@ use wasmrun_client::wire::{
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::resource::Amount;
 use wasmrun_model::value::Encoded;
-use wasmrun_node::{Node, NodeConfig, Server};
+use wasmrun_node::NodeConfig;
+
+use crate::common::Served;
 
 const ROLE: &str = "TROUBLE_TEST_ROLE";
 const MIB: usize = 1 << 20;
 
-struct Served {
-    _server: Server,
-    address: Address,
-    _node: Node,
-    _dir: TempDir,
-}
-
 /// A node whose store has so many bytes.
 fn serve(store_bytes: usize) -> Served {
-    let node = Node::start(NodeConfig {
+    Served::start(NodeConfig {
         cpus: Some(Amount::units(1)),
         object_memory: Some(store_bytes as u64),
         ..NodeConfig::default()
-    });
-    let (node, dir) = (node.unwrap(), tempfile::tempdir().unwrap());
-    let address = format!("unix:{}/own/node.sock", dir.path().display());
-    let address: Address = address.parse().unwrap();
-    Served {
-        _server: node.serve(&address).unwrap(),
-        address,
-        _node: node,
-        _dir: dir,
-    }
+    })
 }
 
 fn connect(address: &Address) -> Client {

@@ -1,4 +1,41 @@
-//! A guest that the tests of drivers share.
+//! What the tests of drivers share: a node that is served, and a guest.
+
+// Each test program uses a part of it.
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use tempfile::TempDir;
+use wasmrun_client::blocking::Client;
+use wasmrun_client::wire::Address;
+use wasmrun_model::fairness::TenantName;
+use wasmrun_node::{Node, NodeConfig, Server};
+
+/// A node behind a socket of its own.
+pub struct Served {
+    pub server: Server,
+    pub address: Address,
+    pub node: Node,
+    _dir: TempDir,
+}
+
+impl Served {
+    /// A node that is started so.
+    pub fn start(config: NodeConfig) -> Self {
+        let (node, dir) = (Node::start(config).unwrap(), tempfile::tempdir().unwrap());
+        let address = format!("unix:{}/own/node.sock", dir.path().display());
+        let address: Address = address.parse().unwrap();
+        Self {
+            server: node.serve(&address).unwrap(),
+            address,
+            node,
+            _dir: dir,
+        }
+    }
+
+    /// A client of it, of the default tenant.
+    pub fn client(&self) -> Client {
+        Client::connect(&self.address, TenantName::default()).unwrap()
+    }
+}
 
 /// `sum` of bytes, `add`, `spin`, `crash`, and an actor that counts.
 pub const GUEST: &str = r#"(component
