@@ -113,7 +113,7 @@ fn output_and_failures_come_back_from_other_nodes() {
     let folder = folder.run();
     assert_says(
         &folder.stderr,
-        &["run where they are submitted", "submit it at b"],
+        &["runs where it is submitted", "submit it at b"],
     );
 }
 
@@ -144,6 +144,84 @@ fn what_a_lost_node_had_made_is_made_again() {
     three.b.kill();
     let ended = running.end();
     assert_eq!(ended.stdout_text(), "ok(5000250000)\n", "{ended}");
+    for member in [&three.a, &three.c] {
+        wait_for_rest(member);
+    }
+}
+
+#[test]
+fn actors_live_on_other_nodes_and_are_called_from_all() {
+    let three = Three::new();
+    // From where it was created, from the node where it lives, from a third.
+    for (node, other) in [("b", "c"), ("c", "a"), ("a", "b"), ("b", "b")] {
+        let what = format!(r#"tallied("{node}", "{other}", 200)"#);
+        // The calls of both callers, two sums, and its own.
+        let want = format!("ok((\"{node}\", true, 403))\n");
+        assert_eq!(call(&three.a, &what).ok(), want);
+    }
+    // Owned by a task on one node, which has ended, alive on another, called from a third.
+    for (one, other) in [("b", "c"), ("b", "a"), ("a", "c"), ("c", "c")] {
+        let adopted = call(&three.a, &format!(r#"adopted("{one}", "{other}")"#)).ok();
+        assert_eq!(adopted, format!("ok((\"{other}\", 1))\n"));
+    }
+    // Nobody refers to them any more: they are gone, and nothing of them is held.
+    for member in [&three.a, &three.b, &three.c] {
+        wait_for_rest(member);
+    }
+}
+
+#[test]
+fn actors_on_other_nodes_die_and_live_again_as_they_do_on_this_one() {
+    let three = Three::new();
+    let here = call(&three.a, r#"lives("a")"#).json(0);
+    let there = call(&three.a, r#"lives("b")"#).json(0);
+    let said = |lives: &serde_json::Value| -> Vec<String> {
+        let said = lives["result"]["ok"].as_array().expect("a list").clone();
+        said.iter()
+            .map(|it| it.as_str().expect("a text").to_owned())
+            .collect()
+    };
+    let (here, there) = (said(&here), said(&there));
+    assert_eq!(here.len(), there.len());
+    assert_eq!((&*there[0], &*there[2], &*there[5]), ("1", "2", "1"));
+    for at in [1, 3] {
+        assert_says(&there[at], &["trapped"]);
+        assert_eq!(here[at], there[at]);
+    }
+    assert_says(&there[4], &["has died"]);
+    for said in [&there[6], &there[7]] {
+        assert_says(said, &["was ended"]);
+    }
+    for member in [&three.a, &three.b, &three.c] {
+        wait_for_rest(member);
+    }
+}
+
+#[test]
+fn an_actor_whose_node_is_lost_goes_on_elsewhere_from_its_last_state() {
+    // In messages, and by streams.
+    for ballast in [0, 2_000_000] {
+        let mut three = Three::new();
+        let mut running = call(&three.a, &format!(r#"moved("b", {ballast})"#)).start();
+        running.wait_for(Stream::Err, "counted");
+        three.b.kill();
+        let ended = running.end();
+        assert_eq!(ended.stdout_text(), "ok((10, 11, true))\n", "{ended}");
+        for member in [&three.a, &three.c] {
+            wait_for_rest(member);
+        }
+    }
+}
+
+#[test]
+fn an_actor_ends_with_the_node_that_owns_it() {
+    let mut three = Three::new();
+    let held = call(&three.a, r#"keep-tally("b", "c")"#).start();
+    let mut held = held;
+    held.wait_for(Stream::Err, "made");
+    three.b.kill();
+    let ended = held.end();
+    assert_says(&ended.stdout_text(), &["has died"]);
     for member in [&three.a, &three.c] {
         wait_for_rest(member);
     }

@@ -69,6 +69,11 @@ impl Class {
         found.ok().map(MethodIndex)
     }
 
+    /// The method at this place of [`Class::methods`].
+    pub fn at(&self, place: usize) -> Option<MethodIndex> {
+        (place < self.methods.len()).then_some(MethodIndex(place))
+    }
+
     /// The method at `index`.
     pub fn method(&self, index: MethodIndex) -> &Method {
         &self.methods[index.0]

@@ -307,12 +307,6 @@ impl Module {
         &self.0.skipped
     }
 
-    /// Whether it can create, find or call actors.
-    pub fn uses_actors(&self) -> bool {
-        let mut imports = self.0.imports.iter();
-        imports.any(|import| import.starts_with("wasmrun:runtime/actors"))
-    }
-
     /// What the module imports.
     pub fn imports(&self) -> &[String] {
         &self.0.imports

@@ -4,21 +4,28 @@
 //! Must not: decide when an actor is created or called; its creation and its calls are tasks of the
 //! scheduler.
 //!
+//! The node where an actor was created owns it: it counts its lives, keeps its last state, and ends it when
+//! nobody refers to it any more. Any node may host it: have its instance, for one life. Others know its
+//! [`Face`], and where it is.
+//!
 //! Invariants: at most one call is with an instance at a time; an actor without references has no
-//! calls left, and ends.
+//! calls left, and ends. There is one cell for an actor on a node, whatever the node is to it.
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use wasmrun_engine::{
     ActorInstance, Class, ClassIndex, Grants, Limits, Listener, Module, TaskOutput,
 };
 use wasmrun_model::failure::TaskError;
-use wasmrun_model::id::{ActorId, ActorName, NodeId, TaskId};
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::id::{ActorId, ActorName, NodeId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::task::{Attempt, Terms};
+use wasmrun_model::value::FunctionType;
 
 use crate::known::Known;
 use crate::node::WeakShared;
@@ -46,18 +53,61 @@ pub struct ActorJob {
     pub(crate) derived: Derived,
 }
 
+/// What whoever calls an actor knows of its class.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Face {
+    /// The class, by its full name.
+    pub(crate) class: String,
+    /// What can be called, in order of name.
+    pub(crate) methods: Vec<(String, FunctionType)>,
+    /// The terms of its calls.
+    #[serde(with = "wasmrun_model::task::shared")]
+    pub(crate) call_terms: Arc<Terms>,
+}
+
+impl Face {
+    fn of(job: &ActorJob) -> Self {
+        let class = job.module.class(job.class);
+        let methods = class.methods.iter();
+        Self {
+            class: class.full_name(),
+            methods: methods.map(|it| (it.name.clone(), it.ty.clone())).collect(),
+            call_terms: job.call_terms.clone(),
+        }
+    }
+
+    /// The place of a method among [`Face::methods`].
+    pub(crate) fn find(&self, method: &str) -> Option<usize> {
+        let found = self
+            .methods
+            .binary_search_by(|(name, _)| name.as_str().cmp(method));
+        found.ok()
+    }
+
+    /// The names of its methods.
+    pub(crate) fn method_names(&self) -> impl Iterator<Item = &str> {
+        self.methods.iter().map(|(name, _)| name.as_str())
+    }
+}
+
 /// One actor, through all its lives.
 pub(crate) struct ActorCell {
     pub(crate) id: ActorId,
     /// The node where it was created.
     owner: NodeId,
-    pub(crate) job: Arc<ActorJob>,
+    /// Whether that is another one.
+    is_foreign: bool,
+    pub(crate) face: Arc<Face>,
+    /// What its instances are made of, on its owner and where it is hosted.
+    job: OnceLock<Arc<ActorJob>>,
     /// Handles that its guest has.
     pub(crate) known: Arc<Known>,
     /// Where its output goes, until it is over: whoever listens waits for that.
     output: Mutex<Option<Arc<TaskOutput>>>,
     life: Mutex<Life>,
     restarts_left: AtomicU32,
+    /// Whether its owner is about to be told its state.
+    is_telling: AtomicBool,
     /// Whether nobody can call it any more.
     is_over: AtomicBool,
     /// Whether it can be found by its name: it was submitted.
@@ -75,10 +125,31 @@ pub(crate) struct Creator {
 
 /// The end of a life.
 pub(crate) struct Death {
-    /// The instance, if no call had it.
+    /// The instance, if it was here and no call had it.
     pub(crate) instance: Option<Box<ActorInstance>>,
-    /// Whether another life follows.
+    /// Whether another life follows, as far as this node knows: of another node's actor, that node says.
     pub(crate) is_followed: bool,
+    /// Whether it lived on this node.
+    pub(crate) was_here: bool,
+}
+
+/// The state that a life begins with.
+#[derive(Clone)]
+pub(crate) struct Checkpoint {
+    /// Which one: higher is later.
+    pub(crate) number: u64,
+    pub(crate) state: Arc<[u8]>,
+}
+
+/// Where an actor stands, for other nodes.
+#[derive(Debug, Clone)]
+pub(crate) enum Standing {
+    /// It lives on a node.
+    At(NodeId),
+    /// It does not live now.
+    Away,
+    /// It will never live again.
+    Dead(Option<TaskError>),
 }
 
 /// What an actor leaves behind.
@@ -92,32 +163,54 @@ pub(crate) struct Remains {
 struct Life {
     /// The instance, while no call has it.
     instance: Option<Box<ActorInstance>>,
-    is_alive: bool,
+    /// Where it lives, if it does.
+    at: Option<NodeId>,
+    /// The attempt of its creation that lives here.
+    attempt: Attempt,
+    /// Whether this life is to end, though others may follow.
+    is_stopped: bool,
     /// The call that has the instance.
     current: Option<Arc<TaskCell>>,
-    checkpoint: Option<Arc<[u8]>>,
+    checkpoint: Option<Checkpoint>,
     /// How the last life ended.
     death: Option<TaskError>,
 }
 
 impl ActorCell {
+    /// An actor that this node owns.
     pub(crate) fn new(
         id: ActorId,
         owner: NodeId,
         job: Arc<ActorJob>,
         listener: Option<Listener>,
     ) -> Self {
+        let output = TaskOutput::new(job.limits.output, listener);
         Self {
-            id,
-            owner,
-            known: Arc::default(),
-            output: Mutex::new(Some(TaskOutput::new(job.limits.output, listener))),
-            life: Mutex::default(),
+            output: Mutex::new(Some(output)),
             restarts_left: AtomicU32::new(job.restarts),
+            is_foreign: false,
+            job: OnceLock::from(job.clone()),
+            ..Self::foreign(ActorName { id, owner }, Arc::new(Face::of(&job)))
+        }
+    }
+
+    /// An actor that another node owns.
+    pub(crate) fn foreign(name: ActorName, face: Arc<Face>) -> Self {
+        Self {
+            id: name.id,
+            owner: name.owner,
+            is_foreign: true,
+            face,
+            job: OnceLock::new(),
+            known: Arc::default(),
+            output: Mutex::default(),
+            life: Mutex::default(),
+            // Its owner counts its lives.
+            restarts_left: AtomicU32::new(0),
+            is_telling: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             is_public: AtomicBool::new(false),
             creator: None,
-            job,
         }
     }
 
@@ -127,8 +220,21 @@ impl ActorCell {
         self
     }
 
+    /// What its instances are made of: for its owner, and for who hosts it.
+    pub(crate) fn job(&self) -> &Arc<ActorJob> {
+        let job = self.job.get();
+        job.expect("only its owner and who hosts it make instances")
+    }
+
+    /// From now on this node may host it.
+    pub(crate) fn set_job(&self, job: ActorJob) {
+        // It is the same in all its lives.
+        let _ = self.job.set(Arc::new(job));
+    }
+
     pub(crate) fn class(&self) -> &Class {
-        self.job.module.class(self.job.class)
+        let job = self.job();
+        job.module.class(job.class)
     }
 
     pub(crate) fn name(&self) -> ActorName {
@@ -138,6 +244,16 @@ impl ActorCell {
         }
     }
 
+    /// Whether another node owns it.
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.is_foreign
+    }
+
+    /// Whose it is.
+    pub(crate) fn tenant(&self) -> &TenantName {
+        &self.face.call_terms.tenant
+    }
+
     /// The task that creates it.
     pub(crate) fn creation(&self) -> TaskId {
         self.id.task()
@@ -145,28 +261,77 @@ impl ActorCell {
 
     /// What tasks and actors that it starts have from it.
     pub(crate) fn parent(&self) -> Parent<'_> {
+        let job = self.job();
         Parent {
-            module: &self.job.module,
-            grants: &self.job.grants,
-            terms: &self.job.terms,
-            limits: &self.job.limits,
-            policy: &self.job.policy,
-            derived: &self.job.derived,
+            module: &job.module,
+            grants: &job.grants,
+            terms: &job.terms,
+            limits: &job.limits,
+            policy: &job.policy,
+            derived: &job.derived,
         }
     }
 
-    /// It lives.
+    /// A life of another node's actor is about to begin here. Where its output goes.
+    pub(crate) fn is_hosted(&self, listener: Option<Listener>) {
+        let output = TaskOutput::new(self.job().limits.output, listener);
+        let before = self.output.lock().replace(output);
+        drop(before);
+        self.life.lock().is_stopped = false;
+    }
+
+    /// It lives, here.
     ///
     /// # Errors
     /// Gives the instance back when the actor was ended meanwhile.
-    pub(crate) fn born(&self, instance: Box<ActorInstance>) -> Result<(), Box<ActorInstance>> {
+    pub(crate) fn born(
+        &self,
+        instance: Box<ActorInstance>,
+        here: NodeId,
+        attempt: Attempt,
+    ) -> Result<(), Box<ActorInstance>> {
         let mut life = self.life.lock();
-        if self.is_over() {
+        if self.is_over() || life.is_stopped {
             return Err(instance);
         }
         life.instance = Some(instance);
-        life.is_alive = true;
+        life.at = Some(here);
+        life.attempt = attempt;
         Ok(())
+    }
+
+    /// The attempt of its creation that lives here.
+    pub(crate) fn attempt(&self) -> Attempt {
+        self.life.lock().attempt
+    }
+
+    /// It lives, on another node.
+    pub(crate) fn lives_at(&self, node: NodeId) {
+        self.life.lock().at = Some(node);
+    }
+
+    /// Where it lives, as far as is known here.
+    pub(crate) fn at(&self) -> Option<NodeId> {
+        self.life.lock().at
+    }
+
+    /// Whether its instance is on this node.
+    pub(crate) fn is_here(&self) -> bool {
+        let life = self.life.lock();
+        life.instance.is_some() || life.current.is_some()
+    }
+
+    /// Where it stands.
+    pub(crate) fn standing(&self) -> Standing {
+        if self.is_over() {
+            return Standing::Dead(self.death());
+        }
+        self.at().map_or(Standing::Away, Standing::At)
+    }
+
+    /// This life is to end: the call that runs is its last.
+    pub(crate) fn stop_life(&self) {
+        self.life.lock().is_stopped = true;
     }
 
     /// Takes the instance for a call.
@@ -188,39 +353,68 @@ impl ActorCell {
     ) -> Result<(), Box<ActorInstance>> {
         let mut life = self.life.lock();
         // Whoever ends it says so before it looks for the call that runs.
-        if self.is_over() || !life.is_alive {
+        if self.is_over() || life.is_stopped || life.at.is_none() {
             return Err(instance);
         }
         life.current = None;
         if let Some(state) = checkpoint {
-            life.checkpoint = Some(state.into());
+            let number = life.checkpoint.as_ref().map_or(0, |it| it.number) + 1;
+            life.checkpoint = Some(Checkpoint {
+                number,
+                state: state.into(),
+            });
         }
         life.instance = Some(instance);
         Ok(())
     }
 
+    /// It has a new state, of which its owner has to hear. False if that is under way already.
+    pub(crate) fn note_checkpoint(&self) -> bool {
+        !self.is_telling.swap(true, Ordering::AcqRel)
+    }
+
+    /// The state to tell its owner now. What comes after this is told again.
+    pub(crate) fn checkpoint_to_send(&self) -> Option<Checkpoint> {
+        self.is_telling.store(false, Ordering::Release);
+        self.checkpoint()
+    }
+
+    /// A state that came from another node, unless a later one is known.
+    pub(crate) fn set_checkpoint(&self, checkpoint: Checkpoint) {
+        let mut life = self.life.lock();
+        let known = life.checkpoint.as_ref().map_or(0, |it| it.number);
+        if checkpoint.number > known {
+            life.checkpoint = Some(checkpoint);
+        }
+    }
+
     /// The state that the next life begins with.
-    pub(crate) fn checkpoint(&self) -> Option<Arc<[u8]>> {
+    pub(crate) fn checkpoint(&self) -> Option<Checkpoint> {
         self.life.lock().checkpoint.clone()
     }
 
     /// The life has ended, if it lived.
-    pub(crate) fn dies(&self, why: Option<TaskError>) -> Option<Death> {
+    pub(crate) fn dies(&self, why: Option<TaskError>, here: NodeId) -> Option<Death> {
         let mut life = self.life.lock();
-        if !std::mem::replace(&mut life.is_alive, false) {
-            return None;
-        }
+        let at = life.at.take()?;
         life.current = None;
         life.death = why;
         let left = &self.restarts_left;
         let fewer = |left: u32| left.checked_sub(1);
         Some(Death {
             instance: life.instance.take(),
-            is_followed: !self.is_over()
-                && left
-                    .fetch_update(Ordering::AcqRel, Ordering::Acquire, fewer)
-                    .is_ok(),
+            is_followed: self.is_foreign
+                || !self.is_over()
+                    && left
+                        .fetch_update(Ordering::AcqRel, Ordering::Acquire, fewer)
+                        .is_ok(),
+            was_here: at == here,
         })
+    }
+
+    /// Its owner says that it does not live now.
+    pub(crate) fn is_away(&self) {
+        self.life.lock().at = None;
     }
 
     /// Where its output goes, unless it is over.
@@ -234,10 +428,10 @@ impl ActorCell {
             .map_or_else(String::new, |output| output.stderr_tail())
     }
 
-    /// There will be no other life. Whatever is left of the last one.
+    /// There will be no other life, on this node at least. Whatever is left of the last one.
     pub(crate) fn buried(&self, why: Option<TaskError>) -> Remains {
         let mut life = self.life.lock();
-        life.is_alive = false;
+        life.at = None;
         life.current = None;
         if why.is_some() {
             life.death = why;
@@ -272,6 +466,21 @@ impl ActorCell {
         self.is_over.load(Ordering::Acquire)
     }
 
+    /// Whether its call that runs is its last.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_over() || self.life.lock().is_stopped
+    }
+
+    /// How its last life ended.
+    pub(crate) fn death(&self) -> Option<TaskError> {
+        self.life.lock().death.clone()
+    }
+
+    /// How its last life ended, as its owner says.
+    pub(crate) fn set_death(&self, why: Option<TaskError>) {
+        self.life.lock().death = why;
+    }
+
     /// What calls get when it is dead.
     pub(crate) fn died(&self) -> TaskError {
         TaskError::ActorDied {
@@ -281,13 +490,37 @@ impl ActorCell {
     }
 }
 
-/// A counted reference to an actor. When the last one goes, the actor ends.
+/// The name of what the creation of an actor makes.
+pub(crate) fn object_of(actor: ActorName) -> ObjectName {
+    ObjectName {
+        id: ObjectId::of(actor.id.task(), 0),
+        owner: actor.owner,
+    }
+}
+
+/// A counted reference to an actor. When the last one goes, the actor ends; one of another node is given
+/// back.
 #[derive(Clone)]
 pub(crate) struct ActorRef(Arc<Counted>);
 
 struct Counted {
     cell: Arc<ActorCell>,
     shared: WeakShared,
+}
+
+/// The references to an actor, as long as there are any.
+#[derive(Clone, Default)]
+pub(crate) struct WeakActorRef(Weak<Counted>);
+
+impl WeakActorRef {
+    pub(crate) fn upgrade(&self) -> Option<ActorRef> {
+        self.0.upgrade().map(ActorRef)
+    }
+
+    /// Whether there is one.
+    pub(crate) fn is_held(&self) -> bool {
+        self.0.strong_count() > 0
+    }
 }
 
 impl ActorRef {
@@ -297,6 +530,10 @@ impl ActorRef {
 
     pub(crate) fn cell(&self) -> &Arc<ActorCell> {
         &self.0.cell
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakActorRef {
+        WeakActorRef(Arc::downgrade(&self.0))
     }
 
     /// Which it is: the same for all references to one actor.
@@ -326,8 +563,13 @@ impl fmt::Debug for ActorRef {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        if !self.cell.is_over() {
-            // Not here: whoever drops it may hold the ledger's lock.
+        // Whoever drops it may hold the ledger's lock: what needs that comes later.
+        if self.cell.is_foreign {
+            let shared = self.shared.upgrade();
+            if let Some(exchange) = shared.as_ref().and_then(|shared| shared.exchange.get()) {
+                exchange.actor_dropped(&self.cell);
+            }
+        } else if !self.cell.is_over() {
             kill_later(&self.shared, self.cell.clone());
         }
     }

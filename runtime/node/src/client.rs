@@ -472,14 +472,14 @@ impl Actor {
     /// # Errors
     /// As of `call`.
     pub fn start(&self, method: &str, mut call: Call) -> Result<TaskHandle, CallError> {
-        let class = self.actor.class();
-        let index = class.find(method).ok_or_else(|| CallError::NoMethod {
-            class: class.full_name(),
+        let face = &self.actor.face;
+        let index = face.find(method).ok_or_else(|| CallError::NoMethod {
+            class: face.class.clone(),
             method: method.chars().take(80).collect(),
-            methods: class.methods.iter().map(|it| it.name.clone()).collect(),
+            methods: face.method_names().map(str::to_owned).collect(),
         })?;
-        check(&class.method(index).ty, &call.values)?;
-        let policy = &self.actor.job.policy;
+        check(&face.methods[index].1, &call.values)?;
+        let policy = &self.client.0.shared.policy;
         call.time_limit = policy.actor_time("call", call.time_limit)?;
         let cell = self
             .client
@@ -487,7 +487,7 @@ impl Actor {
         self.client.0.shared.submit(Submission {
             driver: self.client.0.driver,
             parent: None,
-            terms: self.actor.job.call_terms.clone(),
+            terms: face.call_terms.clone(),
             kind: TaskKind::Call {
                 actor: self.actor.id,
                 caller: None,

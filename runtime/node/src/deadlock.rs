@@ -85,7 +85,12 @@ impl Ledger {
     fn waits_for_others(&self) -> bool {
         let mut needs = self.blocked.values().flat_map(|it| &it.needs);
         self.is_clustered()
-            && needs.any(|task| matches!(self.phase(task), None | Some(State::Placeable)))
+            && needs.any(|task| {
+                matches!(
+                    self.phase(task),
+                    None | Some(State::Placeable | State::WaitingForActorCreation)
+                )
+            })
     }
 
     fn find_circle(&self) -> Option<(TaskId, String)> {

@@ -17,6 +17,8 @@ use wasmrun_model::scheduler::{Config, Event, Message, NodeInfo, Reason, Schedul
 use wasmrun_model::task::{Attempt, Phase as State, TaskKind, TaskSpec, Terms};
 use wasmrun_model::time::Instant as ModelInstant;
 
+pub(crate) use self::outbox::{Outbound, Outbox};
+
 use self::arguments::{has_failed, must_stay, needs};
 use crate::actor::{ActorCell, ActorRef};
 use crate::deadlock::Wait;
@@ -41,6 +43,8 @@ pub(crate) struct Ledger {
     /// The names of resources as guests see them.
     names: HashMap<ResourceName, Arc<str>>,
     is_stopping: bool,
+    /// What other nodes are to be told.
+    outbox: Arc<Outbox>,
     /// Whether other nodes may come to help.
     is_clustered: bool,
     /// The task that is being submitted.
@@ -116,8 +120,6 @@ pub(crate) struct Todo {
     pub refused: Option<Reason>,
     /// These have their CPU again.
     pub resume: Vec<Arc<Countdown>>,
-    /// Tell other nodes this, in this order.
-    pub send: Vec<(NodeId, Outgoing)>,
     /// Tasks here wait for these objects.
     pub fetch: Vec<Arc<TaskCell>>,
     /// What nobody needs any more. To drop it may take time, or another lock.
@@ -186,6 +188,7 @@ impl Ledger {
             tasks: HashMap::default(),
             names,
             is_stopping: false,
+            outbox: Arc::default(),
             is_clustered: false,
             submitting: None,
             incoming: None,
@@ -193,6 +196,11 @@ impl Ledger {
             living: 0,
             changes: 0,
         }
+    }
+
+    /// What other nodes are to be told.
+    pub(crate) fn outbox(&self) -> Arc<Outbox> {
+        self.outbox.clone()
     }
 
     pub(crate) fn scheduler(&self) -> &Scheduler {
@@ -231,9 +239,13 @@ impl Ledger {
             first,
         } = submission;
         if let Work::Call(actor, _) = &cell.work
-            && !self.tasks.contains_key(&actor.creation())
+            && match actor.is_foreign() {
+                true => actor.is_over(),
+                // The scheduler knows nothing of it any more.
+                false => !self.tasks.contains_key(&actor.creation()),
+            }
         {
-            // Dead for good: the scheduler knows nothing of it any more.
+            // Dead for good.
             let report = Report::never_ran(&cell, actor.died());
             let mut todo = Todo::default();
             todo.trash.calls.push(call);
@@ -343,7 +355,7 @@ impl Ledger {
         call: TaskId,
         attempt: Attempt,
         report: Report,
-        actor: &ActorCell,
+        actor: &Arc<ActorCell>,
     ) -> Todo {
         let now = self.now();
         let mut todo = Todo::default();
@@ -379,10 +391,11 @@ impl Ledger {
     /// Gives the instance back when the actor was ended meanwhile.
     pub(crate) fn born(
         &mut self,
-        actor: &ActorCell,
+        actor: &Arc<ActorCell>,
         instance: Box<ActorInstance>,
+        attempt: Attempt,
     ) -> Result<Todo, Box<ActorInstance>> {
-        actor.born(instance)?;
+        actor.born(instance, self.id, attempt)?;
         let now = self.now();
         self.living += 1;
         self.changes += 1;
@@ -393,22 +406,35 @@ impl Ledger {
         self.scheduler.handle(now, event);
         let mut todo = Todo::default();
         self.carry_out(now, None, &mut todo);
+        match actor.is_foreign() {
+            true => self.outbox.push(Outbound::Born(actor.clone(), attempt)),
+            false => self.tell_standing(actor),
+        }
         Ok(todo)
+    }
+
+    /// Others are to hear where an actor of ours stands now.
+    fn tell_standing(&self, actor: &Arc<ActorCell>) {
+        if self.is_clustered && !actor.is_foreign() {
+            let stands = Outbound::Stands(actor.clone(), actor.standing());
+            self.outbox.push(stands);
+        }
     }
 
     fn dies(
         &mut self,
         now: ModelInstant,
-        actor: &ActorCell,
+        actor: &Arc<ActorCell>,
         why: Option<TaskError>,
         todo: &mut Todo,
     ) {
-        let Some(death) = actor.dies(why) else {
+        let Some(death) = actor.dies(why, self.id) else {
             return;
         };
         todo.trash.lives.extend(death.instance.map(|it| *it));
-        self.living -= 1;
+        self.living -= usize::from(death.was_here);
         self.changes += 1;
+        self.tell_standing(actor);
         let event = Event::ActorDied {
             actor: actor.id,
             will_restart: death.is_followed,
@@ -491,6 +517,7 @@ const MANY_CHILDREN: usize = 1024;
 
 mod arguments;
 mod effects;
+mod outbox;
 mod peers;
 mod questions;
 #[cfg(test)]

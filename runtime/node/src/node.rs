@@ -31,7 +31,7 @@ use crate::cluster::{
     TokensError,
 };
 use crate::executor::{Executor, Spawner};
-use crate::ledger::{LOCAL, Ledger};
+use crate::ledger::{LOCAL, Ledger, Outbox};
 use crate::machine::Machine;
 use crate::object::WaitingBytes;
 use crate::policy::{Policy, PolicyConfig, PolicyError};
@@ -167,6 +167,8 @@ pub(crate) struct Shared {
     pub(crate) engine: Engine,
     pub(crate) spawner: Spawner,
     pub(crate) ledger: Mutex<Ledger>,
+    /// What the ledger wants other nodes to know.
+    pub(crate) outbox: Arc<Outbox>,
     pub(crate) store: Store,
     /// How long a value waits for room there.
     pub(crate) room_patience: Duration,
@@ -246,6 +248,7 @@ impl Node {
             engine: Engine::new(config.engine)?,
             spawner: executor.spawner(),
             home,
+            outbox: ledger.outbox(),
             ledger: Mutex::new(ledger),
             store: Store::open(StoreConfig {
                 backing: config.object_dir.map_or(Backing::Memfd, Backing::Dir),

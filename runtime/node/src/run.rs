@@ -37,6 +37,14 @@ impl Start {
         Weight::of_cpu(cpu.map_or(0, |held| held.amount))
     }
 
+    /// Whether it is the creation or a call of an actor that another node owns.
+    pub(crate) fn is_of_foreign_actor(&self) -> bool {
+        match &self.cell.work {
+            Work::Create(actor) | Work::Call(actor, _) => actor.is_foreign(),
+            Work::Task(_) | Work::Elsewhere(_) => false,
+        }
+    }
+
     /// The memory that it asked for and holds, in bytes.
     fn memory(&self) -> u64 {
         let memory = self
@@ -61,14 +69,16 @@ impl Lease {
         self.is_held = false;
         let mut todo = self.ended(report);
         let next = todo.start.first();
-        let next = next.is_some_and(|next| turn.may_go_on(next.weight()));
+        // One of another node's actor may have to wait: see `Exchange::hold_back`.
+        let next =
+            next.is_some_and(|next| !next.is_of_foreign_actor() && turn.may_go_on(next.weight()));
         let next = next.then(|| todo.start.remove(0));
         self.shared.carry_out(todo);
         next
     }
 
     /// The end of a call whose actor is lost with it.
-    fn end_fatally(mut self, report: Report, actor: &ActorCell) {
+    fn end_fatally(mut self, report: Report, actor: &Arc<ActorCell>) {
         self.is_held = false;
         let mut ledger = self.shared.ledger.lock();
         let todo = ledger.ended_fatally(self.cell.id, self.attempt, report, actor);
@@ -78,9 +88,13 @@ impl Lease {
     }
 
     /// From now on the actor has it. Back if the actor was ended meanwhile.
-    fn born(mut self, actor: &ActorCell, instance: ActorInstance) -> Option<Self> {
+    fn born(mut self, actor: &Arc<ActorCell>, instance: ActorInstance) -> Option<Self> {
         let instance = Box::new(instance);
-        let born = self.shared.ledger.lock().born(actor, instance);
+        let born = self
+            .shared
+            .ledger
+            .lock()
+            .born(actor, instance, self.attempt);
         match born {
             Ok(todo) => {
                 self.is_held = false;
@@ -324,12 +338,16 @@ async fn create_actor(begun: Begun, actor: &Arc<ActorCell>, turn: &Turn) -> Opti
     let (lease, mut start, started) = begun;
     let limits = Limits {
         memory: start.memory(),
-        ..actor.job.limits.clone()
+        ..actor.job().limits.clone()
     };
     let context = lease.context(&mut start);
     let Start { call, cell, .. } = start;
     let attempt = lease.attempt(&call, actor.known.clone());
     let checkpoint = actor.checkpoint();
+    let job = actor.job();
+    if actor.is_foreign() {
+        actor.is_hosted(call.listener.clone());
+    }
     let Some(output) = actor.output() else {
         return lease.end(Report::never_ran(&cell, TaskError::Cancelled), turn);
     };
@@ -338,14 +356,14 @@ async fn create_actor(begun: Begun, actor: &Arc<ActorCell>, turn: &Turn) -> Opti
         let fitted = arguments(&attempt, ty, &call.values).await?;
         let values: Vec<EncodedRef<'_>> = fitted.iter().map(Fitted::encoded).collect();
         let birth = Birth {
-            module: &actor.job.module,
-            class: actor.job.class,
+            module: &job.module,
+            class: job.class,
             from: match &checkpoint {
-                Some(state) => ActorOrigin::Checkpoint(state),
+                Some(checkpoint) => ActorOrigin::Checkpoint(&checkpoint.state),
                 None => ActorOrigin::Arguments(&values),
             },
             context: context.clone(),
-            grants: &actor.job.grants,
+            grants: &job.grants,
             limits: &limits,
             output: &output,
             services: attempt.clone(),
@@ -383,14 +401,14 @@ async fn run_call(begun: Begun, actor: &Arc<ActorCell>, turn: &Turn) -> Option<S
     };
     let limits = Limits {
         time: call.time_limit,
-        ..actor.job.limits.clone()
+        ..actor.job().limits.clone()
     };
     let running = async {
         let ty = cell.work.function_type();
         let fitted = arguments(&attempt, ty, &call.values).await?;
         let values: Vec<EncodedRef<'_>> = fitted.iter().map(Fitted::encoded).collect();
         let call = ActorCall {
-            method: *method,
+            method: actor.class().at(*method).expect("its face has no other"),
             values: &values,
             context,
             limits: &limits,
@@ -433,10 +451,18 @@ async fn run_call(begun: Begun, actor: &Arc<ActorCell>, turn: &Turn) -> Option<S
             None => String::new(),
         },
     };
+    let has_state = checkpoint.is_some();
     let lost = match fatal {
         None => actor.give_back(instance, checkpoint).err(),
         Some(_) => Some(instance),
     };
+    if has_state
+        && lost.is_none()
+        && let Some(exchange) = lease.shared.exchange.get()
+    {
+        // Before the report: where both go to one node, it has the state first.
+        exchange.checkpointed(actor);
+    }
     match lost {
         None => lease.end(report, turn),
         Some(instance) => {
@@ -449,7 +475,7 @@ async fn run_call(begun: Begun, actor: &Arc<ActorCell>, turn: &Turn) -> Option<S
 
 /// Why a call that was told to stop has failed.
 fn stopped(actor: &ActorCell) -> TaskError {
-    match actor.is_over() {
+    match actor.is_ending() {
         true => actor.died(),
         false => TaskError::Cancelled,
     }

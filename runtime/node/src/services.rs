@@ -487,7 +487,7 @@ impl Services for Attempt {
         let submitted = self.submit(Submission {
             driver: self.driver,
             parent: Some(self.id()),
-            terms: actor.job.terms.clone(),
+            terms: actor.job().terms.clone(),
             kind: TaskKind::Actor(actor.id),
             call: self.call_of(values),
             cell,
@@ -527,25 +527,25 @@ impl Services for Attempt {
         time_limit: Option<Duration>,
     ) -> Result<ObjectName, ServiceError> {
         let actor = self.actor(actor)?;
-        let time_limit = actor.job.policy.actor_time("call", time_limit);
+        let time_limit = self.shared.policy.actor_time("call", time_limit);
         let time_limit = time_limit.map_err(|error| ServiceError::Refused(error.to_string()))?;
-        let class = actor.class();
-        let index = class.find(method).ok_or_else(|| {
-            let methods: Vec<&str> = class.methods.iter().map(|it| it.name.as_str()).collect();
+        let face = &actor.face;
+        let index = face.find(method).ok_or_else(|| {
+            let methods: Vec<&str> = face.method_names().collect();
             ServiceError::Refused(format!(
                 "the class {} has no method '{method}'; it has {}",
-                class.full_name(),
+                face.class,
                 methods.join(", ")
             ))
         })?;
-        let values = self.arguments(&class.method(index).ty, arguments)?;
+        let values = self.arguments(&face.methods[index].1, arguments)?;
         let nested = self.nest()?;
         let id = self.next_deed()?;
         let cell = self.new_cell(id, Work::Call(actor.cell().clone(), index), nested);
         self.submit(Submission {
             driver: self.driver,
             parent: Some(self.id()),
-            terms: actor.job.call_terms.clone(),
+            terms: actor.face.call_terms.clone(),
             kind: TaskKind::Call {
                 actor: actor.id,
                 caller: Some(self.id()),

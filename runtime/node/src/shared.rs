@@ -125,6 +125,13 @@ impl Shared {
             }
         }
         for start in todo.start {
+            let start = match self.exchange.get() {
+                Some(exchange) => exchange.hold_back(start),
+                None => Some(start),
+            };
+            let Some(start) = start else {
+                continue;
+            };
             let shared = self.clone();
             self.spawner
                 .spawn_with(start.weight(), |turn| run::start(shared, start, turn));
@@ -133,12 +140,8 @@ impl Shared {
         for (cell, is_there) in told {
             more.extend(self.made(&cell, is_there));
         }
-        if !todo.send.is_empty()
-            && let Some(exchange) = self.exchange.get()
-        {
-            todo.send
-                .into_iter()
-                .for_each(|(to, outgoing)| exchange.say(to, outgoing));
+        if let Some(exchange) = self.exchange.get() {
+            self.outbox.empty(|outbound| exchange.tell_others(outbound));
         }
         for cell in todo.fetch {
             cell.want();
@@ -208,6 +211,12 @@ impl Shared {
 
     /// Ends an actor. Its calls fail, the one that runs included.
     pub(crate) fn kill(self: &Arc<Self>, actor: &Arc<ActorCell>) {
+        if actor.is_foreign() {
+            if let Some(exchange) = self.exchange.get() {
+                exchange.kill(actor.name());
+            }
+            return;
+        }
         actor.ends();
         let mut ledger = self.ledger.lock();
         let todo = ledger.cancel(&[actor.creation()]);

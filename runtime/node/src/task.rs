@@ -12,9 +12,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
-use wasmrun_engine::{
-    Entry, FunctionIndex, Grants, HeldResource, Input, Limits, Listener, MethodIndex, Module,
-};
+use wasmrun_engine::{Entry, FunctionIndex, Grants, HeldResource, Input, Limits, Listener, Module};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{DriverId, NodeId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::task::Terms;
@@ -212,8 +210,8 @@ pub(crate) enum Work {
     Task(Arc<Job>),
     /// The creation of an actor.
     Create(Arc<ActorCell>),
-    /// A method of an actor.
-    Call(Arc<ActorCell>, MethodIndex),
+    /// A method of an actor, by its place among the methods of its [`crate::actor::Face`].
+    Call(Arc<ActorCell>, usize),
     /// Nothing: another node owns what is made.
     Elsewhere(Foreign),
 }
@@ -223,10 +221,10 @@ impl Work {
     pub(crate) fn name(&self) -> String {
         match self {
             Self::Task(job) => job.name.clone(),
-            Self::Create(actor) => actor.class().full_name(),
+            Self::Create(actor) => actor.face.class.clone(),
             Self::Call(actor, method) => {
-                let class = actor.class();
-                format!("{}.{}", class.full_name(), class.method(*method).name)
+                let face = &actor.face;
+                format!("{}.{}", face.class, face.methods[*method].0)
             }
             Self::Elsewhere(foreign) => format!("at node {}", foreign.name().owner),
         }
@@ -236,8 +234,8 @@ impl Work {
     pub(crate) fn terms(&self) -> &Terms {
         match self {
             Self::Task(job) => &job.terms,
-            Self::Create(actor) => &actor.job.terms,
-            Self::Call(actor, _) => &actor.job.call_terms,
+            Self::Create(actor) => &actor.job().terms,
+            Self::Call(actor, _) => &actor.face.call_terms,
             Self::Elsewhere(_) => unreachable!("only what is submitted here has terms here"),
         }
     }
@@ -247,7 +245,7 @@ impl Work {
         match self {
             Self::Task(job) => job.function_type(),
             Self::Create(actor) => Some(&actor.class().constructor.ty),
-            Self::Call(actor, method) => Some(&actor.class().method(*method).ty),
+            Self::Call(actor, method) => Some(&actor.face.methods[*method].1),
             Self::Elsewhere(_) => None,
         }
     }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Scheduler;
 use super::explain::Reason;
-use super::table::{Sequence, TaskIx};
+use super::table::{Doom, Owner, Sequence, TaskIx};
 use crate::id::{ActorId, NodeId, TaskId};
 use crate::resource::{Amount, ResourceName};
 use crate::task::{FailureKind, Held, Phase, Place, TaskKind, TaskState};
@@ -29,6 +29,9 @@ struct Actor {
     current: Option<TaskIx>,
     /// Its calls that are placed here and have not had their turn.
     calls: BTreeMap<Sequence, TaskIx>,
+    /// Whether calls may be on their way back from where it lived before: later ones of the same caller wait
+    /// for those.
+    has_strays: bool,
 }
 
 impl Scheduler {
@@ -41,6 +44,9 @@ impl Scheduler {
         if self.tasks[ix].phase() == Phase::WaitingForActorCreation {
             self.change(ix, TaskState::Placeable(Place::Undecided));
         }
+        if self.is_behind_stray(ix, actor, self.cluster[node].id()) {
+            return;
+        }
         if !self.cluster[node].is_own() {
             return self.hand_over(ix, node);
         }
@@ -49,6 +55,72 @@ impl Scheduler {
         actor.calls.insert(sequence, ix);
         let bound = (!self.serves_one()).then_some(node);
         self.arrive(ix, bound);
+    }
+
+    /// Whether an earlier call of the same caller is still where the actor lived before, or waits for such a
+    /// one.
+    fn is_behind_stray(&mut self, ix: TaskIx, id: ActorId, node: NodeId) -> bool {
+        let Some(actor) = self.actors.known.get(&id).filter(|it| it.has_strays) else {
+            return false;
+        };
+        debug_assert_eq!(actor.node, Some(node));
+        let (sequence, caller) = (
+            self.tasks[ix].sequence,
+            (self.tasks[ix].driver, self.tasks[ix].kind),
+        );
+        let mut strays = 0_usize;
+        let mut is_behind = false;
+        for other in self.tasks.of_actor(&id) {
+            let call = &self.tasks[other];
+            let is_stray = self.peer_of(other).is_some_and(|it| it != node);
+            let is_call = matches!(call.kind, TaskKind::Call { .. });
+            if !is_call || call.owner != Owner::Here {
+                continue;
+            }
+            strays += usize::from(is_stray);
+            let is_held = matches!(call.state(), TaskState::Placeable(Place::Undecided));
+            is_behind |= (is_stray || is_held && strays > 0)
+                && call.sequence < sequence
+                && (call.driver, call.kind) == caller;
+        }
+        if strays == 0
+            && let Some(actor) = self.actors.known.get_mut(&id)
+        {
+            actor.has_strays = false;
+        }
+        is_behind
+    }
+
+    /// The actor that a task of ours calls, if it is a call.
+    pub(super) fn own_call_of(&self, ix: TaskIx) -> Option<ActorId> {
+        let task = &self.tasks[ix];
+        match task.kind {
+            TaskKind::Call { actor, .. } if task.owner == Owner::Here => Some(actor),
+            _ => None,
+        }
+    }
+
+    /// A call has come back from where its actor lived before, or has ended there: those behind it go on.
+    pub(super) fn stray_is_back(&mut self, id: ActorId) {
+        if self.actors.known.get(&id).is_some_and(|it| it.has_strays) {
+            self.place_calls(id, |owner| owner == Owner::Here);
+        }
+    }
+
+    /// Places the calls of an actor that wait for a place, in the order in which they were made.
+    fn place_calls(&mut self, id: ActorId, is_meant: impl Fn(Owner) -> bool) {
+        let waiting = self.tasks.of_actor(&id).filter(|ix| {
+            let task = &self.tasks[*ix];
+            let is_call = matches!(task.kind, TaskKind::Call { .. }) && is_meant(task.owner);
+            let is_waiting = matches!(
+                task.state(),
+                TaskState::WaitingForActorCreation | TaskState::Placeable(Place::Undecided)
+            );
+            is_call && is_waiting
+        });
+        for ix in waiting.collect::<Vec<_>>() {
+            self.place_call(ix, id);
+        }
     }
 
     /// A call that had its turn waits for it again: behind others only if it lacks an argument.
@@ -174,18 +246,14 @@ impl Scheduler {
                 }
             }
         }
-        let waiting = self.tasks.of_actor(&id).filter(|ix| {
-            let task = &self.tasks[*ix];
-            let is_call = matches!(task.kind, TaskKind::Call { .. });
-            let is_waiting = matches!(
-                task.state(),
-                TaskState::WaitingForActorCreation | TaskState::Placeable(Place::Undecided)
-            );
-            is_call && is_waiting
-        });
-        for ix in waiting.collect::<Vec<_>>() {
-            self.place_call(ix, id);
-        }
+        let is_stray = |ix: TaskIx| {
+            matches!(self.tasks[ix].kind, TaskKind::Call { .. })
+                && self.peer_of(ix).is_some_and(|it| it != node)
+        };
+        let has_strays = self.tasks.of_actor(&id).any(is_stray);
+        let actor = self.actors.known.entry(id).or_default();
+        actor.has_strays = has_strays;
+        self.place_calls(id, |_| true);
     }
 
     pub(super) fn actor_died(&mut self, id: ActorId, will_restart: bool) {
@@ -195,9 +263,16 @@ impl Scheduler {
         }
         for ix in self.tasks.of_actor(&id).collect::<Vec<_>>() {
             let task = &self.tasks[ix];
-            match (task.kind, task.phase()) {
-                (TaskKind::Actor(_), phase) if phase.holds() && will_restart => self.retry(ix),
-                (TaskKind::Actor(_), phase) if phase.holds() && !self.meet_doom(ix) => {
+            if !matches!(task.kind, TaskKind::Actor(_)) {
+                continue;
+            }
+            // It lived here, or it is ours and lived elsewhere.
+            let (owner, is_held) = (task.owner, task.phase().holds());
+            let has_lived = is_held || self.peer_of(ix).is_some();
+            match owner {
+                Owner::Here if has_lived && will_restart => self.retry(ix),
+                // Only its owner begins another life.
+                _ if has_lived && !self.meet_doom(ix) => {
                     self.attempt_failed(ix, FailureKind::Final);
                 }
                 _ => {}
@@ -215,11 +290,16 @@ impl Scheduler {
             let task = &self.tasks[ix];
             match (task.kind, task.phase()) {
                 (TaskKind::Actor(_) | TaskKind::Task, _) => {}
+                _ if self.peer_of(ix).is_some() => {
+                    // It may have ended well before that: whoever has it says so.
+                    if let Some(node) = self.peer_of(ix).filter(|_| !will_restart) {
+                        self.withdraw(ix, node);
+                        let (phase, why) = (Phase::Failed, Some(Reason::ActorDied(id)));
+                        self.tasks[ix].doom = Some(Box::new(Doom { phase, why }));
+                    }
+                }
                 // A call that runs has failed: whether it did something, nobody knows.
                 (_, phase) if phase.holds() || !will_restart => {
-                    if let Some(node) = self.peer_of(ix) {
-                        self.withdraw(ix, node);
-                    }
                     self.end(ix, Phase::Failed, Some(Reason::ActorDied(id)));
                 }
                 (_, Phase::Waiting | Phase::Ready) => {

@@ -4,6 +4,7 @@
 //! with a node, what no node can serve any more. Must not: choose a node for a task.
 
 use super::event::{NodeInfo, PeerView};
+use super::explain::Reason;
 use super::table::{Owner, TaskIx};
 use super::{Outcome, Scheduler};
 use crate::cluster::{Basis, Labels, NewNode, NodeIx, Selector, Strategy, Supply};
@@ -276,6 +277,13 @@ impl Scheduler {
         if self.tasks[ix].owner != Owner::Here {
             // Its owner counts the losses.
             return self.end_with(ix, Phase::Cancelled, Outcome::Cancelled, None);
+        }
+        if let TaskKind::Call { actor, .. } = self.tasks[ix].kind {
+            // Whether it did something, nobody knows: it is made again only where somebody said so.
+            return match self.tasks[ix].retries_left {
+                0 => self.end(ix, Phase::Failed, Some(Reason::ActorDied(actor))),
+                _ => self.attempt_failed(ix, FailureKind::Retryable),
+            };
         }
         let task = &mut self.tasks[ix];
         if task.losses >= self.config.max_losses {

@@ -14,7 +14,7 @@ use super::table::{Owner, TaskIx};
 use super::{Effect, Scheduler};
 use crate::cluster::NodeIx;
 use crate::id::{Incarnation, NodeId, TaskId};
-use crate::task::{Argument, Attempt, Phase, Place, TaskSpec, TaskState};
+use crate::task::{Argument, Attempt, Phase, Place, TaskKind, TaskSpec, TaskState};
 use crate::time::Instant;
 
 /// How many settled attempts are remembered.
@@ -297,10 +297,15 @@ impl Scheduler {
             Outcome::Finished => self.end(ix, Phase::Finished, None),
             Outcome::Failed(kind) => self.attempt_failed(ix, kind),
             Outcome::Cancelled => self.lost(ix),
+            Outcome::HandedBack if self.meet_doom(ix) => {}
             Outcome::HandedBack => {
                 self.tasks[ix].attempt = attempt.next();
                 self.change(ix, TaskState::Placeable(Place::Undecided));
+                let of_actor = self.own_call_of(ix);
                 self.place(ix);
+                if let Some(actor) = of_actor {
+                    self.stray_is_back(actor);
+                }
             }
         }
     }
@@ -353,9 +358,12 @@ impl Scheduler {
             _ => None,
         });
         for (ix, is_accepted) in with_it.collect::<Vec<_>>() {
-            if is_accepted {
+            let is_call = matches!(self.tasks[ix].kind, TaskKind::Call { .. });
+            // What is not known to have come there is placed anew. But a call may have been begun, and nobody
+            // said that it may be made twice.
+            if is_accepted || is_call {
                 self.lost(ix);
-            } else {
+            } else if !self.meet_doom(ix) {
                 self.tasks[ix].attempt = self.tasks[ix].attempt.next();
                 self.change(ix, TaskState::Placeable(Place::Undecided));
                 self.place(ix);

@@ -275,6 +275,7 @@ impl Scheduler {
         self.leave_line(ix);
         self.release_held(ix);
         self.call_ended(ix);
+        let of_actor = self.own_call_of(ix);
         let Gone {
             id, attempt, owner, ..
         } = self.remove(ix, phase);
@@ -286,6 +287,9 @@ impl Scheduler {
                 why: why.map(Box::new),
             }),
             Owner::Peer(node) => self.settle(node, id, attempt, outcome),
+        }
+        if let Some(actor) = of_actor {
+            self.stray_is_back(actor);
         }
     }
 

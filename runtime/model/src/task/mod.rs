@@ -6,5 +6,5 @@
 mod spec;
 mod state;
 
-pub use spec::{Argument, MAX_ALTERNATIVES, Rule, TaskKind, TaskSpec, Terms};
+pub use spec::{Argument, MAX_ALTERNATIVES, Rule, TaskKind, TaskSpec, Terms, shared};
 pub use state::{Attempt, FailureKind, Held, Phase, Place, TaskState};

@@ -119,17 +119,26 @@ pub struct TaskSpec {
 }
 
 /// Something shared travels as a value of its own.
-mod shared {
+/// For fields that many values share: each is written out.
+pub mod shared {
     use super::{Arc, Deserialize, Serialize};
 
-    pub(super) fn serialize<T: Serialize, S: serde::Serializer>(
+    /// As what is shared.
+    ///
+    /// # Errors
+    /// The serializer's.
+    pub fn serialize<T: Serialize, S: serde::Serializer>(
         shared: &Arc<T>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         T::serialize(shared, serializer)
     }
 
-    pub(super) fn deserialize<'de, T: Deserialize<'de>, D: serde::Deserializer<'de>>(
+    /// As what is shared, by this one alone.
+    ///
+    /// # Errors
+    /// The deserializer's.
+    pub fn deserialize<'de, T: Deserialize<'de>, D: serde::Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Arc<T>, D::Error> {
         T::deserialize(deserializer).map(Arc::new)

@@ -15,22 +15,10 @@ use crate::task::{Argument, Call, TaskCell, Work};
 /// Whether only this node can run something: what it needs is nowhere else.
 pub(super) fn must_stay(work: &Work, call: &Call) -> bool {
     match work {
-        Work::Create(_) => true,
+        Work::Create(actor) => !actor.job().grants.dirs.is_empty(),
         // It goes where its actor is.
         Work::Call(..) | Work::Elsewhere(_) => false,
-        Work::Task(job) => {
-            let names_actor = |value: &Argument| match value {
-                Argument::Value(value) => value
-                    .references()
-                    .iter()
-                    .any(|it| matches!(it, Reference::Actor(_))),
-                Argument::Object(_) => false,
-            };
-            !job.grants.dirs.is_empty()
-                || matches!(call.input, Input::Stream(_))
-                || job.module.uses_actors()
-                || call.values.iter().any(names_actor)
-        }
+        Work::Task(job) => !job.grants.dirs.is_empty() || matches!(call.input, Input::Stream(_)),
     }
 }
 

@@ -12,6 +12,7 @@ use wasmrun_model::time::Instant as ModelInstant;
 
 use super::arguments::missing;
 use super::{Entry, Ledger, Start, Todo};
+use crate::actor::ActorCell;
 use crate::object::Reference;
 use crate::task::{Call, Report, Work};
 
@@ -71,7 +72,10 @@ impl Ledger {
         entry.is_stopped = true;
         let cell = entry.cell.clone();
         if let Work::Create(actor) = &cell.work {
-            actor.ends();
+            match actor.is_foreign() {
+                true => actor.stop_life(),
+                false => drop(actor.ends()),
+            }
             match actor.current().filter(|call| !call.has_ended()) {
                 // What the actor holds is somebody else's only when its guest has stopped.
                 Some(call) => todo.stop.push(call),
@@ -135,11 +139,8 @@ impl Ledger {
             let death = report
                 .as_ref()
                 .and_then(|report| report.result.clone().err());
-            let remains = actor.buried(death.or_else(|| error.clone()));
-            todo.trash.lives.extend(remains.instance.map(|it| *it));
-            todo.trash.outputs.extend(remains.output);
-            // Actors may refer to each other.
-            todo.trash.references.extend(actor.known.clear());
+            self.bury(actor, death.or_else(|| error.clone()), todo);
+            self.tell_standing(actor);
             let event = Event::ActorDied {
                 actor: actor.id,
                 will_restart: false,
@@ -151,12 +152,28 @@ impl Ledger {
             // Its executor does not know yet that nobody wants what it does.
             todo.stop.push(cell.clone());
         }
+        // Its node was told to stop it, because of that.
+        let is_because = matches!(why, Some(Reason::ActorDied(_)));
+        let report =
+            report.filter(|it| !is_because || !matches!(it.result, Err(TaskError::Cancelled)));
         let error = error.unwrap_or(TaskError::Cancelled);
         let mut report = report.unwrap_or_else(|| Report::never_ran(&cell, error));
         if phase == State::Cancelled {
             report.cancel();
         }
         todo.end.push((cell, report));
+    }
+
+    /// There will be no other life of an actor on this node.
+    pub(super) fn bury(&mut self, actor: &ActorCell, why: Option<TaskError>, todo: &mut Todo) {
+        if actor.is_here() {
+            self.living -= 1;
+        }
+        let remains = actor.buried(why);
+        todo.trash.lives.extend(remains.instance.map(|it| *it));
+        todo.trash.outputs.extend(remains.output);
+        // Actors may refer to each other.
+        todo.trash.references.extend(actor.known.clear());
     }
 
     fn start(&mut self, task: &TaskId, attempt: Attempt) -> Start {
@@ -167,7 +184,7 @@ impl Ledger {
             Work::Task(job) => job.terms.retries,
             // What its constructor gets is the actor's.
             Work::Create(_) => 1,
-            Work::Call(actor, _) => actor.job.call_terms.retries,
+            Work::Call(actor, _) => actor.face.call_terms.retries,
             Work::Elsewhere(_) => unreachable!("it is run by its owner"),
         };
         let again = match retries {

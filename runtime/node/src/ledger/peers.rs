@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use wasmrun_model::cluster::Strategy;
 use wasmrun_model::failure::TaskError;
-use wasmrun_model::id::{Incarnation, NodeId, ObjectId, TaskId};
+use wasmrun_model::id::{ActorId, Incarnation, NodeId, ObjectId, TaskId};
 use wasmrun_model::scheduler::{Event, Message, NodeInfo, Outcome, PeerView};
 use wasmrun_model::task::{Attempt, Rule, TaskSpec, Terms};
 use wasmrun_model::time::Instant as ModelInstant;
 
 use super::arguments::{missing, needs};
-use super::{Entry, Incoming, Ledger, Outgoing, Todo};
+use super::{Entry, Incoming, Ledger, Outbound, Outgoing, Todo};
+use crate::actor::{ActorCell, Standing};
 use crate::cluster::Recipe;
 use crate::object::{Object, Reference};
 use crate::task::{Argument, Report, Work};
@@ -64,7 +65,25 @@ impl Ledger {
 
     /// A node is gone: what it had of ours is placed anew, what we have of its is nobody's any more.
     pub(crate) fn node_lost(&mut self, node: NodeId, incarnation: Incarnation) -> Todo {
-        let mut todo = self.happens(Event::NodeLost { node, incarnation });
+        let mut todo = Todo::default();
+        let hosted = self
+            .tasks
+            .values()
+            .filter_map(|entry| match &entry.cell.work {
+                Work::Create(actor) if !actor.is_foreign() => Some(actor.clone()),
+                _ => None,
+            });
+        let hosted: Vec<_> = hosted.filter(|it| it.at() == Some(node)).collect();
+        let now = self.now();
+        for actor in hosted {
+            let why = TaskError::Sandbox(format!("node {node}, on which it lived, is lost"));
+            self.dies(now, &actor, Some(why), &mut todo);
+            self.carry_out(now, None, &mut todo);
+        }
+        self.changes += 1;
+        self.scheduler
+            .handle(now, Event::NodeLost { node, incarnation });
+        self.carry_out(now, None, &mut todo);
         let of_it = self.tasks.iter();
         let of_it = of_it.filter(|(_, entry)| entry.from == Some(node));
         let of_it: Vec<TaskId> = of_it.map(|(task, _)| *task).collect();
@@ -140,7 +159,8 @@ impl Ledger {
                     attempt,
                     outcome: Outcome::HandedBack,
                 };
-                todo.send.push((from, Outgoing::Message(message)));
+                let message = Box::new(Outgoing::Message(message));
+                self.outbox.push(Outbound::Say(from, message));
                 return todo;
             }
             // The scheduler ends the attempt before this one, if it can: then this takes its place.
@@ -167,9 +187,102 @@ impl Ledger {
         let now = self.now();
         let mut todo = Todo::default();
         self.changes += 1;
+        self.host_settled(now, from, &message, &report, &mut todo);
         self.scheduler.handle(now, Event::Message { from, message });
         self.carry_out(now, Some(report), &mut todo);
         todo
+    }
+
+    /// Where what has come to an end elsewhere is a life of an actor of ours, and not the attempt to begin one,
+    /// it is the actor that says whether another follows.
+    fn host_settled(
+        &mut self,
+        now: ModelInstant,
+        from: NodeId,
+        message: &Message,
+        report: &Report,
+        todo: &mut Todo,
+    ) {
+        let Message::Settled { task, attempt, .. } = message else {
+            return;
+        };
+        let actor = self.own_actor(task);
+        if let Some(actor) = actor
+            && actor.at() == Some(from)
+            && self.scheduler.is_at(task, *attempt, from)
+        {
+            self.dies(now, &actor, report.result.clone().err(), todo);
+        }
+    }
+
+    /// The actor of ours that a task creates.
+    pub(crate) fn own_actor(&self, creation: &TaskId) -> Option<Arc<ActorCell>> {
+        self.actor(creation).filter(|actor| !actor.is_foreign())
+    }
+
+    /// The actor that a task creates here.
+    pub(crate) fn actor(&self, creation: &TaskId) -> Option<Arc<ActorCell>> {
+        match &self.tasks.get(creation)?.cell.work {
+            Work::Create(actor) => Some(actor.clone()),
+            _ => None,
+        }
+    }
+
+    /// An actor of ours lives, on another node that was given this attempt of its creation.
+    pub(crate) fn lives(&mut self, actor: ActorId, attempt: Attempt, from: NodeId) -> Todo {
+        let creation = actor.task();
+        let own = self.own_actor(&creation);
+        let Some(own) = own.filter(|_| self.scheduler.is_at(&creation, attempt, from)) else {
+            // It is withdrawn already.
+            return Todo::default();
+        };
+        own.lives_at(from);
+        let node = from;
+        let todo = self.happens(Event::ActorCreated { actor, node });
+        self.tell_standing(&own);
+        todo
+    }
+
+    /// The owner of an actor says where it stands. `cell` is the actor, where somebody here knows it.
+    pub(crate) fn stands(
+        &mut self,
+        actor: ActorId,
+        cell: Option<&ActorCell>,
+        standing: Standing,
+    ) -> Todo {
+        let event = match standing {
+            // What is here, and what is not, this node knows best; and that it is to live here.
+            Standing::At(node) if node == self.id => return Todo::default(),
+            Standing::At(_) | Standing::Away if self.tasks.contains_key(&actor.task()) => {
+                return Todo::default();
+            }
+            Standing::At(node) => {
+                if let Some(cell) = cell {
+                    cell.lives_at(node);
+                }
+                Event::ActorCreated { actor, node }
+            }
+            Standing::Away => {
+                if let Some(cell) = cell {
+                    cell.is_away();
+                }
+                Event::ActorDied {
+                    actor,
+                    will_restart: true,
+                }
+            }
+            Standing::Dead(why) => {
+                if let Some(cell) = cell {
+                    cell.set_death(why);
+                    cell.ends();
+                }
+                Event::ActorDied {
+                    actor,
+                    will_restart: false,
+                }
+            }
+        };
+        self.happens(event)
     }
 
     /// What came of an attempt, said again: its report came before, or is lost.
@@ -196,8 +309,23 @@ impl Ledger {
         let is_over = self.tasks.get(task).is_some_and(|it| it.from.is_some())
             && self.scheduler.phase(task).is_none();
         if is_over && let Some(entry) = self.tasks.remove(task) {
-            todo.trash.calls.extend(entry.call);
-            todo.resume.extend(entry.resuming);
+            self.leave(*entry, todo);
+        }
+    }
+
+    /// What another node's task leaves behind here.
+    fn leave(&mut self, entry: Entry, todo: &mut Todo) {
+        todo.trash.calls.extend(entry.call);
+        todo.resume.extend(entry.resuming);
+        if let Work::Create(actor) = &entry.cell.work {
+            self.bury(actor, None, todo);
+            // Its calls that are here hear from its owner where they are to go.
+            let event = Event::ActorDied {
+                actor: actor.id,
+                will_restart: true,
+            };
+            let now = self.now();
+            self.scheduler.handle(now, event);
         }
     }
 
@@ -229,8 +357,7 @@ impl Ledger {
                 let report = report.take_if(|report| report.id == task && is_over);
                 let report = report.or_else(|| self.why_never_ran(&task, &message, is_over));
                 if is_over && let Some(entry) = self.tasks.remove(&task) {
-                    todo.trash.calls.extend(entry.call);
-                    todo.resume.extend(entry.resuming);
+                    self.leave(*entry, todo);
                     if let Some(next) = self.incoming.take() {
                         self.tasks.insert(task, next);
                     }
@@ -239,7 +366,7 @@ impl Ledger {
             }
             _ => Outgoing::Message(message),
         };
-        todo.send.push((to, outgoing));
+        self.outbox.push(Outbound::Say(to, Box::new(outgoing)));
     }
 
     /// The report of another node's task that fails before it runs.
@@ -252,6 +379,19 @@ impl Ledger {
             return None;
         };
         let entry = self.tasks.get(task).filter(|_| is_over)?;
+        match &entry.cell.work {
+            Work::Create(actor) => {
+                let why = actor.death().unwrap_or(TaskError::Cancelled);
+                return Some(Report {
+                    stderr_tail: actor.stderr_tail(),
+                    ..Report::never_ran(&entry.cell, why)
+                });
+            }
+            Work::Call(actor, _) if !actor.is_here() => {
+                return Some(Report::never_ran(&entry.cell, actor.died()));
+            }
+            _ => {}
+        }
         let call = entry.call.as_ref()?;
         let of_tasks = call.values.iter().filter_map(|value| match value {
             Argument::Object(Object(Reference::Task(cell))) => Some(cell.object().id),
@@ -305,9 +445,8 @@ impl Ledger {
             && self.scheduler.cluster().resolve(node) != self.scheduler.cluster().resolve(&own)
         {
             return Err(format!(
-                "it is to run on node {node}, but actors, tasks that use actors, and tasks with a folder \
-                 or a stream of their own run where they are submitted, which is {own}; submit it at \
-                 {node}"
+                "it is to run on node {node}, but what has a folder or a stream of its own runs where it is \
+                 submitted, which is {own}; submit it at {node}"
             ));
         }
         let strategy = match &rule.strategy {

@@ -116,13 +116,13 @@ impl Session {
 
     pub(super) async fn call(&self, id: u64, call: wire::Call) -> Result<(), Gone> {
         let started = self.known_actor(&call.actor).and_then(|actor| {
-            let class = actor.actor.class();
-            let values = match class.find(&call.method) {
-                Some(index) => self.arguments(&class.method(index).ty, call.values)?,
+            let face = &actor.actor.face;
+            let values = match face.find(&call.method) {
+                Some(index) => self.arguments(&face.methods[index].1, call.values)?,
                 // The call itself says what is wrong.
                 None => Vec::new(),
             };
-            let name = format!("{}.{}", class.full_name(), call.method);
+            let name = format!("{}.{}", face.class, call.method);
             let call_of_it = Call {
                 values,
                 time_limit: call.time_ms.map(Duration::from_millis),
@@ -130,7 +130,7 @@ impl Session {
             };
             let handle = actor.start(&call.method, call_of_it);
             let handle = handle.map_err(|error| call_refused(&error))?;
-            self.record(&handle, &name, &actor.actor.job.terms.tenant, None);
+            self.record(&handle, &name, actor.actor.tenant(), None);
             Ok(handle)
         });
         let watcher = Watcher {

@@ -109,12 +109,11 @@ pub(super) fn module(module: &Module) -> wire::Module {
 }
 
 pub(super) fn actor(actor: &Actor) -> wire::Actor {
-    let class = actor.actor.class();
-    let methods = class.methods.iter();
+    let face = &actor.actor.face;
     wire::Actor {
         id: actor.id(),
-        class: class.full_name(),
-        methods: methods.map(|it| (it.name.clone(), it.ty.clone())).collect(),
+        class: face.class.clone(),
+        methods: face.methods.clone(),
     }
 }
 
@@ -276,12 +275,12 @@ fn actors(inner: &Inner, list: &List) -> Vec<ActorRow> {
         Work::Create(actor) => Some(ActorRow {
             id: actor.id,
             name: named.get(&actor.id).cloned(),
-            class: actor.class().full_name(),
+            class: actor.face.class.clone(),
             state: ledger
                 .phase(&cell.id)
                 .map_or("ended", Phase::name)
                 .to_owned(),
-            tenant: actor.job.terms.tenant.clone(),
+            tenant: actor.tenant().clone(),
         }),
         _ => None,
     });

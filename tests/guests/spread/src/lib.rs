@@ -118,4 +118,185 @@ mod app {
         {}
         sum::remote(&numbers).get()
     }
+
+    /// Counts, and remembers where.
+    #[actor(cpus = 0, memory = "32MiB")]
+    pub struct Tally {
+        n: u64,
+        ballast: Vec<u8>,
+    }
+
+    #[actor]
+    impl Tally {
+        /// One whose state has so many bytes more than it needs.
+        pub fn new(ballast: u32) -> Self {
+            Tally {
+                n: 0,
+                ballast: vec![7; ballast as usize],
+            }
+        }
+
+        /// The node where it lives.
+        pub fn place(&self) -> String {
+            context::node()
+        }
+
+        /// Which number this is, from 1.
+        pub fn next(&mut self) -> u64 {
+            self.n += 1;
+            self.n
+        }
+
+        /// The sum of these, and how many calls there were before.
+        pub fn sum(&mut self, numbers: Vec<f64>) -> f64 {
+            self.n += 1;
+            println!("sums at {}", context::node());
+            numbers.iter().sum()
+        }
+
+        /// Dies.
+        pub fn fail(&self) -> u64 {
+            panic!("as it was told to")
+        }
+
+        /// Never ends.
+        pub fn spin(&self) -> u64 {
+            loop {
+                std::hint::spin_loop();
+            }
+        }
+
+        pub fn checkpoint(&self) -> Vec<u8> {
+            let n = self.n.to_le_bytes();
+            n.into_iter().chain(self.ballast.iter().copied()).collect()
+        }
+
+        pub fn restore(state: Vec<u8>) -> Self {
+            let (n, ballast) = state.split_at(8);
+            assert!(ballast.iter().all(|byte| *byte == 7), "it is as it was");
+            Tally {
+                n: u64::from_le_bytes(n.try_into().expect("eight bytes")),
+                ballast: ballast.to_vec(),
+            }
+        }
+    }
+
+    fn tally_at(node: &str) -> Result<TallyHandle, Error> {
+        Tally::options().strategy(format!("node:{node}")).create(0)
+    }
+
+    /// Calls an actor so often, and says whether its answers came in order.
+    #[task]
+    pub fn counted(tally: TallyHandle, calls: u32) -> Result<bool, Error> {
+        let calls: Vec<_> = (0..calls).map(|_| tally.next()).collect();
+        let answers = get_all(calls)?;
+        Ok(answers.windows(2).all(|pair| pair[0] < pair[1]))
+    }
+
+    /// An actor on one node, called from here and by a task on another: where it is, whether all was in order,
+    /// and how many calls there were.
+    #[task]
+    pub fn tallied(node: String, other: String, calls: u32) -> Result<(String, bool, u64), Error> {
+        let tally = tally_at(&node)?;
+        let here: Vec<_> = (0..calls).map(|_| tally.next()).collect();
+        let there = counted::options()
+            .strategy(format!("node:{other}"))
+            .remote(&tally, calls);
+        let numbers = put(vec![0.5; 100_000])?;
+        let of_object = tally.sum(&numbers).get()?;
+        let of_value = tally.sum(vec![1.0; 100_000]).get()?;
+        assert!(of_object == 50_000.0 && of_value == 100_000.0);
+        let answers = get_all(here)?;
+        let in_order = answers.windows(2).all(|pair| pair[0] < pair[1]) && there.get()?;
+        Ok((tally.place().get()?, in_order, tally.next().get()?))
+    }
+
+    /// Creates an actor on a node, and gives it away.
+    #[task]
+    pub fn make_tally(node: String) -> Result<TallyHandle, Error> {
+        tally_at(&node)
+    }
+
+    /// An actor that a task on one node creates on another, called from here.
+    #[task]
+    pub fn adopted(one: String, other: String) -> Result<(String, u64), Error> {
+        let made = make_tally::options().strategy(format!("node:{one}"));
+        let tally = made.remote(other).get()?;
+        Ok((tally.place().get()?, tally.next().get()?))
+    }
+
+    /// What is said of an actor that a task on one node created on another, when that one node is gone.
+    #[task]
+    pub fn keep_tally(one: String, other: String) -> Result<String, Error> {
+        let made = make_tally::options().strategy(format!("node:{one}"));
+        let tally = made.remote(other).get()?;
+        tally.next().get()?;
+        println!("made");
+        loop {
+            if let Err(error) = tally.next().get() {
+                return Ok(error.to_string());
+            }
+        }
+    }
+
+    /// What is said of an actor on a node that dies and lives again, dies and lives no more, and is killed.
+    #[task]
+    pub fn lives(node: String) -> Result<Vec<String>, Error> {
+        let on = || Tally::options().strategy(format!("node:{node}"));
+        let said = |it: Result<u64, Error>| it.map_or_else(|e| e.to_string(), |n| n.to_string());
+        let tally = on().restarts(1).create(0)?;
+        let mut all = Vec::new();
+        for call in [
+            tally.next(),
+            tally.fail(),
+            tally.next(),
+            tally.fail(),
+            tally.next(),
+        ] {
+            all.push(said(call.get()));
+        }
+        let other = on().create(0)?;
+        all.push(said(other.next().get()));
+        let spinning = other.spin();
+        other.kill();
+        all.push(said(spinning.get()));
+        all.push(said(other.next().get()));
+        Ok(all)
+    }
+
+    /// An actor that likes a node best, used after that node is gone: its count before and after.
+    #[task]
+    pub fn moved(node: String, ballast: u32) -> Result<(u64, u64, bool), Error> {
+        let tally = Tally::options()
+            .strategy(format!("node:{node}:soft"))
+            .restarts(1)
+            .create(ballast)?;
+        for _ in 0..9 {
+            tally.next().get()?;
+        }
+        let before = tally.next().get()?;
+        assert!(tally.place().get()? == node, "it is where it likes to be");
+        let under_way = tally.spin();
+        println!("counted");
+        let is_failed = under_way.get().is_err();
+        let after = tally.next().get()?;
+        assert!(tally.place().get()? != node, "it is elsewhere");
+        Ok((before, after, is_failed))
+    }
+
+    /// Creates an actor with a name, on a node.
+    #[task]
+    pub fn name_tally(name: String, node: String) -> Result<String, Error> {
+        let tally = Tally::options()
+            .strategy(format!("node:{node}"))
+            .name(&*name)
+            .create(0)?;
+        tally.place().get()
+    }
+
+    /// Calls an actor by its name.
+    #[task]
+    pub fn next_of(name: String) -> Result<u64, Error> {
+        Tally::find(&name)?.next().get()
+    }
 }

@@ -1,6 +1,7 @@
 //! Actors and the order of their calls.
 
 use super::*;
+use crate::scheduler::Outcome;
 
 fn create(at: u8) -> TaskSpec {
     TaskSpec {
@@ -227,4 +228,97 @@ fn a_call_that_is_made_again_keeps_its_place() {
     it.finish(1);
     it.event(Event::ArgumentReady(object_id(1)));
     assert_eq!(it.phase(2), Phase::Dispatching);
+}
+
+fn settled(at: u8, attempt: u32, outcome: Outcome) -> Message {
+    Message::Settled {
+        task: task_id(at),
+        attempt: Attempt(attempt),
+        outcome,
+    }
+}
+
+#[test]
+fn a_life_on_another_node_ends_and_another_follows_or_does_not() {
+    for will_restart in [true, false] {
+        let mut it = Harness::local("{}");
+        it.peer(1, 1, r#"{"CPU": 1}"#);
+        assert_eq!(it.submit(create(1)), ["n1: place t1 1, hop 1"]);
+        created(&mut it, 1);
+        assert_eq!(it.submit(call(2, 1)), ["n1: place t2 1, hop 1"]);
+        let effects = died(&mut it, will_restart);
+        match will_restart {
+            true => assert_eq!(effects, ["retry t1 as 2", "n1: place t1 2, hop 2"]),
+            // What the call came to, the other node says.
+            false => assert_eq!(effects.len(), 2, "{effects:?}"),
+        }
+        assert_eq!(it.phase(2), Phase::Placeable);
+        let call = it.message(1, settled(2, 1, Outcome::Finished));
+        assert_eq!(call[1..], ["t2 finished"]);
+    }
+}
+
+#[test]
+fn a_call_on_a_node_that_is_lost_is_made_again_only_if_it_may() {
+    for retries in [0, 1] {
+        let mut it = Harness::local("{}");
+        it.peer(1, 1, "{}");
+        created(&mut it, 1);
+        it.submit(call(2, 1).terms(|terms| terms.retries = retries));
+        let (task, attempt) = (task_id(2), Attempt::FIRST);
+        it.message(1, Message::Placed { task, attempt });
+        let effects = it.event(Event::NodeLost {
+            node: node_id(1),
+            incarnation: Incarnation(1),
+        });
+        match retries {
+            0 => assert!(effects[0].starts_with("t2 failed: actor "), "{effects:?}"),
+            _ => assert_eq!(effects, ["retry t2 as 2"]),
+        }
+    }
+}
+
+#[test]
+fn a_host_leaves_it_to_the_owner_whether_another_life_follows() {
+    let mut it = Harness::local(r#"{"CPU": 1}"#);
+    it.peer(1, 1, "{}");
+    it.message(
+        1,
+        Message::Place {
+            spec: create(1),
+            attempt: Attempt::FIRST,
+            hops: 1,
+        },
+    );
+    it.accept(1);
+    created(&mut it, 0);
+    let effects = died(&mut it, true);
+    assert_eq!(effects, ["n1: settled t1 1 Failed(Final)"]);
+    assert_eq!(it.scheduler.live(), 0);
+}
+
+/// An actor moves while its host lives: what was sent there comes back, and goes before what was called since.
+#[test]
+fn calls_stay_in_order_when_their_actor_moves() {
+    let mut it = Harness::local("{}");
+    it.peer(1, 1, "{}");
+    it.peer(2, 1, "{}");
+    created(&mut it, 1);
+    it.submit(call(1, 1));
+    it.submit(call(2, 1));
+    assert!(created(&mut it, 2).is_empty());
+    assert!(
+        it.submit(call(3, 1)).is_empty(),
+        "it waits for those before"
+    );
+    // Another caller does not.
+    assert_eq!(it.submit(call(4, 2)), ["n2: place t4 1, hop 1"]);
+    let back = it.message(1, settled(1, 1, Outcome::HandedBack));
+    assert_eq!(back, ["n1: seen t1 1", "n2: place t1 2, hop 2"]);
+    // This one had been run before the other node heard of it.
+    let ended = it.message(1, settled(2, 1, Outcome::Finished));
+    assert_eq!(
+        ended,
+        ["n1: seen t2 1", "t2 finished", "n2: place t3 1, hop 1"]
+    );
 }

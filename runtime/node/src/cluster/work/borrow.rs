@@ -20,8 +20,9 @@ use wasmrun_model::id::{DriverId, NodeId, ObjectId, ObjectName};
 use wasmrun_model::value::{Encoded, Handle, ValueType};
 use wasmrun_model::wire::WireError;
 
-use super::protocol::{Carried, Made, OneWay};
+use super::protocol::{Carried, Made, Named, OneWay};
 use super::{Exchange, Queued};
+use crate::actor::object_of;
 use crate::object::{Reference, Value};
 use crate::task::{Report, TaskCell, Work};
 use crate::wait::Countdown;
@@ -41,7 +42,7 @@ pub(super) struct Borrowed {
 }
 
 /// How long a name may come before its owner is known here. A node that has left comes no more.
-const UNKNOWN: Duration = Duration::from_secs(10);
+pub(super) const UNKNOWN: Duration = Duration::from_secs(10);
 
 /// An object that another node owns, as long as it is named here. Cheap to clone.
 #[derive(Clone)]
@@ -148,17 +149,18 @@ impl Borrowed {
 }
 
 impl Exchange {
-    /// Keeps an object for a node that is about to be told its name. `None` for an actor.
-    pub(super) fn lend(&self, to: NodeId, reference: &Reference) -> Option<ObjectName> {
-        let Handle::Object(name) = reference.handle() else {
-            return None;
+    /// Keeps an object for a node that is about to be told its name: of an actor, what its creation makes.
+    pub(super) fn lend(&self, to: NodeId, reference: &Reference) -> ObjectName {
+        let name = match reference.handle() {
+            Handle::Object(name) => name,
+            Handle::Actor(name) => object_of(name),
         };
         let mut lent = self.borrowed.lent.lock();
         let of_node = lent.entry(to).or_default();
         let entry = of_node.entry(name);
         let (_, count) = entry.or_insert_with(|| (reference.clone(), 0));
         *count += 1;
-        Some(name)
+        name
     }
 
     /// Takes a name that came from a node, which has kept the object for us.
@@ -297,7 +299,7 @@ impl Exchange {
             },
             Reference::Actor(_) => Err(TaskError::Lost(name.id)),
         };
-        let result = result.and_then(|value| self.carry(to, name.id, &value));
+        let result = result.map(|value| self.carry(to, name.id, &value));
         Made {
             name,
             result: result.map_err(|error| WireError::from(&error)),
@@ -377,35 +379,28 @@ impl Exchange {
     }
 
     /// What a message says of a value, and names in it are kept for the receiver.
-    ///
-    /// # Errors
-    /// When it names an actor, which cannot be named elsewhere.
-    pub(super) fn carry(
-        &self,
-        to: NodeId,
-        id: ObjectId,
-        value: &Value,
-    ) -> Result<Carried, TaskError> {
-        if value
-            .references()
-            .iter()
-            .any(|it| matches!(it, Reference::Actor(_)))
-        {
-            let why = "its value names an actor, and actors are known on their own node only; have the \
-                       task run there (--strategy node:NAME)";
-            return Err(TaskError::Sandbox(why.into()));
-        }
-        let names = value.references().iter();
-        let names = names.filter_map(|it| self.lend(to, it)).collect();
+    pub(super) fn carry(&self, to: NodeId, id: ObjectId, value: &Value) -> Carried {
+        let names = value.references().iter().map(|it| {
+            let object = self.lend(to, it);
+            match it {
+                Reference::Actor(actor) => Named::Actor(Box::new(self.named(actor))),
+                Reference::Task(_) | Reference::Put(_) => Named::Object(object),
+            }
+        });
+        let names = names.collect();
         let body = self.body(id, value);
-        Ok(Carried { body, names })
+        Carried { body, names }
     }
 
     /// A value that came in a message.
     pub(super) fn take(&self, from: NodeId, carried: Carried) -> Result<Value, TaskError> {
         let names = carried.names.into_iter();
         // All of them before the first error: each was kept for us, and is given back.
-        let references: Vec<_> = names.map(|name| self.borrow(from, name)).collect();
+        let references = names.map(|name| match name {
+            Named::Object(name) => self.borrow(from, name),
+            Named::Actor(actor) => self.borrow_actor(from, *actor),
+        });
+        let references: Vec<_> = references.collect();
         let references: Result<Vec<_>, _> = references.into_iter().collect();
         Ok(self.value(carried.body, references?))
     }

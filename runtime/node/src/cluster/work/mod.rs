@@ -9,6 +9,7 @@
 //! all that it wrote. An object that another node may name is kept until that node, too, needs it no more, or
 //! is dead.
 
+mod actors;
 mod borrow;
 mod modules;
 mod place;
@@ -37,13 +38,15 @@ pub(crate) use self::protocol::{Bulk, OneWay, Request, Response};
 pub(crate) use self::recipe::Recipe;
 pub(crate) use self::remote::Remote;
 
+use self::actors::Actors;
 use self::borrow::Borrowed;
 use self::modules::Modules;
 use self::place::Outputs;
 use self::protocol::{Made, ReportOrder, Settled};
 use self::recipe::Remaking;
+use crate::actor::ActorCell;
 use crate::cluster::{Cluster, Work};
-use crate::ledger::{Outgoing, Todo};
+use crate::ledger::{Outbound, Outgoing, Todo};
 use crate::node::{Shared, WeakShared};
 use crate::object::Value;
 
@@ -64,6 +67,7 @@ pub(crate) struct Exchange {
     /// What is to be said to each node that is alive, in order.
     queues: Mutex<HashMap<NodeId, Queue>>,
     borrowed: Borrowed,
+    actors: Actors,
     modules: Modules,
     /// What tasks of ours at other nodes write, and their reports behind that.
     outputs: Outputs,
@@ -89,6 +93,8 @@ struct Queue {
 enum Queued {
     Message(OneWay),
     Outgoing(Box<Outgoing>),
+    /// The state of an actor, as it is when its turn comes.
+    Checkpoint(Arc<ActorCell>),
 }
 
 impl std::fmt::Debug for Exchange {
@@ -106,6 +112,7 @@ impl Exchange {
             shared: Arc::downgrade(shared),
             queues: Mutex::default(),
             borrowed: Borrowed::default(),
+            actors: Actors::default(),
             modules: Modules::new(Some(folder)),
             outputs: Outputs::default(),
             kept: Mutex::default(),
@@ -142,7 +149,15 @@ impl Exchange {
     }
 
     /// Says what the ledger wants other nodes to know.
-    pub(crate) fn say(&self, to: NodeId, outgoing: Outgoing) {
+    pub(crate) fn tell_others(&self, outbound: Outbound) {
+        match outbound {
+            Outbound::Say(to, outgoing) => self.say(to, *outgoing),
+            Outbound::Born(actor, attempt) => self.has_come(&actor, attempt),
+            Outbound::Stands(actor, standing) => self.has_moved(&actor, &standing),
+        }
+    }
+
+    fn say(&self, to: NodeId, outgoing: Outgoing) {
         match &outgoing {
             Outgoing::Settled(Message::Settled { task, .. }, _) => {
                 self.say_end(to, *task, outgoing);
@@ -182,6 +197,7 @@ impl Exchange {
             let message = match queued {
                 Queued::Message(message) => Some(message),
                 Queued::Outgoing(outgoing) => exchange.encode(to, *outgoing).await,
+                Queued::Checkpoint(actor) => exchange.state_order(&actor),
             };
             let (Some(message), Some(cluster)) = (message, exchange.cluster()) else {
                 continue;
@@ -248,6 +264,13 @@ impl Work for Exchange {
             OneWay::Release(name, count) => self.borrowed.released(from, name, count),
             OneWay::Holding(object, is_held) => self.holding(from, object, is_held),
             OneWay::Drop(object) => self.unkeep(from, object),
+            OneWay::WantActor(name) => self.watches(from, name),
+            OneWay::Stands(stands) => self.stands(from, *stands),
+            OneWay::Lives(actor, attempt) => {
+                self.carry_out(|ledger| ledger.lives(actor, attempt, from));
+            }
+            OneWay::Kill(name) => self.kill_for(from, name),
+            OneWay::State(state) => self.has_state(from, *state),
             OneWay::DriverGone(driver) => {
                 let Some(shared) = self.shared.upgrade() else {
                     return;
@@ -280,6 +303,7 @@ impl Work for Exchange {
         match what {
             Bulk::Object(object) => self.serve(&object, range, to).await,
             Bulk::Module(digest) => self.modules.serve(&digest, range, to).await,
+            Bulk::State(actor, number) => self.serve_state(actor, number, range, to).await,
         }
     }
 
@@ -295,6 +319,7 @@ impl Work for Exchange {
         };
         self.queues.lock().insert(node.id, queue);
         self.want_again(node.id);
+        self.ask_about_again(node.id);
         // If it had left, it was we who were cut off.
         self.carry_out(|ledger| ledger.node_back(node.id, node.incarnation));
         // It ends when the node has left, or with the exchange.
@@ -311,6 +336,7 @@ impl Work for Exchange {
         self.outputs.lost(node);
         self.lost_borrower(node);
         self.lost_owner(node);
+        self.lost_actors(node);
         let mut kept = self.kept.lock();
         let of_it: Vec<_> = kept.extract_if(|(owner, _), _| *owner == node).collect();
         drop(kept);
@@ -342,8 +368,9 @@ impl Work for Exchange {
         self.carry_out(|ledger| ledger.set_draining(node, is_draining));
     }
 
-    fn is_lease_confirmed(&self, _is_confirmed: bool) {
-        // Actors run where they were created, and end with that node's process: none can live twice.
+    fn is_lease_confirmed(&self, is_confirmed: bool) {
+        // Only an owner has its actors live anew, and it ends with this process: none of ours can live twice.
+        self.pause_actors(!is_confirmed);
     }
 }
 

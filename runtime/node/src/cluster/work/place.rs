@@ -14,15 +14,18 @@ use wasmrun_engine::{
     OutputSource,
 };
 use wasmrun_model::failure::TaskError;
+use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{NodeId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::scheduler::{Message, Outcome};
 use wasmrun_model::task::{Attempt, FailureKind, TaskKind, TaskSpec};
 use wasmrun_model::wire::{Bytes, Net, WireError};
 
 use super::protocol::{
-    Given, Held, JobOrder, LimitOrder, OneWay, Output, Place, ReportOrder, Settled,
+    CallOrder, CreateOrder, Deed, Given, Held, JobOrder, LimitOrder, OneWay, Output, Place,
+    ReportOrder, Settled, State,
 };
-use super::{Exchange, Queued, remote};
+use super::{Exchange, Queued, actors, remote};
+use crate::actor::{ActorJob, Checkpoint};
 use crate::ledger::{Incoming, Outgoing};
 use crate::object::{Object, Reference, Value};
 use crate::task::{Argument, Call, Derived, Job, Report, TaskCell, Work};
@@ -40,6 +43,9 @@ enum PlaceError {
     /// There is no such function.
     #[error("the module has no function {0} that can be a task")]
     Function(String),
+    /// There is no such class.
+    #[error("the module has no class {0} with the methods that its callers know")]
+    Class(String),
     /// It is no message that begins a task.
     #[error("another node sent a task without its terms")]
     Form,
@@ -91,9 +97,7 @@ impl Exchange {
         cell: &Arc<TaskCell>,
         call: Call,
     ) -> Result<Place, TaskError> {
-        let Work::Task(job) = &cell.work else {
-            unreachable!("only tasks are sent");
-        };
+        let tenant = &cell.work.terms().tenant;
         let Message::Place { attempt, .. } = message else {
             unreachable!("it is to be placed");
         };
@@ -104,12 +108,13 @@ impl Exchange {
             values.push(match value {
                 Argument::Value(value) => {
                     let id = ObjectId::put_by(cell.id, SENT_FROM | index);
-                    let value = self.sendable(job, id, value, &mut room, &mut kept).await?;
-                    Given::Value(self.carry(to, id, &value)?)
+                    let value = self
+                        .sendable(tenant, id, value, &mut room, &mut kept)
+                        .await?;
+                    Given::Value(self.carry(to, id, &value))
                 }
                 Argument::Object(Object(reference)) => {
                     let name = self.lend(to, reference);
-                    let name = name.ok_or(TaskError::Cancelled)?;
                     let is_known = match reference {
                         // Whoever owns it says what became of it.
                         _ if name.owner != self.me => false,
@@ -127,32 +132,34 @@ impl Exchange {
             });
         }
         self.keep_sent((to, cell.id, *attempt), kept);
-        let limits = &job.limits;
-        let digest = job.module.digest();
-        Ok(Place {
-            message: message.clone(),
-            job: JobOrder {
-                name: job.name.clone(),
-                module: digest,
-                module_bytes: self.modules.len(&digest).unwrap_or(0),
-                function: match job.entry {
+        let deed = match &cell.work {
+            Work::Task(job) => {
+                let function = match job.entry {
                     Entry::Program => None,
                     Entry::Function(index) => Some(job.module.function(index).full_name()),
-                },
-                limits: LimitOrder {
-                    memory_bytes: limits.memory,
-                    output_bytes: limits.output,
-                    argument_bytes: limits.arguments,
-                    result_bytes: limits.result,
-                    time_us: limits.time.map(micros),
-                },
-                env: job.grants.env.clone(),
-                net: match &job.grants.net {
-                    NetGrant::None => Net::None,
-                    NetGrant::Only(addresses) => Net::Only(addresses.clone()),
-                    NetGrant::All => Net::All,
-                },
-            },
+                };
+                let order = self.job_order(&job.name, &job.module, &job.limits, &job.grants);
+                Deed::Task(JobOrder { function, ..order })
+            }
+            Work::Create(actor) => {
+                let (job, name) = (actor.job(), &actor.face.class);
+                Deed::Create(Box::new(CreateOrder {
+                    actor: actor.name(),
+                    face: actor.face.clone(),
+                    job: self.job_order(name, &job.module, &job.limits, &job.grants),
+                    state: actor.checkpoint().as_ref().map(actors::state),
+                }))
+            }
+            Work::Call(actor, method) => Deed::Call(Box::new(CallOrder {
+                actor: actor.name(),
+                method: actor.face.methods[*method].0.clone(),
+                time_us: call.time_limit.map(micros),
+            })),
+            Work::Elsewhere(_) => unreachable!("its owner sends it"),
+        };
+        Ok(Place {
+            message: message.clone(),
+            deed,
             values,
             args: call.args,
             array_index: call.array_index,
@@ -164,10 +171,33 @@ impl Exchange {
         })
     }
 
+    fn job_order(&self, name: &str, module: &Module, limits: &Limits, grants: &Grants) -> JobOrder {
+        let digest = module.digest();
+        JobOrder {
+            name: name.to_owned(),
+            module: digest,
+            module_bytes: self.modules.len(&digest).unwrap_or(0),
+            function: None,
+            limits: LimitOrder {
+                memory_bytes: limits.memory,
+                output_bytes: limits.output,
+                argument_bytes: limits.arguments,
+                result_bytes: limits.result,
+                time_us: limits.time.map(micros),
+            },
+            env: grants.env.clone(),
+            net: match &grants.net {
+                NetGrant::None => Net::None,
+                NetGrant::Only(addresses) => Net::Only(addresses.clone()),
+                NetGrant::All => Net::All,
+            },
+        }
+    }
+
     /// A value that fits into a message: a large one is stored, for the other node to fetch.
     async fn sendable(
         &self,
-        job: &Job,
+        tenant: &TenantName,
         id: ObjectId,
         value: &Value,
         room: &mut usize,
@@ -184,7 +214,7 @@ impl Exchange {
         }
         let references = value.references().to_vec();
         let stored = shared
-            .store_value(&job.terms.tenant, id, encoded.into(), references)
+            .store_value(tenant, id, encoded.into(), references)
             .await;
         let stored = stored.map_err(|error| {
             TaskError::Sandbox(format!("an argument cannot be stored to be sent: {error}"))
@@ -197,7 +227,7 @@ impl Exchange {
     pub(super) fn placed(&self, from: NodeId, place: Place) {
         let Place {
             message,
-            job: order,
+            deed,
             values,
             args,
             array_index,
@@ -212,20 +242,30 @@ impl Exchange {
         else {
             return tracing::warn!(node = %from, "{}", PlaceError::Form);
         };
-        // Nothing else is ever given to another node.
-        let is_task = spec.kind == TaskKind::Task && attempt >= Attempt::FIRST;
-        if !is_task {
+        let is_meant = match (&deed, spec.kind) {
+            (Deed::Task(_), TaskKind::Task) => true,
+            (Deed::Create(order), TaskKind::Actor(actor)) => {
+                order.actor.id == actor && order.actor.owner == from && actor.task() == spec.id
+            }
+            (Deed::Call(order), TaskKind::Call { actor, .. }) => order.actor.id == actor,
+            _ => false,
+        };
+        if !is_meant || attempt < Attempt::FIRST {
             return tracing::warn!(node = %from, "{}", PlaceError::Form);
         }
         // At once, so that what is named is kept from now on.
-        let values: Result<Vec<_>, _> = values.into_iter().map(|it| self.given(from, it)).collect();
+        let values: Vec<_> = values.into_iter().map(|it| self.given(from, it)).collect();
+        let values: Result<Vec<_>, _> = values.into_iter().collect();
         let call = values.map(|values| Call {
             values,
             args,
             array_index,
             input: input.map_or(Input::Empty, |bytes| Input::Bytes(bytes.0.into())),
             listener: is_heard.then(|| self.listener(from, spec.id)),
-            time_limit: None,
+            time_limit: match &deed {
+                Deed::Call(order) => order.time_us.map(Duration::from_micros),
+                Deed::Task(_) | Deed::Create(_) => None,
+            },
         });
         let arriving = Arriving {
             from,
@@ -233,8 +273,15 @@ impl Exchange {
             attempt,
             hops,
         };
-        if let Some(module) = self.modules.get(&order.module) {
-            return self.arrived(arriving, order, call, &module);
+        let (order, create) = match deed {
+            Deed::Call(order) => return self.call_arrived(arriving, call, &order),
+            Deed::Task(order) => (order, None),
+            Deed::Create(create) => (create.job.clone(), Some(create)),
+        };
+        let state = create.as_ref().and_then(|create| create.state.as_ref());
+        let is_whole = state.is_none_or(|state| state.inline.is_some());
+        if let Some(module) = self.modules.get(&order.module).filter(|_| is_whole) {
+            return self.arrived(arriving, order, create, call, &module);
         }
         let (this, Some(shared)) = (self.this.clone(), self.shared.upgrade()) else {
             return;
@@ -244,12 +291,56 @@ impl Exchange {
             let Some(exchange) = this.upgrade() else {
                 return;
             };
+            let mut create = create;
+            if let Err(error) = exchange.fetch_state(from, &order, &mut create).await {
+                return exchange.turn_away(&arriving, FailureKind::Retryable, error);
+            }
             let (digest, len) = (order.module, order.module_bytes);
             match exchange.module(from, digest, len).await {
-                Ok(module) => exchange.arrived(arriving, order, call, &module),
+                Ok(module) => exchange.arrived(arriving, order, create, call, &module),
                 Err(error) => exchange.turn_away(&arriving, FailureKind::Retryable, error),
             }
         });
+    }
+
+    /// Fetches the state that an actor's life is to begin with, if that did not come along.
+    async fn fetch_state(
+        &self,
+        from: NodeId,
+        order: &JobOrder,
+        create: &mut Option<Box<CreateOrder>>,
+    ) -> Result<(), TaskError> {
+        let Some(create) = create else {
+            return Ok(());
+        };
+        let Some(state) = &mut create.state else {
+            return Ok(());
+        };
+        let most = order.limits.memory_bytes;
+        let pulled = self.pull_state(from, create.actor.id, state, most).await;
+        let lost = || TaskError::Sandbox(format!("its state could not be had from node {from}"));
+        state.inline = Some(Bytes(pulled.ok_or_else(lost)?.state.to_vec()));
+        Ok(())
+    }
+
+    /// A call has come for an actor that is here, if all is well.
+    fn call_arrived(&self, arriving: Arriving, call: Result<Call, TaskError>, order: &CallOrder) {
+        let Some(actor) = self.called(&order.actor) else {
+            // Its owner tells where it is now, or that it is dead.
+            return self.hand_back(&arriving);
+        };
+        let found = actor.face.find(&order.method);
+        let method = found.ok_or_else(|| PlaceError::Function(order.method.clone()));
+        match call
+            .map_err(PlaceError::from)
+            .and_then(|call| Ok((call, method?)))
+        {
+            Ok((call, method)) => self.begin(arriving, Work::Call(actor, method), call),
+            Err(error) => {
+                let error = TaskError::Unschedulable(error.to_string());
+                self.turn_away(&arriving, FailureKind::Final, error);
+            }
+        }
     }
 
     fn given(&self, from: NodeId, given: Given) -> Result<Argument, TaskError> {
@@ -269,19 +360,27 @@ impl Exchange {
         &self,
         arriving: Arriving,
         order: JobOrder,
+        create: Option<Box<CreateOrder>>,
         call: Result<Call, TaskError>,
         module: &Module,
     ) {
-        let begun = call
-            .map_err(PlaceError::from)
-            .and_then(|call| Ok((call, self.job(&arriving.spec, order, module)?)));
-        let (call, job) = match begun {
-            Ok(begun) => begun,
+        let begun = call.map_err(PlaceError::from).and_then(|call| {
+            let work = match create {
+                Some(create) => self.to_create(&arriving.spec, *create, module)?,
+                None => Work::Task(Arc::new(self.job(&arriving.spec, order, module)?)),
+            };
+            Ok((call, work))
+        });
+        match begun {
+            Ok((call, work)) => self.begin(arriving, work, call),
             Err(error) => {
                 let error = TaskError::Unschedulable(error.to_string());
-                return self.turn_away(&arriving, FailureKind::Final, error);
+                self.turn_away(&arriving, FailureKind::Final, error);
             }
-        };
+        }
+    }
+
+    fn begin(&self, arriving: Arriving, work: Work, call: Call) {
         let Some(shared) = self.shared.upgrade() else {
             return;
         };
@@ -291,7 +390,6 @@ impl Exchange {
             attempt,
             hops,
         } = arriving;
-        let work = Work::Task(Arc::new(job));
         let cell = TaskCell::new(spec.id, spec.driver, work, shared.home());
         cell.share();
         let incoming = Incoming {
@@ -300,6 +398,17 @@ impl Exchange {
             cell: Arc::new(cell),
         };
         self.carry_out(|ledger| ledger.place(spec, attempt, hops, incoming));
+    }
+
+    /// A call whose actor is not here.
+    fn hand_back(&self, arriving: &Arriving) {
+        let message = Message::Settled {
+            task: arriving.spec.id,
+            attempt: arriving.attempt,
+            outcome: Outcome::HandedBack,
+        };
+        let message = OneWay::Scheduler(Box::new(message));
+        self.queue(arriving.from, Queued::Message(message));
     }
 
     /// A task that is not even taken in.
@@ -365,17 +474,15 @@ impl Exchange {
 
     fn report_order(&self, to: NodeId, report: Report) -> ReportOrder {
         let object = ObjectId::of(report.id, 0);
-        let result = report.result.and_then(|value| {
-            let Some(value) = value else {
-                return Ok(None);
-            };
-            let mut carried = self.carry(to, object, &value)?;
+        let result = report.result.map(|value| {
+            let value = value?;
+            let mut carried = self.carry(to, object, &value);
             if let super::protocol::Body::At(at) = &mut carried.body {
                 // Whoever submitted the task owns what it makes.
                 at.owner = to;
                 self.keep_for(to, object, value);
             }
-            Ok(Some(carried))
+            Some(carried)
         });
         ReportOrder {
             result: result.map_err(|error| WireError::from(&error)),
@@ -510,26 +617,83 @@ impl Exchange {
             module: module.clone(),
             entry,
             terms: spec.terms.clone(),
-            limits: Limits {
-                memory: limits.memory_bytes,
-                output: limits.output_bytes,
-                arguments: limits.argument_bytes,
-                result: limits.result_bytes,
-                time: limits.time_us.map(Duration::from_micros),
-            },
-            grants: Grants {
-                env,
-                dirs: Vec::new(),
-                net: match net {
-                    Net::None => NetGrant::None,
-                    Net::Only(addresses) => NetGrant::Only(addresses),
-                    Net::All => NetGrant::All,
-                },
-            },
+            limits: granted_limits(&limits),
+            grants: grants(env, net),
             derived: Derived::default(),
             // Of what it starts here.
             policy: policy.unwrap_or_default(),
         })
+    }
+
+    /// A life of another node's actor.
+    fn to_create(
+        &self,
+        spec: &TaskSpec,
+        order: CreateOrder,
+        module: &Module,
+    ) -> Result<Work, PlaceError> {
+        let CreateOrder {
+            actor,
+            face,
+            job,
+            state,
+        } = order;
+        let policy = self.shared.upgrade().map(|shared| shared.policy.clone());
+        let class = module.find_class(&face.class);
+        let class = class.map_err(|_| PlaceError::Class(face.class.clone()))?;
+        let call_terms = face.call_terms.clone();
+        let (cell, _) = self.foreign_cell(actor, face);
+        cell.set_job(ActorJob {
+            module: module.clone(),
+            class,
+            terms: spec.terms.clone(),
+            limits: granted_limits(&job.limits),
+            grants: grants(job.env, job.net),
+            // Its owner counts them.
+            restarts: 0,
+            call_terms,
+            policy: policy.unwrap_or_default(),
+            derived: Derived::default(),
+        });
+        let its = module.class(class).methods.iter();
+        if !its
+            .map(|it| &it.name)
+            .eq(cell.face.methods.iter().map(|(name, _)| name))
+        {
+            return Err(PlaceError::Class(cell.face.class.clone()));
+        }
+        if let Some(State {
+            number,
+            inline: Some(bytes),
+            ..
+        }) = state
+        {
+            let state = bytes.0.into();
+            cell.set_checkpoint(Checkpoint { number, state });
+        }
+        Ok(Work::Create(cell))
+    }
+}
+
+fn granted_limits(limits: &LimitOrder) -> Limits {
+    Limits {
+        memory: limits.memory_bytes,
+        output: limits.output_bytes,
+        arguments: limits.argument_bytes,
+        result: limits.result_bytes,
+        time: limits.time_us.map(Duration::from_micros),
+    }
+}
+
+fn grants(env: Vec<(String, String)>, net: Net) -> Grants {
+    Grants {
+        env,
+        dirs: Vec::new(),
+        net: match net {
+            Net::None => NetGrant::None,
+            Net::Only(addresses) => NetGrant::Only(addresses),
+            Net::All => NetGrant::All,
+        },
     }
 }
 

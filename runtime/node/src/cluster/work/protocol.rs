@@ -3,12 +3,19 @@
 //! Owns the types. Must not: do anything. All of it is postcard; a change of an earlier variant is a new
 //! major version of the cluster's protocol.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::{Digest, DriverId, NodeId, ObjectId, ObjectName, TaskId};
+use wasmrun_model::id::{
+    ActorId, ActorName, Digest, DriverId, NodeId, ObjectId, ObjectName, TaskId,
+};
 use wasmrun_model::scheduler::Message;
+use wasmrun_model::task::Attempt;
 use wasmrun_model::value::{Encoded, NumberKind, ValueType};
 use wasmrun_model::wire::{Bytes, Net, WireError};
+
+use crate::actor::Face;
 
 /// Said without an answer, in order.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -33,6 +40,16 @@ pub(crate) enum OneWay {
     Drop(ObjectId),
     /// The driver has gone: end what you own of its.
     DriverGone(DriverId),
+    /// Say [`OneWay::Stands`] of this actor of yours, now and whenever that changes.
+    WantActor(ActorName),
+    /// Where an actor of mine is.
+    Stands(Box<Stands>),
+    /// Your actor lives here: this attempt of its creation has come to that.
+    Lives(ActorId, Attempt),
+    /// End this actor of yours.
+    Kill(ActorName),
+    /// The state of an actor of yours that lives here.
+    State(Box<StateOf>),
 }
 
 /// A task to run.
@@ -40,13 +57,81 @@ pub(crate) enum OneWay {
 pub(crate) struct Place {
     /// [`Message::Place`].
     pub(crate) message: Message,
-    pub(crate) job: JobOrder,
+    pub(crate) deed: Deed,
     pub(crate) values: Vec<Given>,
     pub(crate) args: Vec<String>,
     pub(crate) array_index: Option<u64>,
     pub(crate) input: Option<Bytes>,
     /// Whether somebody listens to what it writes.
     pub(crate) is_heard: bool,
+}
+
+/// What a task is to do.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Deed {
+    /// A function or a program.
+    Task(JobOrder),
+    /// Begin a life of an actor.
+    Create(Box<CreateOrder>),
+    /// Call an actor.
+    Call(Box<CallOrder>),
+}
+
+/// A life of an actor, to be begun.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct CreateOrder {
+    pub(crate) actor: ActorName,
+    #[serde(with = "wasmrun_model::task::shared")]
+    pub(crate) face: Arc<Face>,
+    /// What it may use. Its function is none: the class is the face's.
+    pub(crate) job: JobOrder,
+    /// What it begins with, instead of its arguments.
+    pub(crate) state: Option<State>,
+}
+
+/// A call of an actor.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct CallOrder {
+    pub(crate) actor: ActorName,
+    pub(crate) method: String,
+    pub(crate) time_us: Option<u64>,
+}
+
+/// The state of an actor.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct State {
+    /// Which one: higher is later.
+    pub(crate) number: u64,
+    pub(crate) len: u64,
+    /// Its bytes, unless they are to be fetched.
+    pub(crate) inline: Option<Bytes>,
+}
+
+/// Whose state.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct StateOf {
+    pub(crate) actor: ActorId,
+    /// The attempt of its creation that lives.
+    pub(crate) attempt: Attempt,
+    pub(crate) state: State,
+}
+
+/// Where an actor is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Stands {
+    pub(crate) actor: ActorName,
+    pub(crate) place: Where,
+}
+
+/// See [`Stands`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Where {
+    /// It lives there.
+    At(NodeId),
+    /// It does not live now.
+    Away,
+    /// It will never live again, because of this.
+    Dead(Option<WireError>),
 }
 
 /// What tasks of a job have in common, besides their terms.
@@ -83,7 +168,24 @@ pub(crate) enum Given {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Carried {
     pub(crate) body: Body,
-    pub(crate) names: Vec<ObjectName>,
+    pub(crate) names: Vec<Named>,
+}
+
+/// What a value names.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Named {
+    Object(ObjectName),
+    Actor(Box<NamedActor>),
+}
+
+/// An actor, and what whoever calls it must know.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct NamedActor {
+    pub(crate) name: ActorName,
+    #[serde(with = "wasmrun_model::task::shared")]
+    pub(crate) face: Arc<Face>,
+    /// Where it was last.
+    pub(crate) at: Option<NodeId>,
 }
 
 /// The bytes of a value, or where they are.
@@ -190,4 +292,6 @@ pub(crate) enum Bulk {
     Object(ObjectId),
     /// The bytes of a module.
     Module(Digest),
+    /// The state of an actor: this one.
+    State(ActorId, u64),
 }

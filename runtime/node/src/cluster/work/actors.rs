@@ -1,0 +1,487 @@
+//! Actors that are owned, hosted and called on different nodes.
+//!
+//! Owns who must hear where an actor is, and the way of its state to its owner. An owner tells everybody who
+//! has asked, and everybody who has hosted the actor, in the order in which things happen; callers send
+//! their calls to the host itself. Must not: decide where an actor lives, or whether it lives again.
+//!
+//! Invariants: an actor of another node is one [`ActorCell`] here. A node that has a reference to one has asked
+//! its owner about it. What a host says about a life counts only for the attempt that its owner has given it.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Weak};
+
+use bytes::Bytes as Piece;
+use parking_lot::Mutex;
+use wasmrun_model::failure::TaskError;
+use wasmrun_model::id::{ActorId, ActorName, NodeId};
+use wasmrun_model::task::Attempt;
+use wasmrun_model::wire::{Bytes, WireError};
+use wasmrun_net::{BulkRefusal, BulkSender, PullOptions, Range};
+
+use super::protocol::{Bulk, NamedActor, OneWay, Stands, State, StateOf, Where};
+use super::{Exchange, Queued, borrow};
+use crate::actor::{ActorCell, ActorRef, Checkpoint, Face, Standing, WeakActorRef, object_of};
+use crate::ledger::Start;
+use crate::object::Reference;
+
+/// How much of a state goes with the message that tells of it; more is fetched.
+const MOST_INLINE: usize = 256 << 10;
+/// How many actors of other nodes are known before those that nobody needs are looked for.
+const SWEEP: usize = 64;
+
+/// What is known of actors, besides what the ledger knows.
+#[derive(Default)]
+pub(super) struct Actors {
+    /// Those of other nodes that are named, called or hosted here.
+    foreign: Mutex<HashMap<ActorName, Known>>,
+    /// Who is to hear of ours.
+    watchers: Mutex<HashMap<ActorId, HashSet<NodeId>>>,
+    /// What is not begun while nobody confirms that this node lives.
+    held_back: Mutex<HeldBack>,
+}
+
+/// An actor of another node.
+#[derive(Default)]
+struct Known {
+    cell: Weak<ActorCell>,
+    references: WeakActorRef,
+    /// Who has given it to us, and how often.
+    lenders: HashMap<NodeId, u64>,
+}
+
+#[derive(Default)]
+struct HeldBack {
+    is_paused: bool,
+    starts: Vec<Start>,
+}
+
+impl Known {
+    /// Whether anything here needs it.
+    fn is_needed(&self) -> bool {
+        self.cell.strong_count() > 0 || self.references.is_held()
+    }
+}
+
+impl Actors {
+    fn cell(&self, name: &ActorName) -> Option<Arc<ActorCell>> {
+        self.foreign.lock().get(name)?.cell.upgrade()
+    }
+}
+
+impl Exchange {
+    /// What another node needs to know of an actor that it is given.
+    pub(super) fn named(&self, actor: &ActorCell) -> NamedActor {
+        NamedActor {
+            name: actor.name(),
+            face: actor.face.clone(),
+            at: match actor.standing() {
+                Standing::At(node) => Some(node),
+                Standing::Away | Standing::Dead(_) => None,
+            },
+        }
+    }
+
+    /// Takes an actor that a node has named, which has kept it for us.
+    ///
+    /// # Errors
+    /// When it is ours and nobody has it any more.
+    pub(super) fn borrow_actor(
+        &self,
+        from: NodeId,
+        actor: NamedActor,
+    ) -> Result<Reference, TaskError> {
+        let NamedActor { name, face, at } = actor;
+        if name.owner == self.me {
+            // It has come home: nobody need keep it for us.
+            let object = object_of(name);
+            let known = self.borrowed.find(&object);
+            self.queue(from, Queued::Message(OneWay::Release(object, 1)));
+            let died = TaskError::ActorDied {
+                actor: name.id,
+                cause: None,
+            };
+            return known.ok_or(died);
+        }
+        let (cell, is_new) = self.foreign_cell(name, face);
+        let mut foreign = self.actors.foreign.lock();
+        let known = foreign.entry(name).or_default();
+        *known.lenders.entry(from).or_default() += 1;
+        let reference = known.references.upgrade().unwrap_or_else(|| {
+            let reference = ActorRef::new(cell.clone(), self.shared.clone());
+            known.references = reference.downgrade();
+            reference
+        });
+        drop(foreign);
+        if is_new {
+            self.ask_about(name);
+        }
+        if let Some(node) = at.filter(|_| is_new) {
+            // It may be elsewhere by now: then its owner says so.
+            self.carry_out(|ledger| ledger.stands(name.id, Some(&cell), Standing::At(node)));
+        }
+        Ok(Reference::Actor(reference))
+    }
+
+    /// The cell of another node's actor, and whether it is new here.
+    pub(super) fn foreign_cell(&self, name: ActorName, face: Arc<Face>) -> (Arc<ActorCell>, bool) {
+        let mut foreign = self.actors.foreign.lock();
+        if let Some(cell) = foreign.get(&name).and_then(|known| known.cell.upgrade()) {
+            return (cell, false);
+        }
+        if foreign.len() >= SWEEP && foreign.len() == foreign.capacity() {
+            foreign.retain(|_, known| known.is_needed());
+        }
+        let cell = Arc::new(ActorCell::foreign(name, face));
+        let known = foreign.entry(name).or_default();
+        known.cell = Arc::downgrade(&cell);
+        (cell, true)
+    }
+
+    /// Asks the owner of an actor where it stands, now and whenever that changes.
+    fn ask_about(&self, name: ActorName) {
+        if self.queue(name.owner, Queued::Message(OneWay::WantActor(name))) {
+            return;
+        }
+        let (this, Some(shared)) = (self.this.clone(), self.shared.upgrade()) else {
+            return;
+        };
+        shared.control.spawn(async move {
+            tokio::time::sleep(borrow::UNKNOWN).await;
+            if let Some(exchange) = this.upgrade()
+                && !exchange.queues.lock().contains_key(&name.owner)
+            {
+                exchange.has_died(name, None);
+            }
+        });
+    }
+
+    /// A node has come: it is asked about those of its actors that are known here.
+    pub(super) fn ask_about_again(&self, node: NodeId) {
+        let foreign = self.actors.foreign.lock();
+        let of_it = foreign
+            .iter()
+            .filter(|(name, known)| name.owner == node && known.references.is_held());
+        let of_it: Vec<ActorName> = of_it.map(|(name, _)| *name).collect();
+        drop(foreign);
+        for name in of_it {
+            self.queue(node, Queued::Message(OneWay::WantActor(name)));
+        }
+    }
+
+    /// A node wants to hear of an actor of ours.
+    pub(super) fn watches(&self, by: NodeId, name: ActorName) {
+        let mut watchers = self.actors.watchers.lock();
+        let standing = match self.borrowed.find(&object_of(name)) {
+            Some(Reference::Actor(actor)) if actor.id == name.id => actor.standing(),
+            _ => Standing::Dead(None),
+        };
+        if !matches!(standing, Standing::Dead(_)) {
+            watchers.entry(name.id).or_default().insert(by);
+        }
+        // Under the lock: what is said later is later.
+        self.say_standing(by, name, standing);
+    }
+
+    fn say_standing(&self, to: NodeId, actor: ActorName, standing: Standing) {
+        let place = match standing {
+            Standing::At(node) => Where::At(node),
+            Standing::Away => Where::Away,
+            Standing::Dead(why) => Where::Dead(why.as_ref().map(WireError::from)),
+        };
+        let stands = Stands { actor, place };
+        self.queue(to, Queued::Message(OneWay::Stands(Box::new(stands))));
+    }
+
+    /// Another node's actor lives here.
+    pub(super) fn has_come(&self, actor: &ActorCell, attempt: Attempt) {
+        let message = OneWay::Lives(actor.id, attempt);
+        self.queue(actor.name().owner, Queued::Message(message));
+    }
+
+    /// An actor of ours has come to live or to die, here or elsewhere.
+    pub(super) fn has_moved(&self, actor: &ActorCell, standing: &Standing) {
+        // With the lock: what is said later is later.
+        let mut watchers = self.actors.watchers.lock();
+        if let Standing::At(node) = standing
+            && *node != self.me
+        {
+            // It has calls of others there, which have to go on from there when it has died.
+            watchers.entry(actor.id).or_default().insert(*node);
+        }
+        for node in watchers.get(&actor.id).into_iter().flatten() {
+            self.say_standing(*node, actor.name(), standing.clone());
+        }
+        if matches!(standing, Standing::Dead(_)) {
+            watchers.remove(&actor.id);
+        }
+    }
+
+    /// The owner of an actor says where it stands.
+    pub(super) fn stands(&self, from: NodeId, stands: Stands) {
+        let Stands { actor, place } = stands;
+        if actor.owner != from {
+            return tracing::warn!(node = %from, "a node speaks for another one's actor");
+        }
+        let standing = match place {
+            Where::At(node) => Standing::At(node),
+            Where::Away => Standing::Away,
+            Where::Dead(why) => return self.has_died(actor, why.map(TaskError::from)),
+        };
+        let cell = self.actors.cell(&actor);
+        self.carry_out(|ledger| ledger.stands(actor.id, cell.as_deref(), standing));
+    }
+
+    fn has_died(&self, actor: ActorName, why: Option<TaskError>) {
+        let cell = self.actors.cell(&actor);
+        self.carry_out(|ledger| ledger.stands(actor.id, cell.as_deref(), Standing::Dead(why)));
+    }
+
+    /// An actor of ours that somebody else has been given is to end.
+    pub(super) fn kill_for(&self, by: NodeId, name: ActorName) {
+        let known = self.borrowed.find(&object_of(name));
+        let (Some(Reference::Actor(actor)), Some(shared)) = (known, self.shared.upgrade()) else {
+            return tracing::debug!(node = %by, actor = %name.id, "it is gone already");
+        };
+        shared.kill(actor.cell());
+    }
+
+    /// Asks the owner of an actor to end it.
+    pub(crate) fn kill(&self, name: ActorName) {
+        self.queue(name.owner, Queued::Message(OneWay::Kill(name)));
+    }
+
+    /// The last reference to another node's actor is gone. Whoever dropped it may hold the ledger's lock.
+    pub(crate) fn actor_dropped(&self, cell: &Arc<ActorCell>) {
+        let name = cell.name();
+        let mut foreign = self.actors.foreign.lock();
+        let Some(known) = foreign.get_mut(&name) else {
+            return;
+        };
+        if known.references.is_held() {
+            // Somebody has named it again.
+            return;
+        }
+        for (lender, count) in known.lenders.drain() {
+            let message = OneWay::Release(object_of(name), count);
+            self.queue(lender, Queued::Message(message));
+        }
+        drop(foreign);
+        let (this, Some(shared)) = (self.this.clone(), self.shared.upgrade()) else {
+            return;
+        };
+        shared.control.spawn(async move {
+            if let Some(exchange) = this.upgrade() {
+                exchange.forget(name);
+            }
+        });
+    }
+
+    /// Forgets another node's actor that nobody here names, calls or hosts.
+    fn forget(&self, name: ActorName) {
+        let mut foreign = self.actors.foreign.lock();
+        if foreign.get(&name).is_none_or(Known::is_needed) {
+            return;
+        }
+        foreign.remove(&name);
+        drop(foreign);
+        self.carry_out(|ledger| ledger.stands(name.id, None, Standing::Dead(None)));
+    }
+
+    /// A node is gone: the actors that it owned are, and it need not hear of others.
+    pub(super) fn lost_actors(&self, node: NodeId) {
+        for watchers in self.actors.watchers.lock().values_mut() {
+            watchers.remove(&node);
+        }
+        let mut foreign = self.actors.foreign.lock();
+        for known in foreign.values_mut() {
+            known.lenders.remove(&node);
+        }
+        let of_it = foreign.keys().filter(|name| name.owner == node);
+        let of_it: Vec<ActorName> = of_it.copied().collect();
+        drop(foreign);
+        for name in of_it {
+            let why = format!("node {node}, which owned it, is lost");
+            self.has_died(name, Some(TaskError::Sandbox(why)));
+        }
+    }
+
+    /// The cell of an actor that is to be called here.
+    pub(super) fn called(&self, name: &ActorName) -> Option<Arc<ActorCell>> {
+        match name.owner == self.me {
+            true => {
+                let shared = self.shared.upgrade()?;
+                shared.ledger.lock().own_actor(&name.id.task())
+            }
+            false => self.actors.cell(name),
+        }
+    }
+}
+
+/// States of actors on their way.
+impl Exchange {
+    /// An actor that another node owns has a new state.
+    pub(crate) fn checkpointed(&self, actor: &Arc<ActorCell>) {
+        if actor.is_foreign() && actor.note_checkpoint() {
+            self.queue(actor.name().owner, Queued::Checkpoint(actor.clone()));
+        }
+    }
+
+    /// The latest state of an actor, for its owner.
+    pub(super) fn state_order(&self, actor: &ActorCell) -> Option<OneWay> {
+        // From here on another one is another message.
+        let checkpoint = actor.checkpoint_to_send()?;
+        Some(OneWay::State(Box::new(StateOf {
+            actor: actor.id,
+            attempt: actor.attempt(),
+            state: state(&checkpoint),
+        })))
+    }
+
+    /// A host tells the state of an actor of ours.
+    pub(super) fn has_state(&self, from: NodeId, of: StateOf) {
+        let StateOf {
+            actor,
+            attempt,
+            state,
+        } = of;
+        let Some(shared) = self.shared.upgrade() else {
+            return;
+        };
+        let is_hosted = move |shared: &crate::node::Shared| {
+            let ledger = shared.ledger.lock();
+            let is_there = ledger.scheduler().is_at(&actor.task(), attempt, from);
+            ledger.own_actor(&actor.task()).filter(|_| is_there)
+        };
+        let Some(cell) = is_hosted(&shared) else {
+            return;
+        };
+        if let Some(bytes) = state.inline {
+            return cell.set_checkpoint(Checkpoint {
+                number: state.number,
+                state: bytes.0.into(),
+            });
+        }
+        let this = self.this.clone();
+        // It ends with the transfer.
+        shared.control.spawn(async move {
+            let Some(exchange) = this.upgrade() else {
+                return;
+            };
+            let most = cell.job().limits.memory;
+            let pulled = exchange.pull_state(from, actor, &state, most).await;
+            let shared = exchange.shared.upgrade();
+            // It may have been lost meanwhile, and live elsewhere with the state of before.
+            if let (Some(checkpoint), Some(shared)) = (pulled, shared)
+                && let Some(cell) = is_hosted(&shared)
+            {
+                cell.set_checkpoint(checkpoint);
+            }
+        });
+    }
+
+    /// What a message says of a state, as a state.
+    pub(super) async fn pull_state(
+        &self,
+        from: NodeId,
+        actor: ActorId,
+        state: &State,
+        most_bytes: u64,
+    ) -> Option<Checkpoint> {
+        let number = state.number;
+        if let Some(bytes) = &state.inline {
+            return Some(Checkpoint {
+                number,
+                state: bytes.0.as_slice().into(),
+            });
+        }
+        if state.len > most_bytes {
+            tracing::warn!(node = %from, %actor, bytes = state.len, "a state is larger than its actor");
+            return None;
+        }
+        let mut bytes = vec![0; usize::try_from(state.len).ok()?];
+        let peer = self.cluster()?.peer(from)?;
+        let request = Bulk::State(actor, number);
+        let options = PullOptions::default();
+        match peer.pull(&request, 0, &mut bytes, &options).await {
+            Ok(()) => Some(Checkpoint {
+                number,
+                state: bytes.into(),
+            }),
+            Err(error) => {
+                // A later one may be on its way already.
+                tracing::info!(node = %from, %actor, %error, "the state of an actor did not arrive");
+                None
+            }
+        }
+    }
+
+    /// Sends a range of an actor's state, as long as that is its state.
+    pub(super) async fn serve_state(
+        &self,
+        actor: ActorId,
+        number: u64,
+        range: Range,
+        to: &mut BulkSender,
+    ) -> Result<(), BulkRefusal> {
+        let cell = {
+            let shared = self.shared.upgrade().ok_or(BulkRefusal::NotHere)?;
+            let ledger = shared.ledger.lock();
+            ledger.actor(&actor.task())
+        };
+        let checkpoint = cell.and_then(|cell| cell.checkpoint());
+        let checkpoint = checkpoint.filter(|it| it.number == number);
+        let state = checkpoint.ok_or(BulkRefusal::NotHere)?.state;
+        let end = range.offset.saturating_add(range.len);
+        if end > state.len() as u64 {
+            return Err(BulkRefusal::Malformed);
+        }
+        let part = Piece::from_owner(state).slice(range.offset as usize..end as usize);
+        to.write(part).await.map_err(|_| BulkRefusal::Failed)
+    }
+}
+
+/// What a message says of a state.
+pub(super) fn state(checkpoint: &Checkpoint) -> State {
+    let Checkpoint { number, state } = checkpoint;
+    State {
+        number: *number,
+        len: state.len() as u64,
+        inline: (state.len() <= MOST_INLINE).then(|| Bytes(state.to_vec())),
+    }
+}
+
+/// What waits while nobody confirms that this node lives. Its actors' owners may take it for dead, and have
+/// them live elsewhere: until that is settled, they do nothing here.
+impl Exchange {
+    /// Gives back what may begin now.
+    pub(crate) fn hold_back(&self, start: Start) -> Option<Start> {
+        if !start.is_of_foreign_actor() {
+            return Some(start);
+        }
+        let mut held_back = self.actors.held_back.lock();
+        match held_back.is_paused {
+            true => {
+                held_back.starts.push(start);
+                None
+            }
+            false => Some(start),
+        }
+    }
+
+    pub(super) fn pause_actors(&self, is_paused: bool) {
+        let mut held_back = self.actors.held_back.lock();
+        held_back.is_paused = is_paused;
+        let starts = match is_paused {
+            true => Vec::new(),
+            false => std::mem::take(&mut held_back.starts),
+        };
+        drop(held_back);
+        if let Some(shared) = self.shared.upgrade() {
+            let todo = crate::ledger::Todo {
+                start: starts,
+                ..Default::default()
+            };
+            shared.carry_out(todo);
+        }
+    }
+}
