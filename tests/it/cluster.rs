@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use rustix::process::Signal;
 use serde_json::Value as Json;
 use tempfile::TempDir;
-use wasmrun_tests::{Running, Stream, Wasmrun, assert_says, scratch};
+use wasmrun_tests::{Ended, Running, Stream, Wasmrun, assert_says, scratch};
 
 /// A node with a socket and a state folder of its own.
 pub(crate) struct Member {
@@ -15,7 +15,7 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    fn new(name: &'static str) -> Self {
+    pub(crate) fn new(name: &'static str) -> Self {
         Self {
             name,
             dir: scratch(),
@@ -42,7 +42,7 @@ impl Member {
         self.name
     }
 
-    fn state(&self) -> PathBuf {
+    pub(crate) fn state(&self) -> PathBuf {
         self.dir.path().join("state")
     }
 
@@ -57,10 +57,21 @@ impl Member {
         state.args(["--node-name", self.name]).args(args)
     }
 
-    fn start(&mut self, args: &[&str]) {
+    pub(crate) fn start(&mut self, args: &[&str]) {
         let mut running = self.starting(args).start();
         running.wait_for(Stream::Out, "listens at unix:");
         self.running = Some(running);
+    }
+
+    /// What it says when it cannot start.
+    pub(crate) fn refused(&self, args: &[&str]) -> String {
+        self.starting(args).fails(4)
+    }
+
+    /// Ends it well.
+    pub(crate) fn stop(&mut self) -> Ended {
+        self.command(&["node", "stop"]).ok();
+        self.running.take().expect("it runs").end()
     }
 
     pub(crate) fn kill(&mut self) {
@@ -69,7 +80,7 @@ impl Member {
         assert_eq!(running.end().code, None);
     }
 
-    fn token(&self, args: &[&str]) -> String {
+    pub(crate) fn token(&self, args: &[&str]) -> String {
         let create = self.command(&["node", "token", "create"]);
         create.args(args).ok().trim().to_owned()
     }

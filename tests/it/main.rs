@@ -15,6 +15,7 @@ mod grants;
 mod inspect;
 mod limits;
 mod lives;
+mod logs;
 mod lookup;
 mod manifest;
 mod mapping;

@@ -8,6 +8,7 @@ mod doctor;
 mod fail;
 mod inspect;
 mod local;
+mod log;
 mod printer;
 mod remote;
 mod simulate;
@@ -16,7 +17,7 @@ mod things;
 
 use clap::{CommandFactory, Parser};
 
-use crate::args::{Cli, Command};
+use crate::args::{Cli, Command, NodeCommand};
 use crate::fail::{CommandResult, Exit, Failure};
 use crate::printer::Printer;
 
@@ -37,6 +38,15 @@ fn main() {
 }
 
 fn run(cli: &Cli, printer: &Printer) -> CommandResult {
+    // A node that stays says for itself what it logs.
+    let is_client = !matches!(
+        &cli.command,
+        Command::Node {
+            command: NodeCommand::Start(_)
+        }
+    );
+    let _logging = (is_client && cli.global.verbose)
+        .then(|| log::start(log::Filter::default(), log::Format::Text));
     match &cli.command {
         Command::Submit(submit) => submit::submit(submit, &cli.global, printer),
         Command::Node { command } => daemon::node(command, &cli.global, printer),

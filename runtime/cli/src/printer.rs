@@ -33,6 +33,14 @@ impl Printer {
         }
     }
 
+    /// The same, but for notes and warnings: standard error is for something else.
+    pub fn without_notes(self) -> Self {
+        Self {
+            quiet: true,
+            ..self
+        }
+    }
+
     /// Whether a person watches standard error and wants to see progress.
     pub fn shows_progress(&self) -> bool {
         self.terminal && !self.quiet

@@ -325,6 +325,11 @@ impl Node {
         &self.shared.name
     }
 
+    /// The node's id: in its cluster, or all zero where it is alone.
+    pub fn id(&self) -> NodeId {
+        self.shared.home.node
+    }
+
     /// What loads modules and runs tasks.
     pub fn engine(&self) -> &Engine {
         &self.shared.engine

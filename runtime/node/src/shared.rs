@@ -120,6 +120,12 @@ impl Shared {
                 self.unname(actor);
             }
             let is_there = report.result.is_ok();
+            if is_there {
+                tracing::debug!(task = %cell.id, tenant = %cell.work.terms().tenant, "a task has finished");
+            } else {
+                // Why is its owner's to know: what guests say may be anybody's secret.
+                tracing::debug!(task = %cell.id, tenant = %cell.work.terms().tenant, "a task has failed");
+            }
             if cell.end(report) {
                 told.push((cell, is_there));
             }
@@ -308,7 +314,11 @@ impl Shared {
                 return Ok(Value::stored(object, references));
             }
             Ok(Err(error)) => return Err(error),
-            Err(_) => return Err(creating.error()),
+            Err(_) => {
+                let (error, bytes) = (creating.error(), value.size_bytes());
+                tracing::warn!(%tenant, bytes, %error, "an object found no room in time");
+                return Err(error);
+            }
         };
         Ok(Value::stored(fill(writer, &value), references))
     }

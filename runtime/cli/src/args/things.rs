@@ -11,6 +11,7 @@ use wasmrun_model::fairness::TenantName;
 use wasmrun_node::JoinToken;
 
 use super::{GrantOptions, NodeOptions, Request};
+use crate::log::{Filter, Format};
 
 /// What to do with the node of this machine, and its cluster.
 #[derive(Debug, Subcommand)]
@@ -67,6 +68,21 @@ pub struct NodeStart {
     pub node: NodeOptions,
     #[command(flatten)]
     pub cluster: ClusterOptions,
+    #[command(flatten)]
+    pub watch: WatchOptions,
+}
+
+/// How a node can be watched.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Log and metrics")]
+pub struct WatchOptions {
+    /// What to log on standard error: off, error, warn, info, debug or trace for wasmrun's own events,
+    /// TARGET=LEVEL for others, with commas between [default: info; debug with -v, warn with -q].
+    #[arg(long, env = "WASMRUN_LOG", value_name = "LEVELS")]
+    pub log: Option<Filter>,
+    /// The form of a line: text for people, json for programs.
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub log_format: Format,
 }
 
 /// How a node is part of a cluster.

@@ -10,16 +10,17 @@ use std::time::Duration;
 
 use anyhow::Context;
 use serde_json::json;
+use tracing::level_filters::LevelFilter;
 use wasmrun_client::wire::{Request, Response};
+use wasmrun_engine::CacheStatus;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_node::{JoinToken, Node, Stopper};
 
 use self::several::Several;
 use crate::args::{Global, NodeCommand, NodeStart, Output, TokenCommand};
 use crate::fail::{CommandResult, Exit, Failure};
-use crate::local;
 use crate::printer::Printer;
-use crate::{remote, things};
+use crate::{local, log, remote, things};
 
 /// How long the token serves that a head prints.
 const TOKEN: Duration = Duration::from_secs(3600);
@@ -79,8 +80,27 @@ fn ask(request: Request, global: &Global) -> Result<Response, Failure> {
     client.wait(client.request(request)).map_err(remote::failed)
 }
 
+/// Begins to log what the options say.
+fn log(options: &NodeStart, global: &Global) -> Option<log::Logging> {
+    let unsaid = match () {
+        () if global.verbose => LevelFilter::DEBUG,
+        () if global.quiet => LevelFilter::WARN,
+        () => LevelFilter::INFO,
+    };
+    let filter = options.watch.log.clone();
+    let filter = filter.unwrap_or_else(|| log::Filter::own(unsaid));
+    log::start(filter, options.watch.log_format)
+}
+
 /// Runs a node until somebody stops it.
 fn start(options: &NodeStart, global: &Global, printer: &Printer) -> CommandResult {
+    // To the end of all else.
+    let _logging = log(options, global);
+    let printer = &match options.watch.log_format {
+        log::Format::Text => *printer,
+        // Standard error is for lines of JSON alone.
+        log::Format::Json => printer.without_notes(),
+    };
     let address = remote::address(global)?;
     let several = options.cluster.local.map(Several::new).transpose()?;
     let mut config = local::config(&options.node)?;
@@ -90,8 +110,17 @@ fn start(options: &NodeStart, global: &Global, printer: &Printer) -> CommandResu
     }
     let is_head = options.cluster.head || several.is_some();
     let node = local::start_as(config, printer)?;
+    log::set_node(node.name());
+    if let (log::Format::Json, CacheStatus::Unusable { reason, .. }) =
+        (options.watch.log_format, node.engine().cache_status())
+    {
+        // The note about it is not shown.
+        tracing::warn!(%reason, "modules are compiled anew each time");
+    }
     let served = node.serve(&address);
     let server = served.map_err(|error| Failure::new(Exit::Usage, error))?;
+    let (version, resources) = (env!("CARGO_PKG_VERSION"), node.total());
+    tracing::info!(id = %node.id(), %address, version, %resources, "the node has started");
     let token = match is_head {
         true => node.join_token(true, TOKEN).transpose()?,
         false => None,
@@ -118,6 +147,7 @@ fn start(options: &NodeStart, global: &Global, printer: &Printer) -> CommandResu
     node.leave_cluster();
     drop(server);
     drop(node);
+    tracing::info!("the node has stopped");
     printer.note("stopped");
     Ok(())
 }
@@ -148,6 +178,7 @@ fn stop_on_signals(
     let is_second = AtomicBool::new(false);
     let set = ctrlc::set_handler(move || {
         let is_now = is_second.swap(true, Ordering::SeqCst);
+        tracing::info!(is_now, "the node was told to stop");
         if !is_now {
             printer.note("stopping when what runs has ended; once more stops at once");
         }

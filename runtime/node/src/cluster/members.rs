@@ -262,6 +262,15 @@ impl Members {
         self.table.lock().alive.keys().copied().collect()
     }
 
+    /// What a member that lives is called.
+    pub(super) fn name(&self, node: NodeId) -> Option<NodeName> {
+        let table = self.table.lock();
+        table
+            .alive
+            .get(&node)
+            .map(|member| member.record.name.clone())
+    }
+
     pub(super) fn is_alive(&self, node: NodeId) -> bool {
         self.table.lock().alive.contains_key(&node)
     }

@@ -261,7 +261,9 @@ fn meet(cluster: &Arc<Cluster>, node: NodeId, incarnation: Incarnation, record: 
 
 /// A node is dead, for everybody.
 fn lost(cluster: &Arc<Cluster>, node: NodeId) {
-    tracing::info!(%node, "a node has left");
+    let name = cluster.members.name(node);
+    let name = name.map(tracing::field::display);
+    tracing::info!(%node, name, "a node has left or is lost");
     leave(cluster, node);
     // The head's control store is still wanted.
     if cluster.lines.head_id() != Some(node)

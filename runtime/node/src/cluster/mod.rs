@@ -427,18 +427,30 @@ impl Cluster {
     fn amend_own(&self, record: NodeRecord) {
         let is_draining = record.is_draining;
         let before = self.own.lock().replace(record);
-        if before.is_some_and(|before| before.is_draining) != is_draining
-            && let Some(work) = self.members.work()
-        {
+        if before.is_some_and(|before| before.is_draining) == is_draining {
+            return;
+        }
+        match is_draining {
+            true => tracing::info!("this node is drained: it takes no new work"),
+            false => tracing::info!("this node takes work again"),
+        }
+        if let Some(work) = self.members.work() {
             work.set_draining(self.id, is_draining);
         }
     }
 
     fn set_confirmed(&self, is_confirmed: bool) {
         let was_confirmed = self.is_confirmed.swap(is_confirmed, Ordering::AcqRel);
-        if was_confirmed != is_confirmed
-            && let Some(work) = self.members.work()
-        {
+        if was_confirmed == is_confirmed {
+            return;
+        }
+        match is_confirmed {
+            true => tracing::info!("this node's lease is confirmed again"),
+            false => {
+                tracing::warn!("this node's lease is not confirmed; others may count it as dead")
+            }
+        }
+        if let Some(work) = self.members.work() {
             work.is_lease_confirmed(is_confirmed);
         }
     }

@@ -200,7 +200,11 @@ impl Session {
         let mut creating = shared.store.create(&self.tenant, object, len, form);
         let room = room.unwrap_or(shared.room_patience);
         let created = tokio::time::timeout(room, &mut creating).await;
-        let created = created.unwrap_or_else(|_| Err(creating.error()));
+        let created = created.unwrap_or_else(|_| {
+            let error = creating.error();
+            tracing::warn!(tenant = %self.tenant, bytes = len, %error, "a put found no room in time");
+            Err(error)
+        });
         let mut writer = created.map_err(|error| refusal(RefusalKind::Full, error))?;
         let mut chunks = self.go_on(id, chunks).await?;
         let mut at = 0;

@@ -151,7 +151,13 @@ impl Exchange {
     /// Says what the ledger wants other nodes to know.
     pub(crate) fn tell_others(&self, outbound: Outbound) {
         match outbound {
-            Outbound::Say(to, outgoing) => self.say(to, *outgoing),
+            Outbound::Say(to, outgoing) => {
+                if let Outgoing::Place(_, cell, _) = &*outgoing {
+                    let tenant = &cell.work.terms().tenant;
+                    tracing::debug!(task = %cell.id, %tenant, node = %to, "a task goes to another node");
+                }
+                self.say(to, *outgoing);
+            }
             Outbound::Born(actor, attempt) => self.has_come(&actor, attempt),
             Outbound::Stands(actor, standing) => self.has_moved(&actor, &standing),
         }
