@@ -63,6 +63,12 @@ impl Member {
         self.running = Some(running);
     }
 
+    /// Starts it, and looks at what it says about itself.
+    pub(crate) fn watched<T>(&mut self, args: &[&str], look: impl Fn(&mut Running) -> T) -> T {
+        self.start(args);
+        look(self.running.as_mut().expect("it runs"))
+    }
+
     /// What it says when it cannot start.
     pub(crate) fn refused(&self, args: &[&str]) -> String {
         self.starting(args).fails(4)

@@ -19,6 +19,7 @@ mod logs;
 mod lookup;
 mod manifest;
 mod mapping;
+mod metrics;
 mod modules;
 mod node;
 mod node_commands;

@@ -424,6 +424,15 @@ impl Running {
         }
     }
 
+    /// What it has written so far, as far as was waited for.
+    pub fn written(&self, stream: Stream) -> String {
+        let written = match stream {
+            Stream::Out => &self.stdout,
+            Stream::Err => &self.stderr,
+        };
+        String::from_utf8_lossy(written).into_owned()
+    }
+
     /// Waits for its end while its standard input stays open.
     ///
     /// # Panics

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::guests::{self, MANIFESTS, P2};
 use crate::shell::{self, cargo, root, seconds};
-use crate::{etcd, layers, outside};
+use crate::{debian, layers, outside};
 
 struct Step {
     name: &'static str,
@@ -258,14 +258,7 @@ fn tests() -> Result<Outcome> {
         "--bins",
         "--tests",
     ]);
-    match etcd::find_or_fetch()? {
-        Some(etcd) => test.env(etcd::PROGRAM, etcd),
-        // Each of its tests says so too, but nobody sees that of tests that pass.
-        None => {
-            eprintln!("   no etcd server here: the control store is not tried on etcd");
-            &mut test
-        }
-    };
+    debian::name_to(&mut test)?;
     all_of([test])
 }
 

@@ -6,8 +6,8 @@
 
 mod bench;
 mod check;
+mod debian;
 mod demo;
-mod etcd;
 mod guests;
 mod layers;
 mod outside;

@@ -133,6 +133,19 @@ pub enum EngineError {
     },
 }
 
+/// What is in use of the pools that sandboxes are made from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PoolUsage {
+    /// Linear memories that sandboxes have.
+    pub memories: u64,
+    /// Tables that they have.
+    pub tables: u64,
+    /// Stacks: one for each sandbox.
+    pub stacks: u64,
+    /// Memories that nobody has and that keep their pages, for whoever comes next.
+    pub warm_memories: u64,
+}
+
 /// The engines, each made when the first module needs it.
 pub(crate) struct Flavors {
     config: EngineConfig,
@@ -173,6 +186,20 @@ impl Flavors {
             ticker.add(&runtime.engine);
             runtime
         }))
+    }
+
+    /// What is in use of the pools of the engines that were made.
+    pub(crate) fn usage(&self) -> PoolUsage {
+        let made = self.made.iter().filter_map(OnceLock::get);
+        let pools = made.filter_map(|it| it.engine.pooling_allocator_metrics());
+        let mut usage = PoolUsage::default();
+        for pool in pools {
+            usage.memories += pool.memories() as u64;
+            usage.tables += pool.tables() as u64;
+            usage.stacks += pool.stacks() as u64;
+            usage.warm_memories += u64::from(pool.unused_warm_memories());
+        }
+        usage
     }
 
     fn make(&self, flavor: Flavor) -> Result<Runtime, EngineError> {

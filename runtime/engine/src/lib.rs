@@ -42,7 +42,7 @@ pub use crate::actor::{ActorCall, ActorInstance, Birth, Origin as ActorOrigin};
 pub use crate::cache::CacheStatus;
 pub use crate::class::{Class, ClassIndex, Method, MethodIndex};
 pub use crate::compile::{CompileError, Compiler, Task as CompileTask, compile_as_told};
-pub use crate::flavor::{EngineError, has_pagemap_scan};
+pub use crate::flavor::{EngineError, PoolUsage, has_pagemap_scan};
 pub use crate::limits::Limits;
 pub use crate::load::{LoadError, Origin, wit_text};
 pub use crate::module::{Entry, Function, FunctionIndex, LookupError, Module, Program, Skipped};
@@ -113,6 +113,17 @@ impl Engine {
             cache,
             ticker: Ticker::new(),
         })))
+    }
+
+    /// What is in use of the pools that sandboxes are made from, by all engines together.
+    pub fn pool_usage(&self) -> PoolUsage {
+        self.0.flavors.usage()
+    }
+
+    /// Memory that guests of this process have, as they see it, in bytes: linear memories and tables, whether
+    /// their pages were touched or not.
+    pub fn guest_memory_bytes() -> u64 {
+        limits::in_use()
     }
 
     /// Loads a module: checks it, compiles it or takes its code from the cache, and finds out

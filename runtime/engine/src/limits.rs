@@ -4,6 +4,7 @@
 //! counts is the sum over all of an instance's memories and tables, so that two memories of half
 //! the limit each are as good, or as bad, as one.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use wasmrun_model::failure::{LimitHit, LimitKind};
@@ -39,7 +40,15 @@ impl Default for Limits {
 /// An entry of a table as the host keeps it: one pointer.
 const TABLE_ENTRY_BYTES: u64 = size_of::<usize>() as u64;
 
-/// Counts the memory of one instance against its limit.
+/// Memory of all instances of this process, in bytes.
+static IN_USE: AtomicU64 = AtomicU64::new(0);
+
+/// Memory that guests of this process have, as they see it: memories and tables of all instances, in bytes.
+pub(crate) fn in_use() -> u64 {
+    IN_USE.load(Ordering::Relaxed)
+}
+
+/// Counts the memory of one instance against its limit, and with that of all others.
 #[derive(Debug)]
 pub(crate) struct Limiter {
     limit: u64,
@@ -102,12 +111,20 @@ impl Limiter {
         }
         self.used = total;
         self.last_granted = delta;
+        IN_USE.fetch_add(delta, Ordering::Relaxed);
         true
     }
 
     fn take_back(&mut self) {
         self.used -= self.last_granted;
+        IN_USE.fetch_sub(self.last_granted, Ordering::Relaxed);
         self.last_granted = 0;
+    }
+}
+
+impl Drop for Limiter {
+    fn drop(&mut self) {
+        IN_USE.fetch_sub(self.used, Ordering::Relaxed);
     }
 }
 

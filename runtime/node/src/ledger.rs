@@ -57,6 +57,19 @@ pub(crate) struct Ledger {
     living: usize,
     /// Moves with every start, end and wait.
     pub(crate) changes: u64,
+    /// What is counted for whoever watches.
+    pub(crate) counts: Counts,
+}
+
+/// What a ledger counts for whoever watches. All of it only grows.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Counts {
+    /// Attempts after which the task was tried again.
+    pub(crate) retried: u64,
+    /// Lives of actors that began.
+    pub(crate) born: u64,
+    /// Lives that ended and were followed by another.
+    pub(crate) restarted: u64,
 }
 
 /// What is known of a task besides what the scheduler knows.
@@ -195,6 +208,7 @@ impl Ledger {
             blocked: HashMap::new(),
             living: 0,
             changes: 0,
+            counts: Counts::default(),
         }
     }
 
@@ -398,6 +412,7 @@ impl Ledger {
         actor.born(instance, self.id, attempt)?;
         let now = self.now();
         self.living += 1;
+        self.counts.born += 1;
         self.changes += 1;
         let event = Event::ActorCreated {
             actor: actor.id,
@@ -433,6 +448,9 @@ impl Ledger {
         };
         todo.trash.lives.extend(death.instance.map(|it| *it));
         self.living -= usize::from(death.was_here);
+        // Of another node\'s actor, that node counts it.
+        let is_restart = death.is_followed && !actor.is_foreign();
+        self.counts.restarted += u64::from(is_restart);
         self.changes += 1;
         self.tell_standing(actor);
         let event = Event::ActorDied {

@@ -28,6 +28,7 @@
 mod actor;
 mod client;
 mod cluster;
+mod counters;
 mod deadlock;
 mod derive;
 mod executor;
@@ -60,7 +61,9 @@ pub use crate::node::{
 pub use crate::object::{Loaded, Object, Value};
 pub use crate::options::{JobError, Overrides};
 pub use crate::policy::{Policy, PolicyConfig, PolicyError, TooMuch};
-pub use crate::server::{ServeError, Server, Stopper};
+pub use crate::server::{
+    DEFAULT_METRICS_PORT, Metrics, ServeError, ServeMetricsError, Server, Stopper,
+};
 pub use crate::shared::NameError;
 pub use crate::task::{Argument, Call, Job, Phase, Report, TaskHandle, wait_all};
 pub use wasmrun_engine::Readable;

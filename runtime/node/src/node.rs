@@ -30,6 +30,7 @@ use crate::cluster::{
     self, Cluster, ClusterConfig, ClusterError, Exchange, Face, JoinToken, Offer, Opened,
     TokensError,
 };
+use crate::counters::Counters;
 use crate::executor::{Executor, Spawner};
 use crate::ledger::{LOCAL, Ledger, Outbox};
 use crate::machine::Machine;
@@ -181,6 +182,8 @@ pub(crate) struct Shared {
     pub(crate) waiting_bytes: Arc<WaitingBytes>,
     /// How many waits there were.
     pub(crate) waits: AtomicU64,
+    /// What is counted for whoever watches.
+    pub(crate) counters: Counters,
     /// Whether somebody is about to look for a deadlock.
     pub(crate) is_looking: AtomicBool,
     /// The cluster that it is in, if it is.
@@ -261,6 +264,7 @@ impl Node {
             names: Mutex::default(),
             waiting_bytes: WaitingBytes::new(object_memory / WAITING_PART),
             waits: AtomicU64::new(0),
+            counters: Counters::default(),
             is_looking: AtomicBool::new(false),
             cluster: OnceLock::new(),
             exchange: OnceLock::new(),

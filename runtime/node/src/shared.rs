@@ -317,6 +317,7 @@ impl Shared {
             Err(_) => {
                 let (error, bytes) = (creating.error(), value.size_bytes());
                 tracing::warn!(%tenant, bytes, %error, "an object found no room in time");
+                self.counters.no_room.add(1);
                 return Err(error);
             }
         };

@@ -35,6 +35,14 @@ pub struct Usage {
     pub spilled_bytes: u64,
     /// What may be taken on disk; 0 without spilling.
     pub spill_capacity_bytes: u64,
+    /// Objects that were written to disk to make room, ever, and their bytes.
+    pub spills: u64,
+    /// See `spills`.
+    pub spill_bytes: u64,
+    /// Objects that were read back, ever, and their bytes.
+    pub restores: u64,
+    /// See `restores`.
+    pub restore_bytes: u64,
     /// Writes and reads of spilled objects that failed.
     pub disk_errors: u64,
     /// All objects, unfinished and spilled ones too.

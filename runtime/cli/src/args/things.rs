@@ -83,7 +83,14 @@ pub struct WatchOptions {
     /// The form of a line: text for people, json for programs.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub log_format: Format,
+    /// Serve metrics for Prometheus over HTTP, and /healthz and /readyz, to all who reach this address
+    /// [default address: 127.0.0.1:7462].
+    #[arg(long, value_name = "ADDRESS:PORT", num_args = 0..=1, require_equals = true, default_missing_value = METRICS)]
+    pub metrics: Option<SocketAddr>,
 }
+
+/// Where metrics are served if nobody says where: only this machine reaches it.
+const METRICS: &str = "127.0.0.1:7462";
 
 /// How a node is part of a cluster.
 #[derive(Debug, Clone, Default, Args)]

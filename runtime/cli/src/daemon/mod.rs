@@ -4,6 +4,7 @@ mod cluster;
 mod several;
 
 use std::io::Read;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use tracing::level_filters::LevelFilter;
 use wasmrun_client::wire::{Request, Response};
 use wasmrun_engine::CacheStatus;
 use wasmrun_model::fairness::TenantName;
-use wasmrun_node::{JoinToken, Node, Stopper};
+use wasmrun_node::{JoinToken, Metrics, Node, Server, Stopper};
 
 use self::several::Several;
 use crate::args::{Global, NodeCommand, NodeStart, Output, TokenCommand};
@@ -101,6 +102,9 @@ fn start(options: &NodeStart, global: &Global, printer: &Printer) -> CommandResu
         // Standard error is for lines of JSON alone.
         log::Format::Json => printer.without_notes(),
     };
+    if let Some(name) = &options.node.node_name {
+        log::set_node(name.as_str());
+    }
     let address = remote::address(global)?;
     let several = options.cluster.local.map(Several::new).transpose()?;
     let mut config = local::config(&options.node)?;
@@ -121,20 +125,31 @@ fn start(options: &NodeStart, global: &Global, printer: &Printer) -> CommandResu
     let server = served.map_err(|error| Failure::new(Exit::Usage, error))?;
     let (version, resources) = (env!("CARGO_PKG_VERSION"), node.total());
     tracing::info!(id = %node.id(), %address, version, %resources, "the node has started");
+    let metrics = serve_metrics(options, &server)?;
     let token = match is_head {
         true => node.join_token(true, TOKEN).transpose()?,
         false => None,
     };
     let stopper = server.stopper();
     let others = match (several, &token) {
-        (Some(several), Some(token)) => Some(Arc::new(several.start(token, *printer)?)),
+        (Some(several), Some(token)) => Some(Arc::new(several.start(
+            token,
+            options.watch.metrics,
+            *printer,
+        )?)),
         _ => None,
     };
     if options.cluster.tied {
         stop_with_input(stopper.clone());
     }
     stop_on_signals(stopper, others.clone(), *printer)?;
-    tell(&node, &address.to_string(), token.as_ref(), printer)?;
+    let told = Told {
+        node: &node,
+        address: &address.to_string(),
+        token: token.as_ref(),
+        metrics: metrics.as_ref().map(Metrics::address),
+    };
+    told.tell(printer)?;
     if let Some(others) = &others {
         others.wait_until_there(&node, printer)?;
     }
@@ -152,21 +167,49 @@ fn start(options: &NodeStart, global: &Global, printer: &Printer) -> CommandResu
     Ok(())
 }
 
-/// Says where the node is, and how others join it.
-fn tell(node: &Node, address: &str, token: Option<&JoinToken>, printer: &Printer) -> CommandResult {
-    if printer.output == Output::Json {
-        return printer.json(&json!({
-            "version": 1, "node": node.name(), "address": address, "process": std::process::id(),
-            "token": token.map(ToString::to_string),
-        }));
+/// Serves metrics, if they are wanted.
+fn serve_metrics(options: &NodeStart, server: &Server) -> Result<Option<Metrics>, Failure> {
+    let Some(address) = options.watch.metrics else {
+        return Ok(None);
+    };
+    let metrics = server.serve_metrics(address)?;
+    let address = metrics.address();
+    tracing::info!(%address, "metrics are served");
+    if !address.ip().is_loopback() {
+        tracing::info!("whoever reaches the address of the metrics can read them");
     }
-    printer.result(format_args!("node {} listens at {address}", node.name()))?;
-    if let Some(token) = token {
-        printer.result(format_args!(
-            "others join within an hour with: wasmrun node start --join {token}"
-        ))?;
+    Ok(Some(metrics))
+}
+
+/// Where the node is, and how others join it.
+struct Told<'a> {
+    node: &'a Node,
+    address: &'a str,
+    token: Option<&'a JoinToken>,
+    metrics: Option<SocketAddr>,
+}
+
+impl Told<'_> {
+    fn tell(&self, printer: &Printer) -> CommandResult {
+        let (name, address) = (self.node.name(), self.address);
+        if printer.output == Output::Json {
+            return printer.json(&json!({
+                "version": 1, "node": name, "address": address, "process": std::process::id(),
+                "token": self.token.map(ToString::to_string),
+                "metrics": self.metrics.map(|it| it.to_string()),
+            }));
+        }
+        printer.result(format_args!("node {name} listens at {address}"))?;
+        if let Some(metrics) = self.metrics {
+            printer.result(format_args!("metrics are at http://{metrics}/metrics"))?;
+        }
+        if let Some(token) = self.token {
+            printer.result(format_args!(
+                "others join within an hour with: wasmrun node start --join {token}"
+            ))?;
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// The first signal lets what runs end, the second does not.

@@ -4,6 +4,7 @@
 //! are tied to our end of their standard input, so that none stays when we are killed.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -27,13 +28,15 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Options of ours that the others do not get, and how many values they have.
-const OURS: [(&str, usize); 6] = [
+const OURS: [(&str, usize); 7] = [
     ("--local", 1),
     ("--head", 0),
     ("--listen", 1),
     ("--address", 1),
     ("--output", 1),
     ("-o", 1),
+    // Each has its own.
+    ("--metrics", 0),
 ];
 
 /// A cluster on one machine, before it is started.
@@ -86,8 +89,13 @@ impl Several {
         config.object_memory.get_or_insert(objects.max(1 << 20));
     }
 
-    /// Starts the other nodes.
-    pub fn start(self, token: &JoinToken, printer: Printer) -> Result<Others, Failure> {
+    /// Starts the other nodes. `metrics`: where the first serves its own; the others do so at the ports after that.
+    pub fn start(
+        self,
+        token: &JoinToken,
+        metrics: Option<SocketAddr>,
+        printer: Printer,
+    ) -> Result<Others, Failure> {
         let mut config = NodeConfig::default();
         self.share(&mut config);
         let mut others = Others {
@@ -117,6 +125,14 @@ impl Several {
             unless_given("--node-memory", config.memory.as_ref().map(text));
             let objects = config.object_memory.map(|bytes| bytes.to_string());
             unless_given("--object-memory", objects);
+            if let Some(mut metrics) = metrics {
+                let port = match metrics.port() {
+                    0 => 0,
+                    first => first.saturating_add(number - 1),
+                };
+                metrics.set_port(port);
+                args.push(format!("--metrics={metrics}").into());
+            }
             let mut command = Command::new(std::env::current_exe()?);
             command
                 .args(args)
@@ -211,9 +227,9 @@ fn inherited(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
             continue;
         }
         let text = arg.to_string_lossy();
-        let ours = OURS.iter().find(|(option, values)| {
+        let ours = OURS.iter().find(|(option, _)| {
             text == *option
-                || *values > 0 && text.starts_with(&format!("{option}="))
+                || text.starts_with(&format!("{option}="))
                 || option.len() == 2 && text.starts_with(option)
         });
         match ours {
@@ -250,6 +266,7 @@ mod tests {
             "-ojson",
             "-v",
             "--head",
+            "--metrics=127.0.0.1:1",
         ];
         let kept = inherited(given.iter().map(OsString::from));
         assert_eq!(kept, ["node", "start", "--node-cpus", "2", "-v"]);

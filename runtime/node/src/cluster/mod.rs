@@ -19,6 +19,7 @@
 mod door;
 mod lines;
 mod link;
+mod measured;
 mod members;
 mod membership;
 mod protocol;
@@ -55,6 +56,8 @@ pub use wasmrun_net::{ParseTokenError, Token as JoinToken};
 pub(crate) use self::protocol::ClusterProtocol;
 pub(crate) use self::start::{Face, Opened, open};
 pub(crate) use self::work::{Exchange, Foreign, Recipe, Remote};
+
+use crate::counters::Latency;
 
 use self::lines::Lines;
 use self::members::{Members, NodeRecord};
@@ -112,6 +115,8 @@ pub(crate) struct Cluster {
     lines: Arc<Lines>,
     members: Arc<Members>,
     store: Arc<dyn ControlStore>,
+    /// How long that takes to answer.
+    latency: Arc<Latency>,
     /// The store itself, at the head without etcd.
     embedded: Option<Arc<Embedded>>,
     /// At the head.
@@ -135,6 +140,7 @@ struct Parts {
     members: Arc<Members>,
     views: Arc<Views>,
     store: Arc<dyn ControlStore>,
+    latency: Arc<Latency>,
     embedded: Option<Arc<Embedded>>,
     authority: Option<Arc<Authority>>,
     lease_ttl: Duration,
@@ -155,6 +161,7 @@ impl Cluster {
             lines: parts.lines,
             members: parts.members,
             store: parts.store,
+            latency: parts.latency,
             embedded: parts.embedded,
             authority: parts.authority,
             lease_ttl: parts.lease_ttl,
@@ -268,6 +275,16 @@ impl Cluster {
         }
     }
 
+    /// How long the control store takes to answer.
+    pub(crate) fn latency(&self) -> &Latency {
+        &self.latency
+    }
+
+    /// Whether our lease is known to live.
+    pub(crate) fn is_confirmed(&self) -> bool {
+        self.is_confirmed.load(Ordering::Acquire)
+    }
+
     /// A member that lives, to pull from.
     pub(crate) fn peer(&self, node: NodeId) -> Option<Peer<ClusterProtocol>> {
         match self.members.is_alive(node) {
@@ -295,11 +312,7 @@ impl Cluster {
         let mut rows = Vec::new();
         let own = self.own.lock().clone();
         if let Some(own) = own {
-            let state = match () {
-                () if !self.is_confirmed.load(Ordering::Acquire) => "unconfirmed",
-                () if own.is_draining => "draining",
-                () => "alive",
-            };
+            let state = self.state_of(&own);
             let view = self.members.work().map(|work| work.own_view());
             let free = view.map(|view| view.resources.available());
             let since = *self.since.lock();
@@ -309,6 +322,20 @@ impl Cluster {
         }
         rows.extend(self.members.rows(is_connected));
         rows
+    }
+
+    /// How it is with this node: as in `members`; nothing before it is registered.
+    pub(crate) fn own_state(&self) -> Option<&'static str> {
+        let own = self.own.lock();
+        own.as_ref().map(|own| self.state_of(own))
+    }
+
+    fn state_of(&self, own: &NodeRecord) -> &'static str {
+        match () {
+            () if !self.is_confirmed() => "unconfirmed",
+            () if own.is_draining => "draining",
+            () => "alive",
+        }
     }
 
     /// Waits until so many nodes live, this one counted.

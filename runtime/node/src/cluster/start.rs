@@ -24,6 +24,7 @@ use wasmrun_net::{
 use super::door::Door;
 use super::lines::{Lines, Plan};
 use super::link::HeadLink;
+use super::measured::Measured;
 use super::members::Members;
 use super::state::{Head, StateDir, StateError};
 use super::tokens::StoreEnroll;
@@ -232,6 +233,7 @@ pub(crate) async fn open(config: &ClusterConfig, face: Face) -> Result<Opened, C
             Arc::new(Remote::new(link, client, RemoteConfig::default()))
         }
     };
+    let (store, latency) = Measured::around(store);
     let lease = store.grant(config.lease_ttl).await?;
     let keeper = LeaseKeeper::new(store.clone(), lease);
     let is_proposed = face.is_name_proposed;
@@ -245,6 +247,7 @@ pub(crate) async fn open(config: &ClusterConfig, face: Face) -> Result<Opened, C
         members,
         views,
         store,
+        latency,
         embedded,
         authority: found.authority,
         lease_ttl: config.lease_ttl,

@@ -49,7 +49,10 @@ impl Ledger {
                 Effect::Infeasible { .. } if self.is_clustered => {}
                 Effect::Infeasible { why, .. } => todo.refused = Some(*why),
                 // What has failed is tried again: nobody hears of the attempt.
-                Effect::Retried { .. } => todo.trash.reports.extend(report.take()),
+                Effect::Retried { .. } => {
+                    self.counts.retried += 1;
+                    todo.trash.reports.extend(report.take());
+                }
                 Effect::Resume { task, .. } => {
                     let entry = self.tasks.get_mut(&task);
                     todo.resume

@@ -15,6 +15,11 @@ use crate::actor::ActorRef;
 use crate::task::{Argument, TaskCell, Work};
 
 impl Ledger {
+    /// How many actors live here.
+    pub(crate) fn living(&self) -> usize {
+        self.living
+    }
+
     /// The tasks of a driver that have not ended.
     pub(crate) fn of_driver(&self, driver: &DriverId) -> Vec<TaskId> {
         self.scheduler.of_driver(driver).collect()

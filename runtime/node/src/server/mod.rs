@@ -11,6 +11,7 @@
 mod actors;
 mod cluster;
 mod given;
+mod metrics;
 mod out;
 mod registry;
 mod requests;
@@ -31,6 +32,7 @@ use tokio::sync::watch::Sender;
 use tokio::task::{JoinHandle, JoinSet};
 use wasmrun_model::wire::Address;
 
+pub use self::metrics::{DEFAULT_METRICS_PORT, Metrics, ServeMetricsError};
 pub use self::socket::ServeError;
 
 use self::registry::{Ends, Registry};

@@ -203,6 +203,7 @@ impl Session {
         let created = created.unwrap_or_else(|_| {
             let error = creating.error();
             tracing::warn!(tenant = %self.tenant, bytes = len, %error, "a put found no room in time");
+            shared.counters.no_room.add(1);
             Err(error)
         });
         let mut writer = created.map_err(|error| refusal(RefusalKind::Full, error))?;

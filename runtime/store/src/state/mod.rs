@@ -108,6 +108,12 @@ struct Disk {
     capacity: u64,
     /// Of files, and of those that are being written.
     used: u64,
+    /// Objects that were written, ever, and their bytes.
+    spills: u64,
+    spill_bytes: u64,
+    /// Objects that were read back, ever, and their bytes.
+    restores: u64,
+    restore_bytes: u64,
     errors: u64,
     /// The last write failed, and nothing has happened since that would make another one succeed.
     has_failed: bool,
@@ -150,6 +156,10 @@ impl State {
             jobs,
             capacity: spill.capacity_bytes,
             used: 0,
+            spills: 0,
+            spill_bytes: 0,
+            restores: 0,
+            restore_bytes: 0,
             errors: 0,
             has_failed: false,
             files: 0,

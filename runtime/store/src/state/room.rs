@@ -86,6 +86,10 @@ impl State {
             entry.location = Location::Spilled(it.file);
             let tenant = entry.tenant.clone();
             self.count_spilled(&tenant, it.len, true);
+            if let Some(disk) = &mut self.disk {
+                disk.spills += 1;
+                disk.spill_bytes += it.len;
+            }
             return self.release(sole(extent));
         }
         entry.location = Location::Resident(extent);
@@ -102,10 +106,14 @@ impl State {
     pub(crate) fn restored(&mut self, it: OnDisk, extent: Extent, result: io::Result<()>) {
         self.unsealed_bytes -= extent.len();
         self.has_changed = true;
-        if result.is_err()
-            && let Some(disk) = &mut self.disk
-        {
-            disk.errors += 1;
+        if let Some(disk) = &mut self.disk {
+            match &result {
+                Ok(()) => {
+                    disk.restores += 1;
+                    disk.restore_bytes += it.len;
+                }
+                Err(_) => disk.errors += 1,
+            }
         }
         let Some(entry) = self.entry(it.id, it.serial) else {
             // `begin_restore` has taken its bytes out of what is counted as spilled.

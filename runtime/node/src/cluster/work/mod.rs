@@ -28,7 +28,7 @@ use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{DriverId, Incarnation, NodeId, ObjectId, ObjectName, TaskId};
-use wasmrun_model::scheduler::{Message, NodeInfo, PeerView};
+use wasmrun_model::scheduler::{Message, NodeInfo, Outcome, PeerView};
 use wasmrun_model::task::Attempt;
 use wasmrun_model::wire::WireError;
 use wasmrun_net::{BulkRefusal, BulkSender, Range, SendError};
@@ -46,6 +46,7 @@ use self::protocol::{Made, ReportOrder, Settled};
 use self::recipe::Remaking;
 use crate::actor::ActorCell;
 use crate::cluster::{Cluster, Work};
+use crate::counters::{Counter, Counters};
 use crate::ledger::{Outbound, Outgoing, Todo};
 use crate::node::{Shared, WeakShared};
 use crate::object::Value;
@@ -155,6 +156,7 @@ impl Exchange {
                 if let Outgoing::Place(_, cell, _) = &*outgoing {
                     let tenant = &cell.work.terms().tenant;
                     tracing::debug!(task = %cell.id, %tenant, node = %to, "a task goes to another node");
+                    self.count(|counters| &counters.tasks_sent, 1);
                 }
                 self.say(to, *outgoing);
             }
@@ -226,6 +228,13 @@ impl Exchange {
         }
     }
 
+    /// Counts something for whoever watches.
+    fn count(&self, which: impl FnOnce(&Counters) -> &Counter, more: u64) {
+        if let Some(shared) = self.shared.upgrade() {
+            which(&shared.counters).add(more);
+        }
+    }
+
     fn carry_out(&self, act: impl FnOnce(&mut crate::ledger::Ledger) -> Todo) {
         let Some(shared) = self.shared.upgrade() else {
             return;
@@ -262,8 +271,20 @@ impl Work for Exchange {
                 tracing::warn!(node = %from, "another node sent half a message");
             }
             OneWay::Scheduler(message) => self.carry_out(|ledger| ledger.message(from, *message)),
-            OneWay::Place(place) => self.placed(from, *place),
-            OneWay::Settled(settled) => self.outputs.settled(self, from, *settled),
+            OneWay::Place(place) => {
+                self.count(|counters| &counters.tasks_taken, 1);
+                self.placed(from, *place);
+            }
+            OneWay::Settled(settled) => {
+                if let Message::Settled {
+                    outcome: Outcome::HandedBack,
+                    ..
+                } = &settled.message
+                {
+                    self.count(|counters| &counters.tasks_returned, 1);
+                }
+                self.outputs.settled(self, from, *settled);
+            }
             OneWay::Output(output) => self.outputs.wrote(self, from, *output),
             OneWay::Want(name) => self.wanted(from, name),
             OneWay::Made(made) => self.made(from, *made),

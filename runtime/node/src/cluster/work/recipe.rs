@@ -109,6 +109,7 @@ impl Exchange {
         let lost = || TaskError::Lost(remote.id());
         let recipe = remote.recipe().ok_or_else(lost)?.clone();
         tracing::info!(object = %remote.id(), task = %recipe.id, "an object is lost, and made again");
+        self.count(|counters| &counters.objects_remade, 1);
         // Also where nobody waits for it any more.
         let mut again = Again {
             exchange: self,

@@ -317,9 +317,14 @@ impl Exchange {
                 let request = Bulk::Object(remote.id);
                 let options = PullOptions::default();
                 match peer.pull(&request, range.offset, bytes, &options).await {
-                    Ok(()) => self.note_transfer(holder, range.len, started.elapsed()),
+                    Ok(()) => {
+                        shared.counters.transfers_in.add(1);
+                        shared.counters.bytes_in.add(range.len);
+                        self.note_transfer(holder, range.len, started.elapsed());
+                    }
                     Err(error) => {
                         tracing::info!(object = %remote.id, node = %holder, %error, "a transfer broke");
+                        shared.counters.transfers_failed.add(1);
                         left.extend(error.missing);
                     }
                 }
@@ -377,6 +382,8 @@ impl Exchange {
             to.write(bytes).await.map_err(|_| BulkRefusal::Failed)?;
             at += piece;
         }
+        self.count(|counters| &counters.transfers_out, 1);
+        self.count(|counters| &counters.bytes_out, range.len);
         Ok(())
     }
 

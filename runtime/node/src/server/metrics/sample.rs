@@ -1,0 +1,569 @@
+//! Which numbers there are, and where each comes from.
+//!
+//! Owns their names and meaning: `docs/operations.md` lists what to watch. Must not: count anything itself, or hold
+//! the ledger's lock for longer than it takes to copy numbers of which there are few.
+//!
+//! Invariants: a name stays what it is; no label has more than [`MOST_TENANTS`] or [`MOST_PEERS`] values, whoever
+//! submits what.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+use std::sync::atomic::Ordering;
+use std::time::SystemTime;
+
+use wasmrun_engine::Engine;
+use wasmrun_model::fairness::{TenantCounters, TenantIx, TenantName};
+use wasmrun_model::resource::{NodeResources, ResourceSet};
+use wasmrun_model::scheduler::Status;
+use wasmrun_model::task::Phase;
+use wasmrun_model::wire::MemberRow;
+use wasmrun_store::Usage;
+
+use super::super::Inner;
+use super::process;
+use super::text::{Kind, Text};
+use crate::cluster::Cluster;
+use crate::counters::Latency;
+use crate::ledger::Counts;
+
+/// How many tenants have numbers of their own: the first that came. The others are one.
+const MOST_TENANTS: u32 = 100;
+/// What those are called; no tenant can be called so.
+const OTHERS: &str = "_others";
+/// How many nodes have numbers of their own.
+const MOST_PEERS: usize = 1000;
+
+/// Why the node is not fit for new work; nothing if it is.
+pub(super) fn unready(inner: &Inner) -> Option<&'static str> {
+    if inner.is_draining.load(Ordering::Acquire) {
+        return Some("the node is stopping\n");
+    }
+    let cluster = inner.shared.cluster.get()?;
+    match cluster.own_state() {
+        Some("alive") => None,
+        Some("draining") => Some("the node is drained and takes no new work\n"),
+        Some(_) => Some("the node cannot confirm its lease\n"),
+        None => Some("the node is not registered in its cluster yet\n"),
+    }
+}
+
+/// All numbers, in Prometheus' text format.
+pub(super) fn sample(inner: &Inner) -> String {
+    let mut text = Text::default();
+    about(&mut text, inner);
+    let ledger = Ledger::read(inner);
+    tasks(&mut text, inner, &ledger);
+    resources(&mut text, &ledger);
+    tenants(&mut text, &ledger);
+    let usage = inner.shared.store.usage();
+    store(&mut text, inner, &usage);
+    tenants_stores(&mut text, &ledger, &usage);
+    transfers(&mut text, inner);
+    sandboxes(&mut text, inner);
+    if let Some(cluster) = inner.shared.cluster.get() {
+        in_cluster(&mut text, cluster);
+    }
+    process::add(&mut text);
+    text.into_string()
+}
+
+/// What is copied under the ledger's lock.
+struct Ledger {
+    status: Status,
+    total: ResourceSet,
+    free: ResourceSet,
+    living: usize,
+    counts: Counts,
+    tenants: Vec<Tenant>,
+    others: TenantCounters,
+    /// Of all tenants.
+    started: u64,
+}
+
+struct Tenant {
+    name: TenantName,
+    counters: TenantCounters,
+    used: ResourceSet,
+    share: String,
+}
+
+impl Ledger {
+    fn read(inner: &Inner) -> Self {
+        let ledger = inner.shared.ledger.lock();
+        let scheduler = ledger.scheduler();
+        let own = scheduler.own_nodes().first();
+        let own = own.and_then(|ix| scheduler.cluster().own(*ix));
+        let (mut tenants, mut others) = (Vec::new(), TenantCounters::default());
+        let mut started = 0;
+        for (TenantIx(at), tenant) in scheduler.tenants().iter() {
+            let counters = tenant.counters();
+            started += counters.started;
+            if at < MOST_TENANTS {
+                tenants.push(Tenant {
+                    name: tenant.name().clone(),
+                    counters,
+                    used: tenant.own_usage(),
+                    share: tenant.dominant_share().to_string(),
+                });
+                continue;
+            }
+            others.submitted += counters.submitted;
+            others.started += counters.started;
+            others.finished += counters.finished;
+            others.failed += counters.failed;
+            others.cancelled += counters.cancelled;
+        }
+        Self {
+            status: scheduler.status(),
+            total: own.map(NodeResources::total).unwrap_or_default(),
+            free: own.map(NodeResources::available).unwrap_or_default(),
+            living: ledger.living(),
+            counts: ledger.counts,
+            tenants,
+            others,
+            started,
+        }
+    }
+}
+
+fn about(text: &mut Text, inner: &Inner) {
+    let version = env!("CARGO_PKG_VERSION");
+    text.family(
+        "wasmrun_build_info",
+        Kind::Gauge,
+        "Always 1; its label says which wasmrun this is.",
+    )
+    .add(&[("version", &version)], 1);
+    let (name, id) = (&inner.shared.name, inner.shared.home.node);
+    text.family(
+        "wasmrun_node_info",
+        Kind::Gauge,
+        "Always 1; its labels say which node this is.",
+    )
+    .add(&[("node", name), ("node_id", &id)], 1);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let started = now
+        .unwrap_or_default()
+        .saturating_sub(inner.started.elapsed());
+    text.one(
+        "wasmrun_node_start_time_seconds",
+        Kind::Gauge,
+        "When the node was started, in seconds since 1970.",
+        format_args!("{:.3}", started.as_secs_f64()),
+    );
+    text.one(
+        "wasmrun_node_ready",
+        Kind::Gauge,
+        "Whether the node takes new work: what /readyz says.",
+        u8::from(unready(inner).is_none()),
+    );
+    text.one(
+        "wasmrun_client_connections",
+        Kind::Gauge,
+        "Clients on this machine that are connected.",
+        inner.sessions.load(Ordering::Acquire),
+    );
+}
+
+fn tasks(text: &mut Text, inner: &Inner, ledger: &Ledger) {
+    let phases = &ledger.status.phases;
+    let (ended, live): (Vec<_>, Vec<_>) = phases.iter().partition(|it| it.phase.is_terminal());
+    let mut family = text.family(
+        "wasmrun_tasks",
+        Kind::Gauge,
+        "Tasks, actors and calls that this node's scheduler has, by state; an actor is running as long as it lives.",
+    );
+    for it in live {
+        family.add(&[("state", &it.phase)], it.tasks);
+    }
+    let mut family = text.family(
+        "wasmrun_tasks_ended_total",
+        Kind::Counter,
+        "Tasks, actors and calls that have ended for good, by how.",
+    );
+    for it in ended {
+        family.add(&[("outcome", &it.phase)], it.tasks);
+    }
+    let counters = &inner.shared.counters;
+    let counts: [(_, _, u64); 9] = [
+        (
+            "wasmrun_tasks_started_total",
+            "Attempts that were given their resources and started.",
+            ledger.started,
+        ),
+        (
+            "wasmrun_tasks_retried_total",
+            "Attempts after whose failure or loss the task was tried again.",
+            ledger.counts.retried,
+        ),
+        (
+            "wasmrun_tasks_sent_total",
+            "Attempts that were given to other nodes.",
+            counters.tasks_sent.get(),
+        ),
+        (
+            "wasmrun_tasks_taken_total",
+            "Attempts that other nodes gave to this one.",
+            counters.tasks_taken.get(),
+        ),
+        (
+            "wasmrun_tasks_returned_total",
+            "Attempts that other nodes gave back unbegun (spillback).",
+            counters.tasks_returned.get(),
+        ),
+        (
+            "wasmrun_scheduler_stale_events_total",
+            "Events and messages that came too late and changed nothing.",
+            ledger.status.stale,
+        ),
+        (
+            "wasmrun_actors_started_total",
+            "Lives of actors that began here.",
+            ledger.counts.born,
+        ),
+        (
+            "wasmrun_actor_restarts_total",
+            "Lives of actors that ended and were followed by another.",
+            ledger.counts.restarted,
+        ),
+        (
+            "wasmrun_objects_remade_total",
+            "Objects that were lost and made again from their lineage.",
+            counters.objects_remade.get(),
+        ),
+    ];
+    for (name, help, count) in counts {
+        text.one(name, Kind::Counter, help, count);
+    }
+    let gauges = [
+        ("wasmrun_actors", "Actors that live here.", ledger.living),
+        (
+            "wasmrun_scheduler_drivers",
+            "Sessions that have not gone, or have live tasks.",
+            ledger.status.drivers,
+        ),
+        (
+            "wasmrun_scheduler_classes",
+            "Groups of tasks that are alike for the scheduler.",
+            ledger.status.classes,
+        ),
+        (
+            "wasmrun_scheduler_parked_classes",
+            "Of these, those whose ready tasks do not fit now.",
+            ledger.status.parked_classes,
+        ),
+    ];
+    for (name, help, value) in gauges {
+        text.one(name, Kind::Gauge, help, value);
+    }
+    let mut family = text.family(
+        "wasmrun_queued_requests",
+        Kind::Gauge,
+        "What ready tasks ask for, by resource: CPUs and GPUs, bytes of memory.",
+    );
+    let ready = phases.iter().find(|it| it.phase == Phase::Ready);
+    for (resource, amount) in ready.iter().flat_map(|it| it.asks.iter()) {
+        family.add(&[("resource", resource)], amount);
+    }
+}
+
+fn resources(text: &mut Text, ledger: &Ledger) {
+    for (name, help, set) in [
+        (
+            "wasmrun_resource_capacity",
+            "What the node offers, by resource: CPUs and GPUs, bytes of memory.",
+            &ledger.total,
+        ),
+        (
+            "wasmrun_resource_free",
+            "What of that no task holds.",
+            &ledger.free,
+        ),
+    ] {
+        let mut family = text.family(name, Kind::Gauge, help);
+        // What is all taken is not in the set of what is free.
+        for (resource, _) in ledger.total.iter() {
+            family.add(&[("resource", resource)], set.get(resource));
+        }
+    }
+}
+
+fn tenants(text: &mut Text, ledger: &Ledger) {
+    let mut family = text.family(
+        "wasmrun_tenant_tasks_total",
+        Kind::Counter,
+        "Tasks that this node's scheduler was given, started and ended, by tenant and event.",
+    );
+    let own = ledger
+        .tenants
+        .iter()
+        .map(|it| (&it.name as &dyn Display, it.counters));
+    let others = (ledger.others != TenantCounters::default()).then_some(&ledger.others);
+    let others = others.map(|it| (&OTHERS as &dyn Display, *it));
+    for (tenant, counters) in own.chain(others) {
+        for (event, count) in [
+            ("submitted", counters.submitted),
+            ("started", counters.started),
+            ("finished", counters.finished),
+            ("failed", counters.failed),
+            ("cancelled", counters.cancelled),
+        ] {
+            family.add(&[("tenant", tenant), ("event", &event)], count);
+        }
+    }
+    let mut family = text.family(
+        "wasmrun_tenant_used",
+        Kind::Gauge,
+        "What tasks of a tenant hold at this node, by resource.",
+    );
+    for tenant in &ledger.tenants {
+        for (resource, amount) in tenant.used.iter() {
+            family.add(&[("tenant", &tenant.name), ("resource", resource)], amount);
+        }
+    }
+    let mut family = text.family(
+        "wasmrun_tenant_dominant_share",
+        Kind::Gauge,
+        "The largest part of a resource of the cluster that a tenant uses, as far as this node knows.",
+    );
+    for tenant in &ledger.tenants {
+        family.add(&[("tenant", &tenant.name)], &tenant.share);
+    }
+}
+
+fn store(text: &mut Text, inner: &Inner, usage: &Usage) {
+    let gauges = [
+        (
+            "wasmrun_store_capacity_bytes",
+            "What objects may take in memory.",
+            usage.capacity_bytes,
+        ),
+        (
+            "wasmrun_store_used_bytes",
+            "What objects take in memory.",
+            usage.used_bytes,
+        ),
+        (
+            "wasmrun_store_pinned_bytes",
+            "What of that somebody reads, and so stays.",
+            usage.pinned_bytes,
+        ),
+        (
+            "wasmrun_store_unsealed_bytes",
+            "What of that is being written or read back.",
+            usage.unsealed_bytes,
+        ),
+        (
+            "wasmrun_store_spill_capacity_bytes",
+            "What objects may take on disk; 0 without spilling.",
+            usage.spill_capacity_bytes,
+        ),
+        (
+            "wasmrun_store_spilled_bytes",
+            "What objects take on disk.",
+            usage.spilled_bytes,
+        ),
+        (
+            "wasmrun_store_objects",
+            "Objects, in memory and on disk.",
+            usage.objects,
+        ),
+        (
+            "wasmrun_store_waiting",
+            "Objects that wait for room in memory.",
+            usage.waiting_creates + usage.waiting_restores,
+        ),
+    ];
+    for (name, help, value) in gauges {
+        text.one(name, Kind::Gauge, help, value);
+    }
+    let counts = [
+        (
+            "wasmrun_store_spills_total",
+            "Objects that were written to disk to make room.",
+            usage.spills,
+        ),
+        (
+            "wasmrun_store_spill_bytes_total",
+            "Their bytes.",
+            usage.spill_bytes,
+        ),
+        (
+            "wasmrun_store_restores_total",
+            "Objects that were read back from disk.",
+            usage.restores,
+        ),
+        (
+            "wasmrun_store_restore_bytes_total",
+            "Their bytes.",
+            usage.restore_bytes,
+        ),
+        (
+            "wasmrun_store_disk_errors_total",
+            "Writes and reads of spilled objects that failed.",
+            usage.disk_errors,
+        ),
+        (
+            "wasmrun_store_no_room_total",
+            "Objects that found no room in time.",
+            inner.shared.counters.no_room.get(),
+        ),
+    ];
+    for (name, help, count) in counts {
+        text.one(name, Kind::Counter, help, count);
+    }
+}
+
+fn tenants_stores(text: &mut Text, ledger: &Ledger, usage: &Usage) {
+    let own: BTreeSet<&TenantName> = ledger.tenants.iter().map(|it| &it.name).collect();
+    let mut sums: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    for (tenant, usage) in &usage.tenants {
+        // Who has only put objects has no place in the scheduler's table.
+        let is_own = own.contains(tenant) || own.len() < MOST_TENANTS as usize;
+        let name = match is_own && (sums.len() < MOST_TENANTS as usize) {
+            true => tenant.as_str(),
+            false => OTHERS,
+        };
+        let sum = sums.entry(name).or_default();
+        sum.0 += usage.used_bytes;
+        sum.1 += usage.spilled_bytes;
+    }
+    let mut family = text.family(
+        "wasmrun_tenant_store_bytes",
+        Kind::Gauge,
+        "What objects of a tenant take at this node, by place: memory or disk.",
+    );
+    for (tenant, (memory, disk)) in sums {
+        family.add(&[("tenant", &tenant), ("place", &"memory")], memory);
+        family.add(&[("tenant", &tenant), ("place", &"disk")], disk);
+    }
+}
+
+fn transfers(text: &mut Text, inner: &Inner) {
+    let counters = &inner.shared.counters;
+    let mut both = |name, help, values: [u64; 2]| {
+        let mut family = text.family(name, Kind::Counter, help);
+        for (direction, value) in ["in", "out"].into_iter().zip(values) {
+            family.add(&[("direction", &direction)], value);
+        }
+    };
+    both(
+        "wasmrun_transfers_total",
+        "Objects, and parts of them, that came from other nodes and went to them.",
+        [counters.transfers_in.get(), counters.transfers_out.get()],
+    );
+    both(
+        "wasmrun_transfer_bytes_total",
+        "Their bytes.",
+        [counters.bytes_in.get(), counters.bytes_out.get()],
+    );
+    text.one(
+        "wasmrun_transfer_failures_total",
+        Kind::Counter,
+        "Transfers to this node that broke or were refused.",
+        counters.transfers_failed.get(),
+    );
+}
+
+fn sandboxes(text: &mut Text, inner: &Inner) {
+    let engine = &inner.shared.engine;
+    let pool = engine.pool_usage();
+    let gauges = [
+        ("wasmrun_sandboxes", "Sandboxes that exist.", pool.stacks),
+        (
+            "wasmrun_sandboxes_limit",
+            "How many may exist at a time.",
+            engine.config().max_sandboxes.into(),
+        ),
+        (
+            "wasmrun_sandbox_memories",
+            "Linear memories that they have.",
+            pool.memories,
+        ),
+        (
+            "wasmrun_sandbox_tables",
+            "Tables that they have.",
+            pool.tables,
+        ),
+        (
+            "wasmrun_pool_warm_memories",
+            "Memories that nobody has and that keep their pages for the next sandbox.",
+            pool.warm_memories,
+        ),
+        (
+            "wasmrun_guest_memory_bytes",
+            "Memory that guests have as they see it, touched or not.",
+            Engine::guest_memory_bytes(),
+        ),
+    ];
+    for (name, help, value) in gauges {
+        text.one(name, Kind::Gauge, help, value);
+    }
+}
+
+fn in_cluster(text: &mut Text, cluster: &Cluster) {
+    text.one(
+        "wasmrun_node_life",
+        Kind::Gauge,
+        "How often the node was started, or began anew because it was counted as dead.",
+        cluster.life().0,
+    );
+    text.one(
+        "wasmrun_lease_confirmed",
+        Kind::Gauge,
+        "Whether the node knows that its lease lives.",
+        u8::from(cluster.is_confirmed()),
+    );
+    let members = cluster.members();
+    let mut states: BTreeMap<&str, u64> = BTreeMap::new();
+    for state in ["alive", "draining", "unreachable", "unconfirmed", "dead"] {
+        states.insert(state, 0);
+    }
+    for member in &members {
+        *states.entry(&member.state).or_default() += 1;
+    }
+    let mut family = text.family(
+        "wasmrun_nodes",
+        Kind::Gauge,
+        "Nodes of the cluster, this one too, by state as this one sees them; of dead ones the last.",
+    );
+    for (state, count) in states {
+        family.add(&[("state", &state)], count);
+    }
+    let mut family = text.family(
+        "wasmrun_peer_connected",
+        Kind::Gauge,
+        "Whether there is a connection to another node that lives.",
+    );
+    let is_peer = |member: &&MemberRow| !member.is_own && member.state != "dead";
+    for member in members.iter().filter(is_peer).take(MOST_PEERS) {
+        let is_connected = u8::from(member.state != "unreachable");
+        family.add(&[("peer", &member.name)], is_connected);
+    }
+    control(text, cluster.latency());
+}
+
+fn control(text: &mut Text, latency: &Latency) {
+    let mut family = text.family(
+        "wasmrun_control_request_duration_seconds",
+        Kind::Histogram,
+        "How long the control store takes to answer this node, failures included.",
+    );
+    let counts = latency.cumulative();
+    for (bound_us, count) in Latency::BOUNDS_US.into_iter().zip(counts) {
+        let bound = bound_us as f64 / 1e6;
+        family.add_part("_bucket", &[("le", &bound)], count);
+    }
+    let all = counts[counts.len() - 1];
+    family.add_part("_bucket", &[("le", &"+Inf")], all);
+    let sum_us = latency.sum_us();
+    let sum = format_args!("{}.{:06}", sum_us / 1_000_000, sum_us % 1_000_000).to_string();
+    family.add_part("_sum", &[], sum);
+    family.add_part("_count", &[], all);
+    text.one(
+        "wasmrun_control_request_failures_total",
+        Kind::Counter,
+        "Requests to the control store that failed.",
+        latency.failures(),
+    );
+}

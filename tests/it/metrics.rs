@@ -1,0 +1,332 @@
+//! What a node tells those who watch it: numbers, probes, and what becomes of requests that are none.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
+
+use rustix::process::Signal;
+use wasmrun_tests::{Stream, assert_says, guest};
+
+use crate::cluster::Member;
+use crate::node::Node;
+
+/// A node whose metrics can be asked for, and where.
+fn watched(args: &[&str]) -> (Node, SocketAddr) {
+    let mut node = Node::new();
+    node.start_with(&[&["--metrics=127.0.0.1:0"], args].concat());
+    let address = address(node.running.as_mut().expect("it runs"));
+    (node, address)
+}
+
+fn address(running: &mut wasmrun_tests::Running) -> SocketAddr {
+    running.wait_for(Stream::Out, "/metrics\n");
+    let said = running.written(Stream::Out);
+    let address = said.split("http://").nth(1).expect("an address");
+    let address = address.split('/').next().expect("before its path");
+    address.parse().expect("it is one")
+}
+
+/// Whatever comes back for these bytes. Who is cut off hears less.
+fn talk(address: SocketAddr, request: &[u8]) -> String {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    // It may be cut off before all is sent.
+    let _ = stream.write_all(request);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// The status and the body of an answer.
+fn get(address: SocketAddr, path: &str) -> (u16, String) {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
+    let answer = talk(address, request.as_bytes());
+    let (head, body) = answer.split_once("\r\n\r\n").expect("an answer");
+    let status = head.split(' ').nth(1).expect("a status");
+    (status.parse().expect("a number"), body.to_owned())
+}
+
+/// All values by what stands before them.
+struct Scrape(BTreeMap<String, f64>);
+
+impl Scrape {
+    /// Asks, and checks the form of what comes back.
+    #[track_caller]
+    fn new(address: SocketAddr) -> Self {
+        let (status, text) = get(address, "/metrics");
+        assert_eq!(status, 200, "{text}");
+        read_as_prometheus_does(&text);
+        let (mut values, mut families) = (BTreeMap::new(), BTreeSet::new());
+        let mut family = "";
+        for line in text.lines() {
+            if let Some(help) = line.strip_prefix("# HELP ") {
+                family = help.split(' ').next().expect("a name");
+                assert!(families.insert(family), "{family} comes twice");
+                continue;
+            }
+            if line.starts_with("# TYPE ") {
+                assert!(line.contains(&format!(" {family} ")), "{line}");
+                continue;
+            }
+            let (name, value) = line.rsplit_once(' ').expect("a value");
+            assert!(name.starts_with(family), "{name} is not of {family}");
+            let value = value
+                .parse()
+                .unwrap_or_else(|error| panic!("{error}: {line}"));
+            assert!(
+                values.insert(name.to_owned(), value).is_none(),
+                "{name} comes twice"
+            );
+        }
+        Self(values)
+    }
+
+    #[track_caller]
+    fn value(&self, name: &str) -> f64 {
+        let value = self.0.get(name);
+        *value.unwrap_or_else(|| panic!("there is no {name}: {:#?}", self.0))
+    }
+
+    /// How many values a family has.
+    fn count(&self, family: &str) -> usize {
+        let of_it = self.0.keys().filter(|name| name.starts_with(family));
+        of_it.count()
+    }
+}
+
+/// Prometheus' own tool reads it, and has nothing to say about names and types.
+#[track_caller]
+fn read_as_prometheus_does(text: &str) {
+    // Where there is none, `cargo xtask test` says so.
+    let Some(promtool) = std::env::var_os("WASMRUN_PROMTOOL") else {
+        return;
+    };
+    let mut child = Command::new(promtool)
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("promtool starts");
+    let mut stdin = child.stdin.take().expect("it is piped");
+    stdin.write_all(text.as_bytes()).expect("promtool reads");
+    drop(stdin);
+    let ended = child.wait_with_output().expect("promtool ends");
+    let said = [ended.stdout, ended.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    assert!(ended.status.success() && said.is_empty(), "{said}\n{text}");
+}
+
+#[test]
+fn numbers_follow_what_happens() {
+    let (node, address) = watched(&["--object-memory", "64MiB"]);
+    let before = Scrape::new(address);
+    assert_eq!(before.value("wasmrun_node_ready"), 1.0);
+    assert_eq!(
+        before.value("wasmrun_resource_capacity{resource=\"CPU\"}"),
+        2.0
+    );
+    assert_eq!(before.value("wasmrun_resource_free{resource=\"CPU\"}"), 2.0);
+    assert_eq!(
+        before.value("wasmrun_store_capacity_bytes"),
+        f64::from(64 << 20)
+    );
+    node.submit("add(1, 2)").args(["--tenant", "red"]).ok();
+    node.submit("crash()").args(["--tenant", "red"]).run();
+    node.submit("spin()")
+        .args(["--tenant", "blue", "--detach"])
+        .ok();
+    node.wait_for("running", 1);
+    let file = guest("graph");
+    node.wasmrun(["put"]).arg(&file).ok();
+    let module = guest("graph");
+    let create = node.wasmrun(["actor", "create"]).arg(module);
+    create
+        .args(["counter", "1", "--name", "one", "--cpus", "0"])
+        .ok();
+    let after = Scrape::new(address);
+    let tenant = |name: &str, event: &str| {
+        after.value(&format!(
+            "wasmrun_tenant_tasks_total{{tenant=\"{name}\",event=\"{event}\"}}"
+        ))
+    };
+    assert_eq!(
+        (tenant("red", "submitted"), tenant("red", "finished")),
+        (2.0, 1.0)
+    );
+    assert_eq!(
+        (tenant("red", "failed"), tenant("blue", "started")),
+        (1.0, 1.0)
+    );
+    assert_eq!(
+        after.value("wasmrun_tenant_used{tenant=\"blue\",resource=\"CPU\"}"),
+        1.0
+    );
+    assert_eq!(after.value("wasmrun_resource_free{resource=\"CPU\"}"), 1.0);
+    assert_eq!(
+        after.value("wasmrun_tasks_ended_total{outcome=\"finished\"}"),
+        1.0
+    );
+    assert_eq!(
+        after.value("wasmrun_tasks_ended_total{outcome=\"failed\"}"),
+        1.0
+    );
+    assert_eq!(after.value("wasmrun_actors"), 1.0);
+    assert_eq!(after.value("wasmrun_actors_started_total"), 1.0);
+    // The actor, and the task.
+    assert_eq!(after.value("wasmrun_tasks{state=\"running\"}"), 2.0);
+    assert_eq!(after.value("wasmrun_sandboxes"), 2.0);
+    assert!(after.value("wasmrun_guest_memory_bytes") >= f64::from(2 << 16));
+    assert_eq!(after.value("wasmrun_store_objects"), 1.0);
+    let bytes = std::fs::metadata(&file).expect("it is there").len() as f64;
+    assert!(after.value("wasmrun_store_used_bytes") >= bytes);
+    assert!(after.value("process_resident_memory_bytes") > 0.0);
+    // Alone, it has no lease and no peers.
+    assert_eq!(after.count("wasmrun_lease_confirmed"), 0);
+    node.wasmrun(["node", "stop", "--now"]).ok();
+}
+
+#[test]
+fn who_goes_to_disk_is_counted() {
+    let dir = wasmrun_tests::scratch();
+    let spill = dir.path().to_str().expect("text");
+    let (node, address) = watched(&["--object-memory", "1MiB", "--spill-dir", spill]);
+    let file = dir.path().join("big");
+    std::fs::write(&file, vec![7; 700 << 10]).expect("there is room");
+    let put = || node.wasmrun(["put"]).arg(&file).ok().trim().to_owned();
+    let (first, _second) = (put(), put());
+    let spilled = Scrape::new(address);
+    assert_eq!(spilled.value("wasmrun_store_spills_total"), 1.0);
+    assert_eq!(
+        spilled.value("wasmrun_store_spill_bytes_total"),
+        f64::from(700 << 10)
+    );
+    assert_eq!(
+        spilled.value("wasmrun_tenant_store_bytes{tenant=\"default\",place=\"disk\"}"),
+        f64::from(700 << 10)
+    );
+    node.wasmrun(["object", "get", &first]).ok();
+    let restored = Scrape::new(address);
+    assert_eq!(restored.value("wasmrun_store_restores_total"), 1.0);
+    assert_eq!(restored.value("wasmrun_store_disk_errors_total"), 0.0);
+}
+
+#[test]
+fn however_many_tenants_there_are_the_answer_stays_short() {
+    let (node, address) = watched(&[]);
+    for tenant in 0..120 {
+        let name = format!("t{tenant}");
+        node.submit("noop()").args(["--tenant", &name]).ok();
+    }
+    let scrape = Scrape::new(address);
+    assert_eq!(scrape.count("wasmrun_tenant_tasks_total"), 101 * 5);
+    let others = "wasmrun_tenant_tasks_total{tenant=\"_others\",event=\"finished\"}";
+    assert_eq!(scrape.value(others), 20.0);
+}
+
+#[test]
+fn probes_and_numbers_say_how_it_is_in_the_cluster() {
+    let (head, token) = Member::head("a");
+    let mut b = Member::new("b");
+    let b_at = b.watched(&["--join", &token, "--metrics=127.0.0.1:0"], address);
+    head.wait_for_life("b", 1);
+    b.wait_for_life("a", 1);
+    assert_eq!(get(b_at, "/readyz"), (200, "ready\n".into()));
+    let spread = b.command(&["submit", "-q"]).arg(guest("spread"));
+    spread
+        .args(["--invoke", "place()", "--strategy", "node:a"])
+        .ok();
+    let scrape = Scrape::new(b_at);
+    assert_eq!(scrape.value("wasmrun_nodes{state=\"alive\"}"), 2.0);
+    assert_eq!(scrape.value("wasmrun_peer_connected{peer=\"a\"}"), 1.0);
+    assert_eq!(scrape.value("wasmrun_lease_confirmed"), 1.0);
+    assert_eq!(scrape.value("wasmrun_node_life"), 1.0);
+    assert_eq!(scrape.value("wasmrun_tasks_sent_total"), 1.0);
+    assert!(scrape.value("wasmrun_control_request_duration_seconds_count") > 0.0);
+    head.command(&["node", "drain", "b"]).ok();
+    b.wait_for("b", "draining");
+    let (status, why) = get(b_at, "/readyz");
+    assert_eq!(status, 503);
+    assert_says(&why, &["drained"]);
+    assert_eq!(Scrape::new(b_at).value("wasmrun_node_ready"), 0.0);
+    // It lives, and whoever asks that hears so.
+    assert_eq!(get(b_at, "/healthz"), (200, "ok\n".into()));
+}
+
+#[test]
+fn a_node_that_stops_is_not_ready() {
+    let (mut node, address) = watched(&[]);
+    let spinning = node.submit("spin()").args(["--detach"]).ok();
+    node.wait_for("running", 1);
+    let running = node.running.as_mut().expect("it runs");
+    running.signal(Signal::TERM);
+    running.wait_for(Stream::Err, "stopping when what runs has ended");
+    loop {
+        let (status, why) = get(address, "/readyz");
+        if status == 503 {
+            assert_says(&why, &["stopping"]);
+            break;
+        }
+    }
+    node.wasmrun(["cancel", spinning.trim()]).ok();
+    let ended = node.running.take().expect("it runs").end();
+    assert_eq!(ended.code, Some(0), "{ended}");
+}
+
+#[test]
+fn requests_that_are_none_hurt_nobody() {
+    let (_node, address) = watched(&[]);
+    assert_eq!(get(address, "/").0, 404);
+    assert_eq!(get(address, "/metrics/../etc/passwd").0, 404);
+    assert_eq!(get(address, "/metrics?x=1").0, 200);
+    let head = talk(address, b"HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(
+        head.starts_with("HTTP/1.1 200") && head.ends_with("\r\n\r\n"),
+        "{head}"
+    );
+    for method in ["POST", "DELETE", "CONNECT", "PRI"] {
+        let request =
+            format!("{method} /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nwhatever!");
+        let answer = talk(address, request.as_bytes());
+        assert!(answer.starts_with("HTTP/1.1 4"), "{method}: {answer}");
+    }
+    let long = format!("GET /{} HTTP/1.1\r\n\r\n", "a".repeat(1 << 20));
+    let many = format!("GET /metrics HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(1000));
+    for nonsense in [
+        &b"\0\x01\x02\xff\r\n\r\n"[..],
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        long.as_bytes(),
+        many.as_bytes(),
+    ] {
+        let answer = talk(address, nonsense);
+        let is_refused = answer.is_empty() || answer.starts_with("HTTP/1.1 4");
+        assert!(is_refused, "{answer}");
+    }
+    // Who says nothing, or half of it, holds places, and loses them.
+    let mut stuck: Vec<TcpStream> = Vec::new();
+    for at in 0..100 {
+        let mut stream = TcpStream::connect(address).expect("the system takes it");
+        if at % 2 == 0 {
+            stream.write_all(b"GET /met").expect("the system takes it");
+        }
+        stuck.push(stream);
+    }
+    assert_eq!(get(address, "/healthz").0, 200);
+    assert!(Scrape::new(address).value("wasmrun_node_ready") > 0.0);
+}
+
+#[test]
+fn addresses_that_cannot_be_are_refused() {
+    let (node, address) = watched(&[]);
+    let taken = format!("--metrics={address}");
+    let other = Node::new();
+    let said = other.wasmrun(["node", "start", &taken]).fails(2);
+    assert_says(
+        &said,
+        &["metrics cannot be served at", "name a free address"],
+    );
+    let said = node.wasmrun(["node", "start", "--metrics=here"]).fails(2);
+    assert_says(&said, &["--metrics"]);
+}
