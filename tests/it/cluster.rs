@@ -57,6 +57,18 @@ impl Member {
         state.args(["--node-name", self.name]).args(args)
     }
 
+    /// Starts it with a variable in its environment.
+    pub(crate) fn start_with_env(&mut self, args: &[&str], (name, value): (&str, &str)) {
+        let mut running = self.starting(args).env(name, value).start();
+        running.wait_for(Stream::Out, "listens at unix:");
+        self.running = Some(running);
+    }
+
+    /// What it says when it cannot be used so.
+    pub(crate) fn refused_with_env(&self, args: &[&str], (name, value): (&str, &str)) -> String {
+        self.starting(args).env(name, value).fails(2)
+    }
+
     pub(crate) fn start(&mut self, args: &[&str]) {
         let mut running = self.starting(args).start();
         running.wait_for(Stream::Out, "listens at unix:");
@@ -78,6 +90,11 @@ impl Member {
     pub(crate) fn stop(&mut self) -> Ended {
         self.command(&["node", "stop"]).ok();
         self.running.take().expect("it runs").end()
+    }
+
+    /// Says nothing until it is told to go on.
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.running.as_ref().expect("it runs").signal(signal);
     }
 
     pub(crate) fn kill(&mut self) {

@@ -4,6 +4,7 @@
 //! `cargo xtask test` builds both first.
 
 mod actors;
+mod anywhere;
 mod array;
 mod bench;
 mod cache;

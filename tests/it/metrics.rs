@@ -19,7 +19,7 @@ fn watched(args: &[&str]) -> (Node, SocketAddr) {
     (node, address)
 }
 
-fn address(running: &mut wasmrun_tests::Running) -> SocketAddr {
+pub(crate) fn address(running: &mut wasmrun_tests::Running) -> SocketAddr {
     running.wait_for(Stream::Out, "/metrics\n");
     let said = running.written(Stream::Out);
     let address = said.split("http://").nth(1).expect("an address");
@@ -38,7 +38,7 @@ fn talk(address: SocketAddr, request: &[u8]) -> String {
 }
 
 /// The status and the body of an answer.
-fn get(address: SocketAddr, path: &str) -> (u16, String) {
+pub(crate) fn get(address: SocketAddr, path: &str) -> (u16, String) {
     let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
     let answer = talk(address, request.as_bytes());
     let (head, body) = answer.split_once("\r\n\r\n").expect("an answer");
@@ -144,6 +144,8 @@ fn numbers_follow_what_happens() {
     create
         .args(["counter", "1", "--name", "one", "--cpus", "0"])
         .ok();
+    // It lives when it has answered, and the call is one more that has ended.
+    node.wasmrun(["actor", "call", "one", "add(1)"]).ok();
     let after = Scrape::new(address);
     let tenant = |name: &str, event: &str| {
         after.value(&format!(
@@ -165,7 +167,7 @@ fn numbers_follow_what_happens() {
     assert_eq!(after.value("wasmrun_resource_free{resource=\"CPU\"}"), 1.0);
     assert_eq!(
         after.value("wasmrun_tasks_ended_total{outcome=\"finished\"}"),
-        1.0
+        2.0
     );
     assert_eq!(
         after.value("wasmrun_tasks_ended_total{outcome=\"failed\"}"),

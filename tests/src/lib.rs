@@ -175,6 +175,16 @@ impl Wasmrun {
         self
     }
 
+    /// One more argument, before the last.
+    ///
+    /// # Panics
+    /// When there is none yet.
+    pub fn args_before_last(mut self, arg: impl AsRef<OsStr>) -> Self {
+        let last = self.args.len().checked_sub(1).expect("there is a last one");
+        self.args.insert(last, arg.as_ref().to_owned());
+        self
+    }
+
     /// More arguments of the program: they come after `--`, whatever is added later.
     pub fn program<A: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
         self.program

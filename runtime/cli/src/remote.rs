@@ -39,7 +39,10 @@ pub fn find(global: &Global, tenant: &TenantName) -> Result<Option<Client>, Fail
 pub fn failed(error: Error) -> Failure {
     let exit = match &error {
         Error::Refused(why) => match why.kind {
-            RefusalKind::Usage | RefusalKind::NotFound | RefusalKind::Tenant => Exit::Usage,
+            RefusalKind::Usage
+            | RefusalKind::NotFound
+            | RefusalKind::Ambiguous
+            | RefusalKind::Tenant => Exit::Usage,
             RefusalKind::Unschedulable => Exit::Unschedulable,
             RefusalKind::Stopping => Exit::Unreachable,
             RefusalKind::Full => Exit::TaskFailed,

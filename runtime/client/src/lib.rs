@@ -276,13 +276,13 @@ impl Client {
         }
     }
 
-    /// A list of what there is.
+    /// A list of what there is, at all nodes of the cluster.
     ///
     /// # Errors
     /// When the node is gone.
-    pub async fn list(&self, list: wire::List) -> Result<wire::Rows, Error> {
+    pub async fn list(&self, list: wire::List) -> Result<wire::Listed, Error> {
         match self.request(Request::List(list)).await? {
-            Response::Rows(rows) => Ok(rows),
+            Response::Listed(listed) => Ok(*listed),
             other => Err(Error::unexpected(&other)),
         }
     }

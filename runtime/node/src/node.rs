@@ -27,7 +27,7 @@ use wasmrun_store::{Backing, SpillConfig, Store, StoreConfig};
 use crate::actor::ActorRef;
 use crate::client::Client;
 use crate::cluster::{
-    self, Cluster, ClusterConfig, ClusterError, Exchange, Face, JoinToken, Offer, Opened,
+    self, Cluster, ClusterConfig, ClusterError, Desk, Exchange, Face, JoinToken, Offer, Opened,
     TokensError,
 };
 use crate::counters::Counters;
@@ -184,6 +184,8 @@ pub(crate) struct Shared {
     pub(crate) waits: AtomicU64,
     /// What is counted for whoever watches.
     pub(crate) counters: Counters,
+    /// Who answers clients, those of other nodes too.
+    pub(crate) desk: Mutex<Option<Weak<dyn Desk>>>,
     /// Whether somebody is about to look for a deadlock.
     pub(crate) is_looking: AtomicBool,
     /// The cluster that it is in, if it is.
@@ -265,6 +267,7 @@ impl Node {
             waiting_bytes: WaitingBytes::new(object_memory / WAITING_PART),
             waits: AtomicU64::new(0),
             counters: Counters::default(),
+            desk: Mutex::default(),
             is_looking: AtomicBool::new(false),
             cluster: OnceLock::new(),
             exchange: OnceLock::new(),

@@ -59,7 +59,7 @@ fn wait_for_tasks(client: &Client, state: &str, count: usize) {
             what: What::Tasks,
             filters: vec![("state".into(), state.into())],
         };
-        match client.wait(client.list(list)).unwrap() {
+        match client.wait(client.list(list)).unwrap().rows {
             Rows::Tasks(rows) if rows.len() == count => return,
             Rows::Tasks(_) => std::thread::yield_now(),
             other => panic!("{other:?}"),

@@ -99,7 +99,8 @@ pub struct ClusterOptions {
     /// Make a new cluster, or go on with the one that was made here, and let others join.
     #[arg(long, conflicts_with = "join")]
     pub head: bool,
-    /// Join a cluster with a token; without one, come back to the cluster that was joined before.
+    /// Join a cluster with a token, which may be in WASMRUN_JOIN_TOKEN instead; without one, come back to the
+    /// cluster that was joined before.
     #[arg(long, value_name = "TOKEN", num_args = 0..=1)]
     pub join: Option<Option<JoinToken>>,
     /// Where to listen for other nodes (UDP) [default: 127.0.0.1:7461, or the address that reaches the head].

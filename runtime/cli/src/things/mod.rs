@@ -1,21 +1,23 @@
-//! What a running node has: `status`, `list`, `get`, `explain`, `cancel`, `logs`.
+//! What a running node and its cluster have: `list`, `get`, `explain`, `cancel`, `logs`.
 
 pub mod actors;
 pub mod objects;
 mod rows;
+mod status;
 
 use std::io::Write;
 
-use serde_json::{Value as Json, json};
-use wasmrun_client::wire::{List, NodeStatus, Rows, What};
+use serde_json::json;
+use wasmrun_client::wire::{List, Listed, Rows, Silent, What};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::units;
 
 use crate::args::{Global, Id, ListThings, Output, Things};
 use crate::fail::CommandResult;
-use crate::printer::{Printer, table, written};
+use crate::printer::{Printer, written};
 use crate::remote;
+
+pub use self::status::status;
 
 /// `list`.
 pub fn list(list: &ListThings, global: &Global, printer: &Printer) -> CommandResult {
@@ -50,30 +52,17 @@ fn show(
 ) -> CommandResult {
     let client = remote::connect(global, &TenantName::default())?;
     let listed = client.wait(client.list(List { what, filters }));
-    let listed = listed.map_err(remote::failed)?;
-    let (name, header, rows) = rows::of(&listed);
+    let Listed { rows, silent } = listed.map_err(remote::failed)?;
+    let (name, header, rows) = rows::of(&rows);
     match printer.output {
         Output::Json => {
-            let objects = rows.iter().map(|row| {
-                let fields = header.iter().zip(row);
-                let fields = fields.map(|(key, (_, value))| ((*key).to_owned(), value.clone()));
-                Json::Object(fields.collect())
-            });
-            let objects: Vec<Json> = objects.collect();
-            printer.json(&json!({ "version": 1, name: objects }))?;
+            let mut object = json!({ "version": 1, name: rows::json(&header, &rows) });
+            rows::add_silent(&mut object, &silent);
+            printer.json(&object)?;
         }
-        _ => {
-            let cells = rows
-                .iter()
-                .map(|row| row.iter().map(|(text, _)| text.clone()).collect());
-            let cells: Vec<Vec<String>> = cells.collect();
-            // Cells for people have units.
-            let without_unit =
-                |name: &'static str| name.trim_end_matches("_ms").trim_end_matches("_bytes");
-            let header: Vec<&str> = header.into_iter().map(without_unit).collect();
-            printer.result(table(&header, &cells))?;
-        }
+        _ => printer.result(rows::text(&header, &rows))?,
     }
+    warn_of_silent(&silent, printer);
     if rows.len() >= Rows::MAX {
         printer.warn(format_args!(
             "only {} are shown; use -f FIELD=VALUE",
@@ -83,86 +72,11 @@ fn show(
     Ok(())
 }
 
-/// `status`.
-pub fn status(global: &Global, printer: &Printer) -> CommandResult {
-    let client = remote::connect(global, &TenantName::default())?;
-    let status = client.wait(client.status()).map_err(remote::failed)?;
-    let tenants = List {
-        what: What::Tenants,
-        filters: Vec::new(),
-    };
-    let tenants = client.wait(client.list(tenants)).map_err(remote::failed)?;
-    if printer.output == Output::Json {
-        let mut object = rows::node_json(&status);
-        object["version"] = 1.into();
-        let (name, header, rows) = rows::of(&tenants);
-        let rows = rows.into_iter().map(|row| {
-            let fields = header.iter().zip(row);
-            Json::Object(
-                fields
-                    .map(|(key, (_, value))| ((*key).to_owned(), value))
-                    .collect(),
-            )
-        });
-        object[name] = rows.collect();
-        return printer.json(&object);
+/// Says what is missing in an answer.
+fn warn_of_silent(silent: &[Silent], printer: &Printer) {
+    for Silent { node, why } in silent {
+        printer.warn(format_args!("node {node} did not answer: {why}"));
     }
-    printer.result(status_text(&status))?;
-    let (_, header, rows) = rows::of(&tenants);
-    let cells = rows
-        .into_iter()
-        .map(|row| row.into_iter().map(|(text, _)| text).collect());
-    let cells: Vec<Vec<String>> = cells.collect();
-    match cells.is_empty() {
-        true => Ok(()),
-        false => printer.result(format_args!("\n{}", table(&header, &cells))),
-    }
-}
-
-fn status_text(status: &NodeStatus) -> String {
-    let NodeStatus {
-        name,
-        version,
-        process,
-        up_ms,
-        store,
-        ..
-    } = status;
-    let state = if status.is_draining { ", stopping" } else { "" };
-    let up = units::milliseconds(up_ms / 1000 * 1000);
-    let mut text = format!("node {name}: wasmrun {version}, process {process}, up {up}{state}\n\n");
-    let mut resources = Vec::new();
-    for (resource, total) in &status.total {
-        let free = status.available.get(resource).copied().unwrap_or_default();
-        let used = total.steps().saturating_sub(free.steps());
-        let used = wasmrun_model::resource::Amount::from_steps(used);
-        resources.push(vec![
-            resource.to_string(),
-            used.display_for(resource).to_string(),
-            total.display_for(resource).to_string(),
-        ]);
-    }
-    text.push_str(&table(&["resource", "used", "total"], &resources));
-    let tasks = status.tasks.iter().filter(|(_, count)| *count > 0);
-    let tasks: Vec<String> = tasks
-        .map(|(state, count)| format!("{count} {state}"))
-        .collect();
-    let tasks = if tasks.is_empty() {
-        "none yet".to_owned()
-    } else {
-        tasks.join(", ")
-    };
-    let (used, capacity) = (
-        units::bytes(store.used_bytes),
-        units::bytes(store.capacity_bytes),
-    );
-    let (objects, spilled) = (store.objects, units::bytes(store.spilled_bytes));
-    let pinned = units::bytes(store.pinned_bytes);
-    text.push_str(&format!(
-        "\n\ntasks    {tasks}\nobjects  {objects} in {used} of {capacity}, {pinned} of that being read; \
-         {spilled} on disk"
-    ));
-    text
 }
 
 /// `get`.
@@ -182,6 +96,7 @@ pub fn get(id: &Id, global: &Global, printer: &Printer) -> CommandResult {
             "id": row.id.to_string(),
             "name": row.name,
             "state": row.state,
+            "node": row.node,
             "tenant": row.tenant.to_string(),
             "job": row.job.to_string(),
             "detached": row.is_detached,
@@ -197,6 +112,7 @@ pub fn get(id: &Id, global: &Global, printer: &Printer) -> CommandResult {
         format!("task      {}", row.id),
         format!("name      {}", row.name),
         format!("state     {}", row.state),
+        format!("node      {}", row.node),
         format!("tenant    {}", row.tenant),
         format!("job       {}", row.job),
         format!("detached  {}", if row.is_detached { "yes" } else { "no" }),

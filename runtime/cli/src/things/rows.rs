@@ -1,13 +1,15 @@
 //! Rows of lists as text and JSON, side by side: both have the same columns.
 
 use serde_json::{Value as Json, json};
-use wasmrun_client::wire::{Amounts, NodeStatus, Rows};
+use wasmrun_client::wire::{Amounts, NodeStatus, Rows, Silent};
 use wasmrun_model::units;
 
-/// A cell as people and as programs see it.
-type Cell = (String, Json);
+use crate::printer::table;
 
-fn text(text: impl ToString) -> Cell {
+/// A cell as people and as programs see it.
+pub type Cell = (String, Json);
+
+fn cell(text: impl ToString) -> Cell {
     let text = text.to_string();
     (text.clone(), text.into())
 }
@@ -50,14 +52,17 @@ fn amounts_json(amounts: &Amounts) -> Json {
 pub fn of(rows: &Rows) -> (&'static str, Vec<&'static str>, Vec<Vec<Cell>>) {
     match rows {
         Rows::Tasks(rows) => {
-            let header = vec!["id", "name", "state", "tenant", "job", "detached", "age_ms"];
+            let header = vec![
+                "id", "name", "state", "node", "tenant", "job", "detached", "age_ms",
+            ];
             let cells = rows.iter().map(|row| {
                 vec![
-                    text(row.id),
-                    text(&row.name),
-                    text(&row.state),
-                    text(&row.tenant),
-                    text(row.job),
+                    cell(row.id),
+                    cell(&row.name),
+                    cell(&row.state),
+                    cell(&row.node),
+                    cell(&row.tenant),
+                    cell(row.job),
                     flag(row.is_detached),
                     age(row.age_ms),
                 ]
@@ -65,43 +70,52 @@ pub fn of(rows: &Rows) -> (&'static str, Vec<&'static str>, Vec<Vec<Cell>>) {
             ("tasks", header, cells.collect())
         }
         Rows::Actors(rows) => {
-            let header = vec!["id", "name", "class", "state", "tenant"];
+            let header = vec!["id", "name", "class", "state", "node", "tenant"];
             let cells = rows.iter().map(|row| {
                 vec![
-                    text(row.id),
+                    cell(row.id),
                     maybe(row.name.as_deref()),
-                    text(&row.class),
-                    text(&row.state),
-                    text(&row.tenant),
+                    cell(&row.class),
+                    cell(&row.state),
+                    cell(&row.node),
+                    cell(&row.tenant),
                 ]
             });
             ("actors", header, cells.collect())
         }
         Rows::Objects(rows) => {
-            let header = vec!["id", "size_bytes", "place", "tenant", "kept"];
+            let header = vec!["id", "size_bytes", "place", "node", "tenant", "kept"];
             let cells = rows.iter().map(|row| {
                 vec![
-                    text(row.id),
+                    cell(row.id),
                     bytes(row.size_bytes),
-                    text(&row.place),
-                    text(&row.tenant),
+                    cell(&row.place),
+                    cell(&row.node),
+                    cell(&row.tenant),
                     flag(row.is_kept),
                 ]
             });
             ("objects", header, cells.collect())
         }
         Rows::Jobs(rows) => {
-            let cells = rows.iter().map(|row| vec![text(row.id), number(row.tasks)]);
-            ("jobs", vec!["id", "tasks"], cells.collect())
+            let cells = rows
+                .iter()
+                .map(|row| vec![cell(row.id), cell(&row.node), number(row.tasks)]);
+            ("jobs", vec!["id", "node", "tasks"], cells.collect())
         }
         Rows::Modules(rows) => {
             let cells = rows.iter().map(|row| {
                 let exports = number(row.exports.into());
-                vec![text(row.digest), exports, flag(row.has_program)]
+                vec![
+                    cell(row.digest),
+                    cell(&row.node),
+                    exports,
+                    flag(row.has_program),
+                ]
             });
             (
                 "modules",
-                vec!["digest", "exports", "program"],
+                vec!["digest", "node", "exports", "program"],
                 cells.collect(),
             )
         }
@@ -109,7 +123,7 @@ pub fn of(rows: &Rows) -> (&'static str, Vec<&'static str>, Vec<Vec<Cell>>) {
             let header = vec!["name", "process", "up_ms", "sessions", "total", "available"];
             let cells = rows.iter().map(|row| {
                 vec![
-                    text(&row.name),
+                    cell(&row.name),
                     number(row.process.into()),
                     age(row.up_ms),
                     number(row.sessions),
@@ -134,9 +148,9 @@ pub fn of(rows: &Rows) -> (&'static str, Vec<&'static str>, Vec<Vec<Cell>>) {
             let cells = rows.iter().map(|row| {
                 let address = row.address.map(|address| address.to_string());
                 vec![
-                    text(&row.name),
-                    text(row.id),
-                    text(&row.state),
+                    cell(&row.name),
+                    cell(row.id),
+                    cell(&row.state),
                     number(row.life),
                     maybe(address.as_deref()),
                     flag(row.is_head),
@@ -151,8 +165,8 @@ pub fn of(rows: &Rows) -> (&'static str, Vec<&'static str>, Vec<Vec<Cell>>) {
             let header = vec!["id", "state", "many", "joined", "left_ms"];
             let cells = rows.iter().map(|row| {
                 vec![
-                    text(&row.id),
-                    text(&row.state),
+                    cell(&row.id),
+                    cell(&row.state),
                     flag(row.is_reusable),
                     number(row.joined.into()),
                     age(row.left_ms),
@@ -163,6 +177,7 @@ pub fn of(rows: &Rows) -> (&'static str, Vec<&'static str>, Vec<Vec<Cell>>) {
         Rows::Tenants(rows) => {
             let header = vec![
                 "name",
+                "node",
                 "share",
                 "used",
                 "submitted",
@@ -172,8 +187,9 @@ pub fn of(rows: &Rows) -> (&'static str, Vec<&'static str>, Vec<Vec<Cell>>) {
             ];
             let cells = rows.iter().map(|row| {
                 vec![
-                    text(&row.name),
-                    text(&row.share),
+                    cell(&row.name),
+                    cell(&row.node),
+                    cell(&row.share),
                     amounts(&row.used),
                     number(row.submitted),
                     number(row.finished),
@@ -183,6 +199,37 @@ pub fn of(rows: &Rows) -> (&'static str, Vec<&'static str>, Vec<Vec<Cell>>) {
             });
             ("tenants", header, cells.collect())
         }
+    }
+}
+
+/// Rows as a table for people, who read units in the cells.
+pub fn text(header: &[&'static str], rows: &[Vec<Cell>]) -> String {
+    let cells = rows
+        .iter()
+        .map(|row| row.iter().map(|(text, _)| text.clone()).collect());
+    let cells: Vec<Vec<String>> = cells.collect();
+    let without_unit =
+        |name: &&'static str| name.trim_end_matches("_ms").trim_end_matches("_bytes");
+    let header: Vec<&str> = header.iter().map(without_unit).collect();
+    table(&header, &cells)
+}
+
+/// Rows as JSON: an object each.
+pub fn json(header: &[&'static str], rows: &[Vec<Cell>]) -> Json {
+    let objects = rows.iter().map(|row| {
+        let fields = header.iter().zip(row);
+        let fields = fields.map(|(key, (_, value))| ((*key).to_owned(), value.clone()));
+        Json::Object(fields.collect())
+    });
+    objects.collect()
+}
+
+/// Which nodes have not answered, where there are such.
+pub fn add_silent(object: &mut Json, silent: &[Silent]) {
+    if !silent.is_empty() {
+        let silent = silent.iter();
+        let silent = silent.map(|it| json!({ "node": it.node, "why": it.why }));
+        object["silent"] = silent.collect();
     }
 }
 

@@ -107,6 +107,7 @@ fn task_row() -> TaskRow {
         job: DriverId::from_bytes([8; 16]),
         is_detached: true,
         age_ms: 300,
+        node: "m".into(),
     }
 }
 
@@ -129,6 +130,16 @@ fn status() -> NodeStatus {
             objects: 9,
         },
     }
+}
+
+fn listed(rows: Rows) -> Response {
+    Response::Listed(Box::new(Listed {
+        rows,
+        silent: vec![Silent {
+            node: "q".into(),
+            why: "w".into(),
+        }],
+    }))
 }
 
 fn function() -> FunctionType {
@@ -275,7 +286,7 @@ fn responses_about_tasks() {
     };
     assert_bytes(
         Response::Task(Box::new(detail)),
-        "10 07x16 01 6e 01 73 01 74 08x16 01 ac 02 01 01 02 01 01 04 01 07x16 00x4 01 01 77",
+        "10 07x16 01 6e 01 73 01 74 08x16 01 ac 02 01 6d 01 01 02 01 01 04 01 07x16 00x4 01 01 77",
     );
     assert_bytes(Response::Text("w".into()), "11 01 77");
     assert_bytes(Response::TimedOut, "0c");
@@ -327,8 +338,8 @@ fn responses_about_modules_and_actors() {
 #[test]
 fn lists_and_the_status() {
     assert_bytes(
-        Response::Rows(Rows::Tasks(vec![task_row()])),
-        "0f 00 01 07x16 01 6e 01 73 01 74 08x16 01 ac 02",
+        listed(Rows::Tasks(vec![task_row()])),
+        "0f 00 01 07x16 01 6e 01 73 01 74 08x16 01 ac 02 01 6d 01 01 71 01 77",
     );
     let actor = ActorRow {
         id: ACTOR,
@@ -336,10 +347,11 @@ fn lists_and_the_status() {
         class: "c".into(),
         state: "s".into(),
         tenant: "t".parse().unwrap(),
+        node: "m".into(),
     };
     assert_bytes(
-        Response::Rows(Rows::Actors(vec![actor])),
-        "0f 01 01 03x16 01 01 6e 01 63 01 73 01 74",
+        listed(Rows::Actors(vec![actor])),
+        "0f 01 01 03x16 01 01 6e 01 63 01 73 01 74 01 6d 01 01 71 01 77",
     );
     let row = ObjectRow {
         id: object(),
@@ -347,29 +359,35 @@ fn lists_and_the_status() {
         place: "p".into(),
         tenant: "t".parse().unwrap(),
         is_kept: true,
+        node: "m".into(),
     };
     assert_bytes(
-        Response::Rows(Rows::Objects(vec![row])),
-        "0f 02 01 07x16 00x4 ac 02 01 70 01 74 01",
+        listed(Rows::Objects(vec![row])),
+        "0f 02 01 07x16 00x4 ac 02 01 70 01 74 01 01 6d 01 01 71 01 77",
     );
     let job = JobRow {
         id: DriverId::from_bytes([8; 16]),
         tasks: 2,
+        node: "m".into(),
     };
-    assert_bytes(Response::Rows(Rows::Jobs(vec![job])), "0f 03 01 08x16 02");
+    assert_bytes(
+        listed(Rows::Jobs(vec![job])),
+        "0f 03 01 08x16 02 01 6d 01 01 71 01 77",
+    );
     let module = ModuleRow {
         digest: Digest::from_bytes([9; 32]),
         exports: 2,
         has_program: true,
+        node: "m".into(),
     };
     assert_bytes(
-        Response::Rows(Rows::Modules(vec![module])),
-        "0f 04 01 09x32 02 01",
+        listed(Rows::Modules(vec![module])),
+        "0f 04 01 09x32 02 01 01 6d 01 01 71 01 77",
     );
     assert_bytes(
-        Response::Rows(Rows::Nodes(vec![status()])),
+        listed(Rows::Nodes(vec![status()])),
         "0f 05 01 01 6e 01 76 01 02 00 03 01 03 43 50 55 a0 9c 01 00 01 01 73 04 05 06 07 08 \
-         09",
+         09 01 01 71 01 77",
     );
     let tenant = TenantRow {
         name: "t".parse().unwrap(),
@@ -379,10 +397,11 @@ fn lists_and_the_status() {
         finished: 2,
         failed: 3,
         cancelled: 4,
+        node: "m".into(),
     };
     assert_bytes(
-        Response::Rows(Rows::Tenants(vec![tenant])),
-        "0f 06 01 01 74 01 03 43 50 55 a0 9c 01 03 30 2e 35 01 02 03 04",
+        listed(Rows::Tenants(vec![tenant])),
+        "0f 06 01 01 74 01 03 43 50 55 a0 9c 01 03 30 2e 35 01 02 03 04 01 6d 01 01 71 01 77",
     );
     assert_bytes(
         Response::Status(Box::new(status())),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bytes::Bytes;
 use super::failure::WireError;
-use super::view::{Amounts, NodeStatus, Rows, TaskDetail};
+use super::view::{Amounts, Listed, NodeStatus, TaskDetail};
 use crate::cluster::{Selectors, Strategy};
 use crate::fairness::TenantName;
 use crate::id::{ActorId, Digest, ObjectId, TaskId};
@@ -82,7 +82,7 @@ pub enum Request {
     Cancel(String),
     /// Cancels all that the session has submitted, but for what is detached. `Done`.
     CancelMine,
-    /// What there is. `Rows`.
+    /// What there is, at all nodes of the cluster. `Listed`.
     List(List),
     /// Everything about one task of the session or its tenant, by a unique prefix of its id. `Task`.
     Describe(String),
@@ -180,7 +180,7 @@ pub enum Response {
     /// An actor.
     Actor(Box<Actor>),
     /// A list.
-    Rows(Rows),
+    Listed(Box<Listed>),
     /// A task.
     Task(Box<TaskDetail>),
     /// Something to read.
@@ -254,7 +254,7 @@ pub struct Refusal {
 pub enum RefusalKind {
     /// The request is wrong.
     Usage,
-    /// There is no such thing, or more than one.
+    /// There is no such thing.
     NotFound,
     /// No node can ever serve it.
     Unschedulable,
@@ -264,6 +264,8 @@ pub enum RefusalKind {
     Full,
     /// It is another tenant's.
     Tenant,
+    /// There is more than one such thing.
+    Ambiguous,
 }
 
 /// What the bytes of a value are.

@@ -46,14 +46,14 @@ pub use message::{
     Submit, Terms, What, Wishes,
 };
 pub use view::{
-    ActorRow, Amounts, JobRow, MemberRow, ModuleRow, NodeStatus, ObjectRow, Rows, StoreStatus,
-    TaskDetail, TaskRow, TenantRow, TokenRow,
+    ActorRow, Amounts, JobRow, Listed, MemberRow, ModuleRow, NodeStatus, ObjectRow, Rows, Silent,
+    StoreStatus, TaskDetail, TaskRow, TenantRow, TokenRow,
 };
 
 use crate::fairness::TenantName;
 
 /// The version of all this. Two sides with different ones do not talk.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// The largest frame, without its length, in bytes.
 pub const MAX_FRAME_BYTES: usize = 2 << 20;

@@ -15,20 +15,20 @@ fn bytes<T: Serialize>(id: u64, message: T) -> Vec<u8> {
 fn first_frames_are_as_they_are_for_ever() {
     let hello = Hello {
         magic: MAGIC,
-        protocol: 2,
+        protocol: 3,
         version: "0.1".into(),
         tenant: TenantName::default(),
     };
-    let expected = b"\x15\0\0\0wasmrun\0\x02\x030.1\x07default";
+    let expected = b"\x15\0\0\0wasmrun\0\x03\x030.1\x07default";
     assert_eq!(encode(&hello).unwrap(), expected);
     assert_eq!(decode_greeting(&expected[4..]), Ok(hello));
     let welcome = Welcome {
         magic: MAGIC,
-        protocol: 2,
+        protocol: 3,
         version: "0.1".into(),
         node: "n1".into(),
     };
-    let expected = b"\x10\0\0\0wasmrun\0\x02\x030.1\x02n1";
+    let expected = b"\x10\0\0\0wasmrun\0\x03\x030.1\x02n1";
     assert_eq!(encode(&welcome).unwrap(), expected);
     assert_eq!(decode_greeting(&expected[4..]), Ok(welcome));
 }

@@ -33,6 +33,24 @@ impl Rows {
     pub const MAX: usize = 2000;
 }
 
+/// What a list shows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listed {
+    /// The rows, of all nodes that have answered.
+    pub rows: Rows,
+    /// The nodes of the cluster that have not.
+    pub silent: Vec<Silent>,
+}
+
+/// A node that did not answer in time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Silent {
+    /// Its name.
+    pub node: String,
+    /// Why, for people.
+    pub why: String,
+}
+
 /// A task or call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskRow {
@@ -50,6 +68,8 @@ pub struct TaskRow {
     pub is_detached: bool,
     /// How long ago it was submitted, in milliseconds.
     pub age_ms: u64,
+    /// Where it is: the node that runs it or has it in its queue; when it has ended, where it was submitted.
+    pub node: String,
 }
 
 /// Everything about one task.
@@ -80,6 +100,8 @@ pub struct ActorRow {
     pub state: String,
     /// Whose it is.
     pub tenant: TenantName,
+    /// The node that says so.
+    pub node: String,
 }
 
 /// An object.
@@ -95,15 +117,19 @@ pub struct ObjectRow {
     pub tenant: TenantName,
     /// Whether it stays until it is deleted.
     pub is_kept: bool,
+    /// The node that has it, or a copy of it.
+    pub node: String,
 }
 
-/// A session with live tasks.
+/// A session with live tasks at a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobRow {
     /// The session.
     pub id: DriverId,
-    /// Its live tasks.
+    /// Its live tasks there.
     pub tasks: u64,
+    /// The node that says so.
+    pub node: String,
 }
 
 /// A module.
@@ -115,6 +141,8 @@ pub struct ModuleRow {
     pub exports: u32,
     /// Whether it has a program.
     pub has_program: bool,
+    /// The node that says so.
+    pub node: String,
 }
 
 /// A tenant.
@@ -122,9 +150,9 @@ pub struct ModuleRow {
 pub struct TenantRow {
     /// Its name.
     pub name: TenantName,
-    /// What its tasks hold.
+    /// What its tasks hold at the node.
     pub used: Amounts,
-    /// Its dominant share, as text.
+    /// Its dominant share of the cluster, as far as the node knows, as text.
     pub share: String,
     /// Tasks that it has submitted and that have ended well, badly and by being cancelled.
     pub submitted: u64,
@@ -134,6 +162,8 @@ pub struct TenantRow {
     pub failed: u64,
     /// See `submitted`.
     pub cancelled: u64,
+    /// The node that says so.
+    pub node: String,
 }
 
 /// A node of the cluster, as another one sees it.

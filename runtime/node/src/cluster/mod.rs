@@ -55,6 +55,7 @@ pub use wasmrun_net::{ParseTokenError, Token as JoinToken};
 
 pub(crate) use self::protocol::ClusterProtocol;
 pub(crate) use self::start::{Face, Opened, open};
+pub(crate) use self::work::ask::{Answer, Asked, Desk, Question};
 pub(crate) use self::work::{Exchange, Foreign, Recipe, Remote};
 
 use crate::counters::Latency;
@@ -278,6 +279,12 @@ impl Cluster {
     /// How long the control store takes to answer.
     pub(crate) fn latency(&self) -> &Latency {
         &self.latency
+    }
+
+    /// Until when our certificate is valid, in seconds since 1970, if it can be read.
+    pub(crate) fn certificate_until_s(&self) -> Option<u64> {
+        let identity = Identity::load(self.state.path()).ok()?;
+        Some(identity.valid_until_s())
     }
 
     /// Whether our lease is known to live.

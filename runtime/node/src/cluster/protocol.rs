@@ -22,7 +22,7 @@ const _: () = assert!(remote::MAX_MESSAGE_BYTES * 2 < MESSAGE_BYTES);
 pub(crate) struct ClusterProtocol;
 
 impl Protocol for ClusterProtocol {
-    const VERSION: Version = Version { major: 1, minor: 0 };
+    const VERSION: Version = Version { major: 1, minor: 1 };
     type OneWay = OneWay;
     type Request = Request;
     type Response = Response;

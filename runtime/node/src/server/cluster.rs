@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use wasmrun_model::wire::{
-    List, MemberRow, NodeStatus, Refusal, RefusalKind, Request, Response, Rows, TokenRow,
+    List, Listed, MemberRow, NodeStatus, Refusal, RefusalKind, Request, Response, Rows, TokenRow,
 };
 
 use super::Inner;
@@ -44,11 +44,19 @@ impl Session {
                     passes(&list, &[("id", &row.id), ("state", &row.state)])
                 });
                 rows.truncate(Rows::MAX);
-                Ok(Response::Rows(Rows::Tokens(rows)))
+                Ok(listed(Rows::Tokens(rows)))
             }
             _ => unreachable!("the session gives us no others"),
         }
     }
+}
+
+/// Rows that are all there is.
+pub(super) fn listed(rows: Rows) -> Response {
+    Response::Listed(Box::new(Listed {
+        rows,
+        silent: Vec::new(),
+    }))
 }
 
 /// The one node whose id begins so.
@@ -66,7 +74,7 @@ fn begun_so<'a>(prefix: &str, members: &'a [MemberRow]) -> Result<&'a MemberRow,
         (Some(_), Some(_)) => {
             let why =
                 format_args!("'{shown}' begins the id of more than one node; give more of it");
-            Err(refusal(RefusalKind::NotFound, why))
+            Err(refusal(RefusalKind::Ambiguous, why))
         }
     }
 }

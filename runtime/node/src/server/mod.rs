@@ -10,6 +10,7 @@
 
 mod actors;
 mod cluster;
+mod gather;
 mod given;
 mod metrics;
 mod out;
@@ -38,6 +39,7 @@ pub use self::socket::ServeError;
 use self::registry::{Ends, Registry};
 use self::socket::Bound;
 use crate::client::Client;
+use crate::cluster::Desk;
 use crate::node::{Node, Shared};
 use crate::task::Work;
 
@@ -111,6 +113,8 @@ impl Node {
             pending: Arc::default(),
             started: Instant::now(),
         });
+        let desk: Arc<dyn Desk> = inner.clone();
+        *self.shared.desk.lock() = Some(Arc::downgrade(&desk));
         let accepting = control.spawn(accept(inner.clone(), listener));
         Ok(Server {
             inner,
@@ -164,6 +168,11 @@ impl Stopper {
 }
 
 impl Inner {
+    /// The node's name, as rows have it.
+    fn name(&self) -> String {
+        self.shared.name.to_string()
+    }
+
     fn registry(&self) -> MutexGuard<'_, Registry> {
         self.ends.noted(&self.registry)
     }

@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wasmrun_model::id::{ObjectId, TaskId};
-use wasmrun_model::wire::{Bytes, Refusal, RefusalKind, Request, Response};
+use wasmrun_model::wire::{Bytes, Output, Refusal, RefusalKind, Request, Response};
 
-use super::Stopper;
+use super::cluster::listed;
 use super::out::Gone;
 use super::registry::{ActorLog, Log};
 use super::session::{Session, refusal};
-use super::views;
+use super::views::{self, Asker};
 use super::watch::output;
+use super::{Inner, Stopper};
 
 impl Session {
     /// Answers a request that needs no waiting.
@@ -55,13 +56,14 @@ impl Session {
                 self.client.cancel_all();
                 Ok(Response::Done)
             }
-            Request::List(list) => Ok(Response::Rows(views::list(&self.inner, &list))),
+            Request::List(list) => Ok(listed(views::list(&self.inner, &list))),
             Request::Describe(prefix) => {
                 let detail = views::describe(&self.inner, self.asker(), &prefix);
                 detail.map(|detail| Response::Task(Box::new(detail)))
             }
             Request::Explain(prefix) => {
-                views::explain(&self.inner, self.asker(), &prefix).map(Response::Text)
+                let detail = views::describe(&self.inner, self.asker(), &prefix);
+                detail.map(|detail| Response::Text(views::explained(detail)))
             }
             Request::Delete(prefix) => self.delete(&prefix),
             Request::Status => Ok(Response::Status(Box::new(views::status(&self.inner)))),
@@ -99,46 +101,14 @@ impl Session {
     }
 
     async fn logs(&self, id: u64, prefix: &str) -> Result<(), Gone> {
-        let log = match self.log(prefix) {
+        let log = match log(&self.inner, self.asker(), prefix) {
             Ok(log) => log,
             Err(why) => return self.refuse(id, why).await,
         };
-        for it in log.chunks() {
-            let message = output(it.writer, it.source, it.bytes);
-            self.out.send(id, message).await?;
+        for part in outputs(&log) {
+            self.out.send(id, Response::Output(part)).await?;
         }
         self.out.send(id, Response::Done).await
-    }
-
-    /// What is kept of the output of an actor, by its name or id, or of a task.
-    fn log(&self, prefix: &str) -> Result<Arc<Log>, Refusal> {
-        let registry = self.inner.registry();
-        let is_named = |actor: &&ActorLog| {
-            actor.tenant == self.tenant && actor.name.as_deref() == Some(prefix)
-        };
-        if let Some(actor) = registry.actor_logs().find(is_named) {
-            return Ok(actor.log.clone());
-        }
-        let asker = self.asker();
-        let actors = registry.actor_logs();
-        let actors = actors.filter(|it| asker.owns(&it.tenant, it.driver));
-        if let Ok(actor) = asker.one(prefix, "actor", actors, |it| it.id) {
-            return Ok(actor.log.clone());
-        }
-        let tasks = registry.tasks();
-        let tasks = tasks.filter(|it| asker.owns(&it.tenant, it.driver));
-        let record = asker.one(prefix, "task or actor", tasks, |it| it.id)?;
-        match &record.detached {
-            Some(detached) => Ok(detached.log.clone()),
-            None => {
-                let why = format_args!(
-                    "nothing is kept of what {} wrote: a task's output goes to whoever waits for it, \
-                     unless it was submitted with --detach, and a call's is its actor's",
-                    record.id
-                );
-                Err(refusal(RefusalKind::Usage, why))
-            }
-        }
     }
 
     pub(super) async fn input(&self, task: TaskId, bytes: Bytes) -> Result<Response, Refusal> {
@@ -173,4 +143,41 @@ impl Session {
         let ready = ready.into_iter().filter_map(|at| u32::try_from(at).ok());
         Ok(Response::Ready(ready.collect()))
     }
+}
+
+/// What is kept of the output of an actor, by its name or id, or of a task.
+pub(super) fn log(inner: &Inner, asker: Asker<'_>, prefix: &str) -> Result<Arc<Log>, Refusal> {
+    let registry = inner.registry();
+    let is_named =
+        |actor: &&ActorLog| actor.tenant == *asker.tenant && actor.name.as_deref() == Some(prefix);
+    if let Some(actor) = registry.actor_logs().find(is_named) {
+        return Ok(actor.log.clone());
+    }
+    let actors = registry.actor_logs();
+    let actors = actors.filter(|it| asker.owns(&it.tenant, it.driver));
+    if let Ok(actor) = asker.one(prefix, "actor", actors, |it| it.id) {
+        return Ok(actor.log.clone());
+    }
+    let tasks = registry.tasks();
+    let tasks = tasks.filter(|it| asker.owns(&it.tenant, it.driver));
+    let record = asker.one(prefix, "task or actor", tasks, |it| it.id)?;
+    match &record.detached {
+        Some(detached) => Ok(detached.log.clone()),
+        None => {
+            let why = format_args!(
+                "nothing is kept of what {} wrote: a task's output goes to whoever waits for it, \
+                 unless it was submitted with --detach, and a call's is its actor's",
+                record.id
+            );
+            Err(refusal(RefusalKind::Usage, why))
+        }
+    }
+}
+
+/// What is kept, as it travels.
+pub(super) fn outputs(log: &Log) -> Vec<Output> {
+    let parts = log.chunks().into_iter();
+    parts
+        .map(|it| output(it.writer, it.source, it.bytes))
+        .collect()
 }

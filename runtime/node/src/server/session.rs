@@ -24,6 +24,7 @@ use wasmrun_model::wire::{
 use wasmrun_store::View;
 
 use super::Inner;
+use super::gather;
 use super::out::{Gone, Out};
 use super::transfer::Transfer;
 use super::views::Asker;
@@ -279,7 +280,19 @@ impl Serving {
                     let _ = session.answer(id, answer).await;
                 });
             }
-            request => return session.at_once(id, request).await,
+            request => match session.inner.shared.cluster.get() {
+                Some(cluster) if gather::is_of_all(&request) => {
+                    if self.jobs.len() >= MOST_WAITING {
+                        let why = too_many("requests that wait", MOST_WAITING);
+                        return session.refuse(id, why).await;
+                    }
+                    let cluster = cluster.clone();
+                    self.jobs.spawn(async move {
+                        let _ = session.of_all(&cluster, id, request).await;
+                    });
+                }
+                _ => return session.at_once(id, request).await,
+            },
         }
         Ok(())
     }

@@ -73,7 +73,7 @@ pub(super) fn one<T: Copy, I: Display>(
             ),
         )),
         (Some(_), Some(_)) => Err(refusal(
-            RefusalKind::NotFound,
+            RefusalKind::Ambiguous,
             format_args!("'{shown}' begins the id of more than one {what}; give more of it"),
         )),
     }
@@ -142,12 +142,12 @@ pub(super) fn live_actor(
     found.cloned()
 }
 
-pub(super) fn explain(inner: &Inner, asker: Asker<'_>, prefix: &str) -> Result<String, Refusal> {
-    let detail = describe(inner, asker, prefix)?;
-    Ok(detail.explanation.unwrap_or_else(|| {
+/// Where a task stands and why, in words.
+pub(super) fn explained(detail: TaskDetail) -> String {
+    detail.explanation.unwrap_or_else(|| {
         let TaskRow { id, state, .. } = &detail.row;
         format!("task {id} has ended: {state}")
-    }))
+    })
 }
 
 /// Live tasks, and those that ended.
@@ -162,17 +162,17 @@ fn tasks(inner: &Inner) -> BTreeMap<TaskId, TaskRow> {
     let live = ledger.cells().map(|cell| {
         let phase = ledger.phase(&cell.id).map_or("ended", Phase::name);
         let is_detached = cell.driver == inner.detached.driver();
-        (cell.id, live_row(cell, phase, is_detached))
+        (cell.id, live_row(inner, cell, phase, is_detached))
     });
     let mut rows: BTreeMap<TaskId, TaskRow> = live.collect();
     drop(ledger);
     for (id, record) in &records {
-        rows.entry(*id).or_insert_with(|| ended_row(record));
+        rows.entry(*id).or_insert_with(|| ended_row(inner, record));
     }
     rows
 }
 
-fn live_row(cell: &TaskCell, phase: &str, is_detached: bool) -> TaskRow {
+fn live_row(inner: &Inner, cell: &TaskCell, phase: &str, is_detached: bool) -> TaskRow {
     TaskRow {
         id: cell.id,
         name: cell.work.name(),
@@ -181,10 +181,11 @@ fn live_row(cell: &TaskCell, phase: &str, is_detached: bool) -> TaskRow {
         job: cell.driver,
         is_detached,
         age_ms: ms(cell.submitted.elapsed()),
+        node: inner.name(),
     }
 }
 
-fn ended_row(record: &Record) -> TaskRow {
+fn ended_row(inner: &Inner, record: &Record) -> TaskRow {
     TaskRow {
         id: record.id,
         name: record.name.clone(),
@@ -198,6 +199,7 @@ fn ended_row(record: &Record) -> TaskRow {
         job: record.driver,
         is_detached: record.detached.is_some(),
         age_ms: ms(record.submitted.elapsed()),
+        node: inner.name(),
     }
 }
 
@@ -237,12 +239,13 @@ pub(super) fn list(inner: &Inner, list: &List) -> Rows {
             let rows = tasks(inner).into_values();
             let mut rows: Vec<TaskRow> = rows
                 .filter(|row| {
-                    let fields: [(&str, &dyn Display); 5] = [
+                    let fields: [(&str, &dyn Display); 6] = [
                         ("id", &row.id),
                         ("name", &row.name),
                         ("state", &row.state),
                         ("tenant", &row.tenant),
                         ("job", &row.job),
+                        ("node", &row.node),
                     ];
                     passes(list, &fields)
                 })
@@ -281,12 +284,14 @@ fn actors(inner: &Inner, list: &List) -> Vec<ActorRow> {
                 .map_or("ended", Phase::name)
                 .to_owned(),
             tenant: actor.tenant().clone(),
+            node: inner.name(),
         }),
         _ => None,
     });
     let passing = rows.filter(|row| {
         let name = row.name.clone().unwrap_or_default();
-        let fields: [(&str, &dyn Display); 5] = [
+        let fields: [(&str, &dyn Display); 6] = [
+            ("node", &row.node),
             ("id", &row.id),
             ("name", &name),
             ("class", &row.class),
@@ -315,6 +320,7 @@ fn objects(inner: &Inner, list: &List) -> Vec<ObjectRow> {
             place: place.into(),
             tenant: info.tenant,
             is_kept: false,
+            node: inner.name(),
         };
         (row.id, row)
     });
@@ -327,6 +333,7 @@ fn objects(inner: &Inner, list: &List) -> Vec<ObjectRow> {
             place: "inline".into(),
             tenant: kept.tenant.clone(),
             is_kept: true,
+            node: inner.name(),
         };
         rows.entry(kept.object.id()).or_insert_with(inline).is_kept = true;
     }
@@ -344,6 +351,7 @@ fn objects(inner: &Inner, list: &List) -> Vec<ObjectRow> {
                 place: "inline".into(),
                 tenant: record.tenant.clone(),
                 is_kept: true,
+                node: inner.name(),
             };
             rows.entry(detached.object.id())
                 .or_insert_with(inline)
@@ -352,7 +360,8 @@ fn objects(inner: &Inner, list: &List) -> Vec<ObjectRow> {
     }
     drop(registry);
     let passing = rows.into_values().filter(|row| {
-        let fields: [(&str, &dyn Display); 4] = [
+        let fields: [(&str, &dyn Display); 5] = [
+            ("node", &row.node),
             ("id", &row.id),
             ("place", &row.place),
             ("tenant", &row.tenant),
@@ -369,8 +378,10 @@ fn jobs(inner: &Inner, list: &List) -> Vec<JobRow> {
     let rows = scheduler.drivers().map(|id| JobRow {
         id,
         tasks: scheduler.of_driver(&id).count() as u64,
+        node: inner.name(),
     });
-    let rows = rows.filter(|row| row.tasks > 0 && passes(list, &[("id", &row.id)]));
+    let rows =
+        rows.filter(|row| row.tasks > 0 && passes(list, &[("id", &row.id), ("node", &row.node)]));
     rows.take(Rows::MAX).collect()
 }
 
@@ -381,9 +392,10 @@ fn modules(inner: &Inner, list: &List) -> Vec<ModuleRow> {
         exports: u32::try_from(module.functions().len() + module.classes().len())
             .unwrap_or(u32::MAX),
         has_program: module.program().is_some(),
+        node: inner.name(),
     });
     let mut rows: Vec<_> = rows
-        .filter(|row| passes(list, &[("digest", &row.digest)]))
+        .filter(|row| passes(list, &[("digest", &row.digest), ("node", &row.node)]))
         .collect();
     rows.sort_by_key(|row| row.digest);
     rows
@@ -395,15 +407,16 @@ fn tenants(inner: &Inner, list: &List) -> Vec<TenantRow> {
         let counters = tenant.counters();
         TenantRow {
             name: tenant.name().clone(),
-            used: amounts(&tenant.usage()),
+            used: amounts(&tenant.own_usage()),
             share: tenant.dominant_share().to_string(),
             submitted: counters.submitted,
             finished: counters.finished,
             failed: counters.failed,
             cancelled: counters.cancelled,
+            node: inner.name(),
         }
     });
-    let rows = rows.filter(|row| passes(list, &[("name", &row.name)]));
+    let rows = rows.filter(|row| passes(list, &[("name", &row.name), ("node", &row.node)]));
     rows.take(Rows::MAX).collect()
 }
 

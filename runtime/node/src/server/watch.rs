@@ -68,8 +68,8 @@ impl Watcher {
             log.add(chunk.writer, chunk.source, &chunk.bytes);
         }
         if let Some((out, id)) = &self.to {
-            let message = output(chunk.writer, chunk.source, chunk.bytes.to_vec());
-            if out.send(*id, message).await.is_err() {
+            let part = output(chunk.writer, chunk.source, chunk.bytes.to_vec());
+            if out.send(*id, Response::Output(part)).await.is_err() {
                 self.to = None;
             }
         }
@@ -119,10 +119,10 @@ fn to_wire(report: &Report) -> wire::Report {
 }
 
 /// A part of a task's output as it travels.
-pub(super) fn output(writer: u64, source: OutputSource, bytes: Vec<u8>) -> Response {
-    Response::Output(Output {
+pub(super) fn output(writer: u64, source: OutputSource, bytes: Vec<u8>) -> Output {
+    Output {
         is_stderr: source == OutputSource::Stderr,
         writer,
         bytes: Bytes(bytes),
-    })
+    }
 }

@@ -10,6 +10,7 @@
 //! is dead.
 
 mod actors;
+pub(crate) mod ask;
 mod borrow;
 mod modules;
 mod place;
@@ -39,6 +40,7 @@ pub(crate) use self::recipe::Recipe;
 pub(crate) use self::remote::Remote;
 
 use self::actors::Actors;
+use self::ask::{Answer, Asked};
 use self::borrow::Borrowed;
 use self::modules::Modules;
 use self::place::Outputs;
@@ -228,6 +230,14 @@ impl Exchange {
         }
     }
 
+    fn answer(&self, asked: &Asked) -> Answer {
+        let desk = self.shared.upgrade().and_then(|shared| {
+            let desk = shared.desk.lock();
+            desk.as_ref()?.upgrade()
+        });
+        desk.map_or(Answer::NotServed, |desk| desk.answer(asked))
+    }
+
     /// Counts something for whoever watches.
     fn count(&self, which: impl FnOnce(&Counters) -> &Counter, more: u64) {
         if let Some(shared) = self.shared.upgrade() {
@@ -317,6 +327,7 @@ impl Work for Exchange {
             Request::Where { name, gone } => {
                 Response::Made(Box::new(self.whereabouts(from, name, &gone).await))
             }
+            Request::Ask(asked) => Response::Answered(Box::new(self.answer(&asked))),
         }
     }
 

@@ -16,6 +16,7 @@ use wasmrun_model::value::{Encoded, NumberKind, ValueType};
 use wasmrun_model::wire::{Bytes, Net, WireError};
 
 use crate::actor::Face;
+use super::ask::{Answer, Asked};
 
 /// Said without an answer, in order.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -276,6 +277,8 @@ pub(crate) enum Request {
         /// Where it is not any more.
         gone: Vec<NodeId>,
     },
+    /// A client of the sender wants to know or have done something here. `Answered`.
+    Ask(Box<Asked>),
 }
 
 /// The answer.
@@ -283,6 +286,8 @@ pub(crate) enum Request {
 pub(crate) enum Response {
     /// It is there.
     Made(Box<Made>),
+    /// To `Ask`.
+    Answered(Box<Answer>),
 }
 
 /// Asked for in bulk.

@@ -514,6 +514,14 @@ fn in_cluster(text: &mut Text, cluster: &Cluster) {
         "Whether the node knows that its lease lives.",
         u8::from(cluster.is_confirmed()),
     );
+    if let Some(until) = cluster.certificate_until_s() {
+        text.one(
+            "wasmrun_certificate_expiry_seconds",
+            Kind::Gauge,
+            "Until when the node's certificate is valid, in seconds since 1970.",
+            until,
+        );
+    }
     let members = cluster.members();
     let mut states: BTreeMap<&str, u64> = BTreeMap::new();
     for state in ["alive", "draining", "unreachable", "unconfirmed", "dead"] {

@@ -1,0 +1,260 @@
+//! `status`: the node that is asked, or its whole cluster, on one screen.
+//!
+//! Owns what is on it. Must not: know where numbers come from.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value as Json;
+use wasmrun_client::blocking::Client;
+use wasmrun_client::wire::{Amounts, List, Listed, MemberRow, NodeStatus, Rows, TenantRow, What};
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::resource::{Amount, ResourceName};
+use wasmrun_model::units;
+
+use super::{rows, warn_of_silent};
+use crate::args::{Global, Output};
+use crate::fail::{CommandResult, Failure};
+use crate::printer::{Printer, table};
+use crate::remote;
+
+/// How many tenants are shown: those that use most.
+const MOST_TENANTS: usize = 10;
+
+/// `status`.
+pub fn status(global: &Global, printer: &Printer) -> CommandResult {
+    let client = remote::connect(global, &TenantName::default())?;
+    let own = client.wait(client.status()).map_err(remote::failed)?;
+    let nodes = list(&client, What::Nodes)?;
+    let members = list(&client, What::Members)?;
+    let tenants = list(&client, What::Tenants)?;
+    let Rows::Nodes(statuses) = &nodes.rows else {
+        return Err(Failure::usage("the node has answered with something else"));
+    };
+    let (Rows::Members(members), Rows::Tenants(tenant_rows)) = (&members.rows, &tenants.rows)
+    else {
+        return Err(Failure::usage("the node has answered with something else"));
+    };
+    if printer.output == Output::Json {
+        let mut object = rows::node_json(&own);
+        object["version"] = 1.into();
+        let (name, header, rows) = rows::of(&tenants.rows);
+        object[name] = rows::json(&header, &rows);
+        object["nodes"] = statuses.iter().map(rows::node_json).collect::<Json>();
+        rows::add_silent(&mut object, &nodes.silent);
+        return printer.json(&object);
+    }
+    let is_alone = members.iter().all(|member| member.is_own);
+    match is_alone {
+        true => printer.result(node_text(&own))?,
+        false => printer.result(cluster_text(&own, statuses, members))?,
+    }
+    if !tenant_rows.is_empty() {
+        printer.result(format_args!("\n{}", tenants_text(tenant_rows)))?;
+    }
+    warn_of_silent(&nodes.silent, printer);
+    Ok(())
+}
+
+fn list(client: &Client, what: What) -> Result<Listed, Failure> {
+    let list = List {
+        what,
+        filters: Vec::new(),
+    };
+    client.wait(client.list(list)).map_err(remote::failed)
+}
+
+/// What of an amount is not free.
+fn used(total: &Amounts, free: &Amounts, resource: &ResourceName) -> Amount {
+    let of = |amounts: &Amounts| amounts.get(resource).copied().unwrap_or_default();
+    Amount::from_steps(of(total).steps().saturating_sub(of(free).steps()))
+}
+
+/// `used/total`, as people write it.
+fn part(total: &Amounts, free: &Amounts, resource: &ResourceName) -> String {
+    match total.get(resource) {
+        Some(all) => {
+            let used = used(total, free, resource);
+            format!(
+                "{}/{}",
+                used.display_for(resource),
+                all.display_for(resource)
+            )
+        }
+        None => "-".to_owned(),
+    }
+}
+
+fn node_text(status: &NodeStatus) -> String {
+    let NodeStatus {
+        name,
+        version,
+        process,
+        up_ms,
+        store,
+        ..
+    } = status;
+    let state = if status.is_draining { ", stopping" } else { "" };
+    let up = units::milliseconds(up_ms / 1000 * 1000);
+    let mut text = format!("node {name}: wasmrun {version}, process {process}, up {up}{state}\n\n");
+    let resources = status.total.iter().map(|(resource, total)| {
+        let used = used(&status.total, &status.available, resource);
+        vec![
+            resource.to_string(),
+            used.display_for(resource).to_string(),
+            total.display_for(resource).to_string(),
+        ]
+    });
+    let resources: Vec<Vec<String>> = resources.collect();
+    text.push_str(&table(&["resource", "used", "total"], &resources));
+    let tasks = status.tasks.iter().filter(|(_, count)| *count > 0);
+    let tasks: Vec<String> = tasks
+        .map(|(state, count)| format!("{count} {state}"))
+        .collect();
+    let tasks = if tasks.is_empty() {
+        "none yet".to_owned()
+    } else {
+        tasks.join(", ")
+    };
+    let (used, capacity) = (
+        units::bytes(store.used_bytes),
+        units::bytes(store.capacity_bytes),
+    );
+    let (objects, spilled) = (store.objects, units::bytes(store.spilled_bytes));
+    let pinned = units::bytes(store.pinned_bytes);
+    text.push_str(&format!(
+        "\n\ntasks    {tasks}\nobjects  {objects} in {used} of {capacity}, {pinned} of that being read; \
+         {spilled} on disk"
+    ));
+    text
+}
+
+/// A line for each node, and one for all of them.
+fn cluster_text(own: &NodeStatus, statuses: &[NodeStatus], members: &[MemberRow]) -> String {
+    let living: Vec<&MemberRow> = members.iter().filter(|it| it.state != "dead").collect();
+    let mut resources: Vec<&ResourceName> = Vec::new();
+    for resource in living.iter().flat_map(|member| member.total.keys()) {
+        if !resources.contains(&resource) {
+            resources.push(resource);
+        }
+    }
+    resources.sort();
+    let mut header = vec!["node", "state"];
+    header.extend(resources.iter().map(|it| it.as_str()));
+    header.extend(["running", "queued", "objects", "in memory", "on disk"]);
+    let by_name: BTreeMap<&str, &NodeStatus> =
+        statuses.iter().map(|it| (it.name.as_str(), it)).collect();
+    let mut lines = Vec::new();
+    let (mut totals, mut frees) = (Amounts::new(), Amounts::new());
+    for member in &living {
+        let status = by_name.get(member.name.as_str());
+        let free = status.map_or(&member.available, |status| &status.available);
+        let mut line = vec![member.name.clone(), member.state.clone()];
+        for resource in &resources {
+            line.push(part(&member.total, free, resource));
+            add(&mut totals, resource, member.total.get(*resource));
+            add(&mut frees, resource, free.get(*resource));
+        }
+        line.extend(status.map_or_else(|| vec!["-".to_owned(); 5], |status| load(status)));
+        lines.push(line);
+    }
+    let mut all = vec!["all".to_owned(), String::new()];
+    all.extend(
+        resources
+            .iter()
+            .map(|resource| part(&totals, &frees, resource)),
+    );
+    all.extend(load_of_all(statuses));
+    lines.push(all);
+    let (count, dead) = (living.len(), members.len() - living.len());
+    let gone = match dead {
+        0 => String::new(),
+        dead => format!(", {dead} gone"),
+    };
+    format!(
+        "cluster of {count} nodes{gone}, asked at {}: wasmrun {}\n\n{}",
+        own.name,
+        own.version,
+        table(&header, &lines)
+    )
+}
+
+fn add(sums: &mut Amounts, resource: &ResourceName, more: Option<&Amount>) {
+    let sum = sums.entry(resource.clone()).or_default();
+    let more = more.copied().unwrap_or_default();
+    *sum = Amount::from_steps(sum.steps().saturating_add(more.steps()));
+}
+
+/// How many tasks are in states where a node has work with them, and in those where they wait there.
+fn tasks(status: &NodeStatus) -> (u64, u64) {
+    let count = |states: &[&str]| {
+        let of_them = status
+            .tasks
+            .iter()
+            .filter(|(state, _)| states.contains(&state.as_str()));
+        of_them.map(|(_, count)| count).sum()
+    };
+    let running = count(&["running", "dispatching", "blocked"]);
+    // Those that are with another node are queued or run there.
+    (
+        running,
+        count(&["ready", "waiting", "waiting-for-actor", "infeasible"]),
+    )
+}
+
+/// The cells of what a node has to do.
+fn load(status: &NodeStatus) -> Vec<String> {
+    load_of_all(std::slice::from_ref(status))
+}
+
+fn load_of_all(statuses: &[NodeStatus]) -> Vec<String> {
+    let (mut running, mut queued, mut objects) = (0, 0, 0);
+    let (mut used, mut capacity, mut spilled) = (0_u64, 0_u64, 0_u64);
+    for status in statuses {
+        let (more_running, more_queued) = tasks(status);
+        running += more_running;
+        queued += more_queued;
+        objects += status.store.objects;
+        used = used.saturating_add(status.store.used_bytes);
+        capacity = capacity.saturating_add(status.store.capacity_bytes);
+        spilled = spilled.saturating_add(status.store.spilled_bytes);
+    }
+    vec![
+        running.to_string(),
+        queued.to_string(),
+        objects.to_string(),
+        format!("{}/{}", units::bytes(used), units::bytes(capacity)),
+        units::bytes(spilled),
+    ]
+}
+
+/// Each tenant once, with what it holds at all nodes.
+fn tenants_text(tenants: &[TenantRow]) -> String {
+    let mut sums: BTreeMap<&TenantName, (String, Amounts)> = BTreeMap::new();
+    for row in tenants {
+        let (share, held) = sums.entry(&row.name).or_default();
+        // Decimals with the same number of digits: the longer one is the larger one.
+        if (row.share.len(), &row.share) > (share.len(), share) {
+            share.clone_from(&row.share);
+        }
+        for (resource, amount) in &row.used {
+            add(held, resource, Some(amount));
+        }
+    }
+    let mut sums: Vec<_> = sums.into_iter().collect();
+    sums.sort_by(|(_, (one, _)), (_, (other, _))| (other.len(), other).cmp(&(one.len(), one)));
+    let more = sums.len().saturating_sub(MOST_TENANTS);
+    let lines = sums
+        .into_iter()
+        .take(MOST_TENANTS)
+        .map(|(name, (share, held))| {
+            let held = held.iter().filter(|(_, amount)| amount.steps() > 0);
+            let held = held.map(|(name, amount)| format!("{name} {}", amount.display_for(name)));
+            vec![name.to_string(), share, held.collect::<Vec<_>>().join(", ")]
+        });
+    let lines: Vec<Vec<String>> = lines.collect();
+    let mut text = table(&["tenant", "share", "used"], &lines);
+    if more > 0 {
+        text.push_str(&format!("\nand {more} more; see `wasmrun list tenants`"));
+    }
+    text
+}

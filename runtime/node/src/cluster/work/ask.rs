@@ -1,0 +1,125 @@
+//! What clients of one node ask of all: the messages, and asking.
+//!
+//! Owns the types, and how long a node is waited for. Must not: know what the answers are made of; that is behind
+//! [`Desk`]. All of it is postcard, as in `protocol`.
+
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use serde::{Deserialize, Serialize};
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::id::{DriverId, NodeId, TaskId};
+use wasmrun_model::wire::{List, Output, Refusal, Rows, Silent, TaskDetail};
+use wasmrun_net::CallError;
+
+use super::protocol::{Request, Response};
+use crate::cluster::Cluster;
+
+/// How long a node is waited for. People wait, and those that answer do so in milliseconds.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How many nodes are asked at a time.
+const MOST_ASKED: usize = 64;
+
+/// What a client of another node wants.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Asked {
+    /// Whose things it may name.
+    pub(crate) tenant: TenantName,
+    /// Its session, whose things it may name too.
+    pub(crate) driver: DriverId,
+    pub(crate) question: Question,
+}
+
+/// See [`Asked`]. Things are named by the beginning of their ids, where nothing else is said.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Question {
+    /// `Rows`.
+    List(List),
+    /// `Task`.
+    Describe(String),
+    /// The task is to end, and all that it has started. `Done`.
+    Cancel(TaskId),
+    /// Of a task or an actor, or of an actor by its name. `Outputs`.
+    Logs(String),
+}
+
+/// What is said to [`Asked`]. Rows and outputs are as many as a client may get from one node.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Answer {
+    Rows(Rows),
+    Task {
+        detail: Box<TaskDetail>,
+        /// Whether it was submitted here.
+        is_own: bool,
+    },
+    Outputs(Vec<Output>),
+    Done,
+    Refused(Refusal),
+    /// The node answers no clients.
+    NotServed,
+}
+
+/// Who answers clients, at each node.
+pub(crate) trait Desk: Send + Sync {
+    /// Answers, without waiting for anything.
+    fn answer(&self, asked: &Asked) -> Answer;
+}
+
+/// What came of asking all others.
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    pub(crate) answers: Vec<(NodeId, Answer)>,
+    pub(crate) silent: Vec<Silent>,
+}
+
+impl Cluster {
+    /// Asks all other nodes that live, at once. It takes as long as the slowest of them, at most [`PATIENCE`] or
+    /// little more.
+    pub(crate) async fn ask_all(&self, asked: &Asked) -> Answers {
+        let mut all = Answers::default();
+        let members = self.members();
+        let mut others = members
+            .into_iter()
+            .filter(|it| !it.is_own && it.state != "dead");
+        let mut under_way = FuturesUnordered::new();
+        loop {
+            while under_way.len() < MOST_ASKED
+                && let Some(other) = others.next()
+            {
+                if other.state == "unreachable" {
+                    let why = "there is no connection to it".to_owned();
+                    all.silent.push(Silent {
+                        node: other.name,
+                        why,
+                    });
+                    continue;
+                }
+                under_way.push(async move { (self.ask(other.id, asked).await, other) });
+            }
+            match under_way.next().await {
+                Some((Ok(answer), other)) => all.answers.push((other.id, answer)),
+                Some((Err(why), other)) => all.silent.push(Silent {
+                    node: other.name,
+                    why,
+                }),
+                None => break,
+            }
+        }
+        all.silent.sort_by(|one, other| one.node.cmp(&other.node));
+        all
+    }
+
+    /// Asks one node. Else why there is no answer, for people.
+    pub(crate) async fn ask(&self, node: NodeId, asked: &Asked) -> Result<Answer, String> {
+        let request = Request::Ask(Box::new(asked.clone()));
+        match self.request(node, request, PATIENCE).await {
+            Ok(Response::Answered(answer)) => match *answer {
+                Answer::NotServed => Err("it answers no clients".to_owned()),
+                answer => Ok(answer),
+            },
+            Ok(_) => Err("it has answered with something else".to_owned()),
+            Err(CallError::NotUnderstood) => Err("its wasmrun is too old to be asked".to_owned()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}

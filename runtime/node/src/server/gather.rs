@@ -1,0 +1,424 @@
+//! Requests about what all nodes of the cluster have, asked at this one.
+//!
+//! Owns asking the others and putting the answers together, and answering theirs ([`Desk`]). Must not: keep what
+//! others have said; hand a tenant what is another's, at whichever node it is.
+//!
+//! A task that was given to another node is known to both: the node where it was submitted knows what it makes and how
+//! it ends, the other one knows how it is with it. Invariant: it is shown once.
+
+use std::collections::BTreeMap;
+
+use wasmrun_model::id::TaskId;
+use wasmrun_model::wire::{
+    List, Listed, Output, Refusal, RefusalKind, Request, Response, Rows, Silent, TaskDetail,
+    TaskRow, What,
+};
+
+use super::Inner;
+use super::out::Gone;
+use super::requests::{log, outputs};
+use super::session::{Session, refusal};
+use super::views::{self, Asker};
+use crate::cluster::{Answer, Asked, Cluster, Desk, Question};
+
+impl Desk for Inner {
+    fn answer(&self, asked: &Asked) -> Answer {
+        let asker = Asker {
+            tenant: &asked.tenant,
+            driver: asked.driver,
+        };
+        let answer = match &asked.question {
+            Question::List(list) => match list.what {
+                // Every node knows the members, and tokens are in the control store.
+                What::Members | What::Tokens => Err(refusal(
+                    RefusalKind::Usage,
+                    "this list is not made of several nodes' answers",
+                )),
+                _ => Ok(Answer::Rows(views::list(self, list))),
+            },
+            Question::Describe(prefix) => views::describe(self, asker, prefix).map(|detail| {
+                let is_own = self.is_own(&detail.row.id);
+                Answer::Task {
+                    detail: Box::new(detail),
+                    is_own,
+                }
+            }),
+            Question::Cancel(task) => {
+                let live = views::live_task(self, asker, &task.to_string());
+                live.map(|task| {
+                    self.shared.cancel(task);
+                    Answer::Done
+                })
+            }
+            Question::Logs(prefix) => {
+                log(self, asker, prefix).map(|log| Answer::Outputs(outputs(&log)))
+            }
+        };
+        answer.unwrap_or_else(Answer::Refused)
+    }
+}
+
+impl Inner {
+    /// Whether a task was submitted here.
+    fn is_own(&self, task: &TaskId) -> bool {
+        let ledger = self.shared.ledger.lock();
+        let live = ledger.scheduler().task(task).map(|task| task.is_own);
+        drop(ledger);
+        live.unwrap_or_else(|| self.registry().task(task).is_some())
+    }
+}
+
+/// Whether a request is about what all nodes have.
+pub(super) fn is_of_all(request: &Request) -> bool {
+    match request {
+        Request::List(list) => !matches!(list.what, What::Members | What::Tokens),
+        Request::Describe(_) | Request::Explain(_) | Request::Cancel(_) | Request::Logs(_) => true,
+        _ => false,
+    }
+}
+
+impl Session {
+    /// Answers such a request.
+    pub(super) async fn of_all(
+        &self,
+        cluster: &Cluster,
+        id: u64,
+        request: Request,
+    ) -> Result<(), Gone> {
+        let answer = match request {
+            Request::List(list) => {
+                let listed = self.list_all(cluster, list).await;
+                Ok(Response::Listed(Box::new(listed)))
+            }
+            Request::Describe(prefix) => {
+                let task = self.find_task(cluster, prefix).await;
+                task.map(|task| Response::Task(Box::new(task.whole())))
+            }
+            Request::Explain(prefix) => {
+                let task = self.find_task(cluster, prefix).await;
+                task.map(|task| Response::Text(views::explained(task.whole())))
+            }
+            Request::Cancel(prefix) => self.cancel_anywhere(cluster, prefix).await,
+            Request::Logs(prefix) => {
+                let parts = match self.logs_anywhere(cluster, prefix).await {
+                    Ok(parts) => parts,
+                    Err(why) => return self.refuse(id, why).await,
+                };
+                for part in parts {
+                    self.out.send(id, Response::Output(part)).await?;
+                }
+                Ok(Response::Done)
+            }
+            _ => unreachable!("the session gives us no others"),
+        };
+        self.answer(id, answer).await
+    }
+
+    fn asked(&self, question: Question) -> Asked {
+        Asked {
+            tenant: self.tenant.clone(),
+            driver: self.client.driver(),
+            question,
+        }
+    }
+
+    async fn list_all(&self, cluster: &Cluster, list: List) -> Listed {
+        let mut rows = views::list(&self.inner, &list);
+        let asked = self.asked(Question::List(list));
+        let mut all = cluster.ask_all(&asked).await;
+        for (_, answer) in all.answers.drain(..) {
+            if let Answer::Rows(more) = answer {
+                add(&mut rows, more);
+            }
+        }
+        if let Rows::Tasks(tasks) = &mut rows {
+            *tasks = merged(std::mem::take(tasks));
+        }
+        truncate(&mut rows);
+        Listed {
+            rows,
+            silent: all.silent,
+        }
+    }
+
+    /// The one task whose id begins so, at all nodes that know it.
+    async fn find_task(&self, cluster: &Cluster, prefix: String) -> Result<Known, Refusal> {
+        let asked = self.asked(Question::Describe(prefix));
+        let own = self.inner.answer(&asked);
+        let all = cluster.ask_all(&asked).await;
+        let own = (cluster.id(), own);
+        let mut found = Known::default();
+        let mut missing = None;
+        for (node, answer) in std::iter::once(own).chain(all.answers) {
+            match answer {
+                Answer::Task { detail, is_own } => found.0.push((node, *detail, is_own)),
+                Answer::Refused(why) if why.kind == RefusalKind::Ambiguous => return Err(why),
+                Answer::Refused(why) => missing = missing.or(Some(why)),
+                _ => {}
+            }
+        }
+        let Some((_, first, _)) = found.0.first() else {
+            let missing = missing.expect("this node says why");
+            return Err(with_silent(missing, &all.silent));
+        };
+        let Question::Describe(prefix) = asked.question else {
+            unreachable!("it was asked for just above");
+        };
+        match found
+            .0
+            .iter()
+            .all(|(_, other, _)| other.row.id == first.row.id)
+        {
+            true => Ok(found),
+            false => Err(ambiguous(&prefix, "task")),
+        }
+    }
+
+    async fn cancel_anywhere(
+        &self,
+        cluster: &Cluster,
+        prefix: String,
+    ) -> Result<Response, Refusal> {
+        let found = self.find_task(cluster, prefix).await?;
+        let Some((node, detail, _)) = found.0.iter().find(|(_, _, is_own)| *is_own) else {
+            let (_, detail, _) = &found.0[0];
+            let why = format_args!(
+                "task {} was submitted at a node that does not answer, and only that can cancel it",
+                detail.row.id
+            );
+            return Err(refusal(RefusalKind::NotFound, why));
+        };
+        let asked = self.asked(Question::Cancel(detail.row.id));
+        let answer = match *node == cluster.id() {
+            true => self.inner.answer(&asked),
+            false => cluster.ask(*node, &asked).await.map_err(|why| {
+                let node = &detail.row.node;
+                refusal(
+                    RefusalKind::Full,
+                    format_args!("node {node} does not do it: {why}"),
+                )
+            })?,
+        };
+        match answer {
+            Answer::Refused(why) => Err(why),
+            _ => Ok(Response::Done),
+        }
+    }
+
+    async fn logs_anywhere(
+        &self,
+        cluster: &Cluster,
+        prefix: String,
+    ) -> Result<Vec<Output>, Refusal> {
+        let asked = self.asked(Question::Logs(prefix));
+        let own = self.inner.answer(&asked);
+        let all = cluster.ask_all(&asked).await;
+        let (mut logs, mut refused) = (Vec::new(), Vec::new());
+        for answer in std::iter::once(own).chain(all.answers.into_iter().map(|(_, it)| it)) {
+            match answer {
+                Answer::Outputs(outputs) => logs.push(outputs),
+                Answer::Refused(why) => refused.push(why),
+                _ => {}
+            }
+        }
+        if let Some(at) = refused
+            .iter()
+            .position(|why| why.kind == RefusalKind::Ambiguous)
+        {
+            return Err(refused.swap_remove(at));
+        }
+        let Question::Logs(prefix) = asked.question else {
+            unreachable!("it was asked for just above");
+        };
+        match logs.len() {
+            0 => {
+                // One that knows the task, and why nothing is kept of it, knows best.
+                let known = refused
+                    .iter()
+                    .position(|why| why.kind != RefusalKind::NotFound);
+                let why = refused.swap_remove(known.unwrap_or(0));
+                Err(with_silent(why, &all.silent))
+            }
+            1 => Ok(logs.remove(0)),
+            _ => Err(ambiguous(&prefix, "task or actor")),
+        }
+    }
+}
+
+/// What nodes say of one task, and whether it was submitted there. Not empty.
+#[derive(Default)]
+struct Known(Vec<(wasmrun_model::id::NodeId, TaskDetail, bool)>);
+
+impl Known {
+    /// All that is known.
+    fn whole(mut self) -> TaskDetail {
+        let owner = self.0.iter().position(|(_, _, is_own)| *is_own);
+        let (_, mut whole, _) = self.0.swap_remove(owner.unwrap_or(0));
+        for (_, other, _) in self.0 {
+            if let (Some(text), Some(more)) = (&mut whole.explanation, &other.explanation) {
+                text.push_str(&format!("\nat node {}: {more}", other.row.node));
+            }
+            whole.row = better(whole.row, other.row);
+        }
+        whole
+    }
+}
+
+/// How much the state in a row says: the end most, that it is with another node least.
+fn weight(row: &TaskRow) -> u8 {
+    match &*row.state {
+        "finished" | "failed" | "cancelled" | "ending" => 2,
+        "placeable" => 0,
+        _ => 1,
+    }
+}
+
+/// One row of two of the same task: what the one that is with it says, and of the other who waits for it.
+fn better(one: TaskRow, other: TaskRow) -> TaskRow {
+    let (mut row, less) = match weight(&one) >= weight(&other) {
+        true => (one, other),
+        false => (other, one),
+    };
+    row.is_detached |= less.is_detached;
+    row.age_ms = row.age_ms.max(less.age_ms);
+    row
+}
+
+/// Each task once, the youngest first.
+fn merged(rows: Vec<TaskRow>) -> Vec<TaskRow> {
+    let mut tasks: BTreeMap<TaskId, TaskRow> = BTreeMap::new();
+    for row in rows {
+        let row = match tasks.remove(&row.id) {
+            Some(known) => better(known, row),
+            None => row,
+        };
+        tasks.insert(row.id, row);
+    }
+    let mut rows: Vec<TaskRow> = tasks.into_values().collect();
+    rows.sort_by_key(|row| (row.age_ms, row.id));
+    rows
+}
+
+fn add(rows: &mut Rows, more: Rows) {
+    match (rows, more) {
+        (Rows::Tasks(rows), Rows::Tasks(more)) => rows.extend(more),
+        (Rows::Actors(rows), Rows::Actors(more)) => rows.extend(more),
+        (Rows::Objects(rows), Rows::Objects(more)) => rows.extend(more),
+        (Rows::Jobs(rows), Rows::Jobs(more)) => rows.extend(more),
+        (Rows::Modules(rows), Rows::Modules(more)) => rows.extend(more),
+        (Rows::Nodes(rows), Rows::Nodes(more)) => rows.extend(more),
+        (Rows::Tenants(rows), Rows::Tenants(more)) => rows.extend(more),
+        // Nobody has asked for that.
+        (_, _) => {}
+    }
+}
+
+/// In an order that does not depend on who has answered first, and not too many.
+fn truncate(rows: &mut Rows) {
+    match rows {
+        Rows::Tasks(rows) => rows.truncate(Rows::MAX),
+        Rows::Actors(rows) => {
+            rows.sort_by(|one, other| (one.id, &one.node).cmp(&(other.id, &other.node)));
+            rows.truncate(Rows::MAX);
+        }
+        Rows::Objects(rows) => {
+            rows.sort_by(|one, other| (one.id, &one.node).cmp(&(other.id, &other.node)));
+            rows.truncate(Rows::MAX);
+        }
+        Rows::Jobs(rows) => {
+            rows.sort_by(|one, other| (one.id, &one.node).cmp(&(other.id, &other.node)));
+            rows.truncate(Rows::MAX);
+        }
+        Rows::Modules(rows) => {
+            rows.sort_by(|one, other| (one.digest, &one.node).cmp(&(other.digest, &other.node)));
+            rows.truncate(Rows::MAX);
+        }
+        Rows::Tenants(rows) => {
+            rows.sort_by(|one, other| (&one.name, &one.node).cmp(&(&other.name, &other.node)));
+            rows.truncate(Rows::MAX);
+        }
+        Rows::Nodes(rows) => {
+            rows.sort_by(|one, other| one.name.cmp(&other.name));
+            rows.truncate(Rows::MAX);
+        }
+        Rows::Members(_) | Rows::Tokens(_) => {}
+    }
+}
+
+fn ambiguous(prefix: &str, what: &str) -> Refusal {
+    let shown: String = prefix.chars().take(80).collect();
+    let why = format_args!("'{shown}' begins the id of more than one {what}; give more of it");
+    refusal(RefusalKind::Ambiguous, why)
+}
+
+/// That there is no such thing is only known of nodes that have answered.
+fn with_silent(mut why: Refusal, silent: &[Silent]) -> Refusal {
+    if why.kind == RefusalKind::NotFound && !silent.is_empty() {
+        let names: Vec<&str> = silent.iter().map(|it| it.node.as_str()).take(10).collect();
+        let (count, names) = (silent.len(), names.join(", "));
+        let nodes = if count == 1 { "node" } else { "nodes" };
+        why.message
+            .push_str(&format!("; {count} {nodes} did not answer: {names}"));
+    }
+    why
+}
+
+#[cfg(test)]
+mod tests {
+    use wasmrun_model::id::DriverId;
+
+    use super::*;
+
+    fn row(task: u64, state: &str, node: &str) -> TaskRow {
+        TaskRow {
+            id: DriverId::from_bytes([1; 16]).task(task),
+            name: "n".into(),
+            state: state.into(),
+            tenant: Default::default(),
+            job: DriverId::from_bytes([1; 16]),
+            is_detached: node == "owner",
+            age_ms: if node == "owner" { 10 } else { 5 },
+            node: node.into(),
+        }
+    }
+
+    #[test]
+    fn a_task_that_moved_is_shown_once() {
+        let at = |rows: Vec<TaskRow>| {
+            let rows = merged(rows);
+            assert_eq!(rows.len(), 1);
+            (
+                rows[0].state.clone(),
+                rows[0].node.clone(),
+                rows[0].is_detached,
+                rows[0].age_ms,
+            )
+        };
+        let owner = |state| row(1, state, "owner");
+        let other = |state| row(1, state, "other");
+        let there = ("running".to_owned(), "other".to_owned(), true, 10);
+        assert_eq!(at(vec![owner("placeable"), other("running")]), there);
+        assert_eq!(at(vec![other("running"), owner("placeable")]), there);
+        let ended = ("cancelled".to_owned(), "owner".to_owned(), true, 10);
+        assert_eq!(at(vec![other("running"), owner("cancelled")]), ended);
+    }
+
+    #[test]
+    fn the_youngest_tasks_come_first() {
+        let rows = merged(vec![row(1, "ready", "owner"), row(2, "ready", "other")]);
+        assert_eq!(rows[0].node, "other");
+    }
+
+    #[test]
+    fn who_is_silent_is_named_where_something_is_missing() {
+        let silent = [Silent {
+            node: "b".into(),
+            why: "w".into(),
+        }];
+        let missing = refusal(RefusalKind::NotFound, "there is none");
+        let said = with_silent(missing, &silent).message;
+        assert_eq!(said, "there is none; 1 node did not answer: b");
+        let wrong = with_silent(refusal(RefusalKind::Usage, "wrong"), &silent);
+        assert_eq!(wrong.message, "wrong");
+    }
+}

@@ -1,0 +1,262 @@
+//! What is asked at one node and answered for the whole cluster.
+
+use rustix::process::Signal;
+use serde_json::Value as Json;
+use wasmrun_tests::{Wasmrun, assert_says, guest, scratch};
+
+use crate::cluster::Member;
+
+/// Nodes that see each other.
+fn cluster(names: &[&'static str]) -> Vec<Member> {
+    let (head, token) = Member::head(names[0]);
+    let mut members = vec![head];
+    members.extend(names[1..].iter().map(|name| Member::joined(name, &token)));
+    for one in &members {
+        for other in names {
+            one.wait_for_life(other, 1);
+        }
+    }
+    members
+}
+
+/// A function of the guest, left to the cluster at a node.
+fn detached(at: &Member, call: &str, args: &[&str]) -> String {
+    let submit = at
+        .command(&["submit", "-q", "--detach"])
+        .arg(guest("spread"));
+    let id = submit.args(["--invoke", call]).args(args).ok();
+    id.trim().to_owned()
+}
+
+/// The rows of a list, as a node gives it.
+#[track_caller]
+fn rows(at: &Member, what: &str, filters: &[&str]) -> Vec<Json> {
+    let list = at.command(&["list", what]);
+    let list = filters
+        .iter()
+        .fold(list, |list, filter| list.args(["-f", filter]));
+    let listed = list.json(0);
+    assert_eq!(listed.get("silent"), None, "{listed}");
+    listed[what].as_array().expect("a list").clone()
+}
+
+/// Waits until a node sees a task in this state. Each look is a command, which takes its time.
+fn wait_for(at: &Member, task: &str, state: &str) -> Json {
+    loop {
+        let seen = at.command(&["get", task]).json(0);
+        if seen["state"] == state {
+            return seen;
+        }
+    }
+}
+
+#[test]
+fn lists_and_the_status_are_of_all_nodes() {
+    let members = cluster(&["a", "b", "c"]);
+    let [a, b, c] = &members[..] else {
+        unreachable!("there are three")
+    };
+    let task = detached(a, "spin()", &["--strategy", "node:b", "--tenant", "red"]);
+    let dir = scratch();
+    let file = dir.path().join("file");
+    std::fs::write(&file, vec![7; 100_000]).expect("there is room");
+    let object = c.command(&["put"]).arg(&file).ok().trim().to_owned();
+    let create = b.command(&["actor", "create"]).arg(guest("graph"));
+    create
+        .args(["counter", "1", "--name", "total", "--cpus", "0"])
+        .ok();
+    while rows(a, "tasks", &["state=running", "name=spin"]).is_empty() {}
+    for at in &members {
+        let tasks = rows(at, "tasks", &["name=spin"]);
+        assert_eq!(tasks.len(), 1, "{tasks:?}");
+        assert_eq!(
+            (&tasks[0]["id"], &tasks[0]["node"]),
+            (&task.clone().into(), &"b".into())
+        );
+        assert_eq!(tasks[0]["detached"], true, "{tasks:?}");
+        let objects = rows(at, "objects", &[]);
+        assert_eq!(objects.len(), 1, "{objects:?}");
+        assert_eq!(
+            (&objects[0]["id"], &objects[0]["node"]),
+            (&object.clone().into(), &"c".into())
+        );
+        let actors = rows(at, "actors", &[]);
+        assert_eq!(actors.len(), 1, "{actors:?}");
+        assert_eq!(
+            (&actors[0]["name"], &actors[0]["node"]),
+            (&"total".into(), &"b".into())
+        );
+        let nodes = rows(at, "nodes", &[]);
+        assert_eq!(nodes.len(), 3, "{nodes:?}");
+        let held = rows(at, "tenants", &["name=red", "node=b"]);
+        assert_ne!(held[0]["used"]["CPU"], Json::Null, "{held:?}");
+        // The session that submitted it is known where it runs, too.
+        let jobs = rows(at, "jobs", &["node=a"]);
+        assert_eq!(jobs.len(), 1, "{jobs:?}");
+        assert!(rows(at, "tasks", &["node=c"]).is_empty());
+        let status = at.command(&["status"]).json(0);
+        let names = status["nodes"].as_array().expect("a list").iter();
+        let names: Vec<_> = names.filter_map(|node| node["node"].as_str()).collect();
+        assert_eq!(names, ["a", "b", "c"]);
+        let screen = at.command(&["status"]).ok();
+        assert_says(&screen, &["cluster of 3 nodes", "all", "red"]);
+        assert!(screen.lines().count() < 24, "one screen:\n{screen}");
+    }
+    // For people: the same columns.
+    assert_says(&a.command(&["list", "tasks"]).ok(), &["node", &task]);
+}
+
+#[test]
+fn one_task_is_found_from_anywhere() {
+    let members = cluster(&["a", "b", "c"]);
+    let [a, b, c] = &members[..] else {
+        unreachable!("there are three")
+    };
+    let said = detached(a, "say(3)", &["--strategy", "node:b"]);
+    let spinning = detached(a, "spin()", &["--strategy", "node:b"]);
+    wait_for(c, &said, "finished");
+    for at in &members {
+        let logged = at.command(&["logs", &said]).run();
+        assert_eq!(logged.stdout_text(), "0 at b\n1 at b\n2 at b\n", "{logged}");
+        let seen = wait_for(at, &spinning[..12], "running");
+        assert_eq!(seen["node"], "b", "{seen}");
+        assert_eq!(seen["id"], *spinning, "{seen}");
+        // What both of them say.
+        let why = at.command(&["explain", &spinning]).ok();
+        assert_says(&why, &["which has it", "at node b: ", "it is with node b"]);
+        let none = at.command(&["get", "0123456789abcdef"]).fails(2);
+        assert_says(&none, &["there is no task '0123456789abcdef'"]);
+    }
+    // Neither where it was submitted nor where it runs.
+    c.command(&["cancel", &spinning]).ok();
+    wait_for(b, &spinning, "cancelled");
+    while !rows(c, "tasks", &["state=running"]).is_empty() {}
+    let gone = c.command(&["cancel", &spinning]).fails(2);
+    assert_says(&gone, &["there is no live task"]);
+}
+
+#[test]
+fn beginnings_of_ids_are_unique_in_the_cluster() {
+    let members = cluster(&["a", "b"]);
+    let [a, b] = &members[..] else {
+        unreachable!("there are two")
+    };
+    let (mut of_a, mut of_b): (Vec<String>, Vec<String>) = Default::default();
+    let digit = loop {
+        of_a.push(detached(a, "place()", &["--strategy", "node:a"]));
+        of_b.push(detached(b, "place()", &["--strategy", "node:b"]));
+        let both = of_a
+            .iter()
+            .find(|one| of_b.iter().any(|other| one[..1] == other[..1]));
+        if let Some(both) = both {
+            break both[..1].to_owned();
+        }
+    };
+    for at in &members {
+        for command in ["get", "explain", "logs"] {
+            let said = at.command(&[command, &digit]).fails(2);
+            assert_says(
+                &said,
+                &["begins the id of more than one", "give more of it"],
+            );
+        }
+    }
+    // Nothing is cancelled by half a name.
+    let spinning = detached(a, "spin()", &["--strategy", "node:b"]);
+    let also = loop {
+        let also = detached(b, "spin()", &["--strategy", "node:a", "--cpus", "0"]);
+        if also[..1] == spinning[..1] {
+            break also;
+        }
+        a.command(&["cancel", &also]).ok();
+    };
+    let said = b.command(&["cancel", &spinning[..1]]).fails(2);
+    assert_says(&said, &["more than one"]);
+    for task in [&also, &spinning] {
+        a.command(&["cancel", task]).ok();
+        wait_for(a, task, "cancelled");
+    }
+}
+
+#[test]
+fn tenants_do_not_find_each_others_things_at_any_node() {
+    let members = cluster(&["a", "b"]);
+    let [a, b] = &members[..] else {
+        unreachable!("there are two")
+    };
+    let red = detached(a, "spin()", &["--tenant", "red"]);
+    for at in [a, b] {
+        for command in ["get", "explain", "logs", "cancel"] {
+            let as_blue = at.command(&[command, &red, "--tenant", "blue"]).fails(2);
+            assert_says(&as_blue, &["of tenant 'blue'"]);
+        }
+        let seen = at.command(&["get", &red, "--tenant", "red"]).json(0);
+        assert_eq!(seen["tenant"], "red");
+    }
+    b.command(&["cancel", &red, "--tenant", "red"]).ok();
+}
+
+#[test]
+fn what_each_node_lacks_is_said_at_any() {
+    let members = cluster(&["a", "b", "c"]);
+    let [a, _, c] = &members[..] else {
+        unreachable!("there are three")
+    };
+    let asks = detached(a, "place()", &["--gpus", "1", "--memory", "1GiB"]);
+    wait_for(c, &asks, "infeasible");
+    let why = c.command(&["explain", &asks]).ok();
+    for node in ["a", "b", "c"] {
+        assert_says(&why, &[&format!("node {node}: infeasible"), "GPU"]);
+    }
+    c.command(&["cancel", &asks]).ok();
+}
+
+#[test]
+fn who_does_not_answer_is_named() {
+    let (a, token) = Member::head("a");
+    let b = Member::joined("b", &token);
+    let mut c = Member::new("c");
+    // It lives on for everybody while it says nothing.
+    c.start(&["--join", &token, "--lease-time", "10m"]);
+    for one in [&a, &b] {
+        one.wait_for_life("c", 1);
+    }
+    b.wait_for_life("a", 1);
+    a.wait_for_life("b", 1);
+    let task = detached(&b, "spin()", &["--strategy", "node:b"]);
+    c.signal(Signal::STOP);
+    let listed = a.command(&["list", "tasks"]).json(0);
+    assert_eq!(listed["tasks"][0]["id"], *task, "{listed}");
+    assert_eq!(listed["silent"][0]["node"], "c", "{listed}");
+    let shown = a.command(&["list", "tasks"]).run();
+    assert_eq!(shown.code, Some(0), "{shown}");
+    assert_says(&shown.stderr, &["warning: node c did not answer: "]);
+    let status = a.command(&["status"]).json(0);
+    assert_eq!(status["silent"][0]["node"], "c", "{status}");
+    // What is there is found, and what is not may be where nobody answers.
+    assert_eq!(a.command(&["get", &task]).json(0)["node"], "b");
+    let missing = a.command(&["get", "0123456789abcdef"]).fails(2);
+    assert_says(&missing, &["there is no task", "1 node did not answer: c"]);
+    a.command(&["cancel", &task]).ok();
+    c.signal(Signal::CONT);
+    loop {
+        let listed = a.command(&["list", "tasks"]).json(0);
+        if listed.get("silent").is_none() {
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_node_that_is_alone_answers_for_itself() {
+    let dir = scratch();
+    let address = format!("unix:{}/own/node.sock", dir.path().display());
+    let wasmrun = |args: &[&str]| Wasmrun::new(args).env("WASMRUN_ADDRESS", &address);
+    let mut node = wasmrun(&["node", "start", "--node-name", "n"]).start();
+    node.wait_for(wasmrun_tests::Stream::Out, "listens at unix:");
+    let submit = wasmrun(&["submit", "--detach"]).arg(guest("spread"));
+    submit.args(["--invoke", "place()"]).ok();
+    let tasks = wasmrun(&["list", "tasks"]).json(0);
+    assert_eq!(tasks["tasks"][0]["node"], "n", "{tasks}");
+    assert_says(&wasmrun(&["status"]).ok(), &["node n: wasmrun"]);
+}
