@@ -11,6 +11,7 @@ mod cache;
 mod cancel;
 mod cluster;
 mod dataflow_examples;
+mod deploy;
 mod examples;
 mod grants;
 mod inspect;

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use wasmrun_node::{ClusterConfig, EtcdOptions, EtcdTls, Part};
+use wasmrun_node::{ClusterConfig, EtcdOptions, EtcdTls, JoinToken, Part};
 
 use super::several::Several;
 use crate::args::ClusterOptions;
@@ -16,7 +16,8 @@ pub fn config(
     several: Option<&Several>,
 ) -> Result<Option<ClusterConfig>, Failure> {
     let part = match (&options.join, several) {
-        (Some(token), _) => Part::Member(token.clone()),
+        (Some(Some(token)), _) => Part::Member(Some(token.clone())),
+        (Some(None), _) => Part::Member(token_from_env()?),
         (None, Some(_)) => Part::Head,
         (None, None) if options.head => Part::Head,
         (None, None) => return alone(options),
@@ -36,6 +37,23 @@ pub fn config(
         lease_ttl: options.lease_time,
     }))
 }
+
+/// The token of somebody who does not want it to be seen in a list of processes.
+fn token_from_env() -> Result<Option<JoinToken>, Failure> {
+    let Some(text) = std::env::var_os(TOKEN).filter(|it| !it.is_empty()) else {
+        return Ok(None);
+    };
+    let token = text.to_str().map(|text| text.trim().parse());
+    match token {
+        Some(Ok(token)) => Ok(Some(token)),
+        // Not the text: it is a secret.
+        Some(Err(error)) => Err(Failure::usage(format!("{TOKEN}: {error}"))),
+        None => Err(Failure::usage(format!("{TOKEN} is not text"))),
+    }
+}
+
+/// Where a token may be, besides the command line.
+const TOKEN: &str = "WASMRUN_JOIN_TOKEN";
 
 fn alone(options: &ClusterOptions) -> Result<Option<ClusterConfig>, Failure> {
     let is_meant = options.listen.is_some()

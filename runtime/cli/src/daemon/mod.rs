@@ -1,6 +1,7 @@
 //! `wasmrun node`: a node that other commands find, and its cluster.
 
 mod cluster;
+mod notify;
 mod several;
 
 use std::io::Read;
@@ -153,7 +154,10 @@ fn start(options: &NodeStart, global: &Global, printer: &Printer) -> CommandResu
     if let Some(others) = &others {
         others.wait_until_there(&node, printer)?;
     }
+    notify::ready(&format!("node {} listens at {address}", node.name()));
     let is_now = server.wait();
+    // However that came.
+    notify::stopping();
     if let Some(others) = &others {
         others.stop(is_now);
         others.wait();
@@ -223,6 +227,7 @@ fn stop_on_signals(
         let is_now = is_second.swap(true, Ordering::SeqCst);
         tracing::info!(is_now, "the node was told to stop");
         if !is_now {
+            notify::stopping();
             printer.note("stopping when what runs has ended; once more stops at once");
         }
         stopper.stop(is_now);

@@ -140,6 +140,8 @@ impl Several {
                 .arg("--state-dir")
                 .arg(&state)
                 .args(["--join", &token.to_string()])
+                // Only we are somebody's service.
+                .env_remove("NOTIFY_SOCKET")
                 .stdin(Stdio::piped())
                 .stdout(Stdio::null())
                 // Ctrl-C is for us: we tell them.
