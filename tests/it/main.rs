@@ -13,6 +13,7 @@ mod cluster;
 mod dataflow_examples;
 mod deploy;
 mod examples;
+mod faults;
 mod grants;
 mod inspect;
 mod limits;

@@ -120,6 +120,7 @@ pub struct Wasmrun {
     keep_stdin_open: bool,
     stdout: Option<PipeWriter>,
     address_space_kib: Option<u64>,
+    namespace: Option<String>,
 }
 
 impl Wasmrun {
@@ -143,6 +144,7 @@ impl Wasmrun {
             keep_stdin_open: false,
             stdout: None,
             address_space_kib: None,
+            namespace: None,
         }
         .args(args)
     }
@@ -240,6 +242,12 @@ impl Wasmrun {
         self
     }
 
+    /// Runs in this network namespace, which has been made by `ip netns add`.
+    pub fn in_namespace(mut self, name: &str) -> Self {
+        self.namespace = Some(name.to_owned());
+        self
+    }
+
     /// Starts it.
     pub fn start(mut self) -> Running {
         if !self.program.is_empty() {
@@ -248,9 +256,15 @@ impl Wasmrun {
         }
         let args = self.args.iter().map(|arg| arg.to_string_lossy());
         let shown = args.fold("wasmrun".to_owned(), |line, arg| line + " " + &arg);
-        let mut command = match self.address_space_kib {
-            None => Command::new(binary()),
-            Some(most) => {
+        let mut command = match (self.address_space_kib, &self.namespace) {
+            (None, None) => Command::new(binary()),
+            (None, Some(namespace)) => {
+                // It becomes the command: no process stands between.
+                let mut ip = Command::new("/sbin/ip");
+                ip.args(["netns", "exec", namespace]).arg(binary());
+                ip
+            }
+            (Some(most), _) => {
                 let mut shell = Command::new("/bin/sh");
                 let limited = format!("ulimit -v {most} && exec \"$0\" \"$@\"");
                 shell.args(["-c", &limited]).arg(binary());

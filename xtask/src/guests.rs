@@ -38,6 +38,10 @@ const WORKSPACES: &[Workspace] = &[
                 builds: &[(P2, "bench.wasm")],
             },
             Guest {
+                package: "faults",
+                builds: &[(P2, "faults.wasm")],
+            },
+            Guest {
                 package: "fixture",
                 builds: &[(P2, "fixture.wasm"), (P1, "fixture-p1.wasm")],
             },

@@ -1,0 +1,177 @@
+//! Work that goes on while nodes, links and disks fail. What it gives says what became of each task, so that a
+//! test sees one that was lost or counted twice.
+
+/// Everything that others call.
+#[wasmrun_guest::module(cpus = "0.25", memory = "48MiB")]
+mod app {
+    use std::time::{Duration, Instant};
+
+    use wasmrun_guest::prelude::*;
+
+    /// Keeps a CPU busy for so long.
+    fn work(busy_ms: u32) {
+        let end = Instant::now() + Duration::from_millis(u64::from(busy_ms));
+        while Instant::now() < end {
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Says which attempt this is, and gives its number so often.
+    #[task]
+    pub fn leaf(number: u32, copies: u32, busy_ms: u32) -> Vec<f64> {
+        println!(
+            "leaf {number} attempt {} at {}",
+            context::attempt(),
+            context::node()
+        );
+        work(busy_ms);
+        vec![f64::from(number); copies as usize]
+    }
+
+    /// All of both.
+    #[task]
+    pub fn join(left: Vec<f64>, right: Vec<f64>, busy_ms: u32) -> Vec<f64> {
+        work(busy_ms);
+        [left, right].concat()
+    }
+
+    /// How many of the numbers below `leaves` are there exactly so often, and how many others are.
+    #[task]
+    pub fn count(numbers: Vec<f64>, leaves: u32, copies: u32) -> Vec<u32> {
+        let mut times = vec![0; leaves as usize];
+        let mut others = 0;
+        for number in numbers {
+            match times.get_mut(number as usize) {
+                Some(times) => *times += 1,
+                None => others += 1,
+            }
+        }
+        let right = times.iter().filter(|times| **times == copies).count();
+        vec![right as u32, others]
+    }
+
+    /// A tree of tasks over all nodes: each leaf's number, joined two by two, and counted at the end.
+    #[task]
+    pub fn tree(leaves: u32, copies: u32, busy_ms: u32) -> Result<Vec<u32>, Error> {
+        let leaf = |number| {
+            leaf::options()
+                .strategy("spread")
+                .remote(number, copies, busy_ms)
+        };
+        let mut layer: Vec<Future<Vec<f64>>> = (0..leaves).map(leaf).collect();
+        println!("begun");
+        while layer.len() > 1 {
+            let pairs = layer.chunks(2).map(|pair| match pair {
+                [left, right] => join::options()
+                    .strategy("spread")
+                    .remote(left, right, busy_ms),
+                rest => rest[0].clone(),
+            });
+            layer = pairs.collect();
+        }
+        count::remote(&layer[0], leaves, copies).get()
+    }
+
+    /// Starts tasks on this node that start others, and so on, and never end.
+    #[task]
+    pub fn grow(depth: u32, nodes: Vec<String>) -> Result<u32, Error> {
+        println!("grown {depth} at {}", context::node());
+        let on = |node: &String| {
+            grow::options()
+                .strategy(format!("node:{node}"))
+                .remote(depth - 1, &nodes)
+        };
+        if depth > 0 {
+            let grown = get_all(nodes.iter().map(on).collect::<Vec<_>>())?;
+            return Ok(grown.iter().sum());
+        }
+        loop {
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Runs for ever.
+    #[task]
+    pub fn spin(name: String) {
+        println!("spins {name} at {}", context::node());
+        loop {
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Starts a task on one node and gives its future away, and does not wait for it.
+    #[task]
+    pub fn start(node: String) -> Future<()> {
+        spin::options()
+            .strategy(format!("node:{node}"))
+            .remote("given".to_owned())
+    }
+
+    /// Cancels what it was given.
+    #[task]
+    pub fn stop(given: Vec<Future<()>>) {
+        given.iter().for_each(cancel);
+    }
+
+    /// A task of `owner`'s that runs at `runner` is cancelled at `canceller`.
+    #[task]
+    pub fn cancelled(owner: String, runner: String, canceller: String) -> Result<bool, Error> {
+        let on = |node: &str| format!("node:{node}");
+        let given = start::options().strategy(on(&owner)).remote(runner).get()?;
+        let stopped = stop::options()
+            .strategy(on(&canceller))
+            .remote(vec![given.clone()]);
+        stopped.get()?;
+        Ok(given.get().is_err())
+    }
+
+    /// Leaves a task behind that runs for ever, and ends.
+    #[task]
+    pub fn leave(node: String) -> u32 {
+        drop(
+            spin::options()
+                .strategy(format!("node:{node}"))
+                .remote("left".to_owned()),
+        );
+        1
+    }
+
+    /// Starts tasks at other nodes which start such as never end, and ends itself when they have begun.
+    #[task]
+    pub fn orphans(nodes: Vec<String>) -> Result<u32, Error> {
+        let on = |node: &String| {
+            leave::options()
+                .strategy(format!("node:{node}"))
+                .remote(node.clone())
+        };
+        let left = get_all(nodes.iter().map(on).collect::<Vec<_>>())?;
+        println!("left {}", left.len());
+        loop {
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Numbers made at one node and summed at another, again and again.
+    #[task]
+    pub fn shuttle(nodes: Vec<String>, count: u32, rounds: u32) -> Result<f64, Error> {
+        let mut total = 0.0;
+        for round in 0..rounds {
+            let at = |step: usize| {
+                let node = &nodes[(round as usize + step) % nodes.len()];
+                format!("node:{node}")
+            };
+            let made = leaf::options().strategy(at(0)).remote(1, count, 0);
+            let both = join::options().strategy(at(1)).remote(&made, &made, 0);
+            let sum = sum::options().strategy(at(2)).remote(&both);
+            total += sum.get()?;
+            println!("round {round}");
+        }
+        Ok(total)
+    }
+
+    /// The sum of all.
+    #[task]
+    pub fn sum(numbers: Vec<f64>) -> f64 {
+        numbers.iter().sum()
+    }
+}

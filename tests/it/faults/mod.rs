@@ -1,0 +1,8 @@
+//! What a cluster survives: nodes, links, disks and clients that fail under load.
+//!
+//! Each test ends with the same questions. Was each task counted, and once? Was each object there that can be
+//! made again? Has every node that lives all its resources back, and nothing left in its store? Tests use
+//! addresses, folders and namespaces of their own, so all of them may run at the same time.
+
+mod kill;
+mod world;

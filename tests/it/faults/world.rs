@@ -1,0 +1,314 @@
+//! Nodes that can be killed, cut off and started again, and what is asked of those that are left.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value as Json;
+use tempfile::TempDir;
+use wasmrun_tests::{Ended, Running, Stream, Wasmrun, guest, scratch};
+
+/// How long something may take that is waited for. Far more than it needs, also on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Waits until `look` finds what it looks for. What it has seen is shown if that takes too long.
+#[track_caller]
+pub(super) fn eventually<T, S: fmt::Display>(
+    what: &str,
+    mut look: impl FnMut() -> Result<T, S>,
+) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match look() {
+            Ok(found) => return found,
+            Err(seen) => assert!(Instant::now() < deadline, "never {what}: {seen}"),
+        }
+    }
+}
+
+/// An address of this machine that no other test has.
+pub(super) fn address() -> SocketAddr {
+    static GIVEN: AtomicU8 = AtomicU8::new(1);
+    let number = GIVEN.fetch_add(1, Ordering::Relaxed);
+    let [.., high, low] = std::process::id().to_be_bytes();
+    // Several runs may be under way; few have ids that are so much alike.
+    SocketAddr::new(Ipv4Addr::new(127, number, high, low).into(), 7461)
+}
+
+/// A node with a socket, an address and a state folder of its own.
+pub(super) struct Node {
+    pub(super) name: String,
+    dir: TempDir,
+    state: PathBuf,
+    listen: SocketAddr,
+    namespace: Option<String>,
+    options: Vec<String>,
+    running: Option<Running>,
+}
+
+impl Node {
+    pub(super) fn new(name: &str) -> Self {
+        let dir = scratch();
+        Self {
+            name: name.to_owned(),
+            state: dir.path().join("state"),
+            dir,
+            listen: address(),
+            namespace: None,
+            options: Vec::new(),
+            running: None,
+        }
+    }
+
+    /// Listens there.
+    pub(super) fn at(mut self, listen: SocketAddr) -> Self {
+        self.listen = listen;
+        self
+    }
+
+    /// Runs in this network namespace.
+    pub(super) fn in_namespace(mut self, namespace: &str) -> Self {
+        self.namespace = Some(namespace.to_owned());
+        self
+    }
+
+    /// Keeps its state there.
+    pub(super) fn with_state(mut self, state: &Path) -> Self {
+        self.state = state.to_owned();
+        self
+    }
+
+    /// More options of `node start`.
+    pub(super) fn with(mut self, options: &[&str]) -> Self {
+        self.options.extend(options.iter().map(ToString::to_string));
+        self
+    }
+
+    pub(super) fn state(&self) -> &Path {
+        &self.state
+    }
+
+    pub(super) fn listen(&self) -> SocketAddr {
+        self.listen
+    }
+
+    /// A command to it.
+    pub(super) fn command(&self, args: &[&str]) -> Wasmrun {
+        let address = format!("unix:{}/own/node.sock", self.dir.path().display());
+        Wasmrun::new(args).env("WASMRUN_ADDRESS", address)
+    }
+
+    /// `node start` with these options, which has not been started.
+    pub(super) fn starting(&self, part: &[&str]) -> Wasmrun {
+        let start = self.command(&["node", "start", "--node-cpus", "1", "--node-name"]);
+        let start = start
+            .args([&self.name, "--object-memory", "256MiB", "--state-dir"])
+            .arg(&self.state);
+        let start = start.args(["--listen", &self.listen.to_string()]);
+        let start = start.args(part).args(&self.options);
+        match &self.namespace {
+            Some(namespace) => start.in_namespace(namespace),
+            None => start,
+        }
+    }
+
+    pub(super) fn start(&mut self, part: &[&str]) {
+        let mut running = self.starting(part).start();
+        running.wait_for(Stream::Out, "listens at unix:");
+        self.running = Some(running);
+    }
+
+    /// Its process.
+    pub(super) fn running(&mut self) -> &mut Running {
+        self.running.as_mut().expect("it runs")
+    }
+
+    /// Ends it as a crash of its machine would.
+    pub(super) fn kill(&mut self) {
+        let running = self.running.take().expect("it runs");
+        running.signal(Signal::KILL);
+        assert_eq!(running.end().code, None);
+    }
+
+    pub(super) fn token(&self, args: &[&str]) -> String {
+        let create = self.command(&["node", "token", "create"]);
+        create.args(args).ok().trim().to_owned()
+    }
+
+    /// What it says of a node.
+    pub(super) fn sees(&self, name: &str) -> Option<Json> {
+        let listed = self.command(&["node", "list"]).json(0);
+        let nodes = listed["nodes"].as_array().expect("a list");
+        nodes.iter().find(|node| node["name"] == name).cloned()
+    }
+
+    /// Waits until it sees a node in this state.
+    #[track_caller]
+    pub(super) fn wait_for(&self, name: &str, state: &str) -> Json {
+        let what = format!("was {name} {state} for {}", self.name);
+        eventually(&what, || match self.sees(name) {
+            Some(node) if node["state"] == state => Ok(node),
+            other => Err(format!("{other:?}")),
+        })
+    }
+
+    /// Waits until it sees this life of a node, or a later one.
+    #[track_caller]
+    pub(super) fn wait_for_life(&self, name: &str, life: u64) {
+        let what = format!("was {name} in life {life} for {}", self.name);
+        eventually(&what, || match self.sees(name) {
+            Some(node) if node["state"] == "alive" && node["life"].as_u64() >= Some(life) => Ok(()),
+            other => Err(format!("{other:?}")),
+        });
+    }
+
+    pub(super) fn status(&self) -> Json {
+        self.command(&["status"]).json(0)
+    }
+
+    /// How many of its tasks have ended so.
+    pub(super) fn ended(&self, state: &str) -> u64 {
+        self.status()["tasks"][state].as_u64().unwrap_or(0)
+    }
+
+    /// Waits until no task is left at it, nothing of it is taken, and its store is empty.
+    #[track_caller]
+    pub(super) fn wait_for_rest(&self) {
+        eventually(&format!("at rest: {}", self.name), || {
+            let status = self.status();
+            let tasks = status["tasks"].as_object().expect("by state");
+            let is_over = |state: &str| ["finished", "failed", "cancelled"].contains(&state);
+            let is_idle = tasks
+                .iter()
+                .all(|(state, count)| is_over(state) || *count == 0);
+            let own = self.sees(&self.name).expect("itself");
+            let store = &status["store"];
+            let is_empty = ["objects", "pinned_bytes", "used_bytes"]
+                .iter()
+                .all(|it| store[it] == 0);
+            match is_idle && is_empty && own["available"] == own["total"] {
+                true => Ok(()),
+                false => {
+                    let left = self.command(&["list", "tasks"]).json(0);
+                    Err(format!("{status}\n{own}\n{left}"))
+                }
+            }
+        });
+    }
+
+    /// A function of the guest, called at it.
+    pub(super) fn call(&self, call: &str) -> Wasmrun {
+        let submit = self.command(&["submit", "-q"]).arg(guest("faults"));
+        let node = format!("node:{}", self.name);
+        submit.args(["--invoke", call, "--strategy", &node])
+    }
+}
+
+/// A head and two that have joined it, which see each other.
+pub(super) struct Three {
+    pub(super) a: Node,
+    pub(super) b: Node,
+    pub(super) c: Node,
+}
+
+impl Three {
+    pub(super) fn new() -> Self {
+        Self::of([Node::new("a"), Node::new("b"), Node::new("c")])
+    }
+
+    /// Starts these. The first is the head.
+    pub(super) fn of([mut a, mut b, mut c]: [Node; 3]) -> Self {
+        a.start(&["--head"]);
+        let token = a.token(&["--many"]);
+        b.start(&["--join", &token]);
+        c.start(&["--join", &token]);
+        let three = Self { a, b, c };
+        three.meet();
+        three
+    }
+
+    /// Waits until each sees all.
+    pub(super) fn meet(&self) {
+        for one in self.all() {
+            for other in self.all() {
+                one.wait_for(&other.name, "alive");
+            }
+        }
+    }
+
+    pub(super) fn all(&self) -> [&Node; 3] {
+        [&self.a, &self.b, &self.c]
+    }
+}
+
+/// How many leaves a tree of tasks has in these tests, and how many copies of its number each gives. Two or
+/// three hundred tasks that depend on each other; the upper half of the results is in stores.
+const LEAVES: usize = 120;
+const COPIES: usize = 2048;
+
+/// A tree of tasks that keeps three nodes busy for some seconds, at a driver.
+pub(super) struct Tree(Running);
+
+impl Tree {
+    pub(super) fn start(driver: &Node) -> Self {
+        let tree = format!("tree({LEAVES}, {COPIES}, 60)");
+        Self(driver.call(&tree).start())
+    }
+
+    /// Waits until a task of it has begun at a node, and so many leaves have.
+    #[track_caller]
+    pub(super) fn wait_until_at(&mut self, node: &str, leaf: u32) {
+        self.0.wait_for(Stream::Err, &format!(" at {node}\n"));
+        self.0.wait_for(Stream::Err, &format!("leaf {leaf} "));
+    }
+
+    /// Its end: everything was counted once, and no attempt was made twice.
+    #[track_caller]
+    pub(super) fn ends_well(self) {
+        let ended = self.0.end();
+        assert_eq!(
+            ended.stdout_text(),
+            format!("ok([{LEAVES}, 0])\n"),
+            "{ended}"
+        );
+        assert_attempts(&ended);
+    }
+}
+
+impl Tree {
+    /// Its end, which cannot be a good one.
+    #[track_caller]
+    pub(super) fn fails_saying(self, what: &str) {
+        let ended = self.0.end();
+        assert_ne!(ended.code, Some(0), "{ended}");
+        assert!(ended.stderr.contains(what), "{ended}");
+    }
+}
+
+/// Each leaf has begun, and each attempt once.
+#[track_caller]
+fn assert_attempts(ended: &Ended) {
+    let attempts = ended.stderr.lines().filter_map(|line| {
+        let mut words = line.strip_prefix("leaf ")?.split(' ');
+        let leaf: usize = words.next()?.parse().ok()?;
+        let attempt: u32 = words.nth(1)?.parse().ok()?;
+        Some((leaf, attempt))
+    });
+    let attempts: Vec<_> = attempts.collect();
+    let distinct: BTreeSet<_> = attempts.iter().collect();
+    assert_eq!(
+        attempts.len(),
+        distinct.len(),
+        "one was made twice: {ended}"
+    );
+    let leaves: BTreeSet<_> = attempts.iter().map(|(leaf, _)| *leaf).collect();
+    assert_eq!(
+        leaves.len(),
+        LEAVES,
+        "a leaf never said that it began: {ended}"
+    );
+}
