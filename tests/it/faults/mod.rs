@@ -5,4 +5,6 @@
 //! addresses, folders and namespaces of their own, so all of them may run at the same time.
 
 mod kill;
+mod links;
+mod proxy;
 mod world;

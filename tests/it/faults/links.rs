@@ -1,0 +1,281 @@
+//! Links between nodes that fail: cut for a while, or bad all the time.
+//!
+//! Hosts are network namespaces, each joined to each by a wire of its own, so that any two can be parted. Who
+//! may not make namespaces skips these tests, unless `WASMRUN_REQUIRE_NETNS` says that they must not be.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::proxy::Proxy;
+use super::world::{Node, Three, Tree};
+
+/// Says that tests without namespaces must fail.
+const REQUIRED: &str = "WASMRUN_REQUIRE_NETNS";
+
+/// How long two nodes are parted: longer than a lease lives, and less than a connection does.
+const PARTED: Duration = Duration::from_secs(10);
+/// Longer than a connection lives.
+const PARTED_LONG: Duration = Duration::from_secs(14);
+
+fn ip(args: &str) -> Result<(), String> {
+    let output = Command::new("ip").args(args.split(' ')).output();
+    let output = output.map_err(|error| error.to_string())?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    }
+}
+
+fn done(args: &str) {
+    ip(args).unwrap_or_else(|error| panic!("ip {args}: {error}"));
+}
+
+/// Three hosts, `a`, `b` and `c`, each with a wire to each of the others.
+struct Hosts {
+    prefix: String,
+}
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+impl Hosts {
+    /// `None` where nobody lets us.
+    fn new() -> Option<Self> {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        sweep();
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let prefix = format!("wasmrun-{}-{number}", std::process::id());
+        let hosts = Self { prefix };
+        for name in NAMES {
+            if let Err(why) = ip(&format!("netns add {}", hosts.namespace(name))) {
+                assert!(
+                    std::env::var_os(REQUIRED).is_none(),
+                    "{REQUIRED} is set, and namespaces cannot be made: {why}"
+                );
+                eprintln!("skipped: network namespaces cannot be made here: {why}");
+                return None;
+            }
+            // Whoever listens at it is there whatever becomes of the wires.
+            hosts.within(name, "link set lo up");
+            hosts.within(name, &format!("addr add {}/32 dev lo", ip_of(name)));
+        }
+        for (one, other) in [("a", "b"), ("b", "c"), ("a", "c")] {
+            let (here, there) = (hosts.namespace(one), hosts.namespace(other));
+            done(&format!(
+                "link add to-{other} netns {here} address {} type veth peer name to-{one} netns {there} \
+                 address {}",
+                mac(one),
+                mac(other)
+            ));
+            for (at, to) in [(one, other), (other, one)] {
+                hosts.wire_up(at, to);
+            }
+        }
+        Some(hosts)
+    }
+
+    fn namespace(&self, name: &str) -> String {
+        format!("{}-{name}", self.prefix)
+    }
+
+    fn within(&self, name: &str, args: &str) {
+        done(&format!("-n {} {args}", self.namespace(name)));
+    }
+
+    fn wire_up(&self, at: &str, to: &str) {
+        self.within(at, &format!("link set to-{to} up"));
+        let (here, there) = (ip_of(at), ip_of(to));
+        self.within(at, &format!("route add {there} dev to-{to} src {here}"));
+        self.address(at, to, mac(to));
+    }
+
+    /// Whom what is sent to a host is meant for on the wire.
+    fn address(&self, at: &str, to: &str, mac: &str) {
+        let there = ip_of(to);
+        let neighbour = format!("neigh replace {there} lladdr {mac} dev to-{to} nud permanent");
+        self.within(at, &neighbour);
+    }
+
+    /// What two hosts send each other gets lost, and nobody tells them: or, with the wire unplugged, they are
+    /// told that there is no way.
+    fn part(&self, one: &str, other: &str, is_unplugged: bool) {
+        match is_unplugged {
+            true => self.within(one, &format!("link set to-{other} down")),
+            false => {
+                self.address(one, other, "02:00:00:00:00:99");
+                self.address(other, one, "02:00:00:00:00:99");
+            }
+        }
+    }
+
+    fn heal(&self, one: &str, other: &str, is_unplugged: bool) {
+        match is_unplugged {
+            true => self.wire_up(one, other),
+            false => {
+                self.address(one, other, mac(other));
+                self.address(other, one, mac(one));
+            }
+        }
+    }
+
+    fn node(&self, name: &str) -> Node {
+        let address = SocketAddr::new(ip_of(name).into(), 7461);
+        let node = Node::new(name).at(address);
+        node.in_namespace(&self.namespace(name))
+    }
+
+    fn three(&self) -> Three {
+        Three::of(NAMES.map(|name| self.node(name)))
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        for name in NAMES {
+            // Its wires go with it.
+            let _ = ip(&format!("netns del {}", self.namespace(name)));
+        }
+    }
+}
+
+/// Removes the namespaces of processes that are gone.
+fn sweep() {
+    for entry in fs::read_dir("/run/netns").into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some(rest) = name.strip_prefix("wasmrun-") else {
+            continue;
+        };
+        let process = rest.split('-').next().unwrap_or_default();
+        if !Path::new("/proc").join(process).exists() {
+            let _ = ip(&format!("netns del {name}"));
+        }
+    }
+}
+
+fn ip_of(name: &str) -> Ipv4Addr {
+    let number = NAMES.iter().position(|it| *it == name).expect("a host");
+    Ipv4Addr::new(10, 99, 0, number as u8 + 1)
+}
+
+fn mac(name: &str) -> &'static str {
+    let number = NAMES.iter().position(|it| *it == name).expect("a host");
+    [
+        "02:00:00:00:00:01",
+        "02:00:00:00:00:02",
+        "02:00:00:00:00:03",
+    ][number]
+}
+
+/// Two nodes that are parted for a while, as a driver's tree of tasks is under way.
+struct Parting {
+    driver: &'static str,
+    between: (&'static str, &'static str),
+    is_unplugged: bool,
+    time: Duration,
+}
+
+impl Parting {
+    fn run(self) {
+        let Some(hosts) = Hosts::new() else { return };
+        let three = hosts.three();
+        let nodes = three.all();
+        let of = |name: &str| nodes[NAMES.iter().position(|it| *it == name).expect("a node")];
+        let (one, other) = self.between;
+        let mut tree = Tree::start(of(self.driver));
+        for name in NAMES {
+            tree.wait_until_at(name, 20);
+        }
+        hosts.part(one, other, self.is_unplugged);
+        let cut = Instant::now();
+        if one == "a" {
+            three.a.wait_for(other, "dead");
+        }
+        // How long a fault lasts is what this test is about; nothing is waited for so.
+        thread::sleep(self.time.saturating_sub(cut.elapsed()));
+        hosts.heal(one, other, self.is_unplugged);
+        tree.ends_well();
+        three.meet();
+        for node in nodes {
+            node.wait_for_rest();
+            assert_eq!(node.ended("failed"), 0);
+        }
+        let life = three.a.sees(other).expect("it is back")["life"].clone();
+        assert_eq!(life, if one == "a" { 2 } else { 1 });
+    }
+}
+
+#[test]
+fn two_workers_that_cannot_hear_each_other() {
+    Parting {
+        driver: "a",
+        between: ("b", "c"),
+        is_unplugged: false,
+        time: PARTED_LONG,
+    }
+    .run();
+}
+
+#[test]
+fn a_worker_that_its_driver_cannot_hear() {
+    // Both hear the head: nobody is dead.
+    Parting {
+        driver: "b",
+        between: ("b", "c"),
+        is_unplugged: false,
+        time: PARTED,
+    }
+    .run();
+}
+
+#[test]
+fn a_worker_that_the_head_cannot_hear() {
+    // It counts as dead, and begins a new life.
+    Parting {
+        driver: "c",
+        between: ("a", "b"),
+        is_unplugged: false,
+        time: PARTED,
+    }
+    .run();
+}
+
+#[test]
+fn a_driver_that_the_head_cannot_hear() {
+    // It counts as dead, goes on with what it can, and begins a new life.
+    Parting {
+        driver: "b",
+        between: ("a", "b"),
+        is_unplugged: true,
+        time: PARTED,
+    }
+    .run();
+}
+
+#[test]
+fn links_that_lose_double_delay_and_reorder() {
+    let nodes = ["a", "b", "c"].map(Node::new);
+    let seeds = [11, 12, 13];
+    let proxies = [0, 1, 2].map(|at| Proxy::new(nodes[at].listen(), seeds[at]));
+    let mut addresses = proxies.iter().map(|proxy| proxy.address.to_string());
+    let nodes = nodes.map(|node| {
+        let address = addresses.next().expect("one each");
+        node.with(&["--advertise", &address])
+    });
+    let three = Three::of(nodes);
+    Tree::start(&three.b).ends_well();
+    // Objects of one and two MiB, from node to node.
+    let shuttle = three.a.call(r#"shuttle(["a", "b", "c"], 131072, 2)"#).run();
+    assert_eq!(shuttle.stdout_text(), "ok(524288)\n", "{shuttle}");
+    for node in three.all() {
+        node.wait_for_rest();
+        assert_eq!(node.ended("failed"), 0);
+    }
+    for proxy in &proxies {
+        let (passed, lost) = proxy.counts();
+        assert!(lost * 100 > passed && lost * 10 < passed, "{passed} {lost}");
+    }
+}
