@@ -6,5 +6,6 @@
 
 mod kill;
 mod links;
+mod peers;
 mod proxy;
 mod world;

@@ -11,6 +11,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::world::Random;
+
 /// In thousandths.
 const LOST: u64 = 50;
 const DOUBLED: u64 = 30;
@@ -114,7 +116,7 @@ fn forth(
 
 /// Delivers what is under way, or does not.
 fn fly(shared: &Shared, coming: &Receiver<Flying>, seed: u64) {
-    let mut random = Random(seed | 1);
+    let mut random = Random::new(seed);
     let mut under_way: BinaryHeap<Reverse<(Instant, u64)>> = BinaryHeap::new();
     let mut flying: HashMap<u64, Flying> = HashMap::new();
     let mut count = 0;
@@ -154,17 +156,5 @@ fn fly(shared: &Shared, coming: &Receiver<Flying>, seed: u64) {
             flying.insert(count, twin);
             count += 1;
         }
-    }
-}
-
-/// Marsaglia's xorshift64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 >> 8
     }
 }

@@ -200,11 +200,15 @@ impl Node {
         });
     }
 
-    /// A function of the guest, called at it.
+    /// A function of the guest, called at it, to run there.
     pub(super) fn call(&self, call: &str) -> Wasmrun {
+        self.call_on(&self.name, call)
+    }
+
+    /// A function of the guest, called at it, to run on this node.
+    pub(super) fn call_on(&self, node: &str, call: &str) -> Wasmrun {
         let submit = self.command(&["submit", "-q"]).arg(guest("faults"));
-        let node = format!("node:{}", self.name);
-        submit.args(["--invoke", call, "--strategy", &node])
+        submit.args(["--invoke", call, "--strategy", &format!("node:{node}")])
     }
 }
 
@@ -311,4 +315,20 @@ fn assert_attempts(ended: &Ended) {
         LEAVES,
         "a leaf never said that it began: {ended}"
     );
+}
+
+/// Marsaglia's xorshift64.
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed | 1)
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 >> 8
+    }
 }

@@ -15,8 +15,8 @@ use wasmrun_model::task::Attempt;
 use wasmrun_model::value::{Encoded, NumberKind, ValueType};
 use wasmrun_model::wire::{Bytes, Net, WireError};
 
-use crate::actor::Face;
 use super::ask::{Answer, Asked};
+use crate::actor::Face;
 
 /// Said without an answer, in order.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -1,0 +1,315 @@
+//! Peers that send nonsense, nothing, or what they have no right to: nodes go on, and say why they refuse.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quinn::crypto::rustls::QuicClientConfig;
+use quinn::{Connection, ConnectionError, Endpoint, RecvStream, SendStream};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::runtime::Runtime;
+use wasmrun_net::{Identity, Role};
+use wasmrun_tests::assert_says;
+
+use super::world::{Node, Random, eventually};
+
+/// By how much a node's memory may grow, whatever strangers do.
+const MOST_GROWN_KIB: u64 = 96 << 10;
+
+/// A head with a node that has joined it, and the folder of one that has joined and is dead.
+struct Pair {
+    a: Node,
+    b: Node,
+    dead: Node,
+    token: String,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let (mut a, mut b, mut dead) = (Node::new("a"), Node::new("b"), Node::new("d"));
+        a.start(&["--head"]);
+        let token = a.token(&["--many"]);
+        b.start(&["--join", &token]);
+        dead.start(&["--join", &token]);
+        a.wait_for("d", "alive");
+        dead.kill();
+        a.wait_for("b", "alive");
+        b.wait_for("a", "alive");
+        Self { a, b, dead, token }
+    }
+
+    /// Both nodes work, and for each other.
+    #[track_caller]
+    fn works(&self) {
+        for (at, on) in [(&self.a, "b"), (&self.b, "a")] {
+            assert_eq!(at.call_on(on, "leaf(7, 2, 0)").ok(), "[7, 7]\n");
+        }
+    }
+}
+
+fn memory_kib(node: &mut Node) -> u64 {
+    let process = node.running().process().as_raw_nonzero();
+    let status = fs::read_to_string(format!("/proc/{process}/status")).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let amount = line.expect("it has memory").trim().trim_end_matches(" kB");
+    amount.parse().expect("a number")
+}
+
+/// Speaks QUIC by hand.
+struct Raw {
+    endpoint: Endpoint,
+    cluster: [u8; 16],
+    node: [u8; 16],
+}
+
+impl Raw {
+    /// With the certificate of the node that has this folder, or with none.
+    fn new(state: &Path, has_certificate: bool, alpn: &str) -> Self {
+        let identity = Identity::load(state).expect("a node's folder");
+        let Role::Node(node) = identity.role() else {
+            panic!("it is a node's");
+        };
+        let pem = fs::read(state.join("identity.pem")).expect("a node's folder");
+        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+        let chain = chain.expect("certificates");
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(chain[1].clone()).expect("the authority");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = rustls::ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .expect("TLS 1.3")
+            .with_root_certificates(roots);
+        let mut tls = match has_certificate {
+            true => {
+                let key = PrivateKeyDer::from_pem_slice(&pem).expect("a key");
+                let tls = builder.with_client_auth_cert(chain, key);
+                tls.expect("an identity")
+            }
+            false => builder.with_no_client_auth(),
+        };
+        tls.alpn_protocols = vec![alpn.into()];
+        let tls = QuicClientConfig::try_from(tls).expect("a cipher");
+        let any = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
+        let mut endpoint = Endpoint::client(any).expect("a socket");
+        endpoint.set_default_client_config(quinn::ClientConfig::new(Arc::new(tls)));
+        Self {
+            endpoint,
+            cluster: *identity.cluster().as_bytes(),
+            node: *node.as_bytes(),
+        }
+    }
+
+    async fn connect(&self, to: SocketAddr) -> Result<Connection, ConnectionError> {
+        let connecting = self.endpoint.connect(to, "node.wasmrun");
+        connecting.expect("an address").await
+    }
+
+    /// After a hello in this version, in a life of the node's.
+    async fn greeted(
+        &self,
+        to: SocketAddr,
+        version: [u8; 2],
+        life: u8,
+    ) -> (Connection, SendStream, RecvStream) {
+        let connection = self.connect(to).await.expect("a connection");
+        let (mut writer, reader) = connection.open_bi().await.expect("a stream");
+        let mut hello = b"wasmrunQ".to_vec();
+        hello.extend(version);
+        hello.extend(b"\x03raw");
+        hello.extend(self.cluster);
+        // A node, in this life, without addresses, for messages: connection 77, and none before.
+        hello.push(0);
+        hello.extend(self.node);
+        hello.extend([life, 0, 0, 77, 0]);
+        writer.write_all(&frame(&hello)).await.expect("written");
+        (connection, writer, reader)
+    }
+}
+
+fn frame(payload: &[u8]) -> Vec<u8> {
+    let length = (payload.len() as u32).to_le_bytes();
+    [&length[..], payload].concat()
+}
+
+fn runtime() -> Runtime {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build().expect("a runtime")
+}
+
+/// Nothing here takes so long.
+async fn soon<T>(what: impl Future<Output = T>) -> T {
+    let timely = tokio::time::timeout(Duration::from_secs(60), what);
+    timely.await.expect("in time")
+}
+
+#[test]
+fn strangers_get_nothing_and_cost_little() {
+    let mut pair = Pair::new();
+    let at = pair.a.listen();
+    let before = memory_kib(&mut pair.a);
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
+    let mut random = Random::new(5);
+    for round in 0..20_000 {
+        let len = 1 + random.next() % 1400;
+        let mut bytes: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
+        // Two thirds look like the beginning of a connection, or like one that is there.
+        match round % 3 {
+            0 if len > 6 => bytes[..6].copy_from_slice(&[0xc3, 0, 0, 0, 1, 8]),
+            1 => bytes[0] = 0x40 | (bytes[0] & 0x3f),
+            _ => {}
+        }
+        // A full buffer is a lost datagram.
+        let _ = socket.send_to(&bytes, at);
+    }
+    pair.works();
+    runtime().block_on(async {
+        // They connect, and say nothing: as many as may be set up at a time, many times over.
+        let mut held = Vec::new();
+        let mut endpoints = Vec::new();
+        for alpn in ["wasmrun", "wasmrun-join"] {
+            let raw = Raw::new(pair.dead.state(), false, alpn);
+            for _ in 0..150 {
+                // Beyond its limit they are refused at once.
+                if let Ok(connection) = soon(raw.connect(at)).await {
+                    held.push((connection, alpn));
+                }
+            }
+            endpoints.push(raw.endpoint);
+        }
+        assert!(held.len() > 100, "{}", held.len());
+        for (connection, alpn) in held {
+            let why = soon(connection.closed()).await.to_string();
+            if alpn == "wasmrun" {
+                assert!(why.contains("a certificate is needed"), "{why}");
+            }
+        }
+    });
+    pair.works();
+    let grown = memory_kib(&mut pair.a).saturating_sub(before);
+    assert!(grown < MOST_GROWN_KIB, "by {grown} KiB");
+    // Whoever has a right to can join.
+    let mut c = Node::new("c");
+    c.start(&["--join", &pair.token]);
+    pair.a.wait_for("c", "alive");
+}
+
+#[test]
+fn a_member_that_sends_nonsense_is_let_go() {
+    let mut pair = Pair::new();
+    let at = pair.a.listen();
+    let before = memory_kib(&mut pair.a);
+    let resume = frame(&[0, 0, 0, 8]);
+    let giant = [&u32::MAX.to_le_bytes()[..], b"x"].concat();
+    let nonsense = [
+        giant.clone(),
+        [&resume[..], &giant].concat(),
+        [&resume[..], &resume].concat(),
+        [&resume[..], &frame(&[0xff; 40])].concat(),
+    ];
+    runtime().block_on(async {
+        let raw = Raw::new(pair.dead.state(), true, "wasmrun");
+        for round in 0..40 {
+            let bytes = &nonsense[round % nonsense.len()];
+            let (connection, mut writer, _reader) = raw.greeted(at, [1, 0], 2).await;
+            // It may be closed before all is written.
+            let _ = writer.write_all(bytes).await;
+            let why = soon(connection.closed()).await;
+            let is_theirs = matches!(why, ConnectionError::ApplicationClosed(_));
+            assert!(is_theirs, "{why}");
+        }
+        // Half a frame, and its end.
+        let (connection, mut writer, _reader) = raw.greeted(at, [1, 0], 2).await;
+        let written = writer.write_all(&[9, 0, 0, 0, 1, 2]).await;
+        written.expect("it is open");
+        writer.finish().expect("it is open");
+        soon(connection.closed()).await;
+        // Half a hello, and nothing: many of them, until they are let go.
+        let mut silent = Vec::new();
+        for _ in 0..80 {
+            let Ok(connection) = soon(raw.connect(at)).await else {
+                continue;
+            };
+            let (mut writer, reader) = connection.open_bi().await.expect("a stream");
+            let _ = writer.write_all(&[200, 0, 0, 0, b'w']).await;
+            silent.push((connection, writer, reader));
+        }
+        for (connection, ..) in &silent {
+            soon(connection.closed()).await;
+        }
+        // Other versions are told which is ours, and a life that is over that it is.
+        for version in [[0, 9], [1, 7], [9, 0]] {
+            let (_connection, _writer, mut reader) = raw.greeted(at, version, 2).await;
+            let answer = soon(reader.read_to_end(1 << 16)).await.expect("an answer");
+            assert_eq!(&answer[4..14], b"wasmrunQ\x01\x00", "{answer:?}");
+        }
+        let (_connection, _writer, mut reader) = raw.greeted(at, [1, 0], 1).await;
+        let answer = soon(reader.read_to_end(1 << 16)).await.expect("an answer");
+        // The refusal that is for an old life, and the one that is known.
+        assert!(answer.ends_with(&[1, 2, 2]), "{answer:?}");
+    });
+    pair.works();
+    let grown = memory_kib(&mut pair.a).saturating_sub(before);
+    assert!(grown < MOST_GROWN_KIB, "by {grown} KiB");
+}
+
+#[test]
+fn a_node_of_another_cluster_is_told_so() {
+    let pair = Pair::new();
+    let (mut z, mut y) = (Node::new("z"), Node::new("y"));
+    z.start(&["--head"]);
+    y.start(&["--join", &z.token(&[])]);
+    y.kill();
+    // Somebody has given the other head's address to ours.
+    let path = y.state().join("cluster.json");
+    let cluster = fs::read_to_string(&path).expect("a member's folder");
+    let (theirs, ours) = (z.listen().to_string(), pair.a.listen().to_string());
+    assert!(cluster.contains(&theirs), "{cluster}");
+    fs::write(&path, cluster.replace(&theirs, &ours)).expect("written");
+    let said = y.starting(&["--join"]).fails(4);
+    let head = format!("the head at {ours} cannot be reached");
+    assert_says(&said, &[&head, "no member of our cluster"]);
+    pair.works();
+    // With the right one it comes back.
+    fs::write(&path, cluster).expect("written");
+    y.start(&["--join"]);
+    z.wait_for_life("y", 2);
+}
+
+#[test]
+fn a_token_that_is_used_up_or_too_old_lets_nobody_in() {
+    let pair = Pair::new();
+    let once = pair.a.token(&[]);
+    let brief = pair.a.token(&["--lifetime", "1s"]);
+    let mut c = Node::new("c");
+    c.start(&["--join", &once]);
+    let replayed = Node::new("e").starting(&["--join", &once]).fails(4);
+    assert_says(
+        &replayed,
+        &[
+            "this token was used already, and serves once",
+            "token create",
+        ],
+    );
+    eventually("expired", || {
+        let list = pair.b.command(&["node", "token", "list"]).json(0);
+        let tokens = list["tokens"].as_array().expect("a list");
+        let is_over = tokens.iter().any(|it| it["state"] == "expired");
+        if is_over {
+            Ok(())
+        } else {
+            Err(list.to_string())
+        }
+    });
+    let late = Node::new("e").starting(&["--join", &brief]).fails(4);
+    assert_says(&late, &["this token has expired", "token create"]);
+    // Whoever guesses has to wait.
+    let mut refused = String::new();
+    for _ in 0..12 {
+        refused = Node::new("e").starting(&["--join", &once]).fails(4);
+    }
+    assert_says(&refused, &["too many attempts to join", "try again in"]);
+    pair.works();
+}
