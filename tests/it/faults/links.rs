@@ -15,7 +15,7 @@ use super::proxy::Proxy;
 use super::world::{Node, Three, Tree};
 
 /// Says that tests without namespaces must fail.
-const REQUIRED: &str = "WASMRUN_REQUIRE_NETNS";
+pub(super) const REQUIRED: &str = "WASMRUN_REQUIRE_NETNS";
 
 /// How long two nodes are parted: longer than a lease lives, and less than a connection does.
 const PARTED: Duration = Duration::from_secs(10);

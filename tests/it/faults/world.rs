@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -14,6 +15,9 @@ use wasmrun_tests::{Ended, Running, Stream, Wasmrun, guest, scratch};
 
 /// How long something may take that is waited for. Far more than it needs, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
+
+/// How long between two looks at something that is waited for.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Waits until `look` finds what it looks for. What it has seen is shown if that takes too long.
 #[track_caller]
@@ -27,6 +31,8 @@ pub(super) fn eventually<T, S: fmt::Display>(
             Ok(found) => return found,
             Err(seen) => assert!(Instant::now() < deadline, "never {what}: {seen}"),
         }
+        // Others need the CPU more than this look does.
+        thread::sleep(PAUSE);
     }
 }
 
@@ -46,6 +52,7 @@ pub(super) struct Node {
     state: PathBuf,
     listen: SocketAddr,
     namespace: Option<String>,
+    store: &'static str,
     options: Vec<String>,
     running: Option<Running>,
 }
@@ -59,6 +66,7 @@ impl Node {
             dir,
             listen: address(),
             namespace: None,
+            store: "256MiB",
             options: Vec::new(),
             running: None,
         }
@@ -79,6 +87,12 @@ impl Node {
     /// Keeps its state there.
     pub(super) fn with_state(mut self, state: &Path) -> Self {
         self.state = state.to_owned();
+        self
+    }
+
+    /// Has a store of this size.
+    pub(super) fn with_store(mut self, store: &'static str) -> Self {
+        self.store = store;
         self
     }
 
@@ -106,7 +120,7 @@ impl Node {
     pub(super) fn starting(&self, part: &[&str]) -> Wasmrun {
         let start = self.command(&["node", "start", "--node-cpus", "1", "--node-name"]);
         let start = start
-            .args([&self.name, "--object-memory", "256MiB", "--state-dir"])
+            .args([&self.name, "--object-memory", self.store, "--state-dir"])
             .arg(&self.state);
         let start = start.args(["--listen", &self.listen.to_string()]);
         let start = start.args(part).args(&self.options);
@@ -163,6 +177,25 @@ impl Node {
         eventually(&what, || match self.sees(name) {
             Some(node) if node["state"] == "alive" && node["life"].as_u64() >= Some(life) => Ok(()),
             other => Err(format!("{other:?}")),
+        });
+    }
+
+    /// Waits until a task of this name runs on it.
+    #[track_caller]
+    pub(super) fn wait_for_running(&self, task: &str) {
+        eventually(&format!("{task} ran at {}", self.name), || {
+            let list = self.command(&["list", "tasks"]).json(0);
+            let tasks = list["tasks"].as_array().expect("a list");
+            let function = format!("#{task}");
+            let is_it = |it: &Json| {
+                let name = it["name"].as_str().expect("a name");
+                name.ends_with(&function) && it["state"] == "running"
+            };
+            if tasks.iter().any(is_it) {
+                Ok(())
+            } else {
+                Err(list.to_string())
+            }
         });
     }
 

@@ -28,6 +28,13 @@ mod app {
         vec![f64::from(number); copies as usize]
     }
 
+    /// Gives numbers the first time, and fails when it is to make them again.
+    #[task]
+    pub fn once(count: u32) -> Vec<f64> {
+        assert!(context::attempt() == 0, "this can be made once");
+        vec![1.0; count as usize]
+    }
+
     /// All of both.
     #[task]
     pub fn join(left: Vec<f64>, right: Vec<f64>, busy_ms: u32) -> Vec<f64> {
@@ -167,6 +174,31 @@ mod app {
             println!("round {round}");
         }
         Ok(total)
+    }
+
+    /// The sum of the numbers of so many objects, each made here and summed by a task of its own at one node, all
+    /// of them at a time.
+    #[task(memory = "256MiB")]
+    pub fn pressed(node: String, objects: u32, count: u32) -> Result<f64, Error> {
+        let here = format!("node:{}", context::node());
+        let sum = |_| {
+            let made = leaf::options()
+                .strategy(&here)
+                .memory("256MiB")
+                .remote(1, count, 0);
+            slow_sum::options()
+                .strategy(format!("node:{node}"))
+                .remote(&made)
+        };
+        let sums: Vec<_> = (0..objects).map(sum).collect();
+        Ok(get_all(sums)?.iter().sum())
+    }
+
+    /// The sum of all, after a while.
+    #[task(memory = "256MiB")]
+    pub fn slow_sum(numbers: Vec<f64>) -> f64 {
+        work(300);
+        numbers.iter().sum()
     }
 
     /// The sum of all.

@@ -1,0 +1,150 @@
+//! Nodes with their control store in etcd: it goes away and comes back, and so does the head.
+//!
+//! Where there is no etcd these tests say so and do nothing, unless `WASMRUN_REQUIRE_ETCD` is set, as in CI.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use wasmrun_tests::{assert_says, scratch};
+
+use super::world::{Node, Three, Tree, address, eventually};
+
+/// How long it is away: several times what a lease lives.
+const AWAY: Duration = Duration::from_secs(10);
+
+/// An etcd server of a test's own.
+struct Etcd {
+    folder: TempDir,
+    address: SocketAddr,
+    child: Child,
+}
+
+impl Etcd {
+    fn new() -> Option<Self> {
+        let (folder, mut address) = (scratch(), address());
+        address.set_port(2379);
+        let child = match spawn(&folder, address) {
+            Ok(child) => child,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                assert!(
+                    std::env::var_os("WASMRUN_REQUIRE_ETCD").is_none(),
+                    "no etcd server on this machine, and WASMRUN_REQUIRE_ETCD is set: install Debian's \
+                     etcd-server"
+                );
+                eprintln!("skipped: no etcd server on this machine");
+                return None;
+            }
+            Err(error) => panic!("cannot start etcd: {error}"),
+        };
+        let etcd = Self {
+            folder,
+            address,
+            child,
+        };
+        etcd.wait();
+        Some(etcd)
+    }
+
+    fn wait(&self) {
+        eventually("etcd was there", || TcpStream::connect(self.address));
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Nothing is put in order.
+    fn kill(&mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it is ours");
+    }
+
+    fn start_again(&mut self) {
+        self.child = spawn(&self.folder, self.address).expect("it could be started before");
+        self.wait();
+    }
+
+    fn three(&self) -> Three {
+        Three::of(["a", "b", "c"].map(|name| Node::new(name).with(&["--etcd", &self.url()])))
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn spawn(folder: &TempDir, address: SocketAddr) -> std::io::Result<Child> {
+    let program = std::env::var_os("WASMRUN_ETCD").unwrap_or_else(|| "etcd".into());
+    let clients = format!("http://{address}");
+    let peers = format!("http://{}:2380", address.ip());
+    Command::new(program)
+        .args(["--name", "test", "--data-dir"])
+        .arg(folder.path().join("data"))
+        .args(["--listen-client-urls", &clients])
+        .args(["--advertise-client-urls", &clients])
+        .args(["--listen-peer-urls", &peers])
+        .args(["--initial-advertise-peer-urls", &peers])
+        .args(["--initial-cluster", &format!("test={peers}")])
+        .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
+        // On hosts other than amd64, Debian's etcd wants to be told that this is meant.
+        .env("ETCD_UNSUPPORTED_ARCH", "arm64")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+}
+
+#[test]
+fn etcd_that_is_away_for_ten_seconds_is_not_missed_by_work() {
+    let Some(mut etcd) = Etcd::new() else { return };
+    let three = etcd.three();
+    let mut tree = Tree::start(&three.b);
+    for name in ["a", "b", "c"] {
+        tree.wait_until_at(name, 20);
+    }
+    etcd.kill();
+    // What was begun ends without it, and so does what begins now.
+    tree.ends_well();
+    let second = Tree::start(&three.c);
+    let said = three.b.command(&["node", "token", "create"]).fails(5);
+    assert_says(&said, &["etcd"]);
+    // How long it is away is what this test is about.
+    thread::sleep(AWAY);
+    second.ends_well();
+    etcd.start_again();
+    three.meet();
+    for node in three.all() {
+        node.wait_for_rest();
+        assert_eq!(node.ended("failed"), 0);
+    }
+    // Nobody was counted as dead.
+    for name in ["a", "b", "c"] {
+        assert_eq!(three.a.sees(name).expect("it lives")["life"], 1);
+    }
+    three.c.token(&[]);
+}
+
+#[test]
+fn with_etcd_the_head_may_die_for_good() {
+    let Some(etcd) = Etcd::new() else { return };
+    let mut three = etcd.three();
+    let mut tree = Tree::start(&three.b);
+    tree.wait_until_at("a", 30);
+    three.a.kill();
+    tree.ends_well();
+    three.b.wait_for("a", "dead");
+    for node in [&three.b, &three.c] {
+        node.wait_for_rest();
+        assert_eq!(node.ended("failed"), 0);
+    }
+    let said = three.b.command(&["node", "token", "create"]).fails(5);
+    assert_says(&said, &["the head is not there now"]);
+}

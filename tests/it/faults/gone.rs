@@ -1,0 +1,57 @@
+//! Clients that vanish in the middle of their work.
+
+use rustix::process::Signal;
+use wasmrun_tests::Stream;
+
+use super::world::{Three, eventually};
+
+#[test]
+fn all_that_a_vanished_client_had_started_ends_everywhere() {
+    let three = Three::new();
+    let mut growing = three.a.call(r#"grow(2, ["a", "b", "c"])"#).start();
+    for node in ["a", "b", "c"] {
+        growing.wait_for(Stream::Err, &format!("grown 0 at {node}"));
+    }
+    growing.signal(Signal::KILL);
+    growing.end();
+    for node in three.all() {
+        node.wait_for_rest();
+    }
+}
+
+#[test]
+fn what_is_detached_goes_on_without_its_client() {
+    let three = Three::new();
+    let detached = three.b.call("tree(60, 512, 40)").arg("--detach").ok();
+    let id = detached.trim();
+    assert!(!id.is_empty());
+    eventually("finished", || {
+        let task = three.b.command(&["get", id]).json(0);
+        match task["state"] == "finished" {
+            true => Ok(()),
+            false => Err(task),
+        }
+    });
+    let given = three.b.command(&["object", "get", id]).ok();
+    assert_eq!(given, "ok([60, 0])\n");
+    // Its result is kept, and nothing else.
+    for node in [&three.a, &three.c] {
+        node.wait_for_rest();
+    }
+}
+
+#[test]
+fn what_a_task_left_behind_ends_with_it_on_every_node() {
+    let three = Three::new();
+    // A task at `a` has others started at `b` and `c`, which end and leave some behind that never do.
+    let mut orphans = three.a.call(r#"orphans(["b", "c"])"#).start();
+    orphans.wait_for(Stream::Err, "left 2");
+    for node in [&three.b, &three.c] {
+        node.wait_for_running("spin");
+    }
+    orphans.signal(Signal::INT);
+    orphans.end();
+    for node in three.all() {
+        node.wait_for_rest();
+    }
+}
