@@ -400,7 +400,7 @@ impl Client {
     /// Cancels what is to make an object. Nothing if it was stored.
     pub fn cancel_object(&self, object: &Object) {
         if let Reference::Task(cell) = &object.0 {
-            self.0.shared.cancel(cell.id);
+            self.0.shared.cancel_maker(cell);
         }
     }
 

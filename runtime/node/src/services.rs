@@ -569,7 +569,7 @@ impl Services for Attempt {
 
     fn cancel(&self, object: &ObjectName) {
         if let Ok(Reference::Task(cell)) = self.reference(&Handle::Object(*object)) {
-            self.shared.cancel(cell.id);
+            self.shared.cancel_maker(&cell);
         }
     }
 

@@ -215,6 +215,14 @@ impl Shared {
         self.carry_out(todo);
     }
 
+    /// Cancels what is to make an object, wherever its owner is.
+    pub(crate) fn cancel_maker(self: &Arc<Self>, cell: &TaskCell) {
+        match &cell.work {
+            Work::Elsewhere(foreign) => foreign.cancel(),
+            Work::Task(_) | Work::Create(_) | Work::Call(..) => self.cancel(cell.id),
+        }
+    }
+
     /// Ends an actor. Its calls fail, the one that runs included.
     pub(crate) fn kill(self: &Arc<Self>, actor: &Arc<ActorCell>) {
         if actor.is_foreign() {

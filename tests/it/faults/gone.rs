@@ -55,3 +55,31 @@ fn what_a_task_left_behind_ends_with_it_on_every_node() {
         node.wait_for_rest();
     }
 }
+
+#[test]
+fn what_a_task_left_behind_ends_with_the_node_of_its_driver() {
+    let mut three = Three::new();
+    let mut orphans = three.c.call(r#"orphans(["a", "b"])"#).start();
+    orphans.wait_for(Stream::Err, "left 2");
+    for node in [&three.a, &three.b] {
+        node.wait_for_running("spin");
+    }
+    three.c.kill();
+    orphans.end();
+    for node in [&three.a, &three.b] {
+        node.wait_for_rest();
+    }
+}
+
+#[test]
+fn what_was_given_away_can_be_cancelled_where_it_is() {
+    let three = Three::new();
+    // It is `b`'s, runs at `c`, and is cancelled at `a`: and so on.
+    for (owner, runner, canceller) in [("b", "c", "a"), ("c", "c", "b"), ("a", "b", "c")] {
+        let call = format!(r#"cancelled("{owner}", "{runner}", "{canceller}")"#);
+        assert_eq!(three.a.call(&call).ok(), "ok(true)\n");
+    }
+    for node in three.all() {
+        node.wait_for_rest();
+    }
+}

@@ -87,6 +87,14 @@ impl Foreign {
         self.0.ty.get()
     }
 
+    /// Asks its owner to cancel what is to make it. Nothing where that is there, or the owner is gone.
+    pub(crate) fn cancel(&self) {
+        if let Some(exchange) = self.0.exchange.upgrade() {
+            let message = OneWay::Cancel(self.0.name);
+            exchange.queue(self.0.name.owner, Queued::Message(message));
+        }
+    }
+
     /// Asks its owner to say what becomes of it: the first time.
     pub(crate) fn want(&self) {
         if self.0.is_wanted.swap(true, Ordering::AcqRel) {
@@ -402,6 +410,10 @@ impl Exchange {
         });
         let references: Vec<_> = references.collect();
         let references: Result<Vec<_>, _> = references.into_iter().collect();
+        if !carried.body.is_whole() {
+            let why = format!("node {from} sent a list of numbers whose last one is cut off");
+            return Err(TaskError::Sandbox(why));
+        }
         Ok(self.value(carried.body, references?))
     }
 }

@@ -12,6 +12,7 @@
 mod actors;
 pub(crate) mod ask;
 mod borrow;
+mod homes;
 mod modules;
 mod place;
 pub(crate) mod protocol;
@@ -42,6 +43,7 @@ pub(crate) use self::remote::Remote;
 use self::actors::Actors;
 use self::ask::{Answer, Asked};
 use self::borrow::Borrowed;
+use self::homes::Homes;
 use self::modules::Modules;
 use self::place::Outputs;
 use self::protocol::{Made, ReportOrder, Settled};
@@ -51,7 +53,7 @@ use crate::cluster::{Cluster, Work};
 use crate::counters::{Counter, Counters};
 use crate::ledger::{Outbound, Outgoing, Todo};
 use crate::node::{Shared, WeakShared};
-use crate::object::Value;
+use crate::object::{Reference, Value};
 
 /// How often the scheduler is told the time.
 const TICK: Duration = Duration::from_millis(100);
@@ -82,6 +84,7 @@ pub(crate) struct Exchange {
     sent: Mutex<HashMap<Sent, Vec<Value>>>,
     /// Where the ends of other nodes' tasks go that somebody listens to.
     ends: Mutex<HashMap<(NodeId, TaskId), mpsc::UnboundedSender<Outgoing>>>,
+    homes: Homes,
 }
 
 /// What is to be said to a life of a node.
@@ -122,6 +125,7 @@ impl Exchange {
             remaking: Remaking::default(),
             sent: Mutex::default(),
             ends: Mutex::default(),
+            homes: Homes::default(),
         });
         shared.ledger.lock().join_cluster();
         // It ends with the node.
@@ -309,16 +313,10 @@ impl Work for Exchange {
             OneWay::Kill(name) => self.kill_for(from, name),
             OneWay::State(state) => self.has_state(from, *state),
             OneWay::DriverGone(driver) => {
-                let Some(shared) = self.shared.upgrade() else {
-                    return;
-                };
-                let mut ledger = shared.ledger.lock();
-                let mut of_driver = ledger.of_driver(&driver);
-                of_driver.retain(|task| !ledger.is_running_call(task));
-                let todo = ledger.cancel(&of_driver);
-                drop(ledger);
-                shared.carry_out(todo);
+                self.homes.forget(&driver);
+                self.cancel_all_of(&[driver]);
             }
+            OneWay::Cancel(name) => self.cancel(name),
         }
     }
 
@@ -384,6 +382,8 @@ impl Work for Exchange {
         drop(sent);
         drop(of_it);
         self.ends.lock().retain(|(to, _), _| *to != node);
+        // Also what tasks of its have left behind here.
+        self.cancel_all_of(&self.homes.lost(node));
     }
 
     fn view(&self, node: NodeInfo, view: PeerView) {
@@ -443,6 +443,26 @@ fn shorter(message: &OneWay) -> Option<OneWay> {
 }
 
 impl Exchange {
+    /// Ends what drivers have here that are gone.
+    fn cancel_all_of(&self, drivers: &[DriverId]) {
+        for driver in drivers {
+            self.carry_out(|ledger| {
+                let mut of_driver = ledger.of_driver(driver);
+                of_driver.retain(|task| !ledger.is_running_call(task));
+                ledger.cancel(&of_driver)
+            });
+        }
+    }
+
+    /// Cancels what is to make an object of ours that was given away.
+    fn cancel(&self, name: ObjectName) {
+        if let (Some(Reference::Task(cell)), Some(shared)) =
+            (self.borrowed.find(&name), self.shared.upgrade())
+        {
+            shared.cancel_maker(&cell);
+        }
+    }
+
     fn unkeep(&self, owner: NodeId, object: ObjectId) {
         let mut kept = self.kept.lock();
         let Some((_, count)) = kept.get_mut(&(owner, object)) else {

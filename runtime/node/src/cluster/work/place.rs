@@ -168,6 +168,7 @@ impl Exchange {
                 Input::Empty | Input::Stream(_) => None,
             },
             is_heard: call.listener.is_some(),
+            home: self.homes.of(&cell.driver).unwrap_or(self.me),
         })
     }
 
@@ -233,6 +234,7 @@ impl Exchange {
             array_index,
             input,
             is_heard,
+            home,
         } = place;
         let Message::Place {
             spec,
@@ -252,6 +254,12 @@ impl Exchange {
         };
         if !is_meant || attempt < Attempt::FIRST {
             return tracing::warn!(node = %from, "{}", PlaceError::Form);
+        }
+        if home != self.me
+            && let Some(shared) = self.shared.upgrade()
+        {
+            let has_tasks = |driver: &_| !shared.ledger.lock().of_driver(driver).is_empty();
+            self.homes.note(spec.driver, home, has_tasks);
         }
         // At once, so that what is named is kept from now on.
         let values: Vec<_> = values.into_iter().map(|it| self.given(from, it)).collect();

@@ -51,6 +51,8 @@ pub(crate) enum OneWay {
     Kill(ActorName),
     /// The state of an actor of yours that lives here.
     State(Box<StateOf>),
+    /// Somebody here who was given this object of yours wants what is to make it cancelled.
+    Cancel(ObjectName),
 }
 
 /// A task to run.
@@ -65,6 +67,8 @@ pub(crate) struct Place {
     pub(crate) input: Option<Bytes>,
     /// Whether somebody listens to what it writes.
     pub(crate) is_heard: bool,
+    /// Where the task's driver is: all that it has started ends with that node.
+    pub(crate) home: NodeId,
 }
 
 /// What a task is to do.
@@ -196,6 +200,22 @@ pub(crate) enum Body {
     At(Box<At>),
 }
 
+impl Body {
+    /// Whether a buffer's bytes are whole elements. Whoever lays it into a guest's memory relies on that, and
+    /// peers may say anything.
+    pub(crate) fn is_whole(&self) -> bool {
+        let (kind, len) = match self {
+            Self::Inline(Encoded::Buffer { kind, bytes }) => (*kind, bytes.len() as u64),
+            Self::At(at) => match at.numbers {
+                Some(kind) => (kind, at.len),
+                None => return true,
+            },
+            Self::Inline(Encoded::Postcard(_)) => return true,
+        };
+        len.is_multiple_of(kind.width_bytes() as u64)
+    }
+}
+
 /// Where the bytes of a value are.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct At {
@@ -299,4 +319,33 @@ pub(crate) enum Bulk {
     Module(Digest),
     /// The state of an actor: this one.
     State(ActorId, u64),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_whole_elements() {
+        let buffer = |len| {
+            Body::Inline(Encoded::Buffer {
+                kind: NumberKind::F64,
+                bytes: vec![0; len],
+            })
+        };
+        let at = |numbers, len| {
+            Body::At(Box::new(At {
+                id: ObjectId::of(TaskId::from_bytes([1; 16]), 0),
+                owner: NodeId::from_bytes([2; 16]),
+                tenant: TenantName::default(),
+                numbers,
+                len,
+                holders: Vec::new(),
+            }))
+        };
+        assert!(buffer(0).is_whole() && buffer(16).is_whole() && !buffer(15).is_whole());
+        assert!(at(Some(NumberKind::U16), 1 << 40).is_whole());
+        assert!(!at(Some(NumberKind::U16), 7).is_whole() && at(None, 7).is_whole());
+        assert!(Body::Inline(Encoded::Postcard(vec![0; 7])).is_whole());
+    }
 }
