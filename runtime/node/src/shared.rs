@@ -19,7 +19,7 @@ use crate::actor::{ActorCell, ActorRef};
 use crate::executor::Weight;
 use crate::ledger::{Blocked, Ledger, Submission, Todo};
 use crate::node::{Shared, SubmitError, WeakShared};
-use crate::object::{Reference, Value};
+use crate::object::{LoadError, Reference, Value};
 use crate::run;
 use crate::task::{Home, TaskCell, Work};
 use crate::wait::Countdown;
@@ -193,7 +193,12 @@ impl Shared {
         // It ends when the bytes are there, or no node gives them; at the latest with the node.
         self.control.spawn(async move {
             let is_there = match cell.value() {
-                Some(value) => value.read().await.is_ok(),
+                Some(value) => match value.read().await {
+                    // Where there is no room for it, whoever needs it waits for room once more when it
+                    // starts, and says so if none comes.
+                    Ok(_) | Err(LoadError::Room(_) | LoadError::Read(_)) => true,
+                    Err(LoadError::Lost(_)) => false,
+                },
                 None => false,
             };
             let object = cell.object().id;

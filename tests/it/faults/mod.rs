@@ -11,4 +11,5 @@ mod kill;
 mod links;
 mod peers;
 mod proxy;
+mod room;
 mod world;

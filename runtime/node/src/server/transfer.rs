@@ -19,7 +19,7 @@ use super::registry::{Kept, Registry};
 use super::session::{Session, refusal};
 use super::views::one;
 use crate::client::GetError;
-use crate::object::{Object, PutObject, Reference, Value};
+use crate::object::{LoadError, Object, PutObject, Reference, Value};
 
 /// How many chunks may wait to be stored.
 const CHUNKS: usize = 4;
@@ -243,6 +243,10 @@ impl Session {
         }
         let loaded = match value.read().await {
             Ok(loaded) => loaded,
+            Err(LoadError::Lost(error)) => {
+                let (origin, error) = (object.id().task(), (&error).into());
+                return self.out.send(id, Response::Failed { origin, error }).await;
+            }
             Err(error) => return self.refuse(id, refusal(RefusalKind::Full, error)).await,
         };
         let encoded = loaded.encoded();
@@ -329,8 +333,14 @@ impl Session {
             return Ok(Gotten::Large);
         }
         self.lend(&value)?;
-        let loaded = value.read().await;
-        let loaded = loaded.map_err(|error| refusal(RefusalKind::Full, error))?;
+        let loaded = match value.read().await {
+            Ok(loaded) => loaded,
+            Err(LoadError::Lost(error)) => {
+                let (origin, error) = (object.id().task(), (&error).into());
+                return Ok(Gotten::Failed { origin, error });
+            }
+            Err(error) => return Err(refusal(RefusalKind::Full, error)),
+        };
         let encoded = loaded.encoded();
         Ok(Gotten::Value {
             form: form_of(encoded),

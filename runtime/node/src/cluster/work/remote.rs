@@ -24,6 +24,8 @@ use crate::object::{LoadError, Reference, Value};
 const WHERE: Duration = Duration::from_secs(600);
 /// How much is handed to a stream at a time.
 const PIECE_BYTES: u64 = 1 << 20;
+/// How soon is looked again whether somebody else has brought an object.
+const LOOK: Duration = Duration::from_millis(5);
 /// How often an object is looked for before it counts as lost.
 const ROUNDS: usize = 8;
 
@@ -92,40 +94,41 @@ impl Remote {
 
     /// Its bytes, brought here if need be.
     pub(crate) async fn view(&self) -> Result<View, LoadError> {
-        for _ in 0..ROUNDS {
-            let object = match self.here() {
-                Some(object) => object,
-                None => self.bring().await?,
-            };
-            let viewed = match object.try_view() {
-                Some(view) => Ok(view),
-                None => object.restore().await,
-            };
-            match viewed {
-                Ok(view) => return Ok(view),
-                // It was only a copy, and its room was needed.
-                Err(ReadError::Dropped { .. }) => {
-                    *self.here.lock() = None;
-                    if let Some(exchange) = self.exchange.upgrade()
-                        && self.owner != exchange.me
-                    {
-                        let message = OneWay::Holding(self.id, false);
-                        exchange.queue(self.owner, Queued::Message(message));
-                    }
-                }
-                Err(error) => return Err(error.into()),
-            }
+        match self.view_here().await? {
+            Some(view) => Ok(view),
+            None => self.bring().await,
         }
-        Err(LoadError::Lost(TaskError::Lost(self.id)))
     }
 
-    async fn bring(&self) -> Result<Object, LoadError> {
+    /// Its bytes, if it is in the store of this node.
+    async fn view_here(&self) -> Result<Option<View>, LoadError> {
+        let Some(object) = self.here() else {
+            return Ok(None);
+        };
+        match viewed(&object).await {
+            Ok(view) => Ok(Some(view)),
+            // It was only a copy, and its room was needed.
+            Err(ReadError::Dropped { .. }) => {
+                *self.here.lock() = None;
+                if let Some(exchange) = self.exchange.upgrade()
+                    && self.owner != exchange.me
+                {
+                    let message = OneWay::Holding(self.id, false);
+                    exchange.queue(self.owner, Queued::Message(message));
+                }
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn bring(&self) -> Result<View, LoadError> {
         let lost = || LoadError::Lost(TaskError::Lost(self.id));
         let _one_at_a_time = self.bringing.lock().await;
         let mut gone = Vec::new();
         for _ in 0..ROUNDS {
-            if let Some(object) = self.here() {
-                return Ok(object);
+            if let Some(view) = self.view_here().await? {
+                return Ok(view);
             }
             let exchange = self.exchange.upgrade().ok_or_else(lost)?;
             let mut holders = self.holders();
@@ -133,13 +136,13 @@ impl Remote {
                 holders.extend(exchange.borrowed.holders(&self.id));
             }
             match exchange.pull(self, &holders, &mut gone).await? {
-                Some(object) => {
-                    *self.here.lock() = Some(object.clone());
+                Some(view) => {
+                    *self.here.lock() = Some(view.object().clone());
                     if self.owner != exchange.me {
                         let message = OneWay::Holding(self.id, true);
                         exchange.queue(self.owner, Queued::Message(message));
                     }
-                    return Ok(object);
+                    return Ok(view);
                 }
                 None if self.owner == exchange.me => {
                     exchange.remake(self).await.map_err(LoadError::Lost)?;
@@ -264,38 +267,43 @@ impl Exchange {
         }
     }
 
-    /// Brings an object from one of these nodes into the store. `None` if none of them gives it.
+    /// Brings an object from one of these nodes into the store. `None` if none of them gives it. It cannot be
+    /// dropped before somebody has read it, whoever else waits for room.
     async fn pull(
         &self,
         remote: &Remote,
         holders: &[NodeId],
         gone: &mut Vec<NodeId>,
-    ) -> Result<Option<Object>, LoadError> {
+    ) -> Result<Option<View>, LoadError> {
         let (Some(shared), Some(cluster)) = (self.shared.upgrade(), self.cluster()) else {
             return Ok(None);
         };
-        if let Some(object) = shared.store.get(&remote.id) {
-            return Ok(Some(object));
-        }
         let mut holders = holders.to_vec();
         holders.retain(|it| *it != self.me && !gone.contains(it));
-        if holders.is_empty() {
-            return Ok(None);
-        }
         let room = |error: CreateError| LoadError::Room(Arc::new(error));
-        let mut creating = shared
-            .store
-            .create(&remote.tenant, remote.id, remote.len, remote.form);
-        let writer = tokio::time::timeout(shared.room_patience, &mut creating).await;
-        let mut writer = match writer {
-            Ok(Ok(writer)) => writer,
-            Ok(Err(CreateError::Exists { .. })) => {
-                // Somebody else brings it, or has just done so.
-                tokio::time::sleep(Duration::from_millis(5)).await;
-                return Ok(shared.store.get(&remote.id));
+        let mut writer = loop {
+            if let Some(object) = shared.store.get(&remote.id) {
+                match viewed(&object).await {
+                    Ok(view) => return Ok(Some(view)),
+                    // It has just been dropped.
+                    Err(ReadError::Dropped { .. }) => {}
+                    Err(error) => return Err(error.into()),
+                }
             }
-            Ok(Err(error)) => return Err(room(error)),
-            Err(_) => return Err(room(creating.error())),
+            if holders.is_empty() {
+                return Ok(None);
+            }
+            let mut creating =
+                shared
+                    .store
+                    .create(&remote.tenant, remote.id, remote.len, remote.form);
+            match tokio::time::timeout(shared.room_patience, &mut creating).await {
+                Ok(Ok(writer)) => break writer,
+                // Another value of this name brings it, until it is there or its holders give nothing.
+                Ok(Err(CreateError::Exists { .. })) => tokio::time::sleep(LOOK).await,
+                Ok(Err(error)) => return Err(room(error)),
+                Err(_) => return Err(room(creating.error())),
+            }
         };
         let mut missing = vec![Range {
             offset: 0,
@@ -337,8 +345,12 @@ impl Exchange {
         if !missing.is_empty() {
             return Ok(None);
         }
-        // The one that must not be lost is where it was made.
-        Ok(Some(writer.seal_as(Copy::Secondary)))
+        let object = writer.seal();
+        let view = viewed(&object).await?;
+        // The one that must not be lost is where it was made. Said when it is held: a copy that nobody holds
+        // goes at once to whoever waits for its room.
+        object.set_copy(Copy::Secondary);
+        Ok(Some(view))
     }
 
     fn pick(&self, count: usize) -> usize {
@@ -363,10 +375,7 @@ impl Exchange {
     ) -> Result<(), BulkRefusal> {
         let shared = self.shared.upgrade().ok_or(BulkRefusal::NotHere)?;
         let object = shared.store.get(object).ok_or(BulkRefusal::NotHere)?;
-        let view = match object.try_view() {
-            Some(view) => view,
-            None => object.restore().await.map_err(|_| BulkRefusal::NotHere)?,
-        };
+        let view = viewed(&object).await.map_err(|_| BulkRefusal::NotHere)?;
         drop(shared);
         let end = range.offset.checked_add(range.len);
         if end.is_none_or(|end| end > object.len()) {
@@ -440,6 +449,14 @@ impl Exchange {
             }),
             ty: None,
         }
+    }
+}
+
+/// The bytes of an object in our store, which stay as long as this does.
+async fn viewed(object: &Object) -> Result<View, ReadError> {
+    match object.try_view() {
+        Some(view) => Ok(view),
+        None => object.restore().await,
     }
 }
 

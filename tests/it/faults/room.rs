@@ -1,0 +1,63 @@
+//! Objects that cannot come to where they are needed: no room there, or nobody has them any more.
+
+use wasmrun_tests::{assert_says, guest};
+
+use super::world::{Node, Three, eventually};
+
+/// How many numbers make an object of 12 MiB, of which two do not fit into a store of 20 MiB.
+const LARGE: usize = 12 << 17;
+
+fn three() -> Three {
+    let small = Node::new("b").with_store("20MiB");
+    Three::of([Node::new("a"), small, Node::new("c")])
+}
+
+#[test]
+fn who_needs_an_object_waits_until_there_is_room_for_it() {
+    let three = three();
+    // Three tasks at `b`, each with an object of its own from `a`: one after the other has room.
+    let all = three.a.call(&format!(r#"pressed("b", 3, {LARGE})"#)).run();
+    assert_eq!(all.stdout_text(), format!("ok({})\n", 3 * LARGE), "{all}");
+    for node in three.all() {
+        node.wait_for_rest();
+        assert_eq!(node.ended("failed"), 0);
+    }
+}
+
+#[test]
+fn an_object_that_will_never_fit_is_not_called_lost() {
+    let three = three();
+    let large = 4 * LARGE;
+    let failed = three.a.call(&format!(r#"pressed("b", 1, {large})"#)).run();
+    assert_says(
+        &failed.stderr,
+        &["it is at another node", "can never fit", "--object-memory"],
+    );
+    assert!(!failed.stderr.contains("lost"), "{failed}");
+    for node in three.all() {
+        node.wait_for_rest();
+    }
+}
+
+#[test]
+fn a_lost_result_that_cannot_be_made_again_says_why() {
+    let mut three = Three::new();
+    let made = three
+        .a
+        .command(&["submit", "-q", "--detach"])
+        .arg(guest("faults"));
+    let made = made.args(["--invoke", "once(100000)", "--strategy", "node:c:soft"]);
+    let id = made.ok();
+    let id = id.trim();
+    eventually("finished", || {
+        let task = three.a.command(&["get", id]).json(0);
+        match task["state"] == "finished" {
+            true => Ok(()),
+            false => Err(task),
+        }
+    });
+    three.c.kill();
+    three.a.wait_for("c", "dead");
+    let said = three.a.command(&["object", "get", id]).fails(5);
+    assert_says(&said, &["the guest trapped"]);
+}
