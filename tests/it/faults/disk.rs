@@ -85,7 +85,7 @@ fn tokens(node: &Node) -> BTreeSet<String> {
 fn a_full_disk_under_the_control_store_costs_what_cannot_be_kept_only() {
     let Some(disk) = SmallDisk::new() else { return };
     let head = Node::new("a").with_state(&disk.path().join("state"));
-    let mut three = Three::of([head, Node::new("b"), Node::new("c")]);
+    let mut three = Three::with([head, Node::new("b"), Node::new("c")]);
     let before = tokens(&three.a);
     // Work that has begun before, and goes on.
     let tree = Tree::start(&three.b);

@@ -69,7 +69,7 @@ impl Etcd {
     }
 
     fn three(&self) -> Three {
-        Three::of(["a", "b", "c"].map(|name| Node::new(name).with(&["--etcd", &self.url()])))
+        Three::with(["a", "b", "c"].map(|name| Node::new(name).with(&["--etcd", &self.url()])))
     }
 }
 

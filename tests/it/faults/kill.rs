@@ -1,12 +1,20 @@
 //! Nodes that are killed under load.
 
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
 use super::world::{Three, Tree};
+
+/// Longer than a lease lives.
+const FROZEN: Duration = Duration::from_secs(6);
 
 #[test]
 fn a_worker_that_is_killed_under_load_costs_time_only() {
     let mut three = Three::new();
-    let mut tree = Tree::start(&three.a);
-    tree.wait_until_at("b", 30);
+    let mut tree = Tree::start_large(&three.a);
+    tree.wait_until_at("b", 40);
     three.b.kill();
     tree.ends_well();
     three.a.wait_for("b", "dead");
@@ -19,8 +27,8 @@ fn a_worker_that_is_killed_under_load_costs_time_only() {
 #[test]
 fn a_worker_of_another_nodes_driver_is_killed() {
     let mut three = Three::new();
-    let mut tree = Tree::start(&three.c);
-    tree.wait_until_at("b", 60);
+    let mut tree = Tree::start_large(&three.c);
+    tree.wait_until_at("b", 79);
     three.b.kill();
     tree.ends_well();
     for node in [&three.a, &three.c] {
@@ -32,7 +40,7 @@ fn a_worker_of_another_nodes_driver_is_killed() {
 #[test]
 fn a_head_that_is_killed_and_started_again_under_load_costs_time_only() {
     let mut three = Three::new();
-    let mut tree = Tree::start(&three.b);
+    let mut tree = Tree::start_large(&three.b);
     tree.wait_until_at("a", 30);
     three.a.kill();
     // Those who are left go on; what the head had is begun anew when it is there again.
@@ -68,4 +76,40 @@ fn when_the_driver_s_node_is_killed_all_that_it_had_started_ends() {
     for node in three.all() {
         node.wait_for_rest();
     }
+}
+
+/// A node that does nothing for longer than its lease lives, and then goes on as if nothing had been.
+fn frozen(driver: &str, frozen: &str) {
+    let mut three = Three::new();
+    let mut tree = Tree::start_large(three.node(driver));
+    tree.wait_until_at(frozen, 20);
+    three.node_mut(frozen).running().signal(Signal::STOP);
+    if frozen == "a" {
+        // Nobody can be counted as dead meanwhile. How long it takes is the fault.
+        thread::sleep(FROZEN);
+    } else {
+        three.a.wait_for(frozen, "dead");
+    }
+    three.node_mut(frozen).running().signal(Signal::CONT);
+    tree.ends_well();
+    three.meet();
+    for node in three.all() {
+        node.wait_for_rest();
+        assert_eq!(node.ended("failed"), 0);
+    }
+}
+
+#[test]
+fn what_a_frozen_worker_does_when_it_is_counted_as_dead_does_not_count() {
+    frozen("a", "b");
+}
+
+#[test]
+fn a_driver_s_node_that_was_frozen_goes_on() {
+    frozen("c", "c");
+}
+
+#[test]
+fn a_head_that_was_frozen_goes_on() {
+    frozen("b", "a");
 }

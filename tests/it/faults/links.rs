@@ -129,7 +129,7 @@ impl Hosts {
     }
 
     fn three(&self) -> Three {
-        Three::of(NAMES.map(|name| self.node(name)))
+        Three::with(NAMES.map(|name| self.node(name)))
     }
 }
 
@@ -183,9 +183,8 @@ impl Parting {
         let Some(hosts) = Hosts::new() else { return };
         let three = hosts.three();
         let nodes = three.all();
-        let of = |name: &str| nodes[NAMES.iter().position(|it| *it == name).expect("a node")];
         let (one, other) = self.between;
-        let mut tree = Tree::start(of(self.driver));
+        let mut tree = Tree::start_large(three.node(self.driver));
         for name in NAMES {
             tree.wait_until_at(name, 20);
         }
@@ -265,7 +264,7 @@ fn links_that_lose_double_delay_and_reorder() {
         let address = addresses.next().expect("one each");
         node.with(&["--advertise", &address])
     });
-    let three = Three::of(nodes);
+    let three = Three::with(nodes);
     Tree::start(&three.b).ends_well();
     // Objects of one and two MiB, from node to node.
     let shuttle = three.a.call(r#"shuttle(["a", "b", "c"], 131072, 2)"#).run();

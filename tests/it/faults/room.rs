@@ -9,7 +9,7 @@ const LARGE: usize = 12 << 17;
 
 fn three() -> Three {
     let small = Node::new("b").with_store("20MiB");
-    Three::of([Node::new("a"), small, Node::new("c")])
+    Three::with([Node::new("a"), small, Node::new("c")])
 }
 
 #[test]

@@ -254,11 +254,11 @@ pub(super) struct Three {
 
 impl Three {
     pub(super) fn new() -> Self {
-        Self::of([Node::new("a"), Node::new("b"), Node::new("c")])
+        Self::with([Node::new("a"), Node::new("b"), Node::new("c")])
     }
 
     /// Starts these. The first is the head.
-    pub(super) fn of([mut a, mut b, mut c]: [Node; 3]) -> Self {
+    pub(super) fn with([mut a, mut b, mut c]: [Node; 3]) -> Self {
         a.start(&["--head"]);
         let token = a.token(&["--many"]);
         b.start(&["--join", &token]);
@@ -277,50 +277,68 @@ impl Three {
         }
     }
 
+    pub(super) fn node(&self, name: &str) -> &Node {
+        let mut all = self.all().into_iter();
+        all.find(|node| node.name == name)
+            .expect("one of the three")
+    }
+
+    pub(super) fn node_mut(&mut self, name: &str) -> &mut Node {
+        let mut all = [&mut self.a, &mut self.b, &mut self.c].into_iter();
+        all.find(|node| node.name == name)
+            .expect("one of the three")
+    }
+
     pub(super) fn all(&self) -> [&Node; 3] {
         [&self.a, &self.b, &self.c]
     }
 }
 
-/// How many leaves a tree of tasks has in these tests, and how many copies of its number each gives. Two or
-/// three hundred tasks that depend on each other; the upper half of the results is in stores.
-const LEAVES: usize = 120;
-const COPIES: usize = 2048;
-
-/// A tree of tasks that keeps three nodes busy for some seconds, at a driver.
-pub(super) struct Tree(Running);
+/// A tree of tasks that depend on each other and keep three nodes busy for some seconds, at a driver.
+pub(super) struct Tree {
+    leaves: usize,
+    running: Running,
+}
 
 impl Tree {
+    /// Whose results, in its lower half, go with messages.
     pub(super) fn start(driver: &Node) -> Self {
-        let tree = format!("tree({LEAVES}, {COPIES}, 60)");
-        Self(driver.call(&tree).start())
+        Self::of(driver, 120, 2048)
+    }
+
+    /// Whose results all stay in the store of the node that made them, and are lost with it.
+    pub(super) fn start_large(driver: &Node) -> Self {
+        Self::of(driver, 80, 10_000)
+    }
+
+    fn of(driver: &Node, leaves: usize, copies: usize) -> Self {
+        let running = driver
+            .call(&format!("tree({leaves}, {copies}, 60)"))
+            .start();
+        Self { leaves, running }
     }
 
     /// Waits until a task of it has begun at a node, and so many leaves have.
     #[track_caller]
     pub(super) fn wait_until_at(&mut self, node: &str, leaf: u32) {
-        self.0.wait_for(Stream::Err, &format!(" at {node}\n"));
-        self.0.wait_for(Stream::Err, &format!("leaf {leaf} "));
+        let running = &mut self.running;
+        running.wait_for(Stream::Err, &format!(" at {node}\n"));
+        running.wait_for(Stream::Err, &format!("leaf {leaf} "));
     }
 
     /// Its end: everything was counted once, and no attempt was made twice.
     #[track_caller]
     pub(super) fn ends_well(self) {
-        let ended = self.0.end();
-        assert_eq!(
-            ended.stdout_text(),
-            format!("ok([{LEAVES}, 0])\n"),
-            "{ended}"
-        );
-        assert_attempts(&ended);
+        let ended = self.running.end();
+        let want = format!("ok([{}, 0])\n", self.leaves);
+        assert_eq!(ended.stdout_text(), want, "{ended}");
+        assert_attempts(&ended, self.leaves);
     }
-}
 
-impl Tree {
     /// Its end, which cannot be a good one.
     #[track_caller]
     pub(super) fn fails_saying(self, what: &str) {
-        let ended = self.0.end();
+        let ended = self.running.end();
         assert_ne!(ended.code, Some(0), "{ended}");
         assert!(ended.stderr.contains(what), "{ended}");
     }
@@ -328,7 +346,7 @@ impl Tree {
 
 /// Each leaf has begun, and each attempt once.
 #[track_caller]
-fn assert_attempts(ended: &Ended) {
+fn assert_attempts(ended: &Ended, leaves: usize) {
     let attempts = ended.stderr.lines().filter_map(|line| {
         let mut words = line.strip_prefix("leaf ")?.split(' ');
         let leaf: usize = words.next()?.parse().ok()?;
@@ -342,10 +360,10 @@ fn assert_attempts(ended: &Ended) {
         distinct.len(),
         "one was made twice: {ended}"
     );
-    let leaves: BTreeSet<_> = attempts.iter().map(|(leaf, _)| *leaf).collect();
+    let begun: BTreeSet<_> = attempts.iter().map(|(leaf, _)| *leaf).collect();
     assert_eq!(
-        leaves.len(),
-        LEAVES,
+        begun.len(),
+        leaves,
         "a leaf never said that it began: {ended}"
     );
 }
