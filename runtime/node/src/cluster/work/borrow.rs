@@ -374,15 +374,23 @@ impl Exchange {
         });
     }
 
-    /// A node is gone: what it owned and we have not seen, nobody will.
+    /// A life of a node is gone: what it owned and we have not seen, nobody will. Nothing that it has given us is
+    /// owed to its next life, which may well give us the same names: they are other objects then, even while
+    /// somebody here still has those of before.
     pub(super) fn lost_owner(&self, node: NodeId) {
-        let foreign = self.borrowed.foreign.lock();
-        let of_it = foreign.iter().filter(|(name, _)| name.owner == node);
-        let of_it: Vec<_> = of_it.filter_map(|(_, cell)| cell.upgrade()).collect();
+        let mut foreign = self.borrowed.foreign.lock();
+        // Outside of the lock, should one of these be the last: its end takes the lock.
+        let all: Vec<_> = foreign.values().filter_map(Weak::upgrade).collect();
+        foreign.retain(|name, _| name.owner != node);
         drop(foreign);
-        for cell in of_it {
+        for cell in &all {
+            if let Work::Elsewhere(it) = &cell.work {
+                it.0.lenders.lock().remove(&node);
+            }
+        }
+        for cell in all.iter().filter(|cell| cell.object().owner == node) {
             let lost = TaskError::Lost(cell.object().id);
-            self.end_foreign(&cell, Err(lost));
+            self.end_foreign(cell, Err(lost));
         }
     }
 
@@ -424,5 +432,50 @@ pub(super) fn gone(name: ObjectName) -> Made {
         name,
         result: Err(WireError::from(&TaskError::Lost(name.id))),
         ty: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wasmrun_model::id::TaskId;
+
+    use super::*;
+    use crate::cluster::work::Queue;
+
+    const OTHER: NodeId = NodeId::from_bytes([2; 16]);
+
+    fn name() -> ObjectName {
+        ObjectName {
+            id: ObjectId::of(TaskId::from_bytes([3; 16]), 0),
+            owner: OTHER,
+        }
+    }
+
+    fn borrowed(exchange: &Exchange) -> Arc<TaskCell> {
+        match exchange.borrow(OTHER, name()) {
+            Ok(Reference::Task(cell)) => cell,
+            _ => panic!("it is another node's"),
+        }
+    }
+
+    #[test]
+    fn what_a_node_gives_in_its_next_life_is_not_what_was_lost_with_the_one_before() {
+        let exchange = Exchange::alone(NodeId::from_bytes([1; 16]));
+        let (queue, mut said) = Queue::new();
+        exchange.queues.lock().insert(OTHER, queue);
+        let before = borrowed(&exchange);
+        exchange.lost_owner(OTHER);
+        assert!(matches!(before.result(), Some(Err(TaskError::Lost(_)))));
+        // The same name, while somebody still has what it was before.
+        let after = borrowed(&exchange);
+        assert!(!after.has_ended());
+        // And nothing of before is given back to the life that never gave it.
+        drop(before);
+        assert!(said.try_recv().is_err());
+        let again = borrowed(&exchange);
+        assert!(Arc::ptr_eq(&after, &again), "its name is still known");
+        drop((after, again));
+        let given_back = said.try_recv().expect("it was given twice");
+        assert!(matches!(given_back, Queued::Message(OneWay::Release(it, 2)) if it == name()));
     }
 }

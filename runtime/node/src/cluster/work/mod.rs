@@ -95,6 +95,14 @@ struct Queue {
     is_over: Arc<AtomicBool>,
 }
 
+impl Queue {
+    fn new() -> (Self, mpsc::UnboundedReceiver<Queued>) {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let is_over = Arc::default();
+        (Self { sender, is_over }, receiver)
+    }
+}
+
 /// What waits to be said.
 enum Queued {
     Message(OneWay),
@@ -112,10 +120,18 @@ impl std::fmt::Debug for Exchange {
 impl Exchange {
     /// What a node exchanges with others from now on. `folder` is for modules.
     pub(crate) fn start(shared: &Arc<Shared>, folder: PathBuf) -> Arc<Self> {
-        let exchange = Arc::new_cyclic(|this| Self {
-            me: shared.home.node,
+        let exchange = Self::of(shared.home.node, Arc::downgrade(shared), folder);
+        shared.ledger.lock().join_cluster();
+        // It ends with the node.
+        shared.control.spawn(Self::tick(exchange.this.clone()));
+        exchange
+    }
+
+    fn of(me: NodeId, shared: WeakShared, folder: PathBuf) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            me,
             this: this.clone(),
-            shared: Arc::downgrade(shared),
+            shared,
             queues: Mutex::default(),
             borrowed: Borrowed::default(),
             actors: Actors::default(),
@@ -126,11 +142,13 @@ impl Exchange {
             sent: Mutex::default(),
             ends: Mutex::default(),
             homes: Homes::default(),
-        });
-        shared.ledger.lock().join_cluster();
-        // It ends with the node.
-        shared.control.spawn(Self::tick(exchange.this.clone()));
-        exchange
+        })
+    }
+
+    /// Without a node.
+    #[cfg(test)]
+    fn alone(me: NodeId) -> Arc<Self> {
+        Self::of(me, WeakShared::new(), PathBuf::new())
     }
 
     /// Lets the scheduler see that time passes: some messages are to be repeated, some tasks lose patience.
@@ -347,12 +365,8 @@ impl Work for Exchange {
         let Some(shared) = self.shared.upgrade() else {
             return;
         };
-        let (sender, receiver) = mpsc::unbounded_channel();
-        let is_over = Arc::<AtomicBool>::default();
-        let queue = Queue {
-            sender,
-            is_over: is_over.clone(),
-        };
+        let (queue, receiver) = Queue::new();
+        let is_over = queue.is_over.clone();
         self.queues.lock().insert(node.id, queue);
         self.want_again(node.id);
         self.ask_about_again(node.id);

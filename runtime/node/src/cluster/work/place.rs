@@ -4,6 +4,7 @@
 //! ends. Must not: decide where a task runs, or whether it is tried again.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -718,6 +719,8 @@ struct Pipe {
     from: NodeId,
     /// Whether the report is on its way: what its children write later is not heard.
     is_ended: bool,
+    /// Whether the node has left: its report is of a life that is over, as is all that it names.
+    is_lost: Arc<AtomicBool>,
     to: mpsc::UnboundedSender<Piece>,
 }
 
@@ -749,6 +752,8 @@ impl Outputs {
             let (to, mut pieces) = mpsc::unbounded_channel();
             let this = exchange.this.clone();
             let task = output.task;
+            let is_lost = Arc::<AtomicBool>::default();
+            let was_lost = is_lost.clone();
             // It ends with the task, or when its node is lost.
             shared.control.spawn(async move {
                 while let Some(piece) = pieces.recv().await {
@@ -759,6 +764,9 @@ impl Outputs {
                         }
                         Piece::End(from, settled) => {
                             drop(listener);
+                            if was_lost.load(Ordering::Acquire) {
+                                return;
+                            }
                             if let Some(exchange) = this.upgrade() {
                                 exchange.settled(from, *settled);
                                 exchange.outputs.0.lock().remove(&task);
@@ -771,6 +779,7 @@ impl Outputs {
             Pipe {
                 from,
                 is_ended: false,
+                is_lost,
                 to,
             }
         });
@@ -801,6 +810,9 @@ impl Outputs {
 
     /// A node is gone. What its tasks wrote goes out, and no more comes.
     pub(super) fn lost(&self, node: NodeId) {
-        self.0.lock().retain(|_, pipe| pipe.from != node);
+        let mut pipes = self.0.lock();
+        for (_, pipe) in pipes.extract_if(|_, pipe| pipe.from == node) {
+            pipe.is_lost.store(true, Ordering::Release);
+        }
     }
 }
