@@ -96,6 +96,14 @@ fn shared_cache() -> &'static Path {
     })
 }
 
+/// The program that makes and enters network namespaces: not on everybody's path.
+pub fn ip() -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    let mut programs = folders.map(|folder| folder.join("ip"));
+    programs.find(|ip| ip.is_file()).unwrap_or("ip".into())
+}
+
 /// A folder of a test's own, removed when the test ends.
 pub fn scratch() -> tempfile::TempDir {
     tempfile::tempdir().expect("there is room for temporary files")
@@ -260,7 +268,7 @@ impl Wasmrun {
             (None, None) => Command::new(binary()),
             (None, Some(namespace)) => {
                 // It becomes the command: no process stands between.
-                let mut ip = Command::new("/sbin/ip");
+                let mut ip = Command::new(ip());
                 ip.args(["netns", "exec", namespace]).arg(binary());
                 ip
             }

@@ -12,4 +12,5 @@ mod links;
 mod peers;
 mod proxy;
 mod room;
+mod soak;
 mod world;

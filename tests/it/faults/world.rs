@@ -318,6 +318,10 @@ impl Tree {
         Self { leaves, running }
     }
 
+    pub(super) fn is_running(&mut self) -> bool {
+        self.running.is_running()
+    }
+
     /// Waits until a task of it has begun at a node, and so many leaves have.
     #[track_caller]
     pub(super) fn wait_until_at(&mut self, node: &str, leaf: u32) {
@@ -326,13 +330,13 @@ impl Tree {
         running.wait_for(Stream::Err, &format!("leaf {leaf} "));
     }
 
-    /// Its end: everything was counted once, and no attempt was made twice.
+    /// Its end: everything was counted once, and no attempt was made twice. How many leaves were begun again.
     #[track_caller]
-    pub(super) fn ends_well(self) {
+    pub(super) fn ends_well(self) -> usize {
         let ended = self.running.end();
         let want = format!("ok([{}, 0])\n", self.leaves);
         assert_eq!(ended.stdout_text(), want, "{ended}");
-        assert_attempts(&ended, self.leaves);
+        begun_again(&ended, self.leaves)
     }
 
     /// Its end, which cannot be a good one.
@@ -344,9 +348,9 @@ impl Tree {
     }
 }
 
-/// Each leaf has begun, and each attempt once.
+/// How many attempts there were besides the first ones. Each leaf has begun, and each attempt once.
 #[track_caller]
-fn assert_attempts(ended: &Ended, leaves: usize) {
+fn begun_again(ended: &Ended, leaves: usize) -> usize {
     let attempts = ended.stderr.lines().filter_map(|line| {
         let mut words = line.strip_prefix("leaf ")?.split(' ');
         let leaf: usize = words.next()?.parse().ok()?;
@@ -366,6 +370,7 @@ fn assert_attempts(ended: &Ended, leaves: usize) {
         leaves,
         "a leaf never said that it began: {ended}"
     );
+    attempts.len() - leaves
 }
 
 /// Marsaglia's xorshift64.
@@ -373,7 +378,8 @@ pub(super) struct Random(u64);
 
 impl Random {
     pub(super) fn new(seed: u64) -> Self {
-        Self(seed | 1)
+        // Seeds that are alike give numbers that are not, and never a zero.
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
     pub(super) fn next(&mut self) -> u64 {
