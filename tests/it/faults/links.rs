@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use wasmrun_tests::Stream;
+
 use super::proxy::Proxy;
 use super::world::{Node, Three, Tree};
 
@@ -227,12 +229,12 @@ fn two_workers_that_cannot_hear_each_other() {
 
 #[test]
 fn a_worker_that_its_driver_cannot_hear() {
-    // Both hear the head: nobody is dead.
+    // Both hear the head: nobody is dead. What one fetches from the other breaks, and is there nevertheless.
     Parting {
         driver: "b",
         between: ("b", "c"),
         is_unplugged: false,
-        time: PARTED,
+        time: PARTED_LONG,
     }
     .run();
 }
@@ -271,6 +273,23 @@ fn a_driver_that_comes_back_while_its_objects_are_still_being_fetched() {
         time: PARTED_BRIEFLY,
     }
     .run();
+}
+
+#[test]
+fn an_object_that_cannot_be_fetched_from_its_owner_now_is_fetched_later() {
+    let Some(hosts) = Hosts::new() else { return };
+    let three = hosts.three();
+    let mut reading = three.a.call(r#"lately("b", "c", 100000)"#).start();
+    reading.wait_for(Stream::Err, "ready");
+    // Before it is read.
+    hosts.part("b", "c", true);
+    thread::sleep(PARTED);
+    hosts.heal("b", "c", true);
+    let read = reading.end();
+    assert_eq!(read.stdout_text(), "ok(100000)\n", "{read}");
+    for node in three.all() {
+        node.wait_for_rest();
+    }
 }
 
 #[test]

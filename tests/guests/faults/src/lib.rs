@@ -176,6 +176,34 @@ mod app {
         Ok(total)
     }
 
+    /// Has numbers made here and gives their future away.
+    #[task]
+    pub fn give(count: u32) -> Future<Vec<f64>> {
+        let here = format!("node:{}", context::node());
+        leaf::options().strategy(here).remote(1, count, 0)
+    }
+
+    /// Waits until what it was given is there, and reads it a while later.
+    #[task]
+    pub fn late(given: Vec<Future<Vec<f64>>>) -> Result<f64, Error> {
+        wait(given.clone(), given.len(), None)?;
+        println!("ready");
+        work(4000);
+        let numbers = get_all(given)?;
+        Ok(numbers.iter().flatten().sum())
+    }
+
+    /// Numbers that one node owns, and another reads late.
+    #[task]
+    pub fn lately(owner: String, reader: String, count: u32) -> Result<f64, Error> {
+        let on = |node: &str| format!("node:{node}");
+        let given = give::options().strategy(on(&owner)).remote(count).get()?;
+        late::options()
+            .strategy(on(&reader))
+            .remote(vec![given])
+            .get()
+    }
+
     /// The sum of the numbers of so many objects, each made here and summed by a task of its own at one node, all
     /// of them at a time.
     #[task(memory = "256MiB")]

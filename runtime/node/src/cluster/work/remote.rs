@@ -27,7 +27,9 @@ const PIECE_BYTES: u64 = 1 << 20;
 /// How soon is looked again whether somebody else has brought an object.
 const LOOK: Duration = Duration::from_millis(5);
 /// How often an object is looked for before it counts as lost.
-const ROUNDS: usize = 8;
+const ROUNDS: u32 = 8;
+/// How long holders that could not be reached are left alone, longer each time.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// An object whose bytes are at other nodes.
 pub(crate) struct Remote {
@@ -126,7 +128,7 @@ impl Remote {
         let lost = || LoadError::Lost(TaskError::Lost(self.id));
         let _one_at_a_time = self.bringing.lock().await;
         let mut gone = Vec::new();
-        for _ in 0..ROUNDS {
+        for round in 1..=ROUNDS {
             if let Some(view) = self.view_here().await? {
                 return Ok(view);
             }
@@ -151,7 +153,13 @@ impl Remote {
                 }
                 None => {
                     let found = exchange.ask_where(self, &gone).await;
-                    *self.holders.lock() = found.map_err(LoadError::Lost)?;
+                    let found = found.map_err(LoadError::Lost)?;
+                    if found.iter().all(|holder| gone.contains(holder)) {
+                        // The owner knows that they have it: it was the way to them that was broken.
+                        gone.clear();
+                        tokio::time::sleep(AGAIN * round).await;
+                    }
+                    *self.holders.lock() = found;
                 }
             }
         }
