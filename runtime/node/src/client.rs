@@ -26,7 +26,7 @@ use crate::actor::{ActorCell, ActorJob, ActorRef};
 use crate::derive::{self, WishError};
 use crate::ledger::Submission;
 use crate::node::{Shared, SubmitError};
-use crate::object::{Object, PutObject, Reference, Value, is_fit};
+use crate::object::{LoadError, Loaded, Object, PutObject, Reference, Value, is_fit};
 use crate::policy::{Policy, TooMuch};
 use crate::services::Watch;
 use crate::shared::NameError;
@@ -282,6 +282,26 @@ impl Client {
             .shared
             .control
             .block_on(self.get_async(object, timeout))
+    }
+
+    /// A value in memory: brought here if it is at another node, read back if it is on disk. Waits for room.
+    /// To be awaited where tokio's timers run.
+    ///
+    /// # Errors
+    /// When no node has it any more and it cannot be made again, or there is no room for it here in time.
+    pub async fn load_async(&self, value: &Value) -> Result<Loaded, LoadError> {
+        value.read().await
+    }
+
+    /// As [`Client::load_async`]; blocks this thread.
+    ///
+    /// # Errors
+    /// As of `load_async`.
+    ///
+    /// # Panics
+    /// When it is called in a thread of a tokio runtime.
+    pub fn load(&self, value: &Value) -> Result<Loaded, LoadError> {
+        self.0.shared.control.block_on(self.load_async(value))
     }
 
     /// Waits until `count` of the objects are there or have failed, or time is up. The indexes of all

@@ -56,9 +56,10 @@ pub use crate::cluster::{
 pub use crate::derive::WishError;
 pub use crate::machine::Machine;
 pub use crate::node::{
-    Node, NodeConfig, ParseOfferError, ROOM_PATIENCE, ResourceOffer, StartError, SubmitError,
+    ModuleError, Node, NodeConfig, ParseOfferError, ROOM_PATIENCE, ResourceOffer, StartError,
+    SubmitError,
 };
-pub use crate::object::{Loaded, Object, Value};
+pub use crate::object::{LoadError, Loaded, Object, Value};
 pub use crate::options::{JobError, Overrides};
 pub use crate::policy::{Policy, PolicyConfig, PolicyError, TooMuch};
 pub use crate::server::{

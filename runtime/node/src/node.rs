@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use wasmrun_engine::{Engine, EngineConfig, EngineError};
+use wasmrun_engine::{Engine, EngineConfig, EngineError, Module};
 use wasmrun_model::cluster::{HOSTNAME, Labels, NODE_ID, NodeName, ParseLabelError};
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{DriverId, Incarnation, NodeId};
@@ -138,6 +138,17 @@ pub enum StartError {
     /// The system refuses threads or sockets.
     #[error("cannot start the node's threads: {0}; see ulimit -u and the memory that is free")]
     Threads(#[from] std::io::Error),
+}
+
+/// Why a module cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ModuleError {
+    /// It is none that can run.
+    #[error(transparent)]
+    Load(#[from] wasmrun_engine::LoadError),
+    /// Other nodes could not have it.
+    #[error("the module cannot be kept for other nodes: {0}; see the free space of --state-dir")]
+    Keep(#[from] std::io::Error),
 }
 
 /// Why a task cannot be submitted.
@@ -340,6 +351,19 @@ impl Node {
     /// What loads modules and runs tasks.
     pub fn engine(&self) -> &Engine {
         &self.shared.engine
+    }
+
+    /// Loads a module whose tasks may run on any node of the cluster: the others fetch it from here. One that is
+    /// loaded by the [`engine`](Self::engine) alone can run here only.
+    ///
+    /// # Errors
+    /// When it is no module that can run, or its bytes cannot be kept.
+    pub fn load(&self, bytes: &[u8]) -> Result<Module, ModuleError> {
+        let module = self.shared.engine.load(bytes)?;
+        if let Some(exchange) = self.shared.exchange.get() {
+            exchange.modules().keep(&module.digest(), bytes)?;
+        }
+        Ok(module)
     }
 
     /// What the node gives tasks and actors that ask for nothing, and the most that one may ask for: for

@@ -3,8 +3,8 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
@@ -15,6 +15,7 @@ use wasmrun_model::value::{Encoded, Value, ValueType};
 use wasmrun_node::{Call, Client, Job, Node, Overrides, TaskHandle, wait_all};
 
 use crate::args::NodeOptions;
+use crate::bench::nodes::Pair;
 use crate::bench::{Sample, ourselves};
 use crate::fail::Failure;
 use crate::local;
@@ -186,6 +187,48 @@ pub const CASES: &[Case] = &[
         run: |setting| setting.arg_100m(true),
     },
     Case {
+        name: "tasks_async_2nodes",
+        unit: "1/s",
+        what: "submit 100,000 tasks that do nothing to one of two nodes, wait for all",
+        needs_flow: false,
+        run: Setting::tasks_async_2nodes,
+    },
+    Case {
+        name: "transfer_1m",
+        unit: "GB/s",
+        what: "bring 1 MiB from one node to another, encrypted, to memory that has been used",
+        needs_flow: false,
+        run: |setting| setting.transfer(1 << 20),
+    },
+    Case {
+        name: "transfer_100m",
+        unit: "GB/s",
+        what: "the same with 100 MiB",
+        needs_flow: false,
+        run: |setting| setting.transfer(100 << 20),
+    },
+    Case {
+        name: "transfer_1g",
+        unit: "GB/s",
+        what: "the same with 1 GiB",
+        needs_flow: false,
+        run: |setting| setting.transfer(1 << 30),
+    },
+    Case {
+        name: "transfer_1g_first",
+        unit: "GB/s",
+        what: "the same, the first between two nodes that have just started",
+        needs_flow: false,
+        run: Setting::transfer_1g_first,
+    },
+    Case {
+        name: "recover_chain",
+        unit: "s",
+        what: "3 tasks, 10 MiB each, of a node that is killed: from there until the last value is back",
+        needs_flow: false,
+        run: Setting::recover_chain,
+    },
+    Case {
         name: "memory_actor",
         unit: "bytes",
         what: "proportional set size of each of 500 actors that idle",
@@ -224,7 +267,7 @@ pub const CASES: &[Case] = &[
 
 const RAW_CALLS: u64 = 50_000;
 const SYNC_TASKS: usize = 5_000;
-const ASYNC_TASKS: usize = 100_000;
+pub(super) const ASYNC_TASKS: usize = 100_000;
 const BUSY_TASKS: usize = 10_000;
 const BUSY: Duration = Duration::from_millis(1);
 const IDLE_ACTORS: u32 = 500;
@@ -245,6 +288,10 @@ pub struct Setting {
     cpus: u64,
     scratch: PathBuf,
     fresh_dirs: AtomicU32,
+    /// What nodes are started with.
+    options: NodeOptions,
+    /// Two nodes, for the runs of a case that needs them.
+    pub(super) pair: Mutex<Option<Pair>>,
     /// Whether a few of each thing are enough.
     is_short: bool,
 }
@@ -299,6 +346,8 @@ impl Setting {
             cpus,
             scratch: scratch.to_owned(),
             fresh_dirs: AtomicU32::new(0),
+            options: options.clone(),
+            pair: Mutex::default(),
             is_short: false,
         })
     }
@@ -331,6 +380,27 @@ impl Setting {
 
     pub(super) fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// The guest, where it is.
+    pub(super) fn module_path(&self) -> &Path {
+        &self.module_path
+    }
+
+    /// What nodes are started with.
+    pub(super) fn options(&self) -> &NodeOptions {
+        &self.options
+    }
+
+    /// How many CPUs there are.
+    pub(super) fn cpus(&self) -> u64 {
+        self.cpus
+    }
+
+    /// Ends what the runs of a case have shared.
+    pub fn end_case(&self) {
+        let pair = self.pair.lock();
+        drop(pair.expect("no case panics").take());
     }
 
     /// Runs some tasks, so that pools and caches are as in a node at work.

@@ -5,6 +5,7 @@
 
 mod cases;
 mod dataflow;
+mod nodes;
 mod objects;
 
 use std::path::{Path, PathBuf};
@@ -146,6 +147,7 @@ fn measure(case: &'static Case, setting: &Setting, runs: u32) -> Result<Measured
     let samples: Vec<Sample> = (0..runs)
         .map(|_| (case.run)(setting))
         .collect::<Result<_, _>>()?;
+    setting.end_case();
     let mut sorted: Vec<f64> = samples.iter().map(|sample| sample.value).collect();
     sorted.sort_by(f64::total_cmp);
     let mut latencies: Vec<Duration> = samples.iter().flat_map(|s| s.latencies.clone()).collect();

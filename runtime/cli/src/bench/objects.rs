@@ -113,6 +113,6 @@ fn rate(bytes: usize, mut latencies: Vec<Duration>) -> Sample {
     }
 }
 
-fn gigabytes_per_second(bytes: usize, took: Duration) -> f64 {
+pub(super) fn gigabytes_per_second(bytes: usize, took: Duration) -> f64 {
     bytes as f64 / took.as_secs_f64() / 1e9
 }

@@ -31,6 +31,10 @@ impl bindings::Guest for Bench {
         data
     }
 
+    fn make(n: u32) -> Vec<u8> {
+        vec![7; n as usize]
+    }
+
     fn sum(data: Vec<u8>) -> u64 {
         data.iter().map(|&byte| u64::from(byte)).sum()
     }
