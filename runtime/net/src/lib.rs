@@ -37,6 +37,7 @@ mod identity;
 mod network;
 mod peer;
 mod service;
+mod socket;
 mod tls;
 mod transport;
 
