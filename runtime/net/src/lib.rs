@@ -41,7 +41,9 @@ mod socket;
 mod tls;
 mod transport;
 
-pub use bulk::{BulkRefusal, BulkSendError, BulkSender, PullError, PullOptions, PullWhy, Range};
+pub use bulk::{
+    Arrived, BulkRefusal, BulkSendError, BulkSender, PullError, PullOptions, PullWhy, Range,
+};
 pub use config::{Config, Enrolment, Limits, Timing};
 pub use enroll::{JoinError, join, renew};
 pub use error::{CallError, ConnectError, LinkHint, Lost, SendError};

@@ -6,8 +6,11 @@
 //!
 //! ```text
 //! there    a frame: offset and length of the range in postcard, then the request
-//! back     one byte, 0 or why not, then exactly as many bytes as were asked for
+//! back     one byte, 0 or why not, then exactly as many bytes as were asked for, then their checksum
 //! ```
+//!
+//! The checksum is CRC-32 (ISO-HDLC), little-endian. What changes bytes on the way is kept out by TLS; it is for
+//! what changes them before: the sender may know it from when the bytes were made ([`BulkSender::set_sum`]).
 //!
 //! Invariants: nobody holds more than the windows of the connection; a stream on which nothing moves is
 //! given up; dropping either end stops the other.
@@ -23,7 +26,7 @@ use quinn::Connection;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
-pub use pull::{PullError, PullOptions, PullWhy};
+pub use pull::{Arrived, PullError, PullOptions, PullWhy};
 pub(crate) use serve::serve;
 pub use serve::{BulkSendError, BulkSender};
 

@@ -1,11 +1,11 @@
 //! The receiving side of bulk streams: a range of bytes from a peer, over several streams, into memory
 //! that the caller has.
 //!
-//! Owns the splitting, and trying again. Invariant: what is not reported missing is in place.
+//! Owns the splitting, the checking, and trying again. Invariant: what is not reported missing is in place, and has the
+//! checksum that its sender gives.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -26,7 +26,7 @@ use crate::service::Protocol;
 pub struct PullOptions {
     /// How many streams at a time, from 1 to what the peer allows.
     pub streams: usize,
-    /// How much on one stream, in bytes. What is lost with a stream is at most asked for again.
+    /// How much on one stream, in bytes, from 64 KiB: what is checked at once, and lost with a stream.
     pub piece_bytes: usize,
     /// How often a piece is asked for again after a broken connection or stream.
     pub retries: u32,
@@ -42,12 +42,36 @@ impl Default for PullOptions {
     }
 }
 
+impl PullOptions {
+    /// For an object of this length: a short one is spread over the streams, too, in pieces that are worth one. All who
+    /// pull an object whole get the same pieces, so that their checksums are the same.
+    pub fn for_len(len: u64) -> Self {
+        let options = Self::default();
+        let spread = usize::try_from(len.div_ceil(options.streams as u64)).unwrap_or(usize::MAX);
+        Self {
+            piece_bytes: spread.clamp(64 << 10, options.piece_bytes),
+            ..options
+        }
+    }
+}
+
+/// A piece that is in place, and its checksum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arrived {
+    /// Which bytes.
+    pub range: Range,
+    /// Their CRC-32 (ISO-HDLC).
+    pub sum: u32,
+}
+
 /// A range that did not arrive whole.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{} bytes did not arrive: {why}", missing.iter().map(|range| range.len).sum::<u64>())]
 pub struct PullError {
     /// What is missing, in order. All else is in place.
     pub missing: Vec<Range>,
+    /// The pieces that are in place, in order.
+    pub arrived: Vec<Arrived>,
     /// The first reason.
     pub why: PullWhy,
 }
@@ -67,6 +91,9 @@ pub enum PullWhy {
     /// The peer stopped in the middle.
     #[error("the peer stopped in the middle: ask another holder")]
     Broken,
+    /// These are not the bytes that they ought to be.
+    #[error("the peer sent bytes that have changed since they were made: ask another holder")]
+    Changed,
     /// Nothing came.
     #[error("nothing came for {} s: ask another holder", after.as_secs())]
     Stalled {
@@ -81,15 +108,15 @@ pub enum PullWhy {
 /// A part of the range that is fetched on one stream.
 struct Piece<'a> {
     range: Range,
-    /// What is still to be filled, from the front.
-    rest: &'a mut [u8],
-    done: &'a AtomicU64,
+    bytes: &'a mut [u8],
+    /// Its checksum, once it is in place.
+    sum: &'a OnceLock<u32>,
     tries: u32,
 }
 
 impl<P: Protocol> Peer<P> {
-    /// Fetches the bytes from `offset` on, as many as `to` has, straight into it. Dropping the future
-    /// stops it; what has arrived until then is in `to`.
+    /// Fetches the bytes from `offset` on, as many as `to` has, straight into it, in pieces of
+    /// [`PullOptions::piece_bytes`], the last one shorter. Each is checked. Dropping the future stops it.
     ///
     /// # Errors
     /// Which ranges are missing, and why.
@@ -99,13 +126,14 @@ impl<P: Protocol> Peer<P> {
         offset: u64,
         to: &mut [u8],
         options: &PullOptions,
-    ) -> Result<(), PullError> {
+    ) -> Result<Vec<Arrived>, PullError> {
         let whole = Range {
             offset,
             len: to.len() as u64,
         };
         let nothing = |why| PullError {
             missing: vec![whole],
+            arrived: Vec::new(),
             why,
         };
         let body = frame::encode(request, self.core().max_message_bytes() - frame::HEAD_ROOM)
@@ -113,7 +141,7 @@ impl<P: Protocol> Peer<P> {
         let core = self.core().core.upgrade();
         let core = core.ok_or_else(|| nothing(ConnectError::Closed.into()))?;
         if to.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         pull(&core, self.core(), &body, offset, to, options).await
     }
@@ -126,26 +154,21 @@ async fn pull(
     offset: u64,
     to: &mut [u8],
     options: &PullOptions,
-) -> Result<(), PullError> {
+) -> Result<Vec<Arrived>, PullError> {
     let streams = options.streams.max(1);
-    // A short range is spread over the streams too, in pieces that are worth one.
-    let piece_bytes =
-        (to.len().div_ceil(streams)).clamp(64 << 10, options.piece_bytes.max(64 << 10));
+    let piece_bytes = options.piece_bytes.max(64 << 10);
     let total = to.len();
-    let done: Vec<AtomicU64> = (0..total.div_ceil(piece_bytes))
-        .map(|_| AtomicU64::new(0))
-        .collect();
-    let mut waiting: VecDeque<Piece<'_>> = to
-        .chunks_mut(piece_bytes)
-        .zip(&done)
-        .enumerate()
-        .map(|(n, (rest, done))| Piece {
-            range: Range {
-                offset: offset + (n * piece_bytes) as u64,
-                len: rest.len() as u64,
-            },
-            rest,
-            done,
+    let range_of = |n: usize| Range {
+        offset: offset + (n * piece_bytes) as u64,
+        len: (total - n * piece_bytes).min(piece_bytes) as u64,
+    };
+    let sums = vec![OnceLock::new(); total.div_ceil(piece_bytes)];
+    let pieces = to.chunks_mut(piece_bytes).zip(&sums).enumerate();
+    let mut waiting: VecDeque<Piece<'_>> = pieces
+        .map(|(n, (bytes, sum))| Piece {
+            range: range_of(n),
+            bytes,
+            sum,
             tries: 0,
         })
         .collect();
@@ -175,29 +198,29 @@ async fn pull(
         }
     }
     drop((running, waiting));
+    let arrived = sums.iter().enumerate().filter_map(|(n, sum)| {
+        let range = range_of(n);
+        sum.get().map(|sum| Arrived { range, sum: *sum })
+    });
+    let arrived = arrived.collect();
     match failed {
-        None => Ok(()),
+        None => Ok(arrived),
         Some(why) => Err(PullError {
-            missing: missing(&done, offset, total, piece_bytes),
+            missing: missing(
+                (0..sums.len())
+                    .filter(|n| sums[*n].get().is_none())
+                    .map(range_of),
+            ),
+            arrived,
             why,
         }),
     }
 }
 
-/// What has not arrived, neighbours joined.
-fn missing(done: &[AtomicU64], offset: u64, total: usize, piece_bytes: usize) -> Vec<Range> {
+/// Ranges in order, neighbours joined.
+fn missing(ranges: impl Iterator<Item = Range>) -> Vec<Range> {
     let mut missing: Vec<Range> = Vec::new();
-    for (n, done) in done.iter().enumerate() {
-        let begin = n * piece_bytes;
-        let len = (total - begin).min(piece_bytes) as u64;
-        let done = done.load(Ordering::Relaxed);
-        if done == len {
-            continue;
-        }
-        let range = Range {
-            offset: offset + begin as u64 + done,
-            len: len - done,
-        };
+    for range in ranges {
         match missing.last_mut() {
             Some(last) if last.offset + last.len == range.offset => last.len += range.len,
             _ => missing.push(range),
@@ -235,12 +258,7 @@ async fn fill(
         .await
         .map_err(stalled)?;
     let (mut writer, mut reader) = opened.map_err(|_| lost())?;
-    let done = piece.done.load(Ordering::Relaxed);
-    let range = Range {
-        offset: piece.range.offset + done,
-        len: piece.range.len - done,
-    };
-    let mut payload = postcard::to_stdvec(&range).expect("a range can be encoded");
+    let mut payload = postcard::to_stdvec(&piece.range).expect("a range can be encoded");
     payload.extend_from_slice(body);
     let mut request = BytesMut::new();
     frame::put_frame(&mut request, &payload);
@@ -257,22 +275,34 @@ async fn fill(
     if status[0] != 0 {
         return Err(BulkRefusal::of(status[0]).into());
     }
-    while !piece.rest.is_empty() {
-        let read = timeout(stall, reader.read(piece.rest))
-            .await
-            .map_err(stalled)?;
+    let (mut at, mut hasher) = (0, crc32fast::Hasher::new());
+    let mut sum = [0; 4];
+    let mut sum_bytes = 0;
+    while at < piece.bytes.len() || sum_bytes < sum.len() {
+        let is_of_piece = at < piece.bytes.len();
+        let rest = match is_of_piece {
+            true => &mut piece.bytes[at..],
+            false => &mut sum[sum_bytes..],
+        };
+        let read = timeout(stall, reader.read(rest)).await.map_err(stalled)?;
         match read {
-            Ok(Some(count)) => {
-                let rest = std::mem::take(&mut piece.rest);
-                piece.rest = &mut rest[count..];
-                piece.done.fetch_add(count as u64, Ordering::Relaxed);
+            Ok(Some(count)) if is_of_piece => {
+                // While they are in the cache.
+                hasher.update(&piece.bytes[at..at + count]);
+                at += count;
             }
+            Ok(Some(count)) => sum_bytes += count,
             Ok(None) => return Err(PullWhy::Broken),
             Err(_) => return Err(lost()),
         }
     }
-    // The end of the stream tells the other side that all has arrived. What the bytes are is checked
-    // by whoever wanted them, so one that has more to say is no error.
+    // The end of the stream tells the other side that all has arrived.
     let _ = timeout(stall, reader.read(&mut [0])).await;
+    let found = hasher.finalize();
+    if found != u32::from_le_bytes(sum) {
+        return Err(PullWhy::Changed);
+    }
+    // A piece is filled by one stream at a time, and not again once it is in place.
+    let _ = piece.sum.set(found);
     Ok(())
 }

@@ -24,7 +24,17 @@ pub struct BulkSender {
     stream: SendStream,
     left: u64,
     is_begun: bool,
+    sum: Sum,
     stall: Duration,
+}
+
+/// The checksum of what is sent.
+#[derive(Debug)]
+enum Sum {
+    /// As it is found on the way.
+    Counted(crc32fast::Hasher),
+    /// As it ought to be.
+    Known(u32),
 }
 
 /// Why bytes could not be sent.
@@ -53,6 +63,12 @@ impl BulkSender {
         self.left
     }
 
+    /// The checksum that all bytes of the range ought to have, if that is known: then the peer finds out whether
+    /// they still are what they were. If nobody says so it is counted as the bytes are sent.
+    pub fn set_sum(&mut self, sum: u32) {
+        self.sum = Sum::Known(sum);
+    }
+
     /// Sends bytes without copying them; returns when they are under way, which may be before they have
     /// arrived.
     ///
@@ -65,6 +81,13 @@ impl BulkSender {
             return Err(BulkSendError::TooMany { bytes });
         }
         self.left -= len;
+        if let Sum::Counted(hasher) = &mut self.sum {
+            hasher.update(&bytes);
+        }
+        self.write_whole(bytes).await
+    }
+
+    async fn write_whole(&mut self, bytes: Bytes) -> Result<(), BulkSendError> {
         let mut pieces = [Bytes::new(), bytes];
         if !std::mem::replace(&mut self.is_begun, true) {
             pieces[0] = Bytes::from_static(&[0]);
@@ -80,6 +103,16 @@ impl BulkSender {
             rest = &mut rest[written.chunks..];
         }
         Ok(())
+    }
+
+    /// Sends what comes after the bytes.
+    async fn write_sum(&mut self) -> Result<(), BulkSendError> {
+        let sum = match &self.sum {
+            Sum::Counted(hasher) => hasher.clone().finalize(),
+            Sum::Known(sum) => *sum,
+        };
+        let sum = Bytes::copy_from_slice(&sum.to_le_bytes());
+        self.write_whole(sum).await
     }
 
     /// Sends the bytes of something that is dropped when they have arrived.
@@ -136,6 +169,7 @@ async fn serve_one(
         stream: writer,
         left: range.len,
         is_begun: false,
+        sum: Sum::Counted(crc32fast::Hasher::new()),
         stall: core.timing.bulk_stall,
     };
     let stopped = sender.stream.stopped();
@@ -146,10 +180,8 @@ async fn serve_one(
     };
     match sent {
         Ok(()) if sender.left == 0 => {
-            if !sender.is_begun {
-                // An empty range.
-                let _ = sender.write(Bytes::new()).await;
-            }
+            // If it cannot be sent, whoever asked notices by itself.
+            let _ = sender.write_sum().await;
         }
         Err(why) if !sender.is_begun => {
             let _ = sender

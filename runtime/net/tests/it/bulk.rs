@@ -80,7 +80,7 @@ async fn what_is_missing_is_named() {
         (error.why, error.missing),
         (BulkRefusal::NotHere.into(), vec![whole])
     );
-    // Half of each piece, then a reset; the second time half of the rest.
+    // Half of each piece, then a reset, and so again.
     let error = soon(peer.pull(&2, 10, &mut to, &options))
         .await
         .expect_err("broken");
@@ -112,4 +112,39 @@ async fn what_is_missing_is_named() {
             len: 200_000
         }]
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_piece_that_has_changed_is_missing() {
+    let cluster = Cluster::new();
+    let (one, two) = (cluster.node(1), cluster.node(2));
+    let peer = one
+        .network
+        .peer(node_id(2), vec![two.address])
+        .expect("a peer");
+    let options = PullOptions {
+        streams: 1,
+        piece_bytes: 64 << 10,
+        retries: 1,
+    };
+    let mut to = vec![0; 200_000];
+    let error = soon(peer.pull(&4, 0, &mut to, &options))
+        .await
+        .expect_err("a flipped bit");
+    assert_eq!(error.why, PullWhy::Changed);
+    assert_eq!(error.missing[0].offset, 64 << 10);
+    // What came before it stays, with its checksum; the rest can be had from another.
+    let first = &error.arrived[0];
+    assert_eq!((first.range.offset, first.range.len), (0, 64 << 10));
+    assert_eq!(first.sum, crc32fast::hash(&to[..64 << 10]));
+    for range in error.missing {
+        let (from, end) = (range.offset as usize, (range.offset + range.len) as usize);
+        let arrived = soon(peer.pull(&0, range.offset, &mut to[from..end], &options)).await;
+        let arrived = arrived.expect("the rest");
+        assert_eq!(
+            arrived.iter().map(|it| it.range.len).sum::<u64>(),
+            range.len
+        );
+    }
+    assert!(is_right(&to, 0));
 }

@@ -113,6 +113,17 @@ impl<const MAJOR: u16, const MINOR: u16> Service<Test<MAJOR, MINOR>>
                 let _ = to.write(bytes(range.len / 2)).await;
                 Err(BulkRefusal::Failed)
             }
+            // One byte of the piece at 64 KiB is not what it was.
+            4 => {
+                let right = bytes(range.len);
+                to.set_sum(crc32fast::hash(&right));
+                let mut sent = right.to_vec();
+                if range.offset == 64 << 10 {
+                    sent[7] ^= 0x10;
+                }
+                let sent = to.write(sent.into()).await;
+                sent.map_err(|_| BulkRefusal::Failed)
+            }
             _ => std::future::pending().await,
         }
     }
