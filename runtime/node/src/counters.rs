@@ -35,6 +35,8 @@ pub(crate) struct Counters {
     pub(crate) bytes_in: Counter,
     /// Those that broke or were refused.
     pub(crate) transfers_failed: Counter,
+    /// Those that brought other bytes than were once made.
+    pub(crate) transfers_changed: Counter,
     /// What others took from us.
     pub(crate) transfers_out: Counter,
     /// Its bytes.

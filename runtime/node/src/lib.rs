@@ -50,8 +50,8 @@ mod wait;
 pub use crate::actor::ActorJob;
 pub use crate::client::{Actor, ActorOptions, CallError, Client, GetError};
 pub use crate::cluster::{
-    ClusterConfig, ClusterError, DEFAULT_PORT, EtcdOptions, EtcdTls, JoinToken, ParseTokenError,
-    Part, StateError, TokensError,
+    ClusterConfig, ClusterError, DEFAULT_PORT, EtcdOptions, EtcdTls, JoinToken, Moved,
+    ParseTokenError, Part, StateError, TokensError,
 };
 pub use crate::derive::WishError;
 pub use crate::machine::Machine;

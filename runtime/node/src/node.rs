@@ -27,8 +27,8 @@ use wasmrun_store::{Backing, SpillConfig, Store, StoreConfig};
 use crate::actor::ActorRef;
 use crate::client::Client;
 use crate::cluster::{
-    self, Cluster, ClusterConfig, ClusterError, Desk, Exchange, Face, JoinToken, Offer, Opened,
-    TokensError,
+    self, Cluster, ClusterConfig, ClusterError, Desk, Exchange, Face, JoinToken, Moved, Offer,
+    Opened, TokensError,
 };
 use crate::counters::Counters;
 use crate::executor::{Executor, Spawner};
@@ -390,6 +390,16 @@ impl Node {
         let own = scheduler.own_nodes().first();
         let own = own.and_then(|ix| scheduler.cluster().own(*ix));
         own.map(NodeResources::available).unwrap_or_default()
+    }
+
+    /// How much of objects came from other nodes and went to them since it was started.
+    pub fn moved(&self) -> Moved {
+        let counters = &self.shared.counters;
+        Moved {
+            received_bytes: counters.bytes_in.get(),
+            sent_bytes: counters.bytes_out.get(),
+            changed: counters.transfers_changed.get(),
+        }
     }
 
     /// How many tasks are in which state, and what they ask for.

@@ -11,6 +11,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use parking_lot::Mutex;
 use wasmrun_model::id::ObjectId;
 use wasmrun_model::units::bytes;
 
@@ -219,6 +220,7 @@ impl Writer {
             len,
             form,
             tenant,
+            sums: Mutex::default(),
         });
         self.shared
             .with(|state| state.seal(id, &handle, extent, copy));

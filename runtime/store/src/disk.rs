@@ -5,8 +5,10 @@
 //! Every store works in a subfolder of its own and holds a lock in it for as long as it lives; the
 //! kernel lets go of the lock when the process ends, however it ends. So a later store knows which
 //! subfolders nobody owns, and removes them. A lock on the folder itself orders stores that open at
-//! the same time. Files need not survive a crash, so nothing is synced or renamed.
+//! the same time. Files need not survive a crash, so nothing is synced or renamed. What is read back has the checksum
+//! of what was written, or is an error.
 
+use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -22,7 +24,7 @@ use crate::state::OnDisk;
 use crate::store::Core;
 
 /// A file in the subfolder: never used twice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct FileNumber(pub(crate) u64);
 
 /// What the thread is asked to do. It does one after the other.
@@ -72,7 +74,8 @@ impl SpillDir {
         self.path.join(file.0.to_string())
     }
 
-    fn write(&self, file: FileNumber, bytes: &[u8]) -> io::Result<()> {
+    /// Writes a file. The checksum of its bytes.
+    fn write(&self, file: FileNumber, bytes: &[u8]) -> io::Result<u32> {
         let path = self.file(file);
         let mut options = OpenOptions::new();
         let written = options
@@ -85,10 +88,16 @@ impl SpillDir {
             // The disk is probably full: don't keep half a file.
             let _ = fs::remove_file(&path);
         }
-        written
+        written.map(|()| crc32fast::hash(bytes))
     }
 
-    fn read(&self, file: FileNumber, len: u64, room: &mut Room) -> io::Result<()> {
+    fn read(
+        &self,
+        file: FileNumber,
+        len: u64,
+        sum: Option<u32>,
+        room: &mut Room,
+    ) -> io::Result<()> {
         let mut file = File::open(self.file(file))?;
         if file.metadata()?.len() != len {
             return Err(io::Error::new(
@@ -97,12 +106,19 @@ impl SpillDir {
             ));
         }
         let mut chunk = vec![0; CHUNK_BYTES.min(len as usize)];
-        let mut offset = 0;
+        let (mut offset, mut hasher) = (0, crc32fast::Hasher::new());
         while offset < len {
             let part = &mut chunk[..CHUNK_BYTES.min((len - offset) as usize)];
             file.read_exact(part)?;
+            hasher.update(part);
             room.extent.write(offset, part, room.fresh);
             offset += part.len() as u64;
+        }
+        if Some(hasher.finalize()) != sum {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the file changed its bytes",
+            ));
         }
         room.extent.clear_from(len);
         Ok(())
@@ -118,16 +134,22 @@ impl Drop for SpillDir {
 
 /// What the thread does: jobs, until the store is gone.
 pub(crate) fn run(dir: SpillDir, jobs: &Receiver<Job>, store: &Weak<Core>) {
+    // CRC-32 of each file that there is.
+    let mut sums = HashMap::new();
     for job in jobs {
         if store.strong_count() == 0 {
             return; // What is left to do is of no use to anybody.
         }
         match job {
             Job::Remove(file) => {
+                sums.remove(&file);
                 let _ = fs::remove_file(dir.file(file));
             }
             Job::Spill { it, extent } => {
-                let result = dir.write(it.file, &extent.bytes()[..it.len as usize]);
+                let written = dir.write(it.file, &extent.bytes()[..it.len as usize]);
+                let result = written.map(|sum| {
+                    sums.insert(it.file, sum);
+                });
                 if let Some(store) = store.upgrade() {
                     store.with(|state| state.spilled(it, extent, result));
                 }
@@ -138,7 +160,8 @@ pub(crate) fn run(dir: SpillDir, jobs: &Receiver<Job>, store: &Weak<Core>) {
                 } else {
                     Ok(())
                 };
-                let result = reserved.and_then(|()| dir.read(it.file, it.len, &mut room));
+                let sum = sums.get(&it.file).copied();
+                let result = reserved.and_then(|()| dir.read(it.file, it.len, sum, &mut room));
                 if let Some(store) = store.upgrade() {
                     store.with(|state| state.restored(it, room.extent, result));
                 }

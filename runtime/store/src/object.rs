@@ -4,6 +4,7 @@
 //! Invariant: a view's bytes never change or move while it lives.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -61,6 +62,8 @@ pub(crate) struct Handle {
     pub(crate) len: u64,
     pub(crate) form: Form,
     pub(crate) tenant: TenantName,
+    /// Checksums of parts, by where they start.
+    pub(crate) sums: Mutex<BTreeMap<u64, (u64, u32)>>,
 }
 
 /// The bytes of an object. While it or a clone lives, the object is neither dropped nor spilled.
@@ -156,6 +159,20 @@ impl Object {
     /// Whose it is.
     pub fn tenant(&self) -> &TenantName {
         &self.0.tenant
+    }
+
+    /// The checksum of some of its bytes, if somebody has said what it is.
+    pub fn sum(&self, offset: u64, len: u64) -> Option<u32> {
+        let sums = self.0.sums.lock();
+        let (of, sum) = sums.get(&offset)?;
+        (*of == len).then_some(*sum)
+    }
+
+    /// Keeps the checksum of some of its bytes with the object, for as long as it lives: of the same parts for all
+    /// who ask, since one is kept for each start. Which checksum that is, is the caller's. The first that is said stays.
+    pub fn set_sum(&self, offset: u64, len: u64, sum: u32) {
+        let mut sums = self.0.sums.lock();
+        sums.entry(offset).or_insert((len, sum));
     }
 
     /// Whether it must not be lost. A copy that was dropped is secondary.

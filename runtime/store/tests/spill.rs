@@ -206,6 +206,50 @@ fn a_disk_that_fails_loses_nothing() {
     store.check();
 }
 
+#[test]
+fn bytes_that_changed_on_disk_are_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_with_spill(MIB, dir.path(), 64 * MIB);
+    let kept = put(&store, 1, 768 * KIB);
+    let second = put(&store, 2, 768 * KIB);
+    assert!(!kept.is_resident());
+    drop(second);
+    let mut files = std::fs::read_dir(subfolder(dir.path())).unwrap();
+    let is_file_of_it = |path: &std::path::PathBuf| path.metadata().unwrap().len() == 768 * KIB;
+    let path = files.find_map(|it| Some(it.unwrap().path()).filter(is_file_of_it));
+    let path = path.expect("it is on disk");
+    let right = std::fs::read(&path).unwrap();
+    let mut wrong = right.clone();
+    wrong[700_000] ^= 1;
+    std::fs::write(&path, wrong).unwrap();
+    let error = kept.view().unwrap_err();
+    let ReadError::Disk { source, .. } = &error else {
+        panic!("{error}");
+    };
+    assert_eq!(source.to_string(), "the file changed its bytes");
+    assert!(!kept.is_resident() && store.usage().disk_errors > 0);
+    // It can be read once the bytes are what they were.
+    std::fs::write(&path, right).unwrap();
+    assert_contents(&kept, 1);
+    store.check();
+}
+
+#[test]
+fn checksums_of_parts_are_kept_with_the_object() {
+    let store = Store::open(wasmrun_store::StoreConfig::new(MIB)).unwrap();
+    let object = put(&store, 1, 100 * KIB);
+    assert_eq!(object.sum(0, KIB), None);
+    object.set_sum(0, KIB, 7);
+    object.set_sum(0, KIB, 8);
+    object.set_sum(0, 2 * KIB, 9);
+    assert_eq!(
+        (object.sum(0, KIB), object.sum(0, 2 * KIB)),
+        (Some(7), None)
+    );
+    // All references share them.
+    assert_eq!(store.get(&id(1)).unwrap().sum(0, KIB), Some(7));
+}
+
 /// A file system of so many bytes in a folder, which only this thread and those that it starts see;
 /// `false` if this process may not mount.
 fn mount_small(dir: &Path, bytes: u64) -> bool {

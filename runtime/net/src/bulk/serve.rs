@@ -69,6 +69,14 @@ impl BulkSender {
         self.sum = Sum::Known(sum);
     }
 
+    /// The checksum as it was said, or of what was given to be sent so far.
+    pub fn sum(&self) -> u32 {
+        match &self.sum {
+            Sum::Counted(hasher) => hasher.clone().finalize(),
+            Sum::Known(sum) => *sum,
+        }
+    }
+
     /// Sends bytes without copying them; returns when they are under way, which may be before they have
     /// arrived.
     ///
@@ -107,11 +115,7 @@ impl BulkSender {
 
     /// Sends what comes after the bytes.
     async fn write_sum(&mut self) -> Result<(), BulkSendError> {
-        let sum = match &self.sum {
-            Sum::Counted(hasher) => hasher.clone().finalize(),
-            Sum::Known(sum) => *sum,
-        };
-        let sum = Bytes::copy_from_slice(&sum.to_le_bytes());
+        let sum = Bytes::copy_from_slice(&self.sum().to_le_bytes());
         self.write_whole(sum).await
     }
 

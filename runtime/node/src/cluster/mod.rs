@@ -50,6 +50,7 @@ use wasmrun_net::{
 pub use self::start::{ClusterConfig, ClusterError, DEFAULT_PORT, EtcdOptions, Part};
 pub use self::state::StateError;
 pub use self::tokens::TokensError;
+pub use self::work::Moved;
 pub use wasmrun_control::etcd::EtcdTls;
 pub use wasmrun_net::{ParseTokenError, Token as JoinToken};
 

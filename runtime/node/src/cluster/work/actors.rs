@@ -403,7 +403,7 @@ impl Exchange {
         let request = Bulk::State(actor, number);
         let options = PullOptions::default();
         match peer.pull(&request, 0, &mut bytes, &options).await {
-            Ok(()) => Some(Checkpoint {
+            Ok(_) => Some(Checkpoint {
                 number,
                 state: bytes.into(),
             }),

@@ -18,6 +18,8 @@ mod place;
 pub(crate) mod protocol;
 mod recipe;
 mod remote;
+mod spread;
+mod transfer;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -39,6 +41,7 @@ pub(crate) use self::borrow::Foreign;
 pub(crate) use self::protocol::{Bulk, OneWay, Request, Response};
 pub(crate) use self::recipe::Recipe;
 pub(crate) use self::remote::Remote;
+pub use self::transfer::Moved;
 
 use self::actors::Actors;
 use self::ask::{Answer, Asked};
@@ -48,6 +51,8 @@ use self::modules::Modules;
 use self::place::Outputs;
 use self::protocol::{Made, ReportOrder, Settled};
 use self::recipe::Remaking;
+use self::spread::Spread;
+use self::transfer::Transfers;
 use crate::actor::ActorCell;
 use crate::cluster::{Cluster, Work};
 use crate::counters::{Counter, Counters};
@@ -74,6 +79,10 @@ pub(crate) struct Exchange {
     borrowed: Borrowed,
     actors: Actors,
     modules: Modules,
+    /// Objects on their way here, and how much came and went.
+    transfers: Transfers,
+    /// Who brings which object of ours from whom.
+    spread: Spread,
     /// What tasks of ours at other nodes write, and their reports behind that.
     outputs: Outputs,
     /// Results that are kept for who owns them, and how often.
@@ -136,6 +145,8 @@ impl Exchange {
             borrowed: Borrowed::default(),
             actors: Actors::default(),
             modules: Modules::new(Some(folder)),
+            transfers: Transfers::default(),
+            spread: Spread::default(),
             outputs: Outputs::default(),
             kept: Mutex::default(),
             remaking: Remaking::default(),
@@ -284,11 +295,14 @@ impl Exchange {
             id: object,
             owner: self.me,
         };
-        if is_held && self.borrowed.find(&name).is_none() {
+        let is_known = self.borrowed.find(&name).is_some();
+        if is_held && !is_known {
+            self.spread.ended(&object, node);
             // Nobody has been given it.
             return;
         }
         self.borrowed.set_holder(node, object, is_held);
+        self.spread.ended(&object, node);
     }
 }
 
@@ -344,6 +358,9 @@ impl Work for Exchange {
                 Response::Made(Box::new(self.whereabouts(from, name, &gone).await))
             }
             Request::Ask(asked) => Response::Answered(Box::new(self.answer(&asked))),
+            Request::Source { name, gone } => {
+                Response::Source(self.source(from, name, &gone).await)
+            }
         }
     }
 
@@ -384,6 +401,7 @@ impl Work for Exchange {
         }
         self.carry_out(|ledger| ledger.node_lost(node, incarnation));
         self.outputs.lost(node);
+        self.spread.left(node);
         self.lost_borrower(node);
         self.lost_owner(node);
         self.lost_actors(node);

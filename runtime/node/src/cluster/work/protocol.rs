@@ -299,6 +299,13 @@ pub(crate) enum Request {
     },
     /// A client of the sender wants to know or have done something here. `Answered`.
     Ask(Box<Asked>),
+    /// From which node shall I bring this object of yours? `Source`; it may take a while, until one has time. I say
+    /// [`OneWay::Holding`] when I have it, or need it no longer.
+    Source {
+        name: ObjectName,
+        /// Which could not give it.
+        gone: Vec<NodeId>,
+    },
 }
 
 /// The answer.
@@ -308,6 +315,8 @@ pub(crate) enum Response {
     Made(Box<Made>),
     /// To `Ask`.
     Answered(Box<Answer>),
+    /// To `Source`: bring it from there. None: nobody else is known to have it.
+    Source(Option<NodeId>),
 }
 
 /// Asked for in bulk.

@@ -1,31 +1,25 @@
-//! Objects whose bytes are at other nodes, and bringing them here.
+//! Objects whose bytes are at other nodes.
 //!
-//! Owns [`Remote`]. The bytes go from a holder straight into an extent of this node's store, on several
-//! streams; all who need them here share one transfer; what a holder cannot give any more comes from another.
-//! Must not: know what tasks make of them.
+//! Owns [`Remote`], and having it made again when nobody has it any more. How the bytes come is `transfer`'s. Must not:
+//! know what tasks make of them.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use bytes::Bytes as Shared;
 use parking_lot::Mutex;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{NodeId, ObjectId, ObjectName};
-use wasmrun_net::{BulkRefusal, BulkSender, PullOptions, Range};
-use wasmrun_store::{Copy, CreateError, Form, Object, ReadError, View};
+use wasmrun_store::{Form, Object, ReadError, View};
 
-use super::protocol::{At, Body, Bulk, Made, OneWay, Request, Response};
+use super::protocol::{At, Body, Made, OneWay, Request, Response};
+use super::transfer::Wanted;
 use super::{Exchange, INLINE_BYTES, Queued, Recipe, borrow};
 use crate::object::{LoadError, Reference, Value};
 
 /// How long the owner may take to say where an object is: it may have it made again.
 const WHERE: Duration = Duration::from_secs(600);
-/// How much is handed to a stream at a time.
-const PIECE_BYTES: u64 = 1 << 20;
-/// How soon is looked again whether somebody else has brought an object.
-const LOOK: Duration = Duration::from_millis(5);
 /// How often an object is looked for before it counts as lost.
 const ROUNDS: u32 = 8;
 /// How long holders that could not be reached are left alone, longer each time.
@@ -46,7 +40,7 @@ pub(crate) struct Remote {
     recipe: OnceLock<Arc<Recipe>>,
     /// It as it was made again: keeps the copies that there are of that.
     remade: Mutex<Option<Value>>,
-    /// Held while it is brought.
+    /// Held while it is brought, and made again if need be.
     bringing: tokio::sync::Mutex<()>,
 }
 
@@ -137,7 +131,16 @@ impl Remote {
             if self.owner == exchange.me {
                 holders.extend(exchange.borrowed.holders(&self.id));
             }
-            match exchange.pull(self, &holders, &mut gone).await? {
+            let wanted = Wanted {
+                id: self.id,
+                owner: self.owner,
+                tenant: self.tenant.clone(),
+                form: self.form,
+                len: self.len,
+            };
+            let brought = exchange.bring(wanted, holders, &gone).await?;
+            gone = brought.gone;
+            match brought.view {
                 Some(view) => {
                     *self.here.lock() = Some(view.object().clone());
                     if self.owner != exchange.me {
@@ -275,135 +278,6 @@ impl Exchange {
         }
     }
 
-    /// Brings an object from one of these nodes into the store. `None` if none of them gives it. It cannot be
-    /// dropped before somebody has read it, whoever else waits for room.
-    async fn pull(
-        &self,
-        remote: &Remote,
-        holders: &[NodeId],
-        gone: &mut Vec<NodeId>,
-    ) -> Result<Option<View>, LoadError> {
-        let (Some(shared), Some(cluster)) = (self.shared.upgrade(), self.cluster()) else {
-            return Ok(None);
-        };
-        let mut holders = holders.to_vec();
-        holders.retain(|it| *it != self.me && !gone.contains(it));
-        let room = |error: CreateError| LoadError::Room(Arc::new(error));
-        let mut writer = loop {
-            if let Some(object) = shared.store.get(&remote.id) {
-                match viewed(&object).await {
-                    Ok(view) => return Ok(Some(view)),
-                    // It has just been dropped.
-                    Err(ReadError::Dropped { .. }) => {}
-                    Err(error) => return Err(error.into()),
-                }
-            }
-            if holders.is_empty() {
-                return Ok(None);
-            }
-            let mut creating =
-                shared
-                    .store
-                    .create(&remote.tenant, remote.id, remote.len, remote.form);
-            match tokio::time::timeout(shared.room_patience, &mut creating).await {
-                Ok(Ok(writer)) => break writer,
-                // Another value of this name brings it, until it is there or its holders give nothing.
-                Ok(Err(CreateError::Exists { .. })) => tokio::time::sleep(LOOK).await,
-                Ok(Err(error)) => return Err(room(error)),
-                Err(_) => return Err(room(creating.error())),
-            }
-        };
-        let mut missing = vec![Range {
-            offset: 0,
-            len: remote.len,
-        }];
-        // At random, so that copies of an object that many need spread as a tree.
-        while !holders.is_empty() && !missing.is_empty() {
-            let at = self.pick(holders.len());
-            let holder = holders.swap_remove(at);
-            let Some(peer) = cluster.peer(holder) else {
-                gone.push(holder);
-                continue;
-            };
-            let mut left = Vec::new();
-            for range in std::mem::take(&mut missing) {
-                let (from, to) = (range.offset as usize, (range.offset + range.len) as usize);
-                let started = Instant::now();
-                let bytes = &mut writer[from..to];
-                let request = Bulk::Object(remote.id);
-                let options = PullOptions::default();
-                match peer.pull(&request, range.offset, bytes, &options).await {
-                    Ok(()) => {
-                        shared.counters.transfers_in.add(1);
-                        shared.counters.bytes_in.add(range.len);
-                        self.note_transfer(holder, range.len, started.elapsed());
-                    }
-                    Err(error) => {
-                        tracing::info!(object = %remote.id, node = %holder, %error, "a transfer broke");
-                        shared.counters.transfers_failed.add(1);
-                        left.extend(error.missing);
-                    }
-                }
-            }
-            if !left.is_empty() {
-                gone.push(holder);
-            }
-            missing = left;
-        }
-        if !missing.is_empty() {
-            return Ok(None);
-        }
-        let object = writer.seal();
-        let view = viewed(&object).await?;
-        // The one that must not be lost is where it was made. Said when it is held: a copy that nobody holds
-        // goes at once to whoever waits for its room.
-        object.set_copy(Copy::Secondary);
-        Ok(Some(view))
-    }
-
-    fn pick(&self, count: usize) -> usize {
-        let mut bytes = [0; 8];
-        // Any choice is a right one.
-        let _ = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty());
-        usize::try_from(u64::from_le_bytes(bytes) % count as u64).unwrap_or(0)
-    }
-
-    fn note_transfer(&self, from: NodeId, bytes: u64, took: Duration) {
-        if let Some(shared) = self.shared.upgrade() {
-            shared.ledger.lock().note_transfer(from, bytes, took);
-        }
-    }
-
-    /// Sends a range of an object to whoever brings it to another node.
-    pub(super) async fn serve(
-        &self,
-        object: &ObjectId,
-        range: Range,
-        to: &mut BulkSender,
-    ) -> Result<(), BulkRefusal> {
-        let shared = self.shared.upgrade().ok_or(BulkRefusal::NotHere)?;
-        let object = shared.store.get(object).ok_or(BulkRefusal::NotHere)?;
-        let view = viewed(&object).await.map_err(|_| BulkRefusal::NotHere)?;
-        drop(shared);
-        let end = range.offset.checked_add(range.len);
-        if end.is_none_or(|end| end > object.len()) {
-            return Err(BulkRefusal::Malformed);
-        }
-        let whole = Shared::from_owner(view);
-        let mut at = range.offset;
-        let end = range.offset + range.len;
-        while at < end {
-            let piece = (end - at).min(PIECE_BYTES);
-            let bytes = whole.slice(at as usize..(at + piece) as usize);
-            // Whoever asked notices by itself that not all came.
-            to.write(bytes).await.map_err(|_| BulkRefusal::Failed)?;
-            at += piece;
-        }
-        self.count(|counters| &counters.transfers_out, 1);
-        self.count(|counters| &counters.bytes_out, range.len);
-        Ok(())
-    }
-
     /// Asks the owner of an object where it is.
     async fn ask_where(&self, remote: &Remote, gone: &[NodeId]) -> Result<Vec<NodeId>, TaskError> {
         let lost = TaskError::Lost(remote.id);
@@ -461,7 +335,7 @@ impl Exchange {
 }
 
 /// The bytes of an object in our store, which stay as long as this does.
-async fn viewed(object: &Object) -> Result<View, ReadError> {
+pub(super) async fn viewed(object: &Object) -> Result<View, ReadError> {
     match object.try_view() {
         Some(view) => Ok(view),
         None => object.restore().await,

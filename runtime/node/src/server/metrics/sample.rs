@@ -463,6 +463,12 @@ fn transfers(text: &mut Text, inner: &Inner) {
         "Transfers to this node that broke or were refused.",
         counters.transfers_failed.get(),
     );
+    text.one(
+        "wasmrun_transfer_changed_total",
+        Kind::Counter,
+        "Those of them that brought bytes which have changed since they were made.",
+        counters.transfers_changed.get(),
+    );
 }
 
 fn sandboxes(text: &mut Text, inner: &Inner) {
