@@ -102,8 +102,18 @@ impl Default for BulkPool {
 }
 
 impl BulkPool {
-    /// A connection to ask on.
+    /// A connection to ask on. Ends when the peer is forgotten: one that is gone does not answer, and there is no
+    /// need to wait for as long as others may take.
     async fn get(core: &Arc<Core>, peer: &Arc<PeerCore>) -> Result<Connection, ConnectError> {
+        let mut status = peer.watch();
+        tokio::select! {
+            connection = Self::connect(core, peer) => connection,
+            // Its sender is the peer's own.
+            _ = status.wait_for(|status| status.is_closed) => Err(ConnectError::Closed),
+        }
+    }
+
+    async fn connect(core: &Arc<Core>, peer: &Arc<PeerCore>) -> Result<Connection, ConnectError> {
         let alive = || {
             let ours = peer.bulk.ours.lock();
             ours.clone().filter(|ours| ours.close_reason().is_none())

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use wasmrun_net::{BulkRefusal, PullOptions, PullWhy, Range};
+use wasmrun_net::{BulkRefusal, PeerId, PullOptions, PullWhy, Range};
 
 use crate::harness::{Ask, Cluster, PATIENCE, byte_at, node_id, soon, start};
 use crate::proxy::{Faults, Proxy};
@@ -147,4 +147,27 @@ async fn a_piece_that_has_changed_is_missing() {
         );
     }
     assert!(is_right(&to, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pull_ends_when_its_peer_is_forgotten() {
+    let cluster = Cluster::new();
+    let mut config = cluster.node_config(1, 1);
+    // Nothing else ends it in time.
+    config.timing.handshake = Duration::from_secs(3600);
+    let one = start::<1, 0>(config);
+    let silent = tokio::net::UdpSocket::bind("127.0.0.1:0").await;
+    let silent = silent.expect("a socket");
+    let address = silent.local_addr().expect("it is bound");
+    let peer = one.network.peer(node_id(2), vec![address]).expect("a peer");
+    let mut to = vec![0; 1000];
+    let options = PullOptions::default();
+    let pull = peer.pull(&0, 0, &mut to, &options);
+    let forget = async {
+        // Whoever dials has said something by then.
+        silent.readable().await.expect("a datagram");
+        one.network.forget(PeerId::Node(node_id(2)));
+    };
+    let (pulled, ()) = soon(async { tokio::join!(pull, forget) }).await;
+    assert_eq!(pulled.expect_err("nobody is there").missing.len(), 1);
 }
