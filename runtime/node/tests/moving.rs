@@ -228,7 +228,7 @@ fn what_a_holder_cannot_give_any_more_comes_from_another() {
 
 #[test]
 fn bytes_that_changed_at_a_holder_come_from_another() {
-    const BYTES: usize = 3 * MIB;
+    const BYTES: usize = 5 * MIB;
     let cluster = Cluster::new(3);
     let made = cluster.make(1, BYTES);
     let object = made.object();

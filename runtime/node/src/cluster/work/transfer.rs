@@ -31,7 +31,7 @@ use crate::object::LoadError;
 /// How much is handed to a stream at a time.
 const PIECE_BYTES: u64 = 1 << 20;
 /// From this size on the owner says who sends an object: smaller ones are sent in the time of a question.
-const SPREAD_FROM_BYTES: u64 = 1 << 20;
+const SPREAD_FROM_BYTES: u64 = 4 << 20;
 /// How long the owner may take to say that.
 const SOURCE: Duration = Duration::from_secs(10);
 /// How soon is looked again for an object that somebody else is about to have here.
