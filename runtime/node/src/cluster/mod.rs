@@ -56,7 +56,7 @@ pub use wasmrun_net::{ParseTokenError, Token as JoinToken};
 
 pub(crate) use self::protocol::ClusterProtocol;
 pub(crate) use self::start::{Face, Opened, open};
-pub(crate) use self::work::ask::{Answer, Asked, Desk, Question};
+pub(crate) use self::work::ask::{Answer, Answers, Asked, Desk, Question};
 pub(crate) use self::work::{Exchange, Foreign, Recipe, Remote};
 
 use crate::counters::Latency;

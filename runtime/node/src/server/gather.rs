@@ -19,7 +19,7 @@ use super::out::Gone;
 use super::requests::{log, outputs};
 use super::session::{Session, refusal};
 use super::views::{self, Asker};
-use crate::cluster::{Answer, Asked, Cluster, Desk, Question};
+use crate::cluster::{Answer, Answers, Asked, Cluster, Desk, Question};
 
 impl Desk for Inner {
     fn answer(&self, asked: &Asked) -> Answer {
@@ -143,9 +143,16 @@ impl Session {
 
     /// The one task whose id begins so, at all nodes that know it.
     async fn find_task(&self, cluster: &Cluster, prefix: String) -> Result<Known, Refusal> {
+        let is_whole = prefix.len() == WHOLE_ID;
         let asked = self.asked(Question::Describe(prefix));
         let own = self.inner.answer(&asked);
-        let all = cluster.ask_all(&asked).await;
+        let all = match &own {
+            // Nobody knows more of it, and nobody has another of this name.
+            Answer::Task { detail, is_own } if is_whole && *is_own && is_here(&detail.row) => {
+                Answers::default()
+            }
+            _ => cluster.ask_all(&asked).await,
+        };
         let own = (cluster.id(), own);
         let mut found = Known::default();
         let mut missing = None;
@@ -243,6 +250,14 @@ impl Session {
             _ => Err(ambiguous(&prefix, "task or actor")),
         }
     }
+}
+
+/// How many digits an id has.
+const WHOLE_ID: usize = 32;
+
+/// Whether the node where a task was submitted has not given it to another.
+fn is_here(row: &TaskRow) -> bool {
+    weight(row) > 0
 }
 
 /// What nodes say of one task, and whether it was submitted there. Not empty.
