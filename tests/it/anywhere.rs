@@ -65,6 +65,11 @@ fn lists_and_the_status_are_of_all_nodes() {
     create
         .args(["counter", "1", "--name", "total", "--cpus", "0"])
         .ok();
+    // One that lives elsewhere than where it was created.
+    let create = a.command(&["actor", "create"]).arg(guest("graph"));
+    let create = create.args(["counter", "1", "--name", "afar", "--cpus", "0"]);
+    create.args(["--strategy", "node:c"]).ok();
+    assert_eq!(a.command(&["actor", "call", "afar", "add(1)"]).ok(), "2\n");
     while rows(a, "tasks", &["state=running", "name=spin"]).is_empty() {}
     for at in &members {
         let tasks = rows(at, "tasks", &["name=spin"]);
@@ -81,10 +86,15 @@ fn lists_and_the_status_are_of_all_nodes() {
             (&object.clone().into(), &"c".into())
         );
         let actors = rows(at, "actors", &[]);
-        assert_eq!(actors.len(), 1, "{actors:?}");
+        let mut places: Vec<_> = actors
+            .iter()
+            .map(|it| (it["name"].as_str(), it["node"].as_str()))
+            .collect();
+        places.sort_unstable();
         assert_eq!(
-            (&actors[0]["name"], &actors[0]["node"]),
-            (&"total".into(), &"b".into())
+            places,
+            [(Some("afar"), Some("c")), (Some("total"), Some("b"))],
+            "{actors:?}"
         );
         let nodes = rows(at, "nodes", &[]);
         assert_eq!(nodes.len(), 3, "{nodes:?}");
@@ -93,7 +103,7 @@ fn lists_and_the_status_are_of_all_nodes() {
         // The session that submitted it is known where it runs, too.
         let jobs = rows(at, "jobs", &["node=a"]);
         assert_eq!(jobs.len(), 1, "{jobs:?}");
-        assert!(rows(at, "tasks", &["node=c"]).is_empty());
+        assert!(rows(at, "tasks", &["node=c", "name=spin"]).is_empty());
         let status = at.command(&["status"]).json(0);
         let names = status["nodes"].as_array().expect("a list").iter();
         let names: Vec<_> = names.filter_map(|node| node["node"].as_str()).collect();

@@ -4,14 +4,14 @@
 //! others have said; hand a tenant what is another's, at whichever node it is.
 //!
 //! A task that was given to another node is known to both: the node where it was submitted knows what it makes and how
-//! it ends, the other one knows how it is with it. Invariant: it is shown once.
+//! it ends, the other one knows how it is with it. The same with actors. Invariant: each is shown once.
 
 use std::collections::BTreeMap;
 
-use wasmrun_model::id::TaskId;
+use wasmrun_model::id::{ActorId, TaskId};
 use wasmrun_model::wire::{
-    List, Listed, Output, Refusal, RefusalKind, Request, Response, Rows, Silent, TaskDetail,
-    TaskRow, What,
+    ActorRow, List, Listed, Output, Refusal, RefusalKind, Request, Response, Rows, Silent,
+    TaskDetail, TaskRow, What,
 };
 
 use super::Inner;
@@ -131,8 +131,10 @@ impl Session {
                 add(&mut rows, more);
             }
         }
-        if let Rows::Tasks(tasks) = &mut rows {
-            *tasks = merged(std::mem::take(tasks));
+        match &mut rows {
+            Rows::Tasks(tasks) => *tasks = merged(std::mem::take(tasks)),
+            Rows::Actors(actors) => *actors = merged_actors(std::mem::take(actors)),
+            _ => {}
         }
         truncate(&mut rows);
         Listed {
@@ -257,7 +259,7 @@ const WHOLE_ID: usize = 32;
 
 /// Whether the node where a task was submitted has not given it to another.
 fn is_here(row: &TaskRow) -> bool {
-    weight(row) > 0
+    weight(&row.state) > 0
 }
 
 /// What nodes say of one task, and whether it was submitted there. Not empty.
@@ -280,8 +282,8 @@ impl Known {
 }
 
 /// How much the state in a row says: the end most, that it is with another node least.
-fn weight(row: &TaskRow) -> u8 {
-    match &*row.state {
+fn weight(state: &str) -> u8 {
+    match state {
         "finished" | "failed" | "cancelled" | "ending" => 2,
         "placeable" => 0,
         _ => 1,
@@ -290,7 +292,7 @@ fn weight(row: &TaskRow) -> u8 {
 
 /// One row of two of the same task: what the one that is with it says, and of the other who waits for it.
 fn better(one: TaskRow, other: TaskRow) -> TaskRow {
-    let (mut row, less) = match weight(&one) >= weight(&other) {
+    let (mut row, less) = match weight(&one.state) >= weight(&other.state) {
         true => (one, other),
         false => (other, one),
     };
@@ -312,6 +314,26 @@ fn merged(rows: Vec<TaskRow>) -> Vec<TaskRow> {
     let mut rows: Vec<TaskRow> = tasks.into_values().collect();
     rows.sort_by_key(|row| (row.age_ms, row.id));
     rows
+}
+
+/// Each actor once: at the node where it lives, and with the name that it has where it was created.
+fn merged_actors(rows: Vec<ActorRow>) -> Vec<ActorRow> {
+    let mut actors: BTreeMap<ActorId, ActorRow> = BTreeMap::new();
+    for row in rows {
+        let row = match actors.remove(&row.id) {
+            Some(known) => {
+                let (mut row, less) = match weight(&known.state) >= weight(&row.state) {
+                    true => (known, row),
+                    false => (row, known),
+                };
+                row.name = row.name.or(less.name);
+                row
+            }
+            None => row,
+        };
+        actors.insert(row.id, row);
+    }
+    actors.into_values().collect()
 }
 
 fn add(rows: &mut Rows, more: Rows) {
