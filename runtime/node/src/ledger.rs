@@ -89,6 +89,8 @@ struct Entry {
     keeps: Option<ActorRef>,
     /// The node that owns it and has given it to us, if it is not ours.
     from: Option<NodeId>,
+    /// An attempt that is over at another node, by what that says, and since when its report is missing.
+    unreported: Option<(Attempt, Instant)>,
 }
 
 /// An attempt that waits for others.
@@ -303,6 +305,7 @@ impl Ledger {
             resuming: None,
             keeps,
             from: None,
+            unreported: None,
         };
         if let Some(parent) = parent {
             self.add_child(&parent, cell.id);

@@ -4,6 +4,7 @@
 //! send anything; that is [`Outgoing`], to be sent in order when the lock is released.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use wasmrun_model::cluster::Strategy;
 use wasmrun_model::failure::TaskError;
@@ -18,6 +19,9 @@ use crate::actor::{ActorCell, Standing};
 use crate::cluster::Recipe;
 use crate::object::{Object, Reference};
 use crate::task::{Argument, Report, Work};
+
+/// How long a report may be under way when the end that it is of is known. Nodes are asked again every few seconds.
+const REPORT_PATIENCE: Duration = Duration::from_secs(60);
 
 impl Ledger {
     /// From now on there may be other nodes.
@@ -149,6 +153,7 @@ impl Ledger {
             resuming: None,
             keeps: None,
             from: Some(from),
+            unreported: None,
         };
         if let Some(before) = self.tasks.get_mut(&task) {
             if before.from != Some(from) {
@@ -285,23 +290,32 @@ impl Ledger {
         self.happens(event)
     }
 
-    /// What came of an attempt, said again: its report came before, or is lost.
+    /// What came of an attempt, said again: its report came before, or is under way. What is sent arrives as
+    /// long as both nodes live, but not always in this order: after a while without it, it counts as lost.
     pub(crate) fn settled_again(&mut self, from: NodeId, message: Message) -> Todo {
-        let report = match &message {
+        let (task, attempt) = match &message {
             Message::Settled {
                 task,
                 attempt,
                 outcome: Outcome::Finished | Outcome::Failed(_),
-            } if self.scheduler.is_at(task, *attempt, from) => self.tasks.get(task).map(|entry| {
-                let why = format!("node {from} ran it, and its report is lost; submit it again");
-                Report::never_ran(&entry.cell, TaskError::Sandbox(why))
-            }),
-            _ => None,
+            } if self.scheduler.is_at(task, *attempt, from) => (*task, *attempt),
+            _ => return self.message(from, message),
         };
-        match report {
-            Some(report) => self.settled(from, message, report),
-            None => self.message(from, message),
+        let now = Instant::now();
+        let Some(entry) = self.tasks.get_mut(&task) else {
+            return self.message(from, message);
+        };
+        let since = match entry.unreported {
+            Some((of, since)) if of == attempt => since,
+            _ => now,
+        };
+        entry.unreported = Some((attempt, since));
+        if now.duration_since(since) < REPORT_PATIENCE {
+            return Todo::default();
         }
+        let why = format!("node {from} ran it, and its report is lost; submit it again");
+        let report = Report::never_ran(&entry.cell, TaskError::Sandbox(why));
+        self.settled(from, message, report)
     }
 
     /// Forgets a task of another node's that the scheduler knows nothing of any more.

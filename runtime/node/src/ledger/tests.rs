@@ -596,3 +596,53 @@ fn the_oldest_that_waits_is_explained() {
     assert_eq!(desk.ledger.explain(&a1), None);
     desk.clear();
 }
+
+#[test]
+fn a_report_that_comes_after_word_of_its_end_is_waited_for_and_not_for_ever() {
+    let mut desk = Desk::new(1, 0, "1GiB");
+    desk.ledger.join_cluster();
+    let other = NodeId::from_bytes([9; 16]);
+    let node = NodeInfo {
+        id: other,
+        incarnation: Incarnation::default(),
+        name: "n2".parse().unwrap(),
+        labels: Labels::new(),
+    };
+    let mut view = desk.ledger.own_view();
+    view.version = 1;
+    drop(desk.ledger.peer_view(node, view));
+    let there = Overrides {
+        strategy: "node:n2".parse().unwrap(),
+        ..Overrides::default()
+    };
+    for (name, is_overdue) in [("soon", false), ("never", true)] {
+        desk.submit(name, there.clone());
+        let cell = desk.cell(name).clone();
+        let message = Message::Settled {
+            task: cell.id,
+            attempt: Attempt::FIRST,
+            outcome: wasmrun_model::scheduler::Outcome::Finished,
+        };
+        let todo = desk.ledger.settled_again(other, message.clone());
+        assert!(todo.end.is_empty() && desk.ledger.phase(&cell.id).is_some());
+        let todo = if is_overdue {
+            let entry = desk.ledger.tasks.get_mut(&cell.id).unwrap();
+            let (_, since) = entry.unreported.as_mut().unwrap();
+            *since -= Duration::from_secs(3600);
+            desk.ledger.settled_again(other, message)
+        } else {
+            let report = Report {
+                result: Ok(None),
+                ..Report::never_ran(&cell, TaskError::Cancelled)
+            };
+            desk.ledger.settled(other, message, report)
+        };
+        let [(_, report)] = &todo.end[..] else {
+            panic!("it has ended");
+        };
+        match &report.result {
+            Ok(_) => assert!(!is_overdue),
+            Err(error) => assert!(is_overdue && error.to_string().contains("report is lost")),
+        }
+    }
+}

@@ -12,6 +12,7 @@
 mod actors;
 pub(crate) mod ask;
 mod borrow;
+mod ends;
 mod homes;
 mod modules;
 mod place;
@@ -46,6 +47,7 @@ pub use self::transfer::Moved;
 use self::actors::Actors;
 use self::ask::{Answer, Asked};
 use self::borrow::Borrowed;
+use self::ends::Ends;
 use self::homes::Homes;
 use self::modules::Modules;
 use self::place::Outputs;
@@ -92,7 +94,7 @@ pub(crate) struct Exchange {
     /// Arguments that were put into the store to be sent, until their attempt is over.
     sent: Mutex<HashMap<Sent, Vec<Value>>>,
     /// Where the ends of other nodes' tasks go that somebody listens to.
-    ends: Mutex<HashMap<(NodeId, TaskId), mpsc::UnboundedSender<Outgoing>>>,
+    ends: Ends,
     homes: Homes,
 }
 
@@ -151,7 +153,7 @@ impl Exchange {
             kept: Mutex::default(),
             remaking: Remaking::default(),
             sent: Mutex::default(),
-            ends: Mutex::default(),
+            ends: Ends::default(),
             homes: Homes::default(),
         })
     }
@@ -193,20 +195,22 @@ impl Exchange {
                     tracing::debug!(task = %cell.id, %tenant, node = %to, "a task goes to another node");
                     self.count(|counters| &counters.tasks_sent, 1);
                 }
-                self.say(to, *outgoing);
+                self.say(to, outgoing);
             }
             Outbound::Born(actor, attempt) => self.has_come(&actor, attempt),
             Outbound::Stands(actor, standing) => self.has_moved(&actor, &standing),
         }
     }
 
-    fn say(&self, to: NodeId, outgoing: Outgoing) {
-        match &outgoing {
-            Outgoing::Settled(Message::Settled { task, .. }, _) => {
-                self.say_end(to, *task, outgoing);
-            }
-            _ => drop(self.queue(to, Queued::Outgoing(Box::new(outgoing)))),
+    fn say(&self, to: NodeId, mut outgoing: Box<Outgoing>) {
+        if let Outgoing::Settled(Message::Settled { task, attempt, .. }, _) = &*outgoing {
+            let attempt = (to, *task, *attempt);
+            outgoing = match self.ends.end(&attempt, outgoing) {
+                Ok(()) => return,
+                Err(outgoing) => outgoing,
+            };
         }
+        self.queue(to, Queued::Outgoing(outgoing));
     }
 
     /// A driver has gone, and what tasks of its own elsewhere has to end.
@@ -413,7 +417,7 @@ impl Work for Exchange {
         let of_it: Vec<_> = sent.extract_if(|(to, ..), _| *to == node).collect();
         drop(sent);
         drop(of_it);
-        self.ends.lock().retain(|(to, _), _| *to != node);
+        self.ends.lost(node);
         // Also what tasks of its have left behind here.
         self.cancel_all_of(&self.homes.lost(node));
     }

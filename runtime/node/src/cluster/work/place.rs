@@ -21,6 +21,7 @@ use wasmrun_model::scheduler::{Message, Outcome};
 use wasmrun_model::task::{Attempt, FailureKind, TaskKind, TaskSpec};
 use wasmrun_model::wire::{Bytes, Net, WireError};
 
+use super::ends::{Received, Written};
 use super::protocol::{
     CallOrder, CreateOrder, Deed, Given, Held, JobOrder, LimitOrder, OneWay, Output, Place,
     ReportOrder, Settled, State,
@@ -31,8 +32,6 @@ use crate::ledger::{Incoming, Outgoing};
 use crate::object::{Object, Reference, Value};
 use crate::task::{Argument, Call, Derived, Job, Report, TaskCell, Work};
 
-/// How many chunks of a task's output may wait to be sent.
-const CHUNKS: usize = 16;
 /// How much of values goes with the message that begins a task; the rest is fetched.
 const MESSAGE_BYTES: usize = 1 << 20;
 /// Arguments that are stored to be sent count from here: a task's own objects are numbered from 0.
@@ -270,7 +269,7 @@ impl Exchange {
             args,
             array_index,
             input: input.map_or(Input::Empty, |bytes| Input::Bytes(bytes.0.into())),
-            listener: is_heard.then(|| self.listener(from, spec.id)),
+            listener: is_heard.then(|| self.listener((from, spec.id, attempt))),
             time_limit: match &deed {
                 Deed::Call(order) => order.time_us.map(Duration::from_micros),
                 Deed::Task(_) | Deed::Create(_) => None,
@@ -442,20 +441,15 @@ impl Exchange {
         self.queue(arriving.from, Queued::Message(message));
     }
 
-    /// Where a task of another node writes to.
-    fn listener(&self, to: NodeId, task: TaskId) -> Listener {
-        let (sender, chunks) = mpsc::channel::<OutputChunk>(CHUNKS);
-        let (ends, end) = mpsc::unbounded_channel();
-        self.ends.lock().insert((to, task), ends);
-        if let Some(shared) = self.shared.upgrade() {
+    /// Where an attempt of another node's task writes to.
+    fn listener(&self, attempt: Received) -> Listener {
+        let (listener, written) = self.ends.open(attempt);
+        if let (Some(written), Some(shared)) = (written, self.shared.upgrade()) {
             let this = self.this.clone();
             // It ends when the task and all that it has started have.
-            shared.control.spawn(pass_on(this, to, task, chunks, end));
+            shared.control.spawn(pass_on(this, attempt, written));
         }
-        Listener {
-            tag: 0,
-            chunks: sender,
-        }
+        listener
     }
 
     fn pass_on_chunk(&self, to: NodeId, task: TaskId, chunk: OutputChunk) {
@@ -466,19 +460,6 @@ impl Exchange {
             bytes: Bytes(chunk.bytes.to_vec()),
         };
         self.queue(to, Queued::Message(OneWay::Output(Box::new(output))));
-    }
-
-    /// How a task ended, behind what it wrote.
-    pub(super) fn say_end(&self, to: NodeId, task: TaskId, outgoing: Outgoing) {
-        let ends = self.ends.lock().get(&(to, task)).cloned();
-        let outgoing = match ends {
-            Some(ends) => match ends.send(outgoing) {
-                Ok(()) => return,
-                Err(unsent) => unsent.0,
-            },
-            None => outgoing,
-        };
-        self.queue(to, Queued::Outgoing(Box::new(outgoing)));
     }
 
     fn report_order(&self, to: NodeId, report: Report) -> ReportOrder {
@@ -560,39 +541,31 @@ impl Exchange {
 }
 
 /// Passes on what a task and all that it starts write, and how the task ended behind what it wrote itself.
-async fn pass_on(
-    this: Weak<Exchange>,
-    to: NodeId,
-    task: TaskId,
-    mut chunks: mpsc::Receiver<OutputChunk>,
-    mut end: mpsc::UnboundedReceiver<Outgoing>,
-) {
+async fn pass_on(this: Weak<Exchange>, attempt: Received, mut written: Written) {
+    let (to, task, _) = attempt;
     loop {
         tokio::select! {
             biased;
-            chunk = chunks.recv() => match (chunk, this.upgrade()) {
+            chunk = written.chunks.recv() => match (chunk, this.upgrade()) {
                 (Some(chunk), Some(exchange)) => exchange.pass_on_chunk(to, task, chunk),
                 _ => break,
             },
-            Some(outgoing) = end.recv() => {
+            Some(outgoing) = written.ends.recv() => {
                 let Some(exchange) = this.upgrade() else {
                     return;
                 };
                 // All that it wrote is in the channel by now.
-                while let Ok(chunk) = chunks.try_recv() {
+                while let Ok(chunk) = written.chunks.try_recv() {
                     exchange.pass_on_chunk(to, task, chunk);
                 }
-                exchange.queue(to, Queued::Outgoing(Box::new(outgoing)));
+                exchange.queue(to, Queued::Outgoing(outgoing));
             }
         }
     }
     if let Some(exchange) = this.upgrade() {
-        exchange.ends.lock().remove(&(to, task));
-        end.close();
-        // What came while the channel was closed.
-        while let Ok(outgoing) = end.try_recv() {
-            exchange.queue(to, Queued::Outgoing(Box::new(outgoing)));
-        }
+        exchange.ends.close(&attempt, written, |outgoing| {
+            exchange.queue(to, Queued::Outgoing(outgoing));
+        });
     }
 }
 
