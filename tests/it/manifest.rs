@@ -352,7 +352,7 @@ fn annotations_that_make_no_sense() {
         ),
         (
             annotate(&bench, &out).args(["-f", "nope", "--cpus", "1"]),
-            "no function 'nope'; it exports busy-iterations, echo, noop",
+            "no function 'nope'; it exports busy-iterations, echo, make, noop, sum, word-counts",
         ),
         (
             annotate(&bench, &out).args(["--cpus", "1.5"]),

@@ -2,7 +2,8 @@
 //!
 //! Owns the messages and their version. Must not: know how they travel, or what becomes of them. The order
 //! of variants and fields is a layout on the wire: an addition at the end raises the minor number of
-//! [`ClusterProtocol::VERSION`], any other change the major one.
+//! [`ClusterProtocol::VERSION`], any other change the major one. Before the first release it stays as
+//! it is: nodes of one cluster are of one build.
 
 use serde::{Deserialize, Serialize};
 use wasmrun_control::remote;
@@ -22,7 +23,7 @@ const _: () = assert!(remote::MAX_MESSAGE_BYTES * 2 < MESSAGE_BYTES);
 pub(crate) struct ClusterProtocol;
 
 impl Protocol for ClusterProtocol {
-    const VERSION: Version = Version { major: 1, minor: 1 };
+    const VERSION: Version = Version { major: 1, minor: 0 };
     type OneWay = OneWay;
     type Request = Request;
     type Response = Response;
