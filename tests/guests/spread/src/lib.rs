@@ -283,20 +283,4 @@ mod app {
         assert!(tally.place().get()? != node, "it is elsewhere");
         Ok((before, after, is_failed))
     }
-
-    /// Creates an actor with a name, on a node.
-    #[task]
-    pub fn name_tally(name: String, node: String) -> Result<String, Error> {
-        let tally = Tally::options()
-            .strategy(format!("node:{node}"))
-            .name(&*name)
-            .create(0)?;
-        tally.place().get()
-    }
-
-    /// Calls an actor by its name.
-    #[task]
-    pub fn next_of(name: String) -> Result<u64, Error> {
-        Tally::find(&name)?.next().get()
-    }
 }
