@@ -382,6 +382,11 @@ impl Ledger {
         self.scheduler.note(now, event);
         self.dies(now, actor, why, &mut todo);
         self.carry_out(now, Some(report), &mut todo);
+        if self.is_clustered {
+            // Where the owner of either is gone, nobody is told of its end.
+            self.sweep(&call, &mut todo);
+            self.sweep(&actor.creation(), &mut todo);
+        }
         todo
     }
 

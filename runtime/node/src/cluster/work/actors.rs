@@ -236,13 +236,16 @@ impl Exchange {
         self.carry_out(|ledger| ledger.stands(actor.id, cell.as_deref(), Standing::Dead(why)));
     }
 
-    /// An actor of ours that somebody else has been given is to end.
+    /// An actor of ours is to end: somebody at another node says so, who has a handle, or found it hosted there.
     pub(super) fn kill_for(&self, by: NodeId, name: ActorName) {
-        let known = self.borrowed.find(&object_of(name));
-        let (Some(Reference::Actor(actor)), Some(shared)) = (known, self.shared.upgrade()) else {
-            return tracing::debug!(node = %by, actor = %name.id, "it is gone already");
+        let Some(shared) = self.shared.upgrade() else {
+            return;
         };
-        shared.kill(actor.cell());
+        let actor = shared.ledger.lock().own_actor(&name.id.task());
+        match actor {
+            Some(actor) => shared.kill(&actor),
+            None => tracing::debug!(node = %by, actor = %name.id, "it is gone already"),
+        }
     }
 
     /// Asks the owner of an actor to end it.
