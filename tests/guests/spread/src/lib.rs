@@ -225,12 +225,14 @@ mod app {
         Ok((tally.place().get()?, tally.next().get()?))
     }
 
-    /// What is said of an actor that a task on one node created on another, when that one node is gone.
+    /// What is said of an actor that a task on one node created on another, when that one node is gone: between
+    /// calls, or in the middle of one.
     #[task]
-    pub fn keep_tally(one: String, other: String) -> Result<String, Error> {
+    pub fn keep_tally(one: String, other: String, is_busy: bool) -> Result<String, Error> {
         let made = make_tally::options().strategy(format!("node:{one}"));
         let tally = made.remote(other).get()?;
         tally.next().get()?;
+        let _busy = is_busy.then(|| tally.spin());
         println!("made");
         loop {
             if let Err(error) = tally.next().get() {
