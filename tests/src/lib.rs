@@ -443,16 +443,26 @@ impl Running {
     /// When it ends, or time is up, before that.
     #[track_caller]
     pub fn wait_for(&mut self, stream: Stream, text: &str) {
-        let holds = |bytes: &[u8]| String::from_utf8_lossy(bytes).contains(text);
+        self.wait_until(stream, &format!("{text:?}"), |written| {
+            written.contains(text)
+        });
+    }
+
+    /// Waits until what it has written is `what`, which `is_there` tells.
+    ///
+    /// # Panics
+    /// When it ends, or time is up, before that.
+    #[track_caller]
+    pub fn wait_until(&mut self, stream: Stream, what: &str, is_there: impl Fn(&str) -> bool) {
         loop {
             let written = match stream {
                 Stream::Out => &self.stdout,
                 Stream::Err => &self.stderr,
             };
-            if holds(written) {
+            if is_there(&String::from_utf8_lossy(written)) {
                 return;
             }
-            assert!(self.step(), "it ended without writing {text:?}: {self}");
+            assert!(self.step(), "it ended without writing {what}: {self}");
         }
     }
 

@@ -35,8 +35,6 @@ pub(crate) struct Ledger {
     scheduler: Scheduler,
     /// The node.
     id: NodeId,
-    /// How long tasks take here.
-    run_time: Mean,
     started: Instant,
     /// Boxed, so that a look at a key among many touches little memory.
     tasks: HashMap<TaskId, Box<Entry>, ByTaskId>,
@@ -198,7 +196,6 @@ impl Ledger {
         Self {
             scheduler,
             id,
-            run_time: Mean::of_run_times(),
             started: Instant::now(),
             tasks: HashMap::default(),
             names,
@@ -395,8 +392,7 @@ impl Ledger {
             self.blocked.remove(&task);
         }
         self.changes += 1;
-        let ran = u64::try_from(report.ran.as_micros());
-        self.run_time.observe(ran.unwrap_or(u64::MAX));
+        self.scheduler.note_run_time(report.ran);
         match &report.result {
             Ok(_) => Event::Finished { task, attempt },
             Err(error) => Event::Failed {

@@ -44,7 +44,7 @@ fn a_head_that_is_killed_and_started_again_under_load_costs_time_only() {
     tree.wait_until_at("a", 30);
     three.a.kill();
     // Those who are left go on; what the head had is begun anew when it is there again.
-    tree.wait_until_at("c", 60);
+    tree.goes_on(10);
     three.a.start(&["--head"]);
     tree.ends_well();
     three.meet();

@@ -330,6 +330,17 @@ impl Tree {
         running.wait_for(Stream::Err, &format!("leaf {leaf} "));
     }
 
+    /// Waits until so many more leaves have begun, wherever that is.
+    #[track_caller]
+    pub(super) fn goes_on(&mut self, leaves: usize) {
+        let begun = |text: &str| text.matches("leaf ").count();
+        let before = begun(&self.running.written(Stream::Err));
+        let running = &mut self.running;
+        running.wait_until(Stream::Err, "more leaves", |text| {
+            begun(text) >= before + leaves
+        });
+    }
+
     /// Its end: everything was counted once, and no attempt was made twice. How many leaves were begun again.
     #[track_caller]
     pub(super) fn ends_well(self) -> usize {

@@ -56,7 +56,10 @@ pub struct Node {
     pub(super) labels: Labels,
     pub(super) supply: Supply,
     pub(super) total: ResourceSet,
+    /// What it reports, and what was placed there since.
     pub(super) queue: QueueReport,
+    /// What was added to the queue since the last report, of tasks that are still there.
+    pub(super) placed: QueueReport,
     pub(super) modules: BTreeMap<Digest, u32>,
     pub(super) bandwidth: Mean,
     pub(super) kept: Option<Request>,
@@ -99,7 +102,7 @@ impl Node {
         &self.total
     }
 
-    /// What waits there.
+    /// What waits there, as far as is known: what was placed there since its last report counts.
     pub fn queue(&self) -> QueueReport {
         self.queue
     }

@@ -120,6 +120,7 @@ impl Cluster {
             supply: new.supply,
             total: ResourceSet::new(),
             queue: QueueReport::default(),
+            placed: QueueReport::default(),
             modules: BTreeMap::new(),
             bandwidth: Mean::of_bandwidths(),
             kept: None,
@@ -293,13 +294,44 @@ impl Cluster {
         self.nodes.get_mut(ix).labels = labels;
     }
 
-    /// Takes in what waits on a node.
+    /// Takes in what waits on a node, and what of `placed` is not in that yet.
     ///
     /// # Panics
     /// If the node is not there.
-    pub fn set_queue(&mut self, ix: NodeIx, queue: QueueReport) {
+    pub fn set_queue(&mut self, ix: NodeIx, queue: QueueReport, placed: QueueReport) {
+        let node = self.nodes.get_mut(ix);
+        let sum = queue.and(placed);
+        node.placed = placed;
+        if node.queue != sum {
+            node.queue = sum;
+            self.nodes.later.mark(ix);
+        }
+    }
+
+    /// Counts a task that was placed in the queue of a node, at once, so that the next decision sees it.
+    /// `run_time_us`: how long it is taken to run.
+    ///
+    /// # Panics
+    /// If the node is not there.
+    pub fn queued(&mut self, ix: NodeIx, run_time_us: u64) {
+        let node = self.nodes.get_mut(ix);
+        node.queue.add(run_time_us);
+        node.placed.add(run_time_us);
         self.nodes.later.mark(ix);
-        self.nodes.get_mut(ix).queue = queue;
+    }
+
+    /// Stops counting a task that was placed on a node: it has ended or gone. Only one that the node's last
+    /// report is too early for: that knows of the others.
+    ///
+    /// # Panics
+    /// If the node is not there.
+    pub fn unqueued(&mut self, ix: NodeIx, run_time_us: u64) {
+        let node = self.nodes.get_mut(ix);
+        if node.placed.tasks > 0 {
+            node.queue.remove(run_time_us);
+            node.placed.remove(run_time_us);
+            self.nodes.later.mark(ix);
+        }
     }
 
     /// Says whether a node gets no new work.

@@ -80,6 +80,22 @@ impl QueueReport {
         self.run_time_us = self.run_time_us.saturating_add(run_time_us);
     }
 
+    /// This queue and another one.
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            tasks: self.tasks.saturating_add(other.tasks),
+            run_time_us: self.run_time_us.saturating_add(other.run_time_us),
+        }
+    }
+
+    /// A queue of so many tasks with this mean run time, in microseconds.
+    pub fn of(tasks: u64, run_time_us: u64) -> Self {
+        Self {
+            tasks,
+            run_time_us: tasks.saturating_mul(run_time_us),
+        }
+    }
+
     /// Stops counting a task with this mean run time, in microseconds.
     pub fn remove(&mut self, run_time_us: u64) {
         self.tasks = self.tasks.saturating_sub(1);

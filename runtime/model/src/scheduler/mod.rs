@@ -48,7 +48,7 @@ use self::peers::Peers;
 use self::starve::Starving;
 use self::table::{Gone, NewTask, Owner, Table, TaskIx};
 use self::watch::Watches;
-use crate::cluster::{Cluster, NodeIx, Tuning};
+use crate::cluster::{Cluster, Mean, NodeIx, Tuning};
 use crate::fairness::{Policy, TenantIx, Tenants};
 use crate::id::{NodeId, ObjectId, TaskId};
 use crate::random::Random;
@@ -135,6 +135,8 @@ pub struct Scheduler {
     groups: GroupTable,
     peers: Peers,
     starving: Starving,
+    /// How long tasks take here, which is also what they are taken to need elsewhere.
+    run_time: Mean,
     ended: [u64; Phase::ALL.len() - Phase::LIVE],
     stale: u64,
     effects: VecDeque<Effect>,
@@ -171,6 +173,7 @@ impl Scheduler {
             groups: GroupTable::default(),
             peers: Peers::default(),
             starving: Starving::default(),
+            run_time: Mean::of_run_times(),
             ended: [0; Phase::ALL.len() - Phase::LIVE],
             stale: 0,
             effects: VecDeque::new(),
@@ -344,7 +347,9 @@ impl Scheduler {
     /// Moves a task to the state that `next` makes of the one it is in.
     fn change_with(&mut self, ix: TaskIx, next: impl FnOnce(TaskState) -> TaskState) {
         let class = self.tasks[ix].class;
+        let before = self.peer_of(ix);
         let (from, to) = self.tasks.change(ix, self.now, next);
+        self.queue_at(before, self.peer_of(ix));
         let counts = &mut self.classes[class].counts;
         counts[from.index()] -= 1;
         counts[to.index()] += 1;
@@ -368,6 +373,7 @@ impl Scheduler {
     fn remove(&mut self, ix: TaskIx, end: Phase) -> Gone {
         let class = self.tasks[ix].class;
         self.forget_arguments(ix);
+        self.queue_at(self.peer_of(ix), None);
         let task = self.tasks.remove(ix, end);
         assert!(
             !task.is_in_line,

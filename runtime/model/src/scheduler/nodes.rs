@@ -7,7 +7,7 @@ use super::event::{NodeInfo, PeerView};
 use super::explain::Reason;
 use super::table::{Owner, TaskIx};
 use super::{Outcome, Scheduler};
-use crate::cluster::{Basis, Labels, NewNode, NodeIx, Selector, Strategy, Supply};
+use crate::cluster::{Basis, Labels, NewNode, NodeIx, QueueReport, Selector, Strategy, Supply};
 use crate::fairness::Policy;
 use crate::id::{Incarnation, NodeId};
 use crate::resource::{Amount, Fit, NodeResources, ResourceName};
@@ -100,8 +100,10 @@ impl Scheduler {
                 (ix, true)
             }
         };
-        self.cluster.set_queue(ix, view.queue);
         let id = self.cluster[ix].id();
+        // What it has not answered for, its view cannot count.
+        let offered = QueueReport::of(self.tasks.offered(id), self.run_time.get());
+        self.cluster.set_queue(ix, view.queue, offered);
         match self.tenants.set_remote(id, &view.usage) {
             Ok(changed) => changed
                 .into_iter()

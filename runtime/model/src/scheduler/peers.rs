@@ -256,11 +256,24 @@ impl Scheduler {
         let Some(ix) = self.current(task, attempt) else {
             return;
         };
-        match self.tasks.state_mut(ix) {
-            TaskState::Placeable(Place::Peer {
-                node, is_accepted, ..
-            }) if *node == from => *is_accepted = true,
-            _ => self.stale += 1,
+        if !self.tasks.accept(ix, from) {
+            self.stale += 1;
+        }
+    }
+
+    /// Counts a task in the queue of the peer that it is with now, and no longer in that of the one before.
+    pub(super) fn queue_at(&mut self, before: Option<NodeId>, after: Option<NodeId>) {
+        if before == after {
+            return;
+        }
+        let run_time = self.run_time.get();
+        let known = |id: Option<NodeId>| id.and_then(|id| self.cluster.by_id(id));
+        let (before, after) = (known(before), known(after));
+        if let Some(node) = before {
+            self.cluster.unqueued(node, run_time);
+        }
+        if let Some(node) = after {
+            self.cluster.queued(node, run_time);
         }
     }
 

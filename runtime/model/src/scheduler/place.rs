@@ -13,7 +13,9 @@ use super::class::{ClassIx, ClassKey, Wants};
 use super::explain::Reason;
 use super::table::{Owner, Task, TaskIx};
 use super::{Effect, Outcome, Scheduler};
-use crate::cluster::{Basis, Choice, Demand, Kind, LOCALITY_BYTES_MIN, NodeFit, NodeIx, Strategy};
+use crate::cluster::{
+    Basis, Choice, Demand, Kind, LOCALITY_BYTES_MIN, NodeFit, NodeIx, QueueReport, Strategy,
+};
 use crate::id::{GroupId, NodeId, ObjectId};
 use crate::random::Random;
 use crate::resource::Fit;
@@ -219,6 +221,11 @@ impl Scheduler {
 
     /// Chooses a node for a task.
     pub(super) fn choose(&mut self, ix: TaskIx, rule: &Rule, basis: Basis) -> Choice {
+        if let Some(local) = self.local.filter(|_| self.has_peers()) {
+            // Kept for nobody else: so it is enough that it is right here.
+            let queue = self.own_queue();
+            self.cluster.set_queue(local, queue, QueueReport::default());
+        }
         let task = &self.tasks[ix];
         let holders = Holders::of(task);
         self.cluster

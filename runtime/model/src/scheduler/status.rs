@@ -142,19 +142,27 @@ impl Scheduler {
     }
 
     /// What the node that this scheduler serves tells the others. Its version is 0: whoever sends it
-    /// numbers it. Empty as long as there is no node. `run_time_us`: how long its tasks take, on average.
-    pub fn own_view(&self, run_time_us: u64) -> PeerView {
+    /// numbers it. Empty as long as there is no node.
+    pub fn own_view(&self) -> PeerView {
         let own = self.own.first().and_then(|ix| self.cluster.own(*ix));
-        let tasks = (self.len_in(Phase::Ready) + self.len_in(Phase::Waiting)) as u64;
         PeerView {
             version: 0,
             resources: own.map(NodeResources::report).unwrap_or_default(),
-            queue: QueueReport {
-                tasks,
-                run_time_us: tasks.saturating_mul(run_time_us),
-            },
+            queue: self.own_queue(),
             usage: self.tenants.own_usage(),
         }
+    }
+
+    /// What waits here.
+    pub(super) fn own_queue(&self) -> QueueReport {
+        let tasks = self.len_in(Phase::Ready) + self.len_in(Phase::Waiting);
+        QueueReport::of(tasks as u64, self.run_time.get())
+    }
+
+    /// Takes in how long an attempt ran here.
+    pub fn note_run_time(&mut self, ran: Duration) {
+        let us = u64::try_from(ran.as_micros());
+        self.run_time.observe(us.unwrap_or(u64::MAX));
     }
 
     /// The tenants.

@@ -76,6 +76,18 @@ impl Task {
         self.state.phase()
     }
 
+    /// The node that it was given to, if that has not said that it has it.
+    fn offered_to(&self) -> Option<NodeId> {
+        match &self.state {
+            TaskState::Placeable(Place::Peer {
+                node,
+                is_accepted: false,
+                ..
+            }) => Some(*node),
+            _ => None,
+        }
+    }
+
     pub(crate) fn actor(&self) -> Option<ActorId> {
         match self.kind {
             TaskKind::Task => None,
@@ -169,6 +181,8 @@ pub(crate) struct Table {
     drivers: BTreeMap<DriverId, BTreeSet<JobId>>,
     actors: BTreeMap<ActorId, List>,
     sequence: u64,
+    /// How many tasks were given to each node that has not said that it has them.
+    offered: BTreeMap<NodeId, u64>,
 }
 
 #[derive(Debug)]
@@ -307,6 +321,7 @@ impl Table {
             task.id
         );
         let (job, actor) = (task.job, task.actor());
+        self.moves_offer(self[ix].offered_to(), None);
         unlink(
             &mut self.slots,
             &mut self.states.0[phase.index()],
@@ -345,6 +360,40 @@ impl Table {
         gone
     }
 
+    /// How many tasks of ours were given to a node that has not said that it has them.
+    pub(crate) fn offered(&self, node: NodeId) -> u64 {
+        self.offered.get(&node).copied().unwrap_or_default()
+    }
+
+    /// The node to which a task was given says that it has it. False if it was not given to that one.
+    pub(crate) fn accept(&mut self, ix: TaskIx, by: NodeId) -> bool {
+        let offered = self[ix].offered_to();
+        match self.state_mut(ix) {
+            TaskState::Placeable(Place::Peer {
+                node, is_accepted, ..
+            }) if *node == by => *is_accepted = true,
+            _ => return false,
+        }
+        self.moves_offer(offered, None);
+        true
+    }
+
+    fn moves_offer(&mut self, before: Option<NodeId>, after: Option<NodeId>) {
+        if before == after {
+            return;
+        }
+        if let Some(node) = after {
+            *self.offered.entry(node).or_default() += 1;
+        }
+        if let Some(node) = before {
+            let offered = self.offered.get_mut(&node).expect("counted");
+            *offered -= 1;
+            if *offered == 0 {
+                self.offered.remove(&node);
+            }
+        }
+    }
+
     /// Moves a task to the state that `next` makes of the one it is in. Returns both names.
     pub(crate) fn change(
         &mut self,
@@ -354,9 +403,11 @@ impl Table {
     ) -> (Phase, Phase) {
         let task = self.slots[ix.0 as usize].as_mut().expect("a live task");
         let from = task.phase();
+        let offered = task.offered_to();
         let before = std::mem::replace(&mut task.state, TaskState::Infeasible);
         task.state = next(before);
         let to = task.phase();
+        let offered_now = task.offered_to();
         assert!(
             from.may_become(to),
             "task {} cannot become {to}: it is {from}",
@@ -377,6 +428,7 @@ impl Table {
                 ix.0,
             );
         }
+        self.moves_offer(offered, offered_now);
         (from, to)
     }
 

@@ -183,6 +183,12 @@ impl Harness {
         self.event(event(task_id(at), attempt))
     }
 
+    /// Whether a task is with a peer.
+    fn is_at(&self, at: u8, peer: u8) -> bool {
+        let (task, peer) = (task_id(at), node_id(peer));
+        self.scheduler.is_at(&task, Attempt::FIRST, peer)
+    }
+
     fn accept(&mut self, at: u8) -> Vec<String> {
         self.about(at, |task, attempt| Event::Accepted { task, attempt })
     }

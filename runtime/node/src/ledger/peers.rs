@@ -442,7 +442,7 @@ impl Ledger {
 
     /// What this node tells the others about itself. The version is for the caller to fill in.
     pub(crate) fn own_view(&self) -> PeerView {
-        self.scheduler.own_view(self.run_time.get())
+        self.scheduler.own_view()
     }
 
     /// The terms of something that only this node can run.

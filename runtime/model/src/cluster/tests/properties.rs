@@ -131,7 +131,11 @@ impl World {
                     tasks: 1,
                     run_time_us,
                 };
-                self.cluster.set_queue(ix, queue);
+                match self.random.below(3) {
+                    0 => self.cluster.queued(ix, run_time_us),
+                    1 => self.cluster.unqueued(ix, run_time_us),
+                    _ => self.cluster.set_queue(ix, queue, queue),
+                }
             }
             20 if is_own => {
                 let units = Amount::units(self.random.below(6) as u32);

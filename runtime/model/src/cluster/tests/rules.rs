@@ -327,6 +327,34 @@ fn an_actor_that_asks_for_nothing_goes_to_a_random_node() {
     assert_eq!(chosen(&mut cluster, &actor), [2]);
 }
 
+fn set_queue(cluster: &mut Cluster, ix: NodeIx, queue: QueueReport) {
+    cluster.set_queue(ix, queue, QueueReport::default());
+}
+
+#[test]
+fn what_is_placed_counts_until_a_report_does() {
+    let mut cluster = cluster(&[CPU4, CPU4]);
+    let one = requests(&[r#"{"CPU": 1}"#]);
+    let demand = Demand::of(&one, Basis::Acquirable);
+    take(&mut cluster, 0, CPU4);
+    take(&mut cluster, 1, CPU4);
+    let (first, second) = (NodeIx(0), NodeIx(1));
+    assert_eq!(choose(&mut cluster, &demand), later(0, 0));
+    cluster.queued(first, 4_000);
+    assert_eq!(choose(&mut cluster, &demand), later(1, 0));
+    (0..3).for_each(|_| cluster.queued(second, 4_000));
+    assert_eq!(choose(&mut cluster, &demand), later(0, 0));
+    // They end before anybody has reported them.
+    (0..3).for_each(|_| cluster.unqueued(second, 4_000));
+    assert_eq!(choose(&mut cluster, &demand), later(1, 0));
+    // A report counts five, and has not heard of one more.
+    cluster.set_queue(second, QueueReport::of(5, 4_000), QueueReport::of(1, 4_000));
+    assert_eq!(cluster[second].queue(), QueueReport::of(6, 4_000));
+    // Only that one is not in the report.
+    (0..3).for_each(|_| cluster.unqueued(second, 4_000));
+    assert_eq!(cluster[second].queue(), QueueReport::of(5, 4_000));
+}
+
 #[test]
 fn later_is_where_the_wait_is_least() {
     let one = requests(&[r#"{"CPU": 1}"#]);
@@ -339,12 +367,12 @@ fn later_is_where_the_wait_is_least() {
         tasks: 1,
         run_time_us,
     };
-    cluster.set_queue(NodeIx(0), queue(200_000));
-    cluster.set_queue(NodeIx(1), queue(240_000));
-    cluster.set_queue(NodeIx(2), queue(800_000));
+    set_queue(&mut cluster, NodeIx(0), queue(200_000));
+    set_queue(&mut cluster, NodeIx(1), queue(240_000));
+    set_queue(&mut cluster, NodeIx(2), queue(800_000));
     // 100 ms, 60 ms and 100 ms per slot.
     assert_eq!(choose(&mut cluster, &demand), later(1, 0));
-    cluster.set_queue(NodeIx(1), queue(480_000));
+    set_queue(&mut cluster, NodeIx(1), queue(480_000));
     assert_eq!(choose(&mut cluster, &demand), later(0, 0));
     // 10 MB take 100 ms from anywhere; where they are they take none.
     let holders = [(id(1), 10_000_000)];
@@ -367,10 +395,10 @@ fn later_is_where_the_wait_is_least() {
         holders: &holders,
         ..demand
     };
-    cluster.set_queue(NodeIx(1), queue(460_000));
-    cluster.set_queue(NodeIx(2), queue(1_200_000));
+    set_queue(&mut cluster, NodeIx(1), queue(460_000));
+    set_queue(&mut cluster, NodeIx(2), queue(1_200_000));
     assert_eq!(choose(&mut cluster, &near), later(0, 0));
-    cluster.set_queue(NodeIx(2), queue(960_000));
+    set_queue(&mut cluster, NodeIx(2), queue(960_000));
     assert_eq!(choose(&mut cluster, &near), later(2, 0));
 }
 

@@ -51,6 +51,39 @@ fn a_long_queue_sends_on() {
 }
 
 #[test]
+fn a_burst_is_shared_out_before_anybody_reports() {
+    let mut it = Harness::local(ONE);
+    it.peer(1, 1, r#"{"CPU": 2}"#);
+    it.peer(2, 1, ONE);
+    let mut shares = [0, 0, 0];
+    for at in 0..40 {
+        match it.submit(task(at, ONE).strategy("spread")).first() {
+            Some(effect) if effect.starts_with("n1: place") => shares[1] += 1,
+            Some(effect) if effect.starts_with("n2: place") => shares[2] += 1,
+            _ => shares[0] += 1,
+        }
+    }
+    // In proportion to what each has.
+    assert_eq!(shares, [11, 19, 10]);
+    // What a node has taken is in its view; what it has not answered for is not.
+    let (task, attempt) = (task_id(1), Attempt::FIRST);
+    it.message(1, Message::Placed { task, attempt });
+    let tasks_at_1 = |it: &Harness| {
+        let cluster = it.scheduler.cluster();
+        let node = cluster.by_id(node_id(1)).expect("a member");
+        cluster[node].queue().tasks
+    };
+    assert_eq!(tasks_at_1(&it), 19);
+    it.peer(1, 2, r#"{"CPU": 2}"#);
+    assert_eq!(tasks_at_1(&it), 18);
+    // One that it has not answered for until its end.
+    let mut placed = (0..40).filter(|at| it.is_at(*at, 1));
+    let last = placed.next_back().expect("many");
+    it.message(1, settled(last, 1, Outcome::Finished));
+    assert_eq!(tasks_at_1(&it), 17);
+}
+
+#[test]
 fn another_node_runs_it() {
     let mut it = Harness::local("{}");
     it.peer(1, 1, ONE);
