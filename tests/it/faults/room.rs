@@ -39,25 +39,41 @@ fn an_object_that_will_never_fit_is_not_called_lost() {
     }
 }
 
-#[test]
-fn a_lost_result_that_cannot_be_made_again_says_why() {
-    let mut three = Three::new();
-    let made = three
-        .a
+/// Has something made that stays at a node, and gives its id when it is there.
+fn make(at: &Node, call: &str, strategy: &str) -> String {
+    let made = at
         .command(&["submit", "-q", "--detach"])
         .arg(guest("faults"));
-    let made = made.args(["--invoke", "once(100000)", "--strategy", "node:c:soft"]);
-    let id = made.ok();
-    let id = id.trim();
+    let made = made.args(["--invoke", call, "--strategy", strategy]).ok();
+    let id = made.trim().to_owned();
     eventually("finished", || {
-        let task = three.a.command(&["get", id]).json(0);
+        let task = at.command(&["get", &id]).json(0);
         match task["state"] == "finished" {
             true => Ok(()),
             false => Err(task),
         }
     });
+    id
+}
+
+#[test]
+fn a_lost_result_that_cannot_be_made_again_says_why() {
+    let mut three = Three::new();
+    let id = make(&three.a, "once(100000)", "node:c:soft");
     three.c.kill();
     three.a.wait_for("c", "dead");
-    let said = three.a.command(&["object", "get", id]).fails(5);
+    let said = three.a.command(&["object", "get", &id]).fails(5);
     assert_says(&said, &["the guest trapped"]);
+}
+
+#[test]
+fn a_lost_result_is_made_again_where_it_was() {
+    let mut three = Three::new();
+    let id = make(&three.a, "leaf(7, 20000, 0)", "node:c");
+    // Its next life has the same name, and nothing else of it.
+    three.c.kill();
+    three.c.start(&["--join"]);
+    three.a.wait_for_life("c", 2);
+    let made = three.a.command(&["object", "get", &id]).ok();
+    assert_eq!(made.matches('7').count(), 20_000);
 }

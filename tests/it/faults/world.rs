@@ -324,21 +324,24 @@ impl Tree {
 
     /// Waits until a task of it has begun at a node, and so many leaves have.
     #[track_caller]
-    pub(super) fn wait_until_at(&mut self, node: &str, leaf: u32) {
+    pub(super) fn wait_until_at(&mut self, node: &str, leaves: usize) {
         let running = &mut self.running;
         running.wait_for(Stream::Err, &format!(" at {node}\n"));
-        running.wait_for(Stream::Err, &format!("leaf {leaf} "));
+        self.wait_until_begun(leaves);
+    }
+
+    #[track_caller]
+    fn wait_until_begun(&mut self, leaves: usize) {
+        let what = format!("{leaves} times that a leaf begins");
+        let running = &mut self.running;
+        running.wait_until(Stream::Err, &what, |written| begun(written) >= leaves);
     }
 
     /// Waits until so many more leaves have begun, wherever that is.
     #[track_caller]
     pub(super) fn goes_on(&mut self, leaves: usize) {
-        let begun = |text: &str| text.matches("leaf ").count();
         let before = begun(&self.running.written(Stream::Err));
-        let running = &mut self.running;
-        running.wait_until(Stream::Err, "more leaves", |text| {
-            begun(text) >= before + leaves
-        });
+        self.wait_until_begun(before + leaves);
     }
 
     /// Its end: everything was counted once, and no attempt was made twice. How many leaves were begun again.
@@ -357,6 +360,11 @@ impl Tree {
         assert_ne!(ended.code, Some(0), "{ended}");
         assert!(ended.stderr.contains(what), "{ended}");
     }
+}
+
+/// How often a leaf has begun.
+fn begun(written: &str) -> usize {
+    written.matches("leaf ").count()
 }
 
 /// How many attempts there were besides the first ones. Each leaf has begun, and each attempt once.

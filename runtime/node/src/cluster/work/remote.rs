@@ -184,19 +184,17 @@ impl Remote {
         if value.size_bytes() != self.len {
             return false;
         }
-        let before = std::mem::take(&mut *self.holders.lock());
+        let now = value.as_remote().map(Remote::holders).unwrap_or_default();
+        let before = std::mem::replace(&mut *self.holders.lock(), now.clone());
         if let Some(exchange) = self.exchange.upgrade() {
-            for holder in before {
-                // Who is alive and only could not be reached need not keep it any longer.
+            // Who is alive and only could not be reached need not keep it any longer. But it may have been made
+            // again where it was, by the next life of that node.
+            for holder in before.into_iter().filter(|it| !now.contains(it)) {
                 exchange.queue(holder, Queued::Message(OneWay::Drop(self.id)));
             }
         }
-        match value.as_remote() {
-            Some(remote) => *self.holders.lock() = remote.holders(),
-            None => {
-                self.holders.lock().clear();
-                *self.here.lock() = value.in_store();
-            }
+        if value.as_remote().is_none() {
+            *self.here.lock() = value.in_store();
         }
         let before = self.remade.lock().replace(value);
         drop(before);
