@@ -128,6 +128,9 @@ fn one_task_is_found_from_anywhere() {
     for at in &members {
         let logged = at.command(&["logs", &said]).run();
         assert_eq!(logged.stdout_text(), "0 at b\n1 at b\n2 at b\n", "{logged}");
+        // Where it ran, not where it was submitted.
+        let ended = rows(at, "tasks", &["name=say"]);
+        assert_eq!(ended[0]["node"], "b", "{ended:?}");
         let seen = wait_for(at, &spinning[..12], "running");
         assert_eq!(seen["node"], "b", "{seen}");
         assert_eq!(seen["id"], *spinning, "{seen}");

@@ -9,7 +9,6 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use wasmrun_engine::{ActorInstance, HeldResource, TaskOutput};
-use wasmrun_model::cluster::Mean;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{ByTaskId, DriverId, JobId, NodeId, ObjectId, TaskId};
 use wasmrun_model::resource::{NodeResources, ResourceName};

@@ -330,6 +330,7 @@ async fn run_task(begun: Begun, job: &Arc<Job>, turn: &Turn) -> Option<Start> {
         held: Arc::try_unwrap(context).map_or_else(|c| c.resources.clone(), |c| c.resources),
         memory_peak,
         stderr_tail,
+        ran_at: None,
     };
     lease.end(report, turn)
 }
@@ -450,6 +451,7 @@ async fn run_call(begun: Begun, actor: &Arc<ActorCell>, turn: &Turn) -> Option<S
             Some(_) => actor.stderr_tail(),
             None => String::new(),
         },
+        ran_at: None,
     };
     let has_state = checkpoint.is_some();
     let lost = match fatal {

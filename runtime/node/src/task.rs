@@ -159,6 +159,8 @@ pub struct Report {
     pub memory_peak: u64,
     /// The end of what it wrote to standard error, if it failed.
     pub stderr_tail: String,
+    /// Which other node it ran at, if it did not run here.
+    pub ran_at: Option<NodeId>,
 }
 
 /// Where a task stands.
@@ -466,6 +468,7 @@ impl Report {
             held: Vec::new(),
             memory_peak: 0,
             stderr_tail: String::new(),
+            ran_at: None,
         }
     }
 

@@ -68,7 +68,7 @@ pub struct TaskRow {
     pub is_detached: bool,
     /// How long ago it was submitted, in milliseconds.
     pub age_ms: u64,
-    /// Where it is: the node that runs it or has it in its queue; when it has ended, where it was submitted.
+    /// Where it is: the node that runs it or has it in its queue; when it has ended, where it ran last.
     pub node: String,
 }
 

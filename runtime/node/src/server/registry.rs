@@ -12,7 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 use wasmrun_engine::{Module, OutputSource};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::{ActorId, Digest, DriverId, ObjectId, TaskId};
+use wasmrun_model::id::{ActorId, Digest, DriverId, NodeId, ObjectId, TaskId};
 
 use crate::object::Object;
 use crate::task::{Notes, Report};
@@ -106,6 +106,8 @@ pub(super) struct End {
     pub(super) error: Option<TaskError>,
     pub(super) waited: Duration,
     pub(super) ran: Duration,
+    /// Which other node it ran at, if it did not run here.
+    pub(super) ran_at: Option<NodeId>,
 }
 
 /// An object that stays until it is deleted.
@@ -160,6 +162,7 @@ impl End {
             error: report.result.as_ref().err().cloned(),
             waited: report.waited,
             ran: report.ran,
+            ran_at: report.ran_at,
         }
     }
 

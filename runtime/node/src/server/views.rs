@@ -165,9 +165,16 @@ fn tasks(inner: &Inner) -> BTreeMap<TaskId, TaskRow> {
         (cell.id, live_row(inner, cell, phase, is_detached))
     });
     let mut rows: BTreeMap<TaskId, TaskRow> = live.collect();
-    drop(ledger);
+    let cluster = ledger.scheduler().cluster();
     for (id, record) in &records {
-        rows.entry(*id).or_insert_with(|| ended_row(inner, record));
+        let ran_at = record.end.as_ref().and_then(|end| end.ran_at);
+        let ran_at = ran_at.map(|node| match cluster.by_id(node) {
+            Some(ix) => cluster[ix].name().to_string(),
+            // It has left.
+            None => node.to_string(),
+        });
+        let row = || ended_row(record, ran_at.unwrap_or_else(|| inner.name()));
+        rows.entry(*id).or_insert_with(row);
     }
     rows
 }
@@ -185,7 +192,7 @@ fn live_row(inner: &Inner, cell: &TaskCell, phase: &str, is_detached: bool) -> T
     }
 }
 
-fn ended_row(inner: &Inner, record: &Record) -> TaskRow {
+fn ended_row(record: &Record, node: String) -> TaskRow {
     TaskRow {
         id: record.id,
         name: record.name.clone(),
@@ -199,7 +206,7 @@ fn ended_row(inner: &Inner, record: &Record) -> TaskRow {
         job: record.driver,
         is_detached: record.detached.is_some(),
         age_ms: ms(record.submitted.elapsed()),
-        node: inner.name(),
+        node,
     }
 }
 

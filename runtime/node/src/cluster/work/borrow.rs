@@ -355,6 +355,7 @@ impl Exchange {
             held: Vec::new(),
             memory_peak: 0,
             stderr_tail: String::new(),
+            ran_at: None,
         };
         if cell.end_once(report)
             && let Some(shared) = self.shared.upgrade()

@@ -522,6 +522,7 @@ impl Exchange {
             held: held.collect(),
             memory_peak: report.memory_peak_bytes,
             stderr_tail: report.stderr_tail,
+            ran_at: Some(from),
         };
         self.carry_out(|ledger| ledger.settled(from, message, report));
     }
