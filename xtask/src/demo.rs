@@ -1,12 +1,13 @@
-//! `cargo xtask demo`: the project at work, through the real binary, in three acts.
+//! `cargo xtask demo`: the project at work, through the real binary, in four acts.
 //!
 //! Owns what is shown and in which order. Every command is printed before it runs, so that a
 //! newcomer can type the same.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use std::{env, fs};
+use std::{env, fs, thread};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -24,7 +25,7 @@ const DIR: &str = "target/demo";
 /// One act: its name, what it shows, and how.
 type Act = (&'static str, &'static str, fn(&Path) -> Result<()>);
 
-const ACTS: [Act; 3] = [
+const ACTS: [Act; 4] = [
     (
         "code-stats",
         "an ordinary program in a sandbox that sees one directory",
@@ -39,6 +40,11 @@ const ACTS: [Act; 3] = [
         "reinforce",
         "actors that play a game, and tasks that learn from those who are done first, live",
         reinforce,
+    ),
+    (
+        "cluster",
+        "three nodes on this machine share the picture; each is a process of its own",
+        cluster,
     ),
 ];
 
@@ -70,6 +76,114 @@ pub fn run() -> Result<()> {
     }
     println!("That was the demo, {} in all.", seconds(start.elapsed()));
     Ok(())
+}
+
+/// The bands of the picture once more, on a cluster of three nodes.
+fn cluster(wasmrun: &Path) -> Result<()> {
+    // Paths of sockets must be short, and another node of the user's may run at the usual place.
+    let dir = env::temp_dir().join(format!("wasmrun-demo-{}", std::process::id()));
+    let mut own = fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut own, 0o700);
+    own.create(&dir)
+        .with_context(|| format!("cannot create {}", dir.display()))?;
+    let shown = Nodes::start(wasmrun, &dir).and_then(|nodes| share(wasmrun, &nodes));
+    let _ = fs::remove_dir_all(&dir);
+    shown
+}
+
+fn share(wasmrun: &Path, nodes: &Nodes) -> Result<()> {
+    let parts = root().join(DIR).join("parts");
+    fs::create_dir_all(&parts).with_context(|| format!("cannot create {}", parts.display()))?;
+    let mut submit = nodes.command(wasmrun);
+    submit.args([
+        "submit",
+        "target/guests/render.wasm",
+        "--strategy",
+        "spread",
+    ]);
+    submit.args(["--array", &format!("0-{}", BANDS - 1)]);
+    submit.args([
+        "--invoke",
+        &format!("band($i, {BANDS}, {WIDTH}, {HEIGHT}, 1)"),
+    ]);
+    submit.args(["-O", &format!("{DIR}/parts/band-$i.bin")]);
+    show_and_run(&mut submit)?;
+    bytes_of_bands(&parts)?;
+
+    let mut status = nodes.command(wasmrun);
+    status.arg("status");
+    show_and_run(&mut status)?;
+    let mut list = nodes.command(wasmrun);
+    list.args(["list", "tasks", "-o", "json"]);
+    let tasks = shell::read(&mut list)?;
+    println!();
+    for node in ["n1", "n2", "n3"] {
+        let ran = tasks.matches(&format!("\"node\": \"{node}\"")).count();
+        ensure!(ran > 0, "no band was made on node {node}");
+        println!("{node} made {ran} of {BANDS} bands");
+    }
+    Ok(())
+}
+
+/// Nodes that run until this is dropped.
+struct Nodes {
+    process: Child,
+    wasmrun: PathBuf,
+    address: String,
+}
+
+impl Nodes {
+    fn start(wasmrun: &Path, dir: &Path) -> Result<Self> {
+        let address = format!("unix:{}", dir.join("node.sock").display());
+        let mut start = shell::command(wasmrun);
+        start.args(["node", "start", "--local", "3", "--node-cpus", "1"]);
+        start.args(["--log", "error"]);
+        println!("\n$ export WASMRUN_ADDRESS={address}");
+        println!("$ {} &", shell::show(&start));
+        start.env("WASMRUN_ADDRESS", &address).stdin(Stdio::null());
+        let mut process = start
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot start {}", wasmrun.display()))?;
+        let said = process.stdout.take().expect("it is piped");
+        let nodes = Self {
+            process,
+            wasmrun: wasmrun.to_owned(),
+            address,
+        };
+        let mut said = BufReader::new(said).lines();
+        loop {
+            let line = said.next().context("the nodes ended before they met")??;
+            // The one with the token is long, and nobody joins these.
+            if !line.contains("wasmrun-join-") {
+                println!("{line}");
+            }
+            if line.ends_with("nodes are there") {
+                // Else they could not say anything more.
+                thread::spawn(move || said.for_each(drop));
+                return Ok(nodes);
+            }
+        }
+    }
+
+    fn command(&self, wasmrun: &Path) -> Command {
+        let mut command = shell::command(wasmrun);
+        command.env("WASMRUN_ADDRESS", &self.address);
+        command
+    }
+}
+
+impl Drop for Nodes {
+    /// Asks them to end, and if that does not help, ends them.
+    fn drop(&mut self) {
+        let wasmrun = self.wasmrun.clone();
+        let mut stop = self.command(&wasmrun);
+        if !shell::succeeds(stop.args(["node", "stop", "--quiet"])) {
+            let _ = self.process.kill();
+        }
+        let _ = self.process.wait();
+    }
 }
 
 /// A policy learns to balance a pole: the loop of the Ray paper, in one module.

@@ -22,8 +22,8 @@ The project's chores.
 Usage: cargo xtask COMMAND [ARGS…]
 
 Commands:
-  demo              build everything, then count this project's code, render a picture and
-                    let a policy learn, through the real `wasmrun`
+  demo              build everything, then count this project's code, render a picture, let a
+                    policy learn, and share work on three nodes, through the real `wasmrun`
   test [STEP…]      everything CI checks, in order; or only the steps named (--list names them)
   guests            build the guests of examples/ and tests/guests/ to target/guests/*.wasm
   bench [ARGS…]     build everything, then `wasmrun bench` with ARGS; with `--against ray`, the

@@ -291,6 +291,8 @@ fn local(
         held: held.collect(),
         memory_peak: report.memory_peak_bytes,
         stderr_tail: report.stderr_tail,
+        // `list tasks` tells; nobody prints it here.
+        ran_at: None,
     })
 }
 
