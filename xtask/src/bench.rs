@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{demo, guests, shell};
+use crate::{demo, guests, idle, shell};
 
 const GUEST: &str = "target/guests/bench.wasm";
 const FLOW_GUEST: &str = "target/guests/flow.wasm";
@@ -27,6 +27,11 @@ pub fn run(args: &[String]) -> Result<()> {
         };
         let cases = args[..at].iter().chain(&args[at + 2..]);
         return against_ray(&wasmrun, &cases.collect::<Vec<_>>());
+    }
+    if let [flag, nodes] = args
+        && flag == "--idle-nodes"
+    {
+        return idle::run(&wasmrun, nodes);
     }
     let mut bench = shell::command(wasmrun);
     bench.args(["bench", "--module", GUEST, "--flow-module", FLOW_GUEST]);

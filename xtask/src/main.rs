@@ -9,6 +9,7 @@ mod check;
 mod debian;
 mod demo;
 mod guests;
+mod idle;
 mod layers;
 mod outside;
 mod shell;
@@ -27,7 +28,8 @@ Commands:
   test [STEP…]      everything CI checks, in order; or only the steps named (--list names them)
   guests            build the guests of examples/ and tests/guests/ to target/guests/*.wasm
   bench [ARGS…]     build everything, then `wasmrun bench` with ARGS; with `--against ray`, the
-                    same cases on Ray beside ours
+                    same cases on Ray beside ours; with `--idle-nodes N`, what an idle cluster of N
+                    nodes on this machine costs
   help              this text";
 
 fn main() -> ExitCode {
