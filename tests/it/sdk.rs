@@ -58,7 +58,6 @@ fn tasks_start_tasks() {
     assert_result("fib(10)", "ok(55)");
     assert_result("chain(30)", "ok(1073741824)");
     assert_result("spread-out(500)", "ok(500)");
-    assert_result("with-options()", "ok(\"0.25\")");
     for run in sdk("pi(8, 20000)") {
         let said = run.ok();
         assert!(said.starts_with("ok(3.1"), "{said}");
@@ -128,6 +127,33 @@ fn a_task_is_tried_again_as_often_as_its_caller_says() {
     for run in sdk("succeed-at(1)") {
         assert_eq!(run.args(["--retries", "1"]).ok(), "1\n");
     }
+}
+
+#[test]
+fn options_of_a_call_count_instead_of_what_is_declared() {
+    let node = ["--node-gpus", "1", "--node-resource", "probe=3"];
+    let labels = ["--node-label", "zone=a", "--node-name", "here"];
+    for run in sdk("with-options()") {
+        let json = run.args(node).args(labels).json(0);
+        let held = json!(["0.25", "33554432", "0.5", "2", "nothing", "here"]);
+        assert_eq!(json["result"]["ok"], held, "{json:#}");
+    }
+    for run in sdk("labelled(\"zone=b\")") {
+        let said = run.args(labels).fails(5);
+        assert_says(&said, &["label zone=b does not match"]);
+    }
+    for run in sdk("labelled(\"zone in a\")") {
+        assert_says(&run.fails(5), &["zone in a"]);
+    }
+    for run in sdk("in-order()") {
+        let said = run.args(["--node-cpus", "1", "--cpus", "1"]).run();
+        assert_eq!(said.code, Some(0), "{said}");
+        assert_eq!(said.stderr, "urgent\nfirst\nlast\n", "{said}");
+    }
+    for run in sdk("limited(200)") {
+        assert_says(&run.fails(5), &["time limit of 200ms reached"]);
+    }
+    assert_result("calling-again(2)", "ok(2)");
 }
 
 #[test]

@@ -234,17 +234,65 @@ mod app {
         ])
     }
 
-    /// Options in place of what is declared: what the task then holds of CPU.
+    /// Options in place of what is declared: what the tasks then hold of each resource, and where they are.
     #[task]
-    pub fn with_options() -> Result<String, Error> {
-        held::options()
-            .cpus("0.25")
-            .memory("32MiB")
-            .retries(1)
-            .time_limit(Duration::from_secs(10))
-            .priority(1)
-            .remote("CPU")
-            .get()
+    pub fn with_options() -> Result<Vec<String>, Error> {
+        let options = || {
+            held::options()
+                .cpus("0.25")
+                .memory("32MiB")
+                .gpus("0.5")
+                .resource("probe", 2)
+        };
+        let of = ["CPU", "memory", "GPU", "probe", "other"];
+        let mut held = get_all(of.map(|name| options().remote(name)))?;
+        let there = whoami::options().label_selector("zone=a,!spot");
+        held.push(there.remote().get()?.2);
+        Ok(held)
+    }
+
+    /// Starts a task that only nodes with such labels can run.
+    #[task]
+    pub fn labelled(selector: String) -> Result<String, Error> {
+        held::options().label_selector(selector).remote("CPU").get()
+    }
+
+    /// Says it.
+    #[task]
+    pub fn say(text: String) {
+        println!("{text}");
+    }
+
+    /// Three tasks that cannot run before this one waits, and not at the same time.
+    #[task]
+    pub fn in_order() -> Result<(), Error> {
+        let of = [("first", 0), ("urgent", 5), ("last", -1)];
+        let said = of.map(|(text, priority)| {
+            let one = say::options().cpus(1).priority(priority);
+            one.remote(text.to_owned())
+        });
+        get_all(said)?;
+        Ok(())
+    }
+
+    /// Stops a task that takes longer than it may.
+    #[task]
+    pub fn limited(limit_ms: u64) -> Result<u64, Error> {
+        let limit = Duration::from_millis(limit_ms);
+        spin_task::options().time_limit(limit).remote().get()
+    }
+
+    /// Runs until it is stopped.
+    #[task]
+    pub fn spin_task() -> u64 {
+        spin()
+    }
+
+    /// Calls an actor that dies of the call in its first life; its call is made again so often.
+    #[task]
+    pub fn calling_again(times: u32) -> Result<u32, Error> {
+        let options = Counter::options().restarts(2).call_retries(times);
+        options.create(1)?.survive(times).get()
     }
 
     /// What this task holds of a resource.
@@ -440,6 +488,12 @@ mod app {
         /// Dies.
         pub fn panic(&mut self, message: String) {
             panic!("{message}");
+        }
+
+        /// Dies of the call in as many lives.
+        pub fn survive(&mut self, lives: u32) -> u32 {
+            assert!(context::attempt() >= lives, "not in this life");
+            context::attempt()
         }
 
         /// Which attempt this is: it grows when the actor is started again.
