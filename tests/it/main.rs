@@ -24,6 +24,7 @@ mod manifest;
 mod mapping;
 mod metrics;
 mod modules;
+mod named;
 mod node;
 mod node_commands;
 mod objects;

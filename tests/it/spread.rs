@@ -6,14 +6,14 @@ use wasmrun_tests::{Ended, Stream, Wasmrun, assert_says, guest};
 use crate::cluster::Member;
 
 /// Three nodes that see each other.
-struct Three {
-    a: Member,
-    b: Member,
-    c: Member,
+pub(crate) struct Three {
+    pub(crate) a: Member,
+    pub(crate) b: Member,
+    pub(crate) c: Member,
 }
 
 impl Three {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (a, token) = Member::head("a");
         let (b, c) = (Member::joined("b", &token), Member::joined("c", &token));
         let three = Self { a, b, c };
@@ -27,7 +27,7 @@ impl Three {
 }
 
 /// A function of the guest, called at a node.
-fn call(at: &Member, call: &str) -> Wasmrun {
+pub(crate) fn call(at: &Member, call: &str) -> Wasmrun {
     let submit = at.command(&["submit", "-q"]).arg(guest("spread"));
     submit.args(["--invoke", call])
 }
@@ -40,7 +40,7 @@ fn on(at: &Member, node: &str, what: &str) -> Ended {
 
 /// Waits until no task is left at a node, nothing of it is taken, and it holds no object. Each look is a
 /// command, which takes its time.
-fn wait_for_rest(at: &Member) {
+pub(crate) fn wait_for_rest(at: &Member) {
     loop {
         let status = at.command(&["status"]).json(0);
         let tasks = status["tasks"].as_object().expect("by state");

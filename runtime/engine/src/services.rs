@@ -135,10 +135,10 @@ pub trait Services: Send + Sync {
         class: ClassIndex,
         arguments: Vec<Given>,
         wishes: Wishes,
-    ) -> Result<ActorName, ServiceError>;
+    ) -> Waiting<'_, ActorName>;
 
     /// The actor of the tenant that has this name. The guest gets a handle to it.
-    fn find(&self, name: &str) -> Result<ActorName, ServiceError>;
+    fn find<'a>(&'a self, name: &'a str) -> Waiting<'a, ActorName>;
 
     /// Calls a method, for so long at most. The guest gets a handle to what it will make.
     fn call(
@@ -213,12 +213,12 @@ impl Services for Alone {
         Self::refuse()
     }
 
-    fn create(&self, _: ClassIndex, _: Vec<Given>, _: Wishes) -> Result<ActorName, ServiceError> {
-        Self::refuse()
+    fn create(&self, _: ClassIndex, _: Vec<Given>, _: Wishes) -> Waiting<'_, ActorName> {
+        Box::pin(async { Self::refuse() })
     }
 
-    fn find(&self, _: &str) -> Result<ActorName, ServiceError> {
-        Self::refuse()
+    fn find<'a>(&'a self, _: &'a str) -> Waiting<'a, ActorName> {
+        Box::pin(async { Self::refuse() })
     }
 
     fn call(

@@ -112,6 +112,8 @@ pub(crate) struct ActorCell {
     is_over: AtomicBool,
     /// Whether it can be found by its name: it was submitted.
     is_public: AtomicBool,
+    /// Its name within its tenant, on its owner, if it was given one.
+    public_name: OnceLock<String>,
     /// Which task created it, if one did.
     pub(crate) creator: Option<Creator>,
 }
@@ -210,6 +212,7 @@ impl ActorCell {
             is_telling: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             is_public: AtomicBool::new(false),
+            public_name: OnceLock::new(),
             creator: None,
         }
     }
@@ -450,6 +453,17 @@ impl ActorCell {
     /// Nobody can call it any more. False if that was so already.
     pub(crate) fn ends(&self) -> bool {
         !self.is_over.swap(true, Ordering::AcqRel)
+    }
+
+    /// It is given this name. Once.
+    pub(crate) fn set_public_name(&self, name: String) {
+        let set = self.public_name.set(name);
+        set.expect("an actor is given one name at most");
+    }
+
+    /// The name that it was given, which it may have lost by now.
+    pub(crate) fn public_name(&self) -> Option<&str> {
+        self.public_name.get().map(String::as_str)
     }
 
     /// From now on it can be found by its name.

@@ -25,11 +25,11 @@ use wasmrun_store::CreateError;
 use crate::actor::{ActorCell, ActorJob, ActorRef};
 use crate::derive::{self, WishError};
 use crate::ledger::Submission;
+use crate::names::{FindError, NameError};
 use crate::node::{Shared, SubmitError};
 use crate::object::{LoadError, Loaded, Object, PutObject, Reference, Value, is_fit};
 use crate::policy::{Policy, TooMuch};
 use crate::services::Watch;
-use crate::shared::NameError;
 use crate::task::{Argument, Call, Derived, Job, Parent, TaskCell, TaskHandle, Work};
 
 /// A session that submits tasks. Cheap to clone; clones are one session.
@@ -341,11 +341,12 @@ impl Client {
     }
 
     /// Creates an actor. It lives until nobody refers to it: a name does, for as long as this session
-    /// goes on.
+    /// goes on. In a cluster this waits for the control store if there is a name, for some seconds at most. To be
+    /// awaited where tokio's timers run.
     ///
     /// # Errors
     /// When the arguments do not fit its constructor, the name is taken, or the node does not take it.
-    pub fn create_actor(
+    pub async fn create_actor_async(
         &self,
         job: &Arc<ActorJob>,
         values: Vec<Argument>,
@@ -358,9 +359,10 @@ impl Client {
         let cell = ActorCell::new(id.actor(), shared.home.node, job.clone(), listener.clone());
         let cell = Arc::new(cell);
         let actor = ActorRef::new(cell, Arc::downgrade(shared));
-        if let Some(name) = name {
-            shared.name_actor(&job.terms.tenant, name, &actor)?;
-        }
+        let naming = match name {
+            Some(name) => Some(shared.name_actor(name, &actor).await?),
+            None => None,
+        };
         let submission = Submission {
             driver: self.0.driver,
             parent: None,
@@ -381,7 +383,28 @@ impl Client {
             return Err(error.into());
         }
         actor.publish();
+        if let Some(naming) = naming {
+            naming.keep();
+        }
         Ok(self.actor(actor))
+    }
+
+    /// As [`Client::create_actor_async`]; blocks this thread.
+    ///
+    /// # Errors
+    /// As of `create_actor_async`.
+    ///
+    /// # Panics
+    /// When it is called in a thread of a tokio runtime.
+    pub fn create_actor(
+        &self,
+        job: &Arc<ActorJob>,
+        values: Vec<Argument>,
+        name: Option<String>,
+        listener: Option<Listener>,
+    ) -> Result<Actor, CallError> {
+        let creating = self.create_actor_async(job, values, name, listener);
+        self.0.shared.control.block_on(creating)
     }
 
     pub(crate) fn actor(&self, actor: ActorRef) -> Actor {
@@ -391,10 +414,30 @@ impl Client {
         }
     }
 
-    /// The actor of a tenant that has this name.
-    pub fn find_actor(&self, tenant: &TenantName, name: &str) -> Option<Actor> {
-        let found = self.0.shared.find_actor(tenant, name)?;
-        Some(self.actor(found))
+    /// The actor of a tenant that has this name, on whichever node it was created. Waits for the control store and
+    /// that node, for some seconds at most. To be awaited where tokio's timers run.
+    ///
+    /// # Errors
+    /// When there is none, or nobody can say.
+    pub async fn find_actor_async(
+        &self,
+        tenant: &TenantName,
+        name: &str,
+    ) -> Result<Actor, FindError> {
+        let found = self.0.shared.find_actor(tenant, name).await?;
+        Ok(self.actor(found))
+    }
+
+    /// As [`Client::find_actor_async`]; blocks this thread.
+    ///
+    /// # Errors
+    /// As of `find_actor_async`.
+    ///
+    /// # Panics
+    /// When it is called in a thread of a tokio runtime.
+    pub fn find_actor(&self, tenant: &TenantName, name: &str) -> Result<Actor, FindError> {
+        let finding = self.find_actor_async(tenant, name);
+        self.0.shared.control.block_on(finding)
     }
 
     /// What a handle in a value stands for: an object. `None` if the value does not name it.

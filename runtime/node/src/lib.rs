@@ -35,6 +35,7 @@ mod executor;
 mod known;
 mod ledger;
 mod machine;
+mod names;
 mod node;
 mod object;
 mod options;
@@ -55,6 +56,7 @@ pub use crate::cluster::{
 };
 pub use crate::derive::WishError;
 pub use crate::machine::Machine;
+pub use crate::names::{FindError, NameError, Silent};
 pub use crate::node::{
     ModuleError, Node, NodeConfig, ParseOfferError, ROOM_PATIENCE, ResourceOffer, StartError,
     SubmitError,
@@ -65,7 +67,6 @@ pub use crate::policy::{Policy, PolicyConfig, PolicyError, TooMuch};
 pub use crate::server::{
     DEFAULT_METRICS_PORT, Metrics, ServeError, ServeMetricsError, Server, Stopper,
 };
-pub use crate::shared::NameError;
 pub use crate::task::{Argument, Call, Job, Phase, Report, TaskHandle, wait_all};
 pub use wasmrun_engine::Readable;
 pub use wasmrun_store::SpillConfig;

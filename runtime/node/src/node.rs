@@ -4,7 +4,6 @@
 //! [`TaskHandle`]. Nothing in between polls or waits for a tick: whoever frees resources starts the
 //! next task, on the thread that has just become free.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -15,7 +14,6 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use wasmrun_engine::{Engine, EngineConfig, EngineError, Module};
 use wasmrun_model::cluster::{HOSTNAME, Labels, NODE_ID, NodeName, ParseLabelError};
-use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{DriverId, Incarnation, NodeId};
 use wasmrun_model::resource::{
     AddResourceError, Amount, CapacityError, NodeResources, ParsePoolError, ParseResourceNameError,
@@ -24,7 +22,6 @@ use wasmrun_model::resource::{
 use wasmrun_model::scheduler::{NodeInfo, Reason, Status};
 use wasmrun_store::{Backing, SpillConfig, Store, StoreConfig};
 
-use crate::actor::ActorRef;
 use crate::client::Client;
 use crate::cluster::{
     self, Cluster, ClusterConfig, ClusterError, Desk, Exchange, Face, JoinToken, Moved, Offer,
@@ -34,6 +31,7 @@ use crate::counters::Counters;
 use crate::executor::{Executor, Spawner};
 use crate::ledger::{LOCAL, Ledger, Outbox};
 use crate::machine::Machine;
+use crate::names::Names;
 use crate::object::WaitingBytes;
 use crate::policy::{Policy, PolicyConfig, PolicyError};
 use crate::task::Home;
@@ -188,7 +186,7 @@ pub(crate) struct Shared {
     pub(crate) control: Handle,
     pub(crate) home: Arc<Home>,
     /// Actors that have names, which keep them.
-    pub(crate) names: Mutex<HashMap<(TenantName, String), ActorRef>>,
+    pub(crate) names: Names,
     /// What arguments of tasks that have not ended take.
     pub(crate) waiting_bytes: Arc<WaitingBytes>,
     /// How many waits there were.
@@ -274,7 +272,7 @@ impl Node {
             room_patience: config.room_patience.unwrap_or(ROOM_PATIENCE),
             policy: Arc::new(Policy::new(&config.policy)?),
             control: control.handle().clone(),
-            names: Mutex::default(),
+            names: Names::default(),
             waiting_bytes: WaitingBytes::new(object_memory / WAITING_PART),
             waits: AtomicU64::new(0),
             counters: Counters::default(),

@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::future::Future;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -27,6 +28,7 @@ use crate::deadlock::Wait;
 use crate::derive;
 use crate::known::Known;
 use crate::ledger::{Blocked, Submission};
+use crate::names::{Known as Named, Naming};
 use crate::node::Shared;
 use crate::object::{LoadError, Loaded, Object, PutObject, Reference, Value, is_fit};
 use crate::reach::Held;
@@ -381,18 +383,100 @@ impl Attempt {
         if value.is_here() {
             return value.read().await;
         }
+        // The bytes come, or no node gives them.
+        self.aside(value.read()).await
+    }
+
+    async fn create_actor(
+        &self,
+        class: ClassIndex,
+        arguments: Vec<Given>,
+        mut wishes: Wishes,
+    ) -> Result<ActorName, ServiceError> {
+        let name = wishes.name.take();
+        let job = derive::actor(self.parent(), class, wishes)
+            .map_err(|error| ServiceError::Refused(error.to_string()))?;
+        let ty = &self.module().class(class).constructor.ty;
+        let values = self.arguments(ty, arguments)?;
+        let nested = self.nest()?;
+        let id = self.next_deed()?;
+        let creator = Creator {
+            task: self.id(),
+            attempt: self.number,
+        };
+        let actor = ActorCell::new(
+            id.actor(),
+            self.shared.home.node,
+            Arc::new(job),
+            self.listener.clone(),
+        );
+        let actor = actor.made_by(creator);
+        let actor = ActorRef::new(Arc::new(actor), Arc::downgrade(&self.shared));
+        let naming = match name {
+            Some(name) => Some(self.name_actor(name, &actor).await?),
+            None => None,
+        };
+        let cell = self.new_cell(id, Work::Create(actor.cell().clone()), nested);
+        let submitted = self.submit(Submission {
+            driver: self.driver,
+            parent: Some(self.id()),
+            terms: actor.job().terms.clone(),
+            kind: TaskKind::Actor(actor.id),
+            call: self.call_of(values),
+            cell,
+            keeps: None,
+            first: Try::FIRST,
+        });
+        if let Err(error) = submitted {
+            // It gives its name free.
+            self.shared.kill(actor.cell());
+            return Err(error);
+        }
+        actor.publish();
+        if let Some(naming) = naming {
+            naming.keep();
+        }
+        let name = actor.name();
+        self.known.add(Reference::Actor(actor));
+        Ok(name)
+    }
+
+    async fn name_actor(&self, name: String, actor: &ActorRef) -> Result<Naming, ServiceError> {
+        let naming = self.shared.name_actor(name, actor);
+        let naming = match self.shared.are_names_elsewhere() {
+            true => self.aside(naming).await,
+            false => naming.await,
+        };
+        naming.map_err(|error| ServiceError::Refused(error.to_string()))
+    }
+
+    async fn find_actor(&self, name: &str) -> Result<ActorName, ServiceError> {
+        let tenant = &self.parent().terms.tenant;
+        let found = self.shared.find_actor(tenant, name);
+        let is_here = || matches!(self.shared.names.find(tenant, name), Named::Public(_));
+        let found = match self.shared.are_names_elsewhere() && !is_here() {
+            true => self.aside(found).await,
+            false => found.await,
+        };
+        let actor = found.map_err(|error| ServiceError::Refused(error.to_string()))?;
+        let name = actor.name();
+        self.known.add(Reference::Actor(actor));
+        Ok(name)
+    }
+
+    /// Waits for something that ends by itself, with the CPU given back.
+    async fn aside<T>(&self, waiting: impl Future<Output = T>) -> T {
         let blocked = Blocked {
             needs: Vec::new(),
             is_for_all: false,
-            // The bytes come, or no node gives them.
             is_bounded: true,
             wait: Wait::new(Countdown::new(1), self.shared.next_wait()),
             attempt: self.this.clone(),
         };
         let guard = self.shared.block(self.id(), self.number, blocked);
-        let loaded = value.read().await;
+        let done = waiting.await;
         guard.resume().await;
-        loaded
+        done
     }
 
     /// The value of an object that is there.
@@ -457,66 +541,13 @@ impl Services for Attempt {
         &self,
         class: ClassIndex,
         arguments: Vec<Given>,
-        mut wishes: Wishes,
-    ) -> Result<ActorName, ServiceError> {
-        let name = wishes.name.take();
-        let job = derive::actor(self.parent(), class, wishes)
-            .map_err(|error| ServiceError::Refused(error.to_string()))?;
-        let ty = &self.module().class(class).constructor.ty;
-        let values = self.arguments(ty, arguments)?;
-        let nested = self.nest()?;
-        let id = self.next_deed()?;
-        let creator = Creator {
-            task: self.id(),
-            attempt: self.number,
-        };
-        let actor = ActorCell::new(
-            id.actor(),
-            self.shared.home.node,
-            Arc::new(job),
-            self.listener.clone(),
-        );
-        let actor = actor.made_by(creator);
-        let actor = ActorRef::new(Arc::new(actor), Arc::downgrade(&self.shared));
-        if let Some(name) = name {
-            self.shared
-                .name_actor(&self.parent().terms.tenant, name, &actor)
-                .map_err(|error| ServiceError::Refused(error.to_string()))?;
-        }
-        let cell = self.new_cell(id, Work::Create(actor.cell().clone()), nested);
-        let submitted = self.submit(Submission {
-            driver: self.driver,
-            parent: Some(self.id()),
-            terms: actor.job().terms.clone(),
-            kind: TaskKind::Actor(actor.id),
-            call: self.call_of(values),
-            cell,
-            keeps: None,
-            first: Try::FIRST,
-        });
-        if let Err(error) = submitted {
-            // It gives its name free.
-            self.shared.kill(actor.cell());
-            return Err(error);
-        }
-        actor.publish();
-        let name = actor.name();
-        self.known.add(Reference::Actor(actor));
-        Ok(name)
+        wishes: Wishes,
+    ) -> Waiting<'_, ActorName> {
+        Box::pin(self.create_actor(class, arguments, wishes))
     }
 
-    fn find(&self, name: &str) -> Result<ActorName, ServiceError> {
-        let tenant = &self.parent().terms.tenant;
-        match self.shared.find_actor(tenant, name) {
-            Some(actor) => {
-                let name = actor.name();
-                self.known.add(Reference::Actor(actor));
-                Ok(name)
-            }
-            None => Err(ServiceError::Refused(format!(
-                "there is no actor named '{name}'; create one with that name first"
-            ))),
-        }
+    fn find<'a>(&'a self, name: &'a str) -> Waiting<'a, ActorName> {
+        Box::pin(self.find_actor(name))
     }
 
     fn call(

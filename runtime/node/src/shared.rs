@@ -15,7 +15,7 @@ use wasmrun_model::task::Attempt;
 use wasmrun_model::value::{Encoded, EncodedRef};
 use wasmrun_store::{Copy, CreateError, Form, Writer};
 
-use crate::actor::{ActorCell, ActorRef};
+use crate::actor::ActorCell;
 use crate::executor::Weight;
 use crate::ledger::{Blocked, Ledger, Submission, Todo};
 use crate::node::{Shared, SubmitError, WeakShared};
@@ -29,17 +29,6 @@ pub(crate) const INLINE_BYTES: usize = 64 << 10;
 
 /// How long everything must stand still before that counts as a deadlock.
 const STANDSTILL: Duration = Duration::from_millis(100);
-
-/// Why a name cannot be given to an actor.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NameError {
-    /// Another actor has it.
-    #[error("the name '{0}' belongs to another actor; kill that first, or choose another name")]
-    Taken(String),
-    /// It is no name.
-    #[error("'{0}' is no name for an actor: use 1 to 128 characters without spaces")]
-    Form(String),
-}
 
 /// How often a thread looks whether the ledger is free before it lets others run, and how often it does that
 /// before it sleeps.
@@ -243,48 +232,6 @@ impl Shared {
         self.carry_out(todo);
         // Also where it never came to be.
         self.unname(actor);
-    }
-
-    /// Gives an actor a name, which keeps it until it is killed or its driver goes.
-    pub(crate) fn name_actor(
-        &self,
-        tenant: &TenantName,
-        name: String,
-        actor: &ActorRef,
-    ) -> Result<(), NameError> {
-        let is_name = (1..=128).contains(&name.len()) && !name.contains(char::is_whitespace);
-        if !is_name {
-            return Err(NameError::Form(name.chars().take(80).collect()));
-        }
-        // What an earlier attempt of the same task created is on its way out.
-        let is_earlier = |other: &ActorRef| match (other.creator, actor.creator) {
-            (Some(other), Some(this)) => other.task == this.task && other.attempt < this.attempt,
-            _ => false,
-        };
-        let mut names = self.names.lock();
-        match names.get(&(tenant.clone(), name.clone())) {
-            Some(other) if !other.is_over() && !is_earlier(other) => Err(NameError::Taken(name)),
-            _ => {
-                let before = names.insert((tenant.clone(), name), actor.clone());
-                drop(names);
-                drop(before);
-                Ok(())
-            }
-        }
-    }
-
-    /// The actor that has a name.
-    pub(crate) fn find_actor(&self, tenant: &TenantName, name: &str) -> Option<ActorRef> {
-        let names = self.names.lock();
-        let actor = names.get(&(tenant.clone(), name.to_owned()));
-        actor.filter(|actor| actor.is_public()).cloned()
-    }
-
-    fn unname(&self, actor: &ActorCell) {
-        let mut names = self.names.lock();
-        let of_it: Vec<_> = names.extract_if(|_, named| named.id == actor.id).collect();
-        drop(names);
-        drop(of_it);
     }
 
     /// Keeps a value: a small one with whoever holds it, a large one in the store, once there is room.

@@ -161,7 +161,7 @@ fn an_actor_keeps_count_and_is_found_by_its_name() {
     other.kill(&found);
     let late = found.call("count", vec![number(0)]).unwrap();
     assert!(matches!(driver.error(&late), TaskError::ActorDied { .. }));
-    assert!(driver.client.find_actor(&tenant, "total").is_none());
+    assert!(driver.client.find_actor(&tenant, "total").is_err());
     driver.counter(Some("total"), Wishes::default()).unwrap();
 }
 

@@ -174,7 +174,7 @@ impl tasks::Host for TaskState {
 }
 
 impl actors::Host for TaskState {
-    fn create(
+    async fn create(
         &mut self,
         class: String,
         arguments: Vec<Argument>,
@@ -186,14 +186,16 @@ impl actors::Host for TaskState {
         };
         let arguments = self.given(arguments)?;
         let wishes = options.map(Wishes::from).unwrap_or_default();
-        match self.services.create(class, arguments, wishes) {
+        let services = self.services();
+        match services.create(class, arguments, wishes).await {
             Ok(name) => Ok(Ok(self.push_actor(name)?)),
             Err(error) => Ok(Err(error.into())),
         }
     }
 
-    fn find(&mut self, name: String) -> Answer<Resource<ActorHandle>> {
-        match self.services.find(&name) {
+    async fn find(&mut self, name: String) -> Answer<Resource<ActorHandle>> {
+        let services = self.services();
+        match services.find(&name).await {
             Ok(name) => Ok(Ok(self.push_actor(name)?)),
             Err(error) => Ok(Err(error.into())),
         }

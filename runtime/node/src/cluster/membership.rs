@@ -81,6 +81,7 @@ pub(super) async fn register(
     let lease = keeper.lease().id;
     let incarnation =
         membership::register(cluster.store.as_ref(), cluster.id, lease, record).await?;
+    *cluster.lease.lock() = Some(lease);
     Ok(Registered {
         keeper,
         incarnation,

@@ -22,6 +22,7 @@ mod link;
 mod measured;
 mod members;
 mod membership;
+mod named;
 mod protocol;
 mod renew;
 mod start;
@@ -38,7 +39,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 use wasmrun_control::membership::MembershipError;
-use wasmrun_control::{ControlStore, Embedded, LeaseKeeper};
+use wasmrun_control::{ControlStore, Embedded, LeaseId, LeaseKeeper};
 use wasmrun_model::id::{Incarnation, NodeId};
 use wasmrun_model::scheduler::{NodeInfo, PeerView};
 use wasmrun_model::wire::{MemberRow, TokenRow};
@@ -54,10 +55,11 @@ pub use self::work::Moved;
 pub use wasmrun_control::etcd::EtcdTls;
 pub use wasmrun_net::{ParseTokenError, Token as JoinToken};
 
+pub(crate) use self::named::{Claim, Claimed};
 pub(crate) use self::protocol::ClusterProtocol;
 pub(crate) use self::start::{Face, Opened, open};
 pub(crate) use self::work::ask::{Answer, Answers, Asked, Desk, Question};
-pub(crate) use self::work::{Exchange, Foreign, Recipe, Remote};
+pub(crate) use self::work::{Exchange, Foreign, Recipe, Remote, Sought};
 
 use crate::counters::Latency;
 
@@ -127,6 +129,8 @@ pub(crate) struct Cluster {
     views: Arc<Views>,
     /// What we say of ourselves; none before we are registered.
     own: Mutex<Option<NodeRecord>>,
+    /// The lease of this life.
+    lease: Mutex<Option<LeaseId>>,
     is_confirmed: AtomicBool,
     has_left: AtomicBool,
     since: Mutex<Instant>,
@@ -169,6 +173,7 @@ impl Cluster {
             lease_ttl: parts.lease_ttl,
             views: parts.views,
             own: Mutex::default(),
+            lease: Mutex::default(),
             is_confirmed: AtomicBool::new(true),
             has_left: AtomicBool::new(false),
             since: Mutex::new(Instant::now()),
@@ -286,6 +291,11 @@ impl Cluster {
     pub(crate) fn certificate_until_s(&self) -> Option<u64> {
         let identity = Identity::load(self.state.path()).ok()?;
         Some(identity.valid_until_s())
+    }
+
+    /// The lease of this life, once it is registered.
+    pub(crate) fn lease(&self) -> Option<LeaseId> {
+        *self.lease.lock()
     }
 
     /// Whether our lease is known to live.

@@ -16,10 +16,11 @@ use super::views;
 use super::watch::Watcher;
 use crate::actor::ActorJob;
 use crate::client::{Actor, ActorOptions, CallError};
+use crate::names::{FindError, NameError};
 use crate::task::Call;
 
 impl Session {
-    pub(super) fn create(&self, create: wire::Create) -> Result<Response, Refusal> {
+    pub(super) async fn create(&self, create: wire::Create) -> Result<Response, Refusal> {
         let module = self.module(&create.module)?;
         if create.is_detached && create.name.is_none() {
             let why = "an actor that outlives its session wants a name, or nobody could reach it";
@@ -68,8 +69,8 @@ impl Session {
             chunks: sender,
         };
         let name = create.name.clone();
-        let actor = client.create_actor(&job, values, create.name, Some(listener));
-        let actor = actor.map_err(|error| call_refused(&error))?;
+        let actor = client.create_actor_async(&job, values, create.name, Some(listener));
+        let actor = actor.await.map_err(|error| call_refused(&error))?;
         let log = Arc::<Log>::default();
         // It ends with the actor, and all actors end with their session or the node.
         tokio::spawn(Watcher::collect(log.clone(), chunks));
@@ -89,28 +90,33 @@ impl Session {
     }
 
     /// An actor with a name, by that or its id.
-    pub(super) fn find(&self, name: &str) -> Result<Actor, Refusal> {
-        if let Some(actor) = self.client.find_actor(&self.tenant, name) {
-            return Ok(actor);
+    pub(super) async fn find(&self, name: &str) -> Result<Actor, Refusal> {
+        let named = self.inner.shared.names.of_tenant(&self.tenant);
+        let by_id = views::one(&self.tenant, name, "actor", named.iter(), |actor| actor.id);
+        match self.client.find_actor_async(&self.tenant, name).await {
+            Ok(actor) => Ok(actor),
+            // Its id may be meant.
+            Err(FindError::None(_)) => by_id.map(|actor| self.client.actor(actor.clone())),
+            Err(error) => by_id
+                .map(|actor| self.client.actor(actor.clone()))
+                .map_err(|_| refusal(RefusalKind::Full, error)),
         }
-        let names = self.inner.shared.names.lock();
-        let named = names
-            .iter()
-            .filter(|((tenant, _), actor)| *tenant == self.tenant && actor.is_public());
-        let named: Vec<_> = named.map(|(_, actor)| actor.clone()).collect();
-        drop(names);
-        let found = views::one(&self.tenant, name, "actor", named.iter(), |actor| actor.id);
-        found.map(|actor| self.client.actor(actor.clone()))
     }
 
-    pub(super) fn kill(&self, name: &str) -> Result<Response, Refusal> {
-        match self.client.find_actor(&self.tenant, name) {
-            Some(actor) => self.client.kill(&actor),
-            None => {
-                let actor = views::live_actor(&self.inner, self.asker(), name)?;
-                self.inner.shared.kill(&actor);
+    pub(super) async fn kill(&self, name: &str) -> Result<Response, Refusal> {
+        let error = match self.client.find_actor_async(&self.tenant, name).await {
+            Ok(actor) => {
+                self.client.kill(&actor);
+                return Ok(Response::Done);
             }
-        }
+            Err(error) => error,
+        };
+        let actor = views::live_actor(&self.inner, self.asker(), name);
+        let actor = actor.map_err(|by_id| match error {
+            FindError::None(_) => by_id,
+            error => refusal(RefusalKind::Full, error),
+        });
+        self.inner.shared.kill(&actor?);
         Ok(Response::Done)
     }
 
@@ -150,6 +156,7 @@ fn call_refused(error: &CallError) -> Refusal {
     match error {
         CallError::Submit(error) => refused(error),
         CallError::TooMuch(error) => refusal(RefusalKind::Unschedulable, error),
+        CallError::Name(error @ NameError::Unknown { .. }) => refusal(RefusalKind::Full, error),
         error => refusal(RefusalKind::Usage, error),
     }
 }

@@ -42,9 +42,10 @@ impl Session {
                 None => Ok(Response::Unknown),
             },
             Request::SubmitAll { submit, calls } => self.submit_all(&submit, calls),
-            Request::Create(create) => self.create(*create),
-            Request::FindActor(name) => self.find(&name).map(|actor| self.hand_out(&actor)),
-            Request::Kill(name) => self.kill(&name),
+            // In a cluster the session lets these wait beside the reading.
+            request @ (Request::Create(_) | Request::FindActor(_) | Request::Kill(_)) => {
+                self.of_actor(request).await
+            }
             Request::Cancel(prefix) => {
                 let task = views::live_task(&self.inner, self.asker(), &prefix);
                 task.map(|task| {
@@ -84,6 +85,19 @@ impl Session {
             | Request::Drain { .. } => unreachable!("the session has taken these"),
         };
         self.answer(id, answer).await
+    }
+
+    /// What names of actors may have to be looked for.
+    pub(super) async fn of_actor(&self, request: Request) -> Result<Response, Refusal> {
+        match request {
+            Request::Create(create) => self.create(*create).await,
+            Request::FindActor(name) => {
+                let found = self.find(&name).await;
+                found.map(|actor| self.hand_out(&actor))
+            }
+            Request::Kill(name) => self.kill(&name).await,
+            _ => unreachable!("the session gives us no others"),
+        }
     }
 
     fn delete(&self, prefix: &str) -> Result<Response, Refusal> {

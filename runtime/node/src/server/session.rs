@@ -280,6 +280,16 @@ impl Serving {
                     let _ = session.answer(id, answer).await;
                 });
             }
+            request if self.is_about_names(&request) => {
+                if self.jobs.len() >= MOST_WAITING {
+                    let why = too_many("requests that wait", MOST_WAITING);
+                    return session.refuse(id, why).await;
+                }
+                self.jobs.spawn(async move {
+                    let answer = session.of_actor(request).await;
+                    let _ = session.answer(id, answer).await;
+                });
+            }
             request => match session.inner.shared.cluster.get() {
                 Some(cluster) if gather::is_of_all(&request) => {
                     if self.jobs.len() >= MOST_WAITING {
@@ -295,6 +305,16 @@ impl Serving {
             },
         }
         Ok(())
+    }
+
+    /// Whether the control store and other nodes may have to be asked for the name of an actor.
+    fn is_about_names(&self, request: &Request) -> bool {
+        self.session.inner.shared.are_names_elsewhere()
+            && match request {
+                Request::Create(create) => create.name.is_some(),
+                Request::FindActor(_) | Request::Kill(_) => true,
+                _ => false,
+            }
     }
 }
 

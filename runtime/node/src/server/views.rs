@@ -274,12 +274,7 @@ pub(super) fn list(inner: &Inner, list: &List) -> Rows {
 }
 
 fn actors(inner: &Inner, list: &List) -> Vec<ActorRow> {
-    let names = inner.shared.names.lock();
-    let named: BTreeMap<_, String> = names
-        .iter()
-        .map(|((_, name), it)| (it.id, name.clone()))
-        .collect();
-    drop(names);
+    let named = inner.shared.names.all();
     let ledger = inner.shared.ledger.lock();
     let rows = ledger.cells().filter_map(|cell| match &cell.work {
         Work::Create(actor) => Some(ActorRow {

@@ -285,4 +285,28 @@ mod app {
         assert!(tally.place().get()? != node, "it is elsewhere");
         Ok((before, after, is_failed))
     }
+
+    /// Calls the actor that has this name.
+    #[task]
+    pub fn found(name: String) -> Result<u64, Error> {
+        Tally::find(&name)?.next().get()
+    }
+
+    /// Creates an actor with this name and calls it; the first attempt fails after that.
+    #[task(retries = 1)]
+    pub fn named_twice(name: String) -> Result<u64, Error> {
+        let tally = Tally::options().name(&*name).create(0)?;
+        let count = tally.next().get()?;
+        assert!(context::attempt() > 0, "as it was told to");
+        Ok(count)
+    }
+
+    /// Creates an actor with this name, calls it, and waits for ever.
+    #[task]
+    pub fn keep_named(name: String) -> Result<u64, Error> {
+        let tally = Tally::options().name(&*name).create(0)?;
+        tally.next().get()?;
+        println!("made at {}", context::node());
+        tally.spin().get()
+    }
 }

@@ -15,6 +15,7 @@ mod borrow;
 mod ends;
 mod homes;
 mod modules;
+mod named;
 mod outputs;
 mod place;
 pub(crate) mod protocol;
@@ -40,6 +41,7 @@ use wasmrun_model::wire::WireError;
 use wasmrun_net::{BulkRefusal, BulkSender, Range, SendError};
 
 pub(crate) use self::borrow::Foreign;
+pub(crate) use self::named::Sought;
 pub(crate) use self::protocol::{Bulk, OneWay, Request, Response};
 pub(crate) use self::recipe::Recipe;
 pub(crate) use self::remote::Remote;
@@ -51,6 +53,7 @@ use self::borrow::Borrowed;
 use self::ends::Ends;
 use self::homes::Homes;
 use self::modules::Modules;
+use self::named::Seeking;
 use self::outputs::Outputs;
 use self::protocol::{Made, ReportOrder, Settled};
 use self::recipe::Remaking;
@@ -97,6 +100,8 @@ pub(crate) struct Exchange {
     /// Where the ends of other nodes' tasks go that somebody listens to.
     ends: Ends,
     homes: Homes,
+    /// Actors that are looked for by their names.
+    seeking: Seeking,
 }
 
 /// What is to be said to a life of a node.
@@ -156,6 +161,7 @@ impl Exchange {
             sent: Mutex::default(),
             ends: Ends::default(),
             homes: Homes::default(),
+            seeking: Seeking::default(),
         })
     }
 
@@ -354,6 +360,8 @@ impl Work for Exchange {
                 self.cancel_all_of(&[driver]);
             }
             OneWay::Cancel(name) => self.cancel(name),
+            OneWay::Find(find) => self.find(from, *find),
+            OneWay::Found(found) => self.found(from, *found),
         }
     }
 
@@ -410,6 +418,7 @@ impl Work for Exchange {
         self.lost_borrower(node);
         self.lost_owner(node);
         self.lost_actors(node);
+        self.seeking.left(node);
         let mut kept = self.kept.lock();
         let of_it: Vec<_> = kept.extract_if(|(owner, _), _| *owner == node).collect();
         drop(kept);
@@ -446,6 +455,10 @@ impl Work for Exchange {
     fn is_lease_confirmed(&self, is_confirmed: bool) {
         // Only an owner has its actors live anew, and it ends with this process: none of ours can live twice.
         self.pause_actors(!is_confirmed);
+        if is_confirmed && let Some(shared) = self.shared.upgrade() {
+            // It ends when all of them are settled, or with the node.
+            shared.control.spawn(shared.claim_names_again());
+        }
     }
 }
 

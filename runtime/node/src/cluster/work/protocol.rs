@@ -53,6 +53,41 @@ pub(crate) enum OneWay {
     State(Box<StateOf>),
     /// Somebody here who was given this object of yours wants what is to make it cancelled.
     Cancel(ObjectName),
+    /// Say [`OneWay::Found`] of a name that you have claimed.
+    Find(Box<Find>),
+    /// Whose it is.
+    Found(Box<Found>),
+}
+
+/// Who looks for an actor by its name.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Find {
+    /// What the answer is to begin with.
+    pub(crate) number: u64,
+    pub(crate) tenant: TenantName,
+    pub(crate) name: String,
+    /// The actor for which it was claimed.
+    pub(crate) actor: ActorId,
+    /// Whether that is wanted, if it has the name: else only whether it has.
+    pub(crate) is_wanted: bool,
+}
+
+/// What is said to [`Find`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Found {
+    pub(crate) number: u64,
+    pub(crate) whose: Whose,
+}
+
+/// See [`Found`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Whose {
+    /// This actor's, which is kept for who has asked.
+    Actor(Box<NamedActor>),
+    /// The actor's for which it was claimed. It was not asked for, or cannot be found yet.
+    Held,
+    /// Not that actor's.
+    Gone,
 }
 
 /// A task to run.

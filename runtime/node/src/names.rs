@@ -1,0 +1,466 @@
+//! Names of actors: which actors of this node have one, and giving, finding and freeing names.
+//!
+//! Owns the table of this node's names, which keep their actors. In a cluster a name is one of all nodes: it is
+//! claimed in the control store (`cluster/named`), and whoever looks for it asks the node that has claimed it.
+//! Must not: decide when an actor ends. A node that is in no cluster asks nobody.
+//!
+//! Invariant: a name is in the table before it is claimed, and the claim is given up after it has left the table. So
+//! a claim of this node's that the table does not know is over, and may be replaced.
+
+use std::collections::{BTreeMap, HashMap};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use wasmrun_control::{Error, LeaseId};
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::id::ActorId;
+
+use crate::actor::{ActorCell, ActorRef};
+use crate::cluster::{Claim, Claimed, Cluster, Exchange, Sought};
+use crate::node::Shared;
+
+/// How long the control store and the owner of a name have, in all, to say whose it is.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How soon somebody is asked again who could not be reached.
+const AGAIN: Duration = Duration::from_millis(100);
+/// The longest name, in bytes.
+const MOST_BYTES: usize = 128;
+
+/// Why a name cannot be given to an actor.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// Another actor has it.
+    #[error(
+        "the name '{name}' belongs to actor {actor} of node {node}; kill that first, or choose another name"
+    )]
+    Taken {
+        /// The name.
+        name: String,
+        /// Who has it.
+        actor: ActorId,
+        /// The node where that was created, by its name.
+        node: String,
+    },
+    /// It is no name.
+    #[error("'{0}' is no name for an actor: use 1 to 128 bytes without spaces")]
+    Form(String),
+    /// Nobody can say whether it is free.
+    #[error("whether the name '{name}' is free is not known: {why}")]
+    Unknown {
+        /// The name.
+        name: String,
+        /// Who does not answer.
+        why: Silent,
+    },
+}
+
+/// Why an actor is not found by its name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FindError {
+    /// No actor of the tenant has it.
+    #[error("there is no actor named '{0}'; create one with that name first")]
+    None(String),
+    /// Nobody can say who has it.
+    #[error("whether there is an actor named '{name}' is not known: {why}")]
+    Unknown {
+        /// The name.
+        name: String,
+        /// Who does not answer.
+        why: Silent,
+    },
+}
+
+/// Who does not answer when a name is looked for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Silent {
+    /// The control store.
+    #[error("the control store does not answer; try again when it does")]
+    Store,
+    /// The control store, which says why.
+    #[error("{0}")]
+    Refused(Error),
+    /// The node that has claimed it.
+    #[error(
+        "node {node}, which has it, does not answer; try again, or when that node counts as dead"
+    )]
+    Owner {
+        /// The node, by its name.
+        node: String,
+    },
+}
+
+/// See the [module](self).
+#[derive(Default)]
+pub(crate) struct Names(Mutex<HashMap<(TenantName, String), Named>>);
+
+struct Named {
+    actor: ActorRef,
+    /// What is in the control store for it, or may be.
+    claim: Option<Bytes>,
+    /// The lease under which that is.
+    lease: Option<LeaseId>,
+}
+
+/// What is known of a name here.
+pub(crate) enum Known {
+    /// It is this actor's, and anybody may find it.
+    Public(ActorRef),
+    /// Somebody is about to have it.
+    Reserved(ActorId),
+    None,
+}
+
+impl Names {
+    /// Whose a name is.
+    pub(crate) fn find(&self, tenant: &TenantName, name: &str) -> Known {
+        let names = self.0.lock();
+        match names.get(&(tenant.clone(), name.to_owned())) {
+            Some(named) if named.actor.is_public() => Known::Public(named.actor.clone()),
+            Some(named) if !named.actor.is_over() => Known::Reserved(named.actor.id),
+            _ => Known::None,
+        }
+    }
+
+    /// Actors of a tenant that have names and can be found.
+    pub(crate) fn of_tenant(&self, tenant: &TenantName) -> Vec<ActorRef> {
+        let names = self.0.lock();
+        let of_it = names.iter().filter(|((its, _), _)| its == tenant);
+        let public = of_it.filter(|(_, named)| named.actor.is_public());
+        public.map(|(_, named)| named.actor.clone()).collect()
+    }
+
+    /// The names of all actors that have one.
+    pub(crate) fn all(&self) -> BTreeMap<ActorId, String> {
+        let names = self.0.lock();
+        let all = names.iter();
+        all.map(|((_, name), named)| (named.actor.id, name.clone()))
+            .collect()
+    }
+
+    /// Keeps a name for an actor. What was before it in its place.
+    fn reserve(&self, name: &str, actor: &ActorRef) -> Result<Option<ActorRef>, ActorId> {
+        let key = (actor.tenant().clone(), name.to_owned());
+        let mut names = self.0.lock();
+        if let Some(Named { actor: other, .. }) = names.get(&key)
+            && !other.is_over()
+            && !is_earlier(other, actor)
+        {
+            return Err(other.id);
+        }
+        let named = Named {
+            actor: actor.clone(),
+            claim: None,
+            lease: None,
+        };
+        Ok(names.insert(key, named).map(|before| before.actor))
+    }
+
+    /// Something about an actor's name, if it still has it.
+    fn change(&self, actor: &ActorCell, change: impl FnOnce(&mut Named)) -> bool {
+        let Some(name) = actor.public_name() else {
+            return false;
+        };
+        let key = (actor.tenant().clone(), name.to_owned());
+        let mut names = self.0.lock();
+        match names.get_mut(&key) {
+            Some(named) if named.actor.id == actor.id => {
+                change(named);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn remove(&self, actor: &ActorCell) -> Option<Named> {
+        let name = actor.public_name()?;
+        let key = (actor.tenant().clone(), name.to_owned());
+        let mut names = self.0.lock();
+        match names.get(&key) {
+            Some(named) if named.actor.id == actor.id => names.remove(&key),
+            _ => None,
+        }
+    }
+
+    /// Those whose claims were under another lease than this.
+    fn claimed_before(&self, lease: LeaseId) -> Vec<ActorRef> {
+        let names = self.0.lock();
+        let before = names
+            .values()
+            .filter(|named| named.lease.is_some_and(|of| of != lease));
+        before.map(|named| named.actor.clone()).collect()
+    }
+}
+
+/// Whether an actor was created by an earlier attempt of what has created this one: it is on its way out.
+fn is_earlier(other: &ActorCell, this: &ActorCell) -> bool {
+    match (other.creator, this.creator) {
+        (Some(other), Some(this)) => other.task == this.task && other.attempt < this.attempt,
+        _ => false,
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let is_odd = |it: char| it.is_whitespace() || it.is_control();
+    (1..=MOST_BYTES).contains(&name.len()) && !name.contains(is_odd)
+}
+
+fn shown(name: &str) -> String {
+    name.chars().take(80).collect()
+}
+
+/// A name that is being given: it is free again unless the actor comes to be.
+pub(crate) struct Naming {
+    shared: Arc<Shared>,
+    actor: Option<Arc<ActorCell>>,
+}
+
+impl Naming {
+    /// The actor keeps its name.
+    pub(crate) fn keep(mut self) {
+        self.actor = None;
+    }
+}
+
+impl Drop for Naming {
+    fn drop(&mut self) {
+        if let Some(actor) = self.actor.take() {
+            self.shared.unname(&actor);
+        }
+    }
+}
+
+impl Shared {
+    /// Whether giving or finding a name may take a while.
+    pub(crate) fn are_names_elsewhere(&self) -> bool {
+        self.cluster.get().is_some()
+    }
+
+    /// Gives an actor a name, which keeps it until it is killed or its driver goes.
+    ///
+    /// # Errors
+    /// When another actor has it, in the whole cluster, or nobody can say.
+    pub(crate) async fn name_actor(
+        self: &Arc<Self>,
+        name: String,
+        actor: &ActorRef,
+    ) -> Result<Naming, NameError> {
+        if !is_name(&name) {
+            return Err(NameError::Form(shown(&name)));
+        }
+        let reserved = self.names.reserve(&name, actor);
+        drop(reserved.map_err(|other| NameError::Taken {
+            name: name.clone(),
+            actor: other,
+            node: self.name.to_string(),
+        })?);
+        actor.set_public_name(name.clone());
+        let naming = Naming {
+            shared: self.clone(),
+            actor: Some(actor.cell().clone()),
+        };
+        if let (Some(cluster), Some(exchange)) = (self.cluster.get(), self.exchange.get()) {
+            self.claim(cluster, exchange, &name, actor).await?;
+        }
+        Ok(naming)
+    }
+
+    /// Claims a name for an actor of ours that has reserved it here.
+    async fn claim(
+        &self,
+        cluster: &Cluster,
+        exchange: &Exchange,
+        name: &str,
+        actor: &ActorCell,
+    ) -> Result<(), NameError> {
+        let claim = Claim::of(self.home.node, actor);
+        // From here on it may be there, whatever we hear of it.
+        self.names
+            .change(actor, |named| named.claim = Some(claim.to_value()));
+        let unknown = |why| NameError::Unknown {
+            name: name.to_owned(),
+            why,
+        };
+        let mut silent = Silent::Store;
+        let claiming = async {
+            // What may be replaced.
+            let mut over = None;
+            loop {
+                let claimed = cluster.claim(actor.tenant(), name, &claim, over.take());
+                let other = match claimed.await {
+                    Ok(Claimed::Ours(lease)) => return Ok(lease),
+                    Ok(Claimed::Taken(other)) => other,
+                    Err(error) if error.is_retryable() => {
+                        silent = Silent::Refused(error);
+                        tokio::time::sleep(AGAIN).await;
+                        continue;
+                    }
+                    Err(error) => return Err(unknown(Silent::Refused(error))),
+                };
+                let is_over = other.claim.owner == self.home.node
+                    || other.claim.is_of_earlier_attempt(&claim);
+                if !is_over {
+                    silent = Silent::Owner {
+                        node: cluster.name_of(other.claim.owner),
+                    };
+                    match exchange
+                        .seek(actor.tenant(), name, &other.claim, false)
+                        .await
+                    {
+                        Some(Sought::Gone) => {}
+                        Some(Sought::Held | Sought::Actor(_)) => {
+                            return Err(NameError::Taken {
+                                name: name.to_owned(),
+                                actor: other.claim.actor,
+                                node: cluster.name_of(other.claim.owner),
+                            });
+                        }
+                        None => {
+                            tokio::time::sleep(AGAIN).await;
+                            continue;
+                        }
+                    }
+                }
+                over = Some(other);
+            }
+        };
+        let claimed = tokio::time::timeout(PATIENCE, claiming).await;
+        let lease = claimed.unwrap_or_else(|_| Err(unknown(silent)))?;
+        self.names.change(actor, |named| named.lease = Some(lease));
+        Ok(())
+    }
+
+    /// The actor of a tenant that has a name, wherever it was created.
+    ///
+    /// # Errors
+    /// When there is none, or nobody can say.
+    pub(crate) async fn find_actor(
+        &self,
+        tenant: &TenantName,
+        name: &str,
+    ) -> Result<ActorRef, FindError> {
+        let none = || FindError::None(shown(name));
+        let (cluster, exchange) = match self.names.find(tenant, name) {
+            Known::Public(actor) => return Ok(actor),
+            Known::Reserved(_) => return Err(none()),
+            Known::None => match (self.cluster.get(), self.exchange.get()) {
+                (Some(cluster), Some(exchange)) if is_name(name) => (cluster, exchange),
+                _ => return Err(none()),
+            },
+        };
+        let unknown = |why| FindError::Unknown {
+            name: shown(name),
+            why,
+        };
+        let mut silent = Silent::Store;
+        let finding = async {
+            let mut before = None;
+            loop {
+                let other = match cluster.claim_of(tenant, name).await {
+                    Ok(Some(other)) if other.claim.owner != self.home.node => other,
+                    Ok(_) => return Err(none()),
+                    Err(error) if error.is_retryable() => {
+                        silent = Silent::Refused(error);
+                        tokio::time::sleep(AGAIN).await;
+                        continue;
+                    }
+                    Err(error) => return Err(unknown(Silent::Refused(error))),
+                };
+                silent = Silent::Owner {
+                    node: cluster.name_of(other.claim.owner),
+                };
+                match exchange.seek(tenant, name, &other.claim, true).await {
+                    Some(Sought::Actor(actor)) => return Ok(actor),
+                    Some(Sought::Held) => return Err(none()),
+                    // Another may have it by now.
+                    Some(Sought::Gone) if before.as_ref() == Some(&other.claim) => {
+                        return Err(none());
+                    }
+                    Some(Sought::Gone) => before = Some(other.claim),
+                    None => tokio::time::sleep(AGAIN).await,
+                }
+            }
+        };
+        let found = tokio::time::timeout(PATIENCE, finding).await;
+        found.unwrap_or_else(|_| Err(unknown(silent)))
+    }
+
+    /// What another node hears that looks for an actor of ours by its name, or asks whether we still have it.
+    pub(crate) fn sought(
+        &self,
+        tenant: &TenantName,
+        name: &str,
+        actor: ActorId,
+        is_wanted: bool,
+    ) -> Sought {
+        match self.names.find(tenant, name) {
+            Known::Public(known) if known.id == actor && is_wanted => Sought::Actor(known),
+            Known::Public(known) if known.id == actor => Sought::Held,
+            Known::Reserved(known) if known == actor => Sought::Held,
+            _ => Sought::Gone,
+        }
+    }
+
+    /// An actor has no name any more.
+    pub(crate) fn unname(self: &Arc<Self>, actor: &ActorCell) {
+        let Some(named) = self.names.remove(actor) else {
+            return;
+        };
+        let Named {
+            actor: named,
+            claim,
+            ..
+        } = named;
+        if let (Some(claim), Some(cluster), Some(name)) =
+            (claim, self.cluster.get(), actor.public_name())
+        {
+            let (cluster, tenant) = (cluster.clone(), actor.tenant().clone());
+            let name = name.to_owned();
+            // It ends when the store has done it, or with the node.
+            self.control.spawn(async move {
+                while let Err(error) = cluster.unclaim(&tenant, &name, &claim).await {
+                    tracing::debug!(%error, "the name of an actor cannot be given up yet");
+                    tokio::time::sleep(AGAIN).await;
+                }
+            });
+        }
+        drop(named);
+    }
+
+    /// This node begins a new life: its names were under the lease of the one before, and are claimed anew. Who has
+    /// taken one meanwhile keeps it.
+    pub(crate) fn claim_names_again(self: &Arc<Self>) -> impl Future<Output = ()> + use<> {
+        let shared = self.clone();
+        async move {
+            let (Some(cluster), Some(exchange)) = (shared.cluster.get(), shared.exchange.get())
+            else {
+                return;
+            };
+            let Some(lease) = cluster.lease() else {
+                return;
+            };
+            for actor in shared.names.claimed_before(lease) {
+                let Some(name) = actor.public_name() else {
+                    continue;
+                };
+                // Until that is settled, or this life is over too.
+                while cluster.lease() == Some(lease) && !actor.is_over() {
+                    let claimed = shared.claim(cluster, exchange, name, &actor).await;
+                    match claimed {
+                        Ok(()) => break,
+                        Err(error @ (NameError::Taken { .. } | NameError::Form(_))) => {
+                            tracing::warn!(actor = %actor.id, %error, "an actor has lost its name");
+                            shared.unname(&actor);
+                            break;
+                        }
+                        Err(error @ NameError::Unknown { .. }) => {
+                            tracing::info!(actor = %actor.id, %error, "an actor has no name yet again");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
