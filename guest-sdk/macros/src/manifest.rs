@@ -65,6 +65,9 @@ fn actor(settings: &ActorSettings) -> String {
     if let Some(retries) = settings.call_retries {
         fields.push(pair("call_retries", &retries.to_string()));
     }
+    if settings.deterministic {
+        fields.push(pair("deterministic", "true"));
+    }
     object(&fields)
 }
 

@@ -31,6 +31,7 @@ pub struct ActorSettings {
     pub resources: Amounts,
     pub restarts: Option<u32>,
     pub call_retries: Option<u32>,
+    pub deterministic: bool,
 }
 
 /// What the module declares.
@@ -90,13 +91,14 @@ impl Parse for ActorSettings {
             match key.to_string().as_str() {
                 "restarts" => settings.restarts = Some(count(input)?),
                 "call_retries" => settings.call_retries = Some(count(input)?),
+                "deterministic" => settings.deterministic = true,
                 _ => return take_amount(key, input, &mut settings.resources),
             }
             Ok(true)
         };
         each_key(input, take, || {
-            "an actor takes cpus, gpus, memory, resources(…), restarts and call_retries; its name, \
-             labels and strategy are options of `create`"
+            "an actor takes cpus, gpus, memory, resources(…), restarts, call_retries and deterministic; its \
+             name, labels and strategy are options of `create`"
                 .to_owned()
         })?;
         Ok(settings)
@@ -105,7 +107,10 @@ impl Parse for ActorSettings {
 
 impl ActorSettings {
     pub fn is_empty(&self) -> bool {
-        self.resources.is_empty() && self.restarts.is_none() && self.call_retries.is_none()
+        self.resources.is_empty()
+            && self.restarts.is_none()
+            && self.call_retries.is_none()
+            && !self.deterministic
     }
 }
 

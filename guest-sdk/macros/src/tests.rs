@@ -76,7 +76,7 @@ const MODULE: &str = r##"
         }
         pub fn helper(x: usize) {}
 
-        #[actor(memory = "64MiB", restarts = 2, call_retries = 0)]
+        #[actor(memory = "64MiB", restarts = 2, call_retries = 0, deterministic)]
         pub struct Counter { n: u64 }
         #[actor]
         impl Counter {
@@ -159,7 +159,7 @@ fn the_manifest_is_what_the_attributes_say() {
         r#"{"version":1,"functions":{"*":{"resources":{"CPU":"1"}},"#,
         r#""sample":{"resources":{"CPU":"0.5","FPGA":"1","memory":"64MiB"},"#,
         r#""alternatives":[{"CPU":"4"},{"GPU":"0.25"}],"retries":3,"time_limit":"30s"}},"#,
-        r#""actors":{"counter":{"resources":{"memory":"64MiB"},"restarts":2,"call_retries":0}},"#,
+        r#""actors":{"counter":{"resources":{"memory":"64MiB"},"restarts":2,"call_retries":0,"deterministic":true}},"#,
         r#""capabilities":{"env":["A\"B"]}}"#,
     );
     assert_eq!(manifest::text(&program).as_deref(), Some(expected));

@@ -68,6 +68,9 @@ fn declared_of_class(settings: &ActorSettings) -> String {
     if let Some(retries) = settings.call_retries {
         words.push(format!("{retries} retries of calls"));
     }
+    if settings.deterministic {
+        words.push("deterministic".to_owned());
+    }
     words.join(", ")
 }
 

@@ -87,6 +87,14 @@ pub enum TaskError {
          put it again"
     )]
     Lost(ObjectId),
+    /// The same, where it is known why.
+    #[error("object {object} is lost: {why}")]
+    Gone {
+        /// The object.
+        object: ObjectId,
+        /// Which node had it, and why it is not made again.
+        why: String,
+    },
 }
 
 impl TaskError {
@@ -111,7 +119,7 @@ impl TaskError {
             Self::ActorDied { .. } => "actor-died",
             Self::Unschedulable(_) => "unschedulable",
             Self::Sandbox(_) => "sandbox",
-            Self::Lost(_) => "object-lost",
+            Self::Lost(_) | Self::Gone { .. } => "object-lost",
         }
     }
 

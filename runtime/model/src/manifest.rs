@@ -135,6 +135,10 @@ pub struct ActorSettings {
     /// How often a call that was under way is made again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call_retries: Option<u32>,
+    /// Whether calls with the same arguments, made in the same order of a new instance, give the same results: then
+    /// results that are lost with their node can be made again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deterministic: bool,
 }
 
 /// What a module would like to reach.

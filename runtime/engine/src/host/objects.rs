@@ -365,9 +365,10 @@ fn failure_kind(error: &TaskError) -> FailureKind {
         TaskError::Arguments(_) => FailureKind::Arguments,
         TaskError::Dependency { .. } => FailureKind::Dependency,
         TaskError::ActorDied { .. } => FailureKind::ActorDied,
-        TaskError::Sandbox(_) | TaskError::Unschedulable(_) | TaskError::Lost(_) => {
-            FailureKind::System
-        }
+        TaskError::Sandbox(_)
+        | TaskError::Unschedulable(_)
+        | TaskError::Lost(_)
+        | TaskError::Gone { .. } => FailureKind::System,
     }
 }
 

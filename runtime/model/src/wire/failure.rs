@@ -48,6 +48,10 @@ enum Link {
     Unschedulable(String),
     Sandbox(String),
     Lost(ObjectId),
+    Gone {
+        object: ObjectId,
+        why: String,
+    },
 }
 
 impl From<&TaskError> for WireError {
@@ -101,6 +105,10 @@ impl Link {
             TaskError::Unschedulable(why) => Self::Unschedulable(why.clone()),
             TaskError::Sandbox(why) => Self::Sandbox(why.clone()),
             TaskError::Lost(object) => Self::Lost(*object),
+            TaskError::Gone { object, why } => Self::Gone {
+                object: *object,
+                why: why.clone(),
+            },
         }
     }
 
@@ -125,6 +133,7 @@ impl Link {
             Self::Unschedulable(why) => TaskError::Unschedulable(why),
             Self::Sandbox(why) => TaskError::Sandbox(why),
             Self::Lost(object) => TaskError::Lost(object),
+            Self::Gone { object, why } => TaskError::Gone { object, why },
         }
     }
 }

@@ -240,7 +240,7 @@ impl Ledger {
             | TaskError::Limit { .. }
             | TaskError::Sandbox(_) => FailureKind::Retryable,
             // Its owner has tried to have it made again.
-            TaskError::Lost(_) => FailureKind::Final,
+            TaskError::Lost(_) | TaskError::Gone { .. } => FailureKind::Final,
         }
     }
 }
