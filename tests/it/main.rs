@@ -17,6 +17,7 @@ mod faults;
 mod grants;
 mod inspect;
 mod limits;
+mod lineage;
 mod lives;
 mod logs;
 mod lookup;

@@ -27,6 +27,7 @@ use wasmrun_model::id::{ActorId, ActorName, NodeId, ObjectId, ObjectName, TaskId
 use wasmrun_model::task::{Attempt, Terms};
 use wasmrun_model::value::FunctionType;
 
+use crate::cluster::CallLog;
 use crate::known::Known;
 use crate::node::WeakShared;
 use crate::policy::Policy;
@@ -49,6 +50,8 @@ pub struct ActorJob {
     pub restarts: u32,
     /// The terms of its calls: they hold nothing, and are made again so often.
     pub call_terms: Arc<Terms>,
+    /// Whether its class is declared so: what its calls gave may be had by making them again.
+    pub is_deterministic: bool,
     pub(crate) policy: Arc<Policy>,
     pub(crate) derived: Derived,
 }
@@ -63,6 +66,8 @@ pub(crate) struct Face {
     /// The terms of its calls.
     #[serde(with = "wasmrun_model::task::shared")]
     pub(crate) call_terms: Arc<Terms>,
+    /// Whether it is declared deterministic.
+    pub(crate) is_deterministic: bool,
 }
 
 impl Face {
@@ -73,6 +78,7 @@ impl Face {
             class: class.full_name(),
             methods: methods.map(|it| (it.name.clone(), it.ty.clone())).collect(),
             call_terms: job.call_terms.clone(),
+            is_deterministic: job.is_deterministic,
         }
     }
 
@@ -114,6 +120,8 @@ pub(crate) struct ActorCell {
     is_public: AtomicBool,
     /// Its name within its tenant, on its owner, if it was given one.
     public_name: OnceLock<String>,
+    /// What it was called with at other nodes, on its owner, if its class is deterministic.
+    log: Option<Box<CallLog>>,
     /// Which task created it, if one did.
     pub(crate) creator: Option<Creator>,
 }
@@ -174,6 +182,8 @@ struct Life {
     /// The call that has the instance.
     current: Option<Arc<TaskCell>>,
     checkpoint: Option<Checkpoint>,
+    /// How many calls of this life there were.
+    calls: u64,
     /// How the last life ended.
     death: Option<TaskError>,
 }
@@ -191,6 +201,7 @@ impl ActorCell {
             output: Mutex::new(Some(output)),
             restarts_left: AtomicU32::new(job.restarts),
             is_foreign: false,
+            log: job.is_deterministic.then(Box::default),
             job: OnceLock::from(job.clone()),
             ..Self::foreign(ActorName { id, owner }, Arc::new(Face::of(&job)))
         }
@@ -213,6 +224,7 @@ impl ActorCell {
             is_over: AtomicBool::new(false),
             is_public: AtomicBool::new(false),
             public_name: OnceLock::new(),
+            log: None,
             creator: None,
         }
     }
@@ -300,6 +312,7 @@ impl ActorCell {
         life.instance = Some(instance);
         life.at = Some(here);
         life.attempt = attempt;
+        life.calls = 0;
         Ok(())
     }
 
@@ -345,7 +358,8 @@ impl ActorCell {
         Some(instance)
     }
 
-    /// A call gives the instance back, with the state that another life would begin with.
+    /// A call gives the instance back, with the state that another life would begin with. Which call of this life it
+    /// was, from 1.
     ///
     /// # Errors
     /// Not if the actor was ended meanwhile: then its life ends with the call.
@@ -353,7 +367,7 @@ impl ActorCell {
         &self,
         instance: Box<ActorInstance>,
         checkpoint: Option<Vec<u8>>,
-    ) -> Result<(), Box<ActorInstance>> {
+    ) -> Result<u64, Box<ActorInstance>> {
         let mut life = self.life.lock();
         // Whoever ends it says so before it looks for the call that runs.
         if self.is_over() || life.is_stopped || life.at.is_none() {
@@ -368,7 +382,8 @@ impl ActorCell {
             });
         }
         life.instance = Some(instance);
-        Ok(())
+        life.calls += 1;
+        Ok(life.calls)
     }
 
     /// It has a new state, of which its owner has to hear. False if that is under way already.
@@ -453,6 +468,11 @@ impl ActorCell {
     /// Nobody can call it any more. False if that was so already.
     pub(crate) fn ends(&self) -> bool {
         !self.is_over.swap(true, Ordering::AcqRel)
+    }
+
+    /// What it was called with at other nodes, if that is kept.
+    pub(crate) fn log(&self) -> Option<&CallLog> {
+        self.log.as_deref()
     }
 
     /// It is given this name. Once.
@@ -583,7 +603,10 @@ impl Drop for Counted {
             if let Some(exchange) = shared.as_ref().and_then(|shared| shared.exchange.get()) {
                 exchange.actor_dropped(&self.cell);
             }
-        } else if !self.cell.is_over() {
+        } else if let Some(log) = self.cell.log() {
+            log.clear();
+        }
+        if !self.cell.is_foreign && !self.cell.is_over() {
             kill_later(&self.shared, self.cell.clone());
         }
     }

@@ -143,6 +143,7 @@ pub(crate) fn actor(
             ..parent.limits.clone()
         },
         grants: parent.grants.clone(),
+        is_deterministic: declared.deterministic,
         restarts: wishes.restarts.or(declared.restarts).unwrap_or(0),
         call_terms: Arc::new(terms(Request::default(), call_retries)),
         policy: parent.policy.clone(),

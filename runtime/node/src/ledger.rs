@@ -20,6 +20,7 @@ pub(crate) use self::outbox::{Outbound, Outbox};
 
 use self::arguments::{has_failed, must_stay, needs};
 use crate::actor::{ActorCell, ActorRef};
+use crate::cluster::{Kept, Lineage};
 use crate::deadlock::Wait;
 use crate::object::Reference;
 use crate::services::Attempt as Services;
@@ -44,6 +45,7 @@ pub(crate) struct Ledger {
     outbox: Arc<Outbox>,
     /// Whether other nodes may come to help.
     is_clustered: bool,
+    lineage: Lineage,
     /// The task that is being submitted.
     submitting: Option<TaskId>,
     /// A new attempt of another node's task, to take the place of the one that is here.
@@ -94,6 +96,8 @@ struct Entry {
 pub(crate) struct Blocked {
     /// The tasks that make what it waits for.
     pub(crate) needs: Vec<TaskId>,
+    /// An object that is there, and which it reads.
+    pub(crate) reads: Option<ObjectId>,
     /// Whether it waits for each of them.
     pub(crate) is_for_all: bool,
     /// Whether it stops waiting by itself some time.
@@ -146,6 +150,7 @@ pub(crate) struct Trash {
     lives: Vec<ActorInstance>,
     references: Vec<Reference>,
     outputs: Vec<Arc<TaskOutput>>,
+    recipes: Vec<Kept>,
 }
 
 /// What another node is told.
@@ -201,6 +206,7 @@ impl Ledger {
             is_stopping: false,
             outbox: Arc::default(),
             is_clustered: false,
+            lineage: Lineage::new(0),
             submitting: None,
             incoming: None,
             blocked: HashMap::new(),

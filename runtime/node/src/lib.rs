@@ -25,6 +25,10 @@
 //! # }
 //! ```
 
+// Objects know how they were made, of which actors and objects, and so on: that those may be sent to other threads takes
+// the compiler more steps to see than it takes by default.
+#![recursion_limit = "256"]
+
 mod actor;
 mod client;
 mod cluster;

@@ -18,6 +18,7 @@ use wasmrun_model::task::Attempt as Try;
 use wasmrun_model::value::{Encoded, EncodedRef, FunctionType, Handle, ValueType};
 
 use crate::actor::ActorCell;
+use crate::cluster::Ran;
 use crate::executor::{Turn, Weight};
 use crate::known::Known;
 use crate::ledger::{Start, Todo};
@@ -404,10 +405,12 @@ async fn run_call(begun: Begun, actor: &Arc<ActorCell>, turn: &Turn) -> Option<S
         time: call.time_limit,
         ..actor.job().limits.clone()
     };
+    let mut has_begun = false;
     let running = async {
         let ty = cell.work.function_type();
         let fitted = arguments(&attempt, ty, &call.values).await?;
         let values: Vec<EncodedRef<'_>> = fitted.iter().map(Fitted::encoded).collect();
+        has_begun = true;
         let call = ActorCall {
             method: actor.class().at(*method).expect("its face has no other"),
             values: &values,
@@ -419,6 +422,11 @@ async fn run_call(begun: Begun, actor: &Arc<ActorCell>, turn: &Turn) -> Option<S
     };
     let outcome = cell.unless_cancelled(running).await;
     let outcome = outcome.unwrap_or_else(|| Err(stopped(actor)));
+    let ran = match &outcome {
+        _ if !has_begun => Ran::Never,
+        Ok(_) => Ran::Well,
+        Err(_) => Ran::Badly,
+    };
     let mut fatal = outcome
         .as_ref()
         .err()
@@ -439,7 +447,6 @@ async fn run_call(begun: Begun, actor: &Arc<ActorCell>, turn: &Turn) -> Option<S
         .await;
     let (result, memory_peak) = kept.unwrap_or_else(|| (Err(stopped(actor)), 0));
     drop(attempt);
-    drop(call.values);
     let report = Report {
         id: cell.id,
         result,
@@ -455,16 +462,24 @@ async fn run_call(begun: Begun, actor: &Arc<ActorCell>, turn: &Turn) -> Option<S
     };
     let has_state = checkpoint.is_some();
     let lost = match fatal {
-        None => actor.give_back(instance, checkpoint).err(),
+        None => match actor.give_back(instance, checkpoint) {
+            Ok(position) => {
+                if let Some(exchange) = lease.shared.exchange.get().filter(|_| actor.is_foreign()) {
+                    // Before the report: where all go to one node, it has the state first.
+                    if has_state {
+                        exchange.checkpointed(actor);
+                    }
+                    if actor.face.is_deterministic {
+                        exchange.tell_call(actor, &cell, &call.values, ran, position);
+                    }
+                }
+                None
+            }
+            Err(instance) => Some(instance),
+        },
         Some(_) => Some(instance),
     };
-    if has_state
-        && lost.is_none()
-        && let Some(exchange) = lease.shared.exchange.get()
-    {
-        // Before the report: where both go to one node, it has the state first.
-        exchange.checkpointed(actor);
-    }
+    drop(call.values);
     match lost {
         None => lease.end(report, turn),
         Some(instance) => {

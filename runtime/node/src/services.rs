@@ -22,6 +22,7 @@ use wasmrun_model::value::codec::handles;
 use wasmrun_model::value::{Encoded, FunctionType, Handle, ValueType};
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::actor::{ActorCell, ActorRef, Creator};
 use crate::deadlock::Wait;
@@ -355,6 +356,7 @@ impl Attempt {
         let wait = Wait::new(watch.countdown.clone(), self.shared.next_wait());
         let blocked = Blocked {
             needs: pending.iter().map(|cell| cell.id).collect(),
+            reads: None,
             is_for_all: count == pending.len(),
             is_bounded: timeout.is_some(),
             wait: wait.clone(),
@@ -375,16 +377,6 @@ impl Attempt {
             Some(why) => Err(ServiceError::Deadlock(why)),
             None => Ok(is_done),
         }
-    }
-
-    /// A value in memory. Where it is at another node, or has to be made again, the CPU is somebody else's
-    /// meanwhile.
-    pub(crate) async fn read(&self, value: &Value) -> Result<Loaded, LoadError> {
-        if value.is_here() {
-            return value.read().await;
-        }
-        // The bytes come, or no node gives them.
-        self.aside(value.read()).await
     }
 
     async fn create_actor(
@@ -444,7 +436,7 @@ impl Attempt {
     async fn name_actor(&self, name: String, actor: &ActorRef) -> Result<Naming, ServiceError> {
         let naming = self.shared.name_actor(name, actor);
         let naming = match self.shared.are_names_elsewhere() {
-            true => self.aside(naming).await,
+            true => self.aside(None, naming).await,
             false => naming.await,
         };
         naming.map_err(|error| ServiceError::Refused(error.to_string()))
@@ -455,7 +447,7 @@ impl Attempt {
         let found = self.shared.find_actor(tenant, name);
         let is_here = || matches!(self.shared.names.find(tenant, name), Named::Public(_));
         let found = match self.shared.are_names_elsewhere() && !is_here() {
-            true => self.aside(found).await,
+            true => self.aside(None, found).await,
             false => found.await,
         };
         let actor = found.map_err(|error| ServiceError::Refused(error.to_string()))?;
@@ -465,9 +457,10 @@ impl Attempt {
     }
 
     /// Waits for something that ends by itself, with the CPU given back.
-    async fn aside<T>(&self, waiting: impl Future<Output = T>) -> T {
+    async fn aside<T>(&self, reads: Option<ObjectId>, waiting: impl Future<Output = T>) -> T {
         let blocked = Blocked {
             needs: Vec::new(),
+            reads,
             is_for_all: false,
             is_bounded: true,
             wait: Wait::new(Countdown::new(1), self.shared.next_wait()),
@@ -479,8 +472,37 @@ impl Attempt {
         done
     }
 
+    /// A value in memory. Where it is at another node, or has to be made again, the CPU is somebody else's
+    /// meanwhile.
+    pub(crate) async fn read(&self, value: &Value) -> Result<Loaded, LoadError> {
+        if value.is_here() {
+            return value.read().await;
+        }
+        // The bytes come, or no node gives them.
+        self.aside(value.stored_id(), value.read()).await
+    }
+
+    /// As `read`. `None` if time is up, and nobody who has it answers.
+    async fn read_by(
+        &self,
+        value: &Value,
+        deadline: Option<Instant>,
+    ) -> Option<Result<Loaded, LoadError>> {
+        match deadline {
+            Some(deadline) if !value.is_here() => {
+                let reading = self.shared.read_by(value, deadline);
+                self.aside(value.stored_id(), reading).await
+            }
+            _ => Some(self.read(value).await),
+        }
+    }
+
     /// The value of an object that is there.
-    async fn value(&self, object: &ObjectName) -> Result<Arc<dyn Readable>, ServiceError> {
+    async fn value(
+        &self,
+        object: &ObjectName,
+        deadline: Option<Instant>,
+    ) -> Result<Arc<dyn Readable>, ServiceError> {
         let value = match self.reference(&Handle::Object(*object))? {
             Reference::Put(object) => Some(object.value.clone()),
             Reference::Task(cell) => match cell.result() {
@@ -499,7 +521,10 @@ impl Attempt {
         let value = value.unwrap_or_else(|| Encoded::Postcard(Vec::new()).into());
         // What it names, the guest may name from now on.
         value.references().iter().for_each(|it| self.lend(it));
-        match self.read(&value).await {
+        let Some(loaded) = self.read_by(&value, deadline).await else {
+            return Err(ServiceError::TimedOut);
+        };
+        match loaded {
             Ok(loaded) => Ok(Arc::new(loaded)),
             Err(LoadError::Lost(error)) => Err(ServiceError::Failed {
                 origin: object.id.task(),
@@ -630,9 +655,10 @@ impl Services for Attempt {
     ) -> Waiting<'_, Arc<dyn Readable>> {
         let object = *object;
         Box::pin(async move {
+            let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
             let pending = self.pending(&[object])?;
             match self.wait_for(&pending, pending.len(), timeout).await? {
-                true => self.value(&object).await,
+                true => self.value(&object, deadline).await,
                 false => Err(ServiceError::TimedOut),
             }
         })

@@ -19,13 +19,16 @@ use crate::actor::ActorCell;
 use crate::executor::Weight;
 use crate::ledger::{Blocked, Ledger, Submission, Todo};
 use crate::node::{Shared, SubmitError, WeakShared};
-use crate::object::{LoadError, Reference, Value};
+use crate::object::{LoadError, Loaded, Reference, Value};
 use crate::run;
 use crate::task::{Home, TaskCell, Work};
 use crate::wait::Countdown;
 
 /// Values up to this many bytes stay with whoever holds them; larger ones live in the store.
 pub(crate) const INLINE_BYTES: usize = 64 << 10;
+
+/// How soon is looked again whether what is late will come.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// How long everything must stand still before that counts as a deadlock.
 const STANDSTILL: Duration = Duration::from_millis(100);
@@ -282,6 +285,27 @@ impl Shared {
             }
         };
         Ok(Value::stored(fill(writer, &value), references))
+    }
+
+    /// A value in memory. `None` if this time has come and nobody who has it answers: what is on its way may come later.
+    pub(crate) async fn read_by(
+        &self,
+        value: &Value,
+        deadline: tokio::time::Instant,
+    ) -> Option<Result<Loaded, LoadError>> {
+        let mut reading = std::pin::pin!(value.read());
+        let mut until = deadline;
+        loop {
+            if let Ok(loaded) = tokio::time::timeout_at(until, &mut reading).await {
+                return Some(loaded);
+            }
+            let (exchange, id) = (self.exchange.get(), value.stored_id());
+            let stalled = exchange.zip(id);
+            if stalled.is_some_and(|(exchange, id)| exchange.stalled_by(&id).is_some()) {
+                return None;
+            }
+            until = tokio::time::Instant::now() + LOOK;
+        }
     }
 
     /// A number for a wait, higher than those before.

@@ -99,6 +99,16 @@ pub enum Argument {
     Object(Object),
 }
 
+impl Argument {
+    /// How many bytes it has for itself: those of an object are the object's.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        match self {
+            Self::Value(value) => value.size_bytes(),
+            Self::Object(_) => 0,
+        }
+    }
+}
+
 impl From<Encoded> for Argument {
     fn from(encoded: Encoded) -> Self {
         Self::Value(encoded.into())

@@ -265,10 +265,10 @@ impl Members {
     /// What a member that lives is called.
     pub(super) fn name(&self, node: NodeId) -> Option<NodeName> {
         let table = self.table.lock();
-        table
-            .alive
-            .get(&node)
-            .map(|member| member.record.name.clone())
+        let alive = table.alive.get(&node).map(|member| &member.record);
+        let left = || table.gone.iter().rev().find(|(id, ..)| *id == node);
+        let record = alive.or_else(|| left().map(|(_, record, _)| record));
+        record.map(|record| record.name.clone())
     }
 
     pub(super) fn is_alive(&self, node: NodeId) -> bool {

@@ -59,7 +59,9 @@ pub(crate) use self::named::{Claim, Claimed};
 pub(crate) use self::protocol::ClusterProtocol;
 pub(crate) use self::start::{Face, Opened, open};
 pub(crate) use self::work::ask::{Answer, Answers, Asked, Desk, Question};
-pub(crate) use self::work::{Exchange, Foreign, Recipe, Remote, Sought};
+pub(crate) use self::work::{
+    CallLog, CallRecipe, Exchange, Foreign, Kept, Lineage, Origin, Ran, Recipe, Remote, Sought,
+};
 
 use crate::counters::Latency;
 

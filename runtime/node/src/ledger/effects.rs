@@ -41,7 +41,7 @@ impl Ledger {
                     if self.is_clustered
                         && let Some(report) = &of_task
                     {
-                        self.note_recipe(&task, attempt, report);
+                        self.note_recipe(&task, attempt, report, todo);
                     }
                     self.end(now, &task, phase, why.map(|why| *why), of_task, todo);
                 }

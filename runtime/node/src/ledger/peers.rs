@@ -16,7 +16,7 @@ use wasmrun_model::time::Instant as ModelInstant;
 use super::arguments::{missing, needs};
 use super::{Entry, Incoming, Ledger, Outbound, Outgoing, Todo};
 use crate::actor::{ActorCell, Standing};
-use crate::cluster::Recipe;
+use crate::cluster::{CallRecipe, Lineage, Origin};
 use crate::object::{Object, Reference};
 use crate::task::{Argument, Report, Work};
 
@@ -25,8 +25,14 @@ const REPORT_PATIENCE: Duration = Duration::from_secs(60);
 
 impl Ledger {
     /// From now on there may be other nodes.
-    pub(crate) fn join_cluster(&mut self) {
+    pub(crate) fn join_cluster(&mut self, lineage: Lineage) {
         self.is_clustered = true;
+        self.lineage = lineage;
+    }
+
+    /// What is kept to make results again.
+    pub(crate) fn lineage(&self) -> &Lineage {
+        &self.lineage
     }
 
     /// Whether there may be other nodes.
@@ -482,23 +488,38 @@ impl Ledger {
     }
 
     /// Notes how to make the result of a task again, if that may get lost.
-    pub(super) fn note_recipe(&mut self, task: &TaskId, attempt: Attempt, report: &Report) {
+    pub(super) fn note_recipe(
+        &mut self,
+        task: &TaskId,
+        attempt: Attempt,
+        report: &Report,
+        todo: &mut Todo,
+    ) {
         let Ok(Some(value)) = &report.result else {
             return;
         };
         if value.as_inline().is_some() {
             return;
         }
-        let entry = self.tasks.get(task);
-        if let Some(entry) = entry
-            && let Work::Task(job) = &entry.cell.work
-            && let Some(call) = &entry.call
-        {
-            let recipe = Recipe::new(&entry.cell, job, call, attempt);
-            if let Some(remote) = value.as_remote() {
-                remote.set_recipe(recipe.clone());
+        let Some(entry) = self.tasks.get(task) else {
+            return;
+        };
+        match (&entry.cell.work, &entry.call) {
+            (Work::Task(job), Some(call)) => {
+                let (recipe, over) = self.lineage.add(&entry.cell, job, call, attempt);
+                todo.trash.recipes.extend(over);
+                if let Some(remote) = value.as_remote() {
+                    remote.set_origin(Origin::Task(recipe.clone()));
+                }
+                entry.cell.set_recipe(recipe);
             }
-            entry.cell.set_recipe(recipe);
+            (Work::Call(actor, _), _) => {
+                if let Some(remote) = value.as_remote() {
+                    let recipe = CallRecipe::new(actor, &entry.cell);
+                    remote.set_origin(Origin::Call(recipe));
+                }
+            }
+            _ => {}
         }
     }
 }

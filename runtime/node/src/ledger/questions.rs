@@ -12,6 +12,7 @@ use wasmrun_model::task::Phase as State;
 use super::Ledger;
 use super::arguments::needs;
 use crate::actor::ActorRef;
+use crate::object::{Object, Reference};
 use crate::task::{Argument, TaskCell, Work};
 
 impl Ledger {
@@ -35,6 +36,20 @@ impl Ledger {
         let now = self.now();
         self.scheduler.note(now, Event::Tick);
         self.scheduler.explain(task)
+    }
+
+    /// The objects that a task reads, or needs for its next attempt, and whose bytes are elsewhere.
+    pub(crate) fn reads(&self, task: &TaskId) -> Vec<ObjectId> {
+        let blocked = self.blocked.get(task).and_then(|it| it.reads);
+        let call = self.tasks.get(task).and_then(|it| it.call.as_ref());
+        let values = call.into_iter().flat_map(|call| &call.values);
+        let elsewhere = values.filter_map(|value| match value {
+            Argument::Object(Object(Reference::Task(cell))) => cell.value(),
+            _ => None,
+        });
+        let elsewhere = elsewhere.filter(|value| !value.is_here());
+        let needed = elsewhere.filter_map(|value| value.stored_id());
+        blocked.into_iter().chain(needed).collect()
     }
 
     /// Where the task stands that has been ready for the longest.

@@ -600,7 +600,8 @@ fn the_oldest_that_waits_is_explained() {
 #[test]
 fn a_report_that_comes_after_word_of_its_end_is_waited_for_and_not_for_ever() {
     let mut desk = Desk::new(1, 0, "1GiB");
-    desk.ledger.join_cluster();
+    desk.ledger
+        .join_cluster(crate::cluster::Lineage::new(u64::MAX));
     let other = NodeId::from_bytes([9; 16]);
     let node = NodeInfo {
         id: other,
@@ -645,4 +646,43 @@ fn a_report_that_comes_after_word_of_its_end_is_waited_for_and_not_for_ever() {
             Err(error) => assert!(is_overdue && error.to_string().contains("report is lost")),
         }
     }
+}
+
+#[test]
+fn recipes_keep_no_more_than_they_may_and_the_oldest_go_first() {
+    let mut desk = Desk::new(1, 0, "1GiB");
+    desk.submit("t", Overrides::default());
+    let (cell, job) = (
+        desk.cell("t").clone(),
+        Arc::new(desk.job(&Overrides::default())),
+    );
+    let given = |bytes| Call {
+        values: vec![wasmrun_model::value::Encoded::Postcard(vec![0; bytes]).into()],
+        ..Call::default()
+    };
+    let mut lineage = crate::cluster::Lineage::new(10_000);
+    let add = |lineage: &mut crate::cluster::Lineage, bytes| {
+        lineage.add(&cell, &job, &given(bytes), Attempt::FIRST)
+    };
+    let (first, over) = add(&mut lineage, 4000);
+    let before = lineage.used();
+    assert!(over.is_empty() && before > 4000);
+    let (second, over) = add(&mut lineage, 4000);
+    assert!(over.is_empty() && lineage.used() == 2 * before);
+    // What nobody needs counts no more.
+    drop(second);
+    assert_eq!((lineage.used(), lineage.forgotten()), (before, 0));
+    let (third, over) = add(&mut lineage, 4000);
+    assert!(over.is_empty());
+    let (fourth, over) = add(&mut lineage, 4000);
+    assert_eq!((over.len(), lineage.forgotten()), (1, 1));
+    assert_eq!(lineage.used(), 2 * before);
+    drop(first);
+    assert_eq!(lineage.used(), 2 * before, "it is not given back twice");
+    // One that is too large alone is not kept, and the others stay.
+    let (fifth, over) = add(&mut lineage, 20_000);
+    assert_eq!((over.len(), lineage.used()), (1, 2 * before));
+    drop((third, fourth, fifth));
+    assert_eq!(lineage.used(), 0);
+    desk.clear();
 }

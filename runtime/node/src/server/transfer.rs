@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio::time::Instant;
 use wasmrun_engine::Readable;
 use wasmrun_model::id::{Digest, ObjectId};
 use wasmrun_model::value::{Encoded, EncodedRef};
@@ -230,6 +231,7 @@ impl Session {
             Err(why) => return self.refuse(id, why).await,
         };
         let timeout = timeout_ms.map(Duration::from_millis);
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let value = match self.client.get_async(&object, timeout).await {
             Ok(value) => value,
             Err(GetError::TimedOut) => return self.out.send(id, Response::TimedOut).await,
@@ -241,13 +243,21 @@ impl Session {
         if let Err(why) = self.lend(&value) {
             return self.refuse(id, why).await;
         }
-        let loaded = match value.read().await {
-            Ok(loaded) => loaded,
-            Err(LoadError::Lost(error)) => {
+        let loaded = match deadline {
+            Some(deadline) => self.inner.shared.read_by(&value, deadline).await,
+            None => Some(value.read().await),
+        };
+        let loaded = match loaded {
+            Some(Ok(loaded)) => loaded,
+            None => return self.out.send(id, Response::TimedOut).await,
+            Some(Err(LoadError::Lost(error))) => {
                 let (origin, error) = (object.id().task(), (&error).into());
                 return self.out.send(id, Response::Failed { origin, error }).await;
             }
-            Err(error) => return self.refuse(id, refusal(RefusalKind::Full, error)).await,
+            Some(Err(error)) => {
+                let why = refusal(RefusalKind::Full, error);
+                return self.refuse(id, why).await;
+            }
         };
         let encoded = loaded.encoded();
         let form = form_of(encoded);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use wasmrun_engine::Module;
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::{DriverId, TaskId};
+use wasmrun_model::id::{DriverId, ObjectId, TaskId};
 use wasmrun_model::resource::{NodeResources, ResourceSet};
 use wasmrun_model::task::Phase;
 use wasmrun_model::wire::{
@@ -221,15 +221,40 @@ pub(super) fn describe(
     let row = asker.one(prefix, "task", own, |row| row.id)?.clone();
     let record = inner.registry().task(&row.id).cloned();
     let end = record.as_ref().and_then(|record| record.end.as_ref());
-    let explanation = inner.shared.ledger.lock().explain(&row.id);
+    let mut ledger = inner.shared.ledger.lock();
+    let explanation = ledger.explain(&row.id).map(|it| it.to_string());
+    let reads = ledger.reads(&row.id);
+    drop(ledger);
+    let explanation = explanation.map(|text| text + &stalled(inner, &reads));
     let detached = record.as_ref().and_then(|record| record.detached.as_ref());
     Ok(TaskDetail {
         took_us: end.map(|end| (us(end.waited), us(end.ran))),
         error: end.and_then(|end| end.error.as_ref()).map(Into::into),
         object: detached.map(|detached| detached.object.id()),
-        explanation: explanation.map(|it| it.to_string()),
+        explanation,
         row,
     })
+}
+
+/// Which of these objects cannot be had now because nodes do not answer, in words.
+fn stalled(inner: &Inner, reads: &[ObjectId]) -> String {
+    let (Some(exchange), Some(cluster)) = (inner.shared.exchange.get(), inner.shared.cluster.get())
+    else {
+        return String::new();
+    };
+    let mut text = String::new();
+    for object in reads {
+        let Some(nodes) = exchange.stalled_by(object) else {
+            continue;
+        };
+        let names: Vec<String> = nodes.iter().map(|it| cluster.name_of(*it)).collect();
+        let names = names.join(", ");
+        text.push_str(&format!(
+            "\nit needs object {object}, which can be had at {names} only: there is no answer from there, and it \
+             waits for that as long as nobody counts {names} as dead"
+        ));
+    }
+    text
 }
 
 /// Whether a row has all that is asked for.

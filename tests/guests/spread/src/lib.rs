@@ -147,6 +147,11 @@ mod app {
             self.n
         }
 
+        /// `0.0`, `1.0` … below `count`.
+        pub fn ramp(&self, count: u32) -> Vec<f64> {
+            (0..count).map(f64::from).collect()
+        }
+
         /// The sum of these, and how many calls there were before.
         pub fn sum(&mut self, numbers: Vec<f64>) -> f64 {
             self.n += 1;
@@ -308,5 +313,194 @@ mod app {
         tally.next().get()?;
         println!("made at {}", context::node());
         tally.spin().get()
+    }
+
+    fn is_there(node: &str) -> bool {
+        let strategy = format!("node:{node}");
+        place::options().strategy(strategy).remote().get().is_ok()
+    }
+
+    /// What an actor on a node made, read when there is an actor named "go": first for a moment.
+    #[task]
+    pub fn read_late(node: String) -> Result<f64, Error> {
+        let tally = tally_at(&node)?;
+        let made = tally.ramp(100_000);
+        wait(vec![made.clone()], 1, None)?;
+        println!("made");
+        while Tally::find("go").is_err() {}
+        let late = made.get_timeout(std::time::Duration::from_millis(100));
+        println!(
+            "{}",
+            late.map_or_else(|e| e.to_string(), |_| "early".to_owned())
+        );
+        Ok(made.get()?.iter().sum())
+    }
+
+    /// What is said of what an actor on a node made, when that node is gone.
+    #[task]
+    pub fn read_lost(node: String) -> Result<String, Error> {
+        let tally = tally_at(&node)?;
+        let made = tally.ramp(100_000);
+        wait(vec![made.clone()], 1, None)?;
+        println!("made");
+        while is_there(&node) {}
+        Ok(made
+            .get()
+            .map_or_else(|e| e.to_string(), |_| "it is there".to_owned()))
+    }
+
+    /// Numbers that follow from those before.
+    #[actor(cpus = 0, memory = "64MiB", restarts = 1, deterministic)]
+    pub struct Series {
+        last: f64,
+    }
+
+    #[actor]
+    impl Series {
+        /// What comes after this.
+        pub fn new(last: f64) -> Self {
+            Series { last }
+        }
+
+        /// The next ones.
+        pub fn more(&mut self, count: u32) -> Vec<f64> {
+            let next = |_| {
+                self.last += 1.0;
+                self.last
+            };
+            (0..count).map(next).collect()
+        }
+
+        /// Skips so many as these are in all.
+        pub fn skip(&mut self, numbers: Vec<f64>) -> f64 {
+            self.last += numbers.iter().sum::<f64>();
+            self.last
+        }
+
+        /// Skips a half, and fails.
+        pub fn refuse(&mut self) -> Result<f64, String> {
+            self.last += 0.5;
+            Err("as it was told to".to_owned())
+        }
+    }
+
+    /// The same, with a state that can be had.
+    #[actor(cpus = 0, memory = "64MiB", restarts = 1, deterministic)]
+    pub struct Marked {
+        series: Series,
+    }
+
+    #[actor]
+    impl Marked {
+        /// What comes after this.
+        pub fn new(last: f64) -> Self {
+            Marked {
+                series: Series { last },
+            }
+        }
+
+        /// The next ones.
+        pub fn more(&mut self, count: u32) -> Vec<f64> {
+            self.series.more(count)
+        }
+
+        /// Skips so many as these are in all.
+        pub fn skip(&mut self, numbers: Vec<f64>) -> f64 {
+            self.series.skip(numbers)
+        }
+
+        /// Skips a half, and fails.
+        pub fn refuse(&mut self) -> Result<f64, String> {
+            self.series.refuse()
+        }
+
+        pub fn checkpoint(&self) -> Vec<u8> {
+            self.series.last.to_le_bytes().to_vec()
+        }
+
+        pub fn restore(state: Vec<u8>) -> Self {
+            Marked::new(f64::from_le_bytes(state.try_into().expect("eight bytes")))
+        }
+    }
+
+    #[task]
+    pub fn make_series(node: String) -> Result<SeriesHandle, Error> {
+        let on = Series::options().strategy(format!("node:{node}:soft"));
+        on.create(10.0)
+    }
+
+    #[task]
+    pub fn make_marked(node: String) -> Result<MarkedHandle, Error> {
+        let on = Marked::options().strategy(format!("node:{node}:soft"));
+        on.create(10.0)
+    }
+
+    /// The last of what calls made, the last call first, when the node is gone where they were made; and what the actor
+    /// gives then.
+    fn read_again(
+        node: &str,
+        made: Vec<Future<Vec<f64>>>,
+        next: impl Fn() -> Future<Vec<f64>>,
+    ) -> Result<Vec<f64>, Error> {
+        wait(made.clone(), made.len(), None)?;
+        println!("made");
+        while is_there(node) {}
+        let last = |numbers: Vec<f64>| numbers.last().copied().unwrap_or_default();
+        let mut all = Vec::new();
+        for made in made.iter().rev() {
+            all.push(last(made.get()?));
+        }
+        all.push(last(next().get()?));
+        Ok(all)
+    }
+
+    /// See `read_again`, of an actor on this node that another one owns.
+    #[task]
+    pub fn series_again(owner: String, node: String) -> Result<Vec<f64>, Error> {
+        let make = make_series::options().strategy(format!("node:{owner}"));
+        let series = make.remote(node.clone()).get()?;
+        let first = series.more(20_000);
+        let skipped = series.skip(put(vec![1.0; 50_000])?);
+        // It needs what an earlier one made, for which that is made again as well.
+        let far = series.skip(&first);
+        assert!(series.refuse().get().is_err());
+        let made = vec![first, series.more(20_000), series.more(20_000)];
+        drop((skipped, far));
+        read_again(&node, made, || series.more(1))
+    }
+
+    /// The same, of one that gives its state.
+    #[task]
+    pub fn marked_again(owner: String, node: String) -> Result<Vec<f64>, Error> {
+        let make = make_marked::options().strategy(format!("node:{owner}"));
+        let series = make.remote(node.clone()).get()?;
+        let first = series.more(20_000);
+        let skipped = series.skip(put(vec![1.0; 50_000])?);
+        // It needs what an earlier one made, for which that is made again as well.
+        let far = series.skip(&first);
+        assert!(series.refuse().get().is_err());
+        let made = vec![first, series.more(20_000), series.more(20_000)];
+        drop((skipped, far));
+        read_again(&node, made, || series.more(1))
+    }
+
+    /// The first and the last of what tasks on a node made of objects that are large for this one, when that node is
+    /// gone.
+    #[task]
+    pub fn much_lost(node: String) -> Result<(String, f64), Error> {
+        let there = more::options().strategy(format!("node:{node}:soft"));
+        let mut made = Vec::new();
+        for number in 0..4 {
+            let given = put(vec![f64::from(number); 250_000])?;
+            made.push(there.clone().remote(&given));
+            wait(made.clone(), made.len(), None)?;
+        }
+        println!("made");
+        while is_there(&node) {}
+        let last = made[3].get()?;
+        let first = made[0]
+            .get()
+            .map_or_else(|e| e.to_string(), |_| "it is there".to_owned());
+        Ok((first, last.iter().sum()))
     }
 }

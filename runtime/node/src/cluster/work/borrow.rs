@@ -171,6 +171,14 @@ impl Exchange {
         name
     }
 
+    /// Lends an object of ours to a node that has it from another one so far.
+    pub(super) fn lend_directly(&self, to: NodeId, name: ObjectName) {
+        if let Some(reference) = self.borrowed.find(&name) {
+            self.lend(to, &reference);
+            self.queue(to, Queued::Message(OneWay::Lent(name)));
+        }
+    }
+
     /// Takes a name that came from a node, which has kept the object for us.
     ///
     /// # Errors

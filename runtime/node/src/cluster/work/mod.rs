@@ -14,6 +14,7 @@ pub(crate) mod ask;
 mod borrow;
 mod ends;
 mod homes;
+mod log;
 mod modules;
 mod named;
 mod outputs;
@@ -21,6 +22,7 @@ mod place;
 pub(crate) mod protocol;
 mod recipe;
 mod remote;
+mod replay;
 mod spread;
 mod transfer;
 
@@ -41,10 +43,12 @@ use wasmrun_model::wire::WireError;
 use wasmrun_net::{BulkRefusal, BulkSender, Range, SendError};
 
 pub(crate) use self::borrow::Foreign;
+pub(crate) use self::log::{CallLog, Ran};
 pub(crate) use self::named::Sought;
 pub(crate) use self::protocol::{Bulk, OneWay, Request, Response};
-pub(crate) use self::recipe::Recipe;
+pub(crate) use self::recipe::{Kept, Lineage, Origin, Recipe};
 pub(crate) use self::remote::Remote;
+pub(crate) use self::replay::CallRecipe;
 pub use self::transfer::Moved;
 
 use self::actors::Actors;
@@ -57,6 +61,8 @@ use self::named::Seeking;
 use self::outputs::Outputs;
 use self::protocol::{Made, ReportOrder, Settled};
 use self::recipe::Remaking;
+use self::remote::Stalls;
+use self::replay::Replays;
 use self::spread::Spread;
 use self::transfer::Transfers;
 use crate::actor::ActorCell;
@@ -71,6 +77,9 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// How many bytes of a value travel with the message that names it.
 const INLINE_BYTES: usize = crate::shared::INLINE_BYTES;
+
+/// What is kept to make results again may take this part of what objects may.
+const LINEAGE_PART: u64 = 4;
 
 /// An attempt of a task of ours, at a node.
 type Sent = (NodeId, TaskId, Attempt);
@@ -102,6 +111,9 @@ pub(crate) struct Exchange {
     homes: Homes,
     /// Actors that are looked for by their names.
     seeking: Seeking,
+    /// Objects that are waited for because nodes do not answer.
+    stalls: Stalls,
+    replays: Replays,
 }
 
 /// What is to be said to a life of a node.
@@ -138,7 +150,8 @@ impl Exchange {
     /// What a node exchanges with others from now on. `folder` is for modules.
     pub(crate) fn start(shared: &Arc<Shared>, folder: PathBuf) -> Arc<Self> {
         let exchange = Self::of(shared.home.node, Arc::downgrade(shared), folder);
-        shared.ledger.lock().join_cluster();
+        let most = shared.store.usage().capacity_bytes / LINEAGE_PART;
+        shared.ledger.lock().join_cluster(Lineage::new(most));
         // It ends with the node.
         shared.control.spawn(Self::tick(exchange.this.clone()));
         exchange
@@ -162,6 +175,8 @@ impl Exchange {
             ends: Ends::default(),
             homes: Homes::default(),
             seeking: Seeking::default(),
+            stalls: Stalls::default(),
+            replays: Replays::default(),
         })
     }
 
@@ -362,6 +377,12 @@ impl Work for Exchange {
             OneWay::Cancel(name) => self.cancel(name),
             OneWay::Find(find) => self.find(from, *find),
             OneWay::Found(found) => self.found(from, *found),
+            OneWay::Called(called) => self.was_called(from, *called),
+            OneWay::Replay(replay) => self.replay_for(from, *replay),
+            OneWay::CalledAgain(again) => self.called_again(from, *again),
+            OneWay::Lend(name) => self.lend_directly(from, name),
+            // Whoever does not need it any more gives it back at once.
+            OneWay::Lent(name) => drop(self.borrow(from, name)),
         }
     }
 
@@ -419,6 +440,7 @@ impl Work for Exchange {
         self.lost_owner(node);
         self.lost_actors(node);
         self.seeking.left(node);
+        self.replays.left(node);
         let mut kept = self.kept.lock();
         let of_it: Vec<_> = kept.extract_if(|(owner, _), _| *owner == node).collect();
         drop(kept);

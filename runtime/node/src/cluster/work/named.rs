@@ -111,6 +111,10 @@ impl Exchange {
             actor,
             is_wanted,
         } = find;
+        if !self.is_alive(&from) {
+            // Nothing is kept for it.
+            return;
+        }
         let whose = match shared.sought(&tenant, &name, actor, is_wanted) {
             Sought::Actor(actor) => {
                 let named = self.named(&actor);

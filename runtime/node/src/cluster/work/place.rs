@@ -138,6 +138,7 @@ impl Exchange {
                 Deed::Task(JobOrder { function, ..order })
             }
             Work::Create(actor) => {
+                self.life_begins(actor, *attempt, &call);
                 let (job, name) = (actor.job(), &actor.face.class);
                 Deed::Create(Box::new(CreateOrder {
                     actor: actor.name(),
@@ -347,7 +348,7 @@ impl Exchange {
         }
     }
 
-    fn given(&self, from: NodeId, given: Given) -> Result<Argument, TaskError> {
+    pub(super) fn given(&self, from: NodeId, given: Given) -> Result<Argument, TaskError> {
         Ok(match given {
             Given::Value(carried) => Argument::Value(self.take(from, carried)?),
             Given::Object(name, made) => {
@@ -630,6 +631,7 @@ impl Exchange {
             grants: grants(job.env, job.net),
             // Its owner counts them.
             restarts: 0,
+            is_deterministic: cell.face.is_deterministic,
             call_terms,
             policy: policy.unwrap_or_default(),
             derived: Derived::default(),

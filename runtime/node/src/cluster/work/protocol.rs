@@ -16,6 +16,7 @@ use wasmrun_model::value::{Encoded, NumberKind, ValueType};
 use wasmrun_model::wire::{Bytes, Net, WireError};
 
 use super::ask::{Answer, Asked};
+use super::log::Ran;
 use crate::actor::Face;
 
 /// Said without an answer, in order.
@@ -57,6 +58,50 @@ pub(crate) enum OneWay {
     Find(Box<Find>),
     /// Whose it is.
     Found(Box<Found>),
+    /// An actor of yours that lives here was called.
+    Called(Box<Called>),
+    /// Make the result of a call of an actor of yours again, and say [`OneWay::CalledAgain`].
+    Replay(Box<Replay>),
+    /// What came of that.
+    CalledAgain(Box<CalledAgain>),
+    /// Lend me this object of yours, which another node has lent me, and say [`OneWay::Lent`]: that node may be lost.
+    Lend(ObjectName),
+    /// It is lent.
+    Lent(ObjectName),
+}
+
+/// A call of an actor whose class is deterministic.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Called {
+    pub(crate) actor: ActorId,
+    /// The attempt of its creation that lives.
+    pub(crate) attempt: Attempt,
+    /// Which call of that life it is, from 1.
+    pub(crate) position: u64,
+    pub(crate) task: TaskId,
+    pub(crate) driver: DriverId,
+    pub(crate) method: String,
+    /// Its arguments; none if they are too large.
+    pub(crate) values: Option<Vec<Given>>,
+    pub(crate) ran: Ran,
+}
+
+/// Which result is to be made again.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Replay {
+    /// What the answer is to begin with.
+    pub(crate) number: u64,
+    pub(crate) actor: ActorId,
+    /// The call that made it.
+    pub(crate) task: TaskId,
+}
+
+/// What is said to [`Replay`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct CalledAgain {
+    pub(crate) number: u64,
+    /// It is yours.
+    pub(crate) made: Made,
 }
 
 /// Who looks for an actor by its name.

@@ -6,21 +6,45 @@
 //! Only what somebody needs is made again: a lost result when it is read, and of what it was made of what is
 //! not there any more, and so on.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use wasmrun_engine::Input;
 use wasmrun_model::failure::TaskError;
-use wasmrun_model::id::{DriverId, TaskId};
+use wasmrun_model::id::{DriverId, NodeId, ObjectId, TaskId};
 use wasmrun_model::task::{Attempt, TaskKind};
 
+use super::replay::CallRecipe;
 use super::{Exchange, Remote};
 use crate::ledger::Submission;
 use crate::object::{Object, Reference, Value};
 use crate::services::{MOST_ATTEMPTS, Watch};
 use crate::task::{Argument, Call, Job, TaskCell, Work};
+
+/// What a recipe takes besides what it keeps of arguments, about.
+const RECIPE_BYTES: u64 = 512;
+
+/// How an object came to be.
+#[derive(Clone)]
+pub(crate) enum Origin {
+    /// A task made it.
+    Task(Arc<Recipe>),
+    /// A call of an actor made it.
+    Call(Arc<CallRecipe>),
+}
+
+impl Origin {
+    /// Whether it is worth a try to make it again, rather than to wait for those who may have it.
+    pub(super) fn can_be_made_again(&self) -> bool {
+        match self {
+            Self::Task(recipe) => !recipe.is_forgotten(),
+            // Its actor may be where it is.
+            Self::Call(_) => false,
+        }
+    }
+}
 
 /// What a task was to do.
 pub(crate) struct Recipe {
@@ -29,9 +53,20 @@ pub(crate) struct Recipe {
     job: Arc<Job>,
     /// Its last attempt.
     attempt: Mutex<Attempt>,
+    array_index: Option<u64>,
+    /// None once there was no room for it.
+    kept: Mutex<Option<Kept>>,
+    /// What that takes, but for objects.
+    bytes: u64,
+    /// Objects among that, with their sizes.
+    objects: Vec<(ObjectId, u64)>,
+    used: Arc<Used>,
+}
+
+/// What a task was given.
+pub(crate) struct Kept {
     values: Vec<Ingredient>,
     args: Vec<String>,
-    array_index: Option<u64>,
     input: Option<Bytes>,
 }
 
@@ -42,15 +77,94 @@ enum Ingredient {
     Result(Arc<Recipe>, Weak<TaskCell>),
 }
 
-impl Drop for Recipe {
+impl Drop for Kept {
     /// One after the other, not one inside the other: each may be the last of a long chain.
     fn drop(&mut self) {
         let mut left = std::mem::take(&mut self.values);
         while let Some(value) = left.pop() {
             if let Ingredient::Result(recipe, _) = value
-                && let Some(mut recipe) = Arc::into_inner(recipe)
+                && let Some(recipe) = Arc::into_inner(recipe)
+                && let Some(mut kept) = recipe.forget()
             {
-                left.append(&mut recipe.values);
+                left.append(&mut kept.values);
+            }
+        }
+    }
+}
+
+impl Drop for Recipe {
+    fn drop(&mut self) {
+        drop(self.forget());
+    }
+}
+
+impl Ingredient {
+    fn of(argument: &Argument) -> Self {
+        if let Argument::Object(Object(Reference::Task(made))) = argument
+            && made.value().is_none_or(|value| value.as_inline().is_none())
+            && let Some(recipe) = made.recipe().filter(|recipe| !recipe.is_forgotten())
+        {
+            return Self::Result(recipe.clone(), Arc::downgrade(made));
+        }
+        Self::Argument(argument.clone())
+    }
+
+    /// How much memory a value takes that is kept for this alone.
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Argument(Argument::Value(value)) => value.size_bytes(),
+            // That has its own.
+            Self::Argument(Argument::Object(_)) | Self::Result(..) => 0,
+        }
+    }
+
+    /// An object that others may keep as well, with its size.
+    fn object(&self) -> Option<(ObjectId, u64)> {
+        let Self::Argument(Argument::Object(Object(reference))) = self else {
+            return None;
+        };
+        match reference {
+            Reference::Put(object) => Some((object.name.id, object.value.size_bytes())),
+            Reference::Task(made) => Some((made.object().id, made.value()?.size_bytes())),
+            Reference::Actor(_) => None,
+        }
+    }
+}
+
+/// What recipes keep, in bytes. An object counts once, however many are made of it.
+#[derive(Default)]
+struct Used(Mutex<UsedBytes>);
+
+#[derive(Default)]
+struct UsedBytes {
+    total: u64,
+    objects: HashMap<ObjectId, (u64, u32)>,
+}
+
+impl Used {
+    fn add(&self, bytes: u64, objects: &[(ObjectId, u64)]) {
+        let mut used = self.0.lock();
+        used.total += bytes;
+        for (object, size) in objects {
+            let (_, count) = used.objects.entry(*object).or_insert((*size, 0));
+            *count += 1;
+            if *count == 1 {
+                used.total += size;
+            }
+        }
+    }
+
+    fn sub(&self, bytes: u64, objects: &[(ObjectId, u64)]) {
+        let mut used = self.0.lock();
+        used.total -= bytes;
+        for (object, _) in objects {
+            let Some((size, count)) = used.objects.get_mut(object) else {
+                continue;
+            };
+            *count -= 1;
+            if *count == 0 {
+                used.total -= *size;
+                used.objects.remove(object);
             }
         }
     }
@@ -58,32 +172,116 @@ impl Drop for Recipe {
 
 impl Recipe {
     /// What a task that has ended was to do.
-    pub(crate) fn new(cell: &TaskCell, job: &Arc<Job>, call: &Call, attempt: Attempt) -> Arc<Self> {
-        let values = call.values.iter().map(|argument| match argument {
-            Argument::Object(Object(Reference::Task(made))) => {
-                match (made.value(), made.recipe()) {
-                    (Some(value), _) if value.as_inline().is_some() => Ingredient::Argument(
-                        Argument::Object(Object(Reference::Task(made.clone()))),
-                    ),
-                    (_, Some(recipe)) => Ingredient::Result(recipe.clone(), Arc::downgrade(made)),
-                    _ => Ingredient::Argument(argument.clone()),
-                }
-            }
-            other => Ingredient::Argument(other.clone()),
-        });
+    fn new(
+        cell: &TaskCell,
+        job: &Arc<Job>,
+        call: &Call,
+        attempt: Attempt,
+        used: &Arc<Used>,
+    ) -> Arc<Self> {
+        let values: Vec<Ingredient> = call.values.iter().map(Ingredient::of).collect();
+        let input = match &call.input {
+            Input::Bytes(bytes) => Some(bytes.clone()),
+            Input::Empty | Input::Stream(_) => None,
+        };
+        let of_args: usize = call.args.iter().map(String::len).sum();
+        let of_input = input.as_ref().map_or(0, Bytes::len);
+        let bytes = RECIPE_BYTES
+            + (of_args + of_input) as u64
+            + values.iter().map(Ingredient::bytes).sum::<u64>();
+        let objects: Vec<_> = values.iter().filter_map(Ingredient::object).collect();
+        used.add(bytes, &objects);
         Arc::new(Self {
             id: cell.id,
             driver: cell.driver,
             job: job.clone(),
             attempt: Mutex::new(attempt),
-            values: values.collect(),
-            args: call.args.clone(),
             array_index: call.array_index,
-            input: match &call.input {
-                Input::Bytes(bytes) => Some(bytes.clone()),
-                Input::Empty | Input::Stream(_) => None,
-            },
+            kept: Mutex::new(Some(Kept {
+                values,
+                args: call.args.clone(),
+                input,
+            })),
+            bytes,
+            objects,
+            used: used.clone(),
         })
+    }
+
+    /// Lets go of what it keeps: what it is for cannot be made again any more. The caller drops that.
+    fn forget(&self) -> Option<Kept> {
+        let kept = self.kept.lock().take()?;
+        self.used.sub(self.bytes, &self.objects);
+        Some(kept)
+    }
+
+    fn is_forgotten(&self) -> bool {
+        self.kept.lock().is_none()
+    }
+}
+
+/// All recipes of a node: how much they may keep.
+///
+/// Invariant: what is over the limit goes at once, the oldest first.
+pub(crate) struct Lineage {
+    limit: u64,
+    used: Arc<Used>,
+    /// The oldest first.
+    recipes: VecDeque<Weak<Recipe>>,
+    forgotten: u64,
+}
+
+impl Lineage {
+    /// Recipes may keep so many bytes.
+    pub(crate) fn new(limit: u64) -> Self {
+        Self {
+            limit,
+            used: Arc::default(),
+            recipes: VecDeque::new(),
+            forgotten: 0,
+        }
+    }
+
+    /// How many bytes are kept.
+    pub(crate) fn used(&self) -> u64 {
+        self.used.0.lock().total
+    }
+
+    /// How many recipes there was no room for.
+    pub(crate) fn forgotten(&self) -> u64 {
+        self.forgotten
+    }
+
+    /// The recipe of a task that has ended. What there is no room for any more, for the caller to drop.
+    pub(crate) fn add(
+        &mut self,
+        cell: &TaskCell,
+        job: &Arc<Job>,
+        call: &Call,
+        attempt: Attempt,
+    ) -> (Arc<Recipe>, Vec<Kept>) {
+        let recipe = Recipe::new(cell, job, call, attempt, &self.used);
+        if self.recipes.len() == self.recipes.capacity() {
+            // Most are of results that nobody has any more.
+            self.recipes.retain(|it| it.strong_count() > 0);
+        }
+        self.recipes.push_back(Arc::downgrade(&recipe));
+        let mut over = Vec::new();
+        let alone = recipe.bytes + recipe.objects.iter().map(|(_, size)| size).sum::<u64>();
+        if alone > self.limit {
+            // The others need not go for it.
+            self.forgotten += 1;
+            over.extend(recipe.forget());
+        }
+        while self.used() > self.limit
+            && let Some(oldest) = self.recipes.pop_front()
+        {
+            if let Some(kept) = oldest.upgrade().and_then(|oldest| oldest.forget()) {
+                self.forgotten += 1;
+                over.push(kept);
+            }
+        }
+        (recipe, over)
     }
 }
 
@@ -106,29 +304,67 @@ pub(super) struct Remaking(Mutex<HashMap<TaskId, Arc<TaskCell>>>);
 impl Exchange {
     /// Makes an object of ours again that no node has any more.
     pub(super) async fn remake(&self, remote: &Remote) -> Result<(), TaskError> {
-        let lost = || TaskError::Lost(remote.id());
-        let recipe = remote.recipe().ok_or_else(lost)?.clone();
-        tracing::info!(object = %remote.id(), task = %recipe.id, "an object is lost, and made again");
-        self.count(|counters| &counters.objects_remade, 1);
+        let object = remote.id();
+        let gone = |why: String| TaskError::Gone { object, why };
+        let had = self.names_of(&remote.holders());
+        let made = match remote.origin() {
+            None => return Err(gone(format!("{had}; what made it cannot be run again"))),
+            Some(Origin::Task(recipe)) if recipe.is_forgotten() => {
+                return Err(gone(format!(
+                    "{had}, and what it was made of was not kept: that takes memory, of which there is a quarter \
+                     of --object-memory; give the node more"
+                )));
+            }
+            Some(Origin::Task(recipe)) => {
+                tracing::info!(%object, task = %recipe.id, "an object is lost, and made again");
+                self.count(|counters| &counters.objects_remade, 1);
+                self.rerun(recipe).await?
+            }
+            Some(Origin::Call(made)) => {
+                let again = self.call_again(made).await;
+                again.map_err(|why| gone(format!("{had}, and {why}")))?
+            }
+        };
+        let value = made.ok_or(TaskError::Lost(object))?;
+        match remote.was_remade(value) {
+            true => Ok(()),
+            false => Err(gone(format!(
+                "{had}, and what made it has made something else this time: is it deterministic?"
+            ))),
+        }
+    }
+
+    /// Who had an object, for people.
+    fn names_of(&self, holders: &[NodeId]) -> String {
+        let cluster = self.cluster();
+        let name = |node: &NodeId| match &cluster {
+            Some(cluster) => cluster.name_of(*node),
+            None => node.to_string(),
+        };
+        let names: Vec<String> = holders.iter().map(name).collect();
+        match &names[..] {
+            [] => "no node has it".to_owned(),
+            [one] => format!("node {one}, which had it, has it no more or is lost"),
+            many => format!(
+                "nodes {}, which had it, have it no more or are lost",
+                many.join(", ")
+            ),
+        }
+    }
+
+    /// Runs a task again, and what it needs for that.
+    async fn rerun(&self, recipe: &Arc<Recipe>) -> Result<Option<Value>, TaskError> {
         // Also where nobody waits for it any more.
         let mut again = Again {
             exchange: self,
             tasks: Vec::new(),
         };
-        let made = [self.run_again(&recipe, &mut again.tasks)?];
+        let made = [self.run_again(recipe, &mut again.tasks)?];
         let watch = Watch::new(&made, 1);
         watch.countdown.done().await;
         drop(watch);
         let [cell] = made;
-        let value: Value = match cell.result() {
-            Some(Ok(Some(value))) => value,
-            Some(Err(error)) => return Err(error),
-            Some(Ok(None)) | None => return Err(lost()),
-        };
-        match remote.was_remade(value) {
-            true => Ok(()),
-            false => Err(lost()),
-        }
+        cell.result().unwrap_or(Ok(None))
     }
 
     /// Nobody need share these tasks any more.
@@ -151,13 +387,17 @@ impl Exchange {
         let mut path = vec![last.clone()];
         loop {
             let recipe = path.last().expect("it begins with one").clone();
-            let lacking = recipe.values.iter().find_map(|value| match value {
-                Ingredient::Result(before, cell) if cell.strong_count() == 0 => {
-                    let is_under_way = self.remaking.0.lock().contains_key(&before.id);
-                    (!is_under_way).then(|| before.clone())
-                }
-                _ => None,
-            });
+            let lacking = {
+                let kept = recipe.kept.lock();
+                let values = kept.as_ref().map_or(&[][..], |kept| &kept.values);
+                values.iter().find_map(|value| match value {
+                    Ingredient::Result(before, cell) if cell.strong_count() == 0 => {
+                        let is_under_way = self.remaking.0.lock().contains_key(&before.id);
+                        (!is_under_way).then(|| before.clone())
+                    }
+                    _ => None,
+                })
+            };
             if let Some(before) = lacking {
                 path.push(before);
                 continue;
@@ -183,22 +423,28 @@ impl Exchange {
             return Ok(cell.clone());
         }
         let of_task = |cell: Arc<TaskCell>| Argument::Object(Object(Reference::Task(cell)));
-        let values = recipe.values.iter().map(|value| match value {
-            Ingredient::Argument(argument) => Ok(argument.clone()),
-            Ingredient::Result(before, cell) => cell
-                .upgrade()
-                .or_else(|| remaking.get(&before.id).cloned())
-                .map(of_task)
-                .ok_or_else(|| lost("what it was made of is gone".into())),
-        });
-        let call = Call {
-            values: values.collect::<Result<_, _>>()?,
-            args: recipe.args.clone(),
-            array_index: recipe.array_index,
-            input: recipe.input.clone().map_or(Input::Empty, Input::Bytes),
-            // Whoever listened has heard it all.
-            listener: None,
-            time_limit: None,
+        let call = {
+            let kept = recipe.kept.lock();
+            let kept = kept
+                .as_ref()
+                .ok_or_else(|| lost("what it was made of was not kept".into()))?;
+            let values = kept.values.iter().map(|value| match value {
+                Ingredient::Argument(argument) => Ok(argument.clone()),
+                Ingredient::Result(before, cell) => cell
+                    .upgrade()
+                    .or_else(|| remaking.get(&before.id).cloned())
+                    .map(of_task)
+                    .ok_or_else(|| lost("what it was made of is gone".into())),
+            });
+            Call {
+                values: values.collect::<Result<_, _>>()?,
+                args: kept.args.clone(),
+                array_index: recipe.array_index,
+                input: kept.input.clone().map_or(Input::Empty, Input::Bytes),
+                // Whoever listened has heard it all.
+                listener: None,
+                time_limit: None,
+            }
         };
         let work = Work::Task(recipe.job.clone());
         let cell = TaskCell::new(recipe.id, recipe.driver, work, shared.home());

@@ -3,19 +3,21 @@
 //! Owns [`Remote`], and having it made again when nobody has it any more. How the bytes come is `transfer`'s. Must not:
 //! know what tasks make of them.
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{NodeId, ObjectId, ObjectName};
+use wasmrun_net::CallError;
 use wasmrun_store::{Form, Object, ReadError, View};
 
 use super::protocol::{At, Body, Made, OneWay, Request, Response};
 use super::transfer::Wanted;
-use super::{Exchange, INLINE_BYTES, Queued, Recipe, borrow};
+use super::{Exchange, INLINE_BYTES, Origin, Queued, borrow};
 use crate::object::{LoadError, Reference, Value};
 
 /// How long the owner may take to say where an object is: it may have it made again.
@@ -24,6 +26,40 @@ const WHERE: Duration = Duration::from_secs(600);
 const ROUNDS: u32 = 8;
 /// How long holders that could not be reached are left alone, longer each time.
 const AGAIN: Duration = Duration::from_millis(100);
+const MOST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Objects that are waited for because nodes do not answer that live and may have them: how many wait, for which nodes.
+#[derive(Default)]
+pub(super) struct Stalls(Mutex<HashMap<ObjectId, (usize, Vec<NodeId>)>>);
+
+/// One who waits so.
+struct Stalled {
+    exchange: Weak<Exchange>,
+    object: ObjectId,
+}
+
+impl Drop for Stalled {
+    fn drop(&mut self) {
+        let Some(exchange) = self.exchange.upgrade() else {
+            return;
+        };
+        let mut stalls = exchange.stalls.0.lock();
+        if let Some((waiting, _)) = stalls.get_mut(&self.object) {
+            *waiting -= 1;
+            if *waiting == 0 {
+                stalls.remove(&self.object);
+            }
+        }
+    }
+}
+
+/// Why the owner of an object does not say where it is.
+enum Unanswered {
+    /// It does not answer, and counts as alive.
+    Silent,
+    /// Nobody has it.
+    Lost(TaskError),
+}
 
 /// An object whose bytes are at other nodes.
 pub(crate) struct Remote {
@@ -36,8 +72,8 @@ pub(crate) struct Remote {
     holders: Mutex<Vec<NodeId>>,
     /// It in our store, once somebody has needed it.
     here: Mutex<Option<Object>>,
-    /// How to make it again, if it is ours.
-    recipe: OnceLock<Arc<Recipe>>,
+    /// What made it, if it is ours.
+    origin: OnceLock<Origin>,
     /// It as it was made again: keeps the copies that there are of that.
     remade: Mutex<Option<Value>>,
     /// Held while it is brought, and made again if need be.
@@ -122,7 +158,9 @@ impl Remote {
         let lost = || LoadError::Lost(TaskError::Lost(self.id));
         let _one_at_a_time = self.bringing.lock().await;
         let mut gone = Vec::new();
-        for round in 1..=ROUNDS {
+        let mut stalled = None;
+        let (mut round, mut pause) = (1, AGAIN);
+        while round <= ROUNDS {
             if let Some(view) = self.view_here().await? {
                 return Ok(view);
             }
@@ -140,43 +178,60 @@ impl Remote {
             };
             let brought = exchange.bring(wanted, holders, &gone).await?;
             gone = brought.gone;
-            match brought.view {
-                Some(view) => {
-                    *self.here.lock() = Some(view.object().clone());
-                    if self.owner != exchange.me {
-                        let message = OneWay::Holding(self.id, true);
-                        exchange.queue(self.owner, Queued::Message(message));
-                    }
-                    return Ok(view);
+            if let Some(view) = brought.view {
+                *self.here.lock() = Some(view.object().clone());
+                if self.owner != exchange.me {
+                    let message = OneWay::Holding(self.id, true);
+                    exchange.queue(self.owner, Queued::Message(message));
                 }
-                None if self.owner == exchange.me => {
-                    exchange.remake(self).await.map_err(LoadError::Lost)?;
-                    // Those who had lost it may have it now.
-                    gone.clear();
-                }
-                None => {
-                    let found = exchange.ask_where(self, &gone).await;
-                    let found = found.map_err(LoadError::Lost)?;
-                    if found.iter().all(|holder| gone.contains(holder)) {
-                        // The owner knows that they have it: it was the way to them that was broken.
-                        gone.clear();
-                        tokio::time::sleep(AGAIN * round).await;
-                    }
-                    *self.holders.lock() = found;
-                }
+                return Ok(view);
             }
+            // Who does not answer and counts as alive may well have it.
+            let mut silent = brought.silent;
+            silent.retain(|node| exchange.is_alive(node));
+            if self.owner != exchange.me {
+                match exchange.ask_where(self, &gone).await {
+                    Ok(found) => {
+                        let is_known = found.iter().all(|holder| gone.contains(holder));
+                        *self.holders.lock() = found;
+                        if !is_known {
+                            round += 1;
+                            continue;
+                        }
+                        // The owner knows that they have it: it was the way to them that was broken.
+                    }
+                    Err(Unanswered::Silent) => silent.push(self.owner),
+                    Err(Unanswered::Lost(error)) => return Err(LoadError::Lost(error)),
+                }
+            } else if silent.is_empty() || self.origin().is_some_and(Origin::can_be_made_again) {
+                exchange.remake(self).await.map_err(LoadError::Lost)?;
+                // Those who had lost it may have it now.
+                gone.clear();
+                round += 1;
+                continue;
+            }
+            gone.clear();
+            if silent.is_empty() {
+                round += 1;
+            } else {
+                stalled = Some(exchange.stalls(self.id, silent));
+            }
+            drop(exchange);
+            tokio::time::sleep(pause).await;
+            pause = (pause + AGAIN).min(MOST_PAUSE);
         }
+        drop(stalled);
         Err(lost())
     }
 
-    /// From now on it can be made again.
-    pub(crate) fn set_recipe(&self, recipe: Arc<Recipe>) {
+    /// From now on it is known what made it.
+    pub(crate) fn set_origin(&self, origin: Origin) {
         // The one from the first time is as good.
-        let _ = self.recipe.set(recipe);
+        let _ = self.origin.set(origin);
     }
 
-    pub(super) fn recipe(&self) -> Option<&Arc<Recipe>> {
-        self.recipe.get()
+    pub(super) fn origin(&self) -> Option<&Origin> {
+        self.origin.get()
     }
 
     /// It was made again. False if that is another value than before.
@@ -267,7 +322,7 @@ impl Exchange {
                     len,
                     holders: Mutex::new(holders),
                     here: Mutex::default(),
-                    recipe: OnceLock::new(),
+                    origin: OnceLock::new(),
                     remade: Mutex::default(),
                     bringing: tokio::sync::Mutex::default(),
                 };
@@ -276,10 +331,34 @@ impl Exchange {
         }
     }
 
+    /// Whether a life of a node that was told to us goes on, as far as is known here.
+    pub(super) fn is_alive(&self, node: &NodeId) -> bool {
+        self.queues.lock().contains_key(node)
+    }
+
+    /// Somebody waits for an object because these nodes do not answer.
+    fn stalls(&self, object: ObjectId, silent: Vec<NodeId>) -> Stalled {
+        let mut stalls = self.stalls.0.lock();
+        let (waiting, nodes) = stalls.entry(object).or_default();
+        *waiting += 1;
+        *nodes = silent;
+        Stalled {
+            exchange: self.this.clone(),
+            object,
+        }
+    }
+
+    /// The nodes that do not answer and without which an object cannot be had, if somebody waits for it because of
+    /// that.
+    pub(crate) fn stalled_by(&self, object: &ObjectId) -> Option<Vec<NodeId>> {
+        let stalls = self.stalls.0.lock();
+        stalls.get(object).map(|(_, nodes)| nodes.clone())
+    }
+
     /// Asks the owner of an object where it is.
-    async fn ask_where(&self, remote: &Remote, gone: &[NodeId]) -> Result<Vec<NodeId>, TaskError> {
-        let lost = TaskError::Lost(remote.id);
-        let cluster = self.cluster().ok_or(lost.clone())?;
+    async fn ask_where(&self, remote: &Remote, gone: &[NodeId]) -> Result<Vec<NodeId>, Unanswered> {
+        let lost = || Unanswered::Lost(TaskError::Lost(remote.id));
+        let cluster = self.cluster().ok_or_else(lost)?;
         let name = ObjectName {
             id: remote.id,
             owner: remote.owner,
@@ -288,14 +367,17 @@ impl Exchange {
             name,
             gone: gone.to_vec(),
         };
-        let answer = cluster.request(remote.owner, request, WHERE).await;
-        let Ok(Response::Made(made)) = answer else {
-            return Err(lost);
+        let made = match cluster.request(remote.owner, request, WHERE).await {
+            Ok(Response::Made(made)) => made,
+            Err(CallError::NotUnderstood | CallError::Message(_)) | Ok(_) => return Err(lost()),
+            Err(_) if self.is_alive(&remote.owner) => return Err(Unanswered::Silent),
+            Err(_) => return Err(lost()),
         };
-        match made.result.map_err(TaskError::from)?.body {
+        let made = made.result.map_err(TaskError::from);
+        match made.map_err(Unanswered::Lost)?.body {
             Body::At(at) => Ok(at.holders),
             // It was small enough for a message all the time: that is another object.
-            Body::Inline(_) => Err(lost),
+            Body::Inline(_) => Err(lost()),
         }
     }
 

@@ -71,6 +71,8 @@ pub(super) struct Brought {
     pub(super) view: Option<View>,
     /// Who could not give it.
     pub(super) gone: Vec<NodeId>,
+    /// Those of them that could not be reached, or had no time: they may have it.
+    pub(super) silent: Vec<NodeId>,
 }
 
 /// An object on its way here, kept by all who wait for it.
@@ -114,6 +116,7 @@ impl Exchange {
         let nobody = || Brought {
             view: None,
             gone: gone.to_vec(),
+            silent: Vec::new(),
         };
         let Some(transfer) = self.transfer(wanted, holders, gone) else {
             return Ok(nobody());
@@ -164,21 +167,28 @@ impl Exchange {
         mut holders: Vec<NodeId>,
         mut gone: Vec<NodeId>,
     ) -> Result<Brought, LoadError> {
-        let nobody = |gone| Ok(Brought { view: None, gone });
+        let nobody = |gone, silent| {
+            Ok(Brought {
+                view: None,
+                gone,
+                silent,
+            })
+        };
+        let mut silent = Vec::new();
         let (Some(shared), Some(cluster)) = (self.shared.upgrade(), self.cluster()) else {
-            return nobody(gone);
+            return nobody(gone, silent);
         };
         let is_spread = wanted.owner != self.me && wanted.len >= SPREAD_FROM_BYTES;
         holders.retain(|it| *it != self.me && !gone.contains(it));
         if holders.is_empty() && !is_spread && shared.store.get(&wanted.id).is_none() {
             // No need to make room.
-            return nobody(gone);
+            return nobody(gone, silent);
         }
         let mut writer = match room(&shared, wanted).await? {
             Place::Room(writer) => writer,
             Place::Here(view) => {
                 let view = Some(view);
-                return Ok(Brought { view, gone });
+                return Ok(Brought { view, gone, silent });
             }
         };
         let mut asked = is_spread.then_some(Asked {
@@ -201,12 +211,15 @@ impl Exchange {
                 Some(holder) => holder,
                 // At random, so that copies of an object that many need spread as a tree.
                 None if !holders.is_empty() => holders.swap_remove(self.pick(holders.len())),
-                None => return nobody(gone),
+                None => return nobody(gone, silent),
             };
-            let (left, arrived) = self
+            let (left, arrived, is_silent) = self
                 .pull_from(&cluster, holder, wanted, &mut writer, &missing)
                 .await;
             sums.extend(arrived);
+            if is_silent {
+                silent.push(holder);
+            }
             if !left.is_empty() {
                 gone.push(holder);
             }
@@ -224,10 +237,11 @@ impl Exchange {
             asked.is_here = true;
         }
         let view = Some(view);
-        Ok(Brought { view, gone })
+        Ok(Brought { view, gone, silent })
     }
 
-    /// Brings these ranges from a node. What it did not give, and the checksums of what it did.
+    /// Brings these ranges from a node. What it did not give, the checksums of what it did, and whether that is
+    /// because it did not answer.
     async fn pull_from(
         &self,
         cluster: &Cluster,
@@ -235,12 +249,12 @@ impl Exchange {
         wanted: &Wanted,
         writer: &mut Writer,
         missing: &[Range],
-    ) -> (Vec<Range>, Vec<Arrived>) {
+    ) -> (Vec<Range>, Vec<Arrived>, bool) {
         let Some(peer) = cluster.peer(holder) else {
-            return (missing.to_vec(), Vec::new());
+            return (missing.to_vec(), Vec::new(), false);
         };
         let options = PullOptions::for_len(wanted.len);
-        let (mut left, mut arrived) = (Vec::new(), Vec::new());
+        let (mut left, mut arrived, mut is_silent) = (Vec::new(), Vec::new(), false);
         for range in missing {
             let (from, to) = (range.offset as usize, (range.offset + range.len) as usize);
             let started = Instant::now();
@@ -261,6 +275,7 @@ impl Exchange {
                     }
                     tracing::info!(object = %wanted.id, node = %holder, %error, "a transfer broke");
                     self.count(|counters| &counters.transfers_failed, 1);
+                    is_silent |= may_have_it(&error.why);
                     left.extend(error.missing);
                     error.arrived
                 }
@@ -269,7 +284,7 @@ impl Exchange {
             self.count(|counters| &counters.bytes_in, bytes);
             arrived.extend(came);
         }
-        (left, arrived)
+        (left, arrived, is_silent)
     }
 
     fn pick(&self, count: usize) -> usize {
@@ -369,6 +384,15 @@ impl Exchange {
         }
         self.count(|counters| &counters.transfers_out, 1);
         Ok(())
+    }
+}
+
+/// Whether a node may have what it did not send: it was not heard, or had no time.
+fn may_have_it(why: &PullWhy) -> bool {
+    match why {
+        PullWhy::Refused(refusal) => *refusal == BulkRefusal::Busy,
+        PullWhy::Connect(_) | PullWhy::Lost(_) | PullWhy::Broken | PullWhy::Stalled { .. } => true,
+        PullWhy::Changed | PullWhy::Message(_) => false,
     }
 }
 

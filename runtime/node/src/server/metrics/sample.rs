@@ -74,6 +74,8 @@ struct Ledger {
     free: ResourceSet,
     living: usize,
     counts: Counts,
+    recipes_dropped: u64,
+    lineage_bytes: u64,
     tenants: Vec<Tenant>,
     others: TenantCounters,
     /// Of all tenants.
@@ -119,6 +121,8 @@ impl Ledger {
             free: own.map(NodeResources::available).unwrap_or_default(),
             living: ledger.living(),
             counts: ledger.counts,
+            recipes_dropped: ledger.lineage().forgotten(),
+            lineage_bytes: ledger.lineage().used(),
             tenants,
             others,
             started,
@@ -185,7 +189,7 @@ fn tasks(text: &mut Text, inner: &Inner, ledger: &Ledger) {
         family.add(&[("outcome", &it.phase)], it.tasks);
     }
     let counters = &inner.shared.counters;
-    let counts: [(_, _, u64); 9] = [
+    let counts: [(_, _, u64); 10] = [
         (
             "wasmrun_tasks_started_total",
             "Attempts that were given their resources and started.",
@@ -231,6 +235,11 @@ fn tasks(text: &mut Text, inner: &Inner, ledger: &Ledger) {
             "Objects that were lost and made again from their lineage.",
             counters.objects_remade.get(),
         ),
+        (
+            "wasmrun_recipes_dropped_total",
+            "Results that cannot be made again, because what they were made of takes too much memory.",
+            ledger.recipes_dropped,
+        ),
     ];
     for (name, help, count) in counts {
         text.one(name, Kind::Counter, help, count);
@@ -256,6 +265,12 @@ fn tasks(text: &mut Text, inner: &Inner, ledger: &Ledger) {
     for (name, help, value) in gauges {
         text.one(name, Kind::Gauge, help, value);
     }
+    text.one(
+        "wasmrun_lineage_bytes",
+        Kind::Gauge,
+        "What is kept of arguments to make results again that may be lost with other nodes.",
+        ledger.lineage_bytes,
+    );
     let mut family = text.family(
         "wasmrun_queued_requests",
         Kind::Gauge,

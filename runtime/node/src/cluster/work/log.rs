@@ -1,0 +1,407 @@
+//! What an actor was called with, so that the results of its calls can be made again.
+//!
+//! Owns [`CallLog`]: at the node that owns an actor whose class is declared deterministic, the calls that its lives at
+//! other nodes have made, in the order in which they began, and the states before them. Must not: make calls.
+//!
+//! Invariants: the calls of a segment follow each other without a gap, from its state on. There are at most
+//! [`MOST_CALLS`] calls and [`MOST_BYTES`] bytes in the log of an actor; the oldest go first. A call that cannot be kept
+//! ends a segment; the next begins with the next state that comes. When the last handle to the actor is gone so is the
+//! log.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+use wasmrun_model::id::{DriverId, TaskId};
+use wasmrun_model::task::Attempt;
+
+use super::replay::CallRecipe;
+use crate::actor::Checkpoint;
+use crate::object::Value;
+use crate::task::Argument;
+
+/// The most calls that are kept of an actor.
+pub(super) const MOST_CALLS: usize = 1000;
+/// The most bytes that those and the states before them may take.
+const MOST_BYTES: u64 = 16 << 20;
+/// From half of that on, a state that comes begins another segment: so at least half stays.
+const PART: usize = 2;
+
+/// What came of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Ran {
+    /// It gave its result.
+    Well,
+    /// It gave an error, and the actor went on.
+    Badly,
+    /// It never reached the actor: an argument could not be had.
+    Never,
+}
+
+/// A call as it was made.
+pub(super) struct Logged {
+    pub(super) task: TaskId,
+    pub(super) driver: DriverId,
+    pub(super) method: usize,
+    pub(super) values: Vec<Argument>,
+    pub(super) ran: Ran,
+    /// What its arguments take.
+    pub(super) bytes: u64,
+}
+
+/// See the [module](self).
+#[derive(Default)]
+pub(crate) struct CallLog {
+    inner: Mutex<Inner>,
+    /// Held while calls are made again.
+    pub(super) replaying: tokio::sync::Mutex<()>,
+    /// What those have given so far: later ones may need it as their arguments.
+    fresh: Mutex<HashMap<TaskId, Value>>,
+    /// More of that is there.
+    pub(super) changed: Notify,
+}
+
+/// Calls are being made again, until this goes.
+pub(super) struct Replaying<'a>(&'a CallLog);
+
+impl Drop for Replaying<'_> {
+    fn drop(&mut self) {
+        let fresh = std::mem::take(&mut *self.0.fresh.lock());
+        drop(fresh);
+    }
+}
+
+#[derive(Default)]
+struct Inner {
+    /// The oldest first.
+    segments: VecDeque<Segment>,
+    /// Results of this node's that may be made again, by their calls.
+    recipes: HashMap<TaskId, Weak<CallRecipe>>,
+}
+
+/// Calls of one life that followed each other.
+struct Segment {
+    /// The attempt of the actor's creation that lived.
+    attempt: Attempt,
+    /// The number of the state that the life began with.
+    first_state: u64,
+    /// How many calls of the life there were before.
+    before: u64,
+    /// The state then; the constructor's if there is none.
+    state: Option<Checkpoint>,
+    arguments: Vec<Argument>,
+    calls: Vec<Arc<Logged>>,
+    /// Whether a call is missing behind these.
+    is_closed: bool,
+    bytes: u64,
+}
+
+/// What is to be done to have the result of a call again.
+pub(super) struct Story {
+    pub(super) state: Option<Checkpoint>,
+    pub(super) arguments: Vec<Argument>,
+    /// The call is the last of these.
+    pub(super) calls: Vec<Arc<Logged>>,
+}
+
+impl Segment {
+    fn end(&self) -> u64 {
+        self.before + self.calls.len() as u64
+    }
+
+    fn push(&mut self, call: Arc<Logged>) {
+        self.bytes += call.bytes;
+        self.calls.push(call);
+    }
+}
+
+impl CallLog {
+    /// A life begins elsewhere, with this state or else these arguments.
+    pub(super) fn begins(
+        &self,
+        attempt: Attempt,
+        state: Option<Checkpoint>,
+        arguments: &[Argument],
+    ) {
+        let mut inner = self.inner.lock();
+        if inner
+            .segments
+            .back()
+            .is_some_and(|it| it.attempt == attempt)
+        {
+            // It was sent twice.
+            return;
+        }
+        let bytes = match &state {
+            Some(state) => state.state.len() as u64,
+            None => arguments.iter().map(Argument::size_bytes).sum(),
+        };
+        inner.segments.push_back(Segment {
+            attempt,
+            first_state: state.as_ref().map_or(0, |it| it.number),
+            before: 0,
+            arguments: match state {
+                Some(_) => Vec::new(),
+                None => arguments.to_vec(),
+            },
+            state,
+            calls: Vec::new(),
+            is_closed: false,
+            bytes,
+        });
+        inner.limit();
+    }
+
+    /// A call of a life was made, the so-manieth of it; `None` if it cannot be kept. `state` is the latest that is
+    /// known.
+    pub(super) fn add(
+        &self,
+        attempt: Attempt,
+        position: u64,
+        call: Option<Logged>,
+        state: Option<Checkpoint>,
+    ) {
+        let mut inner = self.inner.lock();
+        let Some(last) = inner.segments.back_mut().filter(|it| it.attempt == attempt) else {
+            return;
+        };
+        if position <= last.end() {
+            // Said again.
+            return;
+        }
+        match call {
+            Some(call) if !last.is_closed && position == last.end() + 1 => {
+                last.push(Arc::new(call))
+            }
+            _ => last.is_closed = true,
+        }
+        if let Some(state) = state {
+            last.followed_by(position, state)
+                .into_iter()
+                .for_each(|next| inner.segments.push_back(next));
+        }
+        inner.limit();
+    }
+
+    /// How to have the result of a call again; `None` if that call is not among those that are kept.
+    pub(super) fn story(&self, task: &TaskId) -> Option<Story> {
+        let inner = self.inner.lock();
+        // The latest that has it: with the fewest calls before.
+        inner.segments.iter().rev().find_map(|segment| {
+            let at = segment.calls.iter().position(|call| call.task == *task)?;
+            Some(Story {
+                state: segment.state.clone(),
+                arguments: segment.arguments.clone(),
+                calls: segment.calls[..=at].to_vec(),
+            })
+        })
+    }
+
+    /// Calls are made again from now on, by who has `replaying`.
+    pub(super) fn replays(&self) -> Replaying<'_> {
+        Replaying(self)
+    }
+
+    /// A call that was made again has given this.
+    pub(super) fn has_made(&self, task: TaskId, value: Value) {
+        let before = self.fresh.lock().insert(task, value);
+        drop(before);
+        self.changed.notify_waiters();
+    }
+
+    /// What a call has given that was made again just now, or along with another.
+    pub(super) fn made(&self, task: &TaskId) -> Option<Value> {
+        let along = self.wanted(task).and_then(|it| it.take());
+        along.or_else(|| self.fresh.lock().get(task).cloned())
+    }
+
+    /// The result of a call is to be made again if it is lost.
+    pub(super) fn want(&self, task: TaskId, recipe: &Arc<CallRecipe>) {
+        let recipes = &mut self.inner.lock().recipes;
+        if recipes.len() == recipes.capacity() {
+            recipes.retain(|_, it| it.strong_count() > 0);
+        }
+        recipes.insert(task, Arc::downgrade(recipe));
+    }
+
+    /// Whose result of a call may be made again.
+    pub(super) fn wanted(&self, task: &TaskId) -> Option<Arc<CallRecipe>> {
+        self.inner.lock().recipes.get(task)?.upgrade()
+    }
+
+    /// Nobody can call the actor any more, and nobody who could has it. What it keeps may be what keeps it.
+    pub(crate) fn clear(&self) {
+        let before = std::mem::take(&mut *self.inner.lock());
+        drop(before);
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        let inner = self.inner.lock();
+        inner.segments.iter().map(|it| it.calls.len()).sum()
+    }
+}
+
+impl Segment {
+    /// Another segment that begins with a later state, if that is worth it: this one is long, or over and nothing is
+    /// missing after that state. `position` is of the last call that was made.
+    fn followed_by(&self, position: u64, state: Checkpoint) -> Option<Self> {
+        let before = state.number.checked_sub(self.first_state)?;
+        let is_long =
+            self.calls.len() >= MOST_CALLS / PART || self.bytes >= MOST_BYTES / PART as u64;
+        let is_worth_it = match self.is_closed {
+            true => before >= position,
+            false => is_long && before > self.before && before <= self.end(),
+        };
+        if !is_worth_it {
+            return None;
+        }
+        let mut next = Self {
+            attempt: self.attempt,
+            first_state: self.first_state,
+            before,
+            bytes: state.state.len() as u64,
+            state: Some(state),
+            arguments: Vec::new(),
+            calls: Vec::new(),
+            is_closed: false,
+        };
+        if !self.is_closed {
+            let skipped = usize::try_from(before - self.before).unwrap_or(usize::MAX);
+            for call in self.calls.iter().skip(skipped) {
+                next.push(call.clone());
+            }
+        }
+        Some(next)
+    }
+}
+
+impl Inner {
+    /// Lets go of the oldest, as far as there is too much.
+    fn limit(&mut self) {
+        loop {
+            let calls: usize = self.segments.iter().map(|it| it.calls.len()).sum();
+            let bytes: u64 = self.segments.iter().map(|it| it.bytes).sum();
+            if calls <= MOST_CALLS && bytes <= MOST_BYTES {
+                return;
+            }
+            if self.segments.len() > 1 {
+                self.segments.pop_front();
+                continue;
+            }
+            let Some(last) = self.segments.back_mut() else {
+                return;
+            };
+            last.is_closed = true;
+            match last.calls.pop() {
+                Some(call) => last.bytes -= call.bytes,
+                // Its state alone is too much.
+                None => self.segments.clear(),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIFE: Attempt = Attempt(3);
+
+    fn task(n: u64) -> TaskId {
+        DriverId::from_bytes([1; 16]).task(n)
+    }
+
+    fn call(n: u64, bytes: u64) -> Option<Logged> {
+        Some(Logged {
+            task: task(n),
+            driver: DriverId::from_bytes([1; 16]),
+            method: 0,
+            values: Vec::new(),
+            ran: Ran::Well,
+            bytes,
+        })
+    }
+
+    fn state(number: u64) -> Option<Checkpoint> {
+        Some(Checkpoint {
+            number,
+            state: number.to_le_bytes().as_slice().into(),
+        })
+    }
+
+    /// The state before the calls that lead to one, and how many there are.
+    fn story(log: &CallLog, n: u64) -> Option<(u64, usize)> {
+        let story = log.story(&task(n))?;
+        assert_eq!(story.calls.last().unwrap().task, task(n));
+        Some((story.state.map_or(0, |it| it.number), story.calls.len()))
+    }
+
+    #[test]
+    fn without_states_it_begins_with_the_constructor_and_ends_when_it_is_full() {
+        let log = CallLog::default();
+        log.begins(LIFE, None, &[]);
+        for n in 1..=MOST_CALLS as u64 + 10 {
+            log.add(LIFE, n, call(n, 1), None);
+        }
+        assert_eq!(log.len(), MOST_CALLS);
+        assert_eq!(story(&log, 1), Some((0, 1)));
+        assert_eq!(story(&log, 700), Some((0, 700)));
+        assert_eq!(story(&log, MOST_CALLS as u64 + 1), None);
+    }
+
+    #[test]
+    fn with_states_the_last_calls_are_kept_and_the_oldest_go() {
+        let log = CallLog::default();
+        log.begins(LIFE, state(40), &[]);
+        let last = 10 * MOST_CALLS as u64;
+        for n in 1..=last {
+            // States come a little later than the calls that they are of.
+            log.add(LIFE, n, call(n, 1), state(40 + n.saturating_sub(3)));
+        }
+        assert!(log.len() <= MOST_CALLS);
+        assert_eq!(story(&log, 1), None);
+        for n in last - MOST_CALLS as u64 / 4..=last {
+            let (number, count) = story(&log, n).expect("it is among the last");
+            assert_eq!(number - 40 + count as u64, n, "no call is missing");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_ends_a_segment_and_a_state_after_it_begins_another() {
+        let log = CallLog::default();
+        log.begins(LIFE, None, &[]);
+        log.add(LIFE, 1, call(1, 1), state(1));
+        log.add(LIFE, 2, None, state(1));
+        // The state that is known is not of after the gap.
+        log.add(LIFE, 3, call(3, 1), state(2));
+        assert_eq!((story(&log, 1), story(&log, 3)), (Some((0, 1)), None));
+        log.add(LIFE, 4, call(4, 1), state(4));
+        log.add(LIFE, 5, call(5, 1), state(4));
+        assert_eq!((story(&log, 4), story(&log, 5)), (None, Some((4, 1))));
+        // Out of order, or of another life.
+        log.add(LIFE, 5, call(6, 1), None);
+        log.add(Attempt(2), 6, call(6, 1), None);
+        assert_eq!(story(&log, 6), None);
+    }
+
+    #[test]
+    fn lives_follow_each_other_and_take_no_more_than_they_may() {
+        let log = CallLog::default();
+        for life in 0..100u32 {
+            let attempt = Attempt(life + 1);
+            log.begins(attempt, None, &[]);
+            let n = u64::from(life);
+            log.add(attempt, 1, call(n, MOST_BYTES / 10), None);
+        }
+        assert_eq!(log.len(), 10);
+        assert_eq!((story(&log, 89), story(&log, 90)), (None, Some((0, 1))));
+        // One that is too large alone.
+        log.begins(Attempt(200), None, &[]);
+        log.add(Attempt(200), 1, call(200, MOST_BYTES + 1), None);
+        log.add(Attempt(200), 2, call(201, 1), None);
+        assert_eq!((story(&log, 200), story(&log, 201)), (None, None));
+    }
+}

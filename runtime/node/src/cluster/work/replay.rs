@@ -1,0 +1,535 @@
+//! Making results of actors' calls again, where the class is declared deterministic.
+//!
+//! Owns the way of calls from the node that has made them to the actor's owner, whose log they go into, and the way
+//! back: a life of the actor that nobody else knows, made of the state before, is called as the actor was, and the
+//! results get the ids that they had (state edges of lineage, as in Ray, OSDI 2018). Must not: touch the actor itself.
+//!
+//! Only calls that are made at other nodes are told: what is made at the owner is lost with it and its log.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use wasmrun_engine::Input;
+use wasmrun_model::cluster::Strategy;
+use wasmrun_model::failure::TaskError;
+use wasmrun_model::id::{ActorId, DriverId, NodeId, ObjectId, ObjectName, TaskId};
+use wasmrun_model::task::{Attempt, Rule, TaskKind, Terms};
+use wasmrun_model::value::Handle;
+use wasmrun_model::wire::WireError;
+
+use super::log::{Logged, MOST_CALLS, Ran, Story};
+use super::protocol::{Body, Called, CalledAgain, Given, Made, OneWay, Replay};
+use super::{Exchange, Queued, remote};
+use crate::actor::{ActorCell, ActorJob, ActorRef};
+use crate::ledger::Submission;
+use crate::node::Shared;
+use crate::object::{Object, Reference, Value};
+use crate::services::{MOST_ATTEMPTS, Watch};
+use crate::task::{Argument, Call, Derived, TaskCell, Work};
+
+/// The numbers of actors that are made to call them again, among what a creation could have started.
+const SCRATCH_FROM: u64 = 1 << 62;
+/// How many actors' logs are known before those are looked for that are gone.
+const SWEEP: usize = 64;
+
+/// What the result of a call is made of, at the node that owns the result.
+pub(crate) struct CallRecipe {
+    actor: Arc<ActorCell>,
+    task: TaskId,
+    made: Weak<TaskCell>,
+    /// It was made along with another one, when that was made again.
+    remade: Mutex<Option<Value>>,
+}
+
+impl CallRecipe {
+    /// Of a call that has ended.
+    pub(crate) fn new(actor: &Arc<ActorCell>, call: &Arc<TaskCell>) -> Arc<Self> {
+        let recipe = Arc::new(Self {
+            actor: actor.clone(),
+            task: call.id,
+            made: Arc::downgrade(call),
+            remade: Mutex::default(),
+        });
+        if let Some(log) = actor.log() {
+            log.want(call.id, &recipe);
+        }
+        recipe
+    }
+
+    /// What was made along with another one.
+    pub(super) fn take(&self) -> Option<Value> {
+        self.remade.lock().take()
+    }
+}
+
+/// What is under way, and the actors of this node that have logs.
+#[derive(Default)]
+pub(super) struct Replays {
+    next: AtomicU64,
+    waiting: Mutex<HashMap<u64, (NodeId, Answer)>>,
+    actors: Mutex<HashMap<ActorId, Weak<ActorCell>>>,
+    /// How many actors were made for this.
+    scratch: AtomicU64,
+}
+
+type Answer = oneshot::Sender<Result<Value, String>>;
+
+impl Replays {
+    /// A node has left, and answers nothing any more.
+    pub(super) fn left(&self, node: NodeId) {
+        let mut waiting = self.waiting.lock();
+        let of_it: Vec<_> = waiting.extract_if(|_, (of, _)| *of == node).collect();
+        drop(waiting);
+        drop(of_it);
+    }
+
+    fn log_of(&self, actor: &Arc<ActorCell>) {
+        let mut actors = self.actors.lock();
+        if actors.len() >= SWEEP && actors.len() == actors.capacity() {
+            actors.retain(|_, it| it.strong_count() > 0);
+        }
+        actors.insert(actor.id, Arc::downgrade(actor));
+    }
+
+    fn find(&self, actor: &ActorId) -> Option<Arc<ActorCell>> {
+        self.actors.lock().get(actor)?.upgrade()
+    }
+}
+
+/// At the node where an actor lives.
+impl Exchange {
+    /// An actor that another node owns was called: the so-manieth call of this life.
+    pub(crate) fn tell_call(
+        &self,
+        actor: &ActorCell,
+        call: &TaskCell,
+        values: &[Argument],
+        ran: Ran,
+        position: u64,
+    ) {
+        let Work::Call(_, method) = &call.work else {
+            return;
+        };
+        let owner = actor.name().owner;
+        if !self.is_alive(&owner) {
+            // Nothing is kept for it.
+            return;
+        }
+        let called = Called {
+            actor: actor.id,
+            attempt: actor.attempt(),
+            position,
+            task: call.id,
+            driver: call.driver,
+            method: actor.face.methods[*method].0.clone(),
+            values: self.told(owner, values),
+            ran,
+        };
+        self.queue(owner, Queued::Message(OneWay::Called(Box::new(called))));
+    }
+
+    /// Arguments for the log of another node. `None` if some are too large to be sent as they are: they may be gone
+    /// when they are needed. Also if some hold handles: a log that keeps actors could keep its own, for ever.
+    fn told(&self, to: NodeId, values: &[Argument]) -> Option<Vec<Given>> {
+        let bytes = values.iter().map(Argument::size_bytes).sum::<u64>();
+        let is_plain = |value: &Argument| match value {
+            Argument::Value(value) => value.as_inline().is_some() && value.references().is_empty(),
+            Argument::Object(Object(Reference::Put(object))) => {
+                object.value.references().is_empty()
+            }
+            Argument::Object(Object(Reference::Task(cell))) => {
+                let made = cell.value();
+                made.is_some_and(|value| value.references().is_empty())
+            }
+            Argument::Object(Object(Reference::Actor(_))) => false,
+        };
+        if bytes > remote::MAX_INLINE as u64 || !values.iter().all(is_plain) {
+            return None;
+        }
+        let id = ObjectId::of(TaskId::from_bytes([0; 16]), 0);
+        let told = values.iter().map(|value| match value {
+            // Its id counts for what is stored, and this is not.
+            Argument::Value(value) => Given::Value(self.carry(to, id, value)),
+            Argument::Object(object) => Given::Object(self.lend(to, &object.0), None),
+        });
+        Some(told.collect())
+    }
+}
+
+/// At the node that owns the actor.
+impl Exchange {
+    /// A life of an actor of ours is about to begin at another node.
+    pub(super) fn life_begins(&self, actor: &Arc<ActorCell>, attempt: Attempt, call: &Call) {
+        if let Some(log) = actor.log() {
+            self.replays.log_of(actor);
+            log.begins(attempt, actor.checkpoint(), &call.values);
+        }
+    }
+
+    /// A host tells of a call.
+    pub(super) fn was_called(&self, from: NodeId, called: Called) {
+        let Called {
+            actor,
+            attempt,
+            position,
+            task,
+            driver,
+            method,
+            values,
+            ran,
+        } = called;
+        // All that it names was kept for us, whatever becomes of it.
+        let values = values.map(|values| {
+            let values: Vec<_> = values.into_iter().map(|it| self.given(from, it)).collect();
+            values.into_iter().collect::<Result<Vec<_>, _>>()
+        });
+        let Some(shared) = self.shared.upgrade() else {
+            return;
+        };
+        let ledger = shared.ledger.lock();
+        let is_there = ledger.scheduler().is_at(&actor.task(), attempt, from);
+        let cell = ledger.own_actor(&actor.task()).filter(|_| is_there);
+        drop(ledger);
+        let Some(cell) = cell else {
+            return;
+        };
+        let (Some(log), Some(method)) = (cell.log(), cell.face.find(&method)) else {
+            return;
+        };
+        let values = values.and_then(Result::ok);
+        for value in values.iter().flatten() {
+            // The log is for when the host is lost, and with it what it keeps for us.
+            if let Argument::Object(Object(reference)) = value
+                && let Handle::Object(name) = reference.handle()
+                && ![self.me, from].contains(&name.owner)
+            {
+                self.queue(name.owner, Queued::Message(OneWay::Lend(name)));
+            }
+        }
+        let call = values.map(|values| Logged {
+            task,
+            driver,
+            method,
+            bytes: LOGGED_BYTES + values.iter().map(Argument::size_bytes).sum::<u64>(),
+            values,
+            ran,
+        });
+        log.add(attempt, position, call, cell.checkpoint());
+    }
+
+    /// Makes the results of calls again, up to that of this one. Else why not.
+    async fn replay(&self, actor: &Arc<ActorCell>, task: TaskId) -> Result<Value, String> {
+        let log = actor.log().ok_or("its actor is not known any more")?;
+        let _one_at_a_time = loop {
+            // From here on nothing is missed.
+            let changed = log.changed.notified();
+            if let Some(value) = log.made(&task) {
+                return Ok(value);
+            }
+            // It may be one of those that are being made again that needs this one.
+            tokio::select! {
+                guard = log.replaying.lock() => break guard,
+                () = changed => {}
+            }
+        };
+        if let Some(value) = log.made(&task) {
+            return Ok(value);
+        }
+        let story = log.story(&task).ok_or_else(|| {
+            format!(
+                "the call that made it is not among those of its actor that are kept: the last {MOST_CALLS} at most, \
+                 as long as somebody has a handle to it, with arguments of up to 64 KiB and without handles"
+            )
+        })?;
+        tracing::info!(%task, actor = %actor.id, calls = story.calls.len(), "calls of an actor are made again");
+        let shared = self.shared.upgrade().ok_or("the node is stopping")?;
+        let cells = self.again(&shared, actor, &story)?;
+        let _replaying = log.replays();
+        let ran = story.calls.iter().filter(|call| call.ran != Ran::Never);
+        let mut last = None;
+        for (call, cell) in ran.zip(&cells) {
+            let watch = Watch::new(std::slice::from_ref(cell), 1);
+            watch.countdown.done().await;
+            drop(watch);
+            let (method, _) = &actor.face.methods[call.method];
+            let value = match (call.ran, cell.result()) {
+                (Ran::Well, Some(Ok(value))) => value,
+                (Ran::Badly, Some(Err(_))) => None,
+                (Ran::Well, Some(Err(error))) => {
+                    return Err(format!(
+                        "its actor's calls were made again, and {method} failed: {error}"
+                    ));
+                }
+                _ => {
+                    return Err(format!(
+                        "its actor's calls were made again, and {method} did not fail as it had: is the class \
+                         deterministic?"
+                    ));
+                }
+            };
+            if call.task == task {
+                last = value;
+            } else if let Some(value) = value {
+                log.has_made(call.task, value.clone());
+                self.keep_along(log.wanted(&call.task), value);
+            }
+        }
+        last.ok_or_else(|| "the call that made it gives nothing".to_owned())
+    }
+
+    /// Keeps what was made along with another result, if it is lost as well.
+    fn keep_along(&self, recipe: Option<Arc<CallRecipe>>, value: Value) {
+        let Some(recipe) = recipe else {
+            return;
+        };
+        let made = recipe.made.upgrade().and_then(|made| made.value());
+        let holders = made.and_then(|value| Some(value.as_remote()?.holders()));
+        if holders.is_some_and(|holders| !holders.iter().any(|it| self.is_alive(it))) {
+            let before = recipe.remade.lock().replace(value);
+            drop(before);
+        }
+    }
+
+    /// Begins a life of an actor that nobody else knows, and calls it as it was called.
+    fn again(
+        &self,
+        shared: &Arc<Shared>,
+        actor: &ActorCell,
+        story: &Story,
+    ) -> Result<Vec<Arc<TaskCell>>, String> {
+        let number = self.replays.scratch.fetch_add(1, Ordering::Relaxed);
+        let id = actor.id.task().task(SCRATCH_FROM | number);
+        let driver = story.calls.last().expect("it ends with a call").driver;
+        let scratch = ActorCell::new(id.actor(), self.me, Arc::new(job(shared, actor)), None);
+        if let Some(state) = &story.state {
+            scratch.set_checkpoint(state.clone());
+        }
+        // The last that refers to it ends it.
+        let scratch = ActorRef::new(Arc::new(scratch), self.shared.clone());
+        let creation = Submission {
+            driver,
+            parent: None,
+            terms: scratch.job().terms.clone(),
+            kind: TaskKind::Actor(scratch.id),
+            call: call_of(&story.arguments),
+            cell: cell(shared, id, driver, Work::Create(scratch.cell().clone())),
+            keeps: None,
+            first: Attempt::FIRST,
+        };
+        let submit = |submission| {
+            let submitted = shared.submit(submission);
+            submitted.map_err(|error| format!("its actor cannot be made again: {error}"))
+        };
+        submit(creation)?;
+        let ran = story.calls.iter().filter(|call| call.ran != Ran::Never);
+        let calls = ran.map(|call| {
+            let work = Work::Call(scratch.cell().clone(), call.method);
+            submit(Submission {
+                driver,
+                parent: None,
+                terms: scratch.face.call_terms.clone(),
+                kind: TaskKind::Call {
+                    actor: scratch.id,
+                    caller: None,
+                },
+                call: call_of(&call.values),
+                cell: cell(shared, call.task, driver, work),
+                keeps: Some(scratch.clone()),
+                first: Attempt(MOST_ATTEMPTS.saturating_mul(number as u32 % MOST_AGAIN + 1)),
+            })
+        });
+        let made: Result<Vec<_>, String> = calls.collect();
+        if made.is_err() {
+            shared.kill(scratch.cell());
+        }
+        made
+    }
+
+    /// Another node wants the result of a call of an actor of ours made again.
+    pub(super) fn replay_for(&self, from: NodeId, replay: Replay) {
+        let (this, Some(shared)) = (self.this.clone(), self.shared.upgrade()) else {
+            return;
+        };
+        // It ends with the calls, and those with their driver or the node.
+        shared.control.spawn(async move {
+            let Replay {
+                number,
+                actor,
+                task,
+            } = replay;
+            let Some(exchange) = this.upgrade() else {
+                return;
+            };
+            let made = match exchange.replays.find(&actor) {
+                Some(cell) => exchange.replay(&cell, task).await,
+                None => Err("its actor is not known any more where it was created".to_owned()),
+            };
+            let name = ObjectName {
+                id: ObjectId::of(task, 0),
+                owner: from,
+            };
+            let made = exchange.give_back(from, name, made).await;
+            let again = CalledAgain { number, made };
+            exchange.queue(from, Queued::Message(OneWay::CalledAgain(Box::new(again))));
+        });
+    }
+
+    /// What was made again, for who owns it.
+    async fn give_back(&self, to: NodeId, name: ObjectName, made: Result<Value, String>) -> Made {
+        let made = match made {
+            // The node that made it keeps it for us only.
+            Ok(value) => match value.read().await {
+                Ok(_) => Ok(value),
+                Err(error) => Err(error.to_string()),
+            },
+            Err(why) => Err(why),
+        };
+        let result = made.map(|value| {
+            let mut carried = self.carry(to, name.id, &value);
+            if let Body::At(at) = &mut carried.body {
+                at.owner = to;
+                at.holders = vec![self.me];
+                if self.is_alive(&to) {
+                    self.keep_for(to, name.id, value);
+                }
+            }
+            carried
+        });
+        let gone = |why: String| TaskError::Gone {
+            object: name.id,
+            why,
+        };
+        Made {
+            name,
+            result: result.map_err(|why| WireError::from(&gone(why))),
+            ty: None,
+        }
+    }
+}
+
+/// At the node that owns the result.
+impl Exchange {
+    /// Has the result of a call made again. Else why not.
+    pub(super) fn call_again<'a>(
+        &'a self,
+        made: &'a CallRecipe,
+    ) -> BoxFuture<'a, Result<Option<Value>, String>> {
+        // In a box: what it waits for may come to wait for another of these.
+        Box::pin(self.have_called_again(made))
+    }
+
+    async fn have_called_again(&self, made: &CallRecipe) -> Result<Option<Value>, String> {
+        if let Some(value) = made.take() {
+            return Ok(Some(value));
+        }
+        if !made.actor.face.is_deterministic {
+            return Err(format!(
+                "it cannot be made again: the class {} of the actor that made it is not declared deterministic",
+                made.actor.face.class
+            ));
+        }
+        self.count(|counters| &counters.objects_remade, 1);
+        let value = match made.actor.is_foreign() {
+            false => self.replay(&made.actor, made.task).await?,
+            true => {
+                let silent = "the node that owns the actor which made it is lost";
+                let answer = self.ask_to_replay(made).ok_or(silent)?;
+                answer.await.map_err(|_| silent)??
+            }
+        };
+        Ok(Some(value))
+    }
+
+    fn ask_to_replay(&self, made: &CallRecipe) -> Option<oneshot::Receiver<Result<Value, String>>> {
+        let name = made.actor.name();
+        let number = self.replays.next.fetch_add(1, Ordering::Relaxed);
+        let (sender, answer) = oneshot::channel();
+        let mut waiting = self.replays.waiting.lock();
+        waiting.retain(|_, (_, answer)| !answer.is_closed());
+        waiting.insert(number, (name.owner, sender));
+        drop(waiting);
+        let replay = Replay {
+            number,
+            actor: name.id,
+            task: made.task,
+        };
+        let message = Queued::Message(OneWay::Replay(Box::new(replay)));
+        self.queue(name.owner, message).then_some(answer)
+    }
+
+    /// What came of that.
+    pub(super) fn called_again(&self, from: NodeId, again: CalledAgain) {
+        let CalledAgain { number, made } = again;
+        let value = match made.result {
+            // Also where nobody waits any more: its end gives it back.
+            Ok(carried) => self.take(from, carried).map_err(|error| error.to_string()),
+            Err(error) => Err(match TaskError::from(error) {
+                TaskError::Gone { why, .. } => why,
+                error => error.to_string(),
+            }),
+        };
+        let mut waiting = self.replays.waiting.lock();
+        let asked = match waiting.get(&number) {
+            Some((of, _)) if *of == from => waiting.remove(&number),
+            _ => None,
+        };
+        drop(waiting);
+        if let Some((_, answer)) = asked {
+            let _ = answer.send(value);
+        }
+    }
+}
+
+/// What a call takes in a log besides its arguments, about.
+const LOGGED_BYTES: u64 = 256;
+/// How often the attempts of a call that is made again are counted on.
+const MOST_AGAIN: u32 = 1 << 20;
+
+/// What the actor is, for lives that nobody else knows: here, if there is room.
+fn job(shared: &Shared, actor: &ActorCell) -> ActorJob {
+    let job = actor.job();
+    let rule = &job.terms.rule;
+    let strategy = match shared.name.parse() {
+        Ok(node) => Strategy::NodeAffinity { node, soft: true },
+        Err(_) => Strategy::default(),
+    };
+    ActorJob {
+        module: job.module.clone(),
+        class: job.class,
+        terms: Arc::new(Terms {
+            rule: Arc::new(Rule {
+                strategy,
+                alternatives: rule.alternatives.clone(),
+                selectors: rule.selectors.clone(),
+                module: rule.module,
+            }),
+            ..(*job.terms).clone()
+        }),
+        limits: job.limits.clone(),
+        grants: job.grants.clone(),
+        restarts: 0,
+        call_terms: job.call_terms.clone(),
+        policy: job.policy.clone(),
+        derived: Derived::default(),
+        // Its calls are not told to anybody.
+        is_deterministic: false,
+    }
+}
+
+fn cell(shared: &Shared, id: TaskId, driver: DriverId, work: Work) -> Arc<TaskCell> {
+    let cell = TaskCell::new(id, driver, work, shared.home());
+    cell.share();
+    Arc::new(cell)
+}
+
+fn call_of(values: &[Argument]) -> Call {
+    Call {
+        values: values.to_vec(),
+        input: Input::Empty,
+        ..Call::default()
+    }
+}
