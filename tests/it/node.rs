@@ -193,7 +193,7 @@ fn an_actor_lives_between_commands() {
     assert_eq!(call("add(5)").ok(), "15\n");
     assert_eq!(call("add(1)").json(0)["result"], 16);
     let taken = create().args(["counter", "0", "--name", "total"]).fails(2);
-    assert_says(&taken, &["the name 'total' belongs to another actor"]);
+    assert_says(&taken, &["the name 'total' belongs to actor "]);
     assert_says(
         &call("subtract(1)").fails(2),
         &["no method 'subtract'", "add"],

@@ -171,7 +171,7 @@ fn actors_are_found_by_name() {
             &said,
             &[
                 "ok([\"2\", ",
-                "the name \\'one\\' belongs to another actor",
+                "the name \\'one\\' belongs to actor ",
                 "there is no actor named \\'one-unknown\\'",
             ],
         );
