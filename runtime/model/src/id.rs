@@ -136,6 +136,22 @@ id!(
     "object id"
 );
 
+impl GroupId {
+    /// The group that a node begins to own. The second half of its id is the first half of its owner's: so
+    /// whoever is given the id knows whom to ask about it. `unique` tells it from the node's other groups.
+    pub fn of(owner: NodeId, unique: [u8; 8]) -> Self {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&unique);
+        bytes[8..].copy_from_slice(&owner.0[..8]);
+        Self(bytes)
+    }
+
+    /// Whether a node may be its owner.
+    pub fn may_be_of(&self, owner: NodeId) -> bool {
+        self.0[8..] == owner.0[..8]
+    }
+}
+
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident, $id:ident, $bytes:literal, $what:literal) => {
         $(#[$doc])*

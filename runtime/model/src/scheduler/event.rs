@@ -159,9 +159,13 @@ pub enum Event {
         group: GroupId,
         /// Its bundles, and how they lie to each other.
         spec: GroupSpec,
+        /// Whose tasks may run in it.
+        tenant: TenantName,
     },
     /// A group is not needed any more: what runs in it is killed.
     RemoveGroup(GroupId),
+    /// Somebody here wants to know how it stands with a group, which may be another node's.
+    WantGroup(GroupId),
     /// A tenant's weight or guarantees have changed.
     SetTenant {
         /// The tenant.
@@ -269,8 +273,8 @@ pub enum Effect {
         /// Why.
         why: Box<Reason>,
     },
-    /// All bundles of a group are there.
-    GroupReady(GroupId),
+    /// It stands otherwise with a group now, as [`super::Scheduler::group`] says; or there is no such group.
+    GroupChanged(GroupId),
     /// Tell another scheduler this.
     Send {
         /// Which one.
@@ -324,6 +328,31 @@ pub enum Message {
     },
     /// About a placement group.
     Group(GroupMessage),
+    /// How does it stand with this group of yours? Repeated until it is answered by `GroupStands`, which comes
+    /// again whenever that changes.
+    WantGroup(GroupId),
+    /// How it stands with a group of the sender's.
+    GroupStands {
+        /// The group.
+        group: GroupId,
+        /// How; `None`: there is no such group (any more).
+        face: Option<Box<GroupFace>>,
+    },
+}
+
+/// How it stands with a placement group, as its owner tells others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupFace {
+    /// Which news of it this is: higher is newer.
+    pub version: u64,
+    /// Whose tasks may run in it.
+    pub tenant: TenantName,
+    /// What was asked for.
+    pub spec: GroupSpec,
+    /// By number of the bundle: the node on which tasks can run in it.
+    pub nodes: Vec<Option<NodeId>>,
+    /// What it waits for, if it is not ready.
+    pub why: Option<String>,
 }
 
 /// What came of an attempt.

@@ -54,8 +54,23 @@ pub enum Reason {
     )]
     ArgumentFailed(ObjectId),
     /// Its placement group is not there (any more).
-    #[error("there is no placement group {0}; create it before what runs in it")]
+    #[error(
+        "the tenant has no placement group {0}: nobody has created it, or it has ended; create it before what \
+         runs in it"
+    )]
     NoGroup(GroupId),
+    /// Its placement group was removed.
+    #[error(
+        "placement group {0} was removed, and what runs in it or waits for it ends with it; create another one \
+         for what is still to run"
+    )]
+    GroupRemoved(GroupId),
+    /// The node that owned its placement group is lost.
+    #[error(
+        "placement group {0} has ended, because the node that owned it is lost, and what runs in it ends with it; \
+         create it again at another node"
+    )]
+    GroupLost(GroupId),
     /// Its placement group can never be reserved, as the nodes are.
     #[error("placement group {group} can never be reserved: {why}")]
     GroupImpossible {
@@ -143,6 +158,8 @@ pub enum Waits {
         /// What that waits for.
         why: Option<String>,
     },
+    /// For room in its placement group.
+    Bundle(GroupId),
     /// For resources: no node fits now.
     Resources,
     /// For the tasks before it: some node would fit.
@@ -217,7 +234,13 @@ impl Scheduler {
                     false => Waits::Others { node },
                 }
             }
-            TaskState::Infeasible => Waits::Node,
+            TaskState::Infeasible => match task.terms.rule.strategy {
+                Strategy::PlacementGroup { group, .. } => Waits::Group {
+                    group,
+                    why: self.groups.why_not_ready(&group),
+                },
+                _ => Waits::Node,
+            },
         };
         let is_placed = matches!(
             task.phase(),
@@ -262,7 +285,10 @@ impl Scheduler {
             let ahead = self.who_is_ahead(ix);
             return match ahead {
                 Some(ahead) if !is_grouped => Waits::Turn { ahead: Some(ahead) },
-                _ => Waits::Resources,
+                _ => match task.terms.rule.strategy {
+                    Strategy::PlacementGroup { group, .. } => Waits::Bundle(group),
+                    _ => Waits::Resources,
+                },
             };
         }
         Waits::Turn {
@@ -350,6 +376,9 @@ impl fmt::Display for Waits {
             Self::Group { group, why } => {
                 write!(f, "placement group {group} to be reserved")?;
                 why.iter().try_for_each(|why| write!(f, ": {why}"))
+            }
+            Self::Bundle(group) => {
+                write!(f, "room in placement group {group}: others use its bundles")
             }
             Self::Resources => f.write_str("resources"),
             Self::Turn { ahead: Some(ahead) } => write!(f, "its turn: {ahead}"),

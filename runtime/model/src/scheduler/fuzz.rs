@@ -501,7 +501,11 @@ impl Fuzz<'_> {
                 let bundles = bundles.map(|bundle| Request::new(bundle).expect("whole units"));
                 let bundles = bundles.collect();
                 match GroupSpec::new(self.bytes.pick(&GroupKind::ALL), bundles) {
-                    Ok(spec) => Event::CreateGroup { group, spec },
+                    Ok(spec) => Event::CreateGroup {
+                        group,
+                        spec,
+                        tenant: self.bytes.pick(&["a", "b"]).parse().expect("a name"),
+                    },
                     Err(_) => Event::RemoveGroup(group),
                 }
             }

@@ -6,16 +6,18 @@
 //! Groups come before tasks: whenever something was freed, those that wait for a plan are tried
 //! first, in the order of their ids. A group that does not fit holds nothing meanwhile.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::event::Message;
 use super::explain::Reason;
+use super::group_news::{Known, Telling};
 use super::table::TaskIx;
 use super::{Effect, Scheduler};
 use crate::cluster::{Basis, Demand, Node, NodeIx, Strategy, Supply};
+use crate::fairness::TenantName;
 use crate::group::{
-    Coordinator, CoordinatorEffect, GroupAnswer, GroupMessage, GroupSpec, GroupState, Impossible,
-    Offer, Participant, ParticipantEffect, PlanError,
+    Coordinator, CoordinatorEffect, GroupAnswer, GroupMessage, GroupSpec, Impossible, Offer,
+    Participant, ParticipantEffect, PlanError,
 };
 use crate::id::{GroupId, NodeId};
 use crate::resource::{
@@ -27,7 +29,13 @@ use crate::time::Instant;
 /// The groups that are owned here, and the bundles that are reserved here.
 #[derive(Debug, Default)]
 pub(crate) struct GroupTable {
-    owned: BTreeMap<GroupId, Owned>,
+    pub(super) owned: BTreeMap<GroupId, Owned>,
+    /// What is known of those of others.
+    pub(super) known: Known,
+    /// Owned ones with which it may stand otherwise than was told.
+    pub(super) touched: BTreeSet<GroupId>,
+    /// Whether bundles end because the node that owns them is gone.
+    is_owner_lost: bool,
     /// By own node.
     parts: BTreeMap<NodeIx, Part>,
     /// Messages from one side here to the other: to whom, from whom, what.
@@ -38,10 +46,13 @@ pub(crate) struct GroupTable {
 }
 
 #[derive(Debug)]
-struct Owned {
-    coordinator: Coordinator<NodeId>,
+pub(super) struct Owned {
+    pub(super) coordinator: Coordinator<NodeId>,
     /// Why the last plan failed.
-    failed: Option<PlanError>,
+    pub(super) failed: Option<PlanError>,
+    /// Whose tasks may run in it.
+    pub(super) tenant: TenantName,
+    pub(super) telling: Telling,
 }
 
 #[derive(Debug)]
@@ -158,52 +169,20 @@ impl GroupTable {
         })
     }
 
-    fn has_bundle_here(&self, group: &GroupId, bundle: Option<u32>) -> bool {
-        self.parts.values().any(|part| {
-            let mut usable = part.participant.usable_bundles(*group);
-            usable.any(|(number, _)| bundle.is_none_or(|bundle| bundle == number))
-        })
+    pub(super) fn has_bundle_here(&self, group: &GroupId, bundle: Option<u32>) -> bool {
+        let mut usable = self.usable_here(*group);
+        usable.any(|(number, _)| bundle.is_none_or(|bundle| bundle == number))
     }
 
-    /// Where a task of a group belongs: with another node, or (`None`) here.
-    pub(crate) fn whereabouts(
-        &self,
-        group: &GroupId,
-        bundle: Option<u32>,
-        alternatives: &[Request],
-    ) -> Result<Option<NodeId>, Reason> {
-        let Some(owned) = self.owned.get(group) else {
-            return match self.has_bundle_here(group, bundle) {
-                true => Ok(None),
-                false => Err(Reason::NoGroup(*group)),
-            };
-        };
-        let coordinator = &owned.coordinator;
-        if matches!(
-            coordinator.state(),
-            GroupState::Removing | GroupState::Removed
-        ) {
-            return Err(Reason::NoGroup(*group));
-        }
-        let numbered = (0u32..).zip(coordinator.spec().bundles());
-        let meant = numbered.filter(|(number, _)| bundle.is_none_or(|bundle| bundle == *number));
-        let holds = |has: &Request| {
-            let fits = |asked: &Request| asked.amounts().is_subset(has.amounts());
-            alternatives.iter().any(fits)
-        };
-        let holding: Vec<u32> = meant
-            .filter(|(_, has)| holds(has))
-            .map(|(number, _)| number)
-            .collect();
-        if holding.is_empty() {
-            return Err(Reason::NoBundle { group: *group });
-        }
-        if self.has_bundle_here(group, bundle) {
-            return Ok(None);
-        }
-        Ok(holding
-            .into_iter()
-            .find_map(|number| coordinator.ready_node(number)))
+    /// The bundles of a group in which tasks can run here.
+    pub(super) fn usable_here(&self, group: GroupId) -> impl Iterator<Item = (u32, &Bundle)> {
+        let parts = self.parts.values();
+        parts.flat_map(move |part| part.participant.usable_bundles(group))
+    }
+
+    /// Whether a node's resources are given out here.
+    pub(super) fn is_own(&self, node: NodeId) -> bool {
+        self.parts.values().any(|part| part.id == node)
     }
 
     /// Why a group can never be reserved, as the nodes are.
@@ -212,21 +191,6 @@ impl GroupTable {
             Some(PlanError::Infeasible(why)) => Some(why.clone()),
             _ => None,
         }
-    }
-
-    pub(crate) fn is_ready(&self, group: &GroupId) -> bool {
-        match self.owned.get(group) {
-            Some(owned) => owned.coordinator.state() == GroupState::Ready,
-            None => self.has_bundle_here(group, None),
-        }
-    }
-
-    /// What a group that is not ready waits for.
-    pub(crate) fn why_not_ready(&self, group: &GroupId) -> Option<String> {
-        let owned = self.owned.get(group)?;
-        let refusal = owned.coordinator.last_refusal();
-        let refusal = refusal.map(|(bundle, why)| format!("bundle {bundle}: {why}"));
-        owned.failed.as_ref().map(ToString::to_string).or(refusal)
     }
 
     /// When something here wants to be woken.
@@ -256,9 +220,12 @@ impl GroupTable {
         if let Some(part) = self.parts.remove(&ix) {
             part.participant.abandon();
         }
-        for owned in self.owned.values_mut() {
+        for (group, owned) in &mut self.owned {
             owned.coordinator.node_lost(now, id);
+            owned.telling.watchers.remove(&id);
+            self.touched.insert(*group);
         }
+        self.known.node_lost(id);
         self.inbox.retain(|(to, from, _)| *to != id && *from != id);
         self.has_changed = true;
         self.note_deadline();
@@ -271,20 +238,20 @@ impl Scheduler {
         self.config.local.unwrap_or(NodeId::from_bytes([0xff; 16]))
     }
 
-    pub(super) fn create_group(&mut self, group: GroupId, spec: GroupSpec) {
+    pub(super) fn create_group(&mut self, group: GroupId, spec: GroupSpec, tenant: TenantName) {
         if self.groups.owned.contains_key(&group) {
             self.stale += 1;
             return;
         }
         let coordinator = Coordinator::new(group, spec, self.now);
-        let failed = None;
-        self.groups.owned.insert(
-            group,
-            Owned {
-                coordinator,
-                failed,
-            },
-        );
+        let owned = Owned {
+            coordinator,
+            failed: None,
+            tenant,
+            telling: Telling::default(),
+        };
+        self.groups.owned.insert(group, owned);
+        self.groups.touched.insert(group);
         self.groups.has_changed = true;
         self.pump_groups();
     }
@@ -295,35 +262,9 @@ impl Scheduler {
             return;
         };
         owned.coordinator.remove(self.now);
-        self.end_members(group);
+        self.groups.touched.insert(group);
+        self.end_members(group, Reason::GroupRemoved(group));
         self.carry_out_groups();
-    }
-
-    /// Fails the tasks of a group that no executor has.
-    fn end_members(&mut self, group: GroupId) {
-        let mut members = Vec::new();
-        for phase in [
-            Phase::Placeable,
-            Phase::Waiting,
-            Phase::Ready,
-            Phase::Infeasible,
-        ] {
-            let of_group = |ix: &TaskIx| self.group_of(*ix) == Some(group);
-            members.extend(self.tasks.in_phase(phase).filter(of_group));
-        }
-        for ix in members {
-            if let Some(node) = self.peer_of(ix) {
-                self.withdraw(ix, node);
-            }
-            self.doom(ix, Phase::Failed, Some(Reason::NoGroup(group)));
-        }
-    }
-
-    fn group_of(&self, ix: TaskIx) -> Option<GroupId> {
-        match self.tasks[ix].terms.rule.strategy {
-            Strategy::PlacementGroup { group, .. } => Some(group),
-            _ => None,
-        }
     }
 
     pub(super) fn group_message(&mut self, from: NodeId, message: GroupMessage) {
@@ -339,7 +280,9 @@ impl Scheduler {
                 part.participant.owner_lost(self.cluster.own_mut(ix), owner);
             }
         }
+        self.groups.is_owner_lost = true;
         self.carry_out_groups();
+        self.groups.is_owner_lost = false;
     }
 
     pub(super) fn time_groups(&mut self) {
@@ -374,6 +317,7 @@ impl Scheduler {
         for group in wanting {
             self.plan_group(group);
         }
+        self.tell_of_groups();
     }
 
     fn plan_group(&mut self, group: GroupId) {
@@ -395,6 +339,7 @@ impl Scheduler {
         let nodes = self.cluster.iter().filter(|(_, node)| !node.is_draining());
         let nodes = nodes.map(|(_, node)| (node.id(), node));
         owned.failed = owned.coordinator.plan(self.now, nodes).err();
+        self.groups.touched.insert(group);
         if owned.failed.is_none() {
             self.carry_out_groups();
         }
@@ -416,7 +361,8 @@ impl Scheduler {
                 self.deliver(to, from, message);
             }
             if is_quiet {
-                return self.groups.note_deadline();
+                self.groups.note_deadline();
+                return self.tell_of_groups();
             }
         }
     }
@@ -430,12 +376,10 @@ impl Scheduler {
                 return is_quiet;
             };
             is_quiet = false;
+            self.groups.touched.insert(group);
             match effect {
                 CoordinatorEffect::Send { to, request } => self.post(to, request.into()),
-                CoordinatorEffect::Ready => {
-                    self.effects.push_back(Effect::GroupReady(group));
-                    self.place_members(group);
-                }
+                CoordinatorEffect::Ready => self.place_members(group),
                 // Its tasks are lost with their node; what waits for it waits on.
                 CoordinatorEffect::Lost { .. } => self.groups.has_changed = true,
                 CoordinatorEffect::Removed => {
@@ -505,7 +449,10 @@ impl Scheduler {
 
     fn deliver_answer(&mut self, from: NodeId, answer: GroupAnswer) {
         match self.groups.owned.get_mut(&answer.id().group) {
-            Some(owned) => owned.coordinator.answer(self.now, from, answer),
+            Some(owned) => {
+                self.groups.touched.insert(answer.id().group);
+                owned.coordinator.answer(self.now, from, answer);
+            }
             None => {
                 if let Some(reply) = answer.reply_to_stray() {
                     self.post(from, reply.into());
@@ -514,18 +461,20 @@ impl Scheduler {
         }
     }
 
-    /// All bundles are ready: the tasks that wait for that go where theirs are.
-    fn place_members(&mut self, group: GroupId) {
+    /// There is news of where bundles are: the tasks that wait for that go where theirs are.
+    pub(super) fn place_members(&mut self, group: GroupId) {
         let waiting = [Phase::Ready, Phase::Waiting, Phase::Infeasible];
         for phase in waiting {
             let of_group = |ix: &TaskIx| self.group_of(*ix) == Some(group);
             let members: Vec<TaskIx> = self.tasks.in_phase(phase).filter(of_group).collect();
             for ix in members {
-                let Strategy::PlacementGroup { bundle, .. } = self.tasks[ix].terms.rule.strategy
-                else {
+                let rule = self.tasks[ix].terms.rule.clone();
+                let Strategy::PlacementGroup { bundle, .. } = rule.strategy else {
                     continue;
                 };
-                if phase == Phase::Infeasible || !self.groups.has_bundle_here(&group, bundle) {
+                let is_placed = phase != Phase::Infeasible
+                    && self.groups.serves((&group, bundle), &rule.alternatives);
+                if !is_placed {
                     self.unplace(ix);
                     self.place(ix);
                 }
@@ -543,8 +492,12 @@ impl Scheduler {
         of_group.into_iter().for_each(|class| self.open(class));
     }
 
-    /// A bundle is taken away: what runs in it is killed.
+    /// A bundle is taken away: what runs in it is killed, what waits for it belongs elsewhere.
     fn end_bundle(&mut self, node: NodeIx, group: GroupId, bundle: u32) {
+        let why = match self.groups.is_owner_lost {
+            true => Reason::GroupLost(group),
+            false => Reason::GroupRemoved(group),
+        };
         for phase in [Phase::Dispatching, Phase::Running, Phase::Blocked] {
             let in_it = |ix: &TaskIx| {
                 let held = self.tasks[*ix].state().held();
@@ -552,9 +505,10 @@ impl Scheduler {
             };
             let tasks: Vec<TaskIx> = self.tasks.in_phase(phase).filter(in_it).collect();
             for ix in tasks {
-                self.doom(ix, Phase::Failed, Some(Reason::NoGroup(group)));
+                self.doom(ix, Phase::Failed, Some(why.clone()));
             }
         }
+        self.place_members(group);
     }
 
     /// The node that a task is with, if it is another.

@@ -18,6 +18,7 @@ mod dispatch;
 mod event;
 mod explain;
 mod fuzz;
+mod group_news;
 mod groups;
 mod lane;
 mod nodes;
@@ -35,10 +36,11 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-pub use self::event::{Effect, Event, Message, NodeInfo, Outcome, PeerView};
+pub use self::event::{Effect, Event, GroupFace, Message, NodeInfo, Outcome, PeerView};
 pub use self::explain::{COUNTED, Explanation, NodeVerdict, Reason, SHOWN, Waits};
 #[doc(hidden)]
 pub use self::fuzz::{check, fuzz};
+pub use self::group_news::GroupView;
 pub use self::status::{PhaseStatus, Status, TaskView};
 
 use self::actors::Actors;
@@ -263,8 +265,13 @@ impl Scheduler {
                 actor,
                 will_restart,
             } => self.actor_died(actor, will_restart),
-            Event::CreateGroup { group, spec } => self.create_group(group, spec),
+            Event::CreateGroup {
+                group,
+                spec,
+                tenant,
+            } => self.create_group(group, spec, tenant),
             Event::RemoveGroup(group) => self.remove_group(group),
+            Event::WantGroup(group) => self.want_group(group),
             Event::SetTenant { tenant, config } => {
                 if self.tenants.set_config(&tenant, config).is_err() {
                     self.stale += 1;

@@ -112,6 +112,9 @@ impl Scheduler {
         }
         if has_changed {
             self.after_change();
+        } else if self.groups.has_owned() {
+            // There may be room now for what waits.
+            self.groups.set_changed();
         }
         if is_newcomer {
             self.offer_ready_task(ix);
@@ -245,6 +248,7 @@ impl Scheduler {
             true => self.own_node_lost(ix),
             false => self.peer_lost(id),
         }
+        self.end_groups_of(id);
         self.after_change();
     }
 

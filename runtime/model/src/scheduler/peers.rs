@@ -13,7 +13,7 @@ use super::event::{Message, Outcome};
 use super::table::{Owner, TaskIx};
 use super::{Effect, Scheduler};
 use crate::cluster::NodeIx;
-use crate::id::{Incarnation, NodeId, TaskId};
+use crate::id::{GroupId, Incarnation, NodeId, TaskId};
 use crate::task::{Argument, Attempt, Phase, Place, TaskKind, TaskSpec, TaskState};
 use crate::time::Instant;
 
@@ -45,6 +45,7 @@ enum Timer {
     Place(TaskId, Attempt),
     Settled(Key),
     Withdraw(Key),
+    Group(GroupId),
 }
 
 impl Peers {
@@ -107,7 +108,12 @@ impl Peers {
 }
 
 impl Scheduler {
-    fn send(&mut self, to: NodeId, message: Message) {
+    /// Asks after a while again about a group, if there is no answer by then.
+    pub(super) fn ask_later(&mut self, group: GroupId) {
+        self.set_timer(Timer::Group(group));
+    }
+
+    pub(super) fn send(&mut self, to: NodeId, message: Message) {
         let message = Box::new(message);
         self.effects.push_back(Effect::Send { to, message });
     }
@@ -216,6 +222,8 @@ impl Scheduler {
             }
             Message::Withdraw { task, attempt } => self.withdrawn(from, task, attempt),
             Message::Group(message) => self.group_message(from, message),
+            Message::WantGroup(group) => self.group_wanted(from, group),
+            Message::GroupStands { group, face } => self.group_stands(from, group, face),
         }
     }
 
@@ -312,6 +320,7 @@ impl Scheduler {
             Outcome::Cancelled => self.lost(ix),
             Outcome::HandedBack if self.meet_doom(ix) => {}
             Outcome::HandedBack => {
+                self.doubt_group(ix, from);
                 self.tasks[ix].attempt = attempt.next();
                 self.change(ix, TaskState::Placeable(Place::Undecided));
                 let of_actor = self.own_call_of(ix);
@@ -416,6 +425,7 @@ impl Scheduler {
                         self.send(to, Message::Withdraw { task, attempt });
                     }
                 }
+                Timer::Group(group) => self.ask_again(group),
             }
         }
     }

@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 
 use super::class::{ClassIx, ClassKey, Wants};
 use super::explain::Reason;
+use super::group_news::Whereabouts;
 use super::table::{Owner, Task, TaskIx};
 use super::{Effect, Outcome, Scheduler};
 use crate::cluster::{
@@ -117,23 +118,41 @@ impl Scheduler {
 
     /// The decision for a task of a group: where a bundle of it is.
     fn decide_in_group(
-        &self,
+        &mut self,
         ix: TaskIx,
         group: GroupId,
         bundle: Option<u32>,
         rule: &Rule,
     ) -> Decision {
+        let at = (&group, bundle);
+        if let Owner::Peer(_) = self.tasks[ix].owner {
+            // Whose it is asks the group's owner where else it may be.
+            return match self.groups.serves(at, &rule.alternatives) {
+                true => Decision::Here(None),
+                false => Decision::Infeasible(Reason::NoGroup(group)),
+            };
+        }
         if let Some(why) = self.groups.impossible(&group) {
             return Decision::Infeasible(Reason::GroupImpossible { group, why });
         }
-        let found = self.groups.whereabouts(&group, bundle, &rule.alternatives);
-        let found = found.map(|node| node.and_then(|node| self.cluster.by_id(node)));
-        match (found, self.tasks[ix].owner) {
-            (Ok(Some(node)), Owner::Here) if !self.cluster[node].is_own() => Decision::There(node),
-            (Ok(_), _) => Decision::Here(None),
-            (Err(why), Owner::Here) => Decision::Unschedulable(why),
-            // Its bundle may not be committed yet; the owner knows.
-            (Err(why), Owner::Peer(_)) => Decision::Infeasible(why),
+        let tenant = &self.tasks[ix].terms.tenant;
+        match self.groups.whereabouts(at, tenant, &rule.alternatives) {
+            Ok(Whereabouts::There(node)) => match self.cluster.by_id(node) {
+                Some(node) => Decision::There(node),
+                None => {
+                    self.await_news(group);
+                    Decision::Here(None)
+                }
+            },
+            Ok(Whereabouts::Here) => {
+                self.await_news(group);
+                Decision::Here(None)
+            }
+            Ok(Whereabouts::Unknown) => match self.ask_owner(group) {
+                true => Decision::Here(None),
+                false => Decision::Unschedulable(Reason::NoGroup(group)),
+            },
+            Err(why) => Decision::Unschedulable(why),
         }
     }
 

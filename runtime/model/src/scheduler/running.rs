@@ -427,6 +427,12 @@ impl Scheduler {
         })
     }
 
+    /// Why a task that is with an executor must stop, where it is not that somebody has cancelled it.
+    pub fn why_stopped(&self, task: &TaskId) -> Option<&Reason> {
+        let ix = self.tasks.find(task)?;
+        self.tasks[ix].doom.as_ref()?.why.as_ref()
+    }
+
     /// The state of a task that has not ended.
     pub fn phase(&self, task: &TaskId) -> Option<Phase> {
         self.tasks.find(task).map(|ix| self.tasks[ix].phase())

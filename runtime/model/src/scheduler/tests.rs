@@ -304,7 +304,7 @@ fn words(scheduler: &Scheduler, effect: Effect) -> String {
         },
         Effect::Retried { task, attempt } => format!("retry {} as {attempt}", name(&task)),
         Effect::Infeasible { task, .. } => format!("{} infeasible", name(&task)),
-        Effect::GroupReady(_) => "group ready".to_owned(),
+        Effect::GroupChanged(_) => "group changed".to_owned(),
         Effect::Send { to, message } => {
             let to = format!("n{}", to.as_bytes()[0]);
             match *message {
@@ -329,7 +329,9 @@ fn words(scheduler: &Scheduler, effect: Effect) -> String {
                 Message::Withdraw { task, attempt } => {
                     format!("{to}: withdraw {} {attempt}", name(&task))
                 }
-                Message::Group(_) => format!("{to}: about a group"),
+                Message::Group(_) | Message::WantGroup(_) | Message::GroupStands { .. } => {
+                    format!("{to}: about a group")
+                }
             }
         }
     }

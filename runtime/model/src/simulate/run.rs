@@ -312,6 +312,10 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
                 self.note(Event::CreateGroup {
                     group: group.id,
                     spec: spec.expect("the scenario was checked"),
+                    tenant: self.scenario.tenants
+                        [self.scenario.tasks[entry.0 as usize].tenant.0 as usize]
+                        .name
+                        .clone(),
                 })?;
             }
             let of_file = &self.scenario.tasks[entry.0 as usize];
@@ -343,7 +347,7 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
                     phase: Phase::Finished,
                     ..
                 }
-                | Effect::GroupReady(_) => {}
+                | Effect::GroupChanged(_) => {}
                 Effect::Ended { task, why, .. } => {
                     self.give_up(TaskKey::of(&task), why.map(|why| *why))?;
                 }

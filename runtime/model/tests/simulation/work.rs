@@ -30,8 +30,8 @@ pub fn actor_id(at: usize) -> ActorId {
     ActorId::from_bytes([at as u8; 16])
 }
 
-pub fn group_id(at: usize) -> GroupId {
-    GroupId::from_bytes([at as u8; 16])
+pub fn group_id(at: usize, owner: NodeId) -> GroupId {
+    GroupId::of(owner, [at as u8; 8])
 }
 
 pub fn object_id(at: usize) -> ObjectId {

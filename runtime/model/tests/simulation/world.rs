@@ -306,7 +306,8 @@ impl World {
             Coming::RemoveGroup(group) => {
                 let (at, life) = self.groups[group];
                 if self.is_up(at) && self.life_of(at) == life {
-                    self.handle(at, Event::RemoveGroup(work::group_id(group)));
+                    let group = work::group_id(group, work::node_id(at));
+                    self.handle(at, Event::RemoveGroup(group));
                 }
             }
             Coming::EndAll => self.end_all(),
@@ -436,7 +437,7 @@ impl World {
                 }
             }
             Effect::Send { to, message } => self.send(at, to, *message),
-            Effect::Retried { .. } | Effect::Infeasible { .. } | Effect::GroupReady(_) => {}
+            Effect::Retried { .. } | Effect::Infeasible { .. } | Effect::GroupChanged(_) => {}
         }
     }
 
@@ -484,9 +485,8 @@ impl World {
     /// Makes a task one of an actor or group, now and then.
     fn vary(&mut self, at: usize, spec: &mut TaskSpec) {
         let life = self.life_of(at);
-        let owned: Vec<usize> = (0..self.groups.len())
-            .filter(|group| self.groups[*group] == (at, life))
-            .collect();
+        // Also those of other nodes, and those that have ended.
+        let groups: Vec<usize> = (0..self.groups.len()).rev().take(8).collect();
         match self.random.below(100) {
             0..5 if self.actors.len() < 200 => {
                 let actor = self.actors.len();
@@ -516,13 +516,18 @@ impl World {
             25..30 => {
                 let group = self.groups.len();
                 self.groups.push((at, life));
-                let (group, of) = (work::group_id(group), group);
-                let spec = work::group(&mut self.random);
-                self.handle(at, Event::CreateGroup { group, spec });
+                let (group, of) = (work::group_id(group, work::node_id(at)), group);
+                let event = Event::CreateGroup {
+                    group,
+                    spec: work::group(&mut self.random),
+                    tenant: Default::default(),
+                };
+                self.handle(at, event);
                 self.come(1_000, 6_000, Coming::RemoveGroup(of));
             }
-            30..42 if !owned.is_empty() => {
-                let group = work::group_id(pick(&mut self.random, &owned));
+            30..42 if !groups.is_empty() => {
+                let group = pick(&mut self.random, &groups);
+                let group = work::group_id(group, work::node_id(self.groups[group].0));
                 spec.terms = work::terms_in(&mut self.random, group);
             }
             _ => {}

@@ -1,0 +1,486 @@
+//! What schedulers tell each other of how it stands with groups, and what is known of those of others.
+//!
+//! Owns the questions of nodes that have tasks of a group which another node owns, its owner's answers, and
+//! where a task of a group belongs. Must not: reserve anything; that is `groups.rs`.
+//!
+//! Whoever has a task of a group, or waits for it, asks its owner, which the group's id names. The owner
+//! answers, and again whenever something changes; as news may be lost, it is asked again while a task waits.
+//! Invariants: what is known of another node's group ends with that node; a task is never sent to a node that
+//! is not known to have a bundle for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::Scheduler;
+use super::event::{Effect, GroupFace, Message};
+use super::explain::Reason;
+use super::groups::GroupTable;
+use super::table::{Owner, TaskIx};
+use crate::cluster::Strategy;
+use crate::fairness::TenantName;
+use crate::group::{GroupSpec, GroupState};
+use crate::id::{GroupId, NodeId};
+use crate::resource::Request;
+use crate::task::Phase;
+
+/// What is known of the groups of other nodes.
+#[derive(Debug, Default)]
+pub(crate) struct Known(BTreeMap<GroupId, Foreign>);
+
+/// A group of another node.
+#[derive(Debug)]
+struct Foreign {
+    owner: NodeId,
+    /// What its owner has told last; nothing yet if `None`.
+    face: Option<GroupFace>,
+    /// Whether it has been asked and has not answered.
+    is_asked: bool,
+    /// Whether it will be asked again, should there be need.
+    is_timed: bool,
+    /// Whose turn it is among the nodes that have bundles.
+    turn: usize,
+}
+
+/// Who is told of a group that is owned here, and what they know.
+#[derive(Debug, Default)]
+pub(super) struct Telling {
+    pub(super) watchers: BTreeSet<NodeId>,
+    version: u64,
+    /// What was told last.
+    told: Option<(GroupState, Vec<Option<NodeId>>, Option<String>)>,
+    /// Whose turn it is among the nodes that have bundles.
+    turn: usize,
+}
+
+/// How it stands with a group, as far as is known here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupView {
+    /// Whether it is owned here.
+    pub is_own: bool,
+    /// Whose tasks may run in it.
+    pub tenant: TenantName,
+    /// What was asked for.
+    pub spec: GroupSpec,
+    /// How far it is. Of another node's group it is known whether it is ready.
+    pub state: GroupState,
+    /// For how long, if that is known.
+    pub since: Option<Duration>,
+    /// By number of the bundle: the node on which tasks can run in it.
+    pub nodes: Vec<Option<NodeId>>,
+    /// What it waits for, if it is not ready.
+    pub why: Option<String>,
+    /// Whether it can never be ready, as the nodes are.
+    pub is_impossible: bool,
+}
+
+/// Where a task of a group belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Whereabouts {
+    /// Here: a bundle for it is here, or it waits here until there is one somewhere.
+    Here,
+    /// On this node.
+    There(NodeId),
+    /// Nobody here has heard of the group.
+    Unknown,
+}
+
+impl GroupTable {
+    /// Whether one of these bundles of a group is here and can be used.
+    fn has_one_here(&self, group: &GroupId, bundles: &[u32]) -> bool {
+        bundles
+            .iter()
+            .any(|bundle| self.has_bundle_here(group, Some(*bundle)))
+    }
+
+    /// Where a task of a group belongs that was submitted here.
+    pub(super) fn whereabouts(
+        &mut self,
+        (group, bundle): (&GroupId, Option<u32>),
+        tenant: &TenantName,
+        alternatives: &[Request],
+    ) -> Result<Whereabouts, Reason> {
+        let owned = self.owned.get(group);
+        let foreign = self.known.0.get(group);
+        let (its_tenant, spec, turn) = match (owned, foreign.map(|it| (&it.face, it.turn))) {
+            (Some(owned), _) => {
+                let state = owned.coordinator.state();
+                if matches!(state, GroupState::Removing | GroupState::Removed) {
+                    return Err(Reason::GroupRemoved(*group));
+                }
+                let spec = owned.coordinator.spec();
+                (&owned.tenant, spec, owned.telling.turn)
+            }
+            (None, Some((Some(face), turn))) => (&face.tenant, &face.spec, turn),
+            (None, Some((None, _)) | None) => return Ok(Whereabouts::Unknown),
+        };
+        if its_tenant != tenant {
+            // As if it were not there: it is nobody else's business.
+            return Err(Reason::NoGroup(*group));
+        }
+        let holds = |has: &Request| {
+            let fits = |asked: &Request| asked.amounts().is_subset(has.amounts());
+            alternatives.iter().any(fits)
+        };
+        let numbered = (0u32..).zip(spec.bundles());
+        let meant = numbered.filter(|(number, _)| bundle.is_none_or(|bundle| bundle == *number));
+        let holding = meant.filter(|(_, has)| holds(has));
+        let holding: Vec<u32> = holding.map(|(number, _)| number).collect();
+        if holding.is_empty() {
+            return Err(Reason::NoBundle { group: *group });
+        }
+        let has_room_here = alternatives.iter().any(|request| {
+            let mut holding = holding.iter();
+            holding.any(|number| self.spot(group, Some(*number), request).is_some())
+        });
+        if has_room_here {
+            return Ok(Whereabouts::Here);
+        }
+        // One after the other, so that all bundles get something to do.
+        let is_there = |number: &u32| {
+            let node = match owned {
+                Some(owned) => owned.coordinator.ready_node(*number),
+                None => foreign?
+                    .face
+                    .as_ref()?
+                    .nodes
+                    .get(*number as usize)
+                    .copied()?,
+            };
+            node.filter(|node| !self.is_own(*node))
+        };
+        let mut places: Vec<Whereabouts> = holding
+            .iter()
+            .filter_map(is_there)
+            .map(Whereabouts::There)
+            .collect();
+        if self.has_one_here(group, &holding) {
+            places.push(Whereabouts::Here);
+        }
+        if places.is_empty() {
+            return Ok(Whereabouts::Here);
+        }
+        let place = places[turn % places.len()];
+        if let Some(owned) = self.owned.get_mut(group) {
+            owned.telling.turn = turn.wrapping_add(1);
+        } else if let Some(foreign) = self.known.0.get_mut(group) {
+            foreign.turn = turn.wrapping_add(1);
+        }
+        Ok(place)
+    }
+
+    /// Whether a task that another node has sent can run in a bundle that is here.
+    pub(super) fn serves(
+        &self,
+        (group, bundle): (&GroupId, Option<u32>),
+        alternatives: &[Request],
+    ) -> bool {
+        let mut usable = self.usable_here(*group);
+        usable.any(|(number, it)| {
+            let has = it.total();
+            let fits = |asked: &Request| asked.amounts().is_subset(&has);
+            bundle.is_none_or(|bundle| bundle == number) && alternatives.iter().any(fits)
+        })
+    }
+
+    pub(crate) fn is_ready(&self, group: &GroupId) -> bool {
+        match (self.owned.get(group), self.known.0.get(group)) {
+            (Some(owned), _) => owned.coordinator.state() == GroupState::Ready,
+            (None, Some(foreign)) => match &foreign.face {
+                Some(face) => face.nodes.iter().all(Option::is_some),
+                None => false,
+            },
+            // Here for a task of another node.
+            (None, None) => self.has_bundle_here(group, None),
+        }
+    }
+
+    /// What a group that is not ready waits for.
+    pub(crate) fn why_not_ready(&self, group: &GroupId) -> Option<String> {
+        if let Some(foreign) = self.known.0.get(group) {
+            return match &foreign.face {
+                Some(face) => face.why.clone(),
+                None => Some(format!(
+                    "its owner, node {}, has not said yet how it stands with it",
+                    foreign.owner
+                )),
+            };
+        }
+        let owned = self.owned.get(group)?;
+        let state = owned.coordinator.state();
+        let refusal = owned.coordinator.last_refusal();
+        let refusal = refusal.map(|(bundle, why)| format!("bundle {bundle}: {why}"));
+        match (&owned.failed, state) {
+            (_, GroupState::Ready) => None,
+            (_, GroupState::Removing | GroupState::Removed) => {
+                Some("it was removed; what runs in it is being ended".to_owned())
+            }
+            (Some(why), _) => Some(why.to_string()),
+            (None, GroupState::Pending) => refusal,
+            (None, GroupState::Preparing | GroupState::Committing) => {
+                Some("its bundles are being reserved".to_owned())
+            }
+        }
+    }
+}
+
+impl Scheduler {
+    /// How it stands with a group; `None`: as far as is known here there is none.
+    pub fn group(&self, group: &GroupId) -> Option<GroupView> {
+        if let Some(owned) = self.groups.owned.get(group) {
+            let coordinator = &owned.coordinator;
+            let bundles = coordinator.spec().bundles().len();
+            let numbers = 0..u32::try_from(bundles).expect("few bundles");
+            return Some(GroupView {
+                is_own: true,
+                tenant: owned.tenant.clone(),
+                spec: coordinator.spec().clone(),
+                state: coordinator.state(),
+                since: Some(self.now - coordinator.since()),
+                nodes: numbers.map(|it| coordinator.ready_node(it)).collect(),
+                why: self.groups.why_not_ready(group),
+                is_impossible: self.groups.impossible(group).is_some(),
+            });
+        }
+        let face = self.groups.known.0.get(group)?.face.as_ref()?;
+        let is_ready = self.groups.is_ready(group);
+        Some(GroupView {
+            is_own: false,
+            tenant: face.tenant.clone(),
+            spec: face.spec.clone(),
+            state: match is_ready {
+                true => GroupState::Ready,
+                false => GroupState::Pending,
+            },
+            since: None,
+            nodes: face.nodes.clone(),
+            why: face.why.clone(),
+            is_impossible: false,
+        })
+    }
+
+    /// Whether an answer is awaited of how it stands with a group.
+    pub fn is_group_asked_for(&self, group: &GroupId) -> bool {
+        let foreign = self.groups.known.0.get(group);
+        foreign.is_some_and(|foreign| foreign.face.is_none())
+    }
+
+    /// Somebody here wants to know how it stands with a group.
+    pub(super) fn want_group(&mut self, group: GroupId) {
+        let is_known = self.groups.owned.contains_key(&group)
+            || self.groups.known.0.contains_key(&group)
+            || self.ask_owner(group);
+        if !is_known {
+            self.effects.push_back(Effect::GroupChanged(group));
+        }
+    }
+
+    /// Asks the owner of a group that nobody here has heard of. False if there is none to ask.
+    pub(super) fn ask_owner(&mut self, group: GroupId) -> bool {
+        if self.groups.known.0.contains_key(&group) {
+            return true;
+        }
+        let others = self.cluster.iter().filter(|(_, node)| !node.is_own());
+        let owner = others
+            .map(|(_, node)| node.id())
+            .find(|id| group.may_be_of(*id));
+        let Some(owner) = owner else {
+            return false;
+        };
+        let foreign = Foreign {
+            owner,
+            face: None,
+            is_asked: true,
+            is_timed: false,
+            turn: 0,
+        };
+        self.groups.known.0.insert(group, foreign);
+        self.send(owner, Message::WantGroup(group));
+        self.await_news(group);
+        true
+    }
+
+    /// Sees to it that the owner of a group is asked again, if its news should be lost.
+    pub(super) fn await_news(&mut self, group: GroupId) {
+        let foreign = self.groups.known.0.get_mut(&group);
+        if foreign.is_some_and(|it| !std::mem::replace(&mut it.is_timed, true)) {
+            self.ask_later(group);
+        }
+    }
+
+    /// It is time to ask again, if there was no answer, or somebody here waits for news that may be lost.
+    pub(super) fn ask_again(&mut self, group: GroupId) {
+        let Some(foreign) = self.groups.known.0.get_mut(&group) else {
+            return;
+        };
+        foreign.is_timed = false;
+        let (owner, is_asked) = (foreign.owner, foreign.is_asked);
+        let of_group = |ix: TaskIx| self.group_of(ix) == Some(group);
+        let mut waiting = [Phase::Ready, Phase::Waiting, Phase::Infeasible].into_iter();
+        if is_asked || waiting.any(|phase| self.tasks.in_phase(phase).any(of_group)) {
+            self.send(owner, Message::WantGroup(group));
+            self.await_news(group);
+        }
+    }
+
+    /// A node has given a task of a group back: it may be that its bundle is not there any more.
+    pub(super) fn doubt_group(&mut self, ix: TaskIx, node: NodeId) {
+        let Some(group) = self.group_of(ix) else {
+            return;
+        };
+        let Some(foreign) = self.groups.known.0.get_mut(&group) else {
+            return;
+        };
+        if let Some(face) = &mut foreign.face {
+            let there = face.nodes.iter_mut().filter(|it| **it == Some(node));
+            there.for_each(|it| *it = None);
+        }
+        if !std::mem::replace(&mut foreign.is_asked, true) {
+            let owner = foreign.owner;
+            self.send(owner, Message::WantGroup(group));
+            self.await_news(group);
+        }
+    }
+
+    /// Another node wants to know how it stands with a group of ours.
+    pub(super) fn group_wanted(&mut self, from: NodeId, group: GroupId) {
+        if let Some(owned) = self.groups.owned.get_mut(&group) {
+            owned.telling.watchers.insert(from);
+        }
+        let face = self.face(group);
+        self.send(from, Message::GroupStands { group, face });
+    }
+
+    /// What others are told of a group that is owned here.
+    fn face(&self, group: GroupId) -> Option<Box<GroupFace>> {
+        let view = self.group(&group).filter(|view| view.is_own)?;
+        if matches!(view.state, GroupState::Removing | GroupState::Removed) {
+            return None;
+        }
+        let owned = self.groups.owned.get(&group)?;
+        Some(Box::new(GroupFace {
+            version: owned.telling.version,
+            tenant: view.tenant,
+            spec: view.spec,
+            nodes: view.nodes,
+            why: view.why,
+        }))
+    }
+
+    /// Tells those who want to know what has changed with groups that are owned here.
+    pub(super) fn tell_of_groups(&mut self) {
+        for group in std::mem::take(&mut self.groups.touched) {
+            let Some(view) = self.group(&group).filter(|view| view.is_own) else {
+                self.effects.push_back(Effect::GroupChanged(group));
+                continue;
+            };
+            let told = Some((view.state, view.nodes, view.why));
+            let Some(owned) = self.groups.owned.get_mut(&group) else {
+                continue;
+            };
+            if owned.telling.told == told {
+                continue;
+            }
+            owned.telling.told = told;
+            owned.telling.version += 1;
+            self.effects.push_back(Effect::GroupChanged(group));
+            let watchers = owned.telling.watchers.clone();
+            let face = self.face(group);
+            for to in watchers {
+                let face = face.clone();
+                self.send(to, Message::GroupStands { group, face });
+            }
+        }
+    }
+
+    /// The owner of a group says how it stands with it.
+    pub(super) fn group_stands(
+        &mut self,
+        from: NodeId,
+        group: GroupId,
+        face: Option<Box<GroupFace>>,
+    ) {
+        let foreign = self.groups.known.0.get_mut(&group);
+        let Some(foreign) = foreign.filter(|foreign| foreign.owner == from) else {
+            self.stale += 1;
+            return;
+        };
+        let Some(face) = face else {
+            let had = self.groups.known.0.remove(&group);
+            let was_there = had.is_some_and(|foreign| foreign.face.is_some());
+            self.effects.push_back(Effect::GroupChanged(group));
+            return self.end_members(
+                group,
+                match was_there {
+                    true => Reason::GroupRemoved(group),
+                    false => Reason::NoGroup(group),
+                },
+            );
+        };
+        let known = foreign.face.as_ref().map_or(0, |face| face.version);
+        if face.version < known || face.nodes.len() != face.spec.bundles().len() {
+            self.stale += 1;
+            return;
+        }
+        foreign.is_asked = false;
+        foreign.face = Some(*face);
+        self.effects.push_back(Effect::GroupChanged(group));
+        self.place_members(group);
+    }
+
+    /// What was known of the groups of a node that is gone.
+    pub(super) fn end_groups_of(&mut self, owner: NodeId) {
+        let of_owner = self.groups.known.0.iter();
+        let of_owner = of_owner.filter(|(_, foreign)| foreign.owner == owner);
+        let of_owner: Vec<GroupId> = of_owner.map(|(group, _)| *group).collect();
+        for group in of_owner {
+            self.groups.known.0.remove(&group);
+            self.effects.push_back(Effect::GroupChanged(group));
+            self.end_members(group, Reason::GroupLost(group));
+        }
+    }
+
+    /// Ends the tasks of a group that no executor here has.
+    pub(super) fn end_members(&mut self, group: GroupId, why: Reason) {
+        let mut members = Vec::new();
+        for phase in [
+            Phase::Placeable,
+            Phase::Waiting,
+            Phase::Ready,
+            Phase::Infeasible,
+        ] {
+            let of_group = |ix: &TaskIx| self.group_of(*ix) == Some(group);
+            members.extend(self.tasks.in_phase(phase).filter(of_group));
+        }
+        for ix in members {
+            if self.tasks[ix].owner != Owner::Here {
+                // Whose it is hears of the group's end, and of why.
+                self.unplace(ix);
+                self.place(ix);
+                continue;
+            }
+            if let Some(node) = self.peer_of(ix) {
+                self.withdraw(ix, node);
+            }
+            self.doom(ix, Phase::Failed, Some(why.clone()));
+        }
+    }
+
+    pub(super) fn group_of(&self, ix: TaskIx) -> Option<GroupId> {
+        match self.tasks[ix].terms.rule.strategy {
+            Strategy::PlacementGroup { group, .. } => Some(group),
+            _ => None,
+        }
+    }
+}
+
+impl Known {
+    /// A node is gone, with what it had reserved.
+    pub(super) fn node_lost(&mut self, node: NodeId) {
+        for foreign in self.0.values_mut() {
+            if let Some(face) = &mut foreign.face {
+                let there = face.nodes.iter_mut().filter(|it| **it == Some(node));
+                there.for_each(|it| *it = None);
+            }
+        }
+    }
+}
