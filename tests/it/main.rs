@@ -15,6 +15,7 @@ mod deploy;
 mod examples;
 mod faults;
 mod grants;
+mod groups;
 mod inspect;
 mod limits;
 mod lineage;

@@ -7,6 +7,7 @@
     reason = "these comments are the command's help, where list<u8> is no tag"
 )]
 
+mod groups;
 mod policy;
 mod things;
 
@@ -24,6 +25,7 @@ use wasmrun_model::resource::{Amount, ResourceName};
 use wasmrun_model::units;
 use wasmrun_model::wire::Address;
 
+pub use self::groups::{GroupCommand, GroupCreate, SpecArg};
 pub use self::policy::PolicyOptions;
 pub use self::things::{
     ActorCommand, ActorCreate, ClusterOptions, Id, ListThings, NodeCommand, NodeStart,
@@ -106,7 +108,7 @@ pub enum Command {
     List(ListThings),
     /// Show all about one task.
     Get(Id),
-    /// Say where a task stands, and why it does not run.
+    /// Say where a task or a placement group stands, and why it does not run or is not ready.
     Explain(Id),
     /// Cancel a task and all that it has started.
     Cancel(Id),
@@ -123,6 +125,11 @@ pub enum Command {
     Actor {
         #[command(subcommand)]
         command: ActorCommand,
+    },
+    /// Reserve bundles of resources together, for tasks and actors to run in.
+    Group {
+        #[command(subcommand)]
+        command: GroupCommand,
     },
     /// A node that does nothing, for `bench` to weigh.
     #[command(hide = true)]
@@ -353,7 +360,8 @@ pub struct SchedulingOptions {
     /// Run only where the labels match: 'zone=a,disk in (ssd,nvme)'; fallbacks after ';'.
     #[arg(long, value_name = "SELECTOR")]
     pub label_selector: Option<Selectors>,
-    /// How the node is chosen: default, random, spread, node:NAME or node:NAME:soft.
+    /// How the node is chosen: default, random, spread, node:NAME, node:NAME:soft,
+    /// or in a placement group: group:ID or group:ID:BUNDLE.
     #[arg(long, value_name = "STRATEGY", default_value_t)]
     pub strategy: Strategy,
 }

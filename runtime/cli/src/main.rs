@@ -59,6 +59,7 @@ fn run(cli: &Cli, printer: &Printer) -> CommandResult {
         Command::Put(put) => things::objects::put(put, &cli.global, printer),
         Command::Object { command } => things::objects::object(command, &cli.global, printer),
         Command::Actor { command } => things::actors::actor(command, &cli.global, printer),
+        Command::Group { command } => things::groups::group(command, &cli.global, printer),
         Command::Inspect(inspect) => inspect::inspect(inspect, printer),
         Command::Annotate(annotate) => annotate::annotate(annotate, printer),
         Command::Simulate(simulate) => simulate::simulate(simulate, printer),

@@ -88,3 +88,14 @@ pub enum GetError {
     #[error(transparent)]
     Request(#[from] Error),
 }
+
+/// Why a placement group is not ready.
+#[derive(Debug, thiserror::Error)]
+pub enum GroupError {
+    /// Time is up, and why.
+    #[error("{0}")]
+    TimedOut(String),
+    /// The node cannot be asked, or there is no such group (any more).
+    #[error(transparent)]
+    Request(#[from] Error),
+}

@@ -31,6 +31,7 @@ pub mod blocking;
 mod connection;
 mod error;
 mod future;
+mod group;
 mod reader;
 mod routes;
 mod submit;
@@ -46,8 +47,9 @@ use wasmrun_model::value::Encoded;
 use wasmrun_model::wire::{Address, Gotten, ObjectRef, Request, Response};
 
 pub use crate::actor::{Actor, CallOptions, CreateActor};
-pub use crate::error::{ConnectError, Error, GetError};
+pub use crate::error::{ConnectError, Error, GetError, GroupError};
 pub use crate::future::{Future, Task};
+pub use crate::group::{CreateGroup, Group};
 pub use crate::submit::{Argument, Submit};
 pub use crate::transfer::Incoming;
 pub use crate::value::Value;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use wasmrun_engine::{ClassIndex, Grants, Limits, Listener, Module, Wishes};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::{ActorId, DriverId, ObjectId, ObjectName, TaskId};
+use wasmrun_model::id::{ActorId, DriverId, GroupId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::resource::Request;
 use wasmrun_model::scheduler::Explanation;
 use wasmrun_model::task::{Attempt, Rule, TaskKind, Terms};
@@ -181,6 +181,17 @@ impl Client {
             first: Attempt::FIRST,
         })?;
         Ok(TaskHandle(cell))
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.0.shared
+    }
+
+    /// The id of a group that is about to be created.
+    pub(crate) fn next_group(&self) -> GroupId {
+        let id = self.next_id();
+        let unique = id.as_bytes().first_chunk().expect("an id has 16 bytes");
+        GroupId::of(self.0.shared.home.node, *unique)
     }
 
     fn next_id(&self) -> TaskId {
@@ -477,6 +488,8 @@ impl Client {
         self.0.shared.home.set_waiting(ledger.waiting());
         drop(ledger);
         self.0.shared.carry_out(todo);
+        // Not before its tasks: those would say that their group was removed.
+        self.0.shared.remove_groups_of(self.0.driver);
         if let Some(exchange) = self.0.shared.exchange.get() {
             exchange.driver_gone(self.0.driver);
         }

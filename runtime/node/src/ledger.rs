@@ -16,9 +16,11 @@ use wasmrun_model::scheduler::{Config, Event, Message, NodeInfo, Reason, Schedul
 use wasmrun_model::task::{Attempt, Phase as State, TaskKind, TaskSpec, Terms};
 use wasmrun_model::time::Instant as ModelInstant;
 
+pub(crate) use self::groups::{MOST_GROUPS, OwnGroup};
 pub(crate) use self::outbox::{Outbound, Outbox};
 
 use self::arguments::{has_failed, must_stay, needs};
+use self::groups::Groups;
 use crate::actor::{ActorCell, ActorRef};
 use crate::cluster::{Kept, Lineage};
 use crate::deadlock::Wait;
@@ -52,6 +54,8 @@ pub(crate) struct Ledger {
     incoming: Option<Box<Entry>>,
     /// Attempts that wait for others.
     pub(crate) blocked: HashMap<TaskId, Blocked>,
+    /// Placement groups that were created here.
+    groups: Groups,
     /// Actors that live: their creations count as running, and wait for nobody.
     living: usize,
     /// Moves with every start, end and wait.
@@ -210,6 +214,7 @@ impl Ledger {
             submitting: None,
             incoming: None,
             blocked: HashMap::new(),
+            groups: Groups::default(),
             living: 0,
             changes: 0,
             counts: Counts::default(),
@@ -356,8 +361,9 @@ impl Ledger {
     }
 
     /// An attempt of a task has ended.
-    pub(crate) fn ended(&mut self, task: TaskId, attempt: Attempt, report: Report) -> Todo {
+    pub(crate) fn ended(&mut self, task: TaskId, attempt: Attempt, mut report: Report) -> Todo {
         let now = self.now();
+        self.say_why_stopped(&mut report);
         let mut todo = Todo::default();
         let event = self.end_of(task, attempt, &report);
         self.scheduler.handle(now, event);
@@ -544,6 +550,7 @@ const MANY_CHILDREN: usize = 1024;
 
 mod arguments;
 mod effects;
+mod groups;
 mod outbox;
 mod peers;
 mod questions;

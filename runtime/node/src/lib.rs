@@ -36,6 +36,7 @@ mod counters;
 mod deadlock;
 mod derive;
 mod executor;
+mod groups;
 mod known;
 mod ledger;
 mod machine;
@@ -59,6 +60,7 @@ pub use crate::cluster::{
     ParseTokenError, Part, StateError, TokensError,
 };
 pub use crate::derive::WishError;
+pub use crate::groups::{GroupError, NotReady};
 pub use crate::machine::Machine;
 pub use crate::names::{FindError, NameError, Silent};
 pub use crate::node::{

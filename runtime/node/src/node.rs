@@ -197,6 +197,8 @@ pub(crate) struct Shared {
     pub(crate) desk: Mutex<Option<Weak<dyn Desk>>>,
     /// Whether somebody is about to look for a deadlock.
     pub(crate) is_looking: AtomicBool,
+    /// Whether somebody tells a scheduler without others the time.
+    pub(crate) is_ticking: AtomicBool,
     /// The cluster that it is in, if it is.
     pub(crate) cluster: OnceLock<Arc<Cluster>>,
     /// What it exchanges with others there.
@@ -278,6 +280,7 @@ impl Node {
             counters: Counters::default(),
             desk: Mutex::default(),
             is_looking: AtomicBool::new(false),
+            is_ticking: AtomicBool::new(false),
             cluster: OnceLock::new(),
             exchange: OnceLock::new(),
         };

@@ -153,6 +153,7 @@ pub enum Things {
     Modules,
     Nodes,
     Tenants,
+    Groups,
 }
 
 #[derive(Debug, Args)]

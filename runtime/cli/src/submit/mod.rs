@@ -21,6 +21,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use tokio::sync::mpsc;
 use wasmrun_engine::{Entry, Input, Listener, OutputChunk};
+use wasmrun_model::cluster::Strategy;
 use wasmrun_model::failure::TaskError;
 use wasmrun_node::{Call, Report};
 
@@ -56,6 +57,12 @@ pub fn submit(submit: &Submit, global: &Global, printer: &Printer) -> CommandRes
     };
     let (target, plan) = match found {
         None => {
+            if let Strategy::PlacementGroup { group, .. } = &submit.scheduling.strategy {
+                return Err(Failure::usage(format!(
+                    "there is no placement group {group}: groups live in a running node; start one with \
+                     `wasmrun node start`, or use another --strategy"
+                )));
+            }
             let node = local::start(&submit.node, printer)?;
             let module = local::load(node.engine(), &submit.module, &submit.node, printer)?;
             let client = node.client();
@@ -201,6 +208,12 @@ impl Streaming {
 }
 
 impl Run<'_> {
+    /// Whether it runs in a placement group.
+    fn is_grouped(&self) -> bool {
+        let strategy = &self.submit.scheduling.strategy;
+        matches!(strategy, Strategy::PlacementGroup { .. })
+    }
+
     fn is_program(&self) -> bool {
         self.plan.job.entry == Entry::Program
     }
@@ -267,7 +280,7 @@ impl Run<'_> {
         let mut call = self.plan.call(None)?;
         call.input = match &self.submit.stdin {
             // It may be read more than once: the plan has it all.
-            _ if self.plan.job.terms.retries > 0 => call.input,
+            _ if self.plan.job.terms.retries > 0 || self.is_grouped() => call.input,
             Some(path) => stdin_from(path, *self.printer)?,
             None if self.is_program() => stream_of(|| Ok(io::stdin()), *self.printer)?,
             None => Input::Empty,

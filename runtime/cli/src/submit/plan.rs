@@ -45,12 +45,8 @@ impl Plan {
             Entry::Function(index) => module.function(index).name.clone(),
         };
         let scheduling = &submit.scheduling;
-        if let Strategy::PlacementGroup { group, .. } = &scheduling.strategy {
-            return Err(Failure::usage(format!(
-                "there is no placement group {group}: groups live in a running cluster; use \
-                 another --strategy"
-            )));
-        }
+        // It may run on any node, where nothing is to be had as it comes.
+        let is_grouped = matches!(scheduling.strategy, Strategy::PlacementGroup { .. });
         let overrides = Overrides {
             resources: submit.request.asked(),
             tenant: scheduling.tenant.clone(),
@@ -77,7 +73,7 @@ impl Plan {
             .map(|file| file_argument(file, module, entry, submit))
             .collect();
         // One task reads it as it comes; many read the same bytes, and so do many attempts.
-        let is_read_often = submit.array.is_some() || job.terms.retries > 0;
+        let is_read_often = submit.array.is_some() || job.terms.retries > 0 || is_grouped;
         let shared = submit.stdin.as_deref().filter(|_| is_read_often);
         let input = shared.map(|path| {
             let bytes = local::read_file(path, FILE_BYTES, "a smaller file, or --dir");
@@ -85,7 +81,10 @@ impl Plan {
         });
         let reads_ours = entry == Entry::Program && submit.array.is_none();
         let input = match input {
-            None if reads_ours && submit.stdin.is_none() && job.terms.retries > 0 => {
+            None if reads_ours
+                && submit.stdin.is_none()
+                && (job.terms.retries > 0 || is_grouped) =>
+            {
                 Some(local::read_stdin(FILE_BYTES))
             }
             input => input,

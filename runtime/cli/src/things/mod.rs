@@ -1,6 +1,7 @@
 //! What a running node and its cluster have: `list`, `get`, `explain`, `cancel`, `logs`.
 
 pub mod actors;
+pub mod groups;
 pub mod objects;
 mod rows;
 mod status;
@@ -29,6 +30,7 @@ pub fn list(list: &ListThings, global: &Global, printer: &Printer) -> CommandRes
         Things::Modules => What::Modules,
         Things::Nodes => What::Members,
         Things::Tenants => What::Tenants,
+        Things::Groups => What::Groups,
     };
     let filters = list.filter.iter().map(|it| (it.0.clone(), it.1.clone()));
     show(what, filters.collect(), global, printer)

@@ -1,7 +1,7 @@
 //! Rows of lists as text and JSON, side by side: both have the same columns.
 
 use serde_json::{Value as Json, json};
-use wasmrun_client::wire::{Amounts, NodeStatus, Rows, Silent};
+use wasmrun_client::wire::{Amounts, GroupBundle, NodeStatus, Rows, Silent};
 use wasmrun_model::units;
 
 use crate::printer::table;
@@ -46,6 +46,17 @@ fn amounts_json(amounts: &Amounts) -> Json {
         .iter()
         .map(|(name, amount)| (name.to_string(), amount.to_string().into()));
     Json::Object(fields.collect())
+}
+
+/// Where each bundle is: for people by node, for programs with what it has.
+fn bundles(bundles: &[GroupBundle]) -> Cell {
+    let nodes = bundles
+        .iter()
+        .map(|it| it.node.as_deref().unwrap_or("-").to_owned());
+    let json = bundles
+        .iter()
+        .map(|it| json!({ "node": it.node, "resources": amounts_json(&it.amounts) }));
+    (nodes.collect::<Vec<_>>().join(","), json.collect())
 }
 
 /// The list's name, its columns and its rows.
@@ -173,6 +184,27 @@ pub fn of(rows: &Rows) -> (&'static str, Vec<&'static str>, Vec<Vec<Cell>>) {
                 ]
             });
             ("tokens", header, cells.collect())
+        }
+        Rows::Groups(rows) => {
+            let header = vec![
+                "id", "name", "kind", "state", "bundles", "node", "tenant", "detached", "age_ms",
+                "why",
+            ];
+            let cells = rows.iter().map(|row| {
+                vec![
+                    cell(row.id),
+                    maybe(row.name.as_deref()),
+                    cell(row.kind),
+                    cell(&row.state),
+                    bundles(&row.bundles),
+                    cell(&row.node),
+                    cell(&row.tenant),
+                    flag(row.is_detached),
+                    age(row.age_ms),
+                    maybe(row.why.as_deref()),
+                ]
+            });
+            ("groups", header, cells.collect())
         }
         Rows::Tenants(rows) => {
             let header = vec![

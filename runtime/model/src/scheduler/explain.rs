@@ -82,7 +82,7 @@ pub enum Reason {
     /// No bundle of its placement group can ever hold it.
     #[error(
         "no bundle of placement group {group} can ever hold this task; ask for no more than one \
-         bundle has"
+         bundle has, of memory too"
     )]
     NoBundle {
         /// The group.

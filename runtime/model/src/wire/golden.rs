@@ -3,8 +3,9 @@
 use super::*;
 use crate::cluster::Strategy;
 use crate::failure::TaskError;
-use crate::id::{ActorId, Digest, DriverId, ObjectId, TaskId};
-use crate::resource::{Amount, ResourceName};
+use crate::group::{GroupKind, GroupSpec};
+use crate::id::{ActorId, Digest, DriverId, GroupId, ObjectId, TaskId};
+use crate::resource::{Amount, ResourceName, ResourceSet};
 use crate::value::{Encoded, FunctionType, ValueType};
 
 /// Bytes as text, in hexadecimal digits, `07x16` for sixteen times the same.
@@ -248,6 +249,52 @@ fn requests_about_actors() {
     assert_bytes(Request::ReleaseActor(ACTOR), "09 03x16");
     assert_bytes(Request::FindActor("n".into()), "0b 01 6e");
     assert_bytes(Request::Kill("n".into()), "0d 01 6e");
+}
+
+#[test]
+fn placement_groups() {
+    let bundle = ResourceSet::from_iter([(ResourceName::CPU.clone(), Amount::units(2))]);
+    let bundles = vec![crate::resource::Request::new(bundle).unwrap()];
+    let create = CreateGroup {
+        spec: GroupSpec::new(GroupKind::StrictPack, bundles).unwrap(),
+        name: Some("n".into()),
+        is_detached: true,
+    };
+    assert_bytes(
+        Request::CreateGroup(Box::new(create)),
+        "1d 02 01 01 03 43 50 55 a0 9c 01 01 01 6e 01",
+    );
+    assert_bytes(Request::RemoveGroup("ab".into()), "1e 02 61 62");
+    let ready = Request::GroupReady {
+        group: "ab".into(),
+        timeout_ms: Some(300),
+    };
+    assert_bytes(ready, "1f 02 61 62 01 ac 02");
+    let group = GroupId::from_bytes([5; 16]);
+    assert_bytes(Response::Group(group), "17 05x16");
+    assert_bytes(Response::NotReady("w".into()), "18 01 77");
+    let row = GroupRow {
+        id: group,
+        name: None,
+        kind: GroupKind::Spread,
+        state: "s".into(),
+        since_ms: 300,
+        bundles: vec![GroupBundle {
+            amounts: amounts(),
+            node: Some("o".into()),
+        }],
+        why: Some("w".into()),
+        tenant: "t".parse().unwrap(),
+        job: DriverId::from_bytes([8; 16]),
+        is_detached: true,
+        age_ms: 1,
+        node: "m".into(),
+    };
+    assert_bytes(
+        listed(Rows::Groups(vec![row])),
+        "0f 09 01 05x16 00 01 01 73 ac 02 01 01 03 43 50 55 a0 9c 01 01 01 6f 01 01 77 01 74 08x16 01 01 01 6d \
+         01 01 71 01 77",
+    );
 }
 
 #[test]

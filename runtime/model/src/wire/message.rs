@@ -10,7 +10,8 @@ use super::failure::WireError;
 use super::view::{Amounts, Listed, NodeStatus, TaskDetail};
 use crate::cluster::{Selectors, Strategy};
 use crate::fairness::TenantName;
-use crate::id::{ActorId, Digest, ObjectId, TaskId};
+use crate::group::GroupSpec;
+use crate::id::{ActorId, Digest, GroupId, ObjectId, TaskId};
 use crate::value::{Encoded, FunctionType, NumberKind, ValueType};
 
 /// What a client asks.
@@ -132,6 +133,17 @@ pub enum Request {
         /// Whether it is to take none.
         is_draining: bool,
     },
+    /// Creates a placement group, of the session's tenant. `Group`.
+    CreateGroup(Box<CreateGroup>),
+    /// Ends a placement group of the session's tenant, by its name or a unique prefix of its id. `Done`.
+    RemoveGroup(String),
+    /// Waits until tasks can run in all bundles of a placement group. `Done` or `NotReady`.
+    GroupReady {
+        /// Its name, or a unique prefix of its id.
+        group: String,
+        /// How long to wait, in milliseconds; for ever if not given.
+        timeout_ms: Option<u64>,
+    },
 }
 
 /// What a node answers.
@@ -196,6 +208,10 @@ pub enum Response {
     SubmittedAll(Vec<TaskId>),
     /// The next of the objects that were asked for, in that order.
     Values(Vec<Gotten>),
+    /// A placement group.
+    Group(GroupId),
+    /// Time is up, and why a placement group is not ready.
+    NotReady(String),
 }
 
 /// What came of one of many objects.
@@ -471,6 +487,17 @@ pub struct Wishes {
     pub call_retries: Option<u32>,
 }
 
+/// A placement group to be created.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CreateGroup {
+    /// Its bundles, and how they lie to each other.
+    pub spec: GroupSpec,
+    /// What people call it.
+    pub name: Option<String>,
+    /// Whether it stays when the session ends, until it is removed.
+    pub is_detached: bool,
+}
+
 /// A call of an actor.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Call {
@@ -572,6 +599,8 @@ pub enum What {
     Members,
     /// Join tokens.
     Tokens,
+    /// Placement groups.
+    Groups,
 }
 
 /// A list.

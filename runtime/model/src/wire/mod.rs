@@ -41,13 +41,13 @@ pub use address::{Address, ParseAddressError};
 pub use bytes::Bytes;
 pub use failure::WireError;
 pub use message::{
-    Actor, Argument, Call, Create, Dir, Entry, Form, Gotten, Grants, Held, Input, Limits, List,
-    Mapped, Module, Net, ObjectRef, Output, Refusal, RefusalKind, Report, Request, Response,
-    Submit, Terms, What, Wishes,
+    Actor, Argument, Call, Create, CreateGroup, Dir, Entry, Form, Gotten, Grants, Held, Input,
+    Limits, List, Mapped, Module, Net, ObjectRef, Output, Refusal, RefusalKind, Report, Request,
+    Response, Submit, Terms, What, Wishes,
 };
 pub use view::{
-    ActorRow, Amounts, JobRow, Listed, MemberRow, ModuleRow, NodeStatus, ObjectRow, Rows, Silent,
-    StoreStatus, TaskDetail, TaskRow, TenantRow, TokenRow,
+    ActorRow, Amounts, GroupBundle, GroupRow, JobRow, Listed, MemberRow, ModuleRow, NodeStatus,
+    ObjectRow, Rows, Silent, StoreStatus, TaskDetail, TaskRow, TenantRow, TokenRow,
 };
 
 use crate::fairness::TenantName;

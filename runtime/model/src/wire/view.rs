@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::failure::WireError;
 use crate::fairness::TenantName;
-use crate::id::{ActorId, Digest, DriverId, NodeId, ObjectId, TaskId};
+use crate::group::GroupKind;
+use crate::id::{ActorId, Digest, DriverId, GroupId, NodeId, ObjectId, TaskId};
 use crate::resource::{Amount, ResourceName};
 
 /// Amounts by resource.
@@ -26,6 +27,7 @@ pub enum Rows {
     Tenants(Vec<TenantRow>),
     Members(Vec<MemberRow>),
     Tokens(Vec<TokenRow>),
+    Groups(Vec<GroupRow>),
 }
 
 impl Rows {
@@ -102,6 +104,44 @@ pub struct ActorRow {
     pub tenant: TenantName,
     /// The node that says so.
     pub node: String,
+}
+
+/// A placement group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupRow {
+    /// Its id.
+    pub id: GroupId,
+    /// Its name, if it has one.
+    pub name: Option<String>,
+    /// How its bundles lie to each other.
+    pub kind: GroupKind,
+    /// `pending`, `preparing`, `committing`, `ready`, `removing`.
+    pub state: String,
+    /// For how long, in milliseconds.
+    pub since_ms: u64,
+    /// Its bundles, by number.
+    pub bundles: Vec<GroupBundle>,
+    /// What it waits for, if it is not ready, for people.
+    pub why: Option<String>,
+    /// Whose it is.
+    pub tenant: TenantName,
+    /// The session that created it.
+    pub job: DriverId,
+    /// Whether it stays without the session.
+    pub is_detached: bool,
+    /// How long ago it was created, in milliseconds.
+    pub age_ms: u64,
+    /// The node that owns it.
+    pub node: String,
+}
+
+/// A bundle of a placement group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupBundle {
+    /// What it has.
+    pub amounts: Amounts,
+    /// The node on which tasks can run in it.
+    pub node: Option<String>,
 }
 
 /// An object.

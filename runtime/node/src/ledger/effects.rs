@@ -60,15 +60,35 @@ impl Ledger {
                 }
                 Effect::Fetch { task, objects } => self.fetch(&task, &objects, todo),
                 Effect::Send { to, message } => self.send(to, *message, &mut report, todo),
-                Effect::GroupReady(_) => {}
+                Effect::GroupChanged(group) => self.group_changed(group),
             }
         }
         // It came too late for its task.
         todo.trash.reports.extend(report);
     }
 
+    /// The report of a task that was stopped because of its placement group says so.
+    pub(super) fn say_why_stopped(&self, report: &mut Report) {
+        if matches!(report.result, Err(TaskError::Cancelled))
+            && let Some(why) = self.group_ended(&report.id)
+        {
+            report.result = Err(why);
+        }
+    }
+
+    /// What a task fails with that must stop because its placement group has ended.
+    fn group_ended(&self, task: &TaskId) -> Option<TaskError> {
+        match self.scheduler.why_stopped(task)? {
+            why @ (Reason::GroupRemoved(_) | Reason::GroupLost(_)) => {
+                Some(TaskError::Unschedulable(why.to_string()))
+            }
+            _ => None,
+        }
+    }
+
     /// A task that runs, or an actor that lives, must stop.
     fn stop_task(&mut self, now: ModelInstant, task: &TaskId, todo: &mut Todo) {
+        let group_ended = self.group_ended(task);
         let Some(entry) = self.tasks.get_mut(task) else {
             return;
         };
@@ -82,7 +102,7 @@ impl Ledger {
             match actor.current().filter(|call| !call.has_ended()) {
                 // What the actor holds is somebody else's only when its guest has stopped.
                 Some(call) => todo.stop.push(call),
-                None => self.dies(now, &actor.clone(), None, todo),
+                None => self.dies(now, &actor.clone(), group_ended, todo),
             }
         }
         todo.stop.push(cell);

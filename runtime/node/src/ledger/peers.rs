@@ -64,7 +64,7 @@ impl Ledger {
         self.happens(Event::SetDraining { node, is_draining })
     }
 
-    fn happens(&mut self, event: Event) -> Todo {
+    pub(super) fn happens(&mut self, event: Event) -> Todo {
         let now = self.now();
         let mut todo = Todo::default();
         self.changes += 1;
@@ -469,12 +469,15 @@ impl Ledger {
                  submitted, which is {own}; submit it at {node}"
             ));
         }
-        let strategy = match &rule.strategy {
-            Strategy::PlacementGroup { .. } => rule.strategy.clone(),
-            _ => Strategy::NodeAffinity {
-                node: own,
-                soft: false,
-            },
+        if let Strategy::PlacementGroup { group, .. } = &rule.strategy {
+            return Err(format!(
+                "it is to run in placement group {group}, whose bundles may be on any node, but what has a folder \
+                 or a stream of its own runs where it is submitted; give it objects, or its input as a whole"
+            ));
+        }
+        let strategy = Strategy::NodeAffinity {
+            node: own,
+            soft: false,
         };
         Ok(Arc::new(Terms {
             rule: Arc::new(Rule {

@@ -15,6 +15,7 @@ use wasmrun_model::wire::{
 };
 
 use super::Inner;
+use super::groups;
 use super::out::Gone;
 use super::requests::{log, outputs};
 use super::session::{Session, refusal};
@@ -49,6 +50,12 @@ impl Desk for Inner {
                     self.shared.cancel(task);
                     Answer::Done
                 })
+            }
+            Question::Group(text) => {
+                groups::find(self, asker, text).map(|row| Answer::Group(Box::new(row)))
+            }
+            Question::RemoveGroup(group) => {
+                groups::remove(self, asker, group).map(|()| Answer::Done)
             }
             Question::Logs(prefix) => {
                 log(self, asker, prefix).map(|log| Answer::Outputs(outputs(&log)))
@@ -95,8 +102,16 @@ impl Session {
                 task.map(|task| Response::Task(Box::new(task.whole())))
             }
             Request::Explain(prefix) => {
-                let task = self.find_task(cluster, prefix).await;
-                task.map(|task| Response::Text(views::explained(task.whole())))
+                let text = match self.find_task(cluster, prefix.clone()).await {
+                    Ok(task) => Ok(views::explained(task.whole())),
+                    Err(why) if why.kind == RefusalKind::NotFound => {
+                        let group = self.find_group(&prefix).await;
+                        let text = group.map(|(_, row)| groups::explained(&row));
+                        text.map_err(|_| why)
+                    }
+                    Err(why) => Err(why),
+                };
+                text.map(Response::Text)
             }
             Request::Cancel(prefix) => self.cancel_anywhere(cluster, prefix).await,
             Request::Logs(prefix) => {
@@ -114,7 +129,7 @@ impl Session {
         self.answer(id, answer).await
     }
 
-    fn asked(&self, question: Question) -> Asked {
+    pub(super) fn asked(&self, question: Question) -> Asked {
         Asked {
             tenant: self.tenant.clone(),
             driver: self.client.driver(),
@@ -345,6 +360,7 @@ fn add(rows: &mut Rows, more: Rows) {
         (Rows::Modules(rows), Rows::Modules(more)) => rows.extend(more),
         (Rows::Nodes(rows), Rows::Nodes(more)) => rows.extend(more),
         (Rows::Tenants(rows), Rows::Tenants(more)) => rows.extend(more),
+        (Rows::Groups(rows), Rows::Groups(more)) => rows.extend(more),
         // Nobody has asked for that.
         (_, _) => {}
     }
@@ -378,18 +394,22 @@ fn truncate(rows: &mut Rows) {
             rows.sort_by(|one, other| one.name.cmp(&other.name));
             rows.truncate(Rows::MAX);
         }
+        Rows::Groups(rows) => {
+            rows.sort_by_key(|row| row.id);
+            rows.truncate(Rows::MAX);
+        }
         Rows::Members(_) | Rows::Tokens(_) => {}
     }
 }
 
-fn ambiguous(prefix: &str, what: &str) -> Refusal {
+pub(super) fn ambiguous(prefix: &str, what: &str) -> Refusal {
     let shown: String = prefix.chars().take(80).collect();
     let why = format_args!("'{shown}' begins the id of more than one {what}; give more of it");
     refusal(RefusalKind::Ambiguous, why)
 }
 
 /// That there is no such thing is only known of nodes that have answered.
-fn with_silent(mut why: Refusal, silent: &[Silent]) -> Refusal {
+pub(super) fn with_silent(mut why: Refusal, silent: &[Silent]) -> Refusal {
     if why.kind == RefusalKind::NotFound && !silent.is_empty() {
         let names: Vec<&str> = silent.iter().map(|it| it.node.as_str()).take(10).collect();
         let (count, names) = (silent.len(), names.join(", "));

@@ -12,6 +12,7 @@ mod actors;
 mod cluster;
 mod gather;
 mod given;
+mod groups;
 mod metrics;
 mod out;
 mod registry;

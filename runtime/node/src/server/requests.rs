@@ -7,6 +7,7 @@ use wasmrun_model::id::{ObjectId, TaskId};
 use wasmrun_model::wire::{Bytes, Output, Refusal, RefusalKind, Request, Response};
 
 use super::cluster::listed;
+use super::groups;
 use super::out::Gone;
 use super::registry::{ActorLog, Log};
 use super::session::{Session, refusal};
@@ -64,8 +65,13 @@ impl Session {
             }
             Request::Explain(prefix) => {
                 let detail = views::describe(&self.inner, self.asker(), &prefix);
-                detail.map(|detail| Response::Text(views::explained(detail)))
+                let text = detail.map(views::explained).or_else(|why| {
+                    let group = groups::find(&self.inner, self.asker(), &prefix);
+                    group.map(|row| groups::explained(&row)).map_err(|_| why)
+                });
+                text.map(Response::Text)
             }
+            Request::CreateGroup(create) => self.create_group(*create),
             Request::Delete(prefix) => self.delete(&prefix),
             Request::Status => Ok(Response::Status(Box::new(views::status(&self.inner)))),
             Request::Stop { is_now } => {
@@ -82,7 +88,9 @@ impl Session {
             | Request::Input { .. }
             | Request::CreateToken { .. }
             | Request::RevokeToken(_)
-            | Request::Drain { .. } => unreachable!("the session has taken these"),
+            | Request::Drain { .. }
+            | Request::RemoveGroup(_)
+            | Request::GroupReady { .. } => unreachable!("the session has taken these"),
         };
         self.answer(id, answer).await
     }

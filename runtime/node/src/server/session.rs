@@ -229,6 +229,8 @@ impl Serving {
             | Request::CreateToken { .. }
             | Request::RevokeToken(_)
             | Request::Drain { .. }
+            | Request::RemoveGroup(_)
+            | Request::GroupReady { .. }
                 if self.jobs.len() >= MOST_WAITING =>
             {
                 return session
@@ -277,6 +279,12 @@ impl Serving {
             }) => {
                 self.jobs.spawn(async move {
                     let answer = session.of_cluster(request).await;
+                    let _ = session.answer(id, answer).await;
+                });
+            }
+            Request::RemoveGroup(_) | Request::GroupReady { .. } => {
+                self.jobs.spawn(async move {
+                    let answer = session.of_group(request).await;
                     let _ = session.answer(id, answer).await;
                 });
             }

@@ -22,7 +22,7 @@ use wasmrun_store::ObjectPlace;
 
 use super::registry::Record;
 use super::session::refusal;
-use super::{Inner, cluster};
+use super::{Inner, cluster, groups};
 use crate::actor::ActorCell;
 use crate::client::Actor;
 use crate::object::Reference;
@@ -294,6 +294,7 @@ pub(super) fn list(inner: &Inner, list: &List) -> Rows {
         What::Nodes => Rows::Nodes(vec![status(inner)]),
         What::Tenants => Rows::Tenants(tenants(inner, list)),
         What::Members => Rows::Members(cluster::members(inner, list)),
+        What::Groups => Rows::Groups(groups::groups(inner, list)),
         What::Tokens => unreachable!("the session has taken these"),
     }
 }

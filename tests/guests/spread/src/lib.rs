@@ -18,6 +18,13 @@ mod app {
         get_all(nodes.iter().map(on).collect::<Vec<_>>())
     }
 
+    /// Where tasks ran that were started by these strategies, one after the other.
+    #[task]
+    pub fn places_by(strategies: Vec<String>) -> Result<Vec<String>, Error> {
+        let by = |strategy: &String| place::options().strategy(strategy.clone()).remote();
+        get_all(strategies.iter().map(by).collect::<Vec<_>>())
+    }
+
     /// `0.0`, `1.0` … below `count`.
     #[task]
     pub fn ramp(count: u32) -> Vec<f64> {

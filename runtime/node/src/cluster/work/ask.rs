@@ -8,8 +8,8 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use serde::{Deserialize, Serialize};
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::{DriverId, NodeId, TaskId};
-use wasmrun_model::wire::{List, Output, Refusal, Rows, Silent, TaskDetail};
+use wasmrun_model::id::{DriverId, GroupId, NodeId, TaskId};
+use wasmrun_model::wire::{GroupRow, List, Output, Refusal, Rows, Silent, TaskDetail};
 use wasmrun_net::CallError;
 
 use super::protocol::{Request, Response};
@@ -41,6 +41,10 @@ pub(crate) enum Question {
     Cancel(TaskId),
     /// Of a task or an actor, or of an actor by its name. `Outputs`.
     Logs(String),
+    /// A placement group that the node owns, by its name or the beginning of its id. `Group`.
+    Group(String),
+    /// A placement group that the node owns is to end. `Done`.
+    RemoveGroup(GroupId),
 }
 
 /// What is said to [`Asked`]. Rows and outputs are as many as a client may get from one node.
@@ -57,6 +61,7 @@ pub(crate) enum Answer {
     Refused(Refusal),
     /// The node answers no clients.
     NotServed,
+    Group(Box<GroupRow>),
 }
 
 /// Who answers clients, at each node.

@@ -1,0 +1,266 @@
+//! Placement groups, for drivers in this process.
+//!
+//! Owns their creation, limits and ends ([`Client::create_group`]). The node where a group is created owns it.
+//! Must not: reserve anything, or hold the ledger's lock while anything else is called.
+//!
+//! Invariants: a group ends with the driver that created it, or with this node. What is never possible here is
+//! refused where no other node could help.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::group::{GroupSpec, GroupState};
+use wasmrun_model::id::{DriverId, GroupId};
+
+use crate::client::Client;
+use crate::ledger::{MOST_GROUPS, OwnGroup};
+use crate::node::Shared;
+
+/// The longest name of a group, in characters.
+const NAME_CHARS: usize = 128;
+
+/// How often a node without others looks at the time while it has groups.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Why there is no such group.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GroupError {
+    /// The tenant has too many.
+    #[error(
+        "tenant '{tenant}' has {most} placement groups at this node, and may have no more; remove some: \
+         `wasmrun group list`"
+    )]
+    TooMany {
+        /// The tenant.
+        tenant: TenantName,
+        /// How many it may have.
+        most: usize,
+    },
+    /// What people call it cannot be a name.
+    #[error(
+        "'{0}' is no name for a placement group: use 1 to {NAME_CHARS} characters without spaces"
+    )]
+    Name(String),
+    /// This node can never reserve it, and there are no others.
+    #[error(
+        "this node can never reserve the placement group: {0}; ask for less, or give the node more"
+    )]
+    Impossible(String),
+    /// The node is stopping.
+    #[error("the node is stopping and takes no more placement groups")]
+    Stopping,
+}
+
+/// Why a group is not ready.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotReady {
+    /// There is none (any more).
+    #[error("there is no placement group {0} (any more); create it again")]
+    Gone(GroupId),
+    /// Time is up.
+    #[error("timed out: placement group {group} is not ready: {why}")]
+    TimedOut {
+        /// The group.
+        group: GroupId,
+        /// What it waits for.
+        why: String,
+    },
+}
+
+impl Client {
+    /// Begins to reserve the bundles of a group, for tasks and actors of this tenant. It ends with this session.
+    /// One that cannot be had now waits; see [`Client::group_ready_async`].
+    ///
+    /// # Errors
+    /// When there are too many, or it can never be had and nobody could help.
+    pub fn create_group(
+        &self,
+        spec: GroupSpec,
+        tenant: &TenantName,
+        name: Option<String>,
+    ) -> Result<GroupId, GroupError> {
+        if let Some(name) = &name {
+            let chars = name.chars().count();
+            let is_fit = |c: char| !c.is_whitespace() && !c.is_control();
+            if !(1..=NAME_CHARS).contains(&chars) || !name.chars().all(is_fit) {
+                let shown = name.chars().take(80).collect();
+                return Err(GroupError::Name(shown));
+            }
+        }
+        self.shared()
+            .create_group(self.next_group(), self.driver(), spec, tenant, name)
+    }
+
+    /// Ends a group that was created at this node. What runs in it is killed.
+    pub fn remove_group(&self, group: &GroupId) {
+        self.shared().remove_groups(&[*group]);
+    }
+
+    /// Waits until tasks can run in all bundles of a group, or time is up. To be awaited where tokio's timers
+    /// run.
+    ///
+    /// # Errors
+    /// When there is no such group (any more), or time is up.
+    pub async fn group_ready_async(
+        &self,
+        group: GroupId,
+        timeout: Option<Duration>,
+    ) -> Result<(), NotReady> {
+        let shared = self.shared();
+        match timeout {
+            None => shared.group_ready(group).await,
+            Some(limit) => match tokio::time::timeout(limit, shared.group_ready(group)).await {
+                Ok(ready) => ready,
+                Err(_) => Err(NotReady::TimedOut {
+                    group,
+                    why: shared.why_group_waits(&group),
+                }),
+            },
+        }
+    }
+
+    /// As [`Client::group_ready_async`]; blocks this thread.
+    ///
+    /// # Errors
+    /// As of `group_ready_async`.
+    ///
+    /// # Panics
+    /// When it is called in a thread of a tokio runtime.
+    pub fn group_ready(&self, group: GroupId, timeout: Option<Duration>) -> Result<(), NotReady> {
+        let ready = self.group_ready_async(group, timeout);
+        self.shared().control.block_on(ready)
+    }
+}
+
+/// How it stands with a group for whoever waits for it.
+enum Stands {
+    Ready,
+    Open,
+    Gone,
+}
+
+impl Shared {
+    fn create_group(
+        self: &Arc<Self>,
+        id: GroupId,
+        driver: DriverId,
+        spec: GroupSpec,
+        tenant: &TenantName,
+        name: Option<String>,
+    ) -> Result<GroupId, GroupError> {
+        let mut ledger = self.ledger.lock();
+        if ledger.is_stopping() {
+            return Err(GroupError::Stopping);
+        }
+        let of_tenant = ledger.own_groups().filter(|(_, it)| it.tenant == *tenant);
+        if of_tenant.count() >= MOST_GROUPS {
+            return Err(GroupError::TooMany {
+                tenant: tenant.clone(),
+                most: MOST_GROUPS,
+            });
+        }
+        let group = OwnGroup {
+            tenant: tenant.clone(),
+            driver,
+            name,
+            created: Instant::now(),
+        };
+        let todo = ledger.create_group(id, spec, group);
+        let view = ledger.group(&id).filter(|_| !ledger.is_clustered());
+        let impossible = view.filter(|view| view.is_impossible);
+        let removed = impossible.as_ref().map(|_| ledger.remove_group(id));
+        let is_alone = !ledger.is_clustered();
+        drop(ledger);
+        self.carry_out(todo);
+        if let (Some(removed), Some(view)) = (removed, impossible) {
+            self.carry_out(removed);
+            return Err(GroupError::Impossible(view.why.unwrap_or_default()));
+        }
+        if is_alone {
+            self.tick_for_groups();
+        }
+        tracing::debug!(group = %id, %tenant, "a placement group was created");
+        Ok(id)
+    }
+
+    /// Lets the scheduler see that time passes, as long as there are groups. In a cluster somebody else does.
+    fn tick_for_groups(self: &Arc<Self>) {
+        if self.is_ticking.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let this = Arc::downgrade(self);
+        // It ends with the last group, or with the node.
+        self.control.spawn(async move {
+            loop {
+                tokio::time::sleep(TICK).await;
+                let Some(shared) = this.upgrade() else {
+                    return;
+                };
+                let mut ledger = shared.ledger.lock();
+                if ledger.own_groups().next().is_none() {
+                    // With the lock: whoever creates the next one sees it.
+                    shared.is_ticking.store(false, Ordering::Release);
+                    return;
+                }
+                let todo = ledger.tick();
+                drop(ledger);
+                shared.carry_out(todo);
+            }
+        });
+    }
+
+    /// Ends groups that were created here.
+    pub(crate) fn remove_groups(self: &Arc<Self>, groups: &[GroupId]) {
+        for group in groups {
+            let todo = self.ledger.lock().remove_group(*group);
+            self.carry_out(todo);
+        }
+    }
+
+    /// Ends the groups of a driver.
+    pub(crate) fn remove_groups_of(self: &Arc<Self>, driver: DriverId) {
+        let ledger = self.ledger.lock();
+        let of_driver = ledger.own_groups().filter(|(_, it)| it.driver == driver);
+        let of_driver: Vec<GroupId> = of_driver.map(|(group, _)| *group).collect();
+        drop(ledger);
+        self.remove_groups(&of_driver);
+    }
+
+    async fn group_ready(self: &Arc<Self>, group: GroupId) -> Result<(), NotReady> {
+        let mut changes = self.ledger.lock().group_changes();
+        let todo = self.ledger.lock().want_group(group);
+        self.carry_out(todo);
+        loop {
+            changes.mark_unchanged();
+            match self.group_stands(&group) {
+                Stands::Ready => return Ok(()),
+                Stands::Gone => return Err(NotReady::Gone(group)),
+                Stands::Open => {}
+            }
+            if changes.changed().await.is_err() {
+                // The node is gone.
+                return Err(NotReady::Gone(group));
+            }
+        }
+    }
+
+    fn group_stands(&self, group: &GroupId) -> Stands {
+        let mut ledger = self.ledger.lock();
+        match ledger.group(group).map(|view| view.state) {
+            Some(GroupState::Ready) => Stands::Ready,
+            Some(GroupState::Removing | GroupState::Removed) => Stands::Gone,
+            None if !ledger.is_group_asked_for(group) => Stands::Gone,
+            Some(GroupState::Pending | GroupState::Preparing | GroupState::Committing) | None => {
+                Stands::Open
+            }
+        }
+    }
+
+    fn why_group_waits(&self, group: &GroupId) -> String {
+        let view = self.ledger.lock().group(group);
+        let why = view.and_then(|view| view.why);
+        why.unwrap_or_else(|| "its owner has not said yet how it stands with it".to_owned())
+    }
+}

@@ -1,0 +1,94 @@
+//! Placement groups that were created here: whose they are.
+//!
+//! Owns what the scheduler does not know of them: their driver, their name, and who is to hear of changes. Must
+//! not: reserve anything; that is the scheduler's.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use tokio::sync::watch;
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::group::GroupSpec;
+use wasmrun_model::id::{DriverId, GroupId};
+use wasmrun_model::scheduler::{Event, GroupView};
+
+use super::{Ledger, Todo};
+
+/// The most groups that a tenant may have at one node.
+pub(crate) const MOST_GROUPS: usize = 100;
+
+/// The groups of a node.
+#[derive(Default)]
+pub(super) struct Groups {
+    own: BTreeMap<GroupId, OwnGroup>,
+    /// How often it stood otherwise with a group.
+    changes: watch::Sender<u64>,
+}
+
+/// A group that was created here.
+#[derive(Debug, Clone)]
+pub(crate) struct OwnGroup {
+    pub(crate) tenant: TenantName,
+    /// It ends with its driver.
+    pub(crate) driver: DriverId,
+    /// What people call it, if anything.
+    pub(crate) name: Option<String>,
+    pub(crate) created: Instant,
+}
+
+impl Ledger {
+    /// Begins to reserve a group.
+    pub(crate) fn create_group(&mut self, id: GroupId, spec: GroupSpec, group: OwnGroup) -> Todo {
+        let tenant = group.tenant.clone();
+        self.groups.own.insert(id, group);
+        self.happens(Event::CreateGroup {
+            group: id,
+            spec,
+            tenant,
+        })
+    }
+
+    /// Ends a group that was created here; another changes nothing.
+    pub(crate) fn remove_group(&mut self, group: GroupId) -> Todo {
+        match self.groups.own.contains_key(&group) {
+            true => self.happens(Event::RemoveGroup(group)),
+            false => Todo::default(),
+        }
+    }
+
+    /// Somebody here wants to know how it stands with a group, which may be another node's.
+    pub(crate) fn want_group(&mut self, group: GroupId) -> Todo {
+        self.happens(Event::WantGroup(group))
+    }
+
+    /// How it stands with a group, as far as is known here; how long it has been so is as of now.
+    pub(crate) fn group(&mut self, group: &GroupId) -> Option<GroupView> {
+        let now = self.now();
+        self.scheduler.note(now, Event::Tick);
+        self.scheduler.group(group)
+    }
+
+    /// Whether the owner of a group has been asked how it stands with it.
+    pub(crate) fn is_group_asked_for(&self, group: &GroupId) -> bool {
+        self.scheduler.is_group_asked_for(group)
+    }
+
+    /// The groups that were created here and have not ended.
+    pub(crate) fn own_groups(&self) -> impl Iterator<Item = (&GroupId, &OwnGroup)> {
+        self.groups.own.iter()
+    }
+
+    /// Changes when it stands otherwise with a group.
+    pub(crate) fn group_changes(&self) -> watch::Receiver<u64> {
+        self.groups.changes.subscribe()
+    }
+
+    /// It stands otherwise with a group.
+    pub(super) fn group_changed(&mut self, group: GroupId) {
+        if self.scheduler.group(&group).is_none() {
+            // Nothing of it is held anywhere.
+            self.groups.own.remove(&group);
+        }
+        self.groups.changes.send_modify(|changes| *changes += 1);
+    }
+}

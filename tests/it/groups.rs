@@ -1,0 +1,408 @@
+//! Placement groups on three nodes: where their bundles are, who runs in them, and what becomes of both.
+
+use std::collections::BTreeSet;
+
+use rustix::process::Signal;
+use serde_json::Value as Json;
+use wasmrun_tests::{Stream, Wasmrun, assert_says, guest};
+
+use crate::cluster::Member;
+use crate::spread::{Three, call, wait_for_rest};
+
+/// A group that stays, created at a node. Its id.
+fn create(at: &Member, kind: &str, bundles: &[&str]) -> String {
+    let create = at.command(&["group", "create", "--detach", "--kind", kind]);
+    let create = bundles
+        .iter()
+        .fold(create, |create, bundle| create.args(["--bundle", bundle]));
+    create.ok().trim().to_owned()
+}
+
+fn ready(at: &Member, group: &str) {
+    at.command(&["group", "ready", group, "--timeout", "90s"])
+        .ok();
+}
+
+fn remove(at: &Member, group: &str) {
+    at.command(&["group", "remove", group]).ok();
+}
+
+/// What is listed of a group, as some node says.
+fn row(at: &Member, group: &str) -> Option<Json> {
+    let listed = at.command(&["list", "groups"]).json(0);
+    let groups = listed["groups"].as_array().expect("a list");
+    groups.iter().find(|row| row["id"] == group).cloned()
+}
+
+/// The nodes of its bundles.
+fn nodes(at: &Member, group: &str) -> Vec<String> {
+    let row = row(at, group).expect("it is listed");
+    let bundles = row["bundles"].as_array().expect("bundles").iter();
+    let nodes = bundles.map(|it| it["node"].as_str().expect("it is ready").to_owned());
+    nodes.collect()
+}
+
+fn strategy(group: &str, bundle: usize) -> String {
+    format!("group:{group}:{bundle}")
+}
+
+/// The node where a task ran by a strategy, submitted at this one.
+fn place(at: &Member, strategy: &str) -> String {
+    let place = call(at, "place()").args(["--strategy", strategy]).ok();
+    place.trim().trim_matches('"').to_owned()
+}
+
+/// Something that runs until it is stopped, in a bundle.
+fn spin(at: &Member, strategy: &str) -> wasmrun_tests::Running {
+    let running = call(at, "spin()").args(["--strategy", strategy]).start();
+    loop {
+        let tasks = at
+            .command(&["list", "tasks", "-f", "state=running"])
+            .json(0);
+        if tasks.to_string().contains("spin") {
+            return running;
+        }
+    }
+}
+
+#[test]
+fn each_bundle_of_a_strict_spread_is_on_a_node_of_its_own() {
+    let three = Three::new();
+    let group = create(
+        &three.a,
+        "strict_spread",
+        &["cpus=0.5", "cpus=0.5", "cpus=0.5"],
+    );
+    ready(&three.b, &group);
+    let nodes = nodes(&three.c, &group);
+    let distinct: BTreeSet<&String> = nodes.iter().collect();
+    assert_eq!(distinct.len(), 3, "{nodes:?}");
+    // From any node to any bundle.
+    for at in [&three.a, &three.b, &three.c] {
+        for (bundle, node) in nodes.iter().enumerate() {
+            assert_eq!(place(at, &strategy(&group, bundle)), *node);
+        }
+    }
+    // Any bundle will do; a guest names them as a driver does, also one that runs in the group itself.
+    assert!(nodes.contains(&place(&three.b, &format!("group:{group}"))));
+    let by: Vec<String> = (0..3)
+        .map(|it| format!("\"{}\"", strategy(&group, it)))
+        .collect();
+    let by = call(&three.b, &format!("places-by([{}])", by.join(", ")));
+    let want = format!(
+        "ok([{}])\n",
+        nodes
+            .iter()
+            .map(|it| format!("\"{it}\""))
+            .collect::<Vec<_>>()
+            .join(", ")
+    );
+    assert_eq!(by.args(["--strategy", &strategy(&group, 1)]).ok(), want);
+    // An actor lives in a bundle.
+    let actor = three.a.command(&["actor", "create"]).arg(guest("spread"));
+    let actor = actor.args(["tally", "0", "--name", "t", "--cpus", "0.1"]);
+    actor.args(["--strategy", &strategy(&group, 2)]).ok();
+    let lives = three.a.command(&["actor", "call", "t", "place()"]).ok();
+    assert_eq!(lives, format!("\"{}\"\n", nodes[2]));
+    // Its tenant's alone.
+    let other = call(&three.a, "place()").args(["--tenant", "other"]);
+    let refused = other.args(["--strategy", &strategy(&group, 0)]).run();
+    assert_says(&refused.stderr, &["the tenant has no placement group"]);
+    let other = three.a.command(&["group", "remove", &group]);
+    let refused = other.args(["--tenant", "other"]).fails(2);
+    assert_says(&refused, &["there is no placement group"]);
+    remove(&three.b, &group);
+    for member in [&three.a, &three.b, &three.c] {
+        wait_for_rest(member);
+    }
+    let dead = three.a.command(&["actor", "call", "t", "place()"]).run();
+    assert_ne!(dead.code, Some(0), "{dead}");
+}
+
+#[test]
+fn all_bundles_of_a_strict_pack_are_on_one_node() {
+    let three = Three::new();
+    let group = create(
+        &three.b,
+        "strict_pack",
+        &["cpus=0.3", "cpus=0.3", "cpus=0.3"],
+    );
+    ready(&three.b, &group);
+    let nodes = nodes(&three.a, &group);
+    assert!(nodes.iter().all(|node| *node == nodes[0]), "{nodes:?}");
+    for bundle in 0..3 {
+        assert_eq!(place(&three.c, &strategy(&group, bundle)), nodes[0]);
+    }
+    let said = three.a.command(&["explain", &group]).ok();
+    let on = format!("bundle 2: CPU 0.3, memory 256MiB: on node {}", nodes[0]);
+    assert_says(&said, &["(strict_pack) has been ready for ", &on]);
+    // What asks for more than a bundle has never runs in it.
+    let much = call(&three.c, "place()").args(["--cpus", "0.5"]);
+    let much = much
+        .args(["--strategy", &format!("group:{group}")])
+        .fails(3);
+    assert_says(&much, &["can ever hold this task", "one bundle has"]);
+    remove(&three.c, &group);
+    for member in [&three.a, &three.b, &three.c] {
+        wait_for_rest(member);
+    }
+}
+
+#[test]
+fn a_group_that_cannot_be_had_says_why_and_what_waits_for_it_does_too() {
+    let three = Three::new();
+    let spec = r#"{"kind": "pack", "bundles": [{"CPU": 2}]}"#;
+    let create_spec = three
+        .b
+        .command(&["group", "create", "--detach", "--name", "big"]);
+    let group = create_spec.args(["--spec", spec]).json(0)["group"].clone();
+    let group = group.as_str().expect("an id").to_owned();
+    let late = three.a.command(&["group", "ready", "big", "--timeout"]);
+    let late = late.arg("100ms").fails(6);
+    let why =
+        "bundle 0 fits none of 3 nodes, not even an empty one (CPU: needs 2, node has 1 in total)";
+    assert_says(
+        &late,
+        &["timed out: placement group ", "is not ready: ", why],
+    );
+    let said = three.c.command(&["explain", "big"]).ok();
+    assert_says(
+        &said,
+        &["(pack) has been pending for ", why, "on no node yet"],
+    );
+    // A task of it waits, at a node that is not its owner, and says why.
+    let task = call(&three.c, "place()").args(["--detach", "--strategy"]);
+    let task = task.arg(strategy(&group, 0)).ok().trim().to_owned();
+    loop {
+        let said = three.a.command(&["explain", &task]).ok();
+        if said.contains(why) {
+            assert_says(&said, &["it waits for placement group ", &group]);
+            break;
+        }
+    }
+    // It ends with its group, and says so.
+    remove(&three.c, "big");
+    loop {
+        let ended = three.c.command(&["get", &task]).json(0);
+        if ended["state"] == "failed" {
+            let error = ended["error"]["message"].as_str().expect("a text");
+            assert_says(error, &["placement group ", " was removed"]);
+            break;
+        }
+    }
+    for member in [&three.a, &three.b, &three.c] {
+        wait_for_rest(member);
+    }
+}
+
+#[test]
+fn what_runs_in_a_group_that_is_removed_is_killed() {
+    let three = Three::new();
+    let group = create(&three.a, "strict_spread", &["cpus=1", "cpus=1", "cpus=1"]);
+    ready(&three.a, &group);
+    // Its owner's, and another node's.
+    let first = spin(&three.a, &strategy(&group, 0));
+    let second = spin(&three.b, &strategy(&group, 2));
+    remove(&three.c, &group);
+    for running in [first, second] {
+        let ended = running.end();
+        assert_eq!(ended.code, Some(3), "{ended}");
+        assert_says(&ended.stderr, &["placement group ", " was removed"]);
+    }
+    for member in [&three.a, &three.b, &three.c] {
+        wait_for_rest(member);
+    }
+    assert!(row(&three.b, &group).is_none());
+    // Nobody finds it any more.
+    let late = three.b.command(&["group", "ready", &group]).fails(2);
+    assert_says(&late, &["there is no placement group"]);
+    let late = call(&three.b, "place()").args(["--strategy", &strategy(&group, 0)]);
+    assert_says(&late.fails(3), &["has no placement group"]);
+}
+
+#[test]
+fn a_bundle_of_a_lost_node_is_reserved_on_another() {
+    let mut three = Three::new();
+    let group = create(&three.a, "strict_spread", &["cpus=0.5", "cpus=0.5"]);
+    ready(&three.a, &group);
+    let before = nodes(&three.a, &group);
+    let lost = before.iter().position(|node| node != "a").expect("one");
+    let (victim, left) = match &*before[lost] {
+        "b" => (&mut three.b, &three.c),
+        _ => (&mut three.c, &three.b),
+    };
+    // It runs there when the node is lost, and again in its bundle's new place.
+    let running = spin(left, &strategy(&group, lost));
+    victim.kill();
+    let name = left.name().to_owned();
+    loop {
+        let row = row(left, &group).expect("it is there");
+        let nodes: Vec<&Json> = row["bundles"].as_array().expect("bundles").iter().collect();
+        if nodes
+            .iter()
+            .all(|it| it["node"] == "a" || it["node"] == *name)
+            && row["state"] == "ready"
+        {
+            break;
+        }
+    }
+    ready(left, &group);
+    let after = nodes(left, &group);
+    assert_eq!(BTreeSet::from_iter(&after).len(), 2, "{after:?}");
+    assert_eq!(after[1 - lost], before[1 - lost], "the other one stays");
+    assert_eq!(place(left, &strategy(&group, lost)), after[lost]);
+    running.signal(Signal::INT);
+    running.end();
+    remove(left, &group);
+    for member in [&three.a, left] {
+        wait_for_rest(member);
+    }
+}
+
+#[test]
+fn the_bundles_of_a_lost_owner_are_given_back() {
+    let mut three = Three::new();
+    let group = create(&three.b, "strict_spread", &["cpus=1", "cpus=1", "cpus=1"]);
+    ready(&three.a, &group);
+    let nodes = nodes(&three.a, &group);
+    let at_c = nodes.iter().position(|node| node == "c").expect("one");
+    let running = spin(&three.a, &strategy(&group, at_c));
+    three.b.kill();
+    let ended = running.end();
+    assert_eq!(ended.code, Some(3), "{ended}");
+    assert_says(
+        &ended.stderr,
+        &["placement group ", "the node that owned it is lost"],
+    );
+    for member in [&three.a, &three.c] {
+        wait_for_rest(member);
+    }
+    assert!(row(&three.a, &group).is_none());
+}
+
+#[test]
+fn of_two_groups_that_do_not_fit_together_one_waits_for_the_other() {
+    let three = Three::new();
+    let all = ["cpus=1", "cpus=1", "cpus=1"];
+    // Planned at two nodes, neither of which knows of the other's plan.
+    let (one, other) = std::thread::scope(|scope| {
+        let one = scope.spawn(|| create(&three.b, "strict_spread", &all));
+        let other = create(&three.c, "strict_spread", &all);
+        (one.join().expect("it is created"), other)
+    });
+    let (first, second) = loop {
+        let state = |group: &str| row(&three.a, group).expect("it is there")["state"].clone();
+        match (state(&one) == "ready", state(&other) == "ready") {
+            (true, true) => panic!("nobody has that much"),
+            (true, false) => break (&one, &other),
+            (false, true) => break (&other, &one),
+            (false, false) => {}
+        }
+    };
+    let waits = row(&three.a, second).expect("it is there");
+    assert!(waits["why"].is_string(), "{waits}");
+    let running = spin(&three.a, &strategy(first, 0));
+    remove(&three.a, first);
+    running.end();
+    ready(&three.a, second);
+    remove(&three.a, second);
+    for member in [&three.a, &three.b, &three.c] {
+        wait_for_rest(member);
+    }
+}
+
+#[test]
+fn a_group_ends_with_the_command_that_keeps_it() {
+    let three = Three::new();
+    let keep = three
+        .a
+        .command(&["group", "create", "--kind", "spread", "--bundle", "cpus=1"]);
+    let mut keep = keep.args(["--name", "mine"]).start();
+    keep.wait_for(Stream::Err, "until Ctrl-C");
+    three.b.command(&["group", "ready", "mine"]).ok();
+    keep.signal(Signal::INT);
+    assert_eq!(keep.end().code, Some(130));
+    loop {
+        let listed = three.b.command(&["group", "list"]).json(0);
+        if listed["groups"].as_array().expect("a list").is_empty() {
+            break;
+        }
+    }
+    for member in [&three.a, &three.b, &three.c] {
+        wait_for_rest(member);
+    }
+}
+
+#[test]
+fn what_cannot_be_a_group_is_refused() {
+    let mut alone = Member::new("alone");
+    alone.start(&[]);
+    let create = |args: &[&str]| alone.command(&["group", "create", "--detach"]).args(args);
+    let refused = |args: &[&str], says: &[&str]| assert_says(&create(args).fails(2), says);
+    refused(&[], &["--kind <KIND>", "--bundle <AMOUNTS>"]);
+    refused(&["--kind", "pack"], &["--bundle <AMOUNTS>"]);
+    refused(
+        &["--kind", "tight", "--bundle", "cpus=1"],
+        &["'tight' is no kind of placement group: use pack, "],
+    );
+    refused(
+        &["--kind", "pack", "--bundle", "cpus"],
+        &["for '--bundle <AMOUNTS>'", "'cpus' must be NAME=AMOUNT"],
+    );
+    refused(&["--kind", "pack", "--bundle", "cpus=1.5"], &["CPU"]);
+    refused(
+        &["--kind", "pack", "--bundle", "memory=0"],
+        &["bundle 0 asks for nothing"],
+    );
+    refused(
+        &["--kind", "pack", "--bundle", "cpus=1", "--name", "a b"],
+        &["'a b' is no name for a placement group"],
+    );
+    refused(
+        &["--kind", "pack", "--bundle", "cpus=1", "--tenant", "a b"],
+        &["for '--tenant <NAME>'"],
+    );
+    refused(
+        &["--spec", "{\"kind\": \"pack\"}"],
+        &["cannot read --spec", "missing field `bundles`"],
+    );
+    refused(&["--spec", "/no/such/file"], &["cannot read /no/such/file"]);
+    refused(
+        &["--spec", "{}", "--kind", "pack"],
+        &["cannot be used with"],
+    );
+    let command = |args: &[&str]| alone.command(&["group"]).args(args);
+    assert_says(
+        &command(&["remove", "x"]).fails(2),
+        &["no placement group 'x'"],
+    );
+    assert_says(
+        &command(&["ready", "x"]).fails(2),
+        &["no placement group 'x'"],
+    );
+    let never = command(&["ready", "x", "--timeout", "soon"]).fails(2);
+    assert_says(&never, &["for '--timeout <DURATION>'"]);
+    // On a node that is alone nobody can come to help.
+    let never = create(&["--kind", "pack", "--bundle", "cpus=2"]).fails(3);
+    assert_says(
+        &never,
+        &["can never reserve the placement group: bundle 0 fits none"],
+    );
+    // What it can reserve, it does.
+    let group = create(&["--kind", "pack", "--bundle", "cpus=1"]).ok();
+    let group = group.trim();
+    command(&["ready", group]).ok();
+    let noop = |strategy: &str| Wasmrun::call("noop()").args(["--strategy", strategy]);
+    assert_eq!(place(&alone, &strategy(group, 0)), "alone");
+    let folder = call(&alone, "place()").args(["--dir", "/::/all:ro", "--strategy"]);
+    folder.arg(strategy(group, 0)).ok();
+    let beyond = call(&alone, "place()").args(["--strategy", &strategy(group, 1)]);
+    assert_says(&beyond.fails(3), &["can ever hold this task"]);
+    command(&["remove", group]).ok();
+    wait_for_rest(&alone);
+    // Where no node runs there are no groups.
+    assert_says(
+        &noop(&strategy(group, 0)).fails(2),
+        &["groups live in a running node"],
+    );
+}
