@@ -7,15 +7,19 @@ use serde_json::Value as Json;
 use wasmrun_tests::{Stream, Wasmrun, assert_says, guest};
 
 use crate::cluster::Member;
+use crate::node::Node;
 use crate::spread::{Three, call, wait_for_rest};
+
+/// What creates a group that stays, at a node.
+fn creating(at: &Member, kind: &str, bundles: &[&str]) -> Wasmrun {
+    let create = at.command(&["group", "create", "--detach", "--kind", kind]);
+    let bundles = bundles.iter();
+    bundles.fold(create, |create, bundle| create.args(["--bundle", bundle]))
+}
 
 /// A group that stays, created at a node. Its id.
 fn create(at: &Member, kind: &str, bundles: &[&str]) -> String {
-    let create = at.command(&["group", "create", "--detach", "--kind", kind]);
-    let create = bundles
-        .iter()
-        .fold(create, |create, bundle| create.args(["--bundle", bundle]));
-    create.ok().trim().to_owned()
+    creating(at, kind, bundles).ok().trim().to_owned()
 }
 
 fn ready(at: &Member, group: &str) {
@@ -206,7 +210,7 @@ fn what_runs_in_a_group_that_is_removed_is_killed() {
     remove(&three.c, &group);
     for running in [first, second] {
         let ended = running.end();
-        assert_eq!(ended.code, Some(3), "{ended}");
+        assert_eq!(ended.code, Some(5), "{ended}");
         assert_says(&ended.stderr, &["placement group ", " was removed"]);
     }
     for member in [&three.a, &three.b, &three.c] {
@@ -217,7 +221,7 @@ fn what_runs_in_a_group_that_is_removed_is_killed() {
     let late = three.b.command(&["group", "ready", &group]).fails(2);
     assert_says(&late, &["there is no placement group"]);
     let late = call(&three.b, "place()").args(["--strategy", &strategy(&group, 0)]);
-    assert_says(&late.fails(3), &["has no placement group"]);
+    assert_says(&late.fails(5), &["has no placement group"]);
 }
 
 #[test]
@@ -269,7 +273,7 @@ fn the_bundles_of_a_lost_owner_are_given_back() {
     let running = spin(&three.a, &strategy(&group, at_c));
     three.b.kill();
     let ended = running.end();
-    assert_eq!(ended.code, Some(3), "{ended}");
+    assert_eq!(ended.code, Some(5), "{ended}");
     assert_says(
         &ended.stderr,
         &["placement group ", "the node that owned it is lost"],
@@ -285,11 +289,8 @@ fn of_two_groups_that_do_not_fit_together_one_waits_for_the_other() {
     let three = Three::new();
     let all = ["cpus=1", "cpus=1", "cpus=1"];
     // Planned at two nodes, neither of which knows of the other's plan.
-    let (one, other) = std::thread::scope(|scope| {
-        let one = scope.spawn(|| create(&three.b, "strict_spread", &all));
-        let other = create(&three.c, "strict_spread", &all);
-        (one.join().expect("it is created"), other)
-    });
+    let begun = [&three.b, &three.c].map(|at| creating(at, "strict_spread", &all).start());
+    let [one, other] = begun.map(|it| it.end().stdout_text().trim().to_owned());
     let (first, second) = loop {
         let state = |group: &str| row(&three.a, group).expect("it is there")["state"].clone();
         match (state(&one) == "ready", state(&other) == "ready") {
@@ -335,9 +336,8 @@ fn a_group_ends_with_the_command_that_keeps_it() {
 
 #[test]
 fn what_cannot_be_a_group_is_refused() {
-    let mut alone = Member::new("alone");
-    alone.start(&[]);
-    let create = |args: &[&str]| alone.command(&["group", "create", "--detach"]).args(args);
+    let alone = Node::start();
+    let create = |args: &[&str]| alone.wasmrun(["group", "create", "--detach"]).args(args);
     let refused = |args: &[&str], says: &[&str]| assert_says(&create(args).fails(2), says);
     refused(&[], &["--kind <KIND>", "--bundle <AMOUNTS>"]);
     refused(&["--kind", "pack"], &["--bundle <AMOUNTS>"]);
@@ -371,7 +371,7 @@ fn what_cannot_be_a_group_is_refused() {
         &["--spec", "{}", "--kind", "pack"],
         &["cannot be used with"],
     );
-    let command = |args: &[&str]| alone.command(&["group"]).args(args);
+    let command = |args: &[&str]| alone.wasmrun(["group"]).args(args);
     assert_says(
         &command(&["remove", "x"]).fails(2),
         &["no placement group 'x'"],
@@ -382,27 +382,52 @@ fn what_cannot_be_a_group_is_refused() {
     );
     let never = command(&["ready", "x", "--timeout", "soon"]).fails(2);
     assert_says(&never, &["for '--timeout <DURATION>'"]);
-    // On a node that is alone nobody can come to help.
-    let never = create(&["--kind", "pack", "--bundle", "cpus=2"]).fails(3);
-    assert_says(
-        &never,
-        &["can never reserve the placement group: bundle 0 fits none"],
-    );
-    // What it can reserve, it does.
-    let group = create(&["--kind", "pack", "--bundle", "cpus=1"]).ok();
-    let group = group.trim();
-    command(&["ready", group]).ok();
-    let noop = |strategy: &str| Wasmrun::call("noop()").args(["--strategy", strategy]);
-    assert_eq!(place(&alone, &strategy(group, 0)), "alone");
-    let folder = call(&alone, "place()").args(["--dir", "/::/all:ro", "--strategy"]);
-    folder.arg(strategy(group, 0)).ok();
-    let beyond = call(&alone, "place()").args(["--strategy", &strategy(group, 1)]);
-    assert_says(&beyond.fails(3), &["can ever hold this task"]);
-    command(&["remove", group]).ok();
-    wait_for_rest(&alone);
     // Where no node runs there are no groups.
+    let id = "000102030405060708090a0b0c0d0e0f";
+    let nowhere = Wasmrun::call("noop()").args(["--strategy", &strategy(id, 0)]);
+    assert_says(&nowhere.fails(2), &["groups live in a running node"]);
+}
+
+#[test]
+fn a_node_that_is_alone_has_groups_too() {
+    let alone = Node::start();
+    let create = |bundle| {
+        let create = alone.wasmrun(["group", "create", "--detach", "--kind", "pack"]);
+        create.args(["--bundle", bundle])
+    };
+    // Nobody can come to help.
+    let never = create("cpus=3").fails(3);
+    let why = "can never reserve the placement group: bundle 0 fits none";
+    assert_says(&never, &[why]);
+    let group = create("cpus=2").ok().trim().to_owned();
+    alone.wasmrun(["group", "ready", &group]).ok();
+    let waits = create("cpus=2").ok().trim().to_owned();
+    let late = alone.wasmrun(["group", "ready", &waits, "--timeout", "1ms"]);
     assert_says(
-        &noop(&strategy(group, 0)).fails(2),
-        &["groups live in a running node"],
+        &late.fails(6),
+        &["is not ready: bundle 0: no node has room"],
     );
+    let submit = |strategy: &str| {
+        let submit = alone.wasmrun(["submit", "-q"]).arg(guest("spread"));
+        submit.args(["--invoke", "sum([1, 2])", "--strategy", strategy])
+    };
+    assert_eq!(submit(&strategy(&group, 0)).ok(), "3\n");
+    // Where there is one node only, a folder is there too.
+    let folder = submit(&strategy(&group, 0)).args(["--dir", "/::/all:ro"]);
+    assert_eq!(folder.ok(), "3\n");
+    let beyond = submit(&strategy(&group, 1)).fails(3);
+    assert_says(&beyond, &["can ever hold this task"]);
+    let unknown = submit(&strategy("000102030405060708090a0b0c0d0e0f", 0)).fails(3);
+    assert_says(&unknown, &["has no placement group"]);
+    // What is given back goes to who waits.
+    alone.wasmrun(["group", "remove", &group]).ok();
+    alone.wasmrun(["group", "ready", &waits]).ok();
+    assert_eq!(submit(&format!("group:{waits}")).ok(), "3\n");
+    alone.wasmrun(["group", "remove", &waits]).ok();
+    loop {
+        let nodes = alone.wasmrun(["node", "list"]).json(0);
+        if nodes["nodes"][0]["available"] == nodes["nodes"][0]["total"] {
+            break;
+        }
+    }
 }

@@ -383,7 +383,12 @@ impl Scheduler {
                 // Its tasks are lost with their node; what waits for it waits on.
                 CoordinatorEffect::Lost { .. } => self.groups.has_changed = true,
                 CoordinatorEffect::Removed => {
-                    self.groups.owned.remove(&group);
+                    let gone = self.groups.owned.remove(&group);
+                    // Some may not have heard that it was being removed.
+                    for to in gone.into_iter().flat_map(|it| it.telling.watchers) {
+                        let face = None;
+                        self.send(to, Message::GroupStands { group, face });
+                    }
                 }
             }
         }
