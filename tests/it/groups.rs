@@ -155,7 +155,7 @@ fn all_bundles_of_a_strict_pack_are_on_one_node() {
 #[test]
 fn a_group_that_cannot_be_had_says_why_and_what_waits_for_it_does_too() {
     let three = Three::new();
-    let spec = r#"{"kind": "pack", "bundles": [{"CPU": 2}]}"#;
+    let spec = r#"{"kind": "pack", "bundles": [{"CPU": 2, "memory": "1GiB"}]}"#;
     let create_spec = three
         .b
         .command(&["group", "create", "--detach", "--name", "big"]);
