@@ -2,6 +2,7 @@
 
 mod actors;
 mod explain;
+mod groups;
 mod lifecycle;
 mod nodes;
 mod order;
@@ -329,8 +330,15 @@ fn words(scheduler: &Scheduler, effect: Effect) -> String {
                 Message::Withdraw { task, attempt } => {
                     format!("{to}: withdraw {} {attempt}", name(&task))
                 }
-                Message::Group(_) | Message::WantGroup(_) | Message::GroupStands { .. } => {
-                    format!("{to}: about a group")
+                Message::Group(_) => format!("{to}: about a bundle"),
+                Message::WantGroup(_) => format!("{to}: how is the group"),
+                Message::GroupStands { face: None, .. } => format!("{to}: the group is gone"),
+                Message::GroupStands {
+                    face: Some(face), ..
+                } => {
+                    let nodes = face.nodes.iter();
+                    let nodes = nodes.map(|node| node.map(|node| node.as_bytes()[0]));
+                    format!("{to}: the group is at {:?}", nodes.collect::<Vec<_>>())
                 }
             }
         }
