@@ -1,0 +1,172 @@
+//! Placement groups of the sessions of one node: limits, ends, and who finds them.
+
+mod common;
+
+use std::time::Duration;
+
+use wasmrun_client::blocking::Client;
+use wasmrun_client::wire::{self, List, RefusalKind, Rows, What};
+use wasmrun_client::{CreateActor, CreateGroup, Error, GetError, Group, GroupError, Submit};
+use wasmrun_model::failure::TaskError;
+use wasmrun_model::group::{GroupKind, GroupSpec};
+use wasmrun_model::resource::{Amount, Request, ResourceName, ResourceSet};
+use wasmrun_model::value::codec::encode;
+use wasmrun_model::value::{Value, ValueType};
+use wasmrun_node::NodeConfig;
+
+use crate::common::{GUEST, Served};
+
+fn serve() -> Served {
+    Served::start(NodeConfig {
+        cpus: Some(Amount::units(2)),
+        // It is promised, and nobody touches it.
+        memory: Some(units(200 * MEMORY)),
+        ..NodeConfig::default()
+    })
+}
+
+fn connect(served: &Served, tenant: &str) -> (Client, wire::Module) {
+    let client = Client::connect(&served.address, tenant.parse().unwrap()).unwrap();
+    let module = client.wait(client.load(&wat::parse_str(GUEST).unwrap()));
+    (client, module.unwrap())
+}
+
+fn units(units: u64) -> Amount {
+    Amount::from_units(units).unwrap()
+}
+
+/// A group whose bundles have so many CPUs, and some memory.
+fn group(bundles: &[u64]) -> CreateGroup {
+    let bundle = |cpus: &u64| {
+        let amounts = [
+            (ResourceName::CPU, units(*cpus)),
+            (ResourceName::MEMORY, units(MEMORY * cpus.max(&1))),
+        ];
+        Request::new(ResourceSet::from_iter(amounts)).unwrap()
+    };
+    let bundles = bundles.iter().map(bundle).collect();
+    CreateGroup::new(GroupSpec::new(GroupKind::Pack, bundles).unwrap())
+}
+
+/// What a task gets that says nothing.
+const MEMORY: u64 = 256 << 20;
+
+fn create(client: &Client, create: CreateGroup) -> Result<Group, Error> {
+    client.wait(client.create_group(create))
+}
+
+#[track_caller]
+fn refused<T: std::fmt::Debug>(result: Result<T, Error>) -> (RefusalKind, String) {
+    match result {
+        Err(Error::Refused(why)) => (why.kind, why.message),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Waits until nothing of the node is taken and there are no groups.
+fn wait_for_rest(client: &Client) {
+    loop {
+        let status = client.wait(client.status()).unwrap();
+        let (what, filters) = (What::Groups, Vec::new());
+        let listed = client.wait(client.list(List { what, filters })).unwrap();
+        let is_over = matches!(&listed.rows, Rows::Groups(rows) if rows.is_empty());
+        if status.available == status.total && is_over {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_tenant_has_so_many_groups_and_no_more() {
+    let served = serve();
+    let (red, _) = connect(&served, "red");
+    let (blue, _) = connect(&served, "blue");
+    for _ in 0..100 {
+        create(&red, group(&[0])).unwrap();
+    }
+    let (kind, why) = refused(create(&red, group(&[0])));
+    assert_eq!(kind, RefusalKind::Full);
+    assert!(
+        why.starts_with("tenant 'red' has 100 placement groups at this node"),
+        "{why}"
+    );
+    // That is nobody else's affair.
+    create(&blue, group(&[0])).unwrap();
+    // They end with their sessions.
+    drop((red, blue));
+    let (red, _) = connect(&served, "red");
+    wait_for_rest(&red);
+    create(&red, group(&[0])).unwrap();
+}
+
+#[test]
+fn a_detached_group_stays_and_is_its_tenant_s() {
+    let served = serve();
+    let (red, _) = connect(&served, "red");
+    let kept = create(&red, group(&[1]).named("kept").detached()).unwrap();
+    let id = kept.id().to_string();
+    drop((kept, red));
+    let (blue, module) = connect(&served, "blue");
+    for name in ["kept", &id] {
+        let (kind, _) = refused(blue.wait(blue.remove_group(name)));
+        assert_eq!(kind, RefusalKind::NotFound);
+        assert_eq!(
+            refused(blue.wait(blue.explain(name))).0,
+            RefusalKind::NotFound
+        );
+    }
+    let spin = Submit::function(&module, "spin").group(&blue.group(id.parse().unwrap()), None);
+    let (kind, why) = refused(blue.wait(blue.submit(spin)));
+    assert_eq!(kind, RefusalKind::Unschedulable);
+    assert!(why.contains("the tenant has no placement group"), "{why}");
+    let (red, _) = connect(&served, "red");
+    red.wait(red.group_ready(&id[..8], None)).unwrap();
+    let said = red.wait(red.explain("kept")).unwrap();
+    assert!(said.contains("(pack) has been ready for "), "{said}");
+    red.wait(red.remove_group("kept")).unwrap();
+    wait_for_rest(&red);
+}
+
+#[test]
+fn what_lives_in_a_group_ends_with_it() {
+    let served = serve();
+    let (client, module) = connect(&served, "red");
+    let both = create(&client, group(&[1, 1])).unwrap();
+    client.wait(both.ready(None)).unwrap();
+    let spin = Submit::function(&module, "spin").group(&both, Some(0));
+    let spin = client.wait(client.submit(spin)).unwrap();
+    let start = encode(&ValueType::U64, &Value::U64(1)).unwrap();
+    let counter = CreateActor::new(&module, "counter", vec![start.into()]).group(&both, Some(1));
+    let counter = client.wait(client.create_actor(counter)).unwrap();
+    // Another one waits for what these have.
+    let other = create(&client, group(&[1])).unwrap();
+    match client.wait(other.ready(Some(Duration::from_millis(1)))) {
+        Err(GroupError::TimedOut(why)) => assert!(why.contains("no node has room for it"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    client.wait(both.remove()).unwrap();
+    match client.wait(spin.future().get(None)) {
+        Err(GetError::Failed {
+            error: TaskError::Unschedulable(why),
+            ..
+        }) => assert!(why.contains("was removed"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    client.wait(other.ready(None)).unwrap();
+    let one = encode(&ValueType::U64, &Value::U64(1)).unwrap();
+    let call = client
+        .wait(counter.call("count", vec![one.into()]))
+        .unwrap();
+    match client.wait(call.get(None)) {
+        Err(GetError::Failed { error, .. }) => {
+            let why = error.to_string();
+            assert!(
+                why.contains("has died") && why.contains("was removed"),
+                "{why}"
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+    client.wait(other.remove()).unwrap();
+    wait_for_rest(&client);
+}
