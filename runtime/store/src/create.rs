@@ -16,9 +16,12 @@ use wasmrun_model::id::ObjectId;
 use wasmrun_model::units::bytes;
 
 use crate::object::{Copy, Handle, Object};
-use crate::segment::Extent;
+use crate::segment::{Extent, Untouched};
 use crate::state::{Grant, Request, Ticket};
 use crate::store::Shared;
+
+/// From which length on memory is touched ahead of writing, in bytes.
+const AHEAD_FROM_BYTES: u64 = 4 << 20;
 
 /// An object that is being written: its bytes, writable. [`Writer::seal`] makes it an object;
 /// dropping the writer gives it up.
@@ -33,6 +36,24 @@ pub struct Writer {
     fresh: bool,
     /// `None` once it is sealed.
     extent: Option<Extent>,
+    touching: Touching,
+}
+
+/// What is still to be touched of an object's memory.
+type Touching = Arc<Mutex<Option<Untouched>>>;
+
+/// Has the kernel make the pages of an object that is being written, ahead of whoever writes it: on another thread.
+/// Made by [`Writer::ahead`]; it ends with the writer.
+#[derive(Debug)]
+pub struct Ahead(Touching);
+
+impl Ahead {
+    /// Touches a little more; false when all of it was touched, or the writer is gone. It blocks.
+    pub fn touch_more(&mut self) -> bool {
+        // Who seals or drops the writer waits for a step: memory that is given back must not be touched again.
+        let mut untouched = self.0.lock();
+        untouched.as_mut().is_some_and(Untouched::touch_more)
+    }
 }
 
 /// Waits for room. Made by [`crate::Store::create`].
@@ -153,6 +174,7 @@ impl Writer {
             serial,
             fresh: room.fresh,
             extent: Some(room.extent),
+            touching: Touching::default(),
         };
         if writer.fresh {
             let reserved = writer.extent().reserve();
@@ -197,6 +219,15 @@ impl Writer {
         self.extent_mut().write(offset, bytes, fresh);
     }
 
+    /// To touch its memory ahead of writing. `None` if that is not worth the while: it is small, or was touched before.
+    pub fn ahead(&self) -> Option<Ahead> {
+        if self.request.len < AHEAD_FROM_BYTES {
+            return None;
+        }
+        *self.touching.lock() = Some(self.extent().untouched(self.fresh)?);
+        Some(Ahead(self.touching.clone()))
+    }
+
     /// Makes it an object, which can be read and never changes: the copy that must not be lost.
     pub fn seal(self) -> Object {
         self.seal_as(Copy::Primary)
@@ -204,6 +235,7 @@ impl Writer {
 
     /// Makes it an object of this kind.
     pub fn seal_as(mut self, copy: Copy) -> Object {
+        self.touching.lock().take();
         let mut extent = self.extent.take().expect(UNSEALED);
         extent.clear_from(self.request.len);
         let Request {
@@ -255,6 +287,7 @@ impl DerefMut for Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
+        self.touching.lock().take();
         if let Some(extent) = self.extent.take() {
             self.shared
                 .with(|state| state.abort(self.request.id, extent));

@@ -41,7 +41,7 @@ mod store;
 mod usage;
 
 pub use config::{Backing, OpenError, SpillConfig, StoreConfig};
-pub use create::{CreateError, CreateFuture, Fullness, Writer};
+pub use create::{Ahead, CreateError, CreateFuture, Fullness, Writer};
 pub use layout::WHOLE_PAGES_FROM_BYTES;
 pub use object::{Copy, Form, Object, Pages, ReadError, RestoreFuture, View};
 pub use segment::SegmentNumber;

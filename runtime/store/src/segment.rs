@@ -95,6 +95,34 @@ pub(crate) struct Extent {
     range: Range<u64>,
 }
 
+/// What is still to be touched of an extent. Must go before the extent is given to anybody else.
+#[derive(Debug)]
+pub(crate) struct Untouched {
+    segment: Arc<Segment>,
+    range: Range<u64>,
+}
+
+impl Untouched {
+    /// Has the kernel make pages up to the end of a granule; false if there is nothing more to touch. Their bytes stay
+    /// as they are, so others may write meanwhile.
+    pub(crate) fn touch_more(&mut self) -> bool {
+        if self.range.is_empty() {
+            return false;
+        }
+        let next = (self.range.start / GRANULE_BYTES + 1) * GRANULE_BYTES;
+        let end = next.min(self.range.end);
+        let now = self.range.start..end;
+        if self.segment.touch(now.clone()) {
+            let whole = self.segment.granules(&now);
+            whole
+                .iter()
+                .for_each(|it| it.store(true, Ordering::Relaxed));
+        }
+        self.range.start = end;
+        true
+    }
+}
+
 impl Segment {
     /// Makes a segment of so many bytes, a multiple of the page size. It takes no memory yet.
     pub(crate) fn create(
@@ -138,6 +166,16 @@ impl Segment {
             Sharing::Seal { sealed } => !*sealed.lock(),
             Sharing::ReadOnly { .. } => true,
         }
+    }
+
+    /// Has the kernel make pages for the whole range, a huge page at a time if it has any. What it does not do now,
+    /// faults do: then this is false.
+    fn touch(&self, range: Range<u64>) -> bool {
+        let start = range.start / page_bytes() * page_bytes();
+        let len = (range.end - start) as usize;
+        let map = &self.map;
+        map.advise_range(Advice::PopulateWrite, start as usize, len)
+            .is_ok()
     }
 
     /// The granules that lie wholly within a range.
@@ -243,7 +281,7 @@ impl Extent {
                     self.segment.file.write_all_at(bytes, at).is_ok()
                 }
                 (true, Fill::Touch) => {
-                    self.touch(at..at + bytes.len() as u64);
+                    self.segment.touch(at..at + bytes.len() as u64);
                     false
                 }
                 (false, _) => false,
@@ -264,13 +302,16 @@ impl Extent {
         self.bytes_mut()[len as usize..end as usize].fill(0);
     }
 
-    /// Has the kernel make pages for the whole range, a huge page at a time if it has any.
-    fn touch(&self, range: Range<u64>) {
-        let start = range.start / page_bytes() * page_bytes();
-        let len = (range.end - start) as usize;
-        // What it does not do now, faults do.
-        let map = &self.segment.map;
-        let _ = map.advise_range(Advice::PopulateWrite, start as usize, len);
+    /// What is to be touched of it, for another thread. `None` if it was touched before, and is in the page table.
+    pub(crate) fn untouched(&self, fresh: bool) -> Option<Untouched> {
+        let granules = self.segment.granules(&self.range);
+        if !fresh && granules.iter().all(|it| it.load(Ordering::Relaxed)) {
+            return None;
+        }
+        Some(Untouched {
+            segment: self.segment.clone(),
+            range: self.range.clone(),
+        })
     }
 
     /// Makes sure, once for each granule, that pages which have been touched are in the page table,

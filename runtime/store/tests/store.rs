@@ -121,6 +121,43 @@ fn parts_can_be_written_in_any_order() {
 }
 
 #[test]
+fn memory_is_touched_ahead_of_the_writer_and_not_after_it() {
+    let store = open(64 * MIB);
+    let create = |n, len| {
+        let created = store.try_create(&default(), id(n), len, Form::Postcard);
+        created.unwrap()
+    };
+    assert!(
+        create(1, MIB).ahead().is_none(),
+        "it is not worth the while"
+    );
+    let whole = contents(9, 5 * MIB + 3);
+    let mut writer = create(2, whole.len() as u64);
+    let mut ahead = writer.ahead().expect("nobody has touched it");
+    let (begun, beginning) = std::sync::mpsc::channel();
+    let touching = std::thread::spawn(move || {
+        while ahead.touch_more() {
+            let _ = begun.send(());
+        }
+        ahead
+    });
+    beginning.recv().unwrap();
+    writer.copy_from(&whole);
+    let object = writer.seal();
+    let mut ahead = touching.join().unwrap();
+    assert!(!ahead.touch_more());
+    assert!(*object.view().unwrap() == *whole);
+    drop(object);
+    // As much of it as the capacity allows goes to somebody else, so it is given back first.
+    let writer = create(3, 40 * MIB);
+    let mut ahead = writer.ahead().expect("nobody has touched it");
+    assert!(ahead.touch_more());
+    drop(writer);
+    assert!(!ahead.touch_more(), "it is somebody else's by now");
+    store.check();
+}
+
+#[test]
 fn touched_memory_is_used_again() {
     let store = open(64 * MIB);
     let first = put(&store, 1, 4 * MIB);
