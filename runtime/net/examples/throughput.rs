@@ -2,16 +2,18 @@
 //!
 //! `cargo run --release -p wasmrun-net --example throughput` starts a copy of itself as the other node and
 //! prints one line per case. `-- 1g 100m messages requests` chooses cases; STREAMS and PIECE_MB in the
-//! environment set how ranges are fetched, and WORKERS how many threads each process has.
+//! environment set how ranges are fetched, WORKERS how many threads each process has, and BULK how many more for bulk:
+//! one if it is not set; with 0 bulk goes where all else does.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use tokio::runtime::{Handle, Runtime};
 use wasmrun_model::id::{Incarnation, NodeId};
 use wasmrun_net::{
     Authority, BulkRefusal, BulkSender, Config, Identity, Network, Peer, Protocol, PullOptions,
@@ -66,13 +68,36 @@ impl Service<Bench> for Node {
     }
 }
 
+/// Where bulk goes, if it goes elsewhere.
+fn bulk() -> Option<Handle> {
+    static BULK: OnceLock<Option<Runtime>> = OnceLock::new();
+    let runtime = BULK.get_or_init(|| match set("BULK").unwrap_or(1) {
+        0 => None,
+        threads => Some(runtime(threads)),
+    });
+    runtime.as_ref().map(|runtime| runtime.handle().clone())
+}
+
+fn runtime(threads: usize) -> Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .enable_all()
+        .build()
+        .expect("a runtime")
+}
+
+fn set(name: &str) -> Option<usize> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
 fn start(identity: Identity, object: Bytes) -> (Network<Bench>, Arc<Node>) {
     let listen = SocketAddr::from(([127, 0, 0, 1], 0));
     let node = Arc::new(Node {
         object,
         told: AtomicU64::new(0),
     });
-    let config = Config::new(identity, Incarnation(1), listen);
+    let mut config = Config::new(identity, Incarnation(1), listen);
+    config.bulk = bulk();
     let network = Network::start(config, node.clone()).expect("a network");
     (network, node)
 }
@@ -89,14 +114,7 @@ impl Drop for Other {
 }
 
 fn main() {
-    let workers = std::env::var("WORKERS")
-        .ok()
-        .and_then(|text| text.parse().ok());
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(workers.unwrap_or(2))
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let runtime = runtime(set("WORKERS").unwrap_or(2));
     // As a task, as in a node; the thread that waits for it is none of the runtime's.
     runtime.block_on(async { tokio::spawn(measure()).await.expect("no panic") });
 }
@@ -143,19 +161,26 @@ async fn measure() {
         requests(&peer).await;
     }
     if is_wanted("100m") || is_wanted("1g") || is_wanted("beside") {
-        let mut to = vec![0; OBJECT_BYTES];
-        let options = options();
-        if is_wanted("1g") {
-            transfer("transfer_1g", &peer, &mut to, 5, &options).await;
-        }
-        if is_wanted("100m") {
-            transfer("transfer_100m", &peer, &mut to[..100 * MIB], 20, &options).await;
-        }
-        if is_wanted("beside") {
-            beside(&peer, &mut to, &options).await;
-        }
+        let wanted = ["1g", "100m", "beside"].map(is_wanted);
+        let pulling = pulls(peer.clone(), wanted);
+        let runtime = bulk().unwrap_or_else(Handle::current);
+        runtime.spawn(pulling).await.expect("no panic");
     }
     network.close().await;
+}
+
+async fn pulls(peer: Peer<Bench>, [large, small, beside_it]: [bool; 3]) {
+    let mut to = vec![0; OBJECT_BYTES];
+    let options = options();
+    if large {
+        transfer("transfer_1g", &peer, &mut to, 5, &options).await;
+    }
+    if small {
+        transfer("transfer_100m", &peer, &mut to[..100 * MIB], 20, &options).await;
+    }
+    if beside_it {
+        beside(&peer, &mut to, &options).await;
+    }
 }
 
 async fn serve(folder: &str) {
@@ -171,11 +196,6 @@ async fn serve(folder: &str) {
 }
 
 fn options() -> PullOptions {
-    let set = |name| {
-        std::env::var(name)
-            .ok()
-            .and_then(|text| text.parse::<usize>().ok())
-    };
     let mut options = PullOptions::default();
     options.streams = set("STREAMS").unwrap_or(options.streams);
     options.piece_bytes = set("PIECE_MB").map_or(options.piece_bytes, |n| n * MIB);

@@ -18,6 +18,7 @@ use crate::hello::{
     self, Answer, Hello, HelloAnswer, HelloError, MAX_ADDRESSES, PeerId, Purpose, Refusal, Welcome,
 };
 use crate::identity::Role;
+use crate::lane::Switch;
 use crate::peer::{Adopted, Candidate, PeerCore, PeerInfo, Serving};
 use crate::tls::{ALPN_JOIN, ALPN_MEMBER};
 use crate::transport;
@@ -70,7 +71,11 @@ impl Next {
     async fn run(self, core: Arc<Core>) {
         match self {
             Self::Link(serving) => serving.run(core).await,
-            Self::Bulk(connection, peer) => crate::bulk::serve(core, peer, connection).await,
+            Self::Bulk(connection, peer) => {
+                let runtime = core.bulk.clone();
+                let serving = crate::bulk::serve(core.clone(), peer, connection);
+                core.tasks.spawn_on(serving, &runtime);
+            }
         }
     }
 }
@@ -83,7 +88,8 @@ async fn greet(core: &Arc<Core>, incoming: Incoming) -> Result<Option<Next>, Con
         transport::server(&tls, from.ip(), &core.timing)
     };
     let from_quinn = |error: quinn::ConnectionError| ConnectError::from_quinn(from, &error);
-    let connecting = incoming.accept_with(Arc::new(config)).map_err(from_quinn)?;
+    let (connecting, to_bulk) = Switch::over(&core.bulk, || incoming.accept_with(Arc::new(config)));
+    let connecting = connecting.map_err(from_quinn)?;
     let connection = connecting.await.map_err(from_quinn)?;
     match alpn(&connection).as_deref() {
         Some(ALPN_JOIN) => {
@@ -129,6 +135,7 @@ async fn greet(core: &Arc<Core>, incoming: Incoming) -> Result<Option<Next>, Con
             }))));
         }
         Ok(Decided::Bulk(peer)) => {
+            to_bulk.turn();
             // If it fails, so will accepting streams.
             let _ = writer.write_chunk(answer(&welcome(core))).await;
             return Ok(Some(Next::Bulk(connection, peer)));

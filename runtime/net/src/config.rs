@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use wasmrun_model::id::Incarnation;
 
 use crate::identity::{Authority, Enroll, Identity};
@@ -27,6 +28,9 @@ pub struct Config {
     pub limits: Limits,
     /// How long things may take.
     pub timing: Timing,
+    /// Where bulk connections are driven and served; where the network is started if `None`. It must live as long. One
+    /// with one thread moves the most bytes per CPU time. [`crate::Peer::pull`] should be called there, too.
+    pub bulk: Option<Handle>,
     /// The seed of what is drawn for back-off; `None` draws it from the system.
     pub seed: Option<u64>,
 }
@@ -104,6 +108,7 @@ impl Config {
             enrolment: None,
             limits: Limits::default(),
             timing: Timing::default(),
+            bulk: None,
             seed: None,
         }
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use quinn::{ClientConfig, Endpoint};
+use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use wasmrun_model::id::{Incarnation, NodeId};
@@ -48,6 +49,8 @@ pub(crate) struct Core {
     pub(crate) endpoint: Endpoint,
     /// Bulk data arrives on a socket of its own, so that messages do not wait behind it.
     pub(crate) bulk_endpoint: Endpoint,
+    /// Where bulk connections are driven and served.
+    pub(crate) bulk: Handle,
     pub(crate) tls: Mutex<Tls>,
     pub(crate) tasks: Tasks,
     pub(crate) changes: Changes,
@@ -68,6 +71,7 @@ pub(crate) struct Parts {
     pub(crate) handler: Arc<dyn Handler>,
     pub(crate) endpoint: Endpoint,
     pub(crate) bulk_endpoint: Endpoint,
+    pub(crate) bulk: Handle,
     pub(crate) tls: Tls,
     pub(crate) changes: Changes,
     pub(crate) seed: u64,
@@ -86,6 +90,7 @@ impl Core {
             handler: parts.handler,
             endpoint: parts.endpoint,
             bulk_endpoint: parts.bulk_endpoint,
+            bulk: parts.bulk,
             tls: Mutex::new(parts.tls),
             tasks: Tasks::default(),
             changes: parts.changes,
@@ -230,11 +235,20 @@ impl Tasks {
         &self,
         task: impl Future<Output = ()> + Send + 'static,
     ) -> Option<AbortHandle> {
+        self.spawn_on(task, &Handle::current())
+    }
+
+    /// The same on another runtime.
+    pub(crate) fn spawn_on(
+        &self,
+        task: impl Future<Output = ()> + Send + 'static,
+        runtime: &Handle,
+    ) -> Option<AbortHandle> {
         let mut tasks = self.0.lock();
         let tasks = tasks.as_mut()?;
         // What has ended is let go of here; a panic in it was reported by the runtime.
         while tasks.try_join_next().is_some() {}
-        Some(tasks.spawn(task))
+        Some(tasks.spawn_on(task, runtime))
     }
 
     fn stop(&self) {

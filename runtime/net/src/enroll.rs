@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use quinn::Connection;
 use quinn::crypto::rustls::QuicClientConfig;
+use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 
 use crate::config::Timing;
@@ -134,7 +135,8 @@ async fn ask(
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    let endpoint = transport::endpoint(SocketAddr::new(local, 0)).map_err(JoinError::Socket)?;
+    let endpoint = transport::endpoint(SocketAddr::new(local, 0), Handle::current())
+        .map_err(JoinError::Socket)?;
     let config = transport::client(tls.clone(), address.ip(), Kind::Control, timing);
     let asked = async {
         let connecting = endpoint

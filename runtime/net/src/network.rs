@@ -8,6 +8,7 @@ use std::marker::PhantomData;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
 use wasmrun_model::id::{Incarnation, NodeId};
 
 use crate::config::Config;
@@ -78,16 +79,19 @@ impl<P: Protocol> Network<P> {
         check(&config)?;
         let tls = Tls::new(&config.identity);
         let tls = tls.map_err(|error| StartError::Identity(error.to_string()))?;
-        let listen = |address| {
-            transport::endpoint(address).map_err(|source| StartError::Listen { address, source })
+        let here = Handle::current();
+        let bulk = config.bulk.unwrap_or_else(|| here.clone());
+        let listen = |address, lane| {
+            transport::endpoint(address, lane)
+                .map_err(|source| StartError::Listen { address, source })
         };
-        let endpoint = listen(config.listen)?;
+        let endpoint = listen(config.listen, here)?;
         let any: IpAddr = match config.listen.ip() {
             ip if ip.is_loopback() => ip,
             IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
-        let bulk_endpoint = listen(SocketAddr::new(any, 0))?;
+        let bulk_endpoint = listen(SocketAddr::new(any, 0), bulk.clone())?;
         endpoint.set_server_config(Some(transport::server(&tls, any, &config.timing)));
         let (changes, refusals) = Changes::new();
         let role = config.identity.role();
@@ -110,6 +114,7 @@ impl<P: Protocol> Network<P> {
             enrolment: config.enrolment,
             endpoint,
             bulk_endpoint,
+            bulk,
             tls,
             changes,
             seed: config

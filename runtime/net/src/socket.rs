@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use quinn::udp::{RecvMeta, Transmit};
-use quinn::{AsyncUdpSocket, Runtime, TokioRuntime, UdpPoller};
+use quinn::{AsyncUdpSocket, Runtime, UdpPoller};
 
 /// The most that one reception has, in bytes: a datagram that UDP can carry, or joined ones.
 pub(crate) const MAX_RECEIVED: u16 = 65_527;
@@ -24,9 +24,9 @@ const RECEPTIONS: usize = 8;
 pub(crate) struct Socket(Arc<dyn AsyncUdpSocket>);
 
 impl Socket {
-    /// A socket of this runtime. Must be called within tokio.
-    pub(crate) fn new(socket: UdpSocket) -> io::Result<Self> {
-        TokioRuntime.wrap_udp_socket(socket).map(Self)
+    /// A socket of this runtime.
+    pub(crate) fn new(socket: UdpSocket, runtime: &dyn Runtime) -> io::Result<Self> {
+        runtime.wrap_udp_socket(socket).map(Self)
     }
 }
 

@@ -86,7 +86,7 @@ fn provider() -> Arc<CryptoProvider> {
     let mut provider = ring::default_provider();
     // AES-128 is as safe here and faster than AES-256, which comes first by default.
     provider.cipher_suites = vec![
-        cipher_suite::TLS13_AES_128_GCM_SHA256,
+        crate::packet::suite(),
         cipher_suite::TLS13_AES_256_GCM_SHA384,
         cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
     ];

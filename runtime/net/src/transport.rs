@@ -16,8 +16,10 @@ use quinn::{
     AckFrequencyConfig, ClientConfig, Endpoint, EndpointConfig, IdleTimeout, MtuDiscoveryConfig,
     ServerConfig, TransportConfig, VarInt,
 };
+use tokio::runtime::Handle;
 
 use crate::config::Timing;
+use crate::lane::Lane;
 use crate::socket::{MAX_RECEIVED, Socket};
 use crate::tls::Tls;
 
@@ -63,8 +65,8 @@ pub(crate) enum Kind {
     Bulk,
 }
 
-/// A socket with large buffers, and an endpoint on it.
-pub(crate) fn endpoint(address: SocketAddr) -> io::Result<Endpoint> {
+/// A socket with large buffers, and an endpoint on it, driven there.
+pub(crate) fn endpoint(address: SocketAddr, lane: Handle) -> io::Result<Endpoint> {
     use rustix::net::sockopt;
     let socket = UdpSocket::bind(address)?;
     // With the right to, beyond what the system allows everybody. Less is slower, and no error.
@@ -75,8 +77,9 @@ pub(crate) fn endpoint(address: SocketAddr) -> io::Result<Endpoint> {
     config
         .max_udp_payload_size(MAX_RECEIVED)
         .expect("it is larger than the least and fits");
-    let socket = Arc::new(Socket::new(socket)?);
-    Endpoint::new_with_abstract_socket(config, None, socket, Arc::new(quinn::TokioRuntime))
+    let lane = Arc::new(Lane(lane));
+    let socket = Arc::new(Socket::new(socket, &*lane)?);
+    Endpoint::new_with_abstract_socket(config, None, socket, lane)
 }
 
 pub(crate) fn server(tls: &Tls, from: IpAddr, timing: &Timing) -> ServerConfig {

@@ -11,6 +11,8 @@ use bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
 
 use super::{PeerCore, PeerInfo};
+use wasmrun_model::id::Incarnation;
+
 use crate::error::{CallError, ConnectError, LinkHint, Lost, SendError};
 use crate::frame::{self, FrameError};
 use crate::hello::PeerId;
@@ -64,6 +66,11 @@ impl<P: Protocol> Peer<P> {
     /// Who and what is connected; `None` while nobody is.
     pub fn info(&self) -> Option<PeerInfo> {
         self.core.status().info
+    }
+
+    /// Which life of it is connected; `None` while nobody is.
+    pub fn incarnation(&self) -> Option<Incarnation> {
+        self.core.connected_life()
     }
 
     /// Why the last connection was lost, if one was.

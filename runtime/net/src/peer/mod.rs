@@ -176,6 +176,12 @@ impl PeerCore {
         self.status.borrow().clone()
     }
 
+    /// Which life of the peer is connected.
+    pub(crate) fn connected_life(&self) -> Option<Incarnation> {
+        let status = self.status.borrow();
+        status.info.as_ref().map(|info| info.incarnation)
+    }
+
     pub(crate) fn watch(&self) -> watch::Receiver<Status> {
         self.status.subscribe()
     }

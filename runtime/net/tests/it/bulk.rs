@@ -37,6 +37,46 @@ async fn ranges_of_all_sizes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bulk_has_threads_of_its_own() {
+    let cluster = Cluster::new();
+    let threads = || {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build();
+        runtime.expect("a runtime")
+    };
+    let runtimes = [threads(), threads()];
+    let ends = [1, 2].map(|n| {
+        let mut config = cluster.node_config(n, 1);
+        let runtime = &runtimes[usize::from(n) - 1];
+        config.bulk = Some(runtime.handle().clone());
+        start(config)
+    });
+    let peer = ends[0].network.peer(node_id(2), vec![ends[1].address]);
+    let peer = peer.expect("a peer");
+    // Messages go on where they were.
+    soon(peer.connected()).await.expect("connected");
+    for _ in 0..2 {
+        let peer = peer.clone();
+        let pulled = runtimes[0].spawn(async move {
+            let mut to = vec![0; 3_000_001];
+            let options = PullOptions::for_len(to.len() as u64);
+            let arrived = soon(peer.pull(&0, 11, &mut to, &options)).await;
+            (arrived.expect("the bytes"), to)
+        });
+        let (arrived, bytes) = pulled.await.expect("no panic");
+        assert!(is_right(&bytes, 11));
+        let came: u64 = arrived.iter().map(|it| it.range.len).sum();
+        assert_eq!(came, bytes.len() as u64);
+    }
+    for end in &ends {
+        end.network.close().await;
+    }
+    runtimes.map(tokio::runtime::Runtime::shutdown_background);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bad_link_brings_all_bytes() {
     let cluster = Cluster::new();
     let (one, two) = (cluster.node(1), cluster.node(2));
