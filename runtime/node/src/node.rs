@@ -169,6 +169,8 @@ pub struct Node {
     /// Before the runtime: guest threads use its timers to their end.
     executor: Option<Executor>,
     control: Option<tokio::runtime::Runtime>,
+    /// Where objects come and go, in a cluster. Dropped after what uses it.
+    bulk: Option<tokio::runtime::Runtime>,
 }
 
 /// What clients, running tasks and the node itself share.
@@ -228,21 +230,20 @@ impl Node {
         let cpus = resources.total().get(&ResourceName::CPU).whole_units();
         let threads = usize::try_from(cpus.clamp(1, 4096)).expect("within the range");
         let max_running = config.engine.max_sandboxes;
-        let control = tokio::runtime::Builder::new_multi_thread()
-            // In a cluster bytes of objects come and go here.
-            .worker_threads(if config.cluster.is_some() { 2 } else { 1 })
-            .thread_name("wasmrun-control")
-            .enable_all()
-            .build()?;
+        let control_threads = if config.cluster.is_some() { 2 } else { 1 };
+        let control = runtime("wasmrun-control", control_threads)?;
         let executor = Executor::start(threads, control.handle())?;
         let name = node_name(config.name.as_deref().unwrap_or(&machine.name));
+        let mut bulk = None;
         let opened = match &config.cluster {
             Some(cluster) => {
                 let face = Face {
                     name: name.clone(),
                     is_name_proposed: config.name.is_none(),
                 };
-                Some(control.block_on(cluster::open(cluster, face))?)
+                // One thread: several would wake each other for each datagram, and be slower.
+                let bulk = &*bulk.insert(runtime("wasmrun-bulk", 1)?);
+                Some(control.block_on(cluster::open(cluster, face, bulk.handle()))?)
             }
             None => None,
         };
@@ -289,6 +290,7 @@ impl Node {
             shared: Arc::new(shared),
             executor: Some(executor),
             control: Some(control),
+            bulk,
         };
         if let Some(Opened {
             cluster, keeper, ..
@@ -440,7 +442,18 @@ impl Drop for Node {
             // A file or name look-up may be stuck in the kernel: its thread is left behind.
             control.shutdown_background();
         }
+        if let Some(bulk) = self.bulk.take() {
+            bulk.shutdown_background();
+        }
     }
+}
+
+fn runtime(name: &str, threads: usize) -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .thread_name(name)
+        .enable_all()
+        .build()
 }
 
 impl fmt::Debug for Node {

@@ -54,7 +54,7 @@ impl Door {
             return None;
         };
         // If the connection is lost by now, whoever it was is who we know.
-        let life = from.info().map(|info| info.incarnation);
+        let life = from.incarnation();
         let life = self.members.admitted(node, life).await?;
         Some((node, life))
     }

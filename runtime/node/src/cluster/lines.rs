@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use wasmrun_model::id::{Incarnation, NodeId};
 use wasmrun_net::{Config, Enrolment, Identity, Network, Peer, PeerId, StartError, Timing};
 
@@ -32,16 +33,19 @@ pub(super) struct Plan {
 pub(super) struct Lines {
     plan: Mutex<Plan>,
     door: Arc<Door>,
+    /// Where objects come and go.
+    bulk: Handle,
     network: Mutex<Option<Network<ClusterProtocol>>>,
     /// Whose control store we use, if it is another's, and where that is.
     head: Mutex<Option<(NodeId, Vec<SocketAddr>)>>,
 }
 
 impl Lines {
-    pub(super) fn new(plan: Plan, door: Arc<Door>) -> Self {
+    pub(super) fn new(plan: Plan, door: Arc<Door>, bulk: Handle) -> Self {
         Self {
             plan: Mutex::new(plan),
             door,
+            bulk,
             network: Mutex::default(),
             head: Mutex::default(),
         }
@@ -54,6 +58,7 @@ impl Lines {
         config.advertise = plan.advertise.clone();
         config.enrolment = plan.enrolment.clone();
         config.limits = protocol::limits();
+        config.bulk = Some(self.bulk.clone());
         let network = Network::start(config, self.door.clone())?;
         if let Ok(address) = network.local_address() {
             // The next life listens at the same port, where others look for us.
@@ -104,6 +109,11 @@ impl Lines {
     /// The network, unless it is closed.
     pub(super) fn network(&self) -> Option<Network<ClusterProtocol>> {
         self.network.lock().clone()
+    }
+
+    /// Where objects come and go.
+    pub(super) fn bulk(&self) -> &Handle {
+        &self.bulk
     }
 
     /// A peer that is known.

@@ -135,6 +135,10 @@ impl Members {
         node: NodeId,
         life: Option<Incarnation>,
     ) -> Option<Incarnation> {
+        // As for nearly all messages: there is nothing to wait for.
+        if let (Standing::Alive(life), Some(_)) = (self.standing(node, life), self.work()) {
+            return Some(life);
+        }
         let mut changed = self.count.subscribe();
         let heard = async {
             loop {

@@ -37,6 +37,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use wasmrun_control::membership::MembershipError;
 use wasmrun_control::{ControlStore, Embedded, LeaseId, LeaseKeeper};
@@ -303,6 +304,11 @@ impl Cluster {
     /// Whether our lease is known to live.
     pub(crate) fn is_confirmed(&self) -> bool {
         self.is_confirmed.load(Ordering::Acquire)
+    }
+
+    /// Where objects come and go: whoever pulls does it there.
+    pub(crate) fn bulk(&self) -> &Handle {
+        self.lines.bulk()
     }
 
     /// A member that lives, to pull from.

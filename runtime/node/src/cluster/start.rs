@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 use wasmrun_control::etcd::{Etcd, EtcdConfig, EtcdConfigError, EtcdTls};
 use wasmrun_control::membership::MembershipError;
@@ -184,7 +185,11 @@ struct Found {
 }
 
 /// Opens all that a node needs in its cluster. Must be called within the node's runtime.
-pub(crate) async fn open(config: &ClusterConfig, face: Face) -> Result<Opened, ClusterError> {
+pub(crate) async fn open(
+    config: &ClusterConfig,
+    face: Face,
+    bulk: &Handle,
+) -> Result<Opened, ClusterError> {
     let state = StateDir::open(&config.state_dir)?;
     let found = match &config.part {
         Part::Head => find_head(&state)?,
@@ -221,7 +226,7 @@ pub(crate) async fn open(config: &ClusterConfig, face: Face) -> Result<Opened, C
     let plan = plan(config, found.head.as_ref(), enrolment).await?;
     let views = Arc::new(Views::new(id, life));
     let door = Arc::new(Door::new(members.clone(), views.clone(), server));
-    let lines = Arc::new(Lines::new(plan, door));
+    let lines = Arc::new(Lines::new(plan, door, bulk.clone()));
     lines.open(found.identity, life)?;
     let store = match (own, &found.head) {
         (Some(store), _) => store,

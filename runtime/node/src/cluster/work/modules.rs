@@ -3,7 +3,7 @@
 //! Owns the files in the node's state folder. Must not: load what does not have the digest that it was
 //! asked for by.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,6 +28,8 @@ pub(crate) struct Modules {
     /// Where their bytes are kept.
     folder: Option<PathBuf>,
     loaded: Mutex<Loaded>,
+    /// How long those are that were asked for last: each task that goes to another node asks.
+    lengths: Mutex<BTreeMap<Digest, u64>>,
 }
 
 #[derive(Default)]
@@ -41,6 +43,7 @@ impl Modules {
         Self {
             folder,
             loaded: Mutex::default(),
+            lengths: Mutex::default(),
         }
     }
 
@@ -69,7 +72,16 @@ impl Modules {
 
     /// How long a module is, in bytes, if it is kept.
     pub(crate) fn len(&self, digest: &Digest) -> Option<u64> {
-        Some(std::fs::metadata(self.path(digest)?).ok()?.len())
+        if let Some(len) = self.lengths.lock().get(digest) {
+            return Some(*len);
+        }
+        let len = std::fs::metadata(self.path(digest)?).ok()?.len();
+        let mut lengths = self.lengths.lock();
+        if lengths.len() >= MOST_LOADED {
+            lengths.clear();
+        }
+        lengths.insert(*digest, len);
+        Some(len)
     }
 
     fn path(&self, digest: &Digest) -> Option<PathBuf> {

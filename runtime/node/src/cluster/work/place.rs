@@ -503,29 +503,26 @@ impl Exchange {
         let result =
             result.and_then(|carried| carried.map(|carried| self.take(from, carried)).transpose());
         let ran = Duration::from_micros(report.ran_us);
-        let Some(shared) = self.shared.upgrade() else {
-            return;
-        };
-        let waited = shared.ledger.lock().cell(&task);
-        let waited = waited.map_or(Duration::ZERO, |cell| {
-            cell.submitted.elapsed().saturating_sub(ran)
-        });
         let held = report.held.into_iter().map(|held| HeldResource {
             name: held.name.into(),
             amount: held.amount,
             units: held.units,
         });
-        let report = Report {
+        let mut report = Report {
             id: task,
             result,
-            waited,
+            waited: Duration::ZERO,
             ran,
             held: held.collect(),
             memory_peak: report.memory_peak_bytes,
             stderr_tail: report.stderr_tail,
             ran_at: Some(from),
         };
-        self.carry_out(|ledger| ledger.settled(from, message, report));
+        self.carry_out(|ledger| {
+            let since = ledger.cell(&task).map(|cell| cell.submitted.elapsed());
+            report.waited = since.map_or(Duration::ZERO, |since| since.saturating_sub(ran));
+            ledger.settled(from, message, report)
+        });
     }
 
     /// An object of ours that somebody else has been given.

@@ -137,7 +137,7 @@ impl Exchange {
         holders: Vec<NodeId>,
         gone: &[NodeId],
     ) -> Option<Arc<Transfer>> {
-        let (this, shared) = (self.this.upgrade()?, self.shared.upgrade()?);
+        let (this, cluster) = (self.this.upgrade()?, self.cluster()?);
         let mut under_way = self.transfers.under_way.lock();
         if let Some(transfer) = under_way.get(&wanted.id).and_then(Weak::upgrade)
             && transfer.outcome.borrow().is_none()
@@ -147,7 +147,7 @@ impl Exchange {
         let (teller, outcome) = watch::channel(None);
         let (id, gone) = (wanted.id, gone.to_vec());
         // It ends when it is done, with the last who waits, or with the node.
-        let task = shared.control.spawn(async move {
+        let task = cluster.bulk().spawn(async move {
             let brought = this.run(&wanted, holders, gone).await;
             this.transfers.under_way.lock().remove(&wanted.id);
             teller.send_replace(Some(brought));
@@ -185,7 +185,10 @@ impl Exchange {
             return nobody(gone, silent);
         }
         let mut writer = match room(&shared, wanted).await? {
-            Place::Room(writer) => writer,
+            Place::Room(writer) => {
+                touch_ahead(&writer);
+                writer
+            }
             Place::Here(view) => {
                 let view = Some(view);
                 return Ok(Brought { view, gone, silent });
@@ -393,6 +396,15 @@ fn may_have_it(why: &PullWhy) -> bool {
         PullWhy::Refused(refusal) => *refusal == BulkRefusal::Busy,
         PullWhy::Connect(_) | PullWhy::Lost(_) | PullWhy::Broken | PullWhy::Stalled { .. } => true,
         PullWhy::Changed | PullWhy::Message(_) => false,
+    }
+}
+
+/// Has the memory made in which an object arrives, while it does: where that was never touched it takes longer than
+/// the bytes.
+fn touch_ahead(writer: &Writer) {
+    if let Some(mut ahead) = writer.ahead() {
+        // It ends with the writer.
+        tokio::task::spawn_blocking(move || while ahead.touch_more() {});
     }
 }
 
