@@ -169,7 +169,8 @@ pub struct Node {
     /// Before the runtime: guest threads use its timers to their end.
     executor: Option<Executor>,
     control: Option<tokio::runtime::Runtime>,
-    /// Where objects come and go, in a cluster. Dropped after what uses it.
+    /// Where objects come and go, in a cluster. On two cores it is one thread: several would wake each other for each
+    /// datagram while the other node, or a task, needs the core. Dropped after what uses it.
     bulk: Option<tokio::runtime::Runtime>,
 }
 
@@ -241,8 +242,8 @@ impl Node {
                     name: name.clone(),
                     is_name_proposed: config.name.is_none(),
                 };
-                // One thread: several would wake each other for each datagram, and be slower.
-                let bulk = &*bulk.insert(runtime("wasmrun-bulk", 1)?);
+                let threads = if machine.cpus > 2 { 2 } else { 1 };
+                let bulk = &*bulk.insert(runtime("wasmrun-bulk", threads)?);
                 Some(control.block_on(cluster::open(cluster, face, bulk.handle()))?)
             }
             None => None,

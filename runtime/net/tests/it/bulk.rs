@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use wasmrun_net::{BulkRefusal, PeerId, PullOptions, PullWhy, Range};
 
-use crate::harness::{Ask, Cluster, PATIENCE, byte_at, node_id, soon, start};
+use crate::harness::{Ask, Cluster, End, PATIENCE, byte_at, node_id, soon, start};
 use crate::proxy::{Faults, Proxy};
 
 fn is_right(bytes: &[u8], offset: u64) -> bool {
@@ -47,7 +47,7 @@ async fn bulk_has_threads_of_its_own() {
         runtime.expect("a runtime")
     };
     let runtimes = [threads(), threads()];
-    let ends = [1, 2].map(|n| {
+    let ends: [End; 2] = [1, 2].map(|n| {
         let mut config = cluster.node_config(n, 1);
         let runtime = &runtimes[usize::from(n) - 1];
         config.bulk = Some(runtime.handle().clone());
@@ -73,7 +73,9 @@ async fn bulk_has_threads_of_its_own() {
     for end in &ends {
         end.network.close().await;
     }
-    runtimes.map(tokio::runtime::Runtime::shutdown_background);
+    for runtime in runtimes {
+        runtime.shutdown_background();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
