@@ -58,15 +58,15 @@ fn place(at: &Member, strategy: &str) -> String {
 
 /// Something that runs until it is stopped, in a bundle.
 fn spin(at: &Member, strategy: &str) -> wasmrun_tests::Running {
+    let spinning = || {
+        let list = ["list", "tasks", "-f", "state=running", "-f", "name=spin"];
+        let tasks = at.command(&list).json(0);
+        tasks["tasks"].as_array().expect("a list").len()
+    };
+    let before = spinning();
     let running = call(at, "spin()").args(["--strategy", strategy]).start();
-    loop {
-        let tasks = at
-            .command(&["list", "tasks", "-f", "state=running"])
-            .json(0);
-        if tasks.to_string().contains("spin") {
-            return running;
-        }
-    }
+    while spinning() == before {}
+    running
 }
 
 #[test]
