@@ -418,7 +418,11 @@ impl Ledger {
             _ => None,
         });
         let mut failures = of_tasks.filter_map(|object| missing(Some(call), &object));
-        let refused = || TaskError::Unschedulable("the node that was chosen refused it".into());
+        let refused = || match &entry.cell.work {
+            // It may be here still, about to stop, where its owner is lost.
+            Work::Call(actor, _) => actor.died(),
+            _ => TaskError::Unschedulable("the node that was chosen refused it".into()),
+        };
         let error = failures.next().unwrap_or_else(refused);
         Some(Report::never_ran(&entry.cell, error))
     }

@@ -159,6 +159,7 @@ impl Remote {
         let _one_at_a_time = self.bringing.lock().await;
         let mut gone = Vec::new();
         let mut stalled = None;
+        let mut is_remade = false;
         let (mut round, mut pause) = (1, AGAIN);
         while round <= ROUNDS {
             if let Some(view) = self.view_here().await? {
@@ -203,12 +204,23 @@ impl Remote {
                     Err(Unanswered::Silent) => silent.push(self.owner),
                     Err(Unanswered::Lost(error)) => return Err(LoadError::Lost(error)),
                 }
-            } else if silent.is_empty() || self.origin().is_some_and(Origin::can_be_made_again) {
-                exchange.remake(self).await.map_err(LoadError::Lost)?;
-                // Those who had lost it may have it now.
-                gone.clear();
-                round += 1;
-                continue;
+            } else {
+                let is_worth_it = self.origin().is_some_and(Origin::can_be_made_again);
+                // Who has only just made it and does not answer will do so soon, or be lost; to have it made there
+                // again and again would take no longer than that, and then it would count as lost.
+                let is_too_soon = is_remade && pause < MOST_PAUSE;
+                if silent.is_empty() || is_worth_it && !is_too_soon {
+                    if is_remade {
+                        tokio::time::sleep(pause).await;
+                    }
+                    exchange.remake(self).await.map_err(LoadError::Lost)?;
+                    // Those who had lost it may have it now.
+                    gone.clear();
+                    is_remade = true;
+                    pause = AGAIN * round;
+                    round += 1;
+                    continue;
+                }
             }
             gone.clear();
             if silent.is_empty() {
