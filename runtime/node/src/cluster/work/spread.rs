@@ -18,6 +18,9 @@ const BRANCHES: usize = 2;
 /// How long somebody is kept waiting for others, who may be slow, or gone without a word.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// For how many objects that nobody brings just now it is remembered who has sent them.
+const REMEMBERED: usize = 1024;
+
 /// See the [module](self).
 #[derive(Default)]
 pub(super) struct Spread {
@@ -26,22 +29,36 @@ pub(super) struct Spread {
     changed: Notify,
 }
 
-/// One object, as long as somebody brings it.
+/// One object.
 #[derive(Default)]
 struct Tree {
     /// Who brings it, and from whom.
     bringing: BTreeMap<NodeId, NodeId>,
     /// How often each was asked since nobody brought it.
     asked: BTreeMap<NodeId, usize>,
+    /// How often each was asked in all: readers may come one after the other, too.
+    sent: BTreeMap<NodeId, usize>,
 }
 
 impl Tree {
-    /// The one of these who has been asked least, the first of several. `None` if it is better to wait.
+    /// Of these who may be asked, the one who has sent it least, the first of several. `None` if it is better to
+    /// wait.
     fn choose(&self, holders: &[NodeId]) -> Option<NodeId> {
         let asked = |holder: &NodeId| self.asked.get(holder).copied().unwrap_or_default();
-        let least = holders.iter().copied().min_by_key(asked)?;
-        let is_free = asked(&least) < BRANCHES || self.bringing.is_empty();
-        is_free.then_some(least)
+        let is_free = |holder: &NodeId| asked(holder) < BRANCHES || self.bringing.is_empty();
+        self.least(holders.iter().copied().filter(is_free))
+    }
+
+    /// The one who has sent it least.
+    fn least(&self, holders: impl Iterator<Item = NodeId>) -> Option<NodeId> {
+        holders.min_by_key(|holder| self.sent.get(holder).copied().unwrap_or_default())
+    }
+
+    /// Somebody brings it no longer.
+    fn rest(&mut self) {
+        if self.bringing.is_empty() {
+            self.asked.clear();
+        }
     }
 }
 
@@ -68,9 +85,11 @@ impl Spread {
         match tokio::time::timeout(PATIENCE, waiting).await {
             Ok(source) => source,
             Err(_) => {
-                let holder = holders().first().copied()?;
+                let holders = holders();
                 let mut trees = self.trees.lock();
-                trees.entry(object).or_default().take(reader, holder);
+                let tree = trees.entry(object).or_default();
+                let holder = tree.least(holders.into_iter())?;
+                tree.take(reader, holder);
                 Some(holder)
             }
         }
@@ -88,7 +107,8 @@ impl Spread {
         if has_changed {
             self.changed.notify_waiters();
         }
-        Self::tidy(&mut trees, &object);
+        tree.rest();
+        Self::tidy(&mut trees);
         chosen
     }
 
@@ -99,27 +119,25 @@ impl Spread {
             && tree.bringing.remove(&reader).is_some()
         {
             self.changed.notify_waiters();
-            Self::tidy(&mut trees, object);
+            tree.rest();
         }
     }
 
     /// A node is gone.
     pub(super) fn left(&self, node: NodeId) {
         let mut trees = self.trees.lock();
-        trees.retain(|_, tree| {
+        for tree in trees.values_mut() {
             tree.bringing
                 .retain(|reader, holder| *reader != node && *holder != node);
-            !tree.bringing.is_empty()
-        });
+            tree.sent.remove(&node);
+            tree.rest();
+        }
         self.changed.notify_waiters();
     }
 
-    fn tidy(trees: &mut HashMap<ObjectId, Tree>, object: &ObjectId) {
-        if trees
-            .get(object)
-            .is_some_and(|tree| tree.bringing.is_empty())
-        {
-            trees.remove(object);
+    fn tidy(trees: &mut HashMap<ObjectId, Tree>) {
+        if trees.len() > REMEMBERED {
+            trees.retain(|_, tree| !tree.bringing.is_empty());
         }
     }
 }
@@ -128,6 +146,7 @@ impl Tree {
     fn take(&mut self, reader: NodeId, holder: NodeId) {
         self.bringing.insert(reader, holder);
         *self.asked.entry(holder).or_default() += 1;
+        *self.sent.entry(holder).or_default() += 1;
     }
 }
 
@@ -142,6 +161,39 @@ mod tests {
 
     fn object() -> ObjectId {
         ObjectId::of(DriverId::from_bytes([1; 16]).task(0), 0)
+    }
+
+    fn is_idle(spread: &Spread) -> bool {
+        let trees = spread.trees.lock();
+        let mut trees = trees.values();
+        trees.all(|tree| tree.bringing.is_empty() && tree.asked.is_empty())
+    }
+
+    #[test]
+    fn readers_who_come_one_after_the_other_share_it_out_as_well() {
+        let spread = Spread::default();
+        let mut holders = vec![node(0)];
+        let mut asked = BTreeMap::<_, usize>::new();
+        for reader in (1..=50).map(node) {
+            let source = spread.try_source(object(), reader, &holders);
+            *asked
+                .entry(source.expect("nobody else wants it"))
+                .or_default() += 1;
+            holders.push(reader);
+            spread.ended(&object(), reader);
+        }
+        assert!(asked.values().all(|times| *times <= 1), "{asked:?}");
+    }
+
+    #[test]
+    fn only_so_many_objects_are_remembered() {
+        let spread = Spread::default();
+        for n in 0..3 * REMEMBERED as u64 {
+            let object = ObjectId::of(DriverId::from_bytes([1; 16]).task(n), 0);
+            spread.try_source(object, node(1), &[node(0)]);
+            spread.ended(&object, node(1));
+        }
+        assert!(spread.trees.lock().len() <= REMEMBERED + 1);
     }
 
     /// All readers at once, whoever brings it ends in this order: how often each holder was asked.
@@ -166,7 +218,7 @@ mod tests {
             holders.push(done);
             spread.ended(&object(), done);
         }
-        assert!(spread.trees.lock().is_empty(), "nothing is left");
+        assert!(is_idle(&spread));
         asked
     }
 
@@ -200,6 +252,6 @@ mod tests {
         );
         // Who could not have it from there asks anew, and keeps nobody waiting.
         assert_eq!(spread.try_source(object(), node(3), &[]), None);
-        assert!(spread.trees.lock().is_empty());
+        assert!(is_idle(&spread));
     }
 }
