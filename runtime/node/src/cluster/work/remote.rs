@@ -187,6 +187,10 @@ impl Remote {
                 }
                 return Ok(view);
             }
+            // Nor is it here, whatever its owner thinks: what we had kept for an earlier life of the owner is gone.
+            if !gone.contains(&exchange.me) {
+                gone.push(exchange.me);
+            }
             // Who does not answer and counts as alive may well have it.
             let mut silent = brought.silent;
             silent.retain(|node| exchange.is_alive(node));
