@@ -294,7 +294,7 @@ impl Cluster {
         self.nodes.get_mut(ix).labels = labels;
     }
 
-    /// Takes in what waits on a node, and what of `placed` is not in that yet.
+    /// Takes in what waits on a node, as it says; and what was placed there that it has not heard of yet.
     ///
     /// # Panics
     /// If the node is not there.
@@ -325,9 +325,10 @@ impl Cluster {
     ///
     /// # Panics
     /// If the node is not there.
-    pub fn unqueued(&mut self, ix: NodeIx, run_time_us: u64) {
+    pub fn unqueued(&mut self, ix: NodeIx) {
         let node = self.nodes.get_mut(ix);
-        if node.placed.tasks > 0 {
+        // What was expected of them may have changed since: their mean leaves nothing behind with the last.
+        if let Some(run_time_us) = node.placed.run_time_us.checked_div(node.placed.tasks) {
             node.queue.remove(run_time_us);
             node.placed.remove(run_time_us);
             self.nodes.later.mark(ix);

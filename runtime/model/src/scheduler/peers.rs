@@ -278,7 +278,7 @@ impl Scheduler {
         let known = |id: Option<NodeId>| id.and_then(|id| self.cluster.by_id(id));
         let (before, after) = (known(before), known(after));
         if let Some(node) = before {
-            self.cluster.unqueued(node, run_time);
+            self.cluster.unqueued(node);
         }
         if let Some(node) = after {
             self.cluster.queued(node, run_time);

@@ -133,7 +133,7 @@ impl World {
                 };
                 match self.random.below(3) {
                     0 => self.cluster.queued(ix, run_time_us),
-                    1 => self.cluster.unqueued(ix, run_time_us),
+                    1 => self.cluster.unqueued(ix),
                     _ => self.cluster.set_queue(ix, queue, queue),
                 }
             }

@@ -345,13 +345,17 @@ fn what_is_placed_counts_until_a_report_does() {
     (0..3).for_each(|_| cluster.queued(second, 4_000));
     assert_eq!(choose(&mut cluster, &demand), later(0, 0));
     // They end before anybody has reported them.
-    (0..3).for_each(|_| cluster.unqueued(second, 4_000));
+    (0..3).for_each(|_| cluster.unqueued(second));
     assert_eq!(choose(&mut cluster, &demand), later(1, 0));
     // A report counts five, and has not heard of one more.
     cluster.set_queue(second, QueueReport::of(5, 4_000), QueueReport::of(1, 4_000));
     assert_eq!(cluster[second].queue(), QueueReport::of(6, 4_000));
     // Only that one is not in the report.
-    (0..3).for_each(|_| cluster.unqueued(second, 4_000));
+    (0..3).for_each(|_| cluster.unqueued(second));
+    assert_eq!(cluster[second].queue(), QueueReport::of(5, 4_000));
+    // However long they were taken to run: with the last of them nothing is left.
+    (1..=3).for_each(|times| cluster.queued(second, times * 1_000));
+    (0..3).for_each(|_| cluster.unqueued(second));
     assert_eq!(cluster[second].queue(), QueueReport::of(5, 4_000));
 }
 
