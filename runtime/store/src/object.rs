@@ -21,9 +21,10 @@ use wasmrun_model::id::{ObjectId, TaskId};
 use wasmrun_model::units::bytes;
 use wasmrun_model::value::NumberKind;
 
+use crate::borrow::Held;
 use crate::create::Fullness;
 use crate::layout::WHOLE_PAGES_FROM_BYTES;
-use crate::segment::{Extent, SegmentNumber};
+use crate::segment::SegmentNumber;
 use crate::share::Listeners;
 use crate::state::Ticket;
 use crate::store::Shared;
@@ -70,9 +71,16 @@ pub(crate) struct Handle {
 #[derive(Clone)]
 pub struct View(Arc<Pinned>);
 
+impl View {
+    /// Whether the bytes are another store's.
+    pub fn is_lent(&self) -> bool {
+        matches!(self.0.bytes, Some(Held::Lent(_)))
+    }
+}
+
 struct Pinned {
     /// `None` only while it is being dropped.
-    extent: Option<Arc<Extent>>,
+    bytes: Option<Held>,
     object: Object,
 }
 
@@ -135,6 +143,10 @@ impl Object {
         Self(handle)
     }
 
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.0
+    }
+
     /// Its id.
     pub fn id(&self) -> ObjectId {
         self.0.id
@@ -166,6 +178,13 @@ impl Object {
         let sums = self.0.sums.lock();
         let (of, sum) = sums.get(&offset)?;
         (*of == len).then_some(*sum)
+    }
+
+    /// All checksums that somebody has said, as they were: where the bytes start, how many they are, and the sum.
+    pub fn sums(&self) -> Vec<(u64, u64, u32)> {
+        let sums = self.0.sums.lock();
+        let all = sums.iter().map(|(start, (len, sum))| (*start, *len, *sum));
+        all.collect()
     }
 
     /// Keeps the checksum of some of its bytes with the object, for as long as it lives: of the same parts for all
@@ -202,8 +221,8 @@ impl Object {
     /// or were dropped; [`Object::restore`] then waits, or says so.
     pub fn try_view(&self) -> Option<View> {
         let Handle { id, serial, .. } = *self.0;
-        let extent = self.0.shared.with(|state| state.pin(id, serial))?;
-        Some(View::new(extent, self.clone()))
+        let bytes = self.0.shared.with(|state| state.pin(id, serial))?;
+        Some(View::new(bytes, self.clone()))
     }
 
     /// The bytes. If they are on disk this blocks until they are in memory, for as long as other
@@ -249,9 +268,9 @@ impl Drop for Handle {
 }
 
 impl View {
-    fn new(extent: Arc<Extent>, object: Object) -> Self {
+    fn new(bytes: Held, object: Object) -> Self {
         Self(Arc::new(Pinned {
-            extent: Some(extent),
+            bytes: Some(bytes),
             object,
         }))
     }
@@ -267,7 +286,7 @@ impl View {
     /// The descriptor can write. It is for `MAP_PRIVATE` mappings of this process and must not
     /// leave it: [`View::shareable_pages`] is for others.
     pub fn pages(&self) -> Option<Pages<'_>> {
-        self.has_pages().then(|| self.pages_of(self.extent().fd()))
+        self.has_pages().then(|| self.pages_of(self.held().fd()))
     }
 
     /// Where another process can map the bytes, with a descriptor that cannot write. `None` for
@@ -281,7 +300,7 @@ impl View {
     /// When the system does not seal the segment.
     pub fn shareable_pages(&self) -> io::Result<Option<Pages<'_>>> {
         match self.has_pages() {
-            true => Ok(Some(self.pages_of(self.extent().shared_fd()?))),
+            true => Ok(Some(self.pages_of(self.held().shared_fd()?))),
             false => Ok(None),
         }
     }
@@ -293,7 +312,7 @@ impl View {
     /// # Panics
     /// If something of another type is kept there.
     pub fn companion<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> &T {
-        let companion = self.extent().companion(|| Box::new(make()));
+        let companion = self.held().companion(|| Box::new(make()));
         companion
             .downcast_ref()
             .expect("a segment has companions of one type")
@@ -305,12 +324,12 @@ impl View {
     }
 
     pub(crate) fn segment_listeners(&self) -> &Arc<Mutex<Listeners>> {
-        self.extent().segment_listeners()
+        self.held().segment_listeners()
     }
 
-    fn extent(&self) -> &Extent {
+    fn held(&self) -> &Held {
         self.0
-            .extent
+            .bytes
             .as_ref()
             .expect("a view has its bytes until it is dropped")
     }
@@ -322,9 +341,9 @@ impl View {
     fn pages_of<'a>(&'a self, fd: BorrowedFd<'a>) -> Pages<'a> {
         Pages {
             fd,
-            segment: self.extent().segment_number(),
-            segment_bytes: self.extent().segment_len(),
-            offset_bytes: self.extent().start(),
+            segment: self.held().segment_number(),
+            segment_bytes: self.held().segment_len(),
+            offset_bytes: self.held().start(),
             len_bytes: self.0.object.len(),
         }
     }
@@ -334,7 +353,7 @@ impl Deref for View {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.extent().bytes()[..self.0.object.len() as usize]
+        self.held().bytes(self.0.object.len())
     }
 }
 
@@ -358,7 +377,7 @@ impl fmt::Debug for View {
 impl Drop for Pinned {
     fn drop(&mut self) {
         // First the share of the extent: the state relies on that.
-        self.extent = None;
+        self.bytes = None;
         let Handle {
             shared, id, serial, ..
         } = &*self.object.0;
@@ -381,7 +400,7 @@ impl Future for RestoreFuture {
         let name = (*id, *serial);
         let polled =
             shared.with(|state| state.poll_view(name, ticket, *is_patient, context.waker()));
-        polled.map(|extent| Ok(View::new(extent?, object.clone())))
+        polled.map(|bytes| Ok(View::new(bytes?, object.clone())))
     }
 }
 

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 
@@ -20,6 +21,7 @@ use crate::disk::Job;
 use crate::disk::{self, SpillDir};
 use crate::folder;
 use crate::object::{Form, Object};
+use crate::segment::SegmentNumber;
 use crate::state::{After, Request, State};
 use crate::usage::{ObjectInfo, Usage};
 
@@ -39,6 +41,8 @@ pub(crate) struct Shared {
 /// The lock, and what it is around. The disk's thread knows it too, but does not keep it.
 pub(crate) struct Core {
     state: Mutex<State>,
+    /// How many segments of other stores were mapped.
+    foreign: AtomicU64,
 }
 
 /// The thread that spills. Dropping this waits for its end.
@@ -99,6 +103,7 @@ impl Store {
             id,
             len: len_bytes,
             form,
+            replaces: None,
         };
         let grant = self.0.with(|state| state.try_create(&request))?;
         Writer::new(self.0.clone(), request, grant)
@@ -120,6 +125,7 @@ impl Store {
             id,
             len: len_bytes,
             form,
+            replaces: None,
         };
         CreateFuture::new(self.0.clone(), request)
     }
@@ -138,6 +144,10 @@ impl Store {
     /// Every object, by id.
     pub fn objects(&self) -> Vec<ObjectInfo> {
         self.0.with(|state| state.objects())
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.0
     }
 
     /// Checks that every byte is accounted for, by looking at everything. For tests.
@@ -170,10 +180,6 @@ impl Store {
         let core = Arc::new(Core::new(State::new(config, Some(jobs))));
         (Self(Arc::new(Shared { core, _disk: None })), receiver)
     }
-
-    pub(crate) fn shared(&self) -> &Shared {
-        &self.0
-    }
 }
 
 impl Deref for Shared {
@@ -188,15 +194,26 @@ impl Core {
     fn new(state: State) -> Self {
         Self {
             state: Mutex::new(state),
+            foreign: AtomicU64::new(0),
         }
+    }
+
+    /// A number for a segment of another store: they are counted from the end.
+    pub(crate) fn next_foreign(&self) -> SegmentNumber {
+        SegmentNumber(u64::MAX - self.foreign.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Does something to the state, serves those who wait, and does what that leaves to be done.
     pub(crate) fn with<R>(&self, operation: impl FnOnce(&mut State) -> R) -> R {
         let (result, mut after) = self.locked(operation);
         while !after.is_empty() {
-            let After { wakers, memory } = after;
+            let After {
+                wakers,
+                memory,
+                lent,
+            } = after;
             wakers.into_iter().for_each(std::task::Waker::wake);
+            drop(lent);
             drop(memory.closing);
             let released: Vec<_> = memory
                 .leaving
