@@ -28,7 +28,7 @@ pub struct Config {
     pub limits: Limits,
     /// How long things may take.
     pub timing: Timing,
-    /// Where bulk connections are driven and served; where the network is started if `None`. It must live as long. One
+    /// Where bulk connections are driven and served; where the network is started if `None`. It must live as long, and end before that one does. One
     /// with one thread moves the most bytes per CPU time. [`crate::Peer::pull`] should be called there, too.
     pub bulk: Option<Handle>,
     /// The seed of what is drawn for back-off; `None` draws it from the system.

@@ -3,11 +3,13 @@
 //!
 //! Owns quinn's way to start its tasks. Must not: look at connections.
 //!
-//! What is received for bulk goes through three tasks, of the socket, the connection and the stream. On one thread they
-//! run in turn, while the bytes are in its cache; on several they wake each other for each datagram.
+//! What is received for bulk goes through three tasks, of the socket, the connection and the stream. At the side that
+//! dials all three are on bulk's threads: on one they run in turn, while the bytes are in its cache; on several they wake
+//! each other for each datagram.
 //!
-//! A connection that is accepted says only in its hello what it is for. So its driver begins where the network is,
-//! and moves ([`Switch`]).
+//! A connection that is accepted says only in its hello what it is for. So its driver begins where the network is, and
+//! moves ([`Switch`]). Its socket, which it shares with those for messages, and the timer that it began with stay: that
+//! runtime must not end before all that has moved.
 
 use std::cell::RefCell;
 use std::future::Future;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
 
-use super::{PeerCore, PeerInfo};
+use super::{PeerCore, PeerInfo, Traffic};
 use wasmrun_model::id::Incarnation;
 
 use crate::error::{CallError, ConnectError, LinkHint, Lost, SendError};
@@ -66,6 +66,11 @@ impl<P: Protocol> Peer<P> {
     /// Who and what is connected; `None` while nobody is.
     pub fn info(&self) -> Option<PeerInfo> {
         self.core.status().info
+    }
+
+    /// How much has gone over the connection that there is; `None` if there is none. Bulk does not count.
+    pub fn traffic(&self) -> Option<Traffic> {
+        self.core.traffic()
     }
 
     /// Which life of it is connected; `None` while nobody is.

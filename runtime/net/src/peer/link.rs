@@ -16,7 +16,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
 use tokio::time::{Instant, timeout};
 
 use super::answers::{Admit, Answer};
-use super::{Accepted, Adopted, PeerCore};
+use super::{Accepted, Adopted, PeerCore, Traffic};
 use crate::core::Core;
 use crate::error::{Close, Lost};
 use crate::frame::{Failure, FrameReader, HEAD_ROOM, Head, ReadError, head_frame, split_head};
@@ -86,6 +86,15 @@ impl Link {
             knew,
             // Requests, cancels, answers, and answers that are refusals.
             max_items: 4 * max_requests.max(super::MAX_REQUESTS / 16) + 64,
+        }
+    }
+
+    pub(crate) fn traffic(&self) -> Traffic {
+        let stats = self.connection.stats();
+        Traffic {
+            connection: self.nonce,
+            sent: stats.udp_tx.datagrams,
+            received: stats.udp_rx.datagrams,
         }
     }
 
@@ -225,6 +234,7 @@ impl Serving {
             ended = write_one_ways(&peer, &link) => ended,
             ended = read_one_ways(&core, &peer, &link) => ended,
         };
+        peer.outbox.look_again();
         let why = match link.connection.close_reason() {
             Some(error) => Lost::from_quinn(&error, core.timing.idle),
             None => {

@@ -111,6 +111,18 @@ struct State {
     is_closed: bool,
 }
 
+/// How much has gone over a connection. Whoever lives answers whatever comes, so one that is sent to and from which nothing
+/// comes is gone, or cannot be reached; that shows long before the connection is given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Traffic {
+    /// Which connection: it differs from that of any other with the peer.
+    pub connection: u64,
+    /// Datagrams that were sent.
+    pub sent: u64,
+    /// Datagrams that came.
+    pub received: u64,
+}
+
 /// A connection whose hello is done, and which may become the peer's link.
 pub(crate) struct Candidate {
     pub(crate) connection: Connection,
@@ -180,6 +192,12 @@ impl PeerCore {
     pub(crate) fn connected_life(&self) -> Option<Incarnation> {
         let status = self.status.borrow();
         status.info.as_ref().map(|info| info.incarnation)
+    }
+
+    /// How much has gone over the connection that there is.
+    pub(crate) fn traffic(&self) -> Option<Traffic> {
+        let link = self.state.lock().link.clone();
+        link.map(|link| link.traffic())
     }
 
     pub(crate) fn watch(&self) -> watch::Receiver<Status> {

@@ -107,6 +107,11 @@ impl Outbox {
         self.ready.notified()
     }
 
+    /// A link has ended. It may have been the one that heard of what the next one has to write.
+    pub(crate) fn look_again(&self) {
+        self.ready.notify_one();
+    }
+
     /// The peer has accepted messages up to this one.
     pub(crate) fn accept(&self, through: u64) {
         let mut freed = 0;
@@ -201,6 +206,10 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
+    use futures_util::FutureExt;
+
     use super::*;
     use crate::frame::take_batch;
 
@@ -227,6 +236,17 @@ mod tests {
         assert_eq!(read(&outbox, 1), Some((2, vec![Bytes::from("two")])));
         outbox.accept(2);
         assert!(outbox.is_empty());
+    }
+
+    #[test]
+    fn the_next_link_hears_of_what_the_one_before_was_told() {
+        let outbox = Outbox::new(1000);
+        let (mut old, mut new) = (pin!(outbox.ready()), pin!(outbox.ready()));
+        assert!(old.as_mut().now_or_never().is_none() && new.as_mut().now_or_never().is_none());
+        outbox.try_send(b"one").expect("room");
+        assert!(old.as_mut().now_or_never().is_some() && new.as_mut().now_or_never().is_none());
+        outbox.look_again();
+        assert!(new.as_mut().now_or_never().is_some());
     }
 
     #[test]
