@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{ActorId, ObjectId, TaskId};
 use crate::units::{bytes, milliseconds};
-use crate::value::Encoded;
+use crate::value::{Encoded, EncodedRef};
 
 /// Why a task failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, thiserror::Error)]
@@ -23,12 +23,17 @@ pub enum TaskError {
         frames: Vec<Frame>,
     },
     /// The function returned the error case of its `result`.
-    #[error("the function returned an error: {text}")]
+    #[error("{}", match .passed {
+        Some(passed) => format!("it passed on how task {} failed: {text}", passed.origin),
+        None => format!("the function returned an error: {text}"),
+    })]
     Guest {
-        /// The error value as WAVE text.
+        /// The error value as WAVE text; of one that was passed on, what that says.
         text: String,
         /// The whole result value (`err(…)`), encoded by the function's result type.
         value: Encoded,
+        /// The failure that the error tells of, if it is one that the function got from the runtime.
+        passed: Option<Box<Failure>>,
     },
     /// The program ended with a code other than 0.
     #[error("the program exited with code {code}{}", .limit.iter().map(|hit| format!(" after this: {hit}")).collect::<String>())]
@@ -138,6 +143,10 @@ impl TaskError {
     pub fn origin(&self, task: TaskId) -> TaskId {
         match self {
             Self::Dependency { task, cause, .. } => cause.origin(*task),
+            Self::Guest {
+                passed: Some(passed),
+                ..
+            } => passed.origin,
             _ => task,
         }
     }
@@ -148,6 +157,119 @@ impl TaskError {
             Self::Dependency { cause, .. } => cause.root(),
             error => error,
         }
+    }
+}
+
+/// A failure as a guest is told of it: `failure` of `wasmrun:runtime/objects`.
+///
+/// However many tasks pass one on, each that gets it gets the same: a text that grew with each of them would soon fill
+/// whole memories, as each puts the one before it in quotes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// What kind of failure it was.
+    pub kind: FailureKind,
+    /// What happened, in words, with the causes in other tasks that led to it.
+    pub message: String,
+    /// The task where it began.
+    pub origin: TaskId,
+    /// The payload of the error case, where the guest returned one and its type has one: postcard.
+    pub payload: Option<Vec<u8>>,
+}
+
+impl Failure {
+    /// What a guest is told of an error that began at `origin`.
+    pub fn of(error: &TaskError, origin: TaskId) -> Self {
+        if let TaskError::Guest {
+            passed: Some(passed),
+            ..
+        } = error
+        {
+            return Self::clone(passed);
+        }
+        let payload = match error.root() {
+            TaskError::Guest {
+                passed: Some(passed),
+                ..
+            } => passed.payload.clone(),
+            // All but the byte that says that it is the error case.
+            TaskError::Guest { value, .. } => match EncodedRef::from(value).bytes() {
+                [_, payload @ ..] if !payload.is_empty() => Some(payload.to_vec()),
+                _ => None,
+            },
+            _ => None,
+        };
+        Self {
+            kind: FailureKind::of(error),
+            message: error.to_string(),
+            origin,
+            payload,
+        }
+    }
+}
+
+/// The kind of a [`Failure`], by the names of `wasmrun:runtime/objects`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)] // They are said there.
+pub enum FailureKind {
+    Guest,
+    Trap,
+    Exit,
+    Limit,
+    Arguments,
+    Cancelled,
+    Dependency,
+    ActorDied,
+    System,
+}
+
+impl FailureKind {
+    const ALL: [Self; 9] = [
+        Self::Guest,
+        Self::Trap,
+        Self::Exit,
+        Self::Limit,
+        Self::Arguments,
+        Self::Cancelled,
+        Self::Dependency,
+        Self::ActorDied,
+        Self::System,
+    ];
+
+    fn of(error: &TaskError) -> Self {
+        match error {
+            TaskError::Trap { .. } => Self::Trap,
+            TaskError::Guest { .. } => Self::Guest,
+            TaskError::Exit { .. } => Self::Exit,
+            TaskError::Limit { .. } => Self::Limit,
+            TaskError::Cancelled => Self::Cancelled,
+            TaskError::Arguments(_) => Self::Arguments,
+            TaskError::Dependency { .. } => Self::Dependency,
+            TaskError::ActorDied { .. } => Self::ActorDied,
+            TaskError::Sandbox(_)
+            | TaskError::Unschedulable(_)
+            | TaskError::Lost(_)
+            | TaskError::Gone { .. } => Self::System,
+        }
+    }
+
+    /// Its name in WIT.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Guest => "guest",
+            Self::Trap => "trap",
+            Self::Exit => "exit",
+            Self::Limit => "limit",
+            Self::Arguments => "arguments",
+            Self::Cancelled => "cancelled",
+            Self::Dependency => "dependency",
+            Self::ActorDied => "actor-died",
+            Self::System => "system",
+        }
+    }
+
+    /// The kind with this name in WIT.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 }
 

@@ -13,6 +13,7 @@ pub mod group;
 pub mod id;
 pub mod manifest;
 pub mod random;
+pub mod reference;
 pub mod resource;
 pub mod scheduler;
 pub mod simulate;

@@ -141,7 +141,7 @@ impl Index {
             By::Score | By::Id => node.is_available(&self.request, self.basis),
             By::Wait => node.is_feasible(&self.request),
         };
-        let is_looked_at = !node.is_draining() && (self.basis == Basis::TrulyFree || node.is_own());
+        let is_looked_at = !node.is_closed() && (self.basis == Basis::TrulyFree || node.is_own());
         let matches = |selector: &Selector| selector.matches(node.labels());
         if !fits || !is_looked_at || !self.selector.as_ref().is_none_or(matches) {
             return NOT_IN;

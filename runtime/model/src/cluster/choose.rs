@@ -151,17 +151,18 @@ impl Cluster {
                 panic!("the nodes of placement group {group} are known to its owner")
             }
             Strategy::NodeAffinity { node, soft } => {
-                match (self.choose_affine(demand, node), soft) {
-                    (Choice::Unschedulable(_), true) => {
-                        let strategy = &Strategy::Default;
-                        self.choose_any(
-                            &Demand {
-                                strategy,
-                                ..*demand
-                            },
-                            random,
-                        )
-                    }
+                let choice = self.choose_affine(demand, node);
+                if !soft || !self.gives_way(node, &choice) {
+                    return choice;
+                }
+                let strategy = &Strategy::Default;
+                let any = Demand {
+                    strategy,
+                    ..*demand
+                };
+                match (self.choose_any(&any, random), choice) {
+                    // The drain may end.
+                    (Choice::Infeasible, choice @ Choice::Later { .. }) => choice,
                     (choice, _) => choice,
                 }
             }
@@ -178,22 +179,31 @@ impl Cluster {
     /// If the strategy is a placement group.
     pub fn is_available_somewhere(&mut self, demand: &Demand<'_>) -> bool {
         if let Strategy::NodeAffinity { node, soft } = demand.strategy {
-            return match self.choose_affine(demand, node) {
-                Choice::Now { .. } => true,
-                Choice::Unschedulable(_) if *soft => {
-                    let strategy = &Strategy::Default;
-                    self.is_available_somewhere(&Demand {
-                        strategy,
-                        ..*demand
-                    })
-                }
-                _ => false,
-            };
+            let choice = self.choose_affine(demand, node);
+            if matches!(choice, Choice::Now { .. }) {
+                return true;
+            }
+            let strategy = &Strategy::Default;
+            return *soft
+                && self.gives_way(node, &choice)
+                && self.is_available_somewhere(&Demand {
+                    strategy,
+                    ..*demand
+                });
         }
         demand.pairs().any(|(selector, _, request)| {
             let class = demand.class(selector, request, demand.by(request));
             self.indexes.of(class, &mut self.nodes).len() > 0
         })
+    }
+
+    /// Whether another node may do instead of a preferred one for which this was chosen: it is not there, or can never
+    /// serve it, or is to take no new work, or cannot be reached.
+    fn gives_way(&self, preferred: &NodeName, choice: &Choice) -> bool {
+        let is_closed = |ix| self[ix].is_closed();
+        matches!(choice, Choice::Unschedulable(_))
+            || !matches!(choice, Choice::Now { .. })
+                && self.resolve(preferred).is_some_and(is_closed)
     }
 
     /// The node by any strategy but those that name one.
@@ -232,7 +242,10 @@ impl Cluster {
     fn choose_affine(&self, demand: &Demand<'_>, name: &NodeName) -> Choice {
         let gone = || Choice::Unschedulable(Unschedulable::Gone { node: name.clone() });
         let Some(ix) = self.resolve(name) else {
-            return gone();
+            return match self.is_expected(name) {
+                true => Choice::Infeasible,
+                false => gone(),
+            };
         };
         let node = &self[ix];
         let mut later = None;
@@ -243,6 +256,8 @@ impl Cluster {
             match fit {
                 // It would give it back at once.
                 NodeFit::Draining if !node.is_own() => is_drained = true,
+                // What is handed over to it would wait there, and no other decision could be made.
+                NodeFit::Unreachable => is_drained = true,
                 NodeFit::Available if demand.basis == Basis::TrulyFree || node.is_own() => {
                     return Choice::Now {
                         node: ix,

@@ -27,6 +27,8 @@ pub enum NodeFit {
     Label(Term),
     /// It gets no new work.
     Draining,
+    /// Nobody here can speak with it now.
+    Unreachable,
     /// The demand is bound to another node.
     Elsewhere {
         /// That node.
@@ -47,6 +49,7 @@ impl NodeFit {
         match node.fit(request, basis) {
             Fit::Infeasible(why) => Self::Infeasible(why),
             _ if node.is_draining() => Self::Draining,
+            _ if node.is_unreachable() => Self::Unreachable,
             Fit::Available => Self::Available,
             Fit::Unavailable(why) => match node.fit_without_kept(request, basis) {
                 Fit::Available => Self::Kept(why),
@@ -61,7 +64,7 @@ impl NodeFit {
             Self::Available => 0,
             Self::Kept(_) => 1,
             Self::Unavailable(_) => 2,
-            Self::Draining => 3,
+            Self::Draining | Self::Unreachable => 3,
             Self::Infeasible(_) => 4,
             Self::Label(_) => 5,
             Self::Elsewhere { .. } => 6,
@@ -81,6 +84,9 @@ impl fmt::Display for NodeFit {
             Self::Infeasible(why) => write!(f, "infeasible: {why}"),
             Self::Label(term) => write!(f, "infeasible: label {term} does not match"),
             Self::Draining => f.write_str("unavailable: it is draining and gets no new work"),
+            Self::Unreachable => f.write_str(
+                "unavailable: there is no connection to it, and nobody has counted it as dead",
+            ),
             Self::Elsewhere { node } => write!(f, "infeasible: bound to node {node}"),
         }
     }
@@ -118,7 +124,8 @@ impl Cluster {
         let node = self.get(ix)?;
         if let Strategy::NodeAffinity { node: name, soft } = demand.strategy {
             let bound = self.resolve(name);
-            if bound != Some(ix) && !(*soft && bound.is_none()) {
+            let gives_way = bound.is_none_or(|bound| self[bound].is_closed());
+            if bound != Some(ix) && !(*soft && gives_way) {
                 return Some(NodeFit::Elsewhere { node: name.clone() });
             }
         }

@@ -64,6 +64,7 @@ pub struct Node {
     pub(super) bandwidth: Mean,
     pub(super) kept: Option<Request>,
     pub(super) is_draining: bool,
+    pub(super) is_unreachable: bool,
 }
 
 impl Node {
@@ -120,6 +121,16 @@ impl Node {
     /// What is kept there for a request that has waited too long.
     pub fn kept(&self) -> Option<&Request> {
         self.kept.as_ref()
+    }
+
+    /// Whether nobody here can speak with it now.
+    pub fn is_unreachable(&self) -> bool {
+        self.is_unreachable
+    }
+
+    /// Whether it is offered no new work, for whatever reason.
+    pub fn is_closed(&self) -> bool {
+        self.is_draining || self.is_unreachable
     }
 
     /// Whether it gets no new work.

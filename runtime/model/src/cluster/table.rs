@@ -12,7 +12,7 @@ use super::changes::ChangeLog;
 use super::name::{NodeIx, NodeName};
 use super::node::{Basis, Node, Supply};
 use super::order::Order;
-use crate::id::NodeId;
+use crate::id::{Incarnation, NodeId};
 use crate::resource::{Amount, ResourceName, ResourceSet};
 
 /// The settings of placement. Both are shares in parts per 10,000, at most 10,000.
@@ -44,6 +44,8 @@ pub(super) struct Nodes {
     pub(super) by_id: BTreeMap<NodeId, NodeIx>,
     pub(super) by_name: BTreeMap<NodeName, NodeIx>,
     pub(super) order: Order,
+    /// Members that have not said yet what they have.
+    pub(super) expected: BTreeMap<NodeId, (Incarnation, NodeName)>,
     pub(super) own: usize,
     pub(super) local: Option<NodeIx>,
     pub(super) total: Total,
@@ -93,6 +95,13 @@ impl Nodes {
     pub(super) fn resolve(&self, name: &NodeName) -> Option<NodeIx> {
         let by_name = self.by_name.get(name).copied();
         by_name.or_else(|| self.by_id(name.as_str().parse().ok()?))
+    }
+
+    /// Whether somebody calls so a member that has not said yet what it has.
+    pub(super) fn is_expected(&self, name: &NodeName) -> bool {
+        let id: Option<NodeId> = name.as_str().parse().ok();
+        let mut expected = self.expected.iter();
+        expected.any(|(node, (_, called))| called == name || Some(*node) == id)
     }
 
     /// The score of a node that is there. The log `now` must have been read to its end.

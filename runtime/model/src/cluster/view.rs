@@ -110,6 +110,7 @@ impl Cluster {
             nodes.order.respace(in_order);
         }
         nodes.own += usize::from(matches!(new.supply, Supply::Own(_)));
+        nodes.expected.remove(&id);
         nodes.by_id.insert(id, ix);
         nodes.by_name.insert(new.name.clone(), ix);
         nodes.slots[ix.index()] = Some(Node {
@@ -125,10 +126,33 @@ impl Cluster {
             bandwidth: Mean::of_bandwidths(),
             kept: None,
             is_draining: false,
+            is_unreachable: false,
         });
         nodes.update_total(ix);
         nodes.mark_both(ix);
         Ok(ix)
+    }
+
+    /// A node is a member and will say what it has: whatever is bound to it is [infeasible](super::Choice::Infeasible)
+    /// until it [joins](Cluster::join), and not unschedulable. Of lives of it that are not later than one that is there
+    /// nothing is noted.
+    pub fn expect(&mut self, id: NodeId, incarnation: Incarnation, name: NodeName) {
+        let there = self.by_id(id).map(|ix| self[ix].incarnation);
+        if there < Some(incarnation) {
+            self.nodes.expected.insert(id, (incarnation, name));
+        }
+    }
+
+    /// A life of a node, or an earlier one, will not come. Whether it was [expected](Cluster::expect).
+    pub fn expect_no_more(&mut self, id: NodeId, incarnation: Incarnation) -> bool {
+        let expected = &mut self.nodes.expected;
+        let is_meant = expected.get(&id).is_some_and(|(it, _)| *it <= incarnation);
+        is_meant && expected.remove(&id).is_some()
+    }
+
+    /// Whether the node that somebody calls so, by its name or id, is [expected](Cluster::expect).
+    pub fn is_expected(&self, name: &NodeName) -> bool {
+        self.nodes.is_expected(name)
     }
 
     /// Lets a node go; `None` if it is not there. What tasks hold of an own node that is gone is to
@@ -342,6 +366,15 @@ impl Cluster {
     pub fn set_draining(&mut self, ix: NodeIx, is_draining: bool) {
         self.nodes.mark_both(ix);
         self.nodes.get_mut(ix).is_draining = is_draining;
+    }
+
+    /// Says whether nobody here can speak with a node. In its next life it is reachable, until somebody says otherwise.
+    ///
+    /// # Panics
+    /// If the node is not there.
+    pub fn set_unreachable(&mut self, ix: NodeIx, is_unreachable: bool) {
+        self.nodes.mark_both(ix);
+        self.nodes.get_mut(ix).is_unreachable = is_unreachable;
     }
 
     /// Counts a task that began to run this module on a node.

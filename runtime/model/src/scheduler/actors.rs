@@ -34,6 +34,13 @@ struct Actor {
     has_strays: bool,
 }
 
+impl Actors {
+    /// Whether an actor is known to live.
+    pub(super) fn is_alive(&self, id: &ActorId) -> bool {
+        self.known.get(id).is_some_and(|actor| actor.node.is_some())
+    }
+}
+
 impl Scheduler {
     /// Decides where a call goes: to its actor, as soon as that is known to live.
     pub(super) fn place_call(&mut self, ix: TaskIx, actor: ActorId) {

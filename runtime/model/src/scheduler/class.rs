@@ -13,8 +13,9 @@ use smallvec::SmallVec;
 
 use super::lane::{Lane, Turn};
 use super::table::{Table, TaskIx};
-use crate::cluster::NodeIx;
+use crate::cluster::{NodeIx, Strategy};
 use crate::fairness::{ShareKey, TenantIx, Tenants};
+use crate::id::GroupId;
 use crate::resource::{Amount, ResourceName};
 use crate::task::{Phase, Rule, TaskKind};
 use crate::time::Instant;
@@ -121,6 +122,19 @@ impl Class {
 
     pub(crate) fn rule(&self) -> &Rule {
         &self.key.rule
+    }
+
+    /// The placement group in whose bundles its tasks run.
+    pub(crate) fn group(&self) -> Option<GroupId> {
+        match self.key.rule.strategy {
+            Strategy::PlacementGroup { group, .. } => Some(group),
+            _ => None,
+        }
+    }
+
+    /// Whether its tasks run in the bundles of a placement group.
+    pub(crate) fn is_grouped(&self) -> bool {
+        self.group().is_some()
     }
 
     pub(crate) fn members(&self) -> u32 {

@@ -244,6 +244,12 @@ impl Scheduler {
         self.tenants.note_started(tenant);
         self.keys.note(tenant);
         self.with_executors += u32::from(wants == Wants::Start);
+        if let TaskKind::Actor(actor) = self.tasks[task].kind
+            && self.actors.is_alive(&actor)
+        {
+            // It begins anew before its end was heard of, and is counted among those that live.
+            self.open_resumes();
+        }
         self.last_started = Some(task);
         if let Some(module) = &terms.rule.module {
             self.cluster.module_started(spot.node, *module);

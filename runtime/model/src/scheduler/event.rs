@@ -101,14 +101,17 @@ pub enum Event {
         /// Which life of it.
         incarnation: Incarnation,
     },
-    /// A life of a node that was lost is there nevertheless, and its views count again: it was this node
-    /// that was cut off, and not the other.
-    NodeBack {
+    /// As `NodeLost`, because this node was cut off: what the other did for us is lost, but it may live. If it does,
+    /// it joins again; if not, `NodeLost` follows.
+    NodeUnseen {
         /// Which one.
         node: NodeId,
         /// Which life of it.
         incarnation: Incarnation,
     },
+    /// Another node is a member, and what it has comes with its first view: what is bound to it waits for that. A
+    /// life that was lost counts again: it was this node that was cut off, and not the other.
+    NodeExpected(NodeInfo),
     /// An own node has more or less of a resource.
     SetCapacity {
         /// The node.
@@ -138,6 +141,14 @@ pub enum Event {
         node: NodeId,
         /// Whether it takes none.
         is_draining: bool,
+    },
+    /// A peer can be spoken with again, or not any more, while nobody counts it as dead. What it has not said that it
+    /// took goes elsewhere.
+    SetReachable {
+        /// The node.
+        node: NodeId,
+        /// Whether it can.
+        is_reachable: bool,
     },
     /// An actor lives, on this node.
     ActorCreated {

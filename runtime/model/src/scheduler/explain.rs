@@ -71,6 +71,12 @@ pub enum Reason {
          create it again at another node"
     )]
     GroupLost(GroupId),
+    /// The node that owned its placement group was not seen for a while, and may live.
+    #[error(
+        "its node was cut off from the one that owns placement group {0}, and has given back the bundle in which it \
+         ran; if the group is still there, submit it again"
+    )]
+    BundleLost(GroupId),
     /// Its placement group can never be reserved, as the nodes are.
     #[error("placement group {group} can never be reserved: {why}")]
     GroupImpossible {
@@ -172,6 +178,8 @@ pub enum Waits {
         /// How many.
         max_running: u32,
     },
+    /// For the first view of the node that it is bound to: that has just joined.
+    Newcomer(NodeName),
     /// For a node that can serve it: none that is there ever can.
     Node,
 }
@@ -234,11 +242,14 @@ impl Scheduler {
                     false => Waits::Others { node },
                 }
             }
-            TaskState::Infeasible => match task.terms.rule.strategy {
+            TaskState::Infeasible => match &task.terms.rule.strategy {
                 Strategy::PlacementGroup { group, .. } => Waits::Group {
-                    group,
-                    why: self.groups.why_not_ready(&group),
+                    group: *group,
+                    why: self.groups.why_not_ready(group),
                 },
+                Strategy::NodeAffinity { node, soft: false } if self.cluster.is_expected(node) => {
+                    Waits::Newcomer(node.clone())
+                }
                 _ => Waits::Node,
             },
         };
@@ -387,6 +398,9 @@ impl fmt::Display for Waits {
                 f,
                 "one of {max_running} sandboxes: as many tasks run as may at a time"
             ),
+            Self::Newcomer(node) => {
+                write!(f, "node {node} to say what it has: it has just joined")
+            }
             Self::Node => f.write_str("a node that can run it: none that is there ever can"),
         }
     }

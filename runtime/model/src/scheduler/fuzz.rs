@@ -443,43 +443,7 @@ impl Fuzz<'_> {
                 1 => Event::DriverGone(driver),
                 _ => Event::DriverJoined(driver),
             },
-            24..=25 => Event::OwnNode {
-                node: self.node(node),
-                resources: self.resources(),
-            },
-            26..=27 => Event::PeerView {
-                node: self.node(node),
-                view: PeerView {
-                    version: self.bytes.below(4).into(),
-                    resources: self.resources().report(),
-                    queue: QueueReport::default(),
-                    usage: BTreeMap::from([("a".parse().expect("a name"), self.amounts())]),
-                },
-            },
-            28 => {
-                let incarnation = Incarnation(self.bytes.below(3).into());
-                match self.bytes.below(4) {
-                    0 => Event::NodeBack { node, incarnation },
-                    _ => Event::NodeLost { node, incarnation },
-                }
-            }
-            29 => Event::SetCapacity {
-                node,
-                name: self.name(),
-                capacity: Amount::units(self.bytes.below(6).into()),
-            },
-            30 => Event::DeleteResource {
-                node,
-                name: self.name(),
-            },
-            31 => Event::SetLabels {
-                node,
-                labels: self.node(node).labels,
-            },
-            32 => Event::SetDraining {
-                node,
-                is_draining: self.bytes.below(2) == 0,
-            },
+            kind @ 24..=32 => self.node_event(kind, node),
             33 => Event::ActorCreated { actor, node },
             34 => Event::ActorDied {
                 actor,
@@ -514,6 +478,59 @@ impl Fuzz<'_> {
                 message: self.message(task, attempt),
             },
             _ => Event::Tick,
+        }
+    }
+
+    /// What happens to a node: by 24 to 32.
+    fn node_event(&mut self, kind: u8, node: NodeId) -> Event {
+        match kind {
+            24..=25 => Event::OwnNode {
+                node: self.node(node),
+                resources: self.resources(),
+            },
+            26..=27 => Event::PeerView {
+                node: self.node(node),
+                view: PeerView {
+                    version: self.bytes.below(4).into(),
+                    resources: self.resources().report(),
+                    queue: QueueReport::default(),
+                    usage: BTreeMap::from([("a".parse().expect("a name"), self.amounts())]),
+                },
+            },
+            28 => {
+                let incarnation = Incarnation(self.bytes.below(3).into());
+                match self.bytes.below(4) {
+                    0 => Event::NodeExpected(NodeInfo {
+                        incarnation,
+                        ..self.node(node)
+                    }),
+                    1 => Event::NodeUnseen { node, incarnation },
+                    _ => Event::NodeLost { node, incarnation },
+                }
+            }
+            29 => Event::SetCapacity {
+                node,
+                name: self.name(),
+                capacity: Amount::units(self.bytes.below(6).into()),
+            },
+            30 => Event::DeleteResource {
+                node,
+                name: self.name(),
+            },
+            31 => Event::SetLabels {
+                node,
+                labels: self.node(node).labels,
+            },
+            _ => match self.bytes.below(4) {
+                at @ 0..=1 => Event::SetDraining {
+                    node,
+                    is_draining: at == 0,
+                },
+                at => Event::SetReachable {
+                    node,
+                    is_reachable: at == 2,
+                },
+            },
         }
     }
 

@@ -23,6 +23,9 @@ use crate::id::{GroupId, NodeId};
 use crate::resource::Request;
 use crate::task::Phase;
 
+/// The states in which tasks wait for their group, or for room in it.
+pub(super) const WAITING: [Phase; 3] = [Phase::Ready, Phase::Waiting, Phase::Infeasible];
+
 /// What is known of the groups of other nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Known(BTreeMap<GroupId, Foreign>);
@@ -46,8 +49,8 @@ struct Foreign {
 pub(super) struct Telling {
     pub(super) watchers: BTreeSet<NodeId>,
     version: u64,
-    /// What was told last.
-    told: Option<(GroupState, Vec<Option<NodeId>>, Option<String>)>,
+    /// How it stood when somebody was told last.
+    told: Option<(GroupState, Vec<Option<NodeId>>)>,
     /// Whose turn it is among the nodes that have bundles.
     turn: usize,
 }
@@ -157,7 +160,11 @@ impl GroupTable {
             places.push(Whereabouts::Here);
         }
         if places.is_empty() {
-            return Ok(Whereabouts::Here);
+            // Others of its bundles may serve others all the same.
+            return match self.impossible(group) {
+                Some(why) => Err(Reason::GroupImpossible { group: *group, why }),
+                None => Ok(Whereabouts::Here),
+            };
         }
         let place = places[turn % places.len()];
         if let Some(owned) = self.owned.get_mut(group) {
@@ -205,7 +212,9 @@ impl GroupTable {
                 )),
             };
         }
-        let owned = self.owned.get(group)?;
+        let Some(owned) = self.owned.get(group) else {
+            return Some("no node that is known here owns it".to_owned());
+        };
         let state = owned.coordinator.state();
         let refusal = owned.coordinator.last_refusal();
         let refusal = refusal.map(|(bundle, why)| format!("bundle {bundle}: {why}"));
@@ -264,12 +273,20 @@ impl Scheduler {
         foreign.is_some_and(|foreign| foreign.face.is_none())
     }
 
-    /// Somebody here wants to know how it stands with a group.
+    /// Somebody here wants to know how it stands with a group. As news may be lost, its owner is asked each time
+    /// as long as it is not ready.
     pub(super) fn want_group(&mut self, group: GroupId) {
-        let is_known = self.groups.owned.contains_key(&group)
-            || self.groups.known.0.contains_key(&group)
-            || self.ask_owner(group);
-        if !is_known {
+        let is_ready = self.groups.is_ready(&group);
+        if self.groups.owned.contains_key(&group) {
+            return;
+        }
+        if let Some(foreign) = self.groups.known.0.get_mut(&group) {
+            if !is_ready && !std::mem::replace(&mut foreign.is_asked, true) {
+                let owner = foreign.owner;
+                self.send(owner, Message::WantGroup(group));
+                self.await_news(group);
+            }
+        } else if !self.ask_owner(group) {
             self.effects.push_back(Effect::GroupChanged(group));
         }
     }
@@ -279,11 +296,7 @@ impl Scheduler {
         if self.groups.known.0.contains_key(&group) {
             return true;
         }
-        let others = self.cluster.iter().filter(|(_, node)| !node.is_own());
-        let owner = others
-            .map(|(_, node)| node.id())
-            .find(|id| group.may_be_of(*id));
-        let Some(owner) = owner else {
+        let Some(owner) = self.owner_of(&group) else {
             return false;
         };
         let foreign = Foreign {
@@ -314,9 +327,8 @@ impl Scheduler {
         };
         foreign.is_timed = false;
         let (owner, is_asked) = (foreign.owner, foreign.is_asked);
-        let of_group = |ix: TaskIx| self.group_of(ix) == Some(group);
-        let mut waiting = [Phase::Ready, Phase::Waiting, Phase::Infeasible].into_iter();
-        if is_asked || waiting.any(|phase| self.tasks.in_phase(phase).any(of_group)) {
+        let mut waiting = WAITING.into_iter();
+        if is_asked || waiting.any(|phase| self.count_members(group, phase) > 0) {
             self.send(owner, Message::WantGroup(group));
             self.await_news(group);
         }
@@ -366,23 +378,31 @@ impl Scheduler {
         }))
     }
 
-    /// Tells those who want to know what has changed with groups that are owned here.
+    /// Tells those who want to know what has changed with groups that are owned here: other nodes, where bundles
+    /// are. What a group waits for is told to who asks, so that not each plan in vain is news for everybody.
     pub(super) fn tell_of_groups(&mut self) {
         for group in std::mem::take(&mut self.groups.touched) {
             let Some(view) = self.group(&group).filter(|view| view.is_own) else {
                 self.effects.push_back(Effect::GroupChanged(group));
                 continue;
             };
-            let told = Some((view.state, view.nodes, view.why));
             let Some(owned) = self.groups.owned.get_mut(&group) else {
                 continue;
             };
-            if owned.telling.told == told {
+            let now = (view.state, view.nodes);
+            let before = owned.telling.told.replace(now.clone());
+            if before.as_ref() == Some(&now) {
                 continue;
             }
-            owned.telling.told = told;
-            owned.telling.version += 1;
             self.effects.push_back(Effect::GroupChanged(group));
+            let of_others = |(state, nodes): (GroupState, Vec<Option<NodeId>>)| {
+                let is_ending = matches!(state, GroupState::Removing | GroupState::Removed);
+                (is_ending, nodes)
+            };
+            if before.map(of_others) == Some(of_others(now)) {
+                continue;
+            }
+            owned.telling.version += 1;
             let watchers = owned.telling.watchers.clone();
             let face = self.face(group);
             for to in watchers {
@@ -422,9 +442,30 @@ impl Scheduler {
             return;
         }
         foreign.is_asked = false;
-        foreign.face = Some(*face);
+        if foreign.face.as_ref() == Some(&*face) {
+            // As it was: so are the places of all that waits.
+            return;
+        }
+        let before = foreign.face.replace(*face);
+        let now = foreign.face.as_ref();
+        let has_moved = before.is_none_or(|it| now.is_none_or(|now| it.nodes != now.nodes));
         self.effects.push_back(Effect::GroupChanged(group));
-        self.place_members(group);
+        if has_moved {
+            self.place_members(group);
+        }
+    }
+
+    /// A node has joined that was not known when news said that it has bundles.
+    pub(super) fn place_members_at(&mut self, node: NodeId) {
+        let known = self.groups.known.0.iter();
+        let at_it = known.filter(|(_, foreign)| {
+            let face = foreign.face.as_ref();
+            face.is_some_and(|face| face.nodes.contains(&Some(node)))
+        });
+        let at_it: Vec<GroupId> = at_it.map(|(group, _)| *group).collect();
+        for group in at_it {
+            self.place_members(group);
+        }
     }
 
     /// What was known of the groups of a node that is gone.
@@ -439,17 +480,50 @@ impl Scheduler {
         }
     }
 
+    /// The groups of a node that is not seen any more, and may live: how it stands with them is asked until it is
+    /// seen again, or known to be gone.
+    pub(super) fn doubt_groups_of(&mut self, owner: NodeId) {
+        let of_owner = self.groups.known.0.iter_mut();
+        let of_owner = of_owner.filter(|(_, foreign)| foreign.owner == owner);
+        let mut doubted = Vec::new();
+        for (group, foreign) in of_owner {
+            (foreign.face, foreign.is_asked) = (None, true);
+            doubted.push(*group);
+        }
+        for group in doubted {
+            self.await_news(group);
+        }
+    }
+
+    /// Whether a group that nobody here has heard of may be a node's that is not known yet.
+    pub(super) fn may_have_owner(&self, group: &GroupId) -> bool {
+        let local = self.config.local;
+        let is_others = local.is_some_and(|local| !group.may_be_of(local));
+        is_others && !self.peers.is_without_owner(group)
+    }
+
+    /// Whether it is of no use to place the tasks of a group that were infeasible.
+    pub(super) fn is_group_hopeless(&self, group: &GroupId) -> bool {
+        let is_known =
+            self.groups.owned.contains_key(group) || self.groups.known.0.contains_key(group);
+        match is_known {
+            true => self.groups.impossible(group).is_some(),
+            false => self.may_have_owner(group) && self.owner_of(group).is_none(),
+        }
+    }
+
+    /// The node that a group's id names, if it is there.
+    fn owner_of(&self, group: &GroupId) -> Option<NodeId> {
+        let others = self.cluster.iter().filter(|(_, node)| !node.is_own());
+        let mut others = others.map(|(_, node)| node.id());
+        others.find(|id| group.may_be_of(*id))
+    }
+
     /// Ends the tasks of a group that no executor here has.
     pub(super) fn end_members(&mut self, group: GroupId, why: Reason) {
-        let mut members = Vec::new();
-        for phase in [
-            Phase::Placeable,
-            Phase::Waiting,
-            Phase::Ready,
-            Phase::Infeasible,
-        ] {
-            let of_group = |ix: &TaskIx| self.group_of(*ix) == Some(group);
-            members.extend(self.tasks.in_phase(phase).filter(of_group));
+        let mut members = self.members(group, Phase::Placeable);
+        for phase in WAITING {
+            members.extend(self.members(group, phase));
         }
         for ix in members {
             if self.tasks[ix].owner != Owner::Here {
@@ -463,6 +537,22 @@ impl Scheduler {
             }
             self.doom(ix, Phase::Failed, Some(why.clone()));
         }
+    }
+
+    /// How many tasks of a group are in a state.
+    fn count_members(&self, group: GroupId, phase: Phase) -> usize {
+        let of_group = self.classes.iter();
+        let of_group = of_group.filter(|(_, class)| class.group() == Some(group));
+        let counts = of_group.map(|(_, class)| class.counts[phase.index()] as usize);
+        counts.sum()
+    }
+
+    /// The tasks of a group that are in a state. Where there are none, no task is looked at.
+    pub(super) fn members(&self, group: GroupId, phase: Phase) -> Vec<TaskIx> {
+        let count = self.count_members(group, phase);
+        let of_group = |ix: &TaskIx| self.group_of(*ix) == Some(group);
+        let in_phase = self.tasks.in_phase(phase);
+        in_phase.filter(of_group).take(count).collect()
     }
 
     pub(super) fn group_of(&self, ix: TaskIx) -> Option<GroupId> {

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::event::Message;
 use super::explain::Reason;
-use super::group_news::{Known, Telling};
+use super::group_news::{Known, Telling, WAITING};
 use super::table::TaskIx;
 use super::{Effect, Scheduler};
 use crate::cluster::{Basis, Demand, Node, NodeIx, Strategy, Supply};
@@ -23,7 +23,7 @@ use crate::id::{GroupId, NodeId};
 use crate::resource::{
     Allocation, Bundle, Fit, NodeResources, PoolReport, Request, ResourceName, ResourceSet,
 };
-use crate::task::{Phase, TaskState};
+use crate::task::{Held, Phase, TaskState};
 use crate::time::Instant;
 
 /// The groups that are owned here, and the bundles that are reserved here.
@@ -34,8 +34,8 @@ pub(crate) struct GroupTable {
     pub(super) known: Known,
     /// Owned ones with which it may stand otherwise than was told.
     pub(super) touched: BTreeSet<GroupId>,
-    /// Whether bundles end because the node that owns them is gone.
-    is_owner_lost: bool,
+    /// Why bundles end, if that is because the node that owns them is gone.
+    lost: Option<fn(GroupId) -> Reason>,
     /// By own node.
     parts: BTreeMap<NodeIx, Part>,
     /// Messages from one side here to the other: to whom, from whom, what.
@@ -83,18 +83,21 @@ impl GroupTable {
         self.parts.insert(ix, Part { id, participant });
     }
 
+    /// A bundle here, if tasks can run in it.
+    pub(crate) fn usable(&self, node: NodeIx, at: BundleRef) -> Option<&Bundle> {
+        let part = self.parts.get(&node)?;
+        part.participant.usable(at.0, at.1)
+    }
+
     /// Whether a bundle here can serve a request now.
     pub(crate) fn can_acquire(&self, node: NodeIx, at: BundleRef, request: &Request) -> bool {
-        let part = self.parts.get(&node);
-        let bundle = part.and_then(|part| part.participant.usable(at.0, at.1));
+        let bundle = self.usable(node, at);
         bundle.is_some_and(|bundle| bundle.can_acquire(request))
     }
 
     /// What a bundle here has in all.
     pub(crate) fn total(&self, node: NodeIx, at: BundleRef) -> ResourceSet {
-        let part = self.parts.get(&node);
-        let bundle = part.and_then(|part| part.participant.usable(at.0, at.1));
-        bundle.map(Bundle::total).unwrap_or_default()
+        self.usable(node, at).map(Bundle::total).unwrap_or_default()
     }
 
     /// # Panics
@@ -239,7 +242,8 @@ impl Scheduler {
     }
 
     pub(super) fn create_group(&mut self, group: GroupId, spec: GroupSpec, tenant: TenantName) {
-        if self.groups.owned.contains_key(&group) {
+        let is_there = self.groups.owned.contains_key(&group);
+        if is_there || self.tenants.intern(&tenant).is_err() {
             self.stale += 1;
             return;
         }
@@ -273,16 +277,19 @@ impl Scheduler {
         self.carry_out_groups();
     }
 
-    /// The owner of these bundles is gone: they are given back.
-    pub(super) fn group_owner_lost(&mut self, owner: NodeId) {
+    /// The owner of these bundles is gone, or (`is_over: false`) was not seen for a while: they are given back.
+    pub(super) fn group_owner_lost(&mut self, owner: NodeId, is_over: bool) {
         for ix in self.own.clone() {
             if let Some(part) = self.groups.parts.get_mut(&ix) {
                 part.participant.owner_lost(self.cluster.own_mut(ix), owner);
             }
         }
-        self.groups.is_owner_lost = true;
+        self.groups.lost = Some(match is_over {
+            true => Reason::GroupLost,
+            false => Reason::BundleLost,
+        });
         self.carry_out_groups();
-        self.groups.is_owner_lost = false;
+        self.groups.lost = None;
     }
 
     pub(super) fn time_groups(&mut self) {
@@ -468,11 +475,8 @@ impl Scheduler {
 
     /// There is news of where bundles are: the tasks that wait for that go where theirs are.
     pub(super) fn place_members(&mut self, group: GroupId) {
-        let waiting = [Phase::Ready, Phase::Waiting, Phase::Infeasible];
-        for phase in waiting {
-            let of_group = |ix: &TaskIx| self.group_of(*ix) == Some(group);
-            let members: Vec<TaskIx> = self.tasks.in_phase(phase).filter(of_group).collect();
-            for ix in members {
+        for phase in WAITING {
+            for ix in self.members(group, phase) {
                 let rule = self.tasks[ix].terms.rule.clone();
                 let Strategy::PlacementGroup { bundle, .. } = rule.strategy else {
                     continue;
@@ -490,27 +494,23 @@ impl Scheduler {
 
     /// Looks again at the classes whose tasks run in a group.
     fn open_group(&mut self, group: GroupId) {
-        let of_group = self.classes.iter().filter(|(_, class)| {
-            matches!(class.rule().strategy, Strategy::PlacementGroup { group: of, .. } if of == group)
-        });
+        let of_group = self.classes.iter();
+        let of_group = of_group.filter(|(_, class)| class.group() == Some(group));
         let of_group: Vec<_> = of_group.map(|(ix, _)| ix).collect();
         of_group.into_iter().for_each(|class| self.open(class));
     }
 
     /// A bundle is taken away: what runs in it is killed, what waits for it belongs elsewhere.
     fn end_bundle(&mut self, node: NodeIx, group: GroupId, bundle: u32) {
-        let why = match self.groups.is_owner_lost {
-            true => Reason::GroupLost(group),
-            false => Reason::GroupRemoved(group),
-        };
+        let why = self.groups.lost.unwrap_or(Reason::GroupRemoved)(group);
         for phase in [Phase::Dispatching, Phase::Running, Phase::Blocked] {
-            let in_it = |ix: &TaskIx| {
-                let held = self.tasks[*ix].state().held();
-                held.is_some_and(|held| held.node == node && held.bundle == Some((group, bundle)))
-            };
-            let tasks: Vec<TaskIx> = self.tasks.in_phase(phase).filter(in_it).collect();
-            for ix in tasks {
-                self.doom(ix, Phase::Failed, Some(why.clone()));
+            for ix in self.members(group, phase) {
+                let held = self.tasks[ix].state().held();
+                let is_in_it =
+                    |held: &Held| held.node == node && held.bundle == Some((group, bundle));
+                if held.is_some_and(is_in_it) {
+                    self.doom(ix, Phase::Failed, Some(why.clone()));
+                }
             }
         }
         self.place_members(group);

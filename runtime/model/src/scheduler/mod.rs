@@ -139,6 +139,8 @@ pub struct Scheduler {
     starving: Starving,
     /// How long tasks take here, which is also what they are taken to need elsewhere.
     run_time: Mean,
+    /// How many tasks of placement groups are in each live state.
+    grouped: [usize; Phase::LIVE],
     ended: [u64; Phase::ALL.len() - Phase::LIVE],
     stale: u64,
     effects: VecDeque<Effect>,
@@ -176,6 +178,7 @@ impl Scheduler {
             peers: Peers::default(),
             starving: Starving::default(),
             run_time: Mean::of_run_times(),
+            grouped: [0; Phase::LIVE],
             ended: [0; Phase::ALL.len() - Phase::LIVE],
             stale: 0,
             effects: VecDeque::new(),
@@ -250,8 +253,9 @@ impl Scheduler {
             }
             Event::OwnNode { node, resources } => self.own_node(node, resources),
             Event::PeerView { node, view } => self.peer_view(node, view),
-            Event::NodeLost { node, incarnation } => self.node_lost(node, incarnation),
-            Event::NodeBack { node, incarnation } => self.peers.note_back(node, incarnation),
+            Event::NodeLost { node, incarnation } => self.node_lost(node, incarnation, true),
+            Event::NodeUnseen { node, incarnation } => self.node_lost(node, incarnation, false),
+            Event::NodeExpected(node) => self.node_expected(node),
             Event::SetCapacity {
                 node,
                 name,
@@ -260,6 +264,7 @@ impl Scheduler {
             Event::DeleteResource { node, name } => self.set_capacity(node, &name, None),
             Event::SetLabels { node, labels } => self.set_labels(node, labels),
             Event::SetDraining { node, is_draining } => self.set_draining(node, is_draining),
+            Event::SetReachable { node, is_reachable } => self.set_reachable(node, is_reachable),
             Event::ActorCreated { actor, node } => self.actor_created(actor, node),
             Event::ActorDied {
                 actor,
@@ -280,7 +285,7 @@ impl Scheduler {
             }
             Event::SetPolicy(policy) => self.set_policy(policy),
             Event::Message { from, message } => self.message(from, message),
-            Event::Tick => {}
+            Event::Tick => self.offer_to_idle(),
         }
     }
 
@@ -307,7 +312,7 @@ impl Scheduler {
             TaskKind::Call { .. } => TaskState::WaitingForActorCreation,
             TaskKind::Task | TaskKind::Actor(_) => TaskState::Placeable(Place::Undecided),
         };
-        self.classes[class].counts[state.phase().index()] += 1;
+        self.count_in(class, state.phase());
         let new = NewTask {
             id: spec.id,
             terms: spec.terms,
@@ -356,10 +361,13 @@ impl Scheduler {
         let class = self.tasks[ix].class;
         let before = self.peer_of(ix);
         let (from, to) = self.tasks.change(ix, self.now, next);
-        self.queue_at(before, self.peer_of(ix));
-        let counts = &mut self.classes[class].counts;
-        counts[from.index()] -= 1;
-        counts[to.index()] += 1;
+        let after = self.peer_of(ix);
+        self.queue_at(before, after);
+        if before != after {
+            self.unclaim(ix, before);
+        }
+        self.count_out(class, from);
+        self.count_in(class, to);
     }
 
     /// Moves a task to another class: its state stays.
@@ -368,26 +376,42 @@ impl Scheduler {
         if before == class {
             return;
         }
-        self.classes[before].counts[phase.index()] -= 1;
-        self.classes[class].counts[phase.index()] += 1;
+        self.count_out(before, phase);
+        self.count_in(class, phase);
         self.tasks[ix].class = class;
         if self.classes[before].members() == 0 {
             self.classes.retire(before);
         }
     }
 
+    /// A task of a class has come to a live state.
+    fn count_in(&mut self, class: ClassIx, phase: Phase) {
+        let class = &mut self.classes[class];
+        class.counts[phase.index()] += 1;
+        self.grouped[phase.index()] += usize::from(class.is_grouped());
+    }
+
+    /// A task of a class has left a live state.
+    fn count_out(&mut self, class: ClassIx, phase: Phase) {
+        let class = &mut self.classes[class];
+        class.counts[phase.index()] -= 1;
+        self.grouped[phase.index()] -= usize::from(class.is_grouped());
+    }
+
     /// Takes a task out: it has ended. It is in no line and holds nothing any more.
     fn remove(&mut self, ix: TaskIx, end: Phase) -> Gone {
         let class = self.tasks[ix].class;
         self.forget_arguments(ix);
-        self.queue_at(self.peer_of(ix), None);
+        let peer = self.peer_of(ix);
+        self.queue_at(peer, None);
+        self.unclaim(ix, peer);
         let task = self.tasks.remove(ix, end);
         assert!(
             !task.is_in_line,
             "task {} ends while it is in line",
             task.id
         );
-        self.classes[class].counts[task.phase.index()] -= 1;
+        self.count_out(class, task.phase);
         if self.classes[class].members() == 0 {
             self.classes.retire(class);
         }

@@ -58,10 +58,20 @@ impl Scheduler {
         Some(ix)
     }
 
+    pub(super) fn node_expected(&mut self, node: NodeInfo) {
+        self.peers.note_back(node.id, node.incarnation);
+        if self.peers.is_dead(node.id, node.incarnation) {
+            self.stale += 1;
+            return;
+        }
+        self.cluster.expect(node.id, node.incarnation, node.name);
+    }
+
     pub(super) fn peer_view(&mut self, node: NodeInfo, view: PeerView) {
         let known = self.cluster.by_id(node.id);
         let known = known.map(|ix| (ix, self.cluster[ix].incarnation()));
         let mut has_changed = true;
+        let mut has_joined = false;
         let (ix, is_newcomer) = match known {
             Some((ix, incarnation)) if incarnation == node.incarnation => {
                 let is_new = self.peers.is_new_view(node.id, view.version);
@@ -88,7 +98,7 @@ impl Scheduler {
             }
             known => {
                 if let Some((_, incarnation)) = known {
-                    self.node_lost(node.id, incarnation);
+                    self.node_lost(node.id, incarnation, true);
                 }
                 let (id, version) = (node.id, view.version);
                 let Some(ix) = self.join(node, Supply::Peer(view.resources)) else {
@@ -97,6 +107,7 @@ impl Scheduler {
                 self.peers.joined(id, version);
                 self.start_counting();
                 self.actors_found(id);
+                has_joined = true;
                 (ix, true)
             }
         };
@@ -116,7 +127,11 @@ impl Scheduler {
             // There may be room now for what waits.
             self.groups.set_changed();
         }
-        if is_newcomer {
+        if has_joined {
+            self.place_members_at(id);
+        }
+        // One that has nothing to begin may begin something that waits here.
+        if is_newcomer || view.queue.tasks == 0 && self.tasks.offered(id) == 0 {
             self.offer_ready_task(ix);
         }
     }
@@ -140,9 +155,8 @@ impl Scheduler {
         let waiting = self.classes.iter().filter(|(_, class)| {
             let counts = &class.counts;
             let placed = counts[Phase::Ready.index()] + counts[Phase::Waiting.index()];
-            let rule = class.rule();
-            let is_grouped = matches!(rule.strategy, Strategy::PlacementGroup { .. });
-            placed > 0 && !is_grouped && !self.can_ever_serve(class.key.bound, rule)
+            let (bound, rule) = (class.key.bound, class.rule());
+            placed > 0 && !class.is_grouped() && !self.can_ever_serve(bound, rule)
         });
         let classes: Vec<_> = waiting.map(|(ix, _)| ix).collect();
         if classes.is_empty() {
@@ -199,19 +213,32 @@ impl Scheduler {
         })
     }
 
-    /// Offers a newcomer one ready task. One alone, so that a new node is not stampeded.
+    /// Offers each peer that stands idle, as far as is known, one ready task.
+    pub(super) fn offer_to_idle(&mut self) {
+        if self.tasks.count(Phase::Ready) == 0 || !self.has_peers() {
+            return;
+        }
+        let idle = self.cluster.iter().filter(|(_, node)| {
+            !node.is_own() && !node.is_closed() && node.queue() == QueueReport::default()
+        });
+        for ix in idle.map(|(ix, _)| ix).collect::<Vec<_>>() {
+            self.offer_ready_task(ix);
+        }
+    }
+
+    /// Offers a newcomer, or a peer that stands idle, one ready task. One alone, so that a node is not stampeded: its next
+    /// view shows whether it has room for another. One of another owner goes back to that, which sees the same idle node.
     fn offer_ready_task(&mut self, node: NodeIx) {
         let suits = |ix: &TaskIx| {
             let task = &self.tasks[*ix];
             let rule = &task.terms.rule;
-            task.owner == Owner::Here
-                && task.kind == TaskKind::Task
+            task.kind == TaskKind::Task
                 && task.hops < self.config.max_hops
                 && matches!(
                     rule.strategy,
                     Strategy::Default | Strategy::Spread | Strategy::Random
                 )
-                && !self.cluster[node].is_draining()
+                && !self.cluster[node].is_closed()
                 && has_labels(rule.selectors.as_slice(), self.cluster[node].labels())
                 && self.cluster[node].fit(rule.preferred(), Basis::TrulyFree) == Fit::Available
         };
@@ -223,9 +250,20 @@ impl Scheduler {
         }
     }
 
-    pub(super) fn node_lost(&mut self, id: NodeId, incarnation: Incarnation) {
-        self.peers.note_dead(id, incarnation);
+    /// A node is gone. `is_over`: so is that life of it, as far as anybody knows.
+    pub(super) fn node_lost(&mut self, id: NodeId, incarnation: Incarnation, is_over: bool) {
+        if is_over {
+            self.peers.note_dead(id, incarnation);
+        }
         let known = self.cluster.by_id(id);
+        let was_expected = self.cluster.expect_no_more(id, incarnation);
+        if is_over && known.is_none() {
+            // Of one that was not seen for a while, or never, it was not known before.
+            self.end_groups_of(id);
+        }
+        if known.is_none() && (is_over || was_expected) {
+            self.retry_infeasible();
+        }
         let Some(ix) = known.filter(|ix| self.cluster[*ix].incarnation() <= incarnation) else {
             self.stale += 1;
             return;
@@ -238,7 +276,7 @@ impl Scheduler {
             self.local = self.local.filter(|local| *local != ix);
         }
         self.groups.node_lost(self.now, ix, id);
-        self.group_owner_lost(id);
+        self.group_owner_lost(id, is_over);
         self.cluster.leave(ix);
         for tenant in self.tenants.clear_remote(id) {
             self.keys.note(tenant);
@@ -248,7 +286,10 @@ impl Scheduler {
             true => self.own_node_lost(ix),
             false => self.peer_lost(id),
         }
-        self.end_groups_of(id);
+        match is_over {
+            true => self.end_groups_of(id),
+            false => self.doubt_groups_of(id),
+        }
         self.after_change();
     }
 
@@ -342,6 +383,25 @@ impl Scheduler {
             }
             None => self.stale += 1,
         }
+    }
+
+    pub(super) fn set_reachable(&mut self, node: NodeId, is_reachable: bool) {
+        let peer = self
+            .cluster
+            .by_id(node)
+            .filter(|ix| !self.cluster[*ix].is_own());
+        let Some(ix) = peer else {
+            self.stale += 1;
+            return;
+        };
+        if self.cluster[ix].is_unreachable() != is_reachable {
+            return;
+        }
+        self.cluster.set_unreachable(ix, !is_reachable);
+        if !is_reachable {
+            self.take_back(node);
+        }
+        self.after_change();
     }
 
     /// Tenants share by another policy: everybody gets in line anew.

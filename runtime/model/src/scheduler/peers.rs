@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::event::{Message, Outcome};
-use super::table::{Owner, TaskIx};
+use super::table::{Owner, PeerClaim, TaskIx};
 use super::{Effect, Scheduler};
 use crate::cluster::NodeIx;
 use crate::id::{GroupId, Incarnation, NodeId, TaskId};
@@ -61,6 +61,10 @@ impl Peers {
         is_new
     }
 
+    fn version(&self, node: NodeId) -> u64 {
+        self.views.get(&node).copied().unwrap_or_default()
+    }
+
     pub(crate) fn joined(&mut self, node: NodeId, version: u64) {
         self.views.insert(node, version);
     }
@@ -81,6 +85,11 @@ impl Peers {
         self.dead
             .get(&node)
             .is_some_and(|last| *last >= incarnation)
+    }
+
+    /// Whether the only node that may own a group is known to be gone.
+    pub(crate) fn is_without_owner(&self, group: &GroupId) -> bool {
+        self.dead.keys().any(|node| group.may_be_of(*node))
     }
 
     fn remember(&mut self, (node, task, attempt): Key, outcome: Outcome) {
@@ -285,6 +294,38 @@ impl Scheduler {
         }
     }
 
+    /// Counts what a task asks for as taken at the peer that it is about to be given to, until that tells of it.
+    pub(super) fn claim(&mut self, ix: TaskIx, node: NodeIx, alternative: usize) {
+        let terms = self.tasks[ix].terms.clone();
+        self.cluster
+            .claim(node, &terms.rule.alternatives[alternative]);
+        let version = self.peers.version(self.cluster[node].id());
+        let alternative = u16::try_from(alternative).expect("few alternatives");
+        self.tasks[ix].claim = Some(PeerClaim {
+            version,
+            alternative,
+        });
+    }
+
+    /// A task is not with a peer any more. Had that not told anything new since, it might do so only when something
+    /// else happens there: for short tasks its views before and after are the same.
+    pub(super) fn unclaim(&mut self, ix: TaskIx, peer: Option<NodeId>) {
+        let Some(peer) = peer else {
+            return;
+        };
+        let task = &mut self.tasks[ix];
+        let Some(claim) = task.claim.take() else {
+            return;
+        };
+        if claim.version == self.peers.version(peer)
+            && let Some(node) = self.cluster.by_id(peer)
+        {
+            let rule = &self.tasks[ix].terms.rule;
+            let request = &rule.alternatives[usize::from(claim.alternative)];
+            self.cluster.unclaim(node, request);
+        }
+    }
+
     /// A node says what came of an attempt that it had.
     fn settled(&mut self, from: NodeId, task: TaskId, attempt: Attempt, outcome: Outcome) {
         self.send(from, Message::Seen { task, attempt });
@@ -367,6 +408,29 @@ impl Scheduler {
                 outcome,
             },
         );
+    }
+
+    /// What a peer has not said that it took goes elsewhere, if it is no call: those are for their actor. Should it have
+    /// come there after all, it hears that nobody wants it.
+    pub(super) fn take_back(&mut self, peer: NodeId) {
+        let placeable = self.tasks.in_phase(Phase::Placeable);
+        let offered = placeable.filter(|ix| {
+            let task = &self.tasks[*ix];
+            let is_call = matches!(task.kind, TaskKind::Call { .. });
+            !is_call
+                && matches!(
+                    task.state(),
+                    TaskState::Placeable(Place::Peer { node, is_accepted: false, .. }) if *node == peer
+                )
+        });
+        for ix in offered.collect::<Vec<_>>() {
+            self.withdraw(ix, peer);
+            if !self.meet_doom(ix) {
+                self.tasks[ix].attempt = self.tasks[ix].attempt.next();
+                self.change(ix, TaskState::Placeable(Place::Undecided));
+                self.place(ix);
+            }
+        }
     }
 
     /// What was with a node that is gone is placed anew; what it had here is nobody's any more.

@@ -109,7 +109,7 @@ impl Scheduler {
         }
         match self.choose(ix, &rule, Basis::TrulyFree) {
             Choice::Now { node, alternative } | Choice::Later { node, alternative } => {
-                self.here_or_there(ix, &rule, node, alternative)
+                self.here_or_there(ix, node, alternative)
             }
             Choice::Infeasible => self.nowhere(ix),
             Choice::Unschedulable(why) => Decision::Unschedulable(why.into()),
@@ -132,9 +132,6 @@ impl Scheduler {
                 false => Decision::Infeasible(Reason::NoGroup(group)),
             };
         }
-        if let Some(why) = self.groups.impossible(&group) {
-            return Decision::Infeasible(Reason::GroupImpossible { group, why });
-        }
         let tenant = &self.tasks[ix].terms.tenant;
         match self.groups.whereabouts(at, tenant, &rule.alternatives) {
             Ok(Whereabouts::There(node)) => match self.cluster.by_id(node) {
@@ -150,8 +147,13 @@ impl Scheduler {
             }
             Ok(Whereabouts::Unknown) => match self.ask_owner(group) {
                 true => Decision::Here(None),
+                // Its owner may join yet, as after this node was cut off.
+                false if self.may_have_owner(&group) => {
+                    Decision::Infeasible(Reason::NoGroup(group))
+                }
                 false => Decision::Unschedulable(Reason::NoGroup(group)),
             },
+            Err(why @ Reason::GroupImpossible { .. }) => Decision::Infeasible(why),
             Err(why) => Decision::Unschedulable(why),
         }
     }
@@ -186,7 +188,7 @@ impl Scheduler {
         let is_plain = rule.strategy == Strategy::Default && rule.selectors.is_any();
         let bytes: u64 = task.args.iter().map(|arg| arg.bytes).sum();
         let is_drained = self.cluster[local].is_draining();
-        let is_short = self.tasks.count(Phase::Ready) < self.config.max_local_queue as usize;
+        let is_short = self.queued_in(Phase::Ready) < self.config.max_local_queue as usize;
         let fits = |request| self.cluster[local].fit(request, Basis::TrulyFree) == Fit::Available;
         is_plain
             && !is_drained
@@ -195,13 +197,7 @@ impl Scheduler {
             && rule.alternatives.iter().any(fits)
     }
 
-    fn here_or_there(
-        &mut self,
-        ix: TaskIx,
-        rule: &Rule,
-        node: NodeIx,
-        alternative: usize,
-    ) -> Decision {
+    fn here_or_there(&mut self, ix: TaskIx, node: NodeIx, alternative: usize) -> Decision {
         if self.cluster[node].is_own() {
             return Decision::Here((!self.serves_one()).then_some(node));
         }
@@ -213,7 +209,7 @@ impl Scheduler {
         {
             return Decision::Here(None);
         }
-        self.cluster.claim(node, &rule.alternatives[alternative]);
+        self.claim(ix, node, alternative);
         Decision::There(node)
     }
 
@@ -419,14 +415,10 @@ impl Scheduler {
 
     /// The node on whose load a task that is placed counts.
     fn counted_on(&self, ix: TaskIx) -> Option<NodeIx> {
-        let class = self.tasks[ix].class;
-        let is_grouped = matches!(
-            self.classes[class].rule().strategy,
-            Strategy::PlacementGroup { .. }
-        );
-        match self.classes[class].key.bound {
+        let class = &self.classes[self.tasks[ix].class];
+        match class.key.bound {
             Some(node) => Some(node),
-            None if is_grouped || !self.counts_local => None,
+            None if class.is_grouped() || !self.counts_local => None,
             None => self.local,
         }
     }
@@ -494,7 +486,7 @@ impl Scheduler {
         for members in by_class.into_values() {
             let rule = self.tasks[members[0]].terms.rule.clone();
             let is_hopeless = match rule.strategy {
-                Strategy::PlacementGroup { group, .. } => self.groups.impossible(&group).is_some(),
+                Strategy::PlacementGroup { group, .. } => self.is_group_hopeless(&group),
                 _ => self.foresee(members[0], &rule, Basis::TrulyFree) == Choice::Infeasible,
             };
             if !is_hopeless {
@@ -536,8 +528,7 @@ impl Scheduler {
         self.unplace(ix);
         match self.tasks[ix].owner {
             Owner::Here => {
-                let preferred = self.tasks[ix].terms.rule.preferred().clone();
-                self.cluster.claim(node, &preferred);
+                self.claim(ix, node, 0);
                 self.hand_over(ix, node);
             }
             Owner::Peer(owner) => {

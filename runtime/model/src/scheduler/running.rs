@@ -8,12 +8,16 @@ use std::sync::Arc;
 
 use super::class::{ClassIx, ClassKey, Wants};
 use super::explain::Reason;
+use super::groups::BundleRef;
 use super::table::{Doom, Gone, Owner, TaskIx};
 use super::{Effect, Outcome, Scheduler};
-use crate::cluster::NodeIx;
+use crate::cluster::{NodeIx, Strategy};
 use crate::id::{DriverId, TaskId};
-use crate::resource::{ResourceName, ResourceSet};
-use crate::task::{Attempt, FailureKind, Held, Phase, Place, Rule, TaskKind, TaskState};
+use crate::resource::{Bundle, NodeResources, ResourceName, ResourceSet};
+use crate::task::{self, Attempt, FailureKind, Held, Phase, Rule, TaskKind, TaskState};
+
+/// Where a task holds something: of a node, or of a bundle there.
+type Place = (NodeIx, Option<BundleRef>);
 
 impl Scheduler {
     pub(super) fn accepted(&mut self, task: &TaskId, attempt: Attempt) {
@@ -175,7 +179,7 @@ impl Scheduler {
             self.stale += 1;
             return;
         }
-        if self.tasks[ix].doom.is_some() {
+        if self.tasks[ix].doom.is_some() && !self.may_outlive_doom(ix) {
             return;
         }
         let class = self.resuming_class(ix);
@@ -187,12 +191,10 @@ impl Scheduler {
         let held = self.tasks[ix].state().held().expect("a blocked task holds");
         let cpu = self.request_of(ix, held).cpu_part();
         let bound = Some(held.node);
-        let strategy =
-            held.bundle
-                .map(|(group, bundle)| crate::cluster::Strategy::PlacementGroup {
-                    group,
-                    bundle: Some(bundle),
-                });
+        let strategy = held.bundle.map(|(group, bundle)| Strategy::PlacementGroup {
+            group,
+            bundle: Some(bundle),
+        });
         let rule = Rule {
             strategy: strategy.unwrap_or_default(),
             ..Rule::of(cpu)
@@ -207,7 +209,7 @@ impl Scheduler {
     /// Ends a task in whatever state it is.
     pub(super) fn cancel(&mut self, ix: TaskIx) {
         let task = &self.tasks[ix];
-        if let (TaskState::Placeable(Place::Peer { node, .. }), Owner::Here) =
+        if let (TaskState::Placeable(task::Place::Peer { node, .. }), Owner::Here) =
             (task.state(), task.owner)
         {
             self.withdraw(ix, *node);
@@ -231,9 +233,17 @@ impl Scheduler {
             attempt: task.attempt,
             node: held.node,
         };
-        self.leave_line(ix);
+        if !self.may_outlive_doom(ix) {
+            self.leave_line(ix);
+        }
         self.effects.push_back(stop);
         self.tasks[ix].doom = Some(Box::new(Doom { phase, why }));
+    }
+
+    /// Whether an executor may let a task that is to stop come to its end: a call, for its actor's sake. It may
+    /// have to wait on its way there, and goes on as others do.
+    fn may_outlive_doom(&self, ix: TaskIx) -> bool {
+        matches!(self.tasks[ix].kind, TaskKind::Call { .. })
     }
 
     /// The executor has let go of a task: it ends now, if that was decided. True if it was.
@@ -318,7 +328,7 @@ impl Scheduler {
     pub(super) fn release(&mut self, ix: TaskIx) {
         self.leave_line(ix);
         self.release_held(ix);
-        self.change(ix, TaskState::Placeable(Place::Undecided));
+        self.change(ix, TaskState::Placeable(task::Place::Undecided));
         self.call_ended(ix);
     }
 
@@ -395,7 +405,8 @@ impl Scheduler {
     }
 
     /// Whether a ready task could start if these, which hold something, held nothing: by the sums of what
-    /// is there, so that of pools with ids it may not be quite true.
+    /// is there, so that of pools with ids it may not be quite true. A task of a placement group can only start
+    /// in a bundle that is here: while there is none, it waits for its group, and not for these.
     pub fn would_start_without(&self, task: &TaskId, holders: &[TaskId]) -> bool {
         let Some(ix) = self.tasks.find(task) else {
             return false;
@@ -404,27 +415,44 @@ impl Scheduler {
         if matches!(task.kind, TaskKind::Call { .. }) {
             return false;
         }
+        let rule = &task.terms.rule;
         let held = holders.iter().filter_map(|holder| self.held(holder));
-        let mut nodes: BTreeMap<NodeIx, ResourceSet> = BTreeMap::new();
+        let mut places: BTreeMap<Place, ResourceSet> = BTreeMap::new();
         for held in held {
-            let at = nodes.entry(held.node).or_default();
+            let place = (held.node, held.bundle);
             // Too much to be counted is more than enough.
-            let _ = at.add(&held.allocation.amounts());
+            let _ = places
+                .entry(place)
+                .or_default()
+                .add(&held.allocation.amounts());
         }
-        let mut of_task = task.terms.rule.alternatives.iter();
-        of_task.any(|request| {
-            nodes.iter().any(|(node, held)| {
-                let Some(own) = self.cluster.own(*node) else {
-                    return false;
-                };
-                let available = own.available();
-                let mut asked = request.amounts().iter();
-                asked.all(|(name, amount)| {
-                    let there = available.get(name).steps();
-                    amount.steps() <= there.saturating_add(held.get(name).steps())
+        let would_fit = |(place, held): (&Place, &ResourceSet)| {
+            let available = self.available_at(*place, &rule.strategy);
+            available.is_some_and(|available| {
+                let mut alternatives = rule.alternatives.iter();
+                alternatives.any(|request| {
+                    let mut asked = request.amounts().iter();
+                    asked.all(|(name, amount)| {
+                        let there = available.get(name).steps();
+                        amount.steps() <= there.saturating_add(held.get(name).steps())
+                    })
                 })
             })
-        })
+        };
+        places.iter().any(would_fit)
+    }
+
+    /// What is available at a place, if tasks of this strategy can run there.
+    fn available_at(&self, (node, bundle): Place, strategy: &Strategy) -> Option<ResourceSet> {
+        match (bundle, strategy) {
+            (Some(at), Strategy::PlacementGroup { group, bundle }) => {
+                let is_meant = at.0 == *group && bundle.is_none_or(|bundle| bundle == at.1);
+                let there = self.groups.usable(node, at).filter(|_| is_meant);
+                there.map(Bundle::available)
+            }
+            (None, Strategy::PlacementGroup { .. }) | (Some(_), _) => None,
+            (None, _) => self.cluster.own(node).map(NodeResources::available),
+        }
     }
 
     /// Why a task that is with an executor must stop, where it is not that somebody has cancelled it.

@@ -6,7 +6,8 @@
 //! idle. Without a limit the larger one might never find enough free at once. So when the first
 //! task of a class has been passed over for [`super::Config::patience`], one node keeps for its
 //! request what becomes free there, as backfilling schedulers do: others may use what is left
-//! beside it.
+//! beside it. Tasks of placement groups wait for their bundle, which nobody else can take: for them nothing
+//! is kept. What was kept on a node could be what their group waits for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -75,7 +76,7 @@ impl Scheduler {
             let Some(other) = self.classes.get(at) else {
                 continue;
             };
-            if other.passed_over.is_some() || other.gate != Gate::Parked {
+            if other.passed_over.is_some() || other.gate != Gate::Parked || other.is_grouped() {
                 continue;
             }
             let Some(tenant) = other.first_tenant_lately() else {

@@ -10,7 +10,8 @@ use super::class::Wants;
 use super::table::Owner;
 use super::{PeerView, Scheduler};
 use crate::cluster::{Cluster, NodeIx, QueueReport};
-use crate::fairness::Tenants;
+use crate::fairness::{TenantName, Tenants, TooManyTenants};
+use crate::group::GroupState;
 use crate::id::{ActorId, DriverId, JobId, NodeId, ObjectId, TaskId};
 use crate::resource::{NodeResources, ResourceSet};
 use crate::task::{Attempt, Phase};
@@ -127,6 +128,11 @@ impl Scheduler {
         found.is_some_and(|ix| self.tasks[ix].attempt == attempt && self.peer_of(ix) == Some(node))
     }
 
+    /// The other node that a task which was submitted here was given to, if it is with one.
+    pub fn peer(&self, task: &TaskId) -> Option<NodeId> {
+        self.peer_of(self.tasks.find(task)?)
+    }
+
     /// Takes in how long a node took to send some bytes.
     pub fn note_transfer(&mut self, from: NodeId, bytes: u64, took: Duration) {
         if let Some(node) = self.cluster.by_id(from) {
@@ -153,16 +159,42 @@ impl Scheduler {
         }
     }
 
-    /// What waits here.
+    /// What waits here for the node itself.
     pub(super) fn own_queue(&self) -> QueueReport {
-        let tasks = self.len_in(Phase::Ready) + self.len_in(Phase::Waiting);
+        let tasks = self.queued_in(Phase::Ready) + self.queued_in(Phase::Waiting);
         QueueReport::of(tasks as u64, self.run_time.get())
+    }
+
+    /// How many tasks in a live state are for the node itself: not for the bundle of a placement group, which
+    /// nobody else waits for.
+    pub(super) fn queued_in(&self, phase: Phase) -> usize {
+        self.len_in(phase) - self.grouped[phase.index()]
     }
 
     /// Takes in how long an attempt ran here.
     pub fn note_run_time(&mut self, ran: Duration) {
         let us = u64::try_from(ran.as_micros());
         self.run_time.observe(us.unwrap_or(u64::MAX));
+    }
+
+    /// The states of the placement groups that are owned here.
+    pub fn group_states(&self) -> impl Iterator<Item = GroupState> {
+        let owned = self.groups.owned.values();
+        owned.map(|owned| owned.coordinator.state())
+    }
+
+    /// How many bundles of placement groups, of any node's, are reserved on the nodes here.
+    pub fn reserved_bundles(&self) -> usize {
+        let own = self.own.iter();
+        own.map(|node| self.groups.bundles(*node).count()).sum()
+    }
+
+    /// Takes in a tenant that is about to have something here.
+    ///
+    /// # Errors
+    /// If there are too many.
+    pub fn admit(&mut self, tenant: &TenantName) -> Result<(), TooManyTenants> {
+        self.tenants.intern(tenant).map(|_| ())
     }
 
     /// The tenants.

@@ -52,6 +52,8 @@ pub(crate) struct Task {
     pub retries_left: u32,
     /// How it ends as soon as its executor has let go of it, if that is decided.
     pub doom: Option<Box<Doom>>,
+    /// What it claims of the peer that it was given to.
+    pub claim: Option<PeerClaim>,
     /// How often it was tried again because a node was lost.
     pub losses: u32,
     /// How often it was handed from node to node.
@@ -65,6 +67,15 @@ pub(crate) struct Task {
     pub is_in_line: bool,
     state: TaskState,
     links: [Link; LISTS],
+}
+
+/// What was counted as taken at a peer when a task was given to it: which says so itself from its next view on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PeerClaim {
+    /// The last view of the peer by then.
+    pub version: u64,
+    /// For which of the variants.
+    pub alternative: u16,
 }
 
 impl Task {
@@ -276,6 +287,7 @@ impl Table {
             attempt: new.attempt,
             retries_left: new.terms.retries,
             doom: None,
+            claim: None,
             losses: 0,
             hops: new.hops,
             submitted: now,

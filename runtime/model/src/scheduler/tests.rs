@@ -151,6 +151,24 @@ impl Harness {
         })
     }
 
+    /// The same of one that has one CPU, and so many tasks to begin.
+    fn one_cpu(&mut self, at: u8, version: u64, is_free: bool, tasks: u64) -> Vec<String> {
+        let one = r#"{"CPU": 1}"#;
+        let mut has = resources(one);
+        let held = (!is_free).then(|| has.acquire(&request(one)).expect("it is free"));
+        let report = has.report();
+        held.into_iter().for_each(|held| held.abandon());
+        self.event(Event::PeerView {
+            node: info(at, 1, ""),
+            view: PeerView {
+                version,
+                resources: report,
+                queue: QueueReport::of(tasks, 0),
+                usage: Default::default(),
+            },
+        })
+    }
+
     fn lose(&mut self, at: u8) -> Vec<String> {
         let (node, incarnation) = (node_id(at), Incarnation(1));
         self.event(Event::NodeLost { node, incarnation })

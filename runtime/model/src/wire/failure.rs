@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::failure::{Frame, LimitHit, TaskError};
+use crate::failure::{Failure, Frame, LimitHit, TaskError};
 use crate::id::{ActorId, ObjectId, TaskId};
 use crate::value::Encoded;
 
@@ -26,6 +26,7 @@ enum Link {
     Guest {
         text: String,
         value: Encoded,
+        passed: Option<Box<Failure>>,
     },
     Exit {
         code: i32,
@@ -80,9 +81,14 @@ impl Link {
                 message: message.clone(),
                 frames: frames.clone(),
             },
-            TaskError::Guest { text, value } => Self::Guest {
+            TaskError::Guest {
+                text,
+                value,
+                passed,
+            } => Self::Guest {
                 text: text.clone(),
                 value: value.clone(),
+                passed: passed.clone(),
             },
             TaskError::Exit { code, limit } => Self::Exit {
                 code: *code,
@@ -115,7 +121,15 @@ impl Link {
     fn with(self, cause: Option<TaskError>) -> TaskError {
         match self {
             Self::Trap { message, frames } => TaskError::Trap { message, frames },
-            Self::Guest { text, value } => TaskError::Guest { text, value },
+            Self::Guest {
+                text,
+                value,
+                passed,
+            } => TaskError::Guest {
+                text,
+                value,
+                passed,
+            },
             Self::Exit { code, limit } => TaskError::Exit { code, limit },
             Self::Limit { hit, frames } => TaskError::Limit { hit, frames },
             Self::Cancelled => TaskError::Cancelled,

@@ -199,6 +199,18 @@ fn requests_for_many_at_once() {
         timeout_ms: Some(300),
     };
     assert_bytes(get_all, "19 02 07x16 00x4 07x16 00 00 01 2c 01 ac 02");
+    let once = Request::SubmitOnce {
+        task: TASK,
+        submit: Box::new(self::submit()),
+        is_again: true,
+    };
+    let bytes = encode(&Frame {
+        id: 1,
+        message: once,
+    });
+    let bytes = bytes.expect("it is short");
+    assert_eq!(bytes[HEADER_BYTES..][..2], [1, 0x20]);
+    assert_eq!(bytes[bytes.len() - 1], 1);
     assert_bytes(
         Request::GetAll {
             objects: Vec::new(),
@@ -300,6 +312,11 @@ fn placement_groups() {
 #[test]
 fn responses_about_tasks() {
     assert_bytes(Response::Submitted(TASK), "05 07x16");
+    let here = Response::SubmittedHere {
+        task: TASK,
+        why: "w".into(),
+    };
+    assert_bytes(here, "19 07x16 01 77");
     assert_bytes(Response::SubmittedAll(vec![TASK, TASK]), "15 02 07x32");
     let output = Output {
         is_stderr: true,
@@ -376,6 +393,14 @@ fn responses_about_modules_and_actors() {
         class: "c".into(),
         methods: vec![("m".into(), function())],
     };
+    let here = Response::ActorHere {
+        actor: Box::new(actor.clone()),
+        why: "w".into(),
+    };
+    assert_bytes(
+        here,
+        "1a 03x16 01 63 01 01 6d 01 01 61 01 02 01 01 0c 01 77",
+    );
     assert_bytes(
         Response::Actor(Box::new(actor)),
         "0e 03x16 01 63 01 01 6d 01 01 61 01 02 01 01 0c",

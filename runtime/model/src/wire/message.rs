@@ -144,6 +144,15 @@ pub enum Request {
         /// How long to wait, in milliseconds; for ever if not given.
         timeout_ms: Option<u64>,
     },
+    /// Runs a function or program that is detached, once, however often this is said. `Submitted` or `SubmittedHere`.
+    SubmitOnce {
+        /// Its id, drawn at random.
+        task: TaskId,
+        /// What to run.
+        submit: Box<Submit>,
+        /// Whether it was said before, in another session, and not answered.
+        is_again: bool,
+    },
 }
 
 /// What a node answers.
@@ -212,6 +221,20 @@ pub enum Response {
     Group(GroupId),
     /// Time is up, and why a placement group is not ready.
     NotReady(String),
+    /// The task is with the node, and is lost with it, because of this.
+    SubmittedHere {
+        /// The task.
+        task: TaskId,
+        /// Why it is not kept elsewhere.
+        why: String,
+    },
+    /// The actor is with the node, and is lost with it though it has restarts, because of this.
+    ActorHere {
+        /// The actor.
+        actor: Box<Actor>,
+        /// Why it is not kept elsewhere.
+        why: String,
+    },
 }
 
 /// What came of one of many objects.

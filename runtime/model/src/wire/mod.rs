@@ -17,7 +17,7 @@
 //! | `Upload`, `Put` | `Continue`; the other side sends `Chunk`s under the same id; then the answer |
 //! | `Get` | `Value`, then `Chunk`s until its length is reached; or `Mapped` |
 //! | `GetAll` | any number of `Values`, `Done` |
-//! | `Submit`, `Call` with a report | `Submitted`, any number of `Output`s, `Ended` |
+//! | `Submit`, `SubmitOnce`, `Call` with a report | `Submitted` or `SubmittedHere`, any number of `Output`s, `Ended` |
 //! | `Release`, `ReleaseActor`, `Unpin`, `Chunk` | none |
 //!
 //! What a client maps: the descriptor of a segment comes beside the first byte of the `Mapped` that says

@@ -50,6 +50,11 @@ enum Coming {
         node: NodeInfo,
         view: PeerView,
     },
+    /// A life of a node is a member, as a member hears unless that life is over by then.
+    Expected {
+        to: usize,
+        node: NodeInfo,
+    },
     Lost {
         to: usize,
         node: usize,
@@ -292,6 +297,13 @@ impl World {
             Coming::View { to, node, view } => {
                 if self.is_up(to) {
                     self.handle(to, Event::PeerView { node, view });
+                }
+            }
+            Coming::Expected { to, node } => {
+                let at = (0..self.nodes.len()).find(|at| work::node_id(*at) == node.id);
+                let it = &self.nodes[at.expect("a node")];
+                if self.is_up(to) && it.is_alive && Incarnation(it.life) == node.incarnation {
+                    self.handle(to, Event::NodeExpected(node));
                 }
             }
             Coming::Lost { to, node, life } => {

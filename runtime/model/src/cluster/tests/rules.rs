@@ -274,6 +274,26 @@ fn soft_affinity_waits_while_busy_and_goes_elsewhere_when_impossible() {
 }
 
 #[test]
+fn soft_affinity_goes_elsewhere_while_the_node_drains_or_cannot_be_reached() {
+    let one = requests(&[r#"{"CPU": 2}"#]);
+    let soft = strategy("node:n1:soft");
+    let demand = with(&Demand::of(&one, Basis::Acquirable), &soft);
+    let mut cluster = cluster(&[CPU4, CPU4]);
+    cluster.set_draining(NodeIx(1), true);
+    assert_eq!(choose(&mut cluster, &demand), now(0, 0));
+    assert!(cluster.is_available_somewhere(&demand));
+    let fits = [0, 1].map(|at| cluster.fit_on(NodeIx(at), &demand));
+    assert_eq!(fits, [Some(NodeFit::Available), Some(NodeFit::Draining)]);
+    // Where nobody else can serve it, it waits for the drain to end.
+    cluster.resize(NodeIx(0), |own| {
+        own.set_capacity(&ResourceName::CPU, Amount::ONE).unwrap()
+    });
+    assert_eq!(choose(&mut cluster, &demand), later(1, 0));
+    cluster.set_draining(NodeIx(1), false);
+    assert_eq!(choose(&mut cluster, &demand), now(1, 0));
+}
+
+#[test]
 fn selectors_are_fallbacks_and_go_before_alternatives() {
     let variants = requests(&[r#"{"GPU": 1}"#, r#"{"CPU": 4}"#]);
     let mut cluster = cluster(&[CPU4, r#"{"GPU": 1}"#, CPU4]);

@@ -322,3 +322,24 @@ fn calls_stay_in_order_when_their_actor_moves() {
         ["n1: seen t2 1", "t2 finished", "n2: place t3 1, hop 1"]
     );
 }
+
+/// A call that is to stop may come to its end, and wait for others on the way.
+#[test]
+fn a_call_that_is_to_stop_waits_and_goes_on() {
+    let mut it = Harness::local(r#"{"CPU": 1}"#);
+    created(&mut it, 0);
+    for is_cancelled_first in [true, false] {
+        let n = 1 + u8::from(is_cancelled_first);
+        it.submit(call(n, 1));
+        it.accept(n);
+        if is_cancelled_first {
+            assert_eq!(it.cancel(n), [format!("stop t{n}")]);
+        }
+        it.block(n);
+        if !is_cancelled_first {
+            assert_eq!(it.cancel(n), [format!("stop t{n}")]);
+        }
+        assert_eq!(it.unblock(n), [format!("resume t{n}")]);
+        assert_eq!(it.finish(n), [format!("t{n} cancelled")]);
+    }
+}

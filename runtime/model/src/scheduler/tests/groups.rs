@@ -1,12 +1,16 @@
 //! Groups of other nodes: who is asked, what is told, and where tasks go then.
 
 use super::*;
-use crate::fairness::TenantName;
-use crate::group::{GroupKind, GroupSpec};
+use crate::fairness::{MAX_TENANTS, TenantName};
+use crate::group::{
+    GroupAnswer, GroupKind, GroupMessage, GroupRequest, GroupSpec, ReservationId, Round,
+};
 use crate::id::GroupId;
+use crate::resource::{Amount, ResourceName};
 use crate::scheduler::{GroupFace, Outcome};
 
 const ONE: &str = r#"{"CPU": 1}"#;
+const TWO: &str = r#"{"CPU": 2}"#;
 
 /// A group that a node owns.
 fn group(owner: u8) -> GroupId {
@@ -16,6 +20,23 @@ fn group(owner: u8) -> GroupId {
 fn spec(bundles: usize) -> GroupSpec {
     let bundles = vec![request(ONE); bundles];
     GroupSpec::new(GroupKind::Spread, bundles).expect("a group")
+}
+
+/// Node 0 begins to own a group of these bundles.
+fn create(it: &mut Harness, bundles: &[&str]) -> Vec<String> {
+    let bundles = bundles.iter().map(|json| request(json)).collect();
+    let spec = GroupSpec::new(GroupKind::Spread, bundles).expect("a group");
+    let (group, tenant) = (group(0), TenantName::default());
+    it.event(Event::CreateGroup {
+        group,
+        spec,
+        tenant,
+    })
+}
+
+/// A task in a bundle of node 0's group.
+fn member(at: u8, asks: &str, bundle: u32) -> TaskSpec {
+    task(at, asks).strategy(&format!("group:{}:{bundle}", group(0)))
 }
 
 /// What node 1 says of its group, whose bundles are there.
@@ -135,7 +156,15 @@ fn a_task_ends_with_its_group() {
     // Nobody owns it.
     let nobody = task(2, ONE).strategy(&format!("group:{}", group(9)));
     let mut it = Harness::local(ONE);
-    assert!(it.submit(nobody)[0].contains("has no placement group"));
+    assert_eq!(it.submit(nobody), ["t2 infeasible"]);
+    assert!(it.explain(2).contains("no node that is known here owns it"));
+    // Nobody ever will.
+    let of_own = task(3, ONE).strategy(&format!("group:{}", group(0)));
+    assert!(it.submit(of_own)[0].contains("has no placement group"));
+    it.peer(8, 1, ONE);
+    it.lose(8);
+    let of_lost = task(4, ONE).strategy(&format!("group:{}", group(8)));
+    assert!(it.submit(of_lost)[0].contains("has no placement group"));
 }
 
 #[test]
@@ -195,4 +224,267 @@ fn who_has_asked_hears_of_every_change() {
         last,
         [gone, "group changed", "n1: settled t1 1 Failed(Final)"]
     );
+}
+
+/// What is kept for a task of a group could be what the group itself waits for.
+#[test]
+fn nothing_is_kept_for_tasks_of_a_group() {
+    let mut it = Harness::local(TWO);
+    it.submit(task(1, ONE));
+    it.submit(task(2, ONE));
+    create(&mut it, &[TWO]);
+    assert!(it.submit(member(100, ONE, 0)).is_empty());
+    // It is passed over, for longer than anybody else has patience.
+    it.submit(task(3, ONE));
+    it.finish(1);
+    it.wait(60_000);
+    it.submit(task(4, ONE));
+    it.finish(2);
+    it.wait(60_000);
+    it.finish(3);
+    let last = it.finish(4);
+    assert!(last.contains(&"start t100 on n0".to_owned()), "{last:?}");
+}
+
+/// Who waits for a task of a group waits for the group first, whatever else is held.
+#[test]
+fn a_task_of_a_group_could_only_start_in_its_bundle() {
+    let mut it = Harness::local(r#"{"CPU": 3, "memory": 4}"#);
+    create(&mut it, &[r#"{"CPU": 1, "memory": 4}"#, r#"{"CPU": 2}"#]);
+    let would_start = |it: &Harness, at, holder| {
+        let holders = [task_id(holder)];
+        it.scheduler.would_start_without(&task_id(at), &holders)
+    };
+    // In a bundle: what they hold of it matters, and what is free of the node does not.
+    assert_eq!(it.submit(member(1, ONE, 1)), ["start t1 on n0"]);
+    assert_eq!(it.submit(member(2, ONE, 0)), ["start t2 on n0"]);
+    assert!(it.submit(member(3, TWO, 1)).is_empty());
+    assert!(would_start(&it, 3, 1));
+    assert!(!would_start(&it, 3, 2), "that one is in another bundle");
+    // Nor does what is held in a bundle help others.
+    it.submit(task(4, ONE));
+    assert!(!would_start(&it, 4, 1));
+    // A group that is not there yet: nothing that is held here is what its task waits for.
+    let mut it = asking();
+    it.submit(task(2, ONE));
+    assert_eq!(it.phase(1), Phase::Ready);
+    assert!(!would_start(&it, 1, 2));
+}
+
+/// What stands of a group goes on serving, whatever becomes of the rest.
+#[test]
+fn a_bundle_that_stands_serves_although_another_can_never_come_back() {
+    let mut it = Harness::local(ONE);
+    it.peer(1, 1, TWO);
+    create(&mut it, &[ONE, TWO]);
+    let committed = |it: &mut Harness, answer| it.message(1, Message::Group(answer));
+    let id = ReservationId {
+        group: group(0),
+        bundle: 1,
+        round: Round(1),
+    };
+    committed(&mut it, GroupMessage::Answer(GroupAnswer::Prepared(id)));
+    committed(&mut it, GroupMessage::Answer(GroupAnswer::Committed(id)));
+    assert_eq!(it.submit(member(1, TWO, 1)), ["n1: place t1 1, hop 1"]);
+    it.lose(1);
+    assert_eq!(it.phase(1), Phase::Ready);
+    assert_eq!(it.submit(member(2, ONE, 0)), ["start t2 on n0"]);
+    assert_eq!(it.submit(member(3, TWO, 1)), ["t3 infeasible"]);
+}
+
+#[test]
+fn what_another_tenant_s_group_can_never_have_is_not_told() {
+    let mut it = Harness::local(ONE);
+    create(&mut it, &[r#"{"CPU": 3}"#]);
+    assert_eq!(it.submit(member(1, ONE, 0)), ["t1 infeasible"]);
+    let others = it.submit(member(2, ONE, 0).tenant("other"));
+    assert!(
+        others[0].contains("t2 failed: the tenant has no placement group"),
+        "{others:?}"
+    );
+}
+
+#[test]
+fn what_the_owner_says_again_changes_nothing() {
+    let mut it = asking();
+    let other = task(2, ONE).strategy(&format!("group:{}:1", group(1)));
+    assert!(it.submit(other).is_empty());
+    it.message(1, stands(4, &[None, Some(9)]));
+    // Nobody has heard of node 9. Its news is asked for as long as tasks wait, and is the same.
+    for _ in 0..3 {
+        assert_eq!(it.wait(200), ["n1: how is the group"]);
+        assert!(it.message(1, stands(4, &[None, Some(9)])).is_empty());
+    }
+    assert_eq!(it.peer(9, 1, ONE), ["n9: place t2 1, hop 1"]);
+    assert_eq!(it.phase(1), Phase::Ready);
+}
+
+#[test]
+fn a_plan_in_vain_is_no_news_for_other_nodes() {
+    let mut it = Harness::local(ONE);
+    it.peer(1, 1, ONE);
+    create(&mut it, &[TWO]);
+    let asked = it.message(1, Message::WantGroup(group(0)));
+    assert_eq!(asked, ["n1: the group is at [None]"]);
+    // It fails for another reason each time: nobody hears of that who does not ask.
+    for at in 2..5 {
+        assert!(it.peer(at, 1, ONE).is_empty());
+        let why = it.scheduler.group(&group(0)).and_then(|it| it.why);
+        let nodes = format!("none of {} nodes", at + 1);
+        assert!(
+            why.as_ref().is_some_and(|why| why.contains(&nodes)),
+            "{why:?}"
+        );
+    }
+    // At last there is room, here.
+    let told = it.event(Event::SetCapacity {
+        node: node_id(0),
+        name: ResourceName::CPU,
+        capacity: Amount::units(2),
+    });
+    assert!(
+        told.contains(&"n1: the group is at [Some(0)]".to_owned()),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn what_waits_for_a_group_is_nobody_else_s_queue() {
+    let mut config = local_config();
+    config.max_local_queue = 2;
+    let mut it = Harness::with(config, &[TWO]);
+    it.peer(1, 1, TWO);
+    for at in 1..=4 {
+        let of_group = task(at, ONE).strategy(&format!("group:{}:0", group(1)));
+        assert_eq!(it.submit(of_group).len(), usize::from(at == 1));
+    }
+    assert_eq!(it.scheduler.own_view().queue, QueueReport::default());
+    assert_eq!(it.submit(task(10, ONE)), ["start t10 on n0"]);
+}
+
+/// This node was cut off, and not the others: they may have what its tasks wait for.
+#[test]
+fn what_waits_for_a_group_waits_until_its_owner_is_seen_again() {
+    let unseen = || {
+        let mut it = asking();
+        it.message(1, stands(4, &[None]));
+        for at in [1, 2] {
+            let (node, incarnation) = (node_id(at), Incarnation(1));
+            let effects = it.event(Event::NodeUnseen { node, incarnation });
+            assert!(effects.is_empty(), "{effects:?}");
+        }
+        assert_eq!(it.phase(1), Phase::Ready);
+        // Also what comes now.
+        let late = task(2, ONE).strategy(&format!("group:{}:0", group(1)));
+        assert!(it.submit(late).is_empty());
+        assert!(it.explain(2).contains("has not said yet"));
+        let never_heard_of = task(3, ONE).strategy(&format!("group:{}:0", group(5)));
+        assert_eq!(it.submit(never_heard_of), ["t3 infeasible"]);
+        it
+    };
+    let mut it = unseen();
+    it.peer(1, 1, ONE);
+    it.peer(2, 1, ONE);
+    assert_eq!(it.wait(200), ["n1: how is the group"]);
+    let placed = it.message(1, stands(5, &[Some(2)]));
+    assert!(
+        placed.contains(&"n2: place t1 1, hop 1".to_owned()),
+        "{placed:?}"
+    );
+    assert!(
+        placed.contains(&"n2: place t2 1, hop 1".to_owned()),
+        "{placed:?}"
+    );
+    // The owner of the other is there at last.
+    assert_eq!(it.peer(5, 1, ONE), ["n5: how is the group"]);
+    assert_eq!(it.phase(3), Phase::Ready);
+    // It was lost meanwhile.
+    let mut it = unseen();
+    let lost = it.lose(1).join("; ");
+    assert!(
+        lost.contains("t1 failed") && lost.contains("t2 failed"),
+        "{lost}"
+    );
+    assert!(lost.contains("that owned it is lost"), "{lost}");
+    let lost = it.lose(5).join("; ");
+    assert!(
+        lost.contains("t3 failed: the tenant has no placement group"),
+        "{lost}"
+    );
+}
+
+/// What ran in its bundle ends, and only where the owner is gone for everybody that is said.
+#[test]
+fn what_runs_in_a_bundle_of_a_node_that_is_gone_says_why_it_ends() {
+    for (is_over, said) in [(true, "that owned it is lost"), (false, "was cut off")] {
+        let mut it = asking();
+        let id = ReservationId {
+            group: group(1),
+            bundle: 0,
+            round: Round(1),
+        };
+        let bundle = request(ONE);
+        for request in [
+            GroupRequest::Prepare { id, bundle },
+            GroupRequest::Commit(id),
+        ] {
+            it.message(1, Message::Group(request.into()));
+        }
+        it.message(1, stands(1, &[Some(0)]));
+        it.accept(1);
+        assert_eq!(it.phase(1), Phase::Running);
+        let (node, incarnation) = (node_id(1), Incarnation(1));
+        let effects = it.event(match is_over {
+            true => Event::NodeLost { node, incarnation },
+            false => Event::NodeUnseen { node, incarnation },
+        });
+        assert!(effects.contains(&"stop t1".to_owned()), "{effects:?}");
+        let why = it.scheduler.why_stopped(&task_id(1));
+        let why = why.map(ToString::to_string).unwrap_or_default();
+        assert!(why.contains(said), "{why}");
+        it.fail(1, FailureKind::Final);
+    }
+}
+
+#[test]
+fn who_waits_for_a_group_asks_again() {
+    let mut it = asking();
+    it.message(1, stands(1, &[None]));
+    it.cancel(1);
+    // No task waits any more, and the news that it is ready may be lost.
+    assert!(it.wait(200).is_empty());
+    let want = |it: &mut Harness| it.event(Event::WantGroup(group(1)));
+    assert_eq!(want(&mut it), ["n1: how is the group"]);
+    assert!(want(&mut it).is_empty(), "it has been asked");
+    assert_eq!(it.wait(200), ["n1: how is the group"]);
+    assert_eq!(it.message(1, stands(2, &[Some(2)])), ["group changed"]);
+    assert!(want(&mut it).is_empty(), "it is ready");
+    assert!(it.wait(200).is_empty());
+}
+
+/// Who has groups is one of the tenants, of which there are so many and no more.
+#[test]
+fn a_group_makes_its_tenant_known() {
+    let mut it = Harness::local(ONE);
+    let create = |it: &mut Harness, at: u32| {
+        let group = GroupId::of(node_id(0), u64::from(at).to_le_bytes());
+        let tenant = format!("tenant-{at}").parse().expect("a name");
+        let spec = spec(1);
+        it.event(Event::CreateGroup {
+            group,
+            spec,
+            tenant,
+        });
+        it.scheduler.group(&group).is_some()
+    };
+    let most = u32::try_from(MAX_TENANTS).expect("few");
+    let none = "t".parse().expect("a name");
+    it.scheduler.admit(&none).expect("the first");
+    for at in 1..most {
+        let name = format!("tenant-{at}").parse().expect("a name");
+        it.scheduler.admit(&name).expect("one more");
+    }
+    assert!(create(&mut it, 1));
+    assert!(!create(&mut it, most));
+    assert!(it.scheduler.admit(&none).is_ok());
 }

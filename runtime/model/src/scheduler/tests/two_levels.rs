@@ -220,9 +220,50 @@ fn a_life_that_was_lost_to_us_alone_comes_back() {
     it.peer(1, 1, ONE);
     it.submit(task(1, ONE));
     assert_eq!(it.lose(1), ["t1 infeasible"]);
-    let (node, incarnation) = (node_id(1), Incarnation(1));
-    it.event(Event::NodeBack { node, incarnation });
+    it.event(Event::NodeExpected(info(1, 1, "")));
     assert_eq!(it.peer(1, 2, ONE), ["n1: place t1 2, hop 2"]);
+}
+
+#[test]
+fn what_is_bound_to_a_newcomer_waits_for_its_first_view() {
+    let mut it = Harness::local(ONE);
+    it.event(Event::NodeExpected(info(1, 1, "")));
+    for (at, node) in [(1, "n1".to_owned()), (2, node_id(1).to_string())] {
+        let effects = it.submit(task(at, ONE).strategy(&format!("node:{node}")));
+        assert_eq!(effects, [format!("t{at} infeasible")]);
+        let waits = it.scheduler.explain(&task_id(at)).expect("it is there");
+        let waits = waits.waits.to_string();
+        assert_eq!(
+            waits,
+            format!("node {node} to say what it has: it has just joined")
+        );
+    }
+    assert!(it.submit(task(3, ONE).strategy("node:n2"))[0].contains("n2 is not in the cluster"));
+    let effects = it.peer(1, 1, ONE);
+    assert_eq!(effects, ["n1: place t1 1, hop 1", "n1: place t2 1, hop 1"]);
+}
+
+#[test]
+fn what_is_bound_to_a_newcomer_fails_if_that_goes_before_it_said_anything() {
+    let mut it = Harness::local(ONE);
+    it.event(Event::NodeExpected(info(1, 2, "")));
+    it.submit(task(1, ONE).strategy("node:n1"));
+    // The life before this one is heard of late.
+    it.lose(1);
+    assert_eq!(it.phase(1), Phase::Infeasible);
+    let (node, incarnation) = (node_id(1), Incarnation(2));
+    let effects = it.event(Event::NodeLost { node, incarnation });
+    assert!(
+        effects[0].contains("n1 is not in the cluster"),
+        "{effects:?}"
+    );
+    // Nor is it heard of after that.
+    it.event(Event::NodeExpected(info(1, 1, "")));
+    let effects = it.submit(task(2, ONE).strategy("node:n1"));
+    assert!(
+        effects[0].contains("n1 is not in the cluster"),
+        "{effects:?}"
+    );
 }
 
 #[test]
@@ -245,6 +286,93 @@ fn a_newcomer_gets_what_was_infeasible_and_one_ready_task() {
     // It tells again what it has: nothing new. It grows: one more.
     assert!(it.peer(1, 2, r#"{"CPU": 8}"#).is_empty());
     assert_eq!(it.peer(1, 3, r#"{"CPU": 9}"#), ["n1: place t3 1, hop 1"]);
+}
+
+#[test]
+fn a_peer_that_stands_idle_takes_what_waits() {
+    let mut it = Harness::local(ONE);
+    it.one_cpu(1, 1, false, 0);
+    for at in 1..=4 {
+        it.submit(task(at, ONE));
+    }
+    let waits = |it: &Harness| (1..=4).filter(|at| it.phase(*at) == Phase::Ready).count();
+    let here = waits(&it);
+    assert!(here > 0, "some wait here");
+    assert!(
+        it.one_cpu(1, 2, true, 1).is_empty(),
+        "it has something to begin"
+    );
+    for at in 1..=4 {
+        if it.is_at(at, 1) {
+            let (task, attempt) = (task_id(at), Attempt::FIRST);
+            it.message(1, Message::Placed { task, attempt });
+        }
+    }
+    assert!(it.one_cpu(1, 3, false, 0).is_empty(), "it is busy");
+    let given = it.one_cpu(1, 4, true, 0);
+    assert!(
+        matches!(&given[..], [one] if one.starts_with("n1: place t")),
+        "{given:?}"
+    );
+    assert_eq!(waits(&it), here - 1);
+    // It has not said that it took that.
+    assert!(it.one_cpu(1, 5, true, 0).is_empty());
+}
+
+#[test]
+fn what_waits_here_for_another_goes_back_when_a_peer_stands_idle() {
+    let mut it = Harness::local(ONE);
+    it.submit(task(1, ONE));
+    it.one_cpu(1, 1, false, 0);
+    let message = Message::Place {
+        spec: task(2, ONE),
+        attempt: Attempt::FIRST,
+        hops: 1,
+    };
+    assert_eq!(it.message(1, message), ["n1: placed t2 1"]);
+    assert!(it.one_cpu(1, 2, false, 0).is_empty());
+    assert_eq!(it.one_cpu(1, 3, true, 0), ["n1: settled t2 1 HandedBack"]);
+}
+
+#[test]
+fn what_a_peer_that_cannot_be_reached_has_not_taken_goes_elsewhere() {
+    let mut it = Harness::local(r#"{"CPU": 0}"#);
+    it.peer(1, 1, ONE);
+    it.submit(task(1, ONE));
+    let (task_1, attempt) = (task_id(1), Attempt::FIRST);
+    it.message(
+        1,
+        Message::Placed {
+            task: task_1,
+            attempt,
+        },
+    );
+    it.peer(1, 2, r#"{"CPU": 4}"#);
+    assert_eq!(it.submit(task(2, ONE)), ["n1: place t2 1, hop 1"]);
+    let reach = |is_reachable| Event::SetReachable {
+        node: node_id(1),
+        is_reachable,
+    };
+    // What it took stays with it.
+    assert_eq!(
+        it.event(reach(false)),
+        ["n1: withdraw t2 1", "t2 infeasible"]
+    );
+    assert_eq!(
+        it.submit(task(3, ONE).strategy("node:n1")),
+        ["t3 infeasible"]
+    );
+    assert!(
+        it.scheduler
+            .explain(&task_id(3))
+            .unwrap()
+            .to_string()
+            .contains("no connection")
+    );
+    assert_eq!(it.peer(2, 1, ONE), ["n2: place t2 2, hop 2"]);
+    // Its views may come by way of others.
+    assert!(it.peer(1, 3, r#"{"CPU": 4}"#).is_empty());
+    assert_eq!(it.event(reach(true)), ["n1: place t3 1, hop 1"]);
 }
 
 #[test]

@@ -17,7 +17,7 @@ impl World {
         if !is_alive || !self.is_up(at) {
             return;
         }
-        match self.random.below(10) {
+        match self.random.below(11) {
             0 | 1 => self.crash(node),
             2 => {
                 let capacity = self.random.below(6) as u32;
@@ -59,7 +59,19 @@ impl World {
                 let driver = work::driver_id(self.random.below(4));
                 self.handle(at, Event::DriverGone(driver));
             }
+            // Whether it cannot be spoken with is for each to say, also where that is not so.
             8 => {
+                let node = work::node_id(self.random.below(self.nodes.len()));
+                let is_reachable = false;
+                self.handle(at, Event::SetReachable { node, is_reachable });
+                let again = Event::SetReachable {
+                    node,
+                    is_reachable: true,
+                };
+                let life = self.life_of(at);
+                self.come(50, 5_000, Coming::Event(at, life, again));
+            }
+            9 => {
                 let object = work::object_id(self.random.below(work::OBJECTS));
                 self.nodes[at].objects.remove(&object);
                 self.handle(at, Event::ArgumentLost(object));
@@ -117,8 +129,13 @@ impl World {
             labels: work::labels(node),
         };
         let resources = work::resources(node);
+        let at = self.member_of(node);
+        for to in (0..self.members.len()).filter(|to| *to != at) {
+            let node = info.clone();
+            self.come(0, 3_000, Coming::Expected { to, node });
+        }
         self.handle(
-            self.member_of(node),
+            at,
             Event::OwnNode {
                 node: info,
                 resources,
