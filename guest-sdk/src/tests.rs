@@ -27,6 +27,15 @@ mod app {
         Err("as asked".to_owned())
     }
 
+    /// Passes on how another task failed, over as many tasks.
+    #[task]
+    pub fn pass(depth: u32) -> Result<u64, Error> {
+        match depth {
+            0 => fail::remote().get(),
+            _ => pass::remote(depth - 1).get(),
+        }
+    }
+
     #[task]
     pub fn panic() {
         panic!("as asked");
@@ -142,6 +151,17 @@ fn failures_reach_what_depends_on_them() {
         panic::remote().get().unwrap_err().kind(),
         Some(FailureKind::Trap)
     );
+}
+
+#[test]
+fn a_failure_that_is_passed_on_stays_the_same() {
+    for depth in [0, 1, 9] {
+        let passed = pass::remote(depth).get().unwrap_err();
+        let failure = passed.failure().unwrap();
+        let says = format!("{} (`fail`) returned an error: as asked", failure.origin);
+        assert_eq!(failure.message, says);
+        assert_eq!(passed.payload::<String>().as_deref(), Some("as asked"));
+    }
 }
 
 #[test]

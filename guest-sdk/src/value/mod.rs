@@ -102,6 +102,12 @@ pub trait Value: Serialize + DeserializeOwned {
         None
     }
 
+    /// The failure of another task that the value tells of, where it is one.
+    #[doc(hidden)]
+    fn passed(&self) -> Option<Failure> {
+        None
+    }
+
     /// The value as a text for an error message, where it is one.
     #[doc(hidden)]
     fn message(&self) -> Option<String> {
@@ -150,6 +156,8 @@ pub struct ReturnedError {
     pub payload: Vec<u8>,
     /// What it says, where it is a text.
     pub message: Option<String>,
+    /// The failure of another task that is passed on.
+    pub passed: Option<Failure>,
 }
 
 impl Encoded {
@@ -231,23 +239,33 @@ macro_rules! plain_values {
 
 plain_values!((), bool, char);
 
-macro_rules! self_describing_values {
-    ($($type:ty),*) => {
-        $(impl Value for $type {
-            type Output = Self;
+impl Value for String {
+    type Output = Self;
 
-            fn into_output(self) -> Result<Self, Error> {
-                Ok(self)
-            }
+    fn into_output(self) -> Result<Self, Error> {
+        Ok(self)
+    }
 
-            fn message(&self) -> Option<String> {
-                Some(self.to_string())
-            }
-        })*
-    };
+    fn message(&self) -> Option<String> {
+        Some(self.clone())
+    }
 }
 
-self_describing_values!(String, Error);
+impl Value for Error {
+    type Output = Self;
+
+    fn into_output(self) -> Result<Self, Error> {
+        Ok(self)
+    }
+
+    fn passed(&self) -> Option<Failure> {
+        self.failure().cloned()
+    }
+
+    fn message(&self) -> Option<String> {
+        Some(self.to_string())
+    }
+}
 
 impl<T: Value> Value for Vec<T> {
     type Output = Self;
@@ -291,6 +309,9 @@ impl<T: Value, E: Value> Value for Result<T, E> {
 
     fn into_output(self) -> Result<T, Error> {
         self.map_err(|error| {
+            if let Some(passed) = error.passed() {
+                return Error::Failed(passed);
+            }
             let message = match error.message() {
                 Some(text) => format!("the value is an error: {text}"),
                 None => "the value is an error; its payload says which".to_owned(),
@@ -331,6 +352,7 @@ impl<T: Value, E: Value> Value for Result<T, E> {
         Some(ReturnedError {
             payload: to_postcard(error).unwrap_or_default(),
             message: error.message(),
+            passed: error.passed(),
         })
     }
 }

@@ -7,8 +7,6 @@
 //! hold the same bytes (`direct`). Where a component has the fast lane, everything else goes there: the
 //! guest gets the encoded bytes and decodes them itself. The rest takes the dynamic path.
 
-use std::borrow::Cow;
-
 use wasmrun_model::failure::{LimitHit, LimitKind, TaskError};
 use wasmrun_model::value::codec::{decode, encode, validate};
 use wasmrun_model::value::{
@@ -21,6 +19,7 @@ use crate::direct::{self, Argument, MAX_FLAT, Numbers, Scalar};
 use crate::exports::FastLane;
 use crate::handle::{into_guest, out_of_guest};
 use crate::limits::Limits;
+use crate::passed;
 use crate::run::Sandbox;
 
 /// How a function is called.
@@ -305,12 +304,18 @@ fn finish(ty: &ValueType, value: Encoded, limits: &Limits) -> Result<Encoded, Ta
         return Ok(value);
     }
     let decoded = decode(ty, &value, DecodeLimits::default()).ok();
-    let text = decoded.map_or(Cow::Borrowed(SAYS_NOTHING), |value| {
-        error_text(ty, &value).map_or(Cow::Borrowed(SAYS_NOTHING), Cow::Owned)
-    });
+    let passed = decoded
+        .as_ref()
+        .and_then(|value| passed::failure(ty, value));
+    let text = match (&passed, &decoded) {
+        (Some(passed), _) => Some(passed.message.clone()),
+        (None, Some(decoded)) => error_text(ty, decoded),
+        (None, None) => None,
+    };
     Err(TaskError::Guest {
-        text: text.into_owned(),
+        text: text.unwrap_or_else(|| SAYS_NOTHING.to_owned()),
         value,
+        passed: passed.map(Box::new),
     })
 }
 
@@ -318,12 +323,32 @@ const SAYS_NOTHING: &str = "err, without saying more";
 
 /// What the error case of a result says, as WAVE.
 fn error_text(ty: &ValueType, value: &Value) -> Option<String> {
-    match (ty, value) {
-        (ValueType::Result(result), Value::Result(Err(Some(payload)))) => {
-            wave::print(result.err.as_ref()?, payload).ok()
+    let (ValueType::Result(result), Value::Result(Err(Some(payload)))) = (ty, value) else {
+        return None;
+    };
+    let ty = result.err.as_ref()?;
+    let text = wave::print(ty, payload).ok()?;
+    Some(match ty {
+        ValueType::String => without_escaped_quotes(&text),
+        _ => text,
+    })
+}
+
+/// A text in quotes, in which others are as they are. They are often quotes of what other tasks said, and each of those
+/// would double the backslashes.
+fn without_escaped_quotes(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(char) = chars.next() {
+        match (char, chars.peek()) {
+            ('\\', Some(next @ ('"' | '\'' | '\\'))) => {
+                plain.push(*next);
+                chars.next();
+            }
+            _ => plain.push(char),
         }
-        _ => None,
     }
+    plain
 }
 
 fn limit(kind: LimitKind, limit: u64, wanted: u64) -> TaskError {

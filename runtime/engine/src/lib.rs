@@ -24,6 +24,7 @@ mod host;
 mod limits;
 mod load;
 mod module;
+mod passed;
 mod raw;
 mod room;
 mod run;

@@ -247,6 +247,10 @@ fn value_or_error(returned: Returned, task: &str, function: &str) -> Result<Enco
     let Some(error) = returned.error else {
         return Ok(returned.value);
     };
+    // It began elsewhere; as on a node, whoever gets it gets the same.
+    if let Some(passed) = error.passed {
+        return Err(passed);
+    }
     let text = match error.message {
         Some(text) => format!("returned an error: {text}"),
         None => "returned an error; its payload says which".to_owned(),

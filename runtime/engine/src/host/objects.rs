@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use wasmrun_model::failure::TaskError;
+use wasmrun_model::failure;
 use wasmrun_model::id::{ActorName, ObjectName};
 use wasmrun_model::value::{Encoded, EncodedRef, Handle, NumberKind};
 use wasmtime::component::Resource;
@@ -342,12 +342,15 @@ impl From<actors::Options> for Wishes {
 impl From<ServiceError> for Error {
     fn from(error: ServiceError) -> Self {
         match error {
-            ServiceError::Failed { origin, error } => Self::Failed(Failure {
-                kind: failure_kind(&error),
-                message: error.to_string(),
-                origin: origin.to_string(),
-                payload: payload(error.root()),
-            }),
+            ServiceError::Failed { origin, error } => {
+                let failure = failure::Failure::of(&error, origin);
+                Self::Failed(Failure {
+                    kind: failure_kind(failure.kind),
+                    message: failure.message,
+                    origin: failure.origin.to_string(),
+                    payload: failure.payload,
+                })
+            }
             ServiceError::TimedOut => Self::TimedOut,
             ServiceError::Deadlock(why) => Self::Deadlock(why),
             ServiceError::Refused(why) => Self::Refused(why),
@@ -355,31 +358,17 @@ impl From<ServiceError> for Error {
     }
 }
 
-fn failure_kind(error: &TaskError) -> FailureKind {
-    match error {
-        TaskError::Trap { .. } => FailureKind::Trap,
-        TaskError::Guest { .. } => FailureKind::Guest,
-        TaskError::Exit { .. } => FailureKind::Exit,
-        TaskError::Limit { .. } => FailureKind::Limit,
-        TaskError::Cancelled => FailureKind::Cancelled,
-        TaskError::Arguments(_) => FailureKind::Arguments,
-        TaskError::Dependency { .. } => FailureKind::Dependency,
-        TaskError::ActorDied { .. } => FailureKind::ActorDied,
-        TaskError::Sandbox(_)
-        | TaskError::Unschedulable(_)
-        | TaskError::Lost(_)
-        | TaskError::Gone { .. } => FailureKind::System,
-    }
-}
-
-/// What is in the error case that a guest returned: all but the byte that says that it is one.
-fn payload(error: &TaskError) -> Option<Vec<u8>> {
-    match error {
-        TaskError::Guest { value, .. } => match EncodedRef::from(value).bytes() {
-            [_, payload @ ..] if !payload.is_empty() => Some(payload.to_vec()),
-            _ => None,
-        },
-        _ => None,
+fn failure_kind(kind: failure::FailureKind) -> FailureKind {
+    match kind {
+        failure::FailureKind::Guest => FailureKind::Guest,
+        failure::FailureKind::Trap => FailureKind::Trap,
+        failure::FailureKind::Exit => FailureKind::Exit,
+        failure::FailureKind::Limit => FailureKind::Limit,
+        failure::FailureKind::Arguments => FailureKind::Arguments,
+        failure::FailureKind::Cancelled => FailureKind::Cancelled,
+        failure::FailureKind::Dependency => FailureKind::Dependency,
+        failure::FailureKind::ActorDied => FailureKind::ActorDied,
+        failure::FailureKind::System => FailureKind::System,
     }
 }
 
