@@ -47,7 +47,7 @@ pub fn failed(error: Error) -> Failure {
             RefusalKind::Stopping => Exit::Unreachable,
             RefusalKind::Full => Exit::TaskFailed,
         },
-        Error::Closed | Error::Unexpected(_) => Exit::Unreachable,
+        Error::Closed | Error::Undecided { .. } | Error::Unexpected(_) => Exit::Unreachable,
         Error::Frame(_) | Error::Source(_) => Exit::Usage,
     };
     Failure::new(exit, error)

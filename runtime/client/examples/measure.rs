@@ -16,6 +16,8 @@ use wasmrun_model::value::{Encoded, NumberKind};
 
 /// How many tasks are under way at once in `tasks_async`.
 const TASKS: usize = 100_000;
+/// How many detached tasks a run of `detached_N` submits, N of them at a time.
+const DETACHED: usize = 5_000;
 /// How many calls `tasks_sync` makes in a run.
 const CALLS: usize = 2_000;
 const RUNS: usize = 5;
@@ -38,6 +40,14 @@ fn main() -> Outcome<()> {
     if is_wanted("tasks_sync") {
         let (p50, p99) = tasks_sync(&client, &module)?;
         println!("tasks_sync   {p50:>10.1?} p50, {p99:.1?} p99");
+    }
+    for at_once in [1, 16, 256] {
+        let name = format!("detached_{at_once}");
+        if is_wanted(&name) {
+            let run = median(|| detached(&client, &module, at_once))?;
+            let rate = DETACHED as f64 / run.as_secs_f64();
+            println!("{name:12} {rate:>10.0} /s");
+        }
     }
     for (name, len) in [("1m", 1 << 20), ("100m", 100 << 20), ("1g", 1 << 30)] {
         if is_wanted(&format!("put_{name}")) || is_wanted(&format!("get_{name}")) {
@@ -67,6 +77,33 @@ fn tasks_async(client: &Client, module: &Module) -> Outcome<Duration> {
         let futures = client.submit_all(&noop(module), calls).await?;
         for value in client.get_all(&futures, None).await? {
             value?;
+        }
+        Outcome::Ok(())
+    })?;
+    Ok(started.elapsed())
+}
+
+/// Submits detached tasks, so many at a time, until all are answered: in a cluster, until all are durable.
+fn detached(client: &Client, module: &Module, at_once: usize) -> Outcome<Duration> {
+    let started = Instant::now();
+    client.wait(async {
+        let mut submitting = tokio::task::JoinSet::new();
+        for _ in 0..DETACHED {
+            if submitting.len() >= at_once
+                && let Some(submitted) = submitting.join_next().await
+            {
+                submitted??;
+            }
+            let (session, task) = ((**client).clone(), noop(module).detached());
+            submitting.spawn(async move {
+                match session.submit(task).await?.why_not_durable() {
+                    Some(why) => Err(wasmrun_client::Error::Unexpected(why.to_owned())),
+                    None => Ok(()),
+                }
+            });
+        }
+        while let Some(submitted) = submitting.join_next().await {
+            submitted??;
         }
         Outcome::Ok(())
     })?;

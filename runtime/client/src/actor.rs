@@ -22,6 +22,7 @@ pub struct Actor(Arc<Held>);
 struct Held {
     actor: wire::Actor,
     connection: Arc<Connection>,
+    why_not_durable: Option<String>,
 }
 
 /// What can be said about a call besides its arguments.
@@ -106,13 +107,16 @@ impl Client {
     }
 
     async fn actor(&self, request: Request) -> Result<Actor, Error> {
-        match self.request(request).await? {
-            Response::Actor(actor) => Ok(Actor(Arc::new(Held {
-                actor: *actor,
-                connection: self.0.clone(),
-            }))),
-            other => Err(Error::unexpected(&other)),
-        }
+        let (actor, why_not_durable) = match self.request(request).await? {
+            Response::Actor(actor) => (actor, None),
+            Response::ActorHere { actor, why } => (actor, Some(why)),
+            other => return Err(Error::unexpected(&other)),
+        };
+        Ok(Actor(Arc::new(Held {
+            actor: *actor,
+            connection: self.0.clone(),
+            why_not_durable,
+        })))
     }
 
     /// Ends an actor, by its name or a prefix of its id.
@@ -128,6 +132,12 @@ impl Actor {
     /// Its id.
     pub fn id(&self) -> ActorId {
         self.0.actor.id
+    }
+
+    /// Why it is lost if its node is, where it was created as detached and with restarts at a node of a cluster, and so
+    /// should live on at another one.
+    pub fn why_not_durable(&self) -> Option<&str> {
+        self.0.why_not_durable.as_deref()
     }
 
     /// Its class.

@@ -32,6 +32,9 @@ const RELEASED: usize = 10_000;
 #[derive(Debug)]
 pub(crate) struct Connection {
     node: String,
+    /// Where it is, and who pays: to begin another session like this one.
+    pub(crate) address: Address,
+    pub(crate) tenant: TenantName,
     frames: mpsc::Sender<Vec<u8>>,
     pub(crate) routes: Arc<Routes>,
     next: AtomicU64,
@@ -71,7 +74,7 @@ impl Connection {
             magic: MAGIC,
             protocol: PROTOCOL,
             version: env!("CARGO_PKG_VERSION").into(),
-            tenant,
+            tenant: tenant.clone(),
         };
         let hello = wire::encode(&hello).map_err(frame_error)?;
         stream.write_all(&hello).await.map_err(io_error)?;
@@ -86,6 +89,8 @@ impl Connection {
         let routes = Routes::new();
         Ok(Self {
             node: welcome.node,
+            address: address.clone(),
+            tenant,
             frames,
             next: AtomicU64::new(1),
             reading: tokio::spawn(Reader::new(reader, routes.clone()).run()),
@@ -93,6 +98,16 @@ impl Connection {
             routes,
             runtime: OnceLock::new(),
         })
+    }
+
+    /// Another one, like this.
+    pub(crate) async fn again(&self) -> Result<Self, ConnectError> {
+        let again = Self::open(&self.address, self.tenant.clone()).await?;
+        if let Some(runtime) = self.runtime.get() {
+            // It is new, and has none.
+            let _ = again.runtime.set(runtime.clone());
+        }
+        Ok(again)
     }
 
     pub(crate) fn node(&self) -> &str {

@@ -52,6 +52,14 @@ pub enum Error {
         "the connection to the node has ended; what was submitted through it is cancelled. See whether the node still runs: `wasmrun status`"
     )]
     Closed,
+    /// The connection has ended before a detached task was answered, and the node is not back.
+    #[error(
+        "the connection to the node has ended, and the node is not back: whether it has taken task {task} is not known; see `wasmrun get {task}` when it runs again, or at another node"
+    )]
+    Undecided {
+        /// The task.
+        task: TaskId,
+    },
     /// The request cannot be sent.
     #[error(transparent)]
     Frame(#[from] FrameError),

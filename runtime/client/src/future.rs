@@ -67,6 +67,8 @@ pub struct Task {
     answers: Answers,
     /// The report, once it has come.
     report: Option<Report>,
+    /// Why it is lost with its node, if it was to outlive that.
+    why_not_durable: Option<String>,
 }
 
 impl Task {
@@ -75,15 +77,24 @@ impl Task {
         connection: &Arc<Connection>,
         mut answers: Answers,
     ) -> Result<Self, Error> {
-        match answers.next().await? {
-            Response::Submitted(id) => Ok(Self {
-                id,
-                future: Future::new(connection, ObjectId::of(id, 0)),
-                answers,
-                report: None,
-            }),
-            other => Err(Error::unexpected(&other)),
-        }
+        let (id, why_not_durable) = match answers.next().await? {
+            Response::Submitted(id) => (id, None),
+            Response::SubmittedHere { task, why } => (task, Some(why)),
+            other => return Err(Error::unexpected(&other)),
+        };
+        Ok(Self {
+            id,
+            future: Future::new(connection, ObjectId::of(id, 0)),
+            answers,
+            report: None,
+            why_not_durable,
+        })
+    }
+
+    /// Why it is lost if its node is, where it was submitted as detached to a node of a cluster, and so should go on
+    /// at another one.
+    pub fn why_not_durable(&self) -> Option<&str> {
+        self.why_not_durable.as_deref()
     }
 
     /// Its id.

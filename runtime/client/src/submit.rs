@@ -1,8 +1,10 @@
 //! What to run, put together step by step.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
 
-use wasmrun_model::id::ObjectId;
+use wasmrun_model::id::{ObjectId, TaskId};
 use wasmrun_model::value::Encoded;
 use wasmrun_model::wire::{
     self, Entry, Grants, INLINE_BYTES, INLINE_TOTAL_BYTES, Limits, MAX_CALLS, Module, Request,
@@ -10,6 +12,7 @@ use wasmrun_model::wire::{
 };
 
 use crate::Client;
+use crate::connection::Connection;
 use crate::error::Error;
 use crate::future::{Future, Task};
 use crate::routes::Answers;
@@ -18,6 +21,11 @@ use crate::routes::Answers;
 const AHEAD: usize = 4;
 /// How many bytes of arguments one of them takes, but for the last call's.
 const CALL_BYTES: usize = 256 << 10;
+
+/// How long a node may take to be back before a detached task counts as not submitted.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How soon is looked again whether it is.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// An argument: a value, encoded by its parameter's type, or a future.
 #[derive(Debug, Clone)]
@@ -136,8 +144,45 @@ impl Client {
             values,
             ..submit.wire
         };
+        if wire.is_detached {
+            return self.submit_once(wire).await;
+        }
         let answers = self.0.start(Request::Submit(Box::new(wire))).await?;
         Task::submitted(&self.0, answers).await
+    }
+
+    /// Submits what outlives this session, and again, in another one, if the node was restarted before it has
+    /// answered: under the same id, so that it is run once.
+    async fn submit_once(&self, wire: wire::Submit) -> Result<Task, Error> {
+        let task = TaskId::from_bytes(random());
+        let request = |is_again| Request::SubmitOnce {
+            task,
+            submit: Box::new(wire.clone()),
+            is_again,
+        };
+        let submitted = async |connection: &Arc<Connection>, is_again| {
+            let answers = connection.start(request(is_again)).await?;
+            Task::submitted(connection, answers).await
+        };
+        let is_object = |value: &wire::Argument| matches!(value, wire::Argument::Object(_));
+        match submitted(&self.0, false).await {
+            // Objects of this session have ended with it, and nobody sends its input any more.
+            Err(Error::Closed)
+                if !wire.values.iter().any(is_object) && wire.input != wire::Input::Stream => {}
+            other => return other,
+        }
+        let again = async {
+            loop {
+                if let Ok(connection) = self.0.again().await
+                    && let Some(done) = decided(submitted(&Arc::new(connection), true).await)
+                {
+                    return done;
+                }
+                tokio::time::sleep(AGAIN).await;
+            }
+        };
+        let again = tokio::time::timeout(PATIENCE, again).await;
+        again.unwrap_or(Err(Error::Undecided { task }))
     }
 
     /// Submits a function once with each of these arguments: what a loop of [`Client::submit`] does, with a
@@ -241,6 +286,25 @@ impl Client {
         let bytes = wire::Bytes(bytes);
         self.done(Request::Input { task, bytes }).await
     }
+}
+
+/// What is to be said of a submission; none if the node has gone once more.
+fn decided(submitted: Result<Task, Error>) -> Option<Result<Task, Error>> {
+    match submitted {
+        Err(Error::Closed) => None,
+        other => Some(other),
+    }
+}
+
+/// Random bytes.
+///
+/// # Panics
+/// When the system has no randomness to give.
+fn random() -> [u8; 16] {
+    let mut bytes = [0; 16];
+    let drawn = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty());
+    assert_eq!(drawn, Ok(bytes.len()), "the kernel has randomness");
+    bytes
 }
 
 fn size_bytes(argument: &wire::Argument) -> usize {

@@ -181,11 +181,17 @@ struct Life {
     is_stopped: bool,
     /// The call that has the instance.
     current: Option<Arc<TaskCell>>,
+    /// Whether that call was told to stop, because nobody wants it any more.
+    is_abandoned: bool,
     checkpoint: Option<Checkpoint>,
+    /// The last attempt of its creation that another node has ordered, which said what to begin with.
+    ordered: Option<Attempt>,
     /// How many calls of this life there were.
     calls: u64,
     /// How the last life ended.
     death: Option<TaskError>,
+    /// Its owner is lost: that is why it ends, whatever ends first.
+    orphaned: Option<TaskError>,
 }
 
 impl ActorCell {
@@ -292,7 +298,14 @@ impl ActorCell {
         let output = TaskOutput::new(self.job().limits.output, listener);
         let before = self.output.lock().replace(output);
         drop(before);
-        self.life.lock().is_stopped = false;
+        let mut life = self.life.lock();
+        life.is_stopped = false;
+        life.orphaned = None;
+    }
+
+    /// The node that owns it is lost, and this life of it ends for that. Calls that fail first say so too.
+    pub(crate) fn is_orphaned(&self, why: TaskError) {
+        self.life.lock().orphaned = Some(why);
     }
 
     /// It lives, here.
@@ -355,7 +368,22 @@ impl ActorCell {
         let mut life = self.life.lock();
         let instance = life.instance.take()?;
         life.current = Some(call.clone());
+        life.is_abandoned = false;
         Some(instance)
+    }
+
+    /// Nobody wants this call any more: it is to stop, and this life with it. Nothing if it does not run.
+    pub(crate) fn abandon(&self, call: &Arc<TaskCell>) {
+        let mut life = self.life.lock();
+        life.is_abandoned |= life
+            .current
+            .as_ref()
+            .is_some_and(|it| Arc::ptr_eq(it, call));
+    }
+
+    /// Whether the call that runs was told to stop because nobody wants it any more.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.life.lock().is_abandoned
     }
 
     /// A call gives the instance back, with the state that another life would begin with. Which call of this life it
@@ -406,6 +434,21 @@ impl ActorCell {
         }
     }
 
+    /// Its owner has ordered a life that begins with this state. What an earlier life here had is not that: it may have
+    /// gone on from a state that its owner never heard of.
+    pub(crate) fn begins_with(&self, order: Attempt, state: Option<Checkpoint>) {
+        let mut life = self.life.lock();
+        if Some(order) > life.ordered {
+            life.ordered = Some(order);
+            life.checkpoint = state;
+        }
+    }
+
+    /// How often it may still begin anew, on its owner.
+    pub(crate) fn restarts_left(&self) -> u32 {
+        self.restarts_left.load(Ordering::Acquire)
+    }
+
     /// The state that the next life begins with.
     pub(crate) fn checkpoint(&self) -> Option<Checkpoint> {
         self.life.lock().checkpoint.clone()
@@ -416,7 +459,7 @@ impl ActorCell {
         let mut life = self.life.lock();
         let at = life.at.take()?;
         life.current = None;
-        life.death = why;
+        life.death = life.orphaned.take().or(why);
         let left = &self.restarts_left;
         let fewer = |left: u32| left.checked_sub(1);
         Some(Death {
@@ -519,7 +562,10 @@ impl ActorCell {
     pub(crate) fn died(&self) -> TaskError {
         TaskError::ActorDied {
             actor: self.id,
-            cause: self.life.lock().death.clone().map(Box::new),
+            cause: {
+                let life = self.life.lock();
+                life.orphaned.clone().or(life.death.clone()).map(Box::new)
+            },
         }
     }
 }

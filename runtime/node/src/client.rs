@@ -22,7 +22,7 @@ use wasmrun_model::task::{Attempt, Rule, TaskKind, Terms};
 use wasmrun_model::value::{Encoded, FunctionType, Handle, ValueType};
 use wasmrun_store::CreateError;
 
-use crate::actor::{ActorCell, ActorJob, ActorRef};
+use crate::actor::{ActorCell, ActorJob, ActorRef, Checkpoint};
 use crate::derive::{self, WishError};
 use crate::ledger::Submission;
 use crate::names::{FindError, NameError};
@@ -169,7 +169,17 @@ impl Client {
     /// # Errors
     /// When no node can ever run it, or the node is stopping.
     pub fn submit(&self, job: &Arc<Job>, call: Call) -> Result<TaskHandle, SubmitError> {
-        let cell = self.new_cell(Work::Task(job.clone()));
+        self.submit_as(self.next_id(), job, call)
+    }
+
+    /// As [`Client::submit`], under an id that no task has that lives here.
+    pub(crate) fn submit_as(
+        &self,
+        id: TaskId,
+        job: &Arc<Job>,
+        call: Call,
+    ) -> Result<TaskHandle, SubmitError> {
+        let cell = self.cell_of(id, Work::Task(job.clone()));
         self.0.shared.submit(Submission {
             driver: self.0.driver,
             parent: None,
@@ -364,10 +374,26 @@ impl Client {
         name: Option<String>,
         listener: Option<Listener>,
     ) -> Result<Actor, CallError> {
+        self.create_actor_as(self.next_id(), job, values, name, listener, None)
+            .await
+    }
+
+    /// As [`Client::create_actor_async`], by a task that does not live here, and from a state if there is one.
+    pub(crate) async fn create_actor_as(
+        &self,
+        id: TaskId,
+        job: &Arc<ActorJob>,
+        values: Vec<Argument>,
+        name: Option<String>,
+        listener: Option<Listener>,
+        state: Option<Checkpoint>,
+    ) -> Result<Actor, CallError> {
         check(&job.module.class(job.class).constructor.ty, &values)?;
         let shared = &self.0.shared;
-        let id = self.next_id();
         let cell = ActorCell::new(id.actor(), shared.home.node, job.clone(), listener.clone());
+        if let Some(state) = state {
+            cell.set_checkpoint(state);
+        }
         let cell = Arc::new(cell);
         let actor = ActorRef::new(cell, Arc::downgrade(shared));
         let naming = match name {
@@ -478,21 +504,23 @@ impl Client {
         }
     }
 
-    /// Cancels everything that this session has submitted and that has not ended. Its actors end; a
-    /// call of another's actor that is under way goes on, for that actor's sake.
+    /// Cancels everything that this session has submitted and that has not ended. Its actors end. A call of
+    /// another's actor that is under way has two seconds to come to its end; after that it is stopped, which ends
+    /// that life of the actor.
     pub fn cancel_all(&self) {
-        let mut ledger = self.0.shared.ledger.lock();
-        let mut mine = ledger.of_driver(&self.0.driver);
-        mine.retain(|task| !ledger.is_running_call(task));
-        let todo = ledger.cancel(&mine);
-        self.0.shared.home.set_waiting(ledger.waiting());
-        drop(ledger);
-        self.0.shared.carry_out(todo);
+        self.0.shared.end_work_of(self.0.driver);
         // Not before its tasks: those would say that their group was removed.
         self.0.shared.remove_groups_of(self.0.driver);
         if let Some(exchange) = self.0.shared.exchange.get() {
             exchange.driver_gone(self.0.driver);
         }
+    }
+
+    /// The session is over: cancels everything that it has submitted, and what calls that go on for a while start
+    /// until they end.
+    pub(crate) fn is_over(&self) {
+        self.cancel_all();
+        self.0.shared.sweep_after(self.0.driver);
     }
 
     /// Where a task stands and what it waits for; `None` if it has ended.

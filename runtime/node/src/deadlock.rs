@@ -1,5 +1,8 @@
 //! Tasks that wait for each other for ever: found, and told.
 //!
+//! Owns the look at this node; circles through several are looked for by [`crate::cluster`], with what this says of
+//! the waits here.
+//!
 //! Two ways lead there. Tasks wait in a circle: an actor's method waits for a call of an actor whose
 //! method waits for the first. Or everything that runs waits for tasks that cannot start, because what
 //! runs holds what they need. In both, one wait ends with an error that says so; which task it
@@ -10,17 +13,26 @@
 //! looks for; `explain` says who has what a task waits for. An actor that only those can reach who wait
 //! (see `reach`) lives as long as they do.
 
-use std::collections::HashSet;
+pub(crate) mod graph;
+
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
-use wasmrun_model::id::{ObjectId, TaskId};
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinHandle;
+use wasmrun_model::id::{NodeId, ObjectName, TaskId};
 use wasmrun_model::task::Phase as State;
 
+use self::graph::{Graph, Needs};
+
+use crate::actor::object_of;
 use crate::ledger::Ledger;
+use crate::object::{Object, Reference};
 use crate::reach::{Held, Reach};
-use crate::task::Work;
+use crate::task::{Argument, Work};
 use crate::wait::Countdown;
 
 /// A wait of a task for others, and how it can be ended.
@@ -29,6 +41,7 @@ pub(crate) struct Wait {
     deadlock: Mutex<Option<String>>,
     /// Grows with every wait.
     pub(crate) number: u64,
+    began: Instant,
 }
 
 impl Wait {
@@ -37,6 +50,7 @@ impl Wait {
             countdown,
             deadlock: Mutex::default(),
             number,
+            began: Instant::now(),
         })
     }
 
@@ -45,14 +59,122 @@ impl Wait {
         self.deadlock.lock().take()
     }
 
+    fn id(&self, clock: &Clock) -> WaitId {
+        WaitId {
+            began_us: clock.at_us(self.began),
+            number: self.number,
+        }
+    }
+
     fn break_off(&self, why: String) {
         *self.deadlock.lock() = Some(why);
         self.countdown.finish();
     }
 }
 
-/// The longest circle that is found.
-const LONGEST: usize = 1_000;
+/// A task, and the node where it is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub(crate) struct Place {
+    pub(crate) node: NodeId,
+    pub(crate) task: TaskId,
+}
+
+/// A wait, as other nodes know it: no two are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct WaitId {
+    /// When it began, in microseconds since 1970 by its node's clock.
+    pub(crate) began_us: u64,
+    /// See [`Wait::number`].
+    pub(crate) number: u64,
+}
+
+/// A task that waits, for other nodes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Waiter {
+    pub(crate) task: TaskId,
+    /// What people call it.
+    pub(crate) name: String,
+    /// Its wait, if it has begun and waits for others; it may also be in line.
+    pub(crate) wait: Option<WaitId>,
+    pub(crate) needs: Vec<Place>,
+    /// How many of those must end.
+    pub(crate) count: u64,
+}
+
+/// What time it was, when: the same whenever it is asked.
+pub(crate) struct Clock {
+    at: Instant,
+    since_1970: Duration,
+}
+
+impl Clock {
+    pub(crate) fn new() -> Self {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
+        Self {
+            at: Instant::now(),
+            since_1970: since_1970.unwrap_or_default(),
+        }
+    }
+
+    fn at_us(&self, instant: Instant) -> u64 {
+        let since = instant.saturating_duration_since(self.at);
+        let before = self.at.saturating_duration_since(instant);
+        let at = (self.since_1970 + since).saturating_sub(before);
+        u64::try_from(at.as_micros()).unwrap_or(u64::MAX)
+    }
+}
+
+/// When circles through other nodes are looked for: seldom, and more seldom the longer nothing changes.
+pub(crate) struct Elsewhere {
+    next: Instant,
+    delay: Duration,
+    /// The number of the last wait that was looked at.
+    newest: Option<u64>,
+    looking: Option<JoinHandle<()>>,
+}
+
+/// How long somebody waits before that is worth to ask others.
+const LONG: Duration = Duration::from_secs(1);
+/// The longest time between two looks.
+const SELDOM: Duration = Duration::from_secs(30);
+
+impl Elsewhere {
+    pub(crate) fn new() -> Self {
+        Self {
+            next: Instant::now() + LONG,
+            delay: LONG,
+            newest: None,
+            looking: None,
+        }
+    }
+
+    /// For whom to look now, if it is time.
+    pub(crate) fn due(&mut self, ledger: &Ledger) -> Option<Vec<TaskId>> {
+        let is_looking = self.looking.as_ref().is_some_and(|it| !it.is_finished());
+        let now = Instant::now();
+        if !ledger.is_clustered() || is_looking || now < self.next {
+            return None;
+        }
+        let long = ledger.long_waiters(LONG);
+        let newest = long.iter().filter_map(|it| ledger.wait_number(it)).max();
+        self.delay = match newest > self.newest || long.is_empty() {
+            true => LONG,
+            false => (self.delay * 2).min(SELDOM),
+        };
+        self.newest = self.newest.max(newest);
+        self.next = now + self.delay;
+        (!long.is_empty()).then_some(long)
+    }
+
+    /// It is being done.
+    pub(crate) fn looks(&mut self, looking: JoinHandle<()>) {
+        self.looking = Some(looking);
+    }
+}
+
+/// How many waits one answer has at most, and for how many others they wait in all: of more, nothing is found.
+const MOST_WAITERS: usize = 4_000;
+const MOST_NEEDS: usize = 40_000;
 
 /// How many tasks of a circle the text names.
 const SHOWN: usize = 8;
@@ -87,94 +209,194 @@ impl Ledger {
         self.is_clustered()
             && needs.any(|task| {
                 matches!(
-                    self.phase(task),
+                    self.phase(&task.id.task()),
                     None | Some(State::Placeable | State::WaitingForActorCreation)
                 )
             })
     }
 
+    /// A circle within this node: the task whose wait is to end, and why.
     fn find_circle(&self) -> Option<(TaskId, String)> {
-        let mut cleared = HashSet::new();
-        for task in self.blocked.keys() {
-            let mut path = Vec::new();
-            if let Some(at) = self.follow(*task, &mut path, &mut cleared) {
-                let circle = &path[at..];
-                let waits = circle.iter().filter(|it| self.blocked.contains_key(it));
-                let last = waits.max_by_key(|it| self.blocked[it].wait.number);
-                // Where nobody in it can be told, whoever waits for it is.
-                return Some((*last.unwrap_or(task), self.describe(circle)));
+        let mut graph = Graph::new();
+        let mut next: Vec<TaskId> = self.blocked.keys().copied().collect();
+        while let Some(task) = next.pop() {
+            let place = self.here(task);
+            if graph.contains_key(&place) {
+                continue;
+            }
+            if let Some(needs) = self.waits_for(&task) {
+                let here = needs.of.iter().filter(|it| it.node == self.id());
+                next.extend(here.map(|it| it.task));
+                graph.insert(place, needs);
             }
         }
-        None
+        let stuck = graph::stuck(&graph);
+        let from = self.blocked.keys().map(|task| self.here(*task));
+        let from = from.filter(|it| stuck.contains(it)).min()?;
+        let circle: Vec<TaskId> = graph::circle(&graph, &stuck, from)
+            .into_iter()
+            .map(|it| it.task)
+            .collect();
+        let waits = circle.iter().filter(|it| self.blocked.contains_key(it));
+        let last = waits.max_by_key(|it| self.blocked[it].wait.number);
+        // Where nobody in it can be told, whoever waits for it is.
+        let names = circle.iter().map(|task| {
+            let name = self.work(task).map_or_else(String::new, Work::name);
+            format!("{name} ({task})")
+        });
+        Some((*last.unwrap_or(&from.task), describe(names)))
     }
 
-    /// Follows what a task waits for. Where it comes back to a task of the path, that one's place in it.
-    fn follow(
-        &self,
-        task: TaskId,
-        path: &mut Vec<TaskId>,
-        cleared: &mut HashSet<TaskId>,
-    ) -> Option<usize> {
-        if let Some(at) = path.iter().position(|it| *it == task) {
-            return Some(at);
+    fn here(&self, task: TaskId) -> Place {
+        Place {
+            node: self.id(),
+            task,
         }
-        if cleared.contains(&task) || path.len() >= LONGEST {
-            return None;
-        }
-        path.push(task);
-        for next in self.waits_for(task) {
-            if let Some(at) = self.follow(next, path, cleared) {
-                return Some(at);
-            }
-        }
-        path.pop();
-        cleared.insert(task);
-        None
     }
 
-    /// The tasks each of which must end before this one goes on.
-    fn waits_for(&self, task: TaskId) -> Vec<TaskId> {
-        if let Some(blocked) = self.blocked.get(&task) {
-            return match blocked.is_for_all && !blocked.is_bounded {
-                true => blocked.needs.clone(),
-                false => Vec::new(),
-            };
-        }
-        match self.phase(&task) {
-            Some(State::Waiting) => {
-                let lacking = self.lacking(&task);
-                lacking.iter().map(ObjectId::task).collect()
-            }
-            Some(State::WaitingForActorCreation) => match self.work(&task) {
-                Some(Work::Call(actor, _)) => vec![actor.creation()],
-                _ => Vec::new(),
+    /// Where it is known what becomes of an object.
+    fn maker(&self, name: &ObjectName) -> Place {
+        let task = name.id.task();
+        match self.work(&task).is_some() {
+            true => self.here(task),
+            false => Place {
+                node: name.owner,
+                task,
             },
-            Some(State::Ready) => match self.work(&task) {
+        }
+    }
+
+    /// Of which others some must end before a task goes on. `None` if it does not wait, or not for ever.
+    fn waits_for(&self, task: &TaskId) -> Option<Needs<Place>> {
+        match self.blocked.get(task) {
+            Some(blocked) if blocked.is_bounded => None,
+            _ => self.needs_of(task),
+        }
+    }
+
+    /// Of which others some must end before a task goes on, or time is up. `None` if it does not wait for any.
+    pub(crate) fn needs_of(&self, task: &TaskId) -> Option<Needs<Place>> {
+        if let Some(blocked) = self.blocked.get(task) {
+            let needs = blocked.needs.iter();
+            return Some(Needs {
+                of: needs.map(|name| self.maker(name)).collect(),
+                count: blocked.count,
+            });
+        }
+        let of: Vec<Place> = match self.phase(task)? {
+            State::Waiting => {
+                let values = self.call(task).into_iter().flat_map(|call| &call.values);
+                let objects = values.filter_map(|value| match value {
+                    Argument::Object(Object(Reference::Task(cell))) if !cell.has_ended() => {
+                        Some(cell.object())
+                    }
+                    _ => None,
+                });
+                objects.map(|name| self.maker(&name)).collect()
+            }
+            State::WaitingForActorCreation | State::Placeable => {
+                match (self.scheduler().peer(task), self.work(task)) {
+                    (Some(node), _) => vec![Place { node, task: *task }],
+                    (None, Some(Work::Call(actor, _))) => {
+                        vec![self.maker(&object_of(actor.name()))]
+                    }
+                    (None, _) => Vec::new(),
+                }
+            }
+            State::Ready => match self.work(task) {
                 Some(Work::Call(actor, _)) => {
                     let current = actor.current().map(|call| call.id);
-                    current
-                        .into_iter()
-                        .chain(self.scheduler().held_up_by(&task))
-                        .collect()
+                    let held_up_by = self.scheduler().held_up_by(task);
+                    let before = current.into_iter().chain(held_up_by);
+                    before.map(|task| self.here(task)).collect()
                 }
                 _ => Vec::new(),
             },
             _ => Vec::new(),
-        }
+        };
+        let count = of.len();
+        (count > 0).then_some(Needs { of, count })
     }
 
-    fn describe(&self, circle: &[TaskId]) -> String {
-        let mut text = String::from("tasks wait for each other in a circle: ");
-        for task in circle.iter().take(SHOWN) {
-            let name = self.work(task).map_or_else(String::new, Work::name);
-            let _ = write!(text, "{name} ({task}) waits for ");
+    /// The waits here that these tasks are part of, and those that they lead to.
+    pub(crate) fn waiters(&self, from: &[TaskId], clock: &Clock) -> Vec<Waiter> {
+        let mut found = Vec::new();
+        let mut needed = 0;
+        let mut seen: BTreeSet<TaskId> = from.iter().copied().collect();
+        let mut next: Vec<TaskId> = from.to_vec();
+        while let Some(task) = next.pop() {
+            let Some(needs) = self.waits_for(&task) else {
+                continue;
+            };
+            needed += needs.of.len();
+            if found.len() >= MOST_WAITERS || needed > MOST_NEEDS {
+                // Whoever is not named counts as one that goes on.
+                break;
+            }
+            let here = needs.of.iter().filter(|it| it.node == self.id());
+            next.extend(here.map(|it| it.task).filter(|it| seen.insert(*it)));
+            found.push(Waiter {
+                task,
+                name: self.work(&task).map_or_else(String::new, Work::name),
+                wait: self.blocked.get(&task).map(|it| it.wait.id(clock)),
+                needs: needs.of,
+                count: needs.count as u64,
+            });
         }
-        match circle.len() > SHOWN {
-            true => text.push_str("others, and so on"),
-            false => text.push_str("the first"),
+        found
+    }
+
+    /// Those that have waited for so long, for ever, and that nothing on this node sets free. They may wait for each other
+    /// through other nodes.
+    pub(crate) fn long_waiters(&self, so_long: Duration) -> Vec<TaskId> {
+        let old = self
+            .blocked
+            .iter()
+            .filter(|(_, blocked)| !blocked.is_bounded && blocked.wait.began.elapsed() >= so_long);
+        let old: Vec<TaskId> = old.map(|(task, _)| *task).collect();
+        let mut graph = Graph::new();
+        let mut next = old.clone();
+        while let Some(task) = next.pop() {
+            let place = self.here(task);
+            if graph.contains_key(&place) {
+                continue;
+            }
+            let Some(needs) = self.waits_for(&task) else {
+                continue;
+            };
+            for needed in &needs.of {
+                match needed.node == self.id() {
+                    true => next.push(needed.task),
+                    // What is there may never end.
+                    false => {
+                        let of = vec![*needed];
+                        graph.insert(*needed, Needs { of, count: 1 });
+                    }
+                }
+            }
+            graph.insert(place, needs);
         }
-        text.push_str("; wait with a timeout, or pass the object on instead of waiting for it");
-        text
+        let stuck = graph::stuck(&graph);
+        let is_stuck = |task: &TaskId| stuck.contains(&self.here(*task));
+        let mut found: Vec<TaskId> = old.into_iter().filter(is_stuck).collect();
+        found.sort_unstable();
+        found.truncate(MOST_WAITERS);
+        found
+    }
+
+    /// The number of the wait of a task.
+    pub(crate) fn wait_number(&self, task: &TaskId) -> Option<u64> {
+        self.blocked.get(task).map(|it| it.wait.number)
+    }
+
+    /// Ends a wait, if it is still that one.
+    pub(crate) fn break_wait(&self, task: &TaskId, number: u64, why: String) {
+        if let Some(blocked) = self.blocked.get(task)
+            && blocked.wait.number == number
+            && !blocked.is_bounded
+        {
+            blocked.wait.break_off(why);
+        }
     }
 
     /// Nothing runs but what waits, for good, and what it waits for cannot start because of what that
@@ -246,6 +468,21 @@ impl Ledger {
         }
         reach.captives()
     }
+}
+
+/// What of a circle is told: all who are in it, one after the other.
+pub(crate) fn describe(members: impl ExactSizeIterator<Item = String>) -> String {
+    let count = members.len();
+    let mut text = String::from("tasks wait for each other in a circle: ");
+    for member in members.take(SHOWN) {
+        let _ = write!(text, "{member} waits for ");
+    }
+    match count > SHOWN {
+        true => text.push_str("others, and so on"),
+        false => text.push_str("the first"),
+    }
+    text.push_str("; wait with a timeout, or pass the object on instead of waiting for it");
+    text
 }
 
 /// What else helps where actors hold what others need.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use wasmrun_model::fairness::TenantName;
+use wasmrun_model::fairness::{TenantName, TooManyTenants};
 use wasmrun_model::group::{GroupSpec, GroupState};
 use wasmrun_model::id::{DriverId, GroupId};
 
@@ -20,6 +20,9 @@ use crate::node::Shared;
 
 /// The longest name of a group, in characters.
 const NAME_CHARS: usize = 128;
+
+/// How often the owner of a group is asked how it stands with it, while somebody waits for that.
+const ASK: Duration = Duration::from_secs(1);
 
 /// How often a node without others looks at the time while it has groups.
 const TICK: Duration = Duration::from_millis(100);
@@ -43,6 +46,9 @@ pub enum GroupError {
         "'{0}' is no name for a placement group: use 1 to {NAME_CHARS} characters without spaces"
     )]
     Name(String),
+    /// It is of a tenant that would be one too many.
+    #[error(transparent)]
+    Tenants(#[from] TooManyTenants),
     /// This node can never reserve it, and there are no others.
     #[error(
         "this node can never reserve the placement group: {0}; ask for less, or give the node more"
@@ -161,6 +167,7 @@ impl Shared {
                 most: MOST_GROUPS,
             });
         }
+        ledger.admit(tenant)?;
         let group = OwnGroup {
             tenant: tenant.clone(),
             driver,
@@ -230,18 +237,23 @@ impl Shared {
 
     async fn group_ready(self: &Arc<Self>, group: GroupId) -> Result<(), NotReady> {
         let mut changes = self.ledger.lock().group_changes();
-        let todo = self.ledger.lock().want_group(group);
-        self.carry_out(todo);
         loop {
-            changes.mark_unchanged();
-            match self.group_stands(&group) {
-                Stands::Ready => return Ok(()),
-                Stands::Gone => return Err(NotReady::Gone(group)),
-                Stands::Open => {}
-            }
-            if changes.changed().await.is_err() {
-                // The node is gone.
-                return Err(NotReady::Gone(group));
+            // Each time anew: its owner's news may have been lost.
+            let todo = self.ledger.lock().want_group(group);
+            self.carry_out(todo);
+            let asked = Instant::now();
+            while asked.elapsed() < ASK {
+                changes.mark_unchanged();
+                match self.group_stands(&group) {
+                    Stands::Ready => return Ok(()),
+                    Stands::Gone => return Err(NotReady::Gone(group)),
+                    Stands::Open => {}
+                }
+                let changed = changes.changed();
+                if let Ok(Err(_)) = tokio::time::timeout(ASK, changed).await {
+                    // The node is gone.
+                    return Err(NotReady::Gone(group));
+                }
             }
         }
     }

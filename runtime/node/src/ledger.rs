@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use wasmrun_engine::{ActorInstance, HeldResource, TaskOutput};
 use wasmrun_model::failure::TaskError;
-use wasmrun_model::id::{ByTaskId, DriverId, JobId, NodeId, ObjectId, TaskId};
+use wasmrun_model::id::{ByTaskId, DriverId, JobId, NodeId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::resource::{NodeResources, ResourceName};
 use wasmrun_model::scheduler::{Config, Event, Message, NodeInfo, Reason, Scheduler};
 use wasmrun_model::task::{Attempt, Phase as State, TaskKind, TaskSpec, Terms};
@@ -20,6 +20,7 @@ pub(crate) use self::groups::{MOST_GROUPS, OwnGroup};
 pub(crate) use self::outbox::{Outbound, Outbox};
 
 use self::arguments::{has_failed, must_stay, needs};
+use self::behind::Behind;
 use self::groups::Groups;
 use crate::actor::{ActorCell, ActorRef};
 use crate::cluster::{Kept, Lineage};
@@ -50,6 +51,8 @@ pub(crate) struct Ledger {
     lineage: Lineage,
     /// The task that is being submitted.
     submitting: Option<TaskId>,
+    /// What tasks have left behind at other nodes, or others' here.
+    behind: Behind,
     /// A new attempt of another node's task, to take the place of the one that is here.
     incoming: Option<Box<Entry>>,
     /// Attempts that wait for others.
@@ -98,12 +101,12 @@ struct Entry {
 
 /// An attempt that waits for others.
 pub(crate) struct Blocked {
-    /// The tasks that make what it waits for.
-    pub(crate) needs: Vec<TaskId>,
+    /// What it waits for.
+    pub(crate) needs: Vec<ObjectName>,
     /// An object that is there, and which it reads.
     pub(crate) reads: Option<ObjectId>,
-    /// Whether it waits for each of them.
-    pub(crate) is_for_all: bool,
+    /// For how many of them.
+    pub(crate) count: usize,
     /// Whether it stops waiting by itself some time.
     pub(crate) is_bounded: bool,
     /// How to tell it that this will never end.
@@ -138,6 +141,8 @@ pub(crate) struct Todo {
     pub stop: Vec<Arc<TaskCell>>,
     /// This one was not taken.
     pub refused: Option<Reason>,
+    /// Calls that run and whose callers are gone: see [`crate::orphans`].
+    pub orphans: Vec<Arc<TaskCell>>,
     /// These have their CPU again.
     pub resume: Vec<Arc<Countdown>>,
     /// Tasks here wait for these objects.
@@ -165,6 +170,10 @@ pub(crate) enum Outgoing {
     Place(Message, Arc<TaskCell>, Call),
     /// The same, and what came of the attempt, unless that was said before.
     Settled(Message, Option<Box<Report>>),
+    /// A task of its has ended here and has left something behind, or that is over.
+    LeftBehind(TaskId, bool),
+    /// What this task of ours has left there is to end.
+    EndLeft(TaskId),
 }
 
 /// A task that another node gives to this one.
@@ -215,6 +224,7 @@ impl Ledger {
             incoming: None,
             blocked: HashMap::new(),
             groups: Groups::default(),
+            behind: Behind::default(),
             living: 0,
             changes: 0,
             counts: Counts::default(),
@@ -224,6 +234,11 @@ impl Ledger {
     /// What other nodes are to be told.
     pub(crate) fn outbox(&self) -> Arc<Outbox> {
         self.outbox.clone()
+    }
+
+    /// The node.
+    pub(crate) fn id(&self) -> NodeId {
+        self.id
     }
 
     pub(crate) fn scheduler(&self) -> &Scheduler {
@@ -379,12 +394,14 @@ impl Ledger {
         &mut self,
         call: TaskId,
         attempt: Attempt,
-        report: Report,
+        mut report: Report,
         actor: &Arc<ActorCell>,
     ) -> Todo {
         let now = self.now();
         let mut todo = Todo::default();
-        let why = report.result.clone().err();
+        self.say_why_stopped(&mut report);
+        let group_ended = self.group_ended(&actor.creation());
+        let why = group_ended.or_else(|| report.result.clone().err());
         // First the call, which may be made again; then the actor, whose other calls wait or fail.
         let event = self.end_of(call, attempt, &report);
         self.scheduler.note(now, event);
@@ -549,6 +566,7 @@ impl Ledger {
 const MANY_CHILDREN: usize = 1024;
 
 mod arguments;
+mod behind;
 mod effects;
 mod groups;
 mod outbox;

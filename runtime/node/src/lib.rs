@@ -44,6 +44,7 @@ mod names;
 mod node;
 mod object;
 mod options;
+mod orphans;
 mod policy;
 mod reach;
 mod run;

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::stream::{self, StreamExt};
 use parking_lot::Mutex;
 use wasmrun_control::{Error, LeaseId};
 use wasmrun_model::fairness::TenantName;
@@ -26,6 +27,8 @@ use crate::node::Shared;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How soon somebody is asked again who could not be reached.
 const AGAIN: Duration = Duration::from_millis(100);
+/// How many names are claimed anew at a time.
+const CLAIMS_AT_A_TIME: usize = 16;
 /// The longest name, in bytes.
 const MOST_BYTES: usize = 128;
 
@@ -267,9 +270,9 @@ impl Shared {
         Ok(naming)
     }
 
-    /// Claims a name for an actor of ours that has reserved it here.
+    /// Claims a name for an actor of ours that has reserved it here, unless it has lost that meanwhile.
     async fn claim(
-        &self,
+        self: &Arc<Self>,
         cluster: &Cluster,
         exchange: &Exchange,
         name: &str,
@@ -279,57 +282,85 @@ impl Shared {
         // From here on it may be there, whatever we hear of it.
         self.names
             .change(actor, |named| named.claim = Some(claim.to_value()));
-        let unknown = |why| NameError::Unknown {
-            name: name.to_owned(),
-            why,
-        };
-        let mut silent = Silent::Store;
-        let claiming = async {
-            // What may be replaced.
-            let mut over = None;
-            loop {
-                let claimed = cluster.claim(actor.tenant(), name, &claim, over.take());
-                let other = match claimed.await {
-                    Ok(Claimed::Ours(lease)) => return Ok(lease),
-                    Ok(Claimed::Taken(other)) => other,
-                    Err(error) if error.is_retryable() => {
-                        silent = Silent::Refused(error);
+        loop {
+            let mut silent = Silent::Store;
+            let claiming = self.claim_once(cluster, exchange, name, actor, &claim, &mut silent);
+            let claimed = tokio::time::timeout(PATIENCE, claiming).await;
+            let unknown = |why| NameError::Unknown {
+                name: name.to_owned(),
+                why,
+            };
+            let Some(lease) = claimed.unwrap_or_else(|_| Err(unknown(silent)))? else {
+                return Ok(());
+            };
+            if !self.names.change(actor, |named| named.lease = Some(lease)) {
+                // It was given up before it was there.
+                self.give_up(actor, claim.to_value());
+                return Ok(());
+            }
+            // A life that began while the answer was on its way has looked only for what was noted.
+            if cluster.lease().is_none_or(|now| now == lease) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The lease under which a name is claimed. `None` if the actor has it no more here. `silent` says who is waited
+    /// for.
+    async fn claim_once(
+        &self,
+        cluster: &Cluster,
+        exchange: &Exchange,
+        name: &str,
+        actor: &ActorCell,
+        claim: &Claim,
+        silent: &mut Silent,
+    ) -> Result<Option<LeaseId>, NameError> {
+        // What may be replaced.
+        let mut over = None;
+        // A claim of this node's that is not this actor's is over only as long as the name is kept for this actor.
+        while self.names.change(actor, |_| ()) {
+            let claimed = cluster.claim(actor.tenant(), name, claim, over.take());
+            let other = match claimed.await {
+                Ok(Claimed::Ours(lease)) => return Ok(Some(lease)),
+                Ok(Claimed::Taken(other)) => other,
+                Err(error) if error.is_retryable() => {
+                    *silent = Silent::Refused(error);
+                    tokio::time::sleep(AGAIN).await;
+                    continue;
+                }
+                Err(error) => {
+                    return Err(NameError::Unknown {
+                        name: name.to_owned(),
+                        why: Silent::Refused(error),
+                    });
+                }
+            };
+            let is_over =
+                other.claim.owner == self.home.node || other.claim.is_of_earlier_attempt(claim);
+            if !is_over {
+                *silent = Silent::Owner {
+                    node: cluster.name_of(other.claim.owner),
+                };
+                let sought = exchange.seek(actor.tenant(), name, &other.claim, false);
+                match sought.await {
+                    Some(Sought::Gone) => {}
+                    Some(Sought::Held | Sought::Actor(_)) => {
+                        return Err(NameError::Taken {
+                            name: name.to_owned(),
+                            actor: other.claim.actor,
+                            node: cluster.name_of(other.claim.owner),
+                        });
+                    }
+                    None => {
                         tokio::time::sleep(AGAIN).await;
                         continue;
                     }
-                    Err(error) => return Err(unknown(Silent::Refused(error))),
-                };
-                let is_over = other.claim.owner == self.home.node
-                    || other.claim.is_of_earlier_attempt(&claim);
-                if !is_over {
-                    silent = Silent::Owner {
-                        node: cluster.name_of(other.claim.owner),
-                    };
-                    match exchange
-                        .seek(actor.tenant(), name, &other.claim, false)
-                        .await
-                    {
-                        Some(Sought::Gone) => {}
-                        Some(Sought::Held | Sought::Actor(_)) => {
-                            return Err(NameError::Taken {
-                                name: name.to_owned(),
-                                actor: other.claim.actor,
-                                node: cluster.name_of(other.claim.owner),
-                            });
-                        }
-                        None => {
-                            tokio::time::sleep(AGAIN).await;
-                            continue;
-                        }
-                    }
                 }
-                over = Some(other);
             }
-        };
-        let claimed = tokio::time::timeout(PATIENCE, claiming).await;
-        let lease = claimed.unwrap_or_else(|_| Err(unknown(silent)))?;
-        self.names.change(actor, |named| named.lease = Some(lease));
-        Ok(())
+            over = Some(other);
+        }
+        Ok(None)
     }
 
     /// The actor of a tenant that has a name, wherever it was created.
@@ -413,9 +444,15 @@ impl Shared {
             claim,
             ..
         } = named;
-        if let (Some(claim), Some(cluster), Some(name)) =
-            (claim, self.cluster.get(), actor.public_name())
-        {
+        if let Some(claim) = claim {
+            self.give_up(actor, claim);
+        }
+        drop(named);
+    }
+
+    /// Takes a claim back, sooner or later.
+    fn give_up(self: &Arc<Self>, actor: &ActorCell, claim: Bytes) {
+        if let (Some(cluster), Some(name)) = (self.cluster.get(), actor.public_name()) {
             let (cluster, tenant) = (cluster.clone(), actor.tenant().clone());
             let name = name.to_owned();
             // It ends when the store has done it, or with the node.
@@ -426,7 +463,6 @@ impl Shared {
                 }
             });
         }
-        drop(named);
     }
 
     /// This node begins a new life: its names were under the lease of the one before, and are claimed anew. Who has
@@ -441,25 +477,44 @@ impl Shared {
             let Some(lease) = cluster.lease() else {
                 return;
             };
-            for actor in shared.names.claimed_before(lease) {
-                let Some(name) = actor.public_name() else {
-                    continue;
-                };
-                // Until that is settled, or this life is over too.
-                while cluster.lease() == Some(lease) && !actor.is_over() {
-                    let claimed = shared.claim(cluster, exchange, name, &actor).await;
-                    match claimed {
-                        Ok(()) => break,
-                        Err(error @ (NameError::Taken { .. } | NameError::Form(_))) => {
-                            tracing::warn!(actor = %actor.id, %error, "an actor has lost its name");
-                            shared.unname(&actor);
+            let actors = stream::iter(shared.names.claimed_before(lease));
+            // Some may have to wait for nodes that do not answer.
+            let each = actors.for_each_concurrent(CLAIMS_AT_A_TIME, |actor| {
+                let shared = &shared;
+                async move {
+                    // Until that is settled, or this life is over too.
+                    while cluster.lease() == Some(lease) && !actor.is_over() {
+                        if shared.claim_again(cluster, exchange, &actor).await {
                             break;
                         }
-                        Err(error @ NameError::Unknown { .. }) => {
-                            tracing::info!(actor = %actor.id, %error, "an actor has no name yet again");
-                        }
+                        tokio::time::sleep(AGAIN).await;
                     }
                 }
+            });
+            each.await;
+        }
+    }
+
+    /// Claims the name of an actor anew. Whether that is settled, one way or the other.
+    async fn claim_again(
+        self: &Arc<Self>,
+        cluster: &Cluster,
+        exchange: &Exchange,
+        actor: &ActorCell,
+    ) -> bool {
+        let Some(name) = actor.public_name() else {
+            return true;
+        };
+        match self.claim(cluster, exchange, name, actor).await {
+            Ok(()) => true,
+            Err(error @ (NameError::Taken { .. } | NameError::Form(_))) => {
+                tracing::warn!(actor = %actor.id, %error, "an actor has lost its name");
+                self.unname(actor);
+                true
+            }
+            Err(error @ NameError::Unknown { .. }) => {
+                tracing::info!(actor = %actor.id, %error, "an actor has no name yet again");
+                false
             }
         }
     }

@@ -28,6 +28,7 @@ use crate::cluster::{
     Opened, TokensError,
 };
 use crate::counters::Counters;
+use crate::deadlock::Clock;
 use crate::executor::{Executor, Spawner};
 use crate::ledger::{LOCAL, Ledger, Outbox};
 use crate::machine::Machine;
@@ -61,6 +62,8 @@ pub struct NodeConfig {
     pub spill: Option<SpillConfig>,
     /// How long a value waits for room in the store; [`ROOM_PATIENCE`] if not given.
     pub room_patience: Option<Duration>,
+    /// Whether objects are *not* shared with other nodes of this machine, but always sent.
+    pub no_sharing: bool,
     /// How it is part of a cluster; alone if not given.
     pub cluster: Option<ClusterConfig>,
     /// What tasks and actors get that ask for nothing, and the most that one may ask for.
@@ -194,6 +197,8 @@ pub(crate) struct Shared {
     pub(crate) waiting_bytes: Arc<WaitingBytes>,
     /// How many waits there were.
     pub(crate) waits: AtomicU64,
+    /// When waits began, for other nodes.
+    pub(crate) clock: Clock,
     /// What is counted for whoever watches.
     pub(crate) counters: Counters,
     /// Who answers clients, those of other nodes too.
@@ -259,6 +264,7 @@ impl Node {
         };
         let home = Home::new(info.id);
         let ledger = Ledger::new(info.clone(), resources, max_running);
+        let is_sharing = !config.no_sharing;
         let object_memory = config.object_memory;
         let object_memory = object_memory.unwrap_or(machine.object_memory_bytes());
         let shared = Shared {
@@ -279,6 +285,7 @@ impl Node {
             names: Names::default(),
             waiting_bytes: WaitingBytes::new(object_memory / WAITING_PART),
             waits: AtomicU64::new(0),
+            clock: Clock::new(),
             counters: Counters::default(),
             desk: Mutex::default(),
             is_looking: AtomicBool::new(false),
@@ -297,8 +304,7 @@ impl Node {
             cluster, keeper, ..
         }) = opened
         {
-            let folder = cluster.state_path().join("modules");
-            let exchange = Exchange::start(&node.shared, folder);
+            let exchange = Exchange::start(&node.shared, cluster.state_path(), is_sharing);
             let work = node.shared.exchange.get_or_init(|| exchange).clone();
             let begun = node
                 .shared
@@ -403,6 +409,7 @@ impl Node {
             received_bytes: counters.bytes_in.get(),
             sent_bytes: counters.bytes_out.get(),
             changed: counters.transfers_changed.get(),
+            borrowed: counters.borrowed.get(),
         }
     }
 
@@ -439,12 +446,15 @@ impl Drop for Node {
         }
         drop(self.executor.take());
         self.leave_cluster();
+        // Connections that moved there have their timers where the network is, so nothing of it may run any more when
+        // that ends. In a thread, because whoever drops the node may be in a runtime, where nobody may wait.
+        if let Some(bulk) = self.bulk.take() {
+            let ending = std::thread::Builder::new().spawn(|| bulk.shutdown_timeout(DRAIN));
+            let _ = ending.map(std::thread::JoinHandle::join);
+        }
         if let Some(control) = self.control.take() {
             // A file or name look-up may be stuck in the kernel: its thread is left behind.
             control.shutdown_background();
-        }
-        if let Some(bulk) = self.bulk.take() {
-            bulk.shutdown_background();
         }
     }
 }

@@ -152,8 +152,8 @@ enum Bytes {
     Inline(Encoded),
     /// In the store.
     Stored(wasmrun_store::Object),
-    /// At other nodes, and here as soon as somebody has needed it.
-    Remote(Remote),
+    /// At other nodes, and here as soon as somebody has needed it. Boxed: most values are inline, and small.
+    Remote(Box<Remote>),
 }
 
 /// Why a value cannot be read.
@@ -256,7 +256,7 @@ impl Value {
     /// One whose bytes are at other nodes.
     pub(crate) fn remote(remote: Remote, references: Vec<Reference>) -> Self {
         Self(Arc::new(Kept {
-            bytes: Bytes::Remote(remote),
+            bytes: Bytes::Remote(Box::new(remote)),
             references: references.into(),
             _charge: None,
         }))
@@ -435,8 +435,13 @@ pub struct Object(pub(crate) Reference);
 impl Object {
     /// Its id.
     pub fn id(&self) -> ObjectId {
+        self.name().id
+    }
+
+    /// Its id and who owns it.
+    pub(crate) fn name(&self) -> ObjectName {
         match self.0.handle() {
-            Handle::Object(name) => name.id,
+            Handle::Object(name) => name,
             Handle::Actor(_) => unreachable!("an actor is no object"),
         }
     }

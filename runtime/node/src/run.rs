@@ -24,6 +24,7 @@ use crate::known::Known;
 use crate::ledger::{Start, Todo};
 use crate::node::Shared;
 use crate::object::{Fitted, LoadError, Object, Reference, Value};
+use crate::orphans;
 use crate::reach::Held;
 use crate::services::Attempt;
 use crate::task::{Argument, Call, Job, Report, TaskCell, Work};
@@ -421,7 +422,7 @@ async fn run_call(begun: Begun, actor: &Arc<ActorCell>, turn: &Turn) -> Option<S
         instance.call(call).await
     };
     let outcome = cell.unless_cancelled(running).await;
-    let outcome = outcome.unwrap_or_else(|| Err(stopped(actor)));
+    let outcome = outcome.unwrap_or_else(|| Err(stopped(actor, &cell)));
     let ran = match &outcome {
         _ if !has_begun => Ran::Never,
         Ok(_) => Ran::Well,
@@ -439,13 +440,13 @@ async fn run_call(begun: Begun, actor: &Arc<ActorCell>, turn: &Turn) -> Option<S
             Some(Ok(state)) => checkpoint = state,
             // Whatever the call gave, the instance cannot be used again.
             Some(Err(error)) => fatal = Some(error),
-            None => fatal = Some(stopped(actor)),
+            None => fatal = Some(stopped(actor, &cell)),
         }
     }
     let kept = cell
         .unless_cancelled(kept(&attempt, &cell.work, outcome))
         .await;
-    let (result, memory_peak) = kept.unwrap_or_else(|| (Err(stopped(actor)), 0));
+    let (result, memory_peak) = kept.unwrap_or_else(|| (Err(stopped(actor, &cell)), 0));
     drop(attempt);
     let report = Report {
         id: cell.id,
@@ -491,9 +492,10 @@ async fn run_call(begun: Begun, actor: &Arc<ActorCell>, turn: &Turn) -> Option<S
 }
 
 /// Why a call that was told to stop has failed.
-fn stopped(actor: &ActorCell) -> TaskError {
+fn stopped(actor: &ActorCell, call: &TaskCell) -> TaskError {
     match actor.is_ending() {
         true => actor.died(),
+        false if actor.is_abandoned() => orphans::ended(call),
         false => TaskError::Cancelled,
     }
 }

@@ -355,9 +355,9 @@ impl Attempt {
         let watch = Watch::new(pending, count);
         let wait = Wait::new(watch.countdown.clone(), self.shared.next_wait());
         let blocked = Blocked {
-            needs: pending.iter().map(|cell| cell.id).collect(),
+            needs: pending.iter().map(|cell| cell.object()).collect(),
             reads: None,
-            is_for_all: count == pending.len(),
+            count,
             is_bounded: timeout.is_some(),
             wait: wait.clone(),
             attempt: self.this.clone(),
@@ -461,7 +461,7 @@ impl Attempt {
         let blocked = Blocked {
             needs: Vec::new(),
             reads,
-            is_for_all: false,
+            count: 0,
             is_bounded: true,
             wait: Wait::new(Countdown::new(1), self.shared.next_wait()),
             attempt: self.this.clone(),

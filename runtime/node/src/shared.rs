@@ -16,6 +16,7 @@ use wasmrun_model::value::{Encoded, EncodedRef};
 use wasmrun_store::{Copy, CreateError, Form, Writer};
 
 use crate::actor::ActorCell;
+use crate::deadlock::Elsewhere;
 use crate::executor::Weight;
 use crate::ledger::{Blocked, Ledger, Submission, Todo};
 use crate::node::{Shared, SubmitError, WeakShared};
@@ -29,6 +30,9 @@ pub(crate) const INLINE_BYTES: usize = 64 << 10;
 
 /// How soon is looked again whether what is late will come.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// How soon is looked again for an object that somebody else is about to have.
+const SOON: Duration = Duration::from_millis(5);
 
 /// How long everything must stand still before that counts as a deadlock.
 const STANDSTILL: Duration = Duration::from_millis(100);
@@ -102,6 +106,9 @@ impl Shared {
     fn carry_out_one(self: &Arc<Self>, todo: Todo, more: &mut Vec<Todo>) {
         for cell in todo.stop {
             cell.cancel();
+        }
+        if !todo.orphans.is_empty() {
+            self.give_grace(todo.orphans);
         }
         for resumed in todo.resume {
             resumed.finish();
@@ -206,6 +213,7 @@ impl Shared {
     pub(crate) fn cancel(self: &Arc<Self>, task: TaskId) {
         let mut ledger = self.ledger.lock();
         let family = ledger.family(task);
+        ledger.end_what_was_left(&family);
         let todo = ledger.cancel(&family);
         self.home.set_waiting(ledger.waiting());
         drop(ledger);
@@ -265,26 +273,58 @@ impl Shared {
         value: Cow<'_, Encoded>,
         references: Vec<Reference>,
     ) -> Result<Value, CreateError> {
-        let mut creating = self
-            .store
-            .create(tenant, id, value.size_bytes() as u64, form(&value));
-        let writer = match tokio::time::timeout(self.room_patience, &mut creating).await {
-            Ok(Ok(writer)) => writer,
-            // An attempt before this one has stored it, and somebody still has that.
-            Ok(Err(CreateError::Exists { .. })) if let Some(object) = self.store.get(&id) => {
-                // It may be a copy of another node's that is gone.
-                object.set_copy(Copy::Primary);
-                return Ok(Value::stored(object, references));
-            }
-            Ok(Err(error)) => return Err(error),
-            Err(_) => {
-                let (error, bytes) = (creating.error(), value.size_bytes());
-                tracing::warn!(%tenant, bytes, %error, "an object found no room in time");
-                self.counters.no_room.add(1);
-                return Err(error);
+        let until = tokio::time::Instant::now() + self.room_patience;
+        let writer = loop {
+            let mut creating =
+                self.store
+                    .create(tenant, id, value.size_bytes() as u64, form(&value));
+            match tokio::time::timeout(self.room_patience, &mut creating).await {
+                Ok(Ok(writer)) => break writer,
+                // An attempt before this one has stored it, and somebody still has that.
+                Ok(Err(CreateError::Exists { .. })) if let Some(object) = self.store.get(&id) => {
+                    // What is borrowed is not given back as long as this is held.
+                    let held = object.is_borrowed().then(|| object.try_view());
+                    if matches!(held, Some(None)) {
+                        // It has just been.
+                        tokio::task::yield_now().await;
+                        continue;
+                    }
+                    if held.is_some() {
+                        self.adopt(&object).await?;
+                    }
+                    // It may be a copy of another node's that is gone.
+                    object.set_copy(Copy::Primary);
+                    return Ok(Value::stored(object, references));
+                }
+                // It is being written, or has just gone.
+                Ok(Err(CreateError::Exists { .. })) if tokio::time::Instant::now() < until => {
+                    tokio::time::sleep(SOON).await;
+                }
+                Ok(Err(error)) => return Err(error),
+                Err(_) => {
+                    let (error, bytes) = (creating.error(), value.size_bytes());
+                    tracing::warn!(%tenant, bytes, %error, "an object found no room in time");
+                    self.counters.no_room.add(1);
+                    return Err(error);
+                }
             }
         };
         Ok(Value::stored(fill(writer, &value), references))
+    }
+
+    /// Makes the bytes of a neighbour's our own.
+    async fn adopt(&self, object: &wasmrun_store::Object) -> Result<(), CreateError> {
+        let mut adopting = object.adopt();
+        match tokio::time::timeout(self.room_patience, &mut adopting).await {
+            Ok(Ok(adoption)) => {
+                // It can only have been given back meanwhile, and is not there then, as a copy that was dropped.
+                let _ = tokio::task::spawn_blocking(|| adoption.copy()).await;
+                Ok(())
+            }
+            Ok(Err(CreateError::Exists { .. })) => Ok(()),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(adopting.error()),
+        }
     }
 
     /// A value in memory. `None` if this time has come and nobody who has it answers: what is on its way may come later.
@@ -344,6 +384,7 @@ impl Shared {
         let shared = self.clone();
         self.control.spawn(async move {
             let mut before = None;
+            let mut elsewhere = Elsewhere::new();
             loop {
                 tokio::time::sleep(STANDSTILL).await;
                 let mut ledger = shared.ledger.lock();
@@ -357,8 +398,15 @@ impl Shared {
                 let is_unchanged = before == Some(ledger.changes);
                 let looked_at = ledger.break_deadlock(is_unchanged);
                 before = Some(ledger.changes);
+                let long = elsewhere.due(&ledger);
                 drop(ledger);
                 drop(looked_at);
+                if let (Some(long), Some(exchange)) = (long, shared.exchange.get()) {
+                    let exchange = exchange.clone();
+                    // It ends when all who are asked have answered, or their time is up.
+                    let looking = async move { exchange.look_for_circle(&long).await };
+                    elsewhere.looks(shared.control.spawn(looking));
+                }
             }
         });
     }
@@ -414,4 +462,36 @@ fn form(value: &Encoded) -> Form {
 fn fill(mut writer: Writer, value: &Encoded) -> wasmrun_store::Object {
     writer.copy_from(EncodedRef::from(value).bytes());
     writer.seal()
+}
+
+#[cfg(test)]
+mod tests {
+    use wasmrun_model::id::DriverId;
+
+    use super::*;
+    use crate::node::{Node, NodeConfig};
+
+    #[test]
+    fn what_was_there_and_goes_does_not_keep_a_value_from_being_stored() {
+        let node = Node::start(NodeConfig::default()).unwrap();
+        let shared = &node.shared;
+        let (tenant, id) = (
+            TenantName::default(),
+            ObjectId::of(DriverId::from_bytes([1; 16]).task(1), 0),
+        );
+        let value = Encoded::Postcard(vec![7; 100_000]);
+        // One that is on its way, and does not come.
+        let writer = shared
+            .store
+            .try_create(&tenant, id, 100_000, Form::Postcard);
+        let stored = shared.control.block_on(async {
+            let storing = shared.store_value(&tenant, id, Cow::Borrowed(&value), Vec::new());
+            let giving_up = async {
+                tokio::task::yield_now().await;
+                drop(writer.unwrap());
+            };
+            tokio::join!(storing, giving_up).0
+        });
+        assert_eq!(stored.unwrap().size_bytes(), 100_000);
+    }
 }

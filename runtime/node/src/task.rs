@@ -427,6 +427,11 @@ impl TaskCell {
         Some(outcome.report.as_ref()?.result.clone())
     }
 
+    /// What came of it and how, if it has ended and others than its handle may look.
+    pub(crate) fn report(&self) -> Option<Report> {
+        self.outcome.lock().report.clone()
+    }
+
     /// Counts `countdown` down when it ends. True if it has ended already, and nothing will.
     pub(crate) fn watch(&self, countdown: &Arc<Countdown>) -> bool {
         let mut outcome = self.outcome.lock();
@@ -471,9 +476,17 @@ impl Report {
     /// The report of a task that did not get to its end.
     pub(crate) fn never_ran(cell: &TaskCell, error: TaskError) -> Self {
         Self {
-            id: cell.id,
-            result: Err(error),
             waited: cell.submitted.elapsed(),
+            ..Self::without_run(cell.id, Err(error))
+        }
+    }
+
+    /// Of a task that did not run here.
+    pub(crate) fn without_run(id: TaskId, result: Result<Option<Value>, TaskError>) -> Self {
+        Self {
+            id,
+            result,
+            waited: Duration::ZERO,
             ran: Duration::ZERO,
             held: Vec::new(),
             memory_peak: 0,

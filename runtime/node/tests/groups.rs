@@ -170,3 +170,46 @@ fn what_lives_in_a_group_ends_with_it() {
     client.wait(other.remove()).unwrap();
     wait_for_rest(&client);
 }
+
+#[test]
+fn two_groups_of_one_name_are_told_apart_by_their_ids() {
+    let served = serve();
+    let (red, _) = connect(&served, "red");
+    let [one, _two] = [0, 0].map(|cpus| create(&red, group(&[cpus]).named("same")).unwrap());
+    let ambiguous = [
+        refused(red.wait(red.remove_group("same"))),
+        refused(red.wait(red.explain("same"))),
+    ];
+    for (kind, why) in ambiguous {
+        assert_eq!(kind, RefusalKind::Ambiguous, "{why}");
+        let says = "more than one placement group is called 'same'";
+        assert!(why.contains(says), "{why}");
+    }
+    let id = one.id().to_string();
+    red.wait(red.remove_group(&id)).unwrap();
+    let said = red.wait(red.explain("same"));
+    assert!(said.is_ok(), "{said:?}");
+}
+
+#[test]
+fn a_call_that_runs_says_that_its_actor_s_group_was_removed() {
+    let served = serve();
+    let (client, module) = connect(&served, "red");
+    let group = create(&client, group(&[1])).unwrap();
+    client.wait(group.ready(None)).unwrap();
+    let start = encode(&ValueType::U64, &Value::U64(1)).unwrap();
+    let counter = CreateActor::new(&module, "counter", vec![start.into()]).group(&group, None);
+    let counter = client.wait(client.create_actor(counter)).unwrap();
+    let hangs = client.wait(counter.call("hang", Vec::new())).unwrap();
+    let task = hangs.id().task().to_string();
+    while client.wait(client.describe(&task)).unwrap().row.state != "running" {}
+    client.wait(group.remove()).unwrap();
+    match client.wait(hangs.get(None)) {
+        Err(GetError::Failed {
+            error: error @ TaskError::ActorDied { .. },
+            ..
+        }) => assert!(error.to_string().contains("was removed"), "{error}"),
+        other => panic!("{other:?}"),
+    }
+    wait_for_rest(&client);
+}

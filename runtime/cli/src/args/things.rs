@@ -217,7 +217,7 @@ pub enum ObjectCommand {
     },
     /// List objects.
     List,
-    /// Delete an object that is kept.
+    /// Delete an object that is kept, at any node of the cluster.
     Delete {
         /// Its id, or as much of the beginning as is its alone.
         id: String,

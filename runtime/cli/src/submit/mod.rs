@@ -108,6 +108,7 @@ fn wants_own_node(options: &NodeOptions) -> bool {
         node_memory,
         object_memory,
         object_dir,
+        no_sharing,
         spill_dir,
         put_wait,
         node_resource,
@@ -121,6 +122,7 @@ fn wants_own_node(options: &NodeOptions) -> bool {
         || node_memory.is_some()
         || object_memory.is_some()
         || object_dir.is_some()
+        || *no_sharing
         || spill_dir.is_some()
         || put_wait.is_some()
         || node_name.is_some()
@@ -255,7 +257,13 @@ impl Run<'_> {
                 let bytes = bytes.with_context(|| format!("cannot read {}", path.display()))?;
                 call.input = Input::Bytes(bytes.into());
             }
-            let id = self.target.detach(call)?;
+            let (id, why_not_durable) = self.target.detach(call)?;
+            if let Some(why) = why_not_durable {
+                self.printer.warn(format_args!(
+                    "task {id} is lost if node {} is, and not kept elsewhere: {why}",
+                    self.target.node()
+                ));
+            }
             match self.printer.output {
                 Output::Json => {
                     ids.push(json!({ "task_id": id.to_string(), "array_index": index }))

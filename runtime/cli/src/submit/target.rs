@@ -138,14 +138,15 @@ impl Target {
         }
     }
 
-    /// Submits what outlives us. Its id.
-    pub fn detach(&self, call: Call) -> Result<TaskId, Failure> {
+    /// Submits what outlives us. Its id, and why it does not outlive the node, if it should.
+    pub fn detach(&self, call: Call) -> Result<(TaskId, Option<String>), Failure> {
         match self {
             Self::Local { .. } => unreachable!("only a node that stays takes such tasks"),
             Self::Remote(remote) => {
                 let (task, _) = remote.task(call)?;
                 let task = remote.client.wait(remote.client.submit(task));
-                Ok(task.map_err(remote::failed)?.id())
+                let task = task.map_err(remote::failed)?;
+                Ok((task.id(), task.why_not_durable().map(str::to_owned)))
             }
         }
     }

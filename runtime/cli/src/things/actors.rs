@@ -60,6 +60,13 @@ fn create(options: &ActorCreate, global: &Global, printer: &Printer) -> CommandR
     let actor = client
         .wait(client.create_actor(create))
         .map_err(remote::failed)?;
+    if let Some(why) = actor.why_not_durable() {
+        printer.warn(format_args!(
+            "actor {} is lost if node {} is, and not kept elsewhere: {why}",
+            actor.id(),
+            client.node()
+        ));
+    }
     match printer.output {
         Output::Json => {
             let (id, name) = (actor.id().to_string(), &options.name);

@@ -58,11 +58,11 @@ fn show(
     let (name, header, rows) = rows::of(&rows);
     match printer.output {
         Output::Json => {
-            let mut object = json!({ "version": 1, name: rows::json(&header, &rows) });
+            let mut object = json!({ "version": 1, name: rows::json(header, &rows) });
             rows::add_silent(&mut object, &silent);
             printer.json(&object)?;
         }
-        _ => printer.result(rows::text(&header, &rows))?,
+        _ => printer.result(rows::text(header, &rows))?,
     }
     warn_of_silent(&silent, printer);
     if rows.len() >= Rows::MAX {

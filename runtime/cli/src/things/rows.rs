@@ -1,7 +1,10 @@
 //! Rows of lists as text and JSON, side by side: both have the same columns.
 
 use serde_json::{Value as Json, json};
-use wasmrun_client::wire::{Amounts, GroupBundle, NodeStatus, Rows, Silent};
+use wasmrun_client::wire::{
+    ActorRow, Amounts, GroupBundle, GroupRow, JobRow, MemberRow, ModuleRow, NodeStatus, ObjectRow,
+    Rows, Silent, TaskRow, TenantRow, TokenRow,
+};
 use wasmrun_model::units;
 
 use crate::printer::table;
@@ -59,178 +62,222 @@ fn bundles(bundles: &[GroupBundle]) -> Cell {
     (nodes.collect::<Vec<_>>().join(","), json.collect())
 }
 
+/// What a list shows of one thing.
+trait Row {
+    /// The list's name.
+    const LIST: &'static str;
+    /// Its columns.
+    const HEADER: &'static [&'static str];
+
+    /// One for each column.
+    fn cells(&self) -> Vec<Cell>;
+}
+
+impl Row for TaskRow {
+    const LIST: &'static str = "tasks";
+    const HEADER: &'static [&'static str] = &[
+        "id", "name", "state", "node", "tenant", "job", "detached", "age_ms",
+    ];
+
+    fn cells(&self) -> Vec<Cell> {
+        vec![
+            cell(self.id),
+            cell(&self.name),
+            cell(&self.state),
+            cell(&self.node),
+            cell(&self.tenant),
+            cell(self.job),
+            flag(self.is_detached),
+            age(self.age_ms),
+        ]
+    }
+}
+
+impl Row for ActorRow {
+    const LIST: &'static str = "actors";
+    const HEADER: &'static [&'static str] = &["id", "name", "class", "state", "node", "tenant"];
+
+    fn cells(&self) -> Vec<Cell> {
+        vec![
+            cell(self.id),
+            maybe(self.name.as_deref()),
+            cell(&self.class),
+            cell(&self.state),
+            cell(&self.node),
+            cell(&self.tenant),
+        ]
+    }
+}
+
+impl Row for ObjectRow {
+    const LIST: &'static str = "objects";
+    const HEADER: &'static [&'static str] =
+        &["id", "size_bytes", "place", "node", "tenant", "kept"];
+
+    fn cells(&self) -> Vec<Cell> {
+        vec![
+            cell(self.id),
+            bytes(self.size_bytes),
+            cell(&self.place),
+            cell(&self.node),
+            cell(&self.tenant),
+            flag(self.is_kept),
+        ]
+    }
+}
+
+impl Row for JobRow {
+    const LIST: &'static str = "jobs";
+    const HEADER: &'static [&'static str] = &["id", "node", "tasks"];
+
+    fn cells(&self) -> Vec<Cell> {
+        vec![cell(self.id), cell(&self.node), number(self.tasks)]
+    }
+}
+
+impl Row for ModuleRow {
+    const LIST: &'static str = "modules";
+    const HEADER: &'static [&'static str] = &["digest", "node", "exports", "program"];
+
+    fn cells(&self) -> Vec<Cell> {
+        let exports = number(self.exports.into());
+        vec![
+            cell(self.digest),
+            cell(&self.node),
+            exports,
+            flag(self.has_program),
+        ]
+    }
+}
+
+impl Row for NodeStatus {
+    const LIST: &'static str = "nodes";
+    const HEADER: &'static [&'static str] =
+        &["name", "process", "up_ms", "sessions", "total", "available"];
+
+    fn cells(&self) -> Vec<Cell> {
+        vec![
+            cell(&self.name),
+            number(self.process.into()),
+            age(self.up_ms),
+            number(self.sessions),
+            amounts(&self.total),
+            amounts(&self.available),
+        ]
+    }
+}
+
+impl Row for MemberRow {
+    const LIST: &'static str = "nodes";
+    const HEADER: &'static [&'static str] = &[
+        "name",
+        "id",
+        "state",
+        "life",
+        "address",
+        "head",
+        "total",
+        "available",
+        "since_ms",
+    ];
+
+    fn cells(&self) -> Vec<Cell> {
+        let address = self.address.map(|address| address.to_string());
+        vec![
+            cell(&self.name),
+            cell(self.id),
+            cell(&self.state),
+            number(self.life),
+            maybe(address.as_deref()),
+            flag(self.is_head),
+            amounts(&self.total),
+            amounts(&self.available),
+            age(self.since_ms),
+        ]
+    }
+}
+
+impl Row for TokenRow {
+    const LIST: &'static str = "tokens";
+    const HEADER: &'static [&'static str] = &["id", "state", "many", "joined", "left_ms"];
+
+    fn cells(&self) -> Vec<Cell> {
+        vec![
+            cell(&self.id),
+            cell(&self.state),
+            flag(self.is_reusable),
+            number(self.joined.into()),
+            age(self.left_ms),
+        ]
+    }
+}
+
+impl Row for GroupRow {
+    const LIST: &'static str = "groups";
+    const HEADER: &'static [&'static str] = &[
+        "id", "name", "kind", "state", "bundles", "node", "tenant", "detached", "age_ms", "why",
+    ];
+
+    fn cells(&self) -> Vec<Cell> {
+        vec![
+            cell(self.id),
+            maybe(self.name.as_deref()),
+            cell(self.kind),
+            cell(&self.state),
+            bundles(&self.bundles),
+            cell(&self.node),
+            cell(&self.tenant),
+            flag(self.is_detached),
+            age(self.age_ms),
+            maybe(self.why.as_deref()),
+        ]
+    }
+}
+
+impl Row for TenantRow {
+    const LIST: &'static str = "tenants";
+    const HEADER: &'static [&'static str] = &[
+        "name",
+        "node",
+        "share",
+        "used",
+        "submitted",
+        "finished",
+        "failed",
+        "cancelled",
+    ];
+
+    fn cells(&self) -> Vec<Cell> {
+        vec![
+            cell(&self.name),
+            cell(&self.node),
+            cell(&self.share),
+            amounts(&self.used),
+            number(self.submitted),
+            number(self.finished),
+            number(self.failed),
+            number(self.cancelled),
+        ]
+    }
+}
+
+fn listed<R: Row>(rows: &[R]) -> (&'static str, &'static [&'static str], Vec<Vec<Cell>>) {
+    (R::LIST, R::HEADER, rows.iter().map(R::cells).collect())
+}
+
 /// The list's name, its columns and its rows.
-pub fn of(rows: &Rows) -> (&'static str, Vec<&'static str>, Vec<Vec<Cell>>) {
+pub fn of(rows: &Rows) -> (&'static str, &'static [&'static str], Vec<Vec<Cell>>) {
     match rows {
-        Rows::Tasks(rows) => {
-            let header = vec![
-                "id", "name", "state", "node", "tenant", "job", "detached", "age_ms",
-            ];
-            let cells = rows.iter().map(|row| {
-                vec![
-                    cell(row.id),
-                    cell(&row.name),
-                    cell(&row.state),
-                    cell(&row.node),
-                    cell(&row.tenant),
-                    cell(row.job),
-                    flag(row.is_detached),
-                    age(row.age_ms),
-                ]
-            });
-            ("tasks", header, cells.collect())
-        }
-        Rows::Actors(rows) => {
-            let header = vec!["id", "name", "class", "state", "node", "tenant"];
-            let cells = rows.iter().map(|row| {
-                vec![
-                    cell(row.id),
-                    maybe(row.name.as_deref()),
-                    cell(&row.class),
-                    cell(&row.state),
-                    cell(&row.node),
-                    cell(&row.tenant),
-                ]
-            });
-            ("actors", header, cells.collect())
-        }
-        Rows::Objects(rows) => {
-            let header = vec!["id", "size_bytes", "place", "node", "tenant", "kept"];
-            let cells = rows.iter().map(|row| {
-                vec![
-                    cell(row.id),
-                    bytes(row.size_bytes),
-                    cell(&row.place),
-                    cell(&row.node),
-                    cell(&row.tenant),
-                    flag(row.is_kept),
-                ]
-            });
-            ("objects", header, cells.collect())
-        }
-        Rows::Jobs(rows) => {
-            let cells = rows
-                .iter()
-                .map(|row| vec![cell(row.id), cell(&row.node), number(row.tasks)]);
-            ("jobs", vec!["id", "node", "tasks"], cells.collect())
-        }
-        Rows::Modules(rows) => {
-            let cells = rows.iter().map(|row| {
-                let exports = number(row.exports.into());
-                vec![
-                    cell(row.digest),
-                    cell(&row.node),
-                    exports,
-                    flag(row.has_program),
-                ]
-            });
-            (
-                "modules",
-                vec!["digest", "node", "exports", "program"],
-                cells.collect(),
-            )
-        }
-        Rows::Nodes(rows) => {
-            let header = vec!["name", "process", "up_ms", "sessions", "total", "available"];
-            let cells = rows.iter().map(|row| {
-                vec![
-                    cell(&row.name),
-                    number(row.process.into()),
-                    age(row.up_ms),
-                    number(row.sessions),
-                    amounts(&row.total),
-                    amounts(&row.available),
-                ]
-            });
-            ("nodes", header, cells.collect())
-        }
-        Rows::Members(rows) => {
-            let header = vec![
-                "name",
-                "id",
-                "state",
-                "life",
-                "address",
-                "head",
-                "total",
-                "available",
-                "since_ms",
-            ];
-            let cells = rows.iter().map(|row| {
-                let address = row.address.map(|address| address.to_string());
-                vec![
-                    cell(&row.name),
-                    cell(row.id),
-                    cell(&row.state),
-                    number(row.life),
-                    maybe(address.as_deref()),
-                    flag(row.is_head),
-                    amounts(&row.total),
-                    amounts(&row.available),
-                    age(row.since_ms),
-                ]
-            });
-            ("nodes", header, cells.collect())
-        }
-        Rows::Tokens(rows) => {
-            let header = vec!["id", "state", "many", "joined", "left_ms"];
-            let cells = rows.iter().map(|row| {
-                vec![
-                    cell(&row.id),
-                    cell(&row.state),
-                    flag(row.is_reusable),
-                    number(row.joined.into()),
-                    age(row.left_ms),
-                ]
-            });
-            ("tokens", header, cells.collect())
-        }
-        Rows::Groups(rows) => {
-            let header = vec![
-                "id", "name", "kind", "state", "bundles", "node", "tenant", "detached", "age_ms",
-                "why",
-            ];
-            let cells = rows.iter().map(|row| {
-                vec![
-                    cell(row.id),
-                    maybe(row.name.as_deref()),
-                    cell(row.kind),
-                    cell(&row.state),
-                    bundles(&row.bundles),
-                    cell(&row.node),
-                    cell(&row.tenant),
-                    flag(row.is_detached),
-                    age(row.age_ms),
-                    maybe(row.why.as_deref()),
-                ]
-            });
-            ("groups", header, cells.collect())
-        }
-        Rows::Tenants(rows) => {
-            let header = vec![
-                "name",
-                "node",
-                "share",
-                "used",
-                "submitted",
-                "finished",
-                "failed",
-                "cancelled",
-            ];
-            let cells = rows.iter().map(|row| {
-                vec![
-                    cell(&row.name),
-                    cell(&row.node),
-                    cell(&row.share),
-                    amounts(&row.used),
-                    number(row.submitted),
-                    number(row.finished),
-                    number(row.failed),
-                    number(row.cancelled),
-                ]
-            });
-            ("tenants", header, cells.collect())
-        }
+        Rows::Tasks(rows) => listed(rows),
+        Rows::Actors(rows) => listed(rows),
+        Rows::Objects(rows) => listed(rows),
+        Rows::Jobs(rows) => listed(rows),
+        Rows::Modules(rows) => listed(rows),
+        Rows::Nodes(rows) => listed(rows),
+        Rows::Members(rows) => listed(rows),
+        Rows::Tokens(rows) => listed(rows),
+        Rows::Groups(rows) => listed(rows),
+        Rows::Tenants(rows) => listed(rows),
     }
 }
 

@@ -38,7 +38,7 @@ pub fn status(global: &Global, printer: &Printer) -> CommandResult {
         let mut object = rows::node_json(&own);
         object["version"] = 1.into();
         let (name, header, rows) = rows::of(&tenants.rows);
-        object[name] = rows::json(&header, &rows);
+        object[name] = rows::json(header, &rows);
         object["nodes"] = statuses.iter().map(rows::node_json).collect::<Json>();
         rows::add_silent(&mut object, &nodes.silent);
         return printer.json(&object);

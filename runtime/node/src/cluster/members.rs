@@ -63,6 +63,8 @@ struct Member {
     record: NodeRecord,
     since: Instant,
     view: Option<PeerView>,
+    /// Whether it cannot be spoken with.
+    is_silent: bool,
 }
 
 #[derive(Debug, Default)]
@@ -72,6 +74,17 @@ struct Table {
     gone: VecDeque<(NodeId, NodeRecord, Instant)>,
     /// The last life of each that is over.
     dead: BTreeMap<NodeId, Incarnation>,
+    /// The lives that this node does not see any more since it was cut off.
+    unseen: BTreeMap<NodeId, Incarnation>,
+}
+
+impl Table {
+    fn note_dead(&mut self, node: NodeId, life: Incarnation) {
+        self.dead.insert(node, life);
+        if self.dead.len() > MOST_DEAD {
+            self.dead.pop_first();
+        }
+    }
 }
 
 /// What is known of somebody who sends something.
@@ -180,10 +193,13 @@ impl Members {
         }
         member.view = Some(view.clone());
         let info = member.record.info(node);
-        let is_draining = member.record.is_draining;
+        let (is_draining, is_silent) = (member.record.is_draining, member.is_silent);
         drop(table);
         if let Some(work) = self.work() {
             work.view(info, view);
+            if is_first && is_silent {
+                work.set_reachable(node, false);
+            }
             // Before its first view the scheduler does not know it.
             if is_first && is_draining {
                 work.set_draining(node, true);
@@ -200,9 +216,11 @@ impl Members {
             record,
             since: Instant::now(),
             view: None,
+            is_silent: false,
         };
         let mut table = self.table.lock();
         table.alive.insert(node, member);
+        table.unseen.remove(&node);
         table.gone.retain(|(gone, ..)| *gone != node);
         let count = table.alive.len();
         drop(table);
@@ -210,6 +228,29 @@ impl Members {
             work.joined(&info);
         }
         self.count.send_replace(count);
+    }
+
+    /// Whether a member that lives cannot be spoken with.
+    pub(super) fn silent(&self, node: NodeId, is_silent: bool) {
+        let _open = self.gate.read();
+        let mut table = self.table.lock();
+        let Some(member) = table.alive.get_mut(&node) else {
+            return;
+        };
+        if std::mem::replace(&mut member.is_silent, is_silent) == is_silent {
+            return;
+        }
+        let name = member.record.name.clone();
+        drop(table);
+        match is_silent {
+            true => {
+                tracing::warn!(node = %name, "it does not answer, and counts as alive: its new work goes elsewhere")
+            }
+            false => tracing::info!(node = %name, "it answers again"),
+        }
+        if let Some(work) = self.work() {
+            work.set_reachable(node, !is_silent);
+        }
     }
 
     /// A member's record has changed within its life.
@@ -235,11 +276,9 @@ impl Members {
         let mut table = self.table.lock();
         let member = table.alive.remove(&node)?;
         let life = member.record.life;
-        if is_over {
-            table.dead.insert(node, life);
-            if table.dead.len() > MOST_DEAD {
-                table.dead.pop_first();
-            }
+        match is_over {
+            true => table.note_dead(node, life),
+            false => drop(table.unseen.insert(node, life)),
         }
         table.gone.push_back((node, member.record, Instant::now()));
         if table.gone.len() > REMEMBERED {
@@ -248,10 +287,27 @@ impl Members {
         let count = table.alive.len();
         drop(table);
         if let Some(work) = self.work() {
-            work.left(node, life);
+            work.left(node, life, is_over);
         }
         self.count.send_replace(count);
         Some(life)
+    }
+
+    /// All members are known again: who is not among them died while this node was cut off.
+    pub(super) fn give_up_unseen(&self) {
+        let _closed = self.gate.write();
+        let mut table = self.table.lock();
+        let unseen = std::mem::take(&mut table.unseen);
+        for (node, life) in &unseen {
+            table.note_dead(*node, *life);
+        }
+        drop(table);
+        let Some(work) = self.work() else {
+            return;
+        };
+        for (node, life) in unseen {
+            work.left(node, life, true);
+        }
     }
 
     /// The lives of all that live, as they are registered.
@@ -264,6 +320,14 @@ impl Members {
     /// Who lives besides us.
     pub(super) fn ids(&self) -> Vec<NodeId> {
         self.table.lock().alive.keys().copied().collect()
+    }
+
+    /// Who lives besides us, those first that let others join.
+    pub(super) fn heads_first(&self) -> Vec<NodeId> {
+        let table = self.table.lock();
+        let heads = table.alive.iter().filter(|(_, it)| it.record.is_head);
+        let others = table.alive.iter().filter(|(_, it)| !it.record.is_head);
+        heads.chain(others).map(|(id, _)| *id).collect()
     }
 
     /// What a member that lives is called.
@@ -291,7 +355,7 @@ impl Members {
         let table = self.table.lock();
         let alive = table.alive.iter().map(|(id, member)| {
             let state = match () {
-                () if !is_connected(*id) => "unreachable",
+                () if member.is_silent || !is_connected(*id) => "unreachable",
                 () if member.record.is_draining => "draining",
                 () => "alive",
             };
@@ -363,8 +427,9 @@ mod tests {
             self.note(format!("joined {}", node.incarnation));
         }
 
-        fn left(&self, _: NodeId, incarnation: Incarnation) {
-            self.note(format!("left {incarnation}"));
+        fn left(&self, _: NodeId, incarnation: Incarnation, is_over: bool) {
+            let how = if is_over { "left" } else { "is not seen in" };
+            self.note(format!("{how} {incarnation}"));
         }
 
         fn view(&self, _: NodeInfo, view: PeerView) {
@@ -451,7 +516,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_speaks_too_soon_waits_and_who_is_dead_does_not() {
-        let (members, _heard) = members();
+        let (members, heard) = members();
         let early = tokio::spawn({
             let members = members.clone();
             async move { members.admitted(NODE, Some(Incarnation(2))).await }
@@ -468,5 +533,14 @@ mod tests {
         members.join(NODE, Incarnation(2), record(2));
         let again = members.admitted(NODE, Some(Incarnation(2))).await;
         assert_eq!(again, Some(Incarnation(2)));
+        heard.take();
+        members.give_up_unseen();
+        assert!(heard.take().is_empty(), "it has joined again");
+        // It died meanwhile.
+        members.leave(NODE, false);
+        members.give_up_unseen();
+        assert_eq!(heard.take(), ["is not seen in 2", "left 2"]);
+        let late = members.admitted(NODE, Some(Incarnation(2))).await;
+        assert_eq!(late, None);
     }
 }

@@ -160,6 +160,7 @@ async fn watch_nodes(cluster: &Arc<Cluster>, ours: Incarnation) -> Result<Contro
     for node in gone {
         lost(cluster, node);
     }
+    cluster.members.give_up_unseen();
     loop {
         let Changes { events, .. } = match watch.next().await {
             Ok(changes) => changes,
@@ -300,6 +301,7 @@ async fn be_reborn(cluster: &Arc<Cluster>) -> Registered {
             Ok(registered) => {
                 tracing::info!(life = life.0, "this node lives again");
                 cluster.set_confirmed(true);
+                cluster.rebirths.send_modify(|count| *count += 1);
                 return registered;
             }
             Err(error) => tracing::warn!(%error, "this node cannot be registered again"),

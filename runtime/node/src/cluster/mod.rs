@@ -24,7 +24,9 @@ mod members;
 mod membership;
 mod named;
 mod protocol;
+mod records;
 mod renew;
+mod silence;
 mod start;
 mod state;
 mod tokens;
@@ -38,15 +40,16 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::task::AbortHandle;
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
 use wasmrun_control::membership::MembershipError;
 use wasmrun_control::{ControlStore, Embedded, LeaseId, LeaseKeeper};
 use wasmrun_model::id::{Incarnation, NodeId};
 use wasmrun_model::scheduler::{NodeInfo, PeerView};
 use wasmrun_model::wire::{MemberRow, TokenRow};
 use wasmrun_net::{
-    Authority, BulkRefusal, BulkSender, CallError, Identity, Peer, Range, SendError, Token,
-    TokenGrant, TokenKind, TokenUses,
+    Authority, BulkRefusal, BulkSender, CallError, Identity, Peer, PullError, PullOptions, Range,
+    SendError, Token, TokenGrant, TokenKind, TokenUses,
 };
 
 pub use self::start::{ClusterConfig, ClusterError, DEFAULT_PORT, EtcdOptions, Part};
@@ -58,6 +61,7 @@ pub use wasmrun_net::{ParseTokenError, Token as JoinToken};
 
 pub(crate) use self::named::{Claim, Claimed};
 pub(crate) use self::protocol::ClusterProtocol;
+pub(crate) use self::records::{Found, RecordCounts, Records, Written};
 pub(crate) use self::start::{Face, Opened, open};
 pub(crate) use self::work::ask::{Answer, Answers, Asked, Desk, Question};
 pub(crate) use self::work::{
@@ -98,8 +102,9 @@ pub(crate) trait Work: Send + Sync + 'static {
     /// if it was this node that was counted as dead, and not the other.
     fn joined(&self, node: &NodeInfo);
 
-    /// A life of a node is dead for everybody, or this node was for the other.
-    fn left(&self, node: NodeId, incarnation: Incarnation);
+    /// A life of a node is dead for everybody, or (`is_over: false`) this node was for the other. That one has joined
+    /// again soon, or is said to have left once more.
+    fn left(&self, node: NodeId, incarnation: Incarnation, is_over: bool);
 
     /// What a member tells of itself, newer than all before.
     fn view(&self, node: NodeInfo, view: PeerView);
@@ -112,6 +117,9 @@ pub(crate) trait Work: Send + Sync + 'static {
 
     /// A node, which may be this one, is to take no new work, or may again.
     fn set_draining(&self, _node: NodeId, _is_draining: bool) {}
+
+    /// A member cannot be spoken with, though it counts as alive, or can again.
+    fn set_reachable(&self, _node: NodeId, _is_reachable: bool) {}
 }
 
 /// This node in its cluster.
@@ -136,6 +144,10 @@ pub(crate) struct Cluster {
     lease: Mutex<Option<LeaseId>>,
     is_confirmed: AtomicBool,
     has_left: AtomicBool,
+    /// Work that is here already may run here yet, though the others know that this node takes none.
+    is_stopping: AtomicBool,
+    /// How often it has begun a new life within this process.
+    rebirths: watch::Sender<u64>,
     since: Mutex<Instant>,
     tasks: Mutex<Vec<AbortHandle>>,
 }
@@ -179,6 +191,8 @@ impl Cluster {
             lease: Mutex::default(),
             is_confirmed: AtomicBool::new(true),
             has_left: AtomicBool::new(false),
+            is_stopping: AtomicBool::new(false),
+            rebirths: watch::Sender::new(0),
             since: Mutex::new(Instant::now()),
             tasks: Mutex::default(),
         }
@@ -206,6 +220,7 @@ impl Cluster {
         let tasks = [
             tokio::spawn(membership::run(self.clone(), registered)).abort_handle(),
             tokio::spawn(views::tell(self.clone())).abort_handle(),
+            tokio::spawn(silence::watch(self.clone())).abort_handle(),
             tokio::spawn(renew::run(self.clone())).abort_handle(),
         ];
         self.tasks.lock().extend(tasks);
@@ -311,6 +326,30 @@ impl Cluster {
         self.lines.bulk()
     }
 
+    /// Pulls all of something that has no place of its own yet.
+    pub(crate) async fn pull_whole(
+        &self,
+        from: Peer<ClusterProtocol>,
+        what: work::Bulk,
+        len: u64,
+    ) -> Result<Vec<u8>, PullError> {
+        // In a set, which ends it when nobody waits for it any more.
+        let mut pulling = JoinSet::new();
+        let pull = async move {
+            let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
+            let options = PullOptions::default();
+            let pulled = from.pull(&what, 0, &mut bytes, &options).await;
+            pulled.map(|_| bytes)
+        };
+        pulling.spawn_on(pull, self.bulk());
+        match pulling.join_next().await {
+            Some(Ok(pulled)) => pulled,
+            Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            // The node is stopping.
+            _ => std::future::pending().await,
+        }
+    }
+
     /// A member that lives, to pull from.
     pub(crate) fn peer(&self, node: NodeId) -> Option<Peer<ClusterProtocol>> {
         match self.members.is_alive(node) {
@@ -382,6 +421,23 @@ impl Cluster {
     ) -> Result<bool, MembershipError> {
         let change = |record: &mut NodeRecord| record.is_draining = is_draining;
         wasmrun_control::membership::amend(self.store.as_ref(), node, change).await
+    }
+
+    /// Says, for all nodes, that this one stops, and places anew what waits here to begin. What only this node can run it
+    /// runs yet.
+    ///
+    /// # Errors
+    /// When the store does not do it.
+    pub(crate) async fn hand_over(&self) -> Result<(), MembershipError> {
+        self.is_stopping.store(true, Ordering::Release);
+        // That it has just died is for others to say.
+        let _ = self.drain(self.id, true).await?;
+        if let Some(work) = self.members.work() {
+            for is_draining in [true, false] {
+                work.set_draining(self.id, is_draining);
+            }
+        }
+        Ok(())
     }
 
     /// Makes a join token.
@@ -480,7 +536,8 @@ impl Cluster {
     fn amend_own(&self, record: NodeRecord) {
         let is_draining = record.is_draining;
         let before = self.own.lock().replace(record);
-        if before.is_some_and(|before| before.is_draining) == is_draining {
+        let is_known = before.is_some_and(|before| before.is_draining) == is_draining;
+        if is_known || self.is_stopping.load(Ordering::Acquire) {
             return;
         }
         match is_draining {

@@ -67,19 +67,33 @@ impl Ledger {
         todo.trash.reports.extend(report);
     }
 
-    /// The report of a task that was stopped because of its placement group says so.
+    /// The report of a task that was stopped because of its placement group, or its actor's, says so.
     pub(super) fn say_why_stopped(&self, report: &mut Report) {
-        if matches!(report.result, Err(TaskError::Cancelled))
-            && let Some(why) = self.group_ended(&report.id)
-        {
+        // A call is stopped before or after its actor is known to end.
+        let (Err(TaskError::Cancelled) | Err(TaskError::ActorDied { cause: None, .. })) =
+            &report.result
+        else {
+            return;
+        };
+        let why = match self.work(&report.id) {
+            Some(Work::Call(actor, _)) => {
+                let why = self.group_ended(&actor.creation());
+                why.map(|why| TaskError::ActorDied {
+                    actor: actor.id,
+                    cause: Some(Box::new(why)),
+                })
+            }
+            _ => self.group_ended(&report.id),
+        };
+        if let Some(why) = why {
             report.result = Err(why);
         }
     }
 
     /// What a task fails with that must stop because its placement group has ended.
-    fn group_ended(&self, task: &TaskId) -> Option<TaskError> {
+    pub(super) fn group_ended(&self, task: &TaskId) -> Option<TaskError> {
         match self.scheduler.why_stopped(task)? {
-            why @ (Reason::GroupRemoved(_) | Reason::GroupLost(_)) => {
+            why @ (Reason::GroupRemoved(_) | Reason::GroupLost(_) | Reason::BundleLost(_)) => {
                 Some(TaskError::Unschedulable(why.to_string()))
             }
             _ => None,
@@ -92,8 +106,14 @@ impl Ledger {
         let Some(entry) = self.tasks.get_mut(task) else {
             return;
         };
-        entry.is_stopped = true;
         let cell = entry.cell.clone();
+        if let Work::Call(actor, _) = &cell.work
+            && !actor.is_ending()
+        {
+            // The actor would end with it.
+            return todo.orphans.push(cell);
+        }
+        entry.is_stopped = true;
         if let Work::Create(actor) = &cell.work {
             match actor.is_foreign() {
                 true => actor.stop_life(),
@@ -132,15 +152,7 @@ impl Ledger {
             children,
             ..
         } = *entry;
-        if let Some(parent) = parent.filter(|_| !children.is_empty()) {
-            let left = children
-                .into_iter()
-                .filter(|child| self.tasks.contains_key(child));
-            let left: Vec<TaskId> = left.collect();
-            if let Some(parent) = self.tasks.get_mut(&parent) {
-                parent.children.extend(left);
-            }
-        }
+        self.leave_to_parent(*task, parent, children);
         todo.resume.extend(resuming);
         todo.trash.references.extend(keeps.map(Reference::Actor));
         let error = match (&why, &cell.work) {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use tokio::sync::watch;
-use wasmrun_model::fairness::TenantName;
+use wasmrun_model::fairness::{TenantName, TooManyTenants};
 use wasmrun_model::group::GroupSpec;
 use wasmrun_model::id::{DriverId, GroupId};
 use wasmrun_model::scheduler::{Event, GroupView};
@@ -66,6 +66,23 @@ impl Ledger {
         let now = self.now();
         self.scheduler.note(now, Event::Tick);
         self.scheduler.group(group)
+    }
+
+    /// The groups that were created here and have not ended, and how it stands with them now.
+    pub(crate) fn group_views(&mut self) -> Vec<(GroupId, OwnGroup, GroupView)> {
+        let now = self.now();
+        self.scheduler.note(now, Event::Tick);
+        let own = self.groups.own.iter();
+        let views = own.filter_map(|(id, group)| {
+            let view = self.scheduler.group(id)?;
+            Some((*id, group.clone(), view))
+        });
+        views.collect()
+    }
+
+    /// A tenant is about to have something here.
+    pub(crate) fn admit(&mut self, tenant: &TenantName) -> Result<(), TooManyTenants> {
+        self.scheduler.admit(tenant)
     }
 
     /// Whether the owner of a group has been asked how it stands with it.

@@ -45,9 +45,9 @@ impl Ledger {
         self.happens(Event::PeerView { node, view })
     }
 
-    /// A life of a node that was lost is there nevertheless.
-    pub(crate) fn node_back(&mut self, node: NodeId, incarnation: Incarnation) -> Todo {
-        self.happens(Event::NodeBack { node, incarnation })
+    /// Another node is a member, and will tell what it has. It may be that it was thought lost.
+    pub(crate) fn node_expected(&mut self, node: NodeInfo) -> Todo {
+        self.happens(Event::NodeExpected(node))
     }
 
     /// Nothing has happened but time.
@@ -64,6 +64,11 @@ impl Ledger {
         self.happens(Event::SetDraining { node, is_draining })
     }
 
+    /// Whether another node can be spoken with.
+    pub(crate) fn set_reachable(&mut self, node: NodeId, is_reachable: bool) -> Todo {
+        self.happens(Event::SetReachable { node, is_reachable })
+    }
+
     pub(super) fn happens(&mut self, event: Event) -> Todo {
         let now = self.now();
         let mut todo = Todo::default();
@@ -73,8 +78,14 @@ impl Ledger {
         todo
     }
 
-    /// A node is gone: what it had of ours is placed anew, what we have of its is nobody's any more.
-    pub(crate) fn node_lost(&mut self, node: NodeId, incarnation: Incarnation) -> Todo {
+    /// A node is gone: what it had of ours is placed anew, what we have of its is nobody's any more. `is_over`: so is
+    /// that life of it; else it was this node that was cut off.
+    pub(crate) fn node_lost(
+        &mut self,
+        node: NodeId,
+        incarnation: Incarnation,
+        is_over: bool,
+    ) -> Todo {
         let mut todo = Todo::default();
         let hosted = self
             .tasks
@@ -84,6 +95,14 @@ impl Ledger {
                 _ => None,
             });
         let hosted: Vec<_> = hosted.filter(|it| it.at() == Some(node)).collect();
+        for entry in self.tasks.values() {
+            if let Work::Create(actor) = &entry.cell.work
+                && actor.name().owner == node
+            {
+                let why = format!("node {node}, which owned it, is lost");
+                actor.is_orphaned(TaskError::Sandbox(why));
+            }
+        }
         let now = self.now();
         for actor in hosted {
             let why = TaskError::Sandbox(format!("node {node}, on which it lived, is lost"));
@@ -91,17 +110,26 @@ impl Ledger {
             self.carry_out(now, None, &mut todo);
         }
         self.changes += 1;
-        self.scheduler
-            .handle(now, Event::NodeLost { node, incarnation });
+        let event = match is_over {
+            true => Event::NodeLost { node, incarnation },
+            false => Event::NodeUnseen { node, incarnation },
+        };
+        self.scheduler.handle(now, event);
         self.carry_out(now, None, &mut todo);
         let of_it = self.tasks.iter();
         let of_it = of_it.filter(|(_, entry)| entry.from == Some(node));
         let of_it: Vec<TaskId> = of_it.map(|(task, _)| *task).collect();
         for task in of_it {
+            // One that is a running call has none: it is given some time.
             let family = self.family(task);
             let now = self.now();
             self.cancel_others(now, &family, task, &mut todo);
             self.sweep(&task, &mut todo);
+        }
+        let left = self.left_by_lost(node);
+        if let [first, ..] = left[..] {
+            let now = self.now();
+            self.cancel_others(now, &left, first, &mut todo);
         }
         todo
     }
@@ -114,6 +142,11 @@ impl Ledger {
         if let Message::Withdraw { task, .. } = &message
             && self.tasks.get(task).is_some_and(|it| it.from == Some(from))
         {
+            if self.is_running_call(task) {
+                // It comes to its end, and whoever does not want it hears of that. Where that is because its driver
+                // is gone, we are told so.
+                return todo;
+            }
             let family = self.family(*task);
             self.cancel_others(now, &family, *task, &mut todo);
         }
@@ -129,6 +162,7 @@ impl Ledger {
         but: TaskId,
         todo: &mut Todo,
     ) {
+        self.end_what_was_left(family);
         for task in family.iter().filter(|task| **task != but) {
             self.scheduler.note(now, Event::Cancel(*task));
         }
@@ -335,6 +369,9 @@ impl Ledger {
 
     /// What another node's task leaves behind here.
     fn leave(&mut self, entry: Entry, todo: &mut Todo) {
+        if let Some(owner) = entry.from {
+            self.leave_behind(entry.cell.id, owner, entry.children);
+        }
         todo.trash.calls.extend(entry.call);
         todo.resume.extend(entry.resuming);
         if let Work::Create(actor) = &entry.cell.work {

@@ -10,10 +10,9 @@ use wasmrun_model::scheduler::{Event, Explanation};
 use wasmrun_model::task::Phase as State;
 
 use super::Ledger;
-use super::arguments::needs;
 use crate::actor::ActorRef;
 use crate::object::{Object, Reference};
-use crate::task::{Argument, TaskCell, Work};
+use crate::task::{Argument, Call, TaskCell, Work};
 
 impl Ledger {
     /// How many actors live here.
@@ -103,12 +102,21 @@ impl Ledger {
         Some(&cell.work.terms().tenant)
     }
 
-    /// The objects that a task needs and that are not there.
-    pub(crate) fn lacking(&self, task: &TaskId) -> Vec<ObjectId> {
-        let call = self.tasks.get(task).and_then(|entry| entry.call.as_ref());
-        let needed = call.map(needs).unwrap_or_default();
-        let lacking = needed.into_iter().filter(|needed| !needed.is_local);
-        lacking.map(|needed| needed.object).collect()
+    /// What a task is to do, as long as it may be started (again).
+    pub(crate) fn call(&self, task: &TaskId) -> Option<&Call> {
+        self.tasks.get(task)?.call.as_ref()
+    }
+
+    /// What a task has started, as far as it has not ended; others may stand beside that.
+    pub(crate) fn children(&self, task: &TaskId) -> &[TaskId] {
+        self.tasks.get(task).map_or(&[], |entry| &entry.children)
+    }
+
+    /// Whether another node has given a task to this one.
+    pub(crate) fn is_elsewheres(&self, task: &TaskId) -> bool {
+        self.tasks
+            .get(task)
+            .is_some_and(|entry| entry.from.is_some())
     }
 
     /// A task and all that it has started, and so on.
@@ -116,12 +124,15 @@ impl Ledger {
         let mut family = vec![task];
         let mut at = 0;
         while let Some(task) = family.get(at) {
-            if let Some(entry) = self.tasks.get(task) {
+            // The call that an actor is in the middle of goes on, with all that it needs: to stop it would be to end
+            // the actor.
+            if let Some(entry) = self.tasks.get(task)
+                && !self.is_running_call(task)
+            {
                 family.extend_from_slice(&entry.children);
             }
             at += 1;
         }
-        // The call that an actor is in the middle of goes on: to stop it would be to end the actor.
         family.retain(|task| !self.is_running_call(task));
         family
     }

@@ -360,6 +360,7 @@ fn which_failures_are_tried_again() {
     let guest = TaskError::Guest {
         text: "no".into(),
         value: encode(&ValueType::U32, &Value::U32(7)).unwrap(),
+        passed: None,
     };
     let cases = [
         (trap(), true),

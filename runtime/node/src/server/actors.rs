@@ -4,9 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use wasmrun_engine::{Limits, Listener, Wishes};
+use wasmrun_engine::{Limits, Listener, Module, Wishes};
+use wasmrun_model::fairness::TenantName;
 use wasmrun_model::wire::{self, Refusal, RefusalKind, Response};
 
+use super::Inner;
+use super::durable::{Durable, StoredActor};
 use super::given::grants;
 use super::out::Gone;
 use super::registry::{ActorLog, Log};
@@ -17,7 +20,7 @@ use super::watch::Watcher;
 use crate::actor::ActorJob;
 use crate::client::{Actor, ActorOptions, CallError};
 use crate::names::{FindError, NameError};
-use crate::task::Call;
+use crate::task::{Argument, Call};
 
 impl Session {
     pub(super) async fn create(&self, create: wire::Create) -> Result<Response, Refusal> {
@@ -28,37 +31,11 @@ impl Session {
         }
         let class = module.find_class(&create.class);
         let class = class.map_err(|error| refusal(RefusalKind::Usage, error))?;
-        let values = self.arguments(&module.class(class).constructor.ty, create.values)?;
-        let terms = &create.terms;
-        let resources = terms.resources.iter();
-        let options = ActorOptions {
-            tenant: self.tenant(terms),
-            priority: terms.priority,
-            grants: grants(&create.grants),
-            wishes: Wishes {
-                resources: resources
-                    .map(|(name, amount)| (name.to_string(), amount.to_string()))
-                    .collect(),
-                restarts: create.wishes.restarts,
-                call_retries: create.wishes.call_retries,
-                time_limit: create.limits.time_ms.map(Duration::from_millis),
-                label_selector: Some(terms.selectors.to_string()),
-                strategy: Some(terms.strategy.to_string()),
-                ..Wishes::default()
-            },
-            limits: Limits {
-                output: create.limits.output_bytes,
-                arguments: create.limits.argument_bytes,
-                result: create.limits.result_bytes,
-                ..Limits::default()
-            },
-            policy: self.inner.shared.policy.clone(),
-        };
-        let job = ActorJob::new(&module, class, options);
-        let job = Arc::new(job.map_err(|error| match error.is_too_much() {
-            true => refusal(RefusalKind::Unschedulable, error),
-            false => refusal(RefusalKind::Usage, error),
-        })?);
+        let values = create.values.clone();
+        let values = self.arguments(&module.class(class).constructor.ty, values)?;
+        let tenant = self.tenant(&create.terms);
+        let job = Arc::new(new_job(&self.inner, &module, &create, tenant)?);
+        let record = self.record_of_actor(&create, &job, &values);
         let client = match create.is_detached {
             true => &self.inner.detached,
             false => &self.client,
@@ -81,7 +58,35 @@ impl Session {
             name,
             log,
         });
-        Ok(self.hand_out(&actor.with(&self.client)))
+        let kept = match record {
+            Some(Ok(stored)) => self.inner.keep_actor(actor.actor.cell(), stored).await,
+            Some(Err(why)) => Err(why),
+            None => Ok(()),
+        };
+        let created = self.hand_out(&actor.with(&self.client));
+        Ok(match (kept, created) {
+            (Err(why), Response::Actor(actor)) => Response::ActorHere { actor, why },
+            (_, created) => created,
+        })
+    }
+
+    /// What is kept of an actor in the control store, or why nothing is; none if it ends with its node anyway.
+    fn record_of_actor(
+        &self,
+        create: &wire::Create,
+        job: &ActorJob,
+        values: &[Argument],
+    ) -> Option<Result<StoredActor, String>> {
+        let is_durable = create.is_detached && job.restarts > 0;
+        if !is_durable || self.inner.durable.get().is_none() {
+            return None;
+        }
+        Some(Durable::record_of_actor(
+            &self.inner,
+            create.clone(),
+            job,
+            values,
+        ))
     }
 
     pub(super) fn hand_out(&self, actor: &Actor) -> Response {
@@ -136,7 +141,8 @@ impl Session {
             };
             let handle = actor.start(&call.method, call_of_it);
             let handle = handle.map_err(|error| call_refused(&error))?;
-            self.record(&handle, &name, actor.actor.tenant(), None);
+            self.inner
+                .record(&handle, &name, actor.actor.tenant(), None);
             Ok(handle)
         });
         let watcher = Watcher {
@@ -144,12 +150,54 @@ impl Session {
             chunks: None,
             log: None,
             to: None,
+            keeping: None,
         };
         match started {
             Ok(handle) => self.started(id, handle, watcher, call.is_watched).await,
             Err(why) => self.refuse(id, why).await,
         }
     }
+}
+
+/// What an actor is that is to be created for a tenant.
+pub(super) fn new_job(
+    inner: &Inner,
+    module: &Module,
+    create: &wire::Create,
+    tenant: TenantName,
+) -> Result<ActorJob, Refusal> {
+    let class = module.find_class(&create.class);
+    let class = class.map_err(|error| refusal(RefusalKind::Usage, error))?;
+    let terms = &create.terms;
+    let resources = terms.resources.iter();
+    let options = ActorOptions {
+        tenant,
+        priority: terms.priority,
+        grants: grants(&create.grants),
+        wishes: Wishes {
+            resources: resources
+                .map(|(name, amount)| (name.to_string(), amount.to_string()))
+                .collect(),
+            restarts: create.wishes.restarts,
+            call_retries: create.wishes.call_retries,
+            time_limit: create.limits.time_ms.map(Duration::from_millis),
+            label_selector: Some(terms.selectors.to_string()),
+            strategy: Some(terms.strategy.to_string()),
+            ..Wishes::default()
+        },
+        limits: Limits {
+            output: create.limits.output_bytes,
+            arguments: create.limits.argument_bytes,
+            result: create.limits.result_bytes,
+            ..Limits::default()
+        },
+        policy: inner.shared.policy.clone(),
+    };
+    let job = ActorJob::new(module, class, options);
+    job.map_err(|error| match error.is_too_much() {
+        true => refusal(RefusalKind::Unschedulable, error),
+        false => refusal(RefusalKind::Usage, error),
+    })
 }
 
 fn call_refused(error: &CallError) -> Refusal {

@@ -8,7 +8,8 @@
 
 use std::collections::BTreeMap;
 
-use wasmrun_model::id::{ActorId, TaskId};
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::id::{ActorId, NodeId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::wire::{
     ActorRow, List, Listed, Output, Refusal, RefusalKind, Request, Response, Rows, Silent,
     TaskDetail, TaskRow, What,
@@ -21,6 +22,7 @@ use super::requests::{log, outputs};
 use super::session::{Session, refusal};
 use super::views::{self, Asker};
 use crate::cluster::{Answer, Answers, Asked, Cluster, Desk, Question};
+use crate::object::{Object, Reference};
 
 impl Desk for Inner {
     fn answer(&self, asked: &Asked) -> Answer {
@@ -45,11 +47,7 @@ impl Desk for Inner {
                 }
             }),
             Question::Cancel(task) => {
-                let live = views::live_task(self, asker, &task.to_string());
-                live.map(|task| {
-                    self.shared.cancel(task);
-                    Answer::Done
-                })
+                views::cancel(self, asker, &task.to_string()).map(|()| Answer::Done)
             }
             Question::Group(text) => {
                 groups::find(self, asker, text).map(|row| Answer::Group(Box::new(row)))
@@ -60,12 +58,47 @@ impl Desk for Inner {
             Question::Logs(prefix) => {
                 log(self, asker, prefix).map(|log| Answer::Outputs(outputs(&log)))
             }
+            Question::Object(prefix) => {
+                let registry = self.registry();
+                let found = registry.kept_by_prefix(&asked.tenant, prefix);
+                found.map(|object| Answer::Object(object.name()))
+            }
+            Question::Delete(object) => {
+                // By its whole id, which nothing else of the tenant's begins with.
+                let registry = self.registry();
+                let found = registry.kept_by_prefix(&asked.tenant, &object.to_string());
+                let found = found.map(Object::id);
+                drop(registry);
+                found
+                    .and_then(|object| self.delete(&object))
+                    .map(|()| Answer::Done)
+            }
         };
         answer.unwrap_or_else(Answer::Refused)
+    }
+
+    fn kept(&self, tenant: &TenantName, object: &ObjectId) -> Option<Reference> {
+        let registry = self.registry();
+        let mut kept = registry.objects();
+        let (object, _) = kept.find(|(it, of)| it.id() == *object && *of == tenant)?;
+        Some(object.0.clone())
     }
 }
 
 impl Inner {
+    /// Keeps an object no more, or what a task has made.
+    pub(super) fn delete(&self, id: &ObjectId) -> Result<(), Refusal> {
+        let deleted = self.registry().delete(id);
+        if deleted.is_none() {
+            let why = "the task that makes it has not ended; cancel that first";
+            return Err(refusal(RefusalKind::Usage, why));
+        }
+        if let Some(durable) = self.durable.get() {
+            durable.forget(&id.task());
+        }
+        Ok(())
+    }
+
     /// Whether a task was submitted here.
     fn is_own(&self, task: &TaskId) -> bool {
         let ledger = self.shared.ledger.lock();
@@ -79,7 +112,11 @@ impl Inner {
 pub(super) fn is_of_all(request: &Request) -> bool {
     match request {
         Request::List(list) => !matches!(list.what, What::Members | What::Tokens),
-        Request::Describe(_) | Request::Explain(_) | Request::Cancel(_) | Request::Logs(_) => true,
+        Request::Describe(_)
+        | Request::Explain(_)
+        | Request::Cancel(_)
+        | Request::Logs(_)
+        | Request::Delete(_) => true,
         _ => false,
     }
 }
@@ -107,13 +144,14 @@ impl Session {
                     Err(why) if why.kind == RefusalKind::NotFound => {
                         let group = self.find_group(&prefix).await;
                         let text = group.map(|(_, row)| groups::explained(&row));
-                        text.map_err(|_| why)
+                        text.map_err(|of_group| groups::more_telling(why, of_group))
                     }
                     Err(why) => Err(why),
                 };
                 text.map(Response::Text)
             }
             Request::Cancel(prefix) => self.cancel_anywhere(cluster, prefix).await,
+            Request::Delete(prefix) => self.delete_anywhere(cluster, &prefix).await,
             Request::Logs(prefix) => {
                 let parts = match self.logs_anywhere(cluster, prefix).await {
                     Ok(parts) => parts,
@@ -155,6 +193,78 @@ impl Session {
         Listed {
             rows,
             silent: all.silent,
+        }
+    }
+
+    /// The one object whose id begins so, of those that nodes keep for this tenant. One of another node's is borrowed.
+    pub(super) async fn kept_anywhere(
+        &self,
+        cluster: &Cluster,
+        prefix: &str,
+    ) -> Result<Object, Refusal> {
+        let KeptAt { here, elsewhere } = self.find_kept(cluster, prefix).await?;
+        if let Some(object) = here {
+            return Ok(object);
+        }
+        let (_, name) = elsewhere[0];
+        let exchange = self.inner.shared.exchange.get();
+        let exchange = exchange.expect("who is in a cluster exchanges objects");
+        Ok(Object(exchange.borrow_kept(name, &self.tenant)))
+    }
+
+    /// Deletes such an object, at whichever node.
+    async fn delete_anywhere(&self, cluster: &Cluster, prefix: &str) -> Result<Response, Refusal> {
+        let KeptAt { here, elsewhere } = self.find_kept(cluster, prefix).await?;
+        if let Some(object) = here {
+            self.inner.delete(&object.id())?;
+        }
+        for (node, name) in elsewhere {
+            let asked = self.asked(Question::Delete(name.id));
+            let answer = cluster.ask(node, &asked).await.map_err(|why| {
+                let why = format_args!("node {node}, which keeps it, does not do it: {why}");
+                refusal(RefusalKind::Full, why)
+            })?;
+            if let Answer::Refused(why) = answer {
+                return Err(why);
+            }
+        }
+        Ok(Response::Done)
+    }
+
+    /// Where the one object is whose id begins so, of those that nodes keep for this tenant.
+    async fn find_kept(&self, cluster: &Cluster, prefix: &str) -> Result<KeptAt, Refusal> {
+        let own = self.kept_object(&self.inner.registry(), prefix).cloned();
+        let (here, missing) = match own {
+            // By its task's whole id, or its own.
+            Ok(object) if prefix.len() >= WHOLE_ID => {
+                return Ok(KeptAt {
+                    here: Some(object),
+                    elsewhere: Vec::new(),
+                });
+            }
+            Ok(object) => (Some(object), None),
+            Err(why) if why.kind == RefusalKind::Ambiguous => return Err(why),
+            Err(why) => (None, Some(why)),
+        };
+        let asked = self.asked(Question::Object(prefix.to_owned()));
+        let all = cluster.ask_all(&asked).await;
+        let mut elsewhere: Vec<(NodeId, ObjectName)> = Vec::new();
+        for (node, answer) in all.answers {
+            match answer {
+                Answer::Object(name) => elsewhere.push((node, name)),
+                Answer::Refused(why) if why.kind == RefusalKind::Ambiguous => return Err(why),
+                _ => {}
+            }
+        }
+        let known = here.as_ref().map(Object::id);
+        let known = known.or(elsewhere.first().map(|(_, name)| name.id));
+        // Two may keep the same for a moment, when one takes over what the other had.
+        if elsewhere.iter().any(|(_, name)| Some(name.id) != known) {
+            return Err(ambiguous(prefix, "object"));
+        }
+        match missing {
+            Some(why) if elsewhere.is_empty() => Err(with_silent(why, &all.silent)),
+            _ => Ok(KeptAt { here, elsewhere }),
         }
     }
 
@@ -277,9 +387,15 @@ fn is_here(row: &TaskRow) -> bool {
     weight(&row.state) > 0
 }
 
+/// Where an object is kept. Somewhere.
+struct KeptAt {
+    here: Option<Object>,
+    elsewhere: Vec<(NodeId, ObjectName)>,
+}
+
 /// What nodes say of one task, and whether it was submitted there. Not empty.
 #[derive(Default)]
-struct Known(Vec<(wasmrun_model::id::NodeId, TaskDetail, bool)>);
+struct Known(Vec<(NodeId, TaskDetail, bool)>);
 
 impl Known {
     /// All that is known.

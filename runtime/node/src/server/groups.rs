@@ -4,20 +4,20 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use wasmrun_model::group::GroupState;
 use wasmrun_model::id::{DriverId, GroupId, NodeId};
 use wasmrun_model::resource::{ResourceName, ResourceSet};
 use wasmrun_model::units;
 use wasmrun_model::wire::{
-    CreateGroup, GroupBundle, GroupRow, List, Refusal, RefusalKind, Request, Response, Rows,
+    CreateGroup, GroupBundle, GroupRow, List, Refusal, RefusalKind, Request, Response, Rows, Silent,
 };
 
-use super::Inner;
 use super::session::{Session, refusal};
 use super::views::{Asker, passes};
-use crate::cluster::{Answer, Question};
+use super::{Inner, gather};
+use crate::cluster::{Answer, Answers, Asked, Cluster, Question};
 use crate::groups::{GroupError, NotReady};
 
 impl Session {
@@ -29,7 +29,7 @@ impl Session {
         let created = client.create_group(create.spec, &self.tenant, create.name);
         created.map(Response::Group).map_err(|error| {
             let kind = match &error {
-                GroupError::TooMany { .. } => RefusalKind::Full,
+                GroupError::TooMany { .. } | GroupError::Tenants(_) => RefusalKind::Full,
                 GroupError::Name(_) => RefusalKind::Usage,
                 GroupError::Impossible(_) => RefusalKind::Unschedulable,
                 GroupError::Stopping => RefusalKind::Stopping,
@@ -46,9 +46,18 @@ impl Session {
                 self.remove_group(owner, row.id).await
             }
             Request::GroupReady { group, timeout_ms } => {
-                let (_, row) = self.find_group(&group).await?;
+                let begun = Instant::now();
                 let timeout = timeout_ms.map(Duration::from_millis);
-                match self.client.group_ready_async(row.id, timeout).await {
+                let found = within(timeout, self.find_group(&group)).await;
+                let Some(found) = found else {
+                    let why = format_args!(
+                        "timed out: not all nodes have said in time whether they have placement group '{group}'"
+                    );
+                    return Ok(Response::NotReady(why.to_string()));
+                };
+                let (_, row) = found?;
+                let rest = timeout.map(|timeout| timeout.saturating_sub(begun.elapsed()));
+                match self.client.group_ready_async(row.id, rest).await {
                     Ok(()) => Ok(Response::Done),
                     Err(why @ NotReady::TimedOut { .. }) => Ok(Response::NotReady(why.to_string())),
                     Err(why @ NotReady::Gone(_)) => Err(refusal(RefusalKind::NotFound, why)),
@@ -58,7 +67,8 @@ impl Session {
         }
     }
 
-    /// The one group of this name, or whose id begins so, at whichever node; and that, if it is another.
+    /// The one group of this name or id, else the one whose id begins so, at whichever node; and that, if it is
+    /// another.
     pub(super) async fn find_group(
         &self,
         text: &str,
@@ -73,7 +83,10 @@ impl Session {
             return own.map(|row| (None, row));
         }
         let asked = self.asked(Question::Group(text.to_owned()));
-        let all = cluster.ask_all(&asked).await;
+        let all = match text.parse() {
+            Ok(id) => ask_owner(cluster, &asked, &id).await,
+            Err(_) => cluster.ask_all(&asked).await,
+        };
         let (mut found, mut missing) = (Vec::new(), None);
         match own {
             Ok(row) => found.push((None, row)),
@@ -87,10 +100,18 @@ impl Session {
                 _ => {}
             }
         }
+        let is_named = |row: &GroupRow| row.name.as_deref() == Some(text);
+        if found.iter().any(|(_, row)| is_named(row)) {
+            // The beginning of an id is what somebody calls another only by accident.
+            found.retain(|(_, row)| is_named(row));
+            if found.len() > 1 {
+                return Err(many_named(text));
+            }
+        }
         match (found.pop(), found.is_empty(), missing) {
             (Some(one), true, _) => Ok(one),
-            (None, _, Some(why)) => Err(super::gather::with_silent(why, &all.silent)),
-            _ => Err(super::gather::ambiguous(text, "placement group")),
+            (None, _, Some(why)) => Err(gather::with_silent(why, &all.silent)),
+            _ => Err(gather::ambiguous(text, "placement group")),
         }
     }
 
@@ -115,6 +136,42 @@ impl Session {
     }
 }
 
+/// Asks the one node that may own a group with this id, if there is one.
+async fn ask_owner(cluster: &Cluster, asked: &Asked, group: &GroupId) -> Answers {
+    let mut all = Answers::default();
+    let members = cluster.members();
+    let mut others = members
+        .into_iter()
+        .filter(|it| !it.is_own && it.state != "dead");
+    if let Some(owner) = others.find(|it| group.may_be_of(it.id)) {
+        match cluster.ask(owner.id, asked).await {
+            Ok(answer) => all.answers.push((owner.id, answer)),
+            Err(why) => all.silent.push(Silent {
+                node: owner.name,
+                why,
+            }),
+        }
+    }
+    all
+}
+
+/// What comes of something, unless time is up before.
+async fn within<T>(timeout: Option<Duration>, what: impl Future<Output = T>) -> Option<T> {
+    match timeout {
+        Some(timeout) => tokio::time::timeout(timeout, what).await.ok(),
+        None => Some(what.await),
+    }
+}
+
+fn many_named(name: &str) -> Refusal {
+    let shown: String = name.chars().take(80).collect();
+    let why = format_args!(
+        "more than one placement group is called '{shown}'; name the one that you mean by its id: \
+         `wasmrun group list`"
+    );
+    refusal(RefusalKind::Ambiguous, why)
+}
+
 /// Ends a group that this node owns, for a client of another.
 pub(super) fn remove(inner: &Inner, asker: Asker<'_>, group: &GroupId) -> Result<(), Refusal> {
     let row = find(inner, asker, &group.to_string())?;
@@ -127,8 +184,10 @@ pub(super) fn find(inner: &Inner, asker: Asker<'_>, text: &str) -> Result<GroupR
     let all = all(inner, inner.detached.driver());
     let own = all.iter().filter(|row| asker.owns(&row.tenant, row.job));
     let mut named = own.clone().filter(|row| row.name.as_deref() == Some(text));
-    if let (Some(one), None) = (named.next(), named.next()) {
-        return Ok(one.clone());
+    match (named.next(), named.next()) {
+        (Some(one), None) => return Ok(one.clone()),
+        (Some(_), Some(_)) => return Err(many_named(text)),
+        (None, _) => {}
     }
     asker
         .one(text, "placement group", own, |row| row.id)
@@ -157,13 +216,7 @@ pub(super) fn groups(inner: &Inner, list: &List) -> Vec<GroupRow> {
 
 fn all(inner: &Inner, detached: DriverId) -> Vec<GroupRow> {
     let mut ledger = inner.shared.ledger.lock();
-    let own = ledger.own_groups();
-    let own: Vec<_> = own.map(|(id, group)| (*id, group.clone())).collect();
-    let views = own.into_iter().filter_map(|(id, group)| {
-        let view = ledger.group(&id)?;
-        Some((id, group, view))
-    });
-    let views: Vec<_> = views.collect();
+    let views = ledger.group_views();
     let cluster = ledger.scheduler().cluster();
     let name = |node: NodeId| {
         let known = cluster.by_id(node).map(|ix| cluster[ix].name().to_string());
@@ -193,7 +246,11 @@ fn all(inner: &Inner, detached: DriverId) -> Vec<GroupRow> {
     rows.collect()
 }
 
-fn state(state: GroupState) -> &'static str {
+/// What the states of groups are called.
+pub(super) const STATES: [&str; 5] = ["pending", "preparing", "committing", "ready", "removing"];
+
+/// One of [`STATES`].
+pub(super) fn state(state: GroupState) -> &'static str {
     match state {
         GroupState::Pending => "pending",
         GroupState::Preparing => "preparing",
@@ -211,6 +268,15 @@ fn amounts(set: &ResourceSet) -> BTreeMap<ResourceName, wasmrun_model::resource:
     set.iter()
         .map(|(name, amount)| (name.clone(), amount))
         .collect()
+}
+
+/// Why there is neither a task nor a group of this name: that there are several groups says more than that there is
+/// no task.
+pub(super) fn more_telling(of_task: Refusal, of_group: Refusal) -> Refusal {
+    match of_group.kind {
+        RefusalKind::Ambiguous => of_group,
+        _ => of_task,
+    }
 }
 
 /// Where a group stands and why, in words.

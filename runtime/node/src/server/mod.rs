@@ -10,6 +10,7 @@
 
 mod actors;
 mod cluster;
+mod durable;
 mod gather;
 mod given;
 mod groups;
@@ -24,8 +25,8 @@ mod transfer;
 mod views;
 mod watch;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -37,6 +38,7 @@ use wasmrun_model::wire::Address;
 pub use self::metrics::{DEFAULT_METRICS_PORT, Metrics, ServeMetricsError};
 pub use self::socket::ServeError;
 
+use self::durable::Durable;
 use self::registry::{Ends, Registry};
 use self::socket::Bound;
 use crate::client::Client;
@@ -77,6 +79,10 @@ struct Inner {
     shared: Arc<Shared>,
     /// Who submits what outlives its session.
     detached: Client,
+    /// What of that outlives the node, if it is in a cluster.
+    durable: OnceLock<Arc<Durable>>,
+    /// Held while a task is started whose id somebody else has chosen.
+    once: Mutex<()>,
     registry: Mutex<Registry>,
     /// How tasks ended, on its way there.
     ends: Arc<Ends>,
@@ -106,6 +112,8 @@ impl Node {
         let inner = Arc::new(Inner {
             shared: self.shared.clone(),
             detached: self.client(),
+            durable: OnceLock::new(),
+            once: Mutex::default(),
             registry: Mutex::default(),
             ends: Arc::default(),
             stop: Sender::new(Stop::Not),
@@ -116,6 +124,7 @@ impl Node {
         });
         let desk: Arc<dyn Desk> = inner.clone();
         *self.shared.desk.lock() = Some(Arc::downgrade(&desk));
+        inner.keep_durable();
         let accepting = control.spawn(accept(inner.clone(), listener));
         Ok(Server {
             inner,
@@ -131,8 +140,8 @@ impl Server {
         Stopper(self.inner.clone())
     }
 
-    /// Blocks this thread until it is to end: somebody has said so, and, unless it is to be at once, all
-    /// tasks have ended. Actors that live on do not count. Whether it is to be at once.
+    /// Blocks this thread until it is to end: somebody has said so, and, unless it is to be at once, the others have
+    /// been told and all tasks have ended. Actors that live on do not count. Whether it is to be at once.
     ///
     /// # Panics
     /// When it is called in a thread of a tokio runtime.
@@ -144,7 +153,8 @@ impl Server {
             let _ = stop.wait_for(|stop| *stop > Stop::Not).await;
             tokio::select! {
                 _ = stop.wait_for(|stop| *stop == Stop::Now) => {}
-                () = inner.drained() => {}
+                // The store of a head ends with it: what is said through it is said first.
+                ((), ()) = async { tokio::join!(inner.hand_over(), inner.drained()) } => {}
             }
             *stop.borrow() == Stop::Now
         })
@@ -155,6 +165,10 @@ impl Drop for Server {
     fn drop(&mut self) {
         // The sessions are the accepting task's, and end with it.
         self.accepting.abort();
+        if let Some(durable) = self.inner.durable.get() {
+            // What ends from here on ends because the node does.
+            durable.close();
+        }
         self.inner.detached.cancel_all();
     }
 }
@@ -178,13 +192,30 @@ impl Inner {
         self.ends.noted(&self.registry)
     }
 
+    /// Lets the cluster know that this node takes no new work, and gives what has not begun here to who can begin it.
+    async fn hand_over(&self) {
+        let Some(cluster) = self.shared.cluster.get() else {
+            return;
+        };
+        match tokio::time::timeout(FLUSH, cluster.hand_over()).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "the others do not hear that this node stops"),
+            Err(_) => tracing::warn!(
+                "the others do not hear that this node stops: the store does not answer"
+            ),
+        }
+    }
+
     /// Waits until no task is left but actors that live, and clients have what is theirs.
-    async fn drained(&self) {
+    async fn drained(self: &Arc<Self>) {
         while !self.is_idle() {
             tokio::time::sleep(LOOK).await;
         }
         let idle = Instant::now();
-        while self.pending.load(Ordering::Acquire) > 0 && idle.elapsed() < FLUSH {
+        // What actors came to since it was looked at last, too.
+        let is_written = || self.durable.get().is_none_or(|it| it.flush(self));
+        while (self.pending.load(Ordering::Acquire) > 0 || !is_written()) && idle.elapsed() < FLUSH
+        {
             tokio::time::sleep(LOOK).await;
         }
     }

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -13,7 +14,9 @@ use wasmrun_engine::{Module, OutputSource};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ActorId, Digest, DriverId, NodeId, ObjectId, TaskId};
+use wasmrun_model::wire::Refusal;
 
+use super::views::one;
 use crate::object::Object;
 use crate::task::{Notes, Report};
 
@@ -99,6 +102,8 @@ pub(super) struct Record {
 pub(super) struct Detached {
     pub(super) object: Object,
     pub(super) log: Arc<Log>,
+    /// What its client was told, once it was: that it outlives this node, or why not.
+    pub(super) lasting: Option<Result<(), String>>,
 }
 
 #[derive(Clone)]
@@ -120,7 +125,10 @@ pub(super) struct Kept {
 
 /// The end of what a task wrote.
 #[derive(Default)]
-pub(super) struct Log(Mutex<VecDeque<Logged>>);
+pub(super) struct Log {
+    chunks: Mutex<VecDeque<Logged>>,
+    is_over: AtomicBool,
+}
 
 /// Some output, and which task wrote it where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,7 +140,7 @@ pub(super) struct Logged {
 
 impl Log {
     pub(super) fn add(&self, writer: u64, source: OutputSource, bytes: &[u8]) {
-        let mut chunks = self.0.lock();
+        let mut chunks = self.chunks.lock();
         match chunks.back_mut() {
             Some(last)
                 if (last.writer, last.source) == (writer, source) && last.bytes.len() < 4096 =>
@@ -152,7 +160,16 @@ impl Log {
     }
 
     pub(super) fn chunks(&self) -> Vec<Logged> {
-        self.0.lock().iter().cloned().collect()
+        self.chunks.lock().iter().cloned().collect()
+    }
+
+    /// Its task has ended, and all that it wrote is here.
+    pub(super) fn close(&self) {
+        self.is_over.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
     }
 }
 
@@ -203,6 +220,24 @@ impl Registry {
         self.tasks.insert(record.id, record);
     }
 
+    /// A task that has ended elsewhere. What must be dropped outside the registry's lock.
+    #[must_use]
+    pub(super) fn add_ended(&mut self, record: Record) -> Option<Record> {
+        let (id, end) = (record.id, record.end.clone()?);
+        self.add_task(record);
+        self.end_task(id, end)
+    }
+
+    /// A task is nothing of this node's any more. What must be dropped outside the registry's lock.
+    #[must_use]
+    pub(super) fn forget(&mut self, id: &TaskId) -> Option<Record> {
+        let record = self.tasks.remove(id)?;
+        if record.end.is_some() {
+            self.ended.retain(|it| it != id);
+        }
+        Some(record)
+    }
+
     /// A task has ended. What must be dropped outside the registry's lock.
     #[must_use]
     fn end_task(&mut self, id: TaskId, end: End) -> Option<Record> {
@@ -222,6 +257,14 @@ impl Registry {
 
     pub(super) fn tasks(&self) -> impl DoubleEndedIterator<Item = &Record> {
         self.tasks.values()
+    }
+
+    /// Remembers what the client of a detached task was told.
+    pub(super) fn set_lasting(&mut self, id: &TaskId, lasting: Result<(), String>) {
+        let detached = self.tasks.get_mut(id).and_then(|it| it.detached.as_mut());
+        if let Some(detached) = detached {
+            detached.lasting = Some(lasting);
+        }
     }
 
     /// Remembers what an actor writes. The oldest is forgotten.
@@ -257,6 +300,17 @@ impl Registry {
 
     pub(super) fn kept(&self) -> impl Iterator<Item = &Kept> {
         self.kept.values()
+    }
+
+    /// The one object of a tenant that outlives sessions and whose id begins so.
+    pub(super) fn kept_by_prefix(
+        &self,
+        tenant: &TenantName,
+        prefix: &str,
+    ) -> Result<&Object, Refusal> {
+        let own = self.objects().filter(|(_, of)| *of == tenant);
+        let found = one(tenant, prefix, "object", own, |(it, _)| it.id());
+        found.map(|(object, _)| object)
     }
 
     /// All objects that outlive sessions, and whose they are.

@@ -20,6 +20,9 @@ impl Session {
     pub(super) async fn at_once(&self, id: u64, request: Request) -> Result<(), Gone> {
         let answer = match request {
             Request::Submit(submit) => return self.submit(id, *submit).await,
+            Request::SubmitOnce { task, submit, .. } => {
+                return self.submit_once(id, task, *submit).await;
+            }
             Request::Call(call) => return self.call(id, *call).await,
             Request::Logs(prefix) => return self.logs(id, &prefix).await,
             Request::Release(objects) => {
@@ -48,11 +51,8 @@ impl Session {
                 self.of_actor(request).await
             }
             Request::Cancel(prefix) => {
-                let task = views::live_task(&self.inner, self.asker(), &prefix);
-                task.map(|task| {
-                    self.inner.shared.cancel(task);
-                    Response::Done
-                })
+                let cancelled = views::cancel(&self.inner, self.asker(), &prefix);
+                cancelled.map(|()| Response::Done)
             }
             Request::CancelMine => {
                 self.client.cancel_all();
@@ -65,10 +65,14 @@ impl Session {
             }
             Request::Explain(prefix) => {
                 let detail = views::describe(&self.inner, self.asker(), &prefix);
-                let text = detail.map(views::explained).or_else(|why| {
-                    let group = groups::find(&self.inner, self.asker(), &prefix);
-                    group.map(|row| groups::explained(&row)).map_err(|_| why)
-                });
+                let text = match detail {
+                    Err(why) if why.kind == RefusalKind::NotFound => {
+                        let group = groups::find(&self.inner, self.asker(), &prefix);
+                        let text = group.map(|row| groups::explained(&row));
+                        text.map_err(|of_group| groups::more_telling(why, of_group))
+                    }
+                    detail => detail.map(views::explained),
+                };
                 text.map(Response::Text)
             }
             Request::CreateGroup(create) => self.create_group(*create),
@@ -109,17 +113,9 @@ impl Session {
     }
 
     fn delete(&self, prefix: &str) -> Result<Response, Refusal> {
-        let mut registry = self.inner.registry();
-        let id = self.kept_object(&registry, prefix)?.id();
-        let deleted = registry.delete(&id);
-        drop(registry);
-        match deleted {
-            Some(_) => Ok(Response::Done),
-            None => {
-                let why = "the task that makes it has not ended; cancel that first";
-                Err(refusal(RefusalKind::Usage, why))
-            }
-        }
+        let id = self.kept_object(&self.inner.registry(), prefix)?.id();
+        self.inner.delete(&id)?;
+        Ok(Response::Done)
     }
 
     async fn logs(&self, id: u64, prefix: &str) -> Result<(), Gone> {

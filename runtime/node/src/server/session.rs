@@ -109,7 +109,7 @@ struct Ending(Arc<Session>);
 impl Drop for Ending {
     fn drop(&mut self) {
         let session = &self.0;
-        session.client.cancel_all();
+        session.client.is_over();
         session.inner.sessions.fetch_sub(1, Ordering::AcqRel);
         session.inputs.lock().clear();
         let objects = std::mem::take(&mut *session.objects.lock());
@@ -192,36 +192,58 @@ impl Serving {
     async fn take(&mut self, id: u64, request: Request) -> Result<(), Gone> {
         let session = self.session.clone();
         match request {
-            Request::Chunk(bytes) => {
-                // One that was refused may still have chunks under way.
-                let Some(transfer) = self.transfers.get(&id) else {
-                    return Ok(());
-                };
-                if !transfer.may_come() {
-                    let why = "bytes of a value came before the node said that they may";
-                    let _ = session.refuse(id, refusal(RefusalKind::Usage, why)).await;
-                    return Err(Gone);
-                }
-                if !transfer.pass(bytes.0).await {
-                    self.transfers.remove(&id);
-                }
-                return Ok(());
+            Request::Chunk(bytes) => return self.chunk(id, bytes.0).await,
+            Request::Upload { .. } | Request::Put { .. } => return self.upload(id, request).await,
+            request if !self.may_wait(&request) => return session.at_once(id, request).await,
+            _ if self.jobs.len() >= MOST_WAITING => {
+                let why = too_many("requests that wait", MOST_WAITING);
+                return session.refuse(id, why).await;
             }
-            Request::Upload { .. } | Request::Put { .. } => {
-                self.transfers.retain(|_, transfer| !transfer.is_over());
-                if self.transfers.len() >= MOST_TRANSFERS || self.transfers.contains_key(&id) {
-                    return session
-                        .refuse(id, too_many("transfers", MOST_TRANSFERS))
-                        .await;
-                }
-                let (transfer, chunks) = Transfer::new();
-                self.transfers.insert(id, transfer);
-                self.jobs.spawn(async move {
-                    let answer = session.receive(id, request, chunks).await;
-                    let _ = session.answer(id, answer).await;
-                });
-                return Ok(());
-            }
+            request => self.jobs.spawn(async move {
+                let _ = session.in_time(id, request).await;
+            }),
+        };
+        Ok(())
+    }
+
+    /// Bytes of a value that is on its way here.
+    async fn chunk(&mut self, id: u64, bytes: Vec<u8>) -> Result<(), Gone> {
+        // One that was refused may still have chunks under way.
+        let Some(transfer) = self.transfers.get(&id) else {
+            return Ok(());
+        };
+        if !transfer.may_come() {
+            let why = "bytes of a value came before the node said that they may";
+            let why = refusal(RefusalKind::Usage, why);
+            let _ = self.session.refuse(id, why).await;
+            return Err(Gone);
+        }
+        if !transfer.pass(bytes).await {
+            self.transfers.remove(&id);
+        }
+        Ok(())
+    }
+
+    /// A value that is going to come in chunks.
+    async fn upload(&mut self, id: u64, request: Request) -> Result<(), Gone> {
+        let session = self.session.clone();
+        self.transfers.retain(|_, transfer| !transfer.is_over());
+        if self.transfers.len() >= MOST_TRANSFERS || self.transfers.contains_key(&id) {
+            let why = too_many("transfers", MOST_TRANSFERS);
+            return session.refuse(id, why).await;
+        }
+        let (transfer, chunks) = Transfer::new();
+        self.transfers.insert(id, transfer);
+        self.jobs.spawn(async move {
+            let answer = session.receive(id, request, chunks).await;
+            let _ = session.answer(id, answer).await;
+        });
+        Ok(())
+    }
+
+    /// Whether the answer to a request may take its time, so that others should not wait for it.
+    fn may_wait(&self, request: &Request) -> bool {
+        match request {
             Request::Get { .. }
             | Request::GetAll { .. }
             | Request::Wait { .. }
@@ -231,88 +253,17 @@ impl Serving {
             | Request::Drain { .. }
             | Request::RemoveGroup(_)
             | Request::GroupReady { .. }
-                if self.jobs.len() >= MOST_WAITING =>
-            {
-                return session
-                    .refuse(id, too_many("requests that wait", MOST_WAITING))
-                    .await;
-            }
-            Request::Get {
-                object,
-                timeout_ms,
-                can_map,
-            } => {
-                self.jobs.spawn(async move {
-                    let _ = session.get(id, object, timeout_ms, can_map).await;
-                });
-            }
-            Request::GetAll {
-                objects,
-                timeout_ms,
-            } => {
-                self.jobs.spawn(async move {
-                    let _ = session.get_all(id, &objects, timeout_ms).await;
-                });
-            }
-            Request::Wait {
-                objects,
-                count,
-                timeout_ms,
-            } => {
-                self.jobs.spawn(async move {
-                    let answer = session.wait(&objects, count, timeout_ms).await;
-                    let _ = session.answer(id, answer).await;
-                });
-            }
-            Request::Input { task, bytes } => {
-                self.jobs.spawn(async move {
-                    let answer = session.input(task, bytes).await;
-                    let _ = session.answer(id, answer).await;
-                });
-            }
-            Request::CreateToken { .. }
-            | Request::RevokeToken(_)
-            | Request::Drain { .. }
+            | Request::SubmitOnce { is_again: true, .. }
             | Request::List(wire::List {
                 what: wire::What::Tokens,
                 ..
-            }) => {
-                self.jobs.spawn(async move {
-                    let answer = session.of_cluster(request).await;
-                    let _ = session.answer(id, answer).await;
-                });
+            }) => true,
+            request => {
+                self.is_about_names(request)
+                    || self.session.inner.shared.cluster.get().is_some()
+                        && gather::is_of_all(request)
             }
-            Request::RemoveGroup(_) | Request::GroupReady { .. } => {
-                self.jobs.spawn(async move {
-                    let answer = session.of_group(request).await;
-                    let _ = session.answer(id, answer).await;
-                });
-            }
-            request if self.is_about_names(&request) => {
-                if self.jobs.len() >= MOST_WAITING {
-                    let why = too_many("requests that wait", MOST_WAITING);
-                    return session.refuse(id, why).await;
-                }
-                self.jobs.spawn(async move {
-                    let answer = session.of_actor(request).await;
-                    let _ = session.answer(id, answer).await;
-                });
-            }
-            request => match session.inner.shared.cluster.get() {
-                Some(cluster) if gather::is_of_all(&request) => {
-                    if self.jobs.len() >= MOST_WAITING {
-                        let why = too_many("requests that wait", MOST_WAITING);
-                        return session.refuse(id, why).await;
-                    }
-                    let cluster = cluster.clone();
-                    self.jobs.spawn(async move {
-                        let _ = session.of_all(&cluster, id, request).await;
-                    });
-                }
-                _ => return session.at_once(id, request).await,
-            },
         }
-        Ok(())
     }
 
     /// Whether the control store and other nodes may have to be asked for the name of an actor.
@@ -327,6 +278,46 @@ impl Serving {
 }
 
 impl Session {
+    /// Answers a request that may take its time.
+    async fn in_time(&self, id: u64, request: Request) -> Result<(), Gone> {
+        let answer = match request {
+            Request::Get {
+                object,
+                timeout_ms,
+                can_map,
+            } => return self.get(id, object, timeout_ms, can_map).await,
+            Request::GetAll {
+                objects,
+                timeout_ms,
+            } => return self.get_all(id, &objects, timeout_ms).await,
+            Request::Wait {
+                objects,
+                count,
+                timeout_ms,
+            } => self.wait(&objects, count, timeout_ms).await,
+            Request::Input { task, bytes } => self.input(task, bytes).await,
+            Request::CreateToken { .. }
+            | Request::RevokeToken(_)
+            | Request::Drain { .. }
+            | Request::List(wire::List {
+                what: wire::What::Tokens,
+                ..
+            }) => self.of_cluster(request).await,
+            Request::RemoveGroup(_) | Request::GroupReady { .. } => self.of_group(request).await,
+            Request::SubmitOnce { task, submit, .. } => {
+                return self.submit_again(id, task, *submit).await;
+            }
+            Request::Create(_) | Request::FindActor(_) | Request::Kill(_) => {
+                self.of_actor(request).await
+            }
+            request => match self.inner.shared.cluster.get() {
+                Some(cluster) => return self.of_all(cluster, id, request).await,
+                None => return self.at_once(id, request).await,
+            },
+        };
+        self.answer(id, answer).await
+    }
+
     pub(super) async fn answer(
         &self,
         id: u64,

@@ -4,11 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use wasmrun_engine::{Entry, Input, Listener};
+use wasmrun_engine::{Entry, Input, Listener, Module};
 use wasmrun_model::fairness::TenantName;
+use wasmrun_model::id::TaskId;
 use wasmrun_model::manifest::Asked;
 use wasmrun_model::wire::{self, Argument as Given, MAX_CALLS, Refusal, RefusalKind, Response};
 
+use super::Inner;
+use super::durable::{Durable, Pending};
 use super::given::grants;
 use super::out::Gone;
 use super::registry::{Detached, Log, Record};
@@ -32,41 +35,12 @@ impl Session {
         {
             return Ok(job.clone());
         }
-        let entry = match &submit.entry {
-            wire::Entry::Program if module.program().is_some() => Entry::Program,
-            wire::Entry::Program => {
-                let why = "the module has no program to run; name one of its functions";
-                return Err(refusal(RefusalKind::Usage, why));
-            }
-            wire::Entry::Function(name) => {
-                let found = module.find(name);
-                Entry::Function(found.map_err(|error| refusal(RefusalKind::Usage, error))?)
-            }
-        };
-        let name = match (&submit.name, entry) {
-            (name, _) if !name.is_empty() => name.chars().take(200).collect(),
-            (_, Entry::Function(index)) => module.function(index).name.clone(),
-            (_, Entry::Program) => "program".to_owned(),
-        };
-        let (terms, limits) = (&submit.terms, &submit.limits);
-        let overrides = Overrides {
-            resources: Asked(terms.resources.clone()),
-            tenant: self.tenant(terms),
-            priority: terms.priority,
-            retries: terms.retries,
-            selectors: terms.selectors.clone(),
-            strategy: terms.strategy.clone(),
-            time_limit: limits.time_ms.map(Duration::from_millis),
-            output_bytes: limits.output_bytes,
-            argument_bytes: limits.argument_bytes,
-            result_bytes: limits.result_bytes,
-            policy: self.inner.shared.policy.clone(),
-        };
-        let job = Job::new(name, &module, entry, &overrides, grants(&submit.grants));
-        let job = Arc::new(job.map_err(|error| match error {
-            JobError::TooMuch(_) => refusal(RefusalKind::Unschedulable, error),
-            error => refusal(RefusalKind::Usage, error),
-        })?);
+        let job = Arc::new(new_job(
+            &self.inner,
+            &module,
+            submit,
+            self.tenant(&submit.terms),
+        )?);
         let like = wire::Submit {
             values: Vec::new(),
             args: Vec::new(),
@@ -79,14 +53,36 @@ impl Session {
 
     pub(super) async fn submit(&self, id: u64, submit: wire::Submit) -> Result<(), Gone> {
         let is_watched = submit.is_watched;
-        match self.start(submit) {
-            Ok((handle, watcher)) => self.started(id, handle, watcher, is_watched).await,
+        let started = self.start(submit, None);
+        self.answer_start(id, started, is_watched).await
+    }
+
+    pub(super) async fn answer_start(
+        &self,
+        id: u64,
+        started: Result<Started, Refusal>,
+        is_watched: bool,
+    ) -> Result<(), Gone> {
+        match started {
+            Ok(Started {
+                handle,
+                watcher,
+                durable: None,
+            }) => self.started(id, handle, watcher, is_watched).await,
+            Ok(started) => self.started_for_good(id, started, is_watched).await,
             Err(why) => self.refuse(id, why).await,
         }
     }
 
-    fn start(&self, submit: wire::Submit) -> Result<(TaskHandle, Watcher), Refusal> {
+    /// Starts a task, under this id if one is given.
+    pub(super) fn start(
+        &self,
+        submit: wire::Submit,
+        id: Option<TaskId>,
+    ) -> Result<Started, Refusal> {
         let job = self.job(&submit)?;
+        let is_durable = submit.is_detached && self.inner.durable.get().is_some();
+        let like = is_durable.then(|| submit.clone());
         let values = match job.function_type() {
             Some(ty) => self.arguments(ty, submit.values)?,
             None => Vec::new(),
@@ -110,6 +106,10 @@ impl Session {
                 (Input::Stream(receiver), Some(sender))
             }
         };
+        let stored = like.map(|submit| {
+            let tenant = &job.terms.tenant;
+            Durable::record_of(&self.inner, submit, &job.name, tenant, &values)
+        });
         let call = Call {
             values,
             args: submit.args,
@@ -122,42 +122,35 @@ impl Session {
             true => &self.inner.detached,
             false => &self.client,
         };
-        let handle = client.submit(&job, call).map_err(|error| refused(&error))?;
+        let submitted = match id {
+            Some(id) => client.submit_as(id, &job, call),
+            None => client.submit(&job, call),
+        };
+        let handle = submitted.map_err(|error| refused(&error))?;
         if let Some(sender) = sender {
             self.inputs.lock().insert(handle.id(), sender);
         }
         let log = submit.is_detached.then(Arc::<Log>::default);
-        let watcher = Watcher {
+        let mut watcher = Watcher {
             inner: self.inner.clone(),
             chunks,
             log: log.clone(),
             to: None,
+            keeping: None,
         };
-        self.record(&handle, &job.name, &job.terms.tenant, log);
-        Ok((handle, watcher))
-    }
-
-    pub(super) fn record(
-        &self,
-        handle: &TaskHandle,
-        name: &str,
-        tenant: &TenantName,
-        log: Option<Arc<Log>>,
-    ) {
-        let cell = &handle.0;
-        self.inner.registry().add_task(Record {
-            id: cell.id,
-            name: name.to_owned(),
-            tenant: tenant.clone(),
-            driver: cell.driver,
-            submitted: cell.submitted,
-            detached: log.map(|log| Detached {
-                object: handle.object(),
-                log,
-            }),
-            end: None,
+        self.inner
+            .record(&handle, &job.name, &job.terms.tenant, log);
+        let durable = stored.map(|stored| {
+            let durable = self.inner.durable.get().expect("it has made the record");
+            let (pending, keeping) = durable.begin(handle.id(), stored?);
+            watcher.keeping = Some(keeping);
+            Ok(pending)
         });
-        cell.note(self.inner.ends.clone());
+        Ok(Started {
+            handle,
+            watcher,
+            durable,
+        })
     }
 
     /// Submits a function once with each of these arguments: all of them, or none.
@@ -201,7 +194,8 @@ impl Session {
             }
         }
         for handle in &handles {
-            self.record(handle, &job.name, &job.terms.tenant, None);
+            self.inner
+                .record(handle, &job.name, &job.terms.tenant, None);
         }
         let ids = handles.iter().map(TaskHandle::id).collect();
         Ok(Response::SubmittedAll(ids))
@@ -216,7 +210,7 @@ impl Session {
         is_watched: bool,
     ) -> Result<(), Gone> {
         if let Err(why) = self.add_object(handle.object()) {
-            self.inner.shared.cancel(handle.id());
+            self.inner.take_back(&handle);
             return self.refuse(id, why).await;
         }
         let told = self.out.send(id, Response::Submitted(handle.id())).await;
@@ -227,6 +221,134 @@ impl Session {
         }
         told
     }
+
+    /// The client hears of its task when that is durable, or why it is not. Others do not wait for that.
+    async fn started_for_good(
+        &self,
+        id: u64,
+        started: Started,
+        is_watched: bool,
+    ) -> Result<(), Gone> {
+        let Started {
+            handle,
+            watcher,
+            durable,
+        } = started;
+        if let Err(why) = self.add_object(handle.object()) {
+            self.inner.take_back(&handle);
+            return self.refuse(id, why).await;
+        }
+        let (inner, out) = (self.inner.clone(), self.out.clone());
+        let to = is_watched.then(|| (out.clone(), id));
+        // It ends with its task, and all tasks end with the node.
+        tokio::spawn(async move {
+            let kept = match durable {
+                Some(Ok(pending)) => inner.kept(pending).await,
+                Some(Err(why)) => Err(why),
+                None => Ok(()),
+            };
+            let task = handle.id();
+            inner.registry().set_lasting(&task, kept.clone());
+            let answer = match kept {
+                Ok(()) => Response::Submitted(task),
+                Err(why) => Response::SubmittedHere { task, why },
+            };
+            // The task goes on without its client.
+            let _ = out.send(id, answer).await;
+            Watcher { to, ..watcher }.watch(handle).await;
+        });
+        Ok(())
+    }
+}
+
+/// A task that was submitted.
+pub(super) struct Started {
+    handle: TaskHandle,
+    watcher: Watcher,
+    /// Its record, if it is to outlive the node; or why it has none.
+    durable: Option<Result<Pending, String>>,
+}
+
+impl Inner {
+    /// Remembers a task.
+    pub(super) fn record(
+        &self,
+        handle: &TaskHandle,
+        name: &str,
+        tenant: &TenantName,
+        log: Option<Arc<Log>>,
+    ) {
+        let cell = &handle.0;
+        self.registry().add_task(Record {
+            id: cell.id,
+            name: name.to_owned(),
+            tenant: tenant.clone(),
+            driver: cell.driver,
+            submitted: cell.submitted,
+            detached: log.map(|log| Detached {
+                object: handle.object(),
+                log,
+                lasting: None,
+            }),
+            end: None,
+        });
+        cell.note(self.ends.clone());
+    }
+
+    /// A task was submitted, and its client is refused all the same: nothing of it stays.
+    fn take_back(&self, handle: &TaskHandle) {
+        let task = handle.id();
+        if let Some(durable) = self.durable.get() {
+            durable.forget(&task);
+        }
+        self.shared.cancel(task);
+        let forgotten = self.registry().forget(&task);
+        drop(forgotten);
+    }
+}
+
+/// The job of a task that is to be run for a tenant.
+pub(super) fn new_job(
+    inner: &Inner,
+    module: &Module,
+    submit: &wire::Submit,
+    tenant: TenantName,
+) -> Result<Job, Refusal> {
+    let entry = match &submit.entry {
+        wire::Entry::Program if module.program().is_some() => Entry::Program,
+        wire::Entry::Program => {
+            let why = "the module has no program to run; name one of its functions";
+            return Err(refusal(RefusalKind::Usage, why));
+        }
+        wire::Entry::Function(name) => {
+            let found = module.find(name);
+            Entry::Function(found.map_err(|error| refusal(RefusalKind::Usage, error))?)
+        }
+    };
+    let name = match (&submit.name, entry) {
+        (name, _) if !name.is_empty() => name.chars().take(200).collect(),
+        (_, Entry::Function(index)) => module.function(index).name.clone(),
+        (_, Entry::Program) => "program".to_owned(),
+    };
+    let (terms, limits) = (&submit.terms, &submit.limits);
+    let overrides = Overrides {
+        resources: Asked(terms.resources.clone()),
+        tenant,
+        priority: terms.priority,
+        retries: terms.retries,
+        selectors: terms.selectors.clone(),
+        strategy: terms.strategy.clone(),
+        time_limit: limits.time_ms.map(Duration::from_millis),
+        output_bytes: limits.output_bytes,
+        argument_bytes: limits.argument_bytes,
+        result_bytes: limits.result_bytes,
+        policy: inner.shared.policy.clone(),
+    };
+    let job = Job::new(name, module, entry, &overrides, grants(&submit.grants));
+    job.map_err(|error| match error {
+        JobError::TooMuch(_) => refusal(RefusalKind::Unschedulable, error),
+        error => refusal(RefusalKind::Usage, error),
+    })
 }
 
 /// Whether two tasks are of one job.

@@ -226,13 +226,19 @@ impl Session {
         timeout_ms: Option<u64>,
         can_map: bool,
     ) -> Result<(), Gone> {
-        let object = match self.object(&object) {
-            Ok(object) => object,
-            Err(why) => return self.refuse(id, why).await,
-        };
         let timeout = timeout_ms.map(Duration::from_millis);
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let value = match self.client.get_async(&object, timeout).await {
+        let found = match deadline {
+            Some(deadline) => tokio::time::timeout_at(deadline, self.object(&object)).await,
+            None => Ok(self.object(&object).await),
+        };
+        let object = match found {
+            Ok(Ok(object)) => object,
+            Ok(Err(why)) => return self.refuse(id, why).await,
+            Err(_) => return self.out.send(id, Response::TimedOut).await,
+        };
+        let rest = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let value = match self.client.get_async(&object, rest).await {
             Ok(value) => value,
             Err(GetError::TimedOut) => return self.out.send(id, Response::TimedOut).await,
             Err(GetError::Failed { origin, error }) => {
@@ -359,22 +365,24 @@ impl Session {
     }
 
     /// Whether the client may map a value: with it, it sees all that its tenant has in that segment. What
-    /// it submitted for another tenant comes in chunks.
+    /// it submitted for another tenant comes in chunks. So does what a neighbour has lent: that uses the memory anew
+    /// when this node ends, which the client may outlive.
     fn may_map(&self, view: &View) -> bool {
-        view.object().tenant() == &self.tenant && view.place().is_some()
+        view.object().tenant() == &self.tenant && view.place().is_some() && !view.is_lent()
     }
 
-    /// An object that the client has a handle of, or one of its tenant's that is kept.
-    fn object(&self, object: &ObjectRef) -> Result<Object, Refusal> {
-        let prefix = match object {
-            ObjectRef::Id(id) => {
+    /// An object that the client has a handle of, or one of its tenant's that is kept, at whichever node.
+    async fn object(&self, object: &ObjectRef) -> Result<Object, Refusal> {
+        match (object, self.inner.shared.cluster.get()) {
+            (ObjectRef::Id(id), _) => {
                 let objects = self.objects.lock();
-                return objects.get(id).cloned().ok_or_else(|| unknown(id));
+                objects.get(id).cloned().ok_or_else(|| unknown(id))
             }
-            ObjectRef::Prefix(prefix) => prefix,
-        };
-        let registry = self.inner.registry();
-        self.kept_object(&registry, prefix).cloned()
+            (ObjectRef::Prefix(prefix), Some(cluster)) => self.kept_anywhere(cluster, prefix).await,
+            (ObjectRef::Prefix(prefix), None) => {
+                self.kept_object(&self.inner.registry(), prefix).cloned()
+            }
+        }
     }
 
     /// One of its tenant's objects that are kept, by the beginning of its id.
@@ -383,20 +391,17 @@ impl Session {
         registry: &'a Registry,
         prefix: &str,
     ) -> Result<&'a Object, Refusal> {
-        let find = |is_own: bool| {
-            let all = registry.objects();
-            let some = all.filter(|(_, tenant)| (**tenant == self.tenant) == is_own);
-            one(&self.tenant, prefix, "object", some, |(it, _)| it.id())
-        };
-        let missing = match find(true) {
-            Ok((object, _)) => return Ok(object),
+        let missing = match registry.kept_by_prefix(&self.tenant, prefix) {
+            Ok(object) => return Ok(object),
             Err(why) => why,
         };
+        let others = registry.objects();
+        let others = others.filter(|(_, tenant)| **tenant != self.tenant);
         // People forget to say whose it is, and tenants of a socket are no secret to each other.
         let is_unknown = !registry
             .objects()
             .any(|(it, tenant)| *tenant == self.tenant && it.id().to_string().starts_with(prefix));
-        match find(false) {
+        match one(&self.tenant, prefix, "object", others, |(it, _)| it.id()) {
             Ok((object, tenant)) if is_unknown => {
                 let why = format!(
                     "object {} belongs to tenant '{tenant}', and this session is of '{}'; say --tenant \

@@ -25,6 +25,8 @@ use super::session::refusal;
 use super::{Inner, cluster, groups};
 use crate::actor::ActorCell;
 use crate::client::Actor;
+use crate::deadlock::Place;
+use crate::ledger::Ledger;
 use crate::object::Reference;
 use crate::task::{TaskCell, Work};
 
@@ -117,14 +119,29 @@ pub(super) fn actor(actor: &Actor) -> wire::Actor {
     }
 }
 
-/// A live task, by its id's beginning.
-pub(super) fn live_task(inner: &Inner, asker: Asker<'_>, prefix: &str) -> Result<TaskId, Refusal> {
+/// Cancels a live task, by its id's beginning.
+///
+/// # Errors
+/// When there is none, or it is a call that an actor is in the middle of.
+pub(super) fn cancel(inner: &Inner, asker: Asker<'_>, prefix: &str) -> Result<(), Refusal> {
     let ledger = inner.shared.ledger.lock();
     let own = |cell: &&Arc<TaskCell>| asker.owns(&cell.work.terms().tenant, cell.driver);
     let own = ledger.cells().filter(own);
-    asker
-        .one(prefix, "live task", own, |cell| cell.id)
-        .map(|cell| cell.id)
+    let cell = asker.one(prefix, "live task", own, |cell| cell.id)?.clone();
+    if let Work::Call(actor, _) = &cell.work
+        && ledger.is_running_call(&cell.id)
+    {
+        let (name, actor) = (cell.work.name(), actor.id);
+        let why = format_args!(
+            "call {name} ({}) runs, and no actor can go on from the middle of a call: it comes to its own end; to stop \
+             it with its actor, `wasmrun actor kill {actor}`",
+            cell.id
+        );
+        return Err(refusal(RefusalKind::Usage, why));
+    }
+    drop(ledger);
+    inner.shared.cancel(cell.id);
+    Ok(())
 }
 
 /// An actor that is not dead, by its id's beginning.
@@ -224,8 +241,10 @@ pub(super) fn describe(
     let mut ledger = inner.shared.ledger.lock();
     let explanation = ledger.explain(&row.id).map(|it| it.to_string());
     let reads = ledger.reads(&row.id);
+    let whom = whom(inner, &ledger, &row);
     drop(ledger);
-    let explanation = explanation.map(|text| text + &stalled(inner, &reads));
+    let explanation =
+        explanation.map(|text| text + &whom + &stalled(inner, &reads) + held_back(inner, &row.id));
     let detached = record.as_ref().and_then(|record| record.detached.as_ref());
     Ok(TaskDetail {
         took_us: end.map(|end| (us(end.waited), us(end.ran))),
@@ -234,6 +253,47 @@ pub(super) fn describe(
         explanation,
         row,
     })
+}
+
+/// How many of those that a task waits for are named.
+const SHOWN: usize = 8;
+
+/// For which others a task waits, in words.
+fn whom(inner: &Inner, ledger: &Ledger, row: &TaskRow) -> String {
+    let Some(needs) = ledger.needs_of(&row.id) else {
+        return String::new();
+    };
+    // Where it is is said already.
+    let others = needs.of.iter().filter(|it| it.task != row.id);
+    let others: Vec<&Place> = others.collect();
+    let name_of = |node| match inner.shared.cluster.get() {
+        Some(cluster) if node != ledger.id() => cluster.name_of(node),
+        _ => inner.name(),
+    };
+    let named = others.iter().take(SHOWN).map(|place| {
+        let task = place.task;
+        match (ledger.work(&task), ledger.tenant(&task)) {
+            (Some(work), Some(tenant)) if *tenant == row.tenant => {
+                let node = ledger.scheduler().peer(&task).unwrap_or(place.node);
+                format!("{} ({task}) at node {}", work.name(), name_of(node))
+            }
+            (Some(_), _) => "a task of another tenant".to_owned(),
+            (None, _) if place.node == ledger.id() => format!("{task}, which has ended"),
+            (None, _) => format!("{task} of node {}", name_of(place.node)),
+        }
+    });
+    let named: Vec<String> = named.collect();
+    let named = named.join(", ");
+    let more = match others.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    match (needs.count, others.len()) {
+        (_, 0) => String::new(),
+        (_, 1) => format!("\nthat is {named}"),
+        (count, all) if count == all => format!("\nthose are {named}{more}"),
+        (count, all) => format!("\nthat is {count} of these {all}: {named}{more}"),
+    }
 }
 
 /// Which of these objects cannot be had now because nodes do not answer, in words.
@@ -255,6 +315,18 @@ fn stalled(inner: &Inner, reads: &[ObjectId]) -> String {
         ));
     }
     text
+}
+
+/// Why a call of another node's actor does not begin, if it could.
+fn held_back(inner: &Inner, task: &TaskId) -> &'static str {
+    let exchange = inner.shared.exchange.get();
+    match exchange.is_some_and(|exchange| exchange.is_held_back(task)) {
+        true => {
+            "\nit has not begun: the control store does not confirm that this node lives, and until it does no call of \
+             another node's actor begins here"
+        }
+        false => "",
+    }
 }
 
 /// Whether a row has all that is asked for.
@@ -341,6 +413,7 @@ fn objects(inner: &Inner, list: &List) -> Vec<ObjectRow> {
             ObjectPlace::Writing => "writing",
             ObjectPlace::Memory => "memory",
             ObjectPlace::Disk => "disk",
+            ObjectPlace::Borrowed => "borrowed",
         };
         let row = ObjectRow {
             id: info.id,

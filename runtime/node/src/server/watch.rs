@@ -12,9 +12,17 @@ use wasmrun_engine::{OutputChunk, OutputSource};
 use wasmrun_model::wire::{self, Bytes, Output, Response};
 
 use super::Inner;
-use super::out::Out;
+use super::durable::Keeping;
+use super::out::{Gone, Out};
 use super::registry::Log;
+use super::requests::outputs;
+use crate::client::Client;
+use crate::object::{Object, Reference};
 use crate::task::{Report, TaskHandle};
+
+/// How often is looked whether all is there that a task wrote which has ended, and how long at most.
+const LOOK: Duration = Duration::from_millis(10);
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Who sees a task to its end: passes its output and report on.
 pub(super) struct Watcher {
@@ -22,11 +30,14 @@ pub(super) struct Watcher {
     pub(super) chunks: Option<mpsc::Receiver<OutputChunk>>,
     pub(super) log: Option<Arc<Log>>,
     pub(super) to: Option<(Out, u64)>,
+    /// Its record in the control store.
+    pub(super) keeping: Option<Keeping>,
 }
 
 impl Watcher {
     pub(super) async fn watch(mut self, mut handle: TaskHandle) {
-        let _pending = Pending::new(&self);
+        let is_pending = self.to.is_some() || self.keeping.is_some();
+        let _pending = is_pending.then(|| Pending::new(&self.inner));
         let report = loop {
             let Some(chunks) = &mut self.chunks else {
                 break handle.await;
@@ -47,6 +58,12 @@ impl Watcher {
             .and_then(|chunks| chunks.try_recv().ok())
         {
             self.pass_on(chunk).await;
+        }
+        if let Some(log) = &self.log {
+            log.close();
+        }
+        if let (Some(keeping), Some(log)) = (self.keeping.take(), &self.log) {
+            keeping.ended(&self.inner, &report, log);
         }
         if let Some((out, id)) = &self.to {
             // A client that is gone does not want to know.
@@ -76,24 +93,62 @@ impl Watcher {
     }
 }
 
-/// Counts a report that a client waits for.
-struct Pending(Option<Arc<Inner>>);
+/// A task that somebody else sees to its end, and that one more client wants to hear of.
+pub(super) struct Follower {
+    pub(super) inner: Arc<Inner>,
+    pub(super) client: Client,
+    /// What it makes.
+    pub(super) object: Object,
+    /// What it writes, if that is kept here.
+    pub(super) log: Option<Arc<Log>>,
+    pub(super) to: (Out, u64),
+}
+
+impl Follower {
+    /// Tells the client of the task's end, after what it wrote.
+    pub(super) async fn follow(self) {
+        let _pending = Pending::new(&self.inner);
+        let Reference::Task(cell) = &self.object.0 else {
+            return;
+        };
+        let objects = std::slice::from_ref(&self.object);
+        self.client.wait_async(objects, 1, None).await;
+        let report = cell.report().expect("it has ended, and is shared");
+        // A client that is gone does not want to know.
+        let _ = self.tell(&report).await;
+    }
+
+    async fn tell(&self, report: &Report) -> Result<(), Gone> {
+        let (out, id) = &self.to;
+        if let Some(log) = &self.log {
+            let complete = async {
+                while !log.is_over() {
+                    tokio::time::sleep(LOOK).await;
+                }
+            };
+            let _ = tokio::time::timeout(PATIENCE, complete).await;
+            for part in outputs(log) {
+                out.send(*id, Response::Output(part)).await?;
+            }
+        }
+        let ended = Response::Ended(Box::new(to_wire(report)));
+        out.send(*id, ended).await
+    }
+}
+
+/// Counts a report that a client waits for, or that is to be written down.
+struct Pending(Arc<Inner>);
 
 impl Pending {
-    fn new(watcher: &Watcher) -> Self {
-        let inner = watcher.to.is_some().then(|| watcher.inner.clone());
-        if let Some(inner) = &inner {
-            inner.pending.fetch_add(1, Ordering::AcqRel);
-        }
-        Self(inner)
+    fn new(inner: &Arc<Inner>) -> Self {
+        inner.pending.fetch_add(1, Ordering::AcqRel);
+        Self(inner.clone())
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        if let Some(inner) = &self.0 {
-            inner.pending.fetch_sub(1, Ordering::AcqRel);
-        }
+        self.0.pending.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -13,10 +13,11 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes as Piece;
 use parking_lot::Mutex;
 use wasmrun_model::failure::TaskError;
-use wasmrun_model::id::{ActorId, ActorName, NodeId};
+use wasmrun_model::id::{ActorId, ActorName, NodeId, ObjectName, TaskId};
+use wasmrun_model::reference::{Lenders, Taken};
 use wasmrun_model::task::Attempt;
 use wasmrun_model::wire::{Bytes, WireError};
-use wasmrun_net::{BulkRefusal, BulkSender, PullOptions, Range};
+use wasmrun_net::{BulkRefusal, BulkSender, Range};
 
 use super::protocol::{Bulk, NamedActor, OneWay, Stands, State, StateOf, Where};
 use super::{Exchange, Queued, borrow};
@@ -46,7 +47,7 @@ struct Known {
     cell: Weak<ActorCell>,
     references: WeakActorRef,
     /// Who has given it to us, and how often.
-    lenders: HashMap<NodeId, u64>,
+    lenders: Lenders,
 }
 
 #[derive(Default)]
@@ -105,13 +106,22 @@ impl Exchange {
         let (cell, is_new) = self.foreign_cell(name, face);
         let mut foreign = self.actors.foreign.lock();
         let known = foreign.entry(name).or_default();
-        *known.lenders.entry(from).or_default() += 1;
+        let taken = known.lenders.take(from, name.owner);
         let reference = known.references.upgrade().unwrap_or_else(|| {
             let reference = ActorRef::new(cell.clone(), self.shared.clone());
             known.references = reference.downgrade();
             reference
         });
         drop(foreign);
+        let object = object_of(name);
+        match taken {
+            Taken::Kept => {}
+            Taken::GiveBack => self.release(from, object),
+            Taken::Ask => {
+                self.queue(name.owner, Queued::Message(OneWay::Lend(object)));
+                self.release(from, object);
+            }
+        }
         if is_new {
             self.ask_about(name);
         }
@@ -120,6 +130,20 @@ impl Exchange {
             self.carry_out(|ledger| ledger.stands(name.id, Some(&cell), Standing::At(node)));
         }
         Ok(Reference::Actor(reference))
+    }
+
+    /// What its owner keeps for us may be an actor that is named here. False if it is none.
+    pub(super) fn lent_actor(&self, from: NodeId, object: ObjectName) -> bool {
+        let mut foreign = self.actors.foreign.lock();
+        let named = foreign
+            .iter_mut()
+            .find(|(name, known)| object_of(**name) == object && known.references.is_held());
+        let taken = named.map(|(name, known)| known.lenders.take(from, name.owner));
+        drop(foreign);
+        if matches!(taken, Some(Taken::GiveBack | Taken::Ask)) {
+            self.release(from, object);
+        }
+        taken.is_some()
     }
 
     /// The cell of another node's actor, and whether it is new here.
@@ -264,7 +288,7 @@ impl Exchange {
             // Somebody has named it again.
             return;
         }
-        for (lender, count) in known.lenders.drain() {
+        for (lender, count) in known.lenders.give_back() {
             let message = OneWay::Release(object_of(name), count);
             self.queue(lender, Queued::Message(message));
         }
@@ -297,7 +321,7 @@ impl Exchange {
         }
         let mut foreign = self.actors.foreign.lock();
         for known in foreign.values_mut() {
-            known.lenders.remove(&node);
+            known.lenders.left(node);
         }
         let of_it = foreign.keys().filter(|name| name.owner == node);
         let of_it: Vec<ActorName> = of_it.copied().collect();
@@ -401,12 +425,13 @@ impl Exchange {
             tracing::warn!(node = %from, %actor, bytes = state.len, "a state is larger than its actor");
             return None;
         }
-        let mut bytes = vec![0; usize::try_from(state.len).ok()?];
-        let peer = self.cluster()?.peer(from)?;
+        let cluster = self.cluster()?;
         let request = Bulk::State(actor, number);
-        let options = PullOptions::default();
-        match peer.pull(&request, 0, &mut bytes, &options).await {
-            Ok(_) => Some(Checkpoint {
+        match cluster
+            .pull_whole(cluster.peer(from)?, request, state.len)
+            .await
+        {
+            Ok(bytes) => Some(Checkpoint {
                 number,
                 state: bytes.into(),
             }),
@@ -469,6 +494,12 @@ impl Exchange {
             }
             false => Some(start),
         }
+    }
+
+    /// Whether a call would have begun if this node could confirm that it lives.
+    pub(crate) fn is_held_back(&self, task: &TaskId) -> bool {
+        let held_back = self.actors.held_back.lock();
+        held_back.starts.iter().any(|start| start.cell.id == *task)
     }
 
     pub(super) fn pause_actors(&self, is_paused: bool) {

@@ -8,12 +8,13 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use serde::{Deserialize, Serialize};
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::{DriverId, GroupId, NodeId, TaskId};
+use wasmrun_model::id::{DriverId, GroupId, NodeId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::wire::{GroupRow, List, Output, Refusal, Rows, Silent, TaskDetail};
 use wasmrun_net::CallError;
 
 use super::protocol::{Request, Response};
 use crate::cluster::Cluster;
+use crate::object::Reference;
 
 /// How long a node is waited for. People wait, and those that answer do so in milliseconds.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -45,6 +46,10 @@ pub(crate) enum Question {
     Group(String),
     /// A placement group that the node owns is to end. `Done`.
     RemoveGroup(GroupId),
+    /// An object that the node keeps for the tenant. `Object`.
+    Object(String),
+    /// The node is to keep an object no more that it keeps for the tenant. `Done`.
+    Delete(ObjectId),
 }
 
 /// What is said to [`Asked`]. Rows and outputs are as many as a client may get from one node.
@@ -62,12 +67,17 @@ pub(crate) enum Answer {
     /// The node answers no clients.
     NotServed,
     Group(Box<GroupRow>),
+    /// It can be borrowed: [`Exchange::borrow_kept`](super::Exchange::borrow_kept).
+    Object(ObjectName),
 }
 
 /// Who answers clients, at each node.
 pub(crate) trait Desk: Send + Sync {
     /// Answers, without waiting for anything.
     fn answer(&self, asked: &Asked) -> Answer;
+
+    /// An object of ours that is kept for a tenant.
+    fn kept(&self, tenant: &TenantName, object: &ObjectId) -> Option<Reference>;
 }
 
 /// What came of asking all others.

@@ -1,44 +1,54 @@
 //! References between nodes.
 //!
-//! Owns who has been given what: a node that sends a message in which an object is named keeps the object
-//! until the receiver has given that reference back. So there is always a chain of nodes, from whoever needs an
-//! object to its owner, each of which keeps it for the next (the reference tree of Ray's ownership, NSDI 2021;
-//! counts are per message, so nothing is lost when a reference goes out while another comes back).
-//! Must not: fetch bytes.
+//! Owns what stands for objects of other nodes here, and the messages. Who keeps what for whom, for how long, and which
+//! answer counts, is [`wasmrun_model::reference`]'s. Must not: fetch bytes.
 //!
 //! Invariants: an object of another node is one [`TaskCell`] here, however often its name comes in. It is
-//! given back when that is dropped, as often as it came, to whom it came from.
+//! given back when that is dropped, as often as it is owed, to whom it came from.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use wasmrun_model::failure::TaskError;
+use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{DriverId, NodeId, ObjectId, ObjectName};
+use wasmrun_model::reference::{self, Answer, Holders, Lent, Taken, Token, Want};
 use wasmrun_model::value::{Encoded, Handle, ValueType};
 use wasmrun_model::wire::WireError;
 
-use super::protocol::{Carried, Made, Named, OneWay};
+use super::protocol::{Carried, KeptFor, Made, Named, OneWay};
 use super::{Exchange, Queued};
 use crate::actor::object_of;
 use crate::object::{Reference, Value};
 use crate::task::{Report, TaskCell, Work};
 use crate::wait::Countdown;
 
-/// What was given to a node, and how often.
-type Lent = HashMap<ObjectName, (Reference, u64)>;
-
 /// What was given to other nodes, and what came from them.
 #[derive(Default)]
 pub(super) struct Borrowed {
     /// What was given to whom, and how often.
-    lent: Mutex<HashMap<NodeId, Lent>>,
+    lent: Mutex<Lent<Lending>>,
     /// Objects of other nodes that are named here.
-    foreign: Mutex<HashMap<ObjectName, Weak<TaskCell>>>,
+    foreign: Mutex<reference::Borrowed<Weak<TaskCell>>>,
     /// Who has copies of our objects.
-    holders: Mutex<HashMap<ObjectId, Vec<NodeId>>>,
+    holders: Mutex<Holders>,
+}
+
+/// What is kept for another node.
+#[derive(Clone)]
+struct Lending(Reference);
+
+impl PartialEq for Lending {
+    /// Whether it keeps the same thing.
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Reference::Task(one), Reference::Task(two)) => Arc::ptr_eq(one, two),
+            (Reference::Put(one), Reference::Put(two)) => Arc::ptr_eq(one, two),
+            (Reference::Actor(one), Reference::Actor(two)) => one.address() == two.address(),
+            _ => false,
+        }
+    }
 }
 
 /// How long a name may come before its owner is known here. A node that has left comes no more.
@@ -50,10 +60,9 @@ pub(crate) struct Foreign(Arc<Inner>);
 
 struct Inner {
     name: ObjectName,
+    /// Which of those that had this name.
+    token: Token,
     exchange: Weak<Exchange>,
-    /// Who has given it to us, and how often.
-    lenders: Mutex<HashMap<NodeId, u64>>,
-    is_wanted: AtomicBool,
     ty: OnceLock<ValueType>,
 }
 
@@ -63,14 +72,9 @@ impl Drop for Inner {
             return;
         };
         let mut foreign = exchange.borrowed.foreign.lock();
-        if foreign
-            .get(&self.name)
-            .is_some_and(|it| it.strong_count() == 0)
-        {
-            foreign.remove(&self.name);
-        }
+        let mut lenders = foreign.dropped(&self.name, self.token);
         drop(foreign);
-        for (lender, count) in self.lenders.get_mut().drain() {
+        for (lender, count) in lenders.give_back() {
             let message = OneWay::Release(self.name, count);
             exchange.queue(lender, Queued::Message(message));
         }
@@ -97,62 +101,36 @@ impl Foreign {
 
     /// Asks its owner to say what becomes of it: the first time.
     pub(crate) fn want(&self) {
-        if self.0.is_wanted.swap(true, Ordering::AcqRel) {
-            return;
-        }
         if let Some(exchange) = self.0.exchange.upgrade() {
-            exchange.ask(self.0.name);
+            exchange.ask(self.0.name, self.0.token);
         }
     }
 }
 
 impl Borrowed {
+    /// A life of a node begins.
+    pub(super) fn joined(&self, node: NodeId) {
+        self.lent.lock().joined(node);
+    }
+
     /// An object of ours that somebody else has been given.
     pub(super) fn find(&self, name: &ObjectName) -> Option<Reference> {
         let lent = self.lent.lock();
-        lent.values()
-            .find_map(|of_node| of_node.get(name).map(|(reference, _)| reference.clone()))
+        lent.find(name).map(|lending| lending.0.clone())
     }
 
-    pub(super) fn released(&self, by: NodeId, name: ObjectName, count: u64) {
-        let mut lent = self.lent.lock();
-        let Some(of_node) = lent.get_mut(&by) else {
-            return;
-        };
-        let Some((_, left)) = of_node.get_mut(&name) else {
-            return;
-        };
-        *left = left.saturating_sub(count);
-        let last = match *left {
-            0 => of_node.remove(&name),
-            _ => None,
-        };
-        if of_node.is_empty() {
-            lent.remove(&by);
-        }
-        drop(lent);
+    pub(super) fn released(&self, by: NodeId, name: &ObjectName, count: u64) {
+        let last = self.lent.lock().released(by, name, count);
         drop(last);
     }
 
     pub(super) fn set_holder(&self, node: NodeId, object: ObjectId, is_held: bool) {
-        let mut holders = self.holders.lock();
-        if is_held {
-            let holders = holders.entry(object).or_default();
-            if !holders.contains(&node) {
-                holders.push(node);
-            }
-        } else if let Some(of_object) = holders.get_mut(&object) {
-            of_object.retain(|it| *it != node);
-            if of_object.is_empty() {
-                holders.remove(&object);
-            }
-        }
+        self.holders.lock().set(node, object, is_held);
     }
 
     /// Who has copies of an object of ours, as far as they have said so.
     pub(super) fn holders(&self, object: &ObjectId) -> Vec<NodeId> {
-        let holders = self.holders.lock();
-        holders.get(object).cloned().unwrap_or_default()
+        self.holders.lock().of(object).to_vec()
     }
 }
 
@@ -163,11 +141,9 @@ impl Exchange {
             Handle::Object(name) => name,
             Handle::Actor(name) => object_of(name),
         };
-        let mut lent = self.borrowed.lent.lock();
-        let of_node = lent.entry(to).or_default();
-        let entry = of_node.entry(name);
-        let (_, count) = entry.or_insert_with(|| (reference.clone(), 0));
-        *count += 1;
+        // If that node has left, nothing is kept, and it hears nothing either.
+        let lending = Lending(reference.clone());
+        self.borrowed.lent.lock().lend(to, name, lending);
         name
     }
 
@@ -179,6 +155,14 @@ impl Exchange {
         }
     }
 
+    /// The owner of an object keeps it for us now, as we have asked.
+    pub(super) fn has_lent(&self, from: NodeId, name: ObjectName) {
+        if !self.lent_actor(from, name) {
+            // Whoever does not need it any more gives it back at once.
+            drop(self.borrow(from, name));
+        }
+    }
+
     /// Takes a name that came from a node, which has kept the object for us.
     ///
     /// # Errors
@@ -186,29 +170,61 @@ impl Exchange {
     pub(super) fn borrow(&self, from: NodeId, name: ObjectName) -> Result<Reference, TaskError> {
         if name.owner == self.me {
             // It has come home: nobody need keep it for us.
-            self.queue(from, Queued::Message(OneWay::Release(name, 1)));
+            self.release(from, name);
             return self.borrowed.find(&name).ok_or(TaskError::Lost(name.id));
         }
         let mut foreign = self.borrowed.foreign.lock();
-        let known = foreign.get(&name).and_then(Weak::upgrade);
-        let cell = known.unwrap_or_else(|| {
-            let inner = Inner {
-                name,
-                exchange: self.this.clone(),
-                lenders: Mutex::default(),
-                is_wanted: AtomicBool::new(false),
-                ty: OnceLock::new(),
-            };
-            let cell = Arc::new(self.cell_of(Foreign(Arc::new(inner))));
-            cell.share();
-            foreign.insert(name, Arc::downgrade(&cell));
-            cell
-        });
-        if let Work::Elsewhere(it) = &cell.work {
-            *it.0.lenders.lock().entry(from).or_default() += 1;
-        }
+        let make = |token| self.object_cell(name, token);
+        let (cell, taken) = foreign.take(from, name, Weak::upgrade, make);
         drop(foreign);
+        match taken {
+            Taken::Kept => {}
+            Taken::GiveBack => self.release(from, name),
+            Taken::Ask => {
+                self.queue(name.owner, Queued::Message(OneWay::Lend(name)));
+                self.release(from, name);
+            }
+        }
         Ok(Reference::Task(cell))
+    }
+
+    /// One of the times that a node has named something to us, it need not be kept for.
+    pub(super) fn release(&self, to: NodeId, name: ObjectName) {
+        self.queue(to, Queued::Message(OneWay::Release(name, 1)));
+    }
+
+    fn object_cell(&self, name: ObjectName, token: Token) -> (Weak<TaskCell>, Arc<TaskCell>) {
+        let inner = Inner {
+            name,
+            token,
+            exchange: self.this.clone(),
+            ty: OnceLock::new(),
+        };
+        let cell = Arc::new(self.cell_of(Foreign(Arc::new(inner))));
+        cell.share();
+        (Arc::downgrade(&cell), cell)
+    }
+
+    /// An object that another node keeps for a tenant. If it does so no more when it hears of this, it is lost.
+    pub(crate) fn borrow_kept(&self, name: ObjectName, tenant: &TenantName) -> Reference {
+        let make = |token| self.object_cell(name, token);
+        let mut foreign = self.borrowed.foreign.lock();
+        let cell = foreign.take_unlent(name, Weak::upgrade, make);
+        drop(foreign);
+        let tenant = tenant.clone();
+        // Whoever asks what becomes of it does so behind this.
+        let message = OneWay::LendKept(Box::new(KeptFor { name, tenant }));
+        self.queue(name.owner, Queued::Message(message));
+        Reference::Task(cell)
+    }
+
+    /// Lends an object that is kept here for a tenant.
+    pub(super) fn lend_kept(&self, to: NodeId, kept: &KeptFor) {
+        let desk = self.desk().filter(|_| kept.name.owner == self.me);
+        if let Some(reference) = desk.and_then(|desk| desk.kept(&kept.tenant, &kept.name.id)) {
+            self.lend(to, &reference);
+            self.queue(to, Queued::Message(OneWay::Lent(kept.name)));
+        }
     }
 
     fn cell_of(&self, foreign: Foreign) -> TaskCell {
@@ -227,9 +243,15 @@ impl Exchange {
 
     /// Asks the owner of an object what becomes of it. One that is not there (any more) may still come to be
     /// known: for as long as that may take, and no longer.
-    fn ask(&self, name: ObjectName) {
-        if self.queue(name.owner, Queued::Message(OneWay::Want(name))) {
-            return;
+    fn ask(&self, name: ObjectName, token: Token) {
+        let want = self.borrowed.foreign.lock().want(&name, token);
+        match want {
+            Want::Known => return,
+            Want::Ask => {
+                self.queue(name.owner, Queued::Message(OneWay::Want(name)));
+                return;
+            }
+            Want::Wait => {}
         }
         let (this, Some(shared)) = (self.this.clone(), self.shared.upgrade()) else {
             return;
@@ -239,11 +261,7 @@ impl Exchange {
             let Some(exchange) = this.upgrade() else {
                 return;
             };
-            if exchange.queues.lock().contains_key(&name.owner) {
-                // It was asked when it came.
-                return;
-            }
-            let cell = exchange.borrowed.foreign.lock().get(&name).cloned();
+            let cell = exchange.borrowed.foreign.lock().unknown(&name, token);
             if let Some(cell) = cell.and_then(|cell| cell.upgrade()) {
                 exchange.end_foreign(&cell, Err(TaskError::Lost(name.id)));
             }
@@ -252,16 +270,9 @@ impl Exchange {
 
     /// A node has come: what it owns and somebody wants, it is asked for.
     pub(super) fn want_again(&self, node: NodeId) {
-        let foreign = self.borrowed.foreign.lock();
-        let of_it = foreign.iter().filter(|(name, _)| name.owner == node);
-        let of_it: Vec<_> = of_it.filter_map(|(_, cell)| cell.upgrade()).collect();
-        drop(foreign);
-        for cell in of_it.iter().filter(|cell| !cell.has_ended()) {
-            if let Work::Elsewhere(foreign) = &cell.work
-                && foreign.0.is_wanted.load(Ordering::Acquire)
-            {
-                self.queue(node, Queued::Message(OneWay::Want(foreign.name())));
-            }
+        let wanted = self.borrowed.foreign.lock().joined(node);
+        for name in wanted {
+            self.queue(node, Queued::Message(OneWay::Want(name)));
         }
     }
 
@@ -325,29 +336,39 @@ impl Exchange {
 
     /// An object of another node's is there, or will never be.
     pub(super) fn made(&self, from: NodeId, made: Made) {
-        let known = self.borrowed.foreign.lock().get(&made.name).cloned();
-        let cell = known.and_then(|cell| cell.upgrade());
+        let (name, ty) = (made.name, made.ty);
+        let result = made.result.map_err(TaskError::from);
+        let answer = match &result {
+            Err(TaskError::Lost(id)) if *id == name.id => Answer::Gone,
+            Ok(_) | Err(_) => Answer::Ended,
+        };
+        let result = result.and_then(|carried| self.take(from, carried));
+        let cell = self.borrowed.foreign.lock().answered(from, &name, answer);
+        self.end_made(cell, ty, result);
+    }
+
+    /// What is known of an object of another node's that a message brought along: nobody need ask.
+    pub(super) fn made_along(&self, from: NodeId, made: Made) {
+        let (name, ty) = (made.name, made.ty);
         let result = made.result.map_err(TaskError::from);
         let result = result.and_then(|carried| self.take(from, carried));
-        let Some(cell) = cell.filter(|_| made.name.owner == from) else {
+        let cell = self.borrowed.foreign.lock().told(from, &name);
+        self.end_made(cell, ty, result);
+    }
+
+    fn end_made(
+        &self,
+        cell: Option<Weak<TaskCell>>,
+        ty: Option<ValueType>,
+        result: Result<Value, TaskError>,
+    ) {
+        let Some(cell) = cell.and_then(|cell| cell.upgrade()) else {
             return;
         };
-        if let (Work::Elsewhere(foreign), Some(ty)) = (&cell.work, made.ty) {
+        if let (Work::Elsewhere(foreign), Some(ty)) = (&cell.work, ty) {
             let _ = foreign.0.ty.set(ty);
         }
         self.end_foreign(&cell, result.map(Some));
-    }
-
-    /// What is known of an object of another node's that a message brought along.
-    pub(super) fn made_along(&self, from: NodeId, made: Made) {
-        let known = self.borrowed.foreign.lock().get(&made.name).cloned();
-        if let Some(cell) = known.and_then(|cell| cell.upgrade())
-            && let Work::Elsewhere(foreign) = &cell.work
-        {
-            // Nobody need ask.
-            foreign.0.is_wanted.store(true, Ordering::Release);
-        }
-        self.made(from, made);
     }
 
     fn end_foreign(&self, cell: &Arc<TaskCell>, result: Result<Option<Value>, TaskError>) {
@@ -355,16 +376,7 @@ impl Exchange {
             return;
         }
         let is_there = result.is_ok();
-        let report = Report {
-            id: cell.id,
-            result,
-            waited: Duration::ZERO,
-            ran: Duration::ZERO,
-            held: Vec::new(),
-            memory_peak: 0,
-            stderr_tail: String::new(),
-            ran_at: None,
-        };
+        let report = Report::without_run(cell.id, result);
         if cell.end_once(report)
             && let Some(shared) = self.shared.upgrade()
         {
@@ -374,32 +386,17 @@ impl Exchange {
 
     /// A node is gone: what was kept for it is kept no longer.
     pub(super) fn lost_borrower(&self, node: NodeId) {
-        let lent = self.borrowed.lent.lock().remove(&node);
+        let lent = self.borrowed.lent.lock().left(node);
         drop(lent);
-        let mut holders = self.borrowed.holders.lock();
-        holders.retain(|_, of_object| {
-            of_object.retain(|it| *it != node);
-            !of_object.is_empty()
-        });
+        self.borrowed.holders.lock().left(node);
     }
 
-    /// A life of a node is gone: what it owned and we have not seen, nobody will. Nothing that it has given us is
-    /// owed to its next life, which may well give us the same names: they are other objects then, even while
-    /// somebody here still has those of before.
+    /// A life of a node is gone: what it owned and we have not seen, nobody will.
     pub(super) fn lost_owner(&self, node: NodeId) {
-        let mut foreign = self.borrowed.foreign.lock();
-        // Outside of the lock, should one of these be the last: its end takes the lock.
-        let all: Vec<_> = foreign.values().filter_map(Weak::upgrade).collect();
-        foreign.retain(|name, _| name.owner != node);
-        drop(foreign);
-        for cell in &all {
-            if let Work::Elsewhere(it) = &cell.work {
-                it.0.lenders.lock().remove(&node);
-            }
-        }
-        for cell in all.iter().filter(|cell| cell.object().owner == node) {
+        let over = self.borrowed.foreign.lock().left(node);
+        for cell in over.iter().filter_map(Weak::upgrade) {
             let lost = TaskError::Lost(cell.object().id);
-            self.end_foreign(cell, Err(lost));
+            self.end_foreign(&cell, Err(lost));
         }
     }
 
@@ -431,7 +428,14 @@ impl Exchange {
             let why = format!("node {from} sent a list of numbers whose last one is cut off");
             return Err(TaskError::Sandbox(why));
         }
-        Ok(self.value(carried.body, references?))
+        match references {
+            Ok(references) => Ok(self.value(carried.body, references)),
+            Err(error) => {
+                // Its bytes may be kept for us: they need not be, says its end.
+                drop(self.value(carried.body, Vec::new()));
+                Err(error)
+            }
+        }
     }
 }
 
@@ -486,5 +490,35 @@ mod tests {
         drop((after, again));
         let given_back = said.try_recv().expect("it was given twice");
         assert!(matches!(given_back, Queued::Message(OneWay::Release(it, 2)) if it == name()));
+    }
+
+    #[test]
+    fn two_nodes_that_pass_an_object_to_and_fro_do_not_keep_it_for_each_other() {
+        let exchange = Exchange::alone(NodeId::from_bytes([1; 16]));
+        let third = NodeId::from_bytes([3; 16]);
+        let (queue, mut said) = Queue::new();
+        exchange.borrowed.joined(third);
+        exchange.queues.lock().insert(third, queue);
+        let ours = borrowed(&exchange);
+        exchange.lend(third, &Reference::Task(ours.clone()));
+        let back = exchange.borrow(third, name());
+        let given_back = said.try_recv().expect("its owner has given it to us");
+        assert!(matches!(given_back, Queued::Message(OneWay::Release(it, 1)) if it == name()));
+        drop((ours, back));
+        assert!(
+            exchange.borrowed.find(&name()).is_some(),
+            "the third needs it"
+        );
+        exchange.borrowed.released(third, &name(), 1);
+        assert!(exchange.borrowed.find(&name()).is_none());
+        assert!(exchange.borrowed.foreign.lock().is_empty());
+    }
+
+    #[test]
+    fn nothing_is_kept_for_a_node_that_has_left() {
+        let exchange = Exchange::alone(NodeId::from_bytes([1; 16]));
+        let ours = borrowed(&exchange);
+        exchange.lend(OTHER, &Reference::Task(ours));
+        assert!(exchange.borrowed.find(&name()).is_none());
     }
 }

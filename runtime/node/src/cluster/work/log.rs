@@ -4,9 +4,9 @@
 //! other nodes have made, in the order in which they began, and the states before them. Must not: make calls.
 //!
 //! Invariants: the calls of a segment follow each other without a gap, from its state on. There are at most
-//! [`MOST_CALLS`] calls and [`MOST_BYTES`] bytes in the log of an actor; the oldest go first. A call that cannot be kept
-//! ends a segment; the next begins with the next state that comes. When the last handle to the actor is gone so is the
-//! log.
+//! [`MOST_CALLS`] calls and [`MOST_BYTES`] bytes in the log of an actor; the oldest go first. Objects among the
+//! arguments count with those of all logs of the node. A call that cannot be kept ends a segment; the next begins with
+//! the next state that comes. When the last handle to the actor is gone so is the log.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use wasmrun_model::id::{DriverId, TaskId};
 use wasmrun_model::task::Attempt;
 
+use super::recipe::Counted;
 use super::replay::CallRecipe;
 use crate::actor::Checkpoint;
 use crate::object::Value;
@@ -46,30 +47,100 @@ pub(super) struct Logged {
     pub(super) driver: DriverId,
     pub(super) method: usize,
     pub(super) values: Vec<Argument>,
+    /// The objects among those.
+    pub(super) _objects: Option<Counted>,
     pub(super) ran: Ran,
-    /// What its arguments take.
+    /// What its arguments take, but for objects.
     pub(super) bytes: u64,
 }
 
 /// See the [module](self).
 #[derive(Default)]
-pub(crate) struct CallLog {
-    inner: Mutex<Inner>,
+pub(crate) struct CallLog(Mutex<Inner>);
+
+/// Making the calls of a segment again.
+///
+/// What a call is made of is older than the call: of an earlier one of its segment, whose result is here as soon as it
+/// is made, or of an older segment, which has another of these. So nobody waits for itself.
+#[derive(Default)]
+pub(super) struct Again {
     /// Held while calls are made again.
     pub(super) replaying: tokio::sync::Mutex<()>,
-    /// What those have given so far: later ones may need it as their arguments.
-    fresh: Mutex<HashMap<TaskId, Value>>,
+    fresh: Mutex<Fresh>,
     /// More of that is there.
     pub(super) changed: Notify,
 }
 
+/// What calls have given that were made again.
+#[derive(Default)]
+struct Fresh {
+    /// Only what later calls of the story need, and what somebody waits for.
+    values: HashMap<TaskId, Value>,
+    /// How many wait for the results of these.
+    asked: HashMap<TaskId, usize>,
+}
+
+/// Somebody waits for the result of a call.
+pub(super) struct Asked<'a> {
+    again: &'a Again,
+    task: TaskId,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        let mut fresh = self.again.fresh.lock();
+        let Some(asked) = fresh.asked.get_mut(&self.task) else {
+            return;
+        };
+        *asked -= 1;
+        if *asked == 0 {
+            fresh.asked.remove(&self.task);
+        }
+    }
+}
+
 /// Calls are being made again, until this goes.
-pub(super) struct Replaying<'a>(&'a CallLog);
+pub(super) struct Replaying<'a>(&'a Again);
 
 impl Drop for Replaying<'_> {
     fn drop(&mut self) {
-        let fresh = std::mem::take(&mut *self.0.fresh.lock());
+        let mut fresh = self.0.fresh.lock();
+        let Fresh { values, asked } = &mut *fresh;
+        let over: Vec<_> = values
+            .extract_if(|task, _| !asked.contains_key(task))
+            .collect();
         drop(fresh);
+        drop(over);
+    }
+}
+
+impl Again {
+    /// Somebody waits for the result of this call from now on.
+    pub(super) fn ask(&self, task: TaskId) -> Asked<'_> {
+        *self.fresh.lock().asked.entry(task).or_default() += 1;
+        Asked { again: self, task }
+    }
+
+    /// Calls are made again from now on, by who has `replaying`.
+    pub(super) fn replays(&self) -> Replaying<'_> {
+        Replaying(self)
+    }
+
+    /// A call that was made again has given this.
+    pub(super) fn has_made(&self, task: TaskId, value: Value, is_needed: bool) {
+        let mut fresh = self.fresh.lock();
+        if !is_needed && !fresh.asked.contains_key(&task) {
+            return;
+        }
+        let before = fresh.values.insert(task, value);
+        drop(fresh);
+        drop(before);
+        self.changed.notify_waiters();
+    }
+
+    /// What a call has given that was made again just now.
+    pub(super) fn made(&self, task: &TaskId) -> Option<Value> {
+        self.fresh.lock().values.get(task).cloned()
     }
 }
 
@@ -96,10 +167,12 @@ struct Segment {
     /// Whether a call is missing behind these.
     is_closed: bool,
     bytes: u64,
+    again: Arc<Again>,
 }
 
 /// What is to be done to have the result of a call again.
 pub(super) struct Story {
+    pub(super) again: Arc<Again>,
     pub(super) state: Option<Checkpoint>,
     pub(super) arguments: Vec<Argument>,
     /// The call is the last of these.
@@ -125,7 +198,7 @@ impl CallLog {
         state: Option<Checkpoint>,
         arguments: &[Argument],
     ) {
-        let mut inner = self.inner.lock();
+        let mut inner = self.0.lock();
         if inner
             .segments
             .back()
@@ -150,6 +223,7 @@ impl CallLog {
             calls: Vec::new(),
             is_closed: false,
             bytes,
+            again: Arc::default(),
         });
         inner.limit();
     }
@@ -163,7 +237,7 @@ impl CallLog {
         call: Option<Logged>,
         state: Option<Checkpoint>,
     ) {
-        let mut inner = self.inner.lock();
+        let mut inner = self.0.lock();
         let Some(last) = inner.segments.back_mut().filter(|it| it.attempt == attempt) else {
             return;
         };
@@ -187,11 +261,12 @@ impl CallLog {
 
     /// How to have the result of a call again; `None` if that call is not among those that are kept.
     pub(super) fn story(&self, task: &TaskId) -> Option<Story> {
-        let inner = self.inner.lock();
+        let inner = self.0.lock();
         // The latest that has it: with the fewest calls before.
         inner.segments.iter().rev().find_map(|segment| {
             let at = segment.calls.iter().position(|call| call.task == *task)?;
             Some(Story {
+                again: segment.again.clone(),
                 state: segment.state.clone(),
                 arguments: segment.arguments.clone(),
                 calls: segment.calls[..=at].to_vec(),
@@ -199,27 +274,14 @@ impl CallLog {
         })
     }
 
-    /// Calls are made again from now on, by who has `replaying`.
-    pub(super) fn replays(&self) -> Replaying<'_> {
-        Replaying(self)
-    }
-
-    /// A call that was made again has given this.
-    pub(super) fn has_made(&self, task: TaskId, value: Value) {
-        let before = self.fresh.lock().insert(task, value);
-        drop(before);
-        self.changed.notify_waiters();
-    }
-
-    /// What a call has given that was made again just now, or along with another.
-    pub(super) fn made(&self, task: &TaskId) -> Option<Value> {
-        let along = self.wanted(task).and_then(|it| it.take());
-        along.or_else(|| self.fresh.lock().get(task).cloned())
+    /// What a call has given that was made again along with another.
+    pub(super) fn made_along(&self, task: &TaskId) -> Option<Value> {
+        self.wanted(task)?.take()
     }
 
     /// The result of a call is to be made again if it is lost.
     pub(super) fn want(&self, task: TaskId, recipe: &Arc<CallRecipe>) {
-        let recipes = &mut self.inner.lock().recipes;
+        let recipes = &mut self.0.lock().recipes;
         if recipes.len() == recipes.capacity() {
             recipes.retain(|_, it| it.strong_count() > 0);
         }
@@ -228,18 +290,18 @@ impl CallLog {
 
     /// Whose result of a call may be made again.
     pub(super) fn wanted(&self, task: &TaskId) -> Option<Arc<CallRecipe>> {
-        self.inner.lock().recipes.get(task)?.upgrade()
+        self.0.lock().recipes.get(task)?.upgrade()
     }
 
     /// Nobody can call the actor any more, and nobody who could has it. What it keeps may be what keeps it.
     pub(crate) fn clear(&self) {
-        let before = std::mem::take(&mut *self.inner.lock());
+        let before = std::mem::take(&mut *self.0.lock());
         drop(before);
     }
 
     #[cfg(test)]
     fn len(&self) -> usize {
-        let inner = self.inner.lock();
+        let inner = self.0.lock();
         inner.segments.iter().map(|it| it.calls.len()).sum()
     }
 }
@@ -267,6 +329,7 @@ impl Segment {
             arguments: Vec::new(),
             calls: Vec::new(),
             is_closed: false,
+            again: Arc::default(),
         };
         if !self.is_closed {
             let skipped = usize::try_from(before - self.before).unwrap_or(usize::MAX);
@@ -320,6 +383,7 @@ mod tests {
             driver: DriverId::from_bytes([1; 16]),
             method: 0,
             values: Vec::new(),
+            _objects: None,
             ran: Ran::Well,
             bytes,
         })

@@ -11,12 +11,16 @@
 
 mod actors;
 pub(crate) mod ask;
+mod awaited;
 mod borrow;
 mod ends;
+mod hedged;
+mod holders;
 mod homes;
 mod log;
 mod modules;
 mod named;
+mod neighbours;
 mod outputs;
 mod place;
 pub(crate) mod protocol;
@@ -25,11 +29,12 @@ mod remote;
 mod replay;
 mod spread;
 mod transfer;
+mod waits;
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -37,6 +42,7 @@ use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{DriverId, Incarnation, NodeId, ObjectId, ObjectName, TaskId};
+use wasmrun_model::reference::{KeptFor, Lives};
 use wasmrun_model::scheduler::{Message, NodeInfo, Outcome, PeerView};
 use wasmrun_model::task::Attempt;
 use wasmrun_model::wire::WireError;
@@ -52,12 +58,13 @@ pub(crate) use self::replay::CallRecipe;
 pub use self::transfer::Moved;
 
 use self::actors::Actors;
-use self::ask::{Answer, Asked};
+use self::ask::{Answer, Asked, Desk};
+use self::awaited::Awaited;
 use self::borrow::Borrowed;
 use self::ends::Ends;
 use self::homes::Homes;
 use self::modules::Modules;
-use self::named::Seeking;
+use self::neighbours::Neighbours;
 use self::outputs::Outputs;
 use self::protocol::{Made, ReportOrder, Settled};
 use self::recipe::Remaking;
@@ -98,10 +105,14 @@ pub(crate) struct Exchange {
     transfers: Transfers,
     /// Who brings which object of ours from whom.
     spread: Spread,
+    /// Other nodes of this machine, if objects are shared with them.
+    neighbours: OnceLock<Arc<Neighbours>>,
     /// What tasks of ours at other nodes write, and their reports behind that.
     outputs: Outputs,
     /// Results that are kept for who owns them, and how often.
-    kept: Mutex<HashMap<(NodeId, ObjectId), (Value, u64)>>,
+    kept: Mutex<KeptFor<Value>>,
+    /// Who is there, to tell those who keep something for us from their next lives.
+    lives: Mutex<Lives>,
     /// Results that are being made again.
     remaking: Remaking,
     /// Arguments that were put into the store to be sent, until their attempt is over.
@@ -110,7 +121,7 @@ pub(crate) struct Exchange {
     ends: Ends,
     homes: Homes,
     /// Actors that are looked for by their names.
-    seeking: Seeking,
+    seeking: Awaited<Sought>,
     /// Objects that are waited for because nodes do not answer.
     stalls: Stalls,
     replays: Replays,
@@ -147,9 +158,16 @@ impl std::fmt::Debug for Exchange {
 }
 
 impl Exchange {
-    /// What a node exchanges with others from now on. `folder` is for modules.
-    pub(crate) fn start(shared: &Arc<Shared>, folder: PathBuf) -> Arc<Self> {
-        let exchange = Self::of(shared.home.node, Arc::downgrade(shared), folder);
+    /// What a node exchanges with others from now on. `folder` is that of its state; `is_sharing`: objects are shared
+    /// with other nodes of this machine.
+    pub(crate) fn start(shared: &Arc<Shared>, folder: &Path, is_sharing: bool) -> Arc<Self> {
+        let modules = folder.join("modules");
+        let exchange = Self::of(shared.home.node, Arc::downgrade(shared), modules);
+        if is_sharing {
+            let (store, room) = (shared.store.clone(), shared.room_patience);
+            let neighbours = Neighbours::start(exchange.me, folder, store, &shared.control, room);
+            neighbours.map(|it| exchange.neighbours.set(it));
+        }
         let most = shared.store.usage().capacity_bytes / LINEAGE_PART;
         shared.ledger.lock().join_cluster(Lineage::new(most));
         // It ends with the node.
@@ -168,13 +186,15 @@ impl Exchange {
             modules: Modules::new(Some(folder)),
             transfers: Transfers::default(),
             spread: Spread::default(),
+            neighbours: OnceLock::new(),
             outputs: Outputs::default(),
             kept: Mutex::default(),
+            lives: Mutex::default(),
             remaking: Remaking::default(),
             sent: Mutex::default(),
             ends: Ends::default(),
             homes: Homes::default(),
-            seeking: Seeking::default(),
+            seeking: Awaited::default(),
             stalls: Stalls::default(),
             replays: Replays::default(),
         })
@@ -193,7 +213,12 @@ impl Exchange {
         loop {
             ticks.tick().await;
             match this.upgrade() {
-                Some(exchange) => exchange.carry_out(|ledger| ledger.tick()),
+                Some(exchange) => {
+                    exchange.carry_out(|ledger| ledger.tick());
+                    if let Some(neighbours) = exchange.neighbours.get() {
+                        neighbours.make_room();
+                    }
+                }
                 None => return,
             }
         }
@@ -290,11 +315,27 @@ impl Exchange {
     }
 
     fn answer(&self, asked: &Asked) -> Answer {
-        let desk = self.shared.upgrade().and_then(|shared| {
-            let desk = shared.desk.lock();
-            desk.as_ref()?.upgrade()
-        });
+        let desk = self.desk();
         desk.map_or(Answer::NotServed, |desk| desk.answer(asked))
+    }
+
+    /// Who answers clients here, if somebody does.
+    fn desk(&self) -> Option<Arc<dyn Desk>> {
+        let shared = self.shared.upgrade()?;
+        let desk = shared.desk.lock();
+        desk.as_ref()?.upgrade()
+    }
+
+    /// How many other nodes of this machine lend to this one.
+    pub(crate) fn ways(&self) -> neighbours::Ways {
+        let neighbours = self.neighbours.get();
+        neighbours.map(|it| it.ways()).unwrap_or_default()
+    }
+
+    /// What other nodes of this machine have borrowed.
+    pub(crate) fn lent(&self) -> neighbours::LentOut {
+        let neighbours = self.neighbours.get();
+        neighbours.map(|it| it.lent()).unwrap_or_default()
     }
 
     /// Counts something for whoever watches.
@@ -360,7 +401,7 @@ impl Work for Exchange {
             OneWay::Output(output) => self.outputs.wrote(self, from, *output),
             OneWay::Want(name) => self.wanted(from, name),
             OneWay::Made(made) => self.made(from, *made),
-            OneWay::Release(name, count) => self.borrowed.released(from, name, count),
+            OneWay::Release(name, count) => self.borrowed.released(from, &name, count),
             OneWay::Holding(object, is_held) => self.holding(from, object, is_held),
             OneWay::Drop(object) => self.unkeep(from, object),
             OneWay::WantActor(name) => self.watches(from, name),
@@ -372,7 +413,9 @@ impl Work for Exchange {
             OneWay::State(state) => self.has_state(from, *state),
             OneWay::DriverGone(driver) => {
                 self.homes.forget(&driver);
-                self.cancel_all_of(&[driver]);
+                if let Some(shared) = self.shared.upgrade() {
+                    shared.end_work_of(driver);
+                }
             }
             OneWay::Cancel(name) => self.cancel(name),
             OneWay::Find(find) => self.find(from, *find),
@@ -381,8 +424,13 @@ impl Work for Exchange {
             OneWay::Replay(replay) => self.replay_for(from, *replay),
             OneWay::CalledAgain(again) => self.called_again(from, *again),
             OneWay::Lend(name) => self.lend_directly(from, name),
-            // Whoever does not need it any more gives it back at once.
-            OneWay::Lent(name) => drop(self.borrow(from, name)),
+            OneWay::Lent(name) => self.has_lent(from, name),
+            OneWay::LendKept(kept) => self.lend_kept(from, &kept),
+            OneWay::LeftBehind(task, lives) => {
+                self.carry_out(|ledger| ledger.left_behind(from, task, lives));
+            }
+            OneWay::EndLeft(task) => self.carry_out(|ledger| ledger.end_left(from, task)),
+            OneWay::BreakWait(broken) => self.break_wait(&broken),
         }
     }
 
@@ -394,6 +442,12 @@ impl Work for Exchange {
             Request::Ask(asked) => Response::Answered(Box::new(self.answer(&asked))),
             Request::Source { name, gone } => {
                 Response::Source(self.source(from, name, &gone).await)
+            }
+            Request::Hold(digest, len) => Response::Holds(self.hold(from, digest, len).await),
+            Request::Waits(tasks) => Response::Waits(self.waiters(&tasks)),
+            Request::Neighbour(machine) => {
+                let neighbours = self.neighbours.get();
+                Response::Neighbour(neighbours.and_then(|it| it.invite(from, &machine)))
             }
         }
     }
@@ -418,32 +472,38 @@ impl Work for Exchange {
         };
         let (queue, receiver) = Queue::new();
         let is_over = queue.is_over.clone();
+        // Before anything can be said to it.
+        self.borrowed.joined(node.id);
+        self.kept.lock().joined(node.id);
+        self.lives.lock().joined(node.id);
         self.queues.lock().insert(node.id, queue);
         self.want_again(node.id);
         self.ask_about_again(node.id);
         // If it had left, it was we who were cut off.
-        self.carry_out(|ledger| ledger.node_back(node.id, node.incarnation));
+        self.carry_out(|ledger| ledger.node_expected(node.clone()));
         // It ends when the node has left, or with the exchange.
         shared
             .control
             .spawn(Self::talk(self.this.clone(), node.id, receiver, is_over));
     }
 
-    fn left(&self, node: NodeId, incarnation: Incarnation) {
+    fn left(&self, node: NodeId, incarnation: Incarnation, is_over: bool) {
         if let Some(queue) = self.queues.lock().remove(&node) {
             queue.is_over.store(true, Ordering::Release);
         }
-        self.carry_out(|ledger| ledger.node_lost(node, incarnation));
+        self.carry_out(|ledger| ledger.node_lost(node, incarnation, is_over));
+        self.lives.lock().left(node);
         self.outputs.lost(node);
         self.spread.left(node);
+        if let Some(neighbours) = self.neighbours.get() {
+            neighbours.forget(node);
+        }
         self.lost_borrower(node);
         self.lost_owner(node);
         self.lost_actors(node);
         self.seeking.left(node);
-        self.replays.left(node);
-        let mut kept = self.kept.lock();
-        let of_it: Vec<_> = kept.extract_if(|(owner, _), _| *owner == node).collect();
-        drop(kept);
+        self.replays.awaited.left(node);
+        let of_it = self.kept.lock().left(node);
         drop(of_it);
         let mut sent = self.sent.lock();
         let of_it: Vec<_> = sent.extract_if(|(to, ..), _| *to == node).collect();
@@ -451,7 +511,12 @@ impl Work for Exchange {
         drop(of_it);
         self.ends.lost(node);
         // Also what tasks of its have left behind here.
-        self.cancel_all_of(&self.homes.lost(node));
+        if let Some(shared) = self.shared.upgrade() {
+            for driver in self.homes.lost(node) {
+                shared.end_work_of(driver);
+                shared.sweep_after(driver);
+            }
+        }
     }
 
     fn view(&self, node: NodeInfo, view: PeerView) {
@@ -472,6 +537,10 @@ impl Work for Exchange {
 
     fn set_draining(&self, node: NodeId, is_draining: bool) {
         self.carry_out(|ledger| ledger.set_draining(node, is_draining));
+    }
+
+    fn set_reachable(&self, node: NodeId, is_reachable: bool) {
+        self.carry_out(|ledger| ledger.set_reachable(node, is_reachable));
     }
 
     fn is_lease_confirmed(&self, is_confirmed: bool) {
@@ -515,17 +584,6 @@ fn shorter(message: &OneWay) -> Option<OneWay> {
 }
 
 impl Exchange {
-    /// Ends what drivers have here that are gone.
-    fn cancel_all_of(&self, drivers: &[DriverId]) {
-        for driver in drivers {
-            self.carry_out(|ledger| {
-                let mut of_driver = ledger.of_driver(driver);
-                of_driver.retain(|task| !ledger.is_running_call(task));
-                ledger.cancel(&of_driver)
-            });
-        }
-    }
-
     /// Cancels what is to make an object of ours that was given away.
     fn cancel(&self, name: ObjectName) {
         if let (Some(Reference::Task(cell)), Some(shared)) =
@@ -536,23 +594,14 @@ impl Exchange {
     }
 
     fn unkeep(&self, owner: NodeId, object: ObjectId) {
-        let mut kept = self.kept.lock();
-        let Some((_, count)) = kept.get_mut(&(owner, object)) else {
-            return;
-        };
-        *count -= 1;
-        let last = match *count {
-            0 => kept.remove(&(owner, object)),
-            _ => None,
-        };
-        drop(kept);
+        let last = self.kept.lock().unkeep(owner, &object);
         drop(last);
     }
 
     fn keep_for(&self, owner: NodeId, object: ObjectId, value: Value) {
-        let mut kept = self.kept.lock();
-        let (_, count) = kept.entry((owner, object)).or_insert((value, 0));
-        *count += 1;
+        // One that is kept already is no other, and for who has left nothing is.
+        let unused = self.kept.lock().keep(owner, object, value);
+        drop(unused);
     }
 
     /// Keeps arguments until their attempt is over.

@@ -8,6 +8,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -15,21 +16,26 @@ use tokio::sync::OnceCell;
 use wasmrun_engine::Module;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{Digest, NodeId};
-use wasmrun_net::{BulkRefusal, BulkSender, PullOptions, Range};
+use wasmrun_net::{BulkRefusal, BulkSender, Range};
 
 use super::Exchange;
-use super::protocol::Bulk;
+use super::holders::Holders;
+use super::protocol::{Bulk, Request, Response};
 
 /// How many modules stay loaded; the one that was loaded first goes first.
 const MOST_LOADED: usize = 256;
+/// How long a node may take to fetch a module that it is to keep.
+const HOLDING: Duration = Duration::from_secs(60);
 
 /// See the [module](self).
 pub(crate) struct Modules {
     /// Where their bytes are kept.
     folder: Option<PathBuf>,
     loaded: Mutex<Loaded>,
-    /// How long those are that were asked for last: each task that goes to another node asks.
+    /// How long some are, so that no file need be asked: each task that goes to another node asks.
     lengths: Mutex<BTreeMap<Digest, u64>>,
+    /// Who else keeps those that must outlive this node.
+    holders: Arc<Holders>,
 }
 
 #[derive(Default)]
@@ -44,6 +50,7 @@ impl Modules {
             folder,
             loaded: Mutex::default(),
             lengths: Mutex::default(),
+            holders: Arc::default(),
         }
     }
 
@@ -56,6 +63,7 @@ impl Modules {
             return Ok(());
         };
         if path.exists() {
+            self.set_len(digest, bytes.len() as u64);
             return Ok(());
         }
         let folder = path.parent().expect("it is in a folder");
@@ -67,7 +75,9 @@ impl Modules {
         file.write_all(bytes)?;
         // A name that is there after a crash must have all its bytes.
         file.sync_all()?;
-        std::fs::rename(new, path)
+        std::fs::rename(new, path)?;
+        self.set_len(digest, bytes.len() as u64);
+        Ok(())
     }
 
     /// How long a module is, in bytes, if it is kept.
@@ -76,12 +86,16 @@ impl Modules {
             return Some(*len);
         }
         let len = std::fs::metadata(self.path(digest)?).ok()?.len();
+        self.set_len(digest, len);
+        Some(len)
+    }
+
+    fn set_len(&self, digest: &Digest, len: u64) {
         let mut lengths = self.lengths.lock();
         if lengths.len() >= MOST_LOADED {
             lengths.clear();
         }
         lengths.insert(*digest, len);
-        Some(len)
     }
 
     fn path(&self, digest: &Digest) -> Option<PathBuf> {
@@ -137,6 +151,90 @@ async fn read(path: PathBuf) -> Option<Vec<u8>> {
 }
 
 impl Exchange {
+    /// A module, loaded, from this node's folder or any other node that lives. `len` is how many bytes it has.
+    ///
+    /// # Errors
+    /// When no node gives it.
+    pub(crate) async fn find_module(&self, digest: Digest, len: u64) -> Result<Module, TaskError> {
+        let none = || TaskError::Sandbox(format!("module {digest}: no node that lives has it"));
+        let cluster = self.cluster().ok_or_else(none)?;
+        let mut found = Err(none());
+        // This node has itself for a peer only if it has the file.
+        for node in std::iter::once(self.me).chain(cluster.others()) {
+            found = self.module(node, digest, len).await;
+            if found.is_ok() {
+                break;
+            }
+        }
+        found
+    }
+
+    /// Sees to it that another node that lives has a module, if there is one. False if none has said in time that it
+    /// keeps it.
+    pub(crate) async fn share_module(&self, digest: Digest, len: u64, patience: Duration) -> bool {
+        let Some(cluster) = self.cluster() else {
+            return false;
+        };
+        let others = cluster.others();
+        let ask = move |node| {
+            let cluster = cluster.clone();
+            async move {
+                let request = Request::Hold(digest, len);
+                let answer = cluster.request(node, request, HOLDING).await;
+                matches!(answer, Ok(Response::Holds(true)))
+            }
+        };
+        let holders = &self.modules.holders;
+        holders.share(digest, others, patience, ask).await
+    }
+
+    /// Keeps another node's module. Whether it is kept.
+    pub(super) async fn hold(&self, from: NodeId, digest: Digest, len: u64) -> bool {
+        if self.modules.len(&digest).is_some() {
+            return true;
+        }
+        let held = async {
+            let bytes = self.pull_module(from, digest, len).await?;
+            let this = self.this.clone();
+            let keeping = tokio::task::spawn_blocking(move || {
+                let this = this.upgrade().filter(|_| Digest::of(&bytes) == digest);
+                this.is_some_and(|this| this.modules.keep(&digest, &bytes).is_ok())
+            });
+            Ok::<_, TaskError>(keeping.await.unwrap_or(false))
+        };
+        match held.await {
+            Ok(is_kept) => is_kept,
+            Err(error) => {
+                tracing::info!(%digest, %error, "another node's module is not kept");
+                false
+            }
+        }
+    }
+
+    async fn pull_module(
+        &self,
+        from: NodeId,
+        digest: Digest,
+        len: u64,
+    ) -> Result<Vec<u8>, TaskError> {
+        let failed = |why: String| TaskError::Sandbox(format!("module {digest}: {why}"));
+        let stopping = || failed("the node is stopping".into());
+        let most = {
+            let shared = self.shared.upgrade().ok_or_else(stopping)?;
+            shared.engine.config().module_bytes as u64
+        };
+        if len > most {
+            let why = format!("it has {len} bytes, and this node takes {most}");
+            return Err(failed(why));
+        }
+        let cluster = self.cluster().ok_or_else(stopping)?;
+        let peer = cluster
+            .peer(from)
+            .ok_or_else(|| failed("its node is gone".into()))?;
+        let pulled = cluster.pull_whole(peer, Bulk::Module(digest), len).await;
+        pulled.map_err(|error| failed(error.to_string()))
+    }
+
     /// A module, loaded, fetched from this node if it is not here yet. All who need it share one transfer.
     pub(super) async fn module(
         &self,
@@ -161,6 +259,7 @@ impl Exchange {
                 if !is_whole {
                     // Somebody has changed it.
                     let _ = std::fs::remove_file(path);
+                    self.modules.lengths.lock().remove(&digest);
                 }
                 is_whole
             }),
@@ -168,24 +267,7 @@ impl Exchange {
         };
         let bytes = match kept {
             Some(bytes) => bytes,
-            None => {
-                let most = engine.config().module_bytes as u64;
-                if len > most {
-                    let why = format!("it has {len} bytes, and this node takes {most}");
-                    return Err(failed(why));
-                }
-                let cluster = self.cluster().ok_or_else(stopping)?;
-                let peer = cluster
-                    .peer(from)
-                    .ok_or_else(|| failed("its node is gone".into()))?;
-                let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
-                let request = Bulk::Module(digest);
-                let pulled = peer
-                    .pull(&request, 0, &mut bytes, &PullOptions::default())
-                    .await;
-                pulled.map_err(|error| failed(error.to_string()))?;
-                bytes
-            }
+            None => self.pull_module(from, digest, len).await?,
         };
         let this = self.this.clone();
         // Compiling takes seconds and all cores.

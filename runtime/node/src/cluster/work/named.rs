@@ -1,18 +1,13 @@
 //! Finding actors by their names at the nodes that own them.
 //!
-//! Owns the questions that are under way. What is found was lent by the answer, as any handle that is passed: also
+//! Owns asking and answering. What is found was lent by the answer, as any handle that is passed: also
 //! where nobody waits for it any more it is taken, and given back. Must not: know the control store, which says whom to
 //! ask.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use parking_lot::Mutex;
-use tokio::sync::oneshot;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::NodeId;
 
+use super::awaited::Question;
 use super::protocol::{Find, Found, OneWay, Whose};
 use super::{Exchange, Queued};
 use crate::actor::ActorRef;
@@ -29,36 +24,6 @@ pub(crate) enum Sought {
     Gone,
 }
 
-/// Questions that wait for their answers, by their numbers, and whom they were put to.
-#[derive(Default)]
-pub(super) struct Seeking {
-    next: AtomicU64,
-    waiting: Mutex<HashMap<u64, (NodeId, oneshot::Sender<Sought>)>>,
-}
-
-/// A question, until nobody waits for it.
-struct Question {
-    exchange: Arc<Exchange>,
-    number: u64,
-}
-
-impl Drop for Question {
-    fn drop(&mut self) {
-        let answer = self.exchange.seeking.waiting.lock().remove(&self.number);
-        drop(answer);
-    }
-}
-
-impl Seeking {
-    /// A node has left, and answers nothing any more.
-    pub(super) fn left(&self, node: NodeId) {
-        let mut waiting = self.waiting.lock();
-        let of_it: Vec<_> = waiting.extract_if(|_, (of, _)| *of == node).collect();
-        drop(waiting);
-        drop(of_it);
-    }
-}
-
 impl Exchange {
     /// Asks who has claimed a name for the actor that has it. Waits as long as that node lives; `None` if it does not,
     /// as far as is known here.
@@ -69,8 +34,8 @@ impl Exchange {
         claim: &Claim,
         is_wanted: bool,
     ) -> Option<Sought> {
-        let (_question, answer) = self.ask_owner(tenant, name, claim, is_wanted)?;
-        answer.await.ok()
+        let question = self.ask_owner(tenant, name, claim, is_wanted)?;
+        question.answered().await
     }
 
     fn ask_owner(
@@ -79,24 +44,17 @@ impl Exchange {
         name: &str,
         claim: &Claim,
         is_wanted: bool,
-    ) -> Option<(Question, oneshot::Receiver<Sought>)> {
-        let exchange = self.this.upgrade()?;
-        let number = self.seeking.next.fetch_add(1, Ordering::Relaxed);
-        let (sender, answer) = oneshot::channel();
-        let mut waiting = self.seeking.waiting.lock();
-        waiting.insert(number, (claim.owner, sender));
-        drop(waiting);
-        let question = Question { exchange, number };
+    ) -> Option<Question<Sought>> {
+        let question = self.seeking.ask(claim.owner);
         let find = Find {
-            number,
+            number: question.number,
             tenant: tenant.clone(),
             name: name.to_owned(),
             actor: claim.actor,
             is_wanted,
         };
         let message = Queued::Message(OneWay::Find(Box::new(find)));
-        let is_asked = self.queue(claim.owner, message);
-        is_asked.then_some((question, answer))
+        self.queue(claim.owner, message).then_some(question)
     }
 
     /// Another node looks for an actor of ours.
@@ -140,15 +98,7 @@ impl Exchange {
             Whose::Held => Sought::Held,
             Whose::Gone => Sought::Gone,
         };
-        let mut waiting = self.seeking.waiting.lock();
-        let asked = match waiting.get(&number) {
-            Some((of, _)) if *of == from => waiting.remove(&number),
-            _ => None,
-        };
-        drop(waiting);
-        if let Some((_, answer)) = asked {
-            // Who has given up waiting gives it back.
-            let _ = answer.send(sought);
-        }
+        // Who has given up waiting gives it back.
+        self.seeking.answer(from, number, sought);
     }
 }

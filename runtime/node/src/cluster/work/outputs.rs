@@ -74,8 +74,9 @@ impl Outputs {
                                 return;
                             }
                             if let Some(exchange) = this.upgrade() {
+                                // Before it is heard: another attempt may begin at once, with a pipe of its own.
+                                exchange.outputs.close(&task, &was_lost);
                                 exchange.settled(from, *settled);
-                                exchange.outputs.0.lock().remove(&task);
                             }
                             return;
                         }
@@ -103,6 +104,11 @@ impl Outputs {
         match pipes.get_mut(&task) {
             // Its report is on its way: nothing overtakes that.
             Some(pipe) if pipe.is_ended => {}
+            // Said again, of an attempt before this one: it ends nothing here.
+            Some(_) if settled.report.is_none() => {
+                drop(pipes);
+                exchange.settled(from, settled);
+            }
             Some(pipe) => {
                 pipe.is_ended = true;
                 let _ = pipe.to.send(Piece::End(from, Box::new(settled)));
@@ -112,6 +118,18 @@ impl Outputs {
                 exchange.settled(from, settled);
             }
         }
+    }
+
+    /// A task's report has come out of its pipe, which is this one unless another was begun meanwhile.
+    fn close(&self, task: &TaskId, pipe: &Arc<AtomicBool>) {
+        let mut pipes = self.0.lock();
+        let is_it = |it: &Pipe| Arc::ptr_eq(&it.is_lost, pipe);
+        let closed = match pipes.get(task).is_some_and(is_it) {
+            true => pipes.remove(task),
+            false => None,
+        };
+        drop(pipes);
+        drop(closed);
     }
 
     /// A node is gone. What its tasks wrote goes out, and no more comes.

@@ -20,7 +20,7 @@ use wasmrun_model::wire::{Bytes, Net, WireError};
 use super::ends::{Received, Written};
 use super::protocol::{
     CallOrder, CreateOrder, Deed, Given, Held, JobOrder, LimitOrder, OneWay, Output, Place,
-    ReportOrder, Settled, State,
+    ReportOrder, Settled,
 };
 use super::{Exchange, Queued, actors, remote};
 use crate::actor::{ActorJob, Checkpoint};
@@ -55,6 +55,8 @@ impl Exchange {
     pub(super) async fn encode(&self, to: NodeId, outgoing: Outgoing) -> Option<OneWay> {
         match outgoing {
             Outgoing::Message(message) => Some(OneWay::Scheduler(Box::new(message))),
+            Outgoing::LeftBehind(task, lives) => Some(OneWay::LeftBehind(task, lives)),
+            Outgoing::EndLeft(task) => Some(OneWay::EndLeft(task)),
             Outgoing::Settled(message, report) => {
                 let report = report.map(|report| self.report_order(to, *report));
                 let settled = Settled { message, report };
@@ -371,7 +373,7 @@ impl Exchange {
     ) {
         let begun = call.map_err(PlaceError::from).and_then(|call| {
             let work = match create {
-                Some(create) => self.to_create(&arriving.spec, *create, module)?,
+                Some(create) => self.to_create(&arriving, *create, module)?,
                 None => Work::Task(Arc::new(self.job(&arriving.spec, order, module)?)),
             };
             Ok((call, work))
@@ -605,7 +607,7 @@ impl Exchange {
     /// A life of another node's actor.
     fn to_create(
         &self,
-        spec: &TaskSpec,
+        arriving: &Arriving,
         order: CreateOrder,
         module: &Module,
     ) -> Result<Work, PlaceError> {
@@ -623,7 +625,7 @@ impl Exchange {
         cell.set_job(ActorJob {
             module: module.clone(),
             class,
-            terms: spec.terms.clone(),
+            terms: arriving.spec.terms.clone(),
             limits: granted_limits(&job.limits),
             grants: grants(job.env, job.net),
             // Its owner counts them.
@@ -639,15 +641,13 @@ impl Exchange {
         if !its.eq(cell.face.methods.iter().map(|(name, ty)| (name, ty))) {
             return Err(PlaceError::Class(cell.face.class.clone()));
         }
-        if let Some(State {
-            number,
-            inline: Some(bytes),
-            ..
-        }) = state
-        {
-            let state = bytes.0.into();
-            cell.set_checkpoint(Checkpoint { number, state });
-        }
+        let state = state.and_then(|state| {
+            Some(Checkpoint {
+                number: state.number,
+                state: state.inline?.0.into(),
+            })
+        });
+        cell.begins_with(arriving.attempt, state);
         Ok(Work::Create(cell))
     }
 }

@@ -17,7 +17,9 @@ use wasmrun_model::wire::{Bytes, Net, WireError};
 
 use super::ask::{Answer, Asked};
 use super::log::Ran;
+use super::neighbours::Invitation;
 use crate::actor::Face;
+use crate::deadlock::Waiter;
 
 /// Said without an answer, in order.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -68,6 +70,30 @@ pub(crate) enum OneWay {
     Lend(ObjectName),
     /// It is lent.
     Lent(ObjectName),
+    /// Lend me this object of yours, which you keep for this tenant, and say [`OneWay::Lent`] if you do.
+    LendKept(Box<KeptFor>),
+    /// This task of yours has ended here, and what it had started lives on; or that is over now.
+    LeftBehind(TaskId, bool),
+    /// What this task of mine has left there is to end.
+    EndLeft(TaskId),
+    /// A task there waits in a circle: that wait is to end.
+    BreakWait(Box<BreakWait>),
+}
+
+/// A wait that would never end.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct BreakWait {
+    pub(crate) task: TaskId,
+    /// Which wait of the task it is.
+    pub(crate) number: u64,
+    pub(crate) why: String,
+}
+
+/// An object that stays with its node until somebody deletes it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct KeptFor {
+    pub(crate) name: ObjectName,
+    pub(crate) tenant: TenantName,
 }
 
 /// A call of an actor whose class is deterministic.
@@ -386,6 +412,12 @@ pub(crate) enum Request {
         /// Which could not give it.
         gone: Vec<NodeId>,
     },
+    /// Keep this module of mine, which has so many bytes: what I was given to run may outlive me. `Holds`.
+    Hold(Digest, u64),
+    /// I am on this machine: are you, and would you lend me objects without sending their bytes? `Neighbour`.
+    Neighbour(String),
+    /// For whom do these tasks wait there, and those for whom they wait? `Waits`.
+    Waits(Vec<TaskId>),
 }
 
 /// The answer.
@@ -397,6 +429,12 @@ pub(crate) enum Response {
     Answered(Box<Answer>),
     /// To `Source`: bring it from there. None: nobody else is known to have it.
     Source(Option<NodeId>),
+    /// To `Hold`: whether it is kept.
+    Holds(bool),
+    /// To `Neighbour`: where to come to, if so.
+    Neighbour(Option<Invitation>),
+    /// To `Waits`: those of them that wait without a time limit.
+    Waits(Vec<Waiter>),
 }
 
 /// Asked for in bulk.

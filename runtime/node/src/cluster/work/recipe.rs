@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use wasmrun_engine::Input;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{DriverId, NodeId, ObjectId, TaskId};
+use wasmrun_model::reference::Path;
 use wasmrun_model::task::{Attempt, TaskKind};
 
 use super::replay::CallRecipe;
@@ -25,6 +26,9 @@ use crate::task::{Argument, Call, Job, TaskCell, Work};
 
 /// What a recipe takes besides what it keeps of arguments, about.
 const RECIPE_BYTES: u64 = 512;
+
+const NOT_KEPT: &str = "what it was made of was not kept: that takes memory, of which there is a quarter of \
+                        --object-memory; give the node more";
 
 /// How an object came to be.
 #[derive(Clone)]
@@ -60,6 +64,8 @@ pub(crate) struct Recipe {
     bytes: u64,
     /// Objects among that, with their sizes.
     objects: Vec<(ObjectId, u64)>,
+    /// Whether actors may be among that, or behind it.
+    keeps_actors: bool,
     used: Arc<Used>,
 }
 
@@ -120,14 +126,22 @@ impl Ingredient {
 
     /// An object that others may keep as well, with its size.
     fn object(&self) -> Option<(ObjectId, u64)> {
-        let Self::Argument(Argument::Object(Object(reference))) = self else {
-            return None;
-        };
-        match reference {
-            Reference::Put(object) => Some((object.name.id, object.value.size_bytes())),
-            Reference::Task(made) => Some((made.object().id, made.value()?.size_bytes())),
-            Reference::Actor(_) => None,
+        match self {
+            Self::Argument(argument) => object_of(argument),
+            Self::Result(..) => None,
         }
+    }
+}
+
+/// The object that an argument is, with its size.
+fn object_of(argument: &Argument) -> Option<(ObjectId, u64)> {
+    let Argument::Object(Object(reference)) = argument else {
+        return None;
+    };
+    match reference {
+        Reference::Put(object) => Some((object.name.id, object.value.size_bytes())),
+        Reference::Task(made) => Some((made.object().id, made.value()?.size_bytes())),
+        Reference::Actor(_) => None,
     }
 }
 
@@ -170,6 +184,44 @@ impl Used {
     }
 }
 
+/// Objects that the log of an actor keeps for the arguments of a call, until this goes.
+pub(super) struct Counted {
+    used: Arc<Used>,
+    objects: Vec<(ObjectId, u64)>,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.used.sub(0, &self.objects);
+    }
+}
+
+/// Whether an argument keeps an actor, by what it holds or by what it can be made again of, as far as is known.
+pub(super) fn keeps_actors(argument: &Argument) -> bool {
+    let holds = |value: &Value| {
+        let mut references = value.references().iter();
+        references.any(keeps_actors_behind)
+    };
+    match argument {
+        Argument::Value(value) => holds(value),
+        Argument::Object(Object(reference)) => keeps_actors_behind(reference),
+    }
+}
+
+fn keeps_actors_behind(reference: &Reference) -> bool {
+    match reference {
+        Reference::Actor(_) => true,
+        // What is held by what is held is not looked at: who holds handles at all may hold an actor's.
+        Reference::Put(object) => !object.value.references().is_empty(),
+        Reference::Task(made) => {
+            made.recipe().is_some_and(|recipe| recipe.keeps_actors)
+                || made
+                    .value()
+                    .is_some_and(|value| !value.references().is_empty())
+        }
+    }
+}
+
 impl Recipe {
     /// What a task that has ended was to do.
     fn new(
@@ -204,6 +256,7 @@ impl Recipe {
             })),
             bytes,
             objects,
+            keeps_actors: call.values.iter().any(keeps_actors),
             used: used.clone(),
         })
     }
@@ -218,7 +271,21 @@ impl Recipe {
     fn is_forgotten(&self) -> bool {
         self.kept.lock().is_none()
     }
+
+    /// How to make those results of which it is made and that are not there any more.
+    fn gone(&self) -> Vec<Arc<Self>> {
+        let kept = self.kept.lock();
+        let values = kept.as_ref().map_or(&[][..], |kept| &kept.values);
+        let gone = values.iter().filter_map(|value| match value {
+            Ingredient::Result(before, cell) if cell.strong_count() == 0 => Some(before.clone()),
+            _ => None,
+        });
+        gone.collect()
+    }
 }
+
+/// The part of the limit that objects may take which logs of actors keep.
+const OF_CALLS: u64 = 2;
 
 /// All recipes of a node: how much they may keep.
 ///
@@ -226,6 +293,8 @@ impl Recipe {
 pub(crate) struct Lineage {
     limit: u64,
     used: Arc<Used>,
+    /// What logs of actors keep.
+    of_calls: Arc<Used>,
     /// The oldest first.
     recipes: VecDeque<Weak<Recipe>>,
     forgotten: u64,
@@ -237,6 +306,7 @@ impl Lineage {
         Self {
             limit,
             used: Arc::default(),
+            of_calls: Arc::default(),
             recipes: VecDeque::new(),
             forgotten: 0,
         }
@@ -244,7 +314,19 @@ impl Lineage {
 
     /// How many bytes are kept.
     pub(crate) fn used(&self) -> u64 {
-        self.used.0.lock().total
+        self.used.0.lock().total + self.of_calls.0.lock().total
+    }
+
+    /// Counts the objects among the arguments of a call. `None` if there is no room for them.
+    pub(super) fn count_call(&self, values: &[Argument]) -> Option<Counted> {
+        let objects = values.iter().filter_map(object_of).collect();
+        let counted = Counted {
+            used: self.of_calls.clone(),
+            objects,
+        };
+        counted.used.add(0, &counted.objects);
+        let is_room = counted.used.0.lock().total <= self.limit / OF_CALLS;
+        is_room.then_some(counted)
     }
 
     /// How many recipes there was no room for.
@@ -273,7 +355,8 @@ impl Lineage {
             self.forgotten += 1;
             over.extend(recipe.forget());
         }
-        while self.used() > self.limit
+        // What logs keep does not go for a recipe, and has its own limit.
+        while self.used.0.lock().total > self.limit
             && let Some(oldest) = self.recipes.pop_front()
         {
             if let Some(kept) = oldest.upgrade().and_then(|oldest| oldest.forget()) {
@@ -310,15 +393,14 @@ impl Exchange {
         let made = match remote.origin() {
             None => return Err(gone(format!("{had}; what made it cannot be run again"))),
             Some(Origin::Task(recipe)) if recipe.is_forgotten() => {
-                return Err(gone(format!(
-                    "{had}, and what it was made of was not kept: that takes memory, of which there is a quarter \
-                     of --object-memory; give the node more"
-                )));
+                return Err(gone(format!("{had}, and {NOT_KEPT}")));
             }
             Some(Origin::Task(recipe)) => {
                 tracing::info!(%object, task = %recipe.id, "an object is lost, and made again");
                 self.count(|counters| &counters.objects_remade, 1);
-                self.rerun(recipe).await?
+                let cell = self.rerun(recipe).await;
+                let cell = cell.map_err(|why| gone(format!("{had}, and {why}")))?;
+                cell.result().unwrap_or(Ok(None))?
             }
             Some(Origin::Call(made)) => {
                 let again = self.call_again(made).await;
@@ -352,8 +434,8 @@ impl Exchange {
         }
     }
 
-    /// Runs a task again, and what it needs for that.
-    async fn rerun(&self, recipe: &Arc<Recipe>) -> Result<Option<Value>, TaskError> {
+    /// Runs a task again, and what it needs for that, to the end. Else why not.
+    async fn rerun(&self, recipe: &Arc<Recipe>) -> Result<Arc<TaskCell>, String> {
         // Also where nobody waits for it any more.
         let mut again = Again {
             exchange: self,
@@ -364,7 +446,7 @@ impl Exchange {
         watch.countdown.done().await;
         drop(watch);
         let [cell] = made;
-        cell.result().unwrap_or(Ok(None))
+        Ok(cell)
     }
 
     /// Nobody need share these tasks any more.
@@ -383,61 +465,52 @@ impl Exchange {
         &self,
         last: &Arc<Recipe>,
         again: &mut Vec<TaskId>,
-    ) -> Result<Arc<TaskCell>, TaskError> {
-        let mut path = vec![last.clone()];
+    ) -> Result<Arc<TaskCell>, String> {
+        let mut path = Path::new(last.clone());
         loop {
-            let recipe = path.last().expect("it begins with one").clone();
-            let lacking = {
-                let kept = recipe.kept.lock();
-                let values = kept.as_ref().map_or(&[][..], |kept| &kept.values);
-                values.iter().find_map(|value| match value {
-                    Ingredient::Result(before, cell) if cell.strong_count() == 0 => {
-                        let is_under_way = self.remaking.0.lock().contains_key(&before.id);
-                        (!is_under_way).then(|| before.clone())
-                    }
-                    _ => None,
-                })
+            let lacking = |recipe: &Arc<Recipe>| {
+                // Not both locks at a time: `submit_again` takes them the other way round.
+                let gone = recipe.gone();
+                let remaking = self.remaking.0.lock();
+                gone.into_iter().find(|it| !remaking.contains_key(&it.id))
             };
-            if let Some(before) = lacking {
-                path.push(before);
+            let recipe = path.next(lacking).clone();
+            let Some(cell) = self.submit_again(&recipe)? else {
                 continue;
-            }
-            let cell = self.submit_again(&recipe)?;
+            };
             again.push(recipe.id);
-            path.pop();
-            if path.is_empty() {
+            if path.begun() {
                 return Ok(cell);
             }
         }
     }
 
-    fn submit_again(&self, recipe: &Arc<Recipe>) -> Result<Arc<TaskCell>, TaskError> {
-        let lost =
-            |why: String| TaskError::Unschedulable(format!("it cannot be made again: {why}"));
+    /// `None` if what it is made of, which was being made again for somebody else, is gone meanwhile.
+    fn submit_again(&self, recipe: &Arc<Recipe>) -> Result<Option<Arc<TaskCell>>, String> {
         let shared = self
             .shared
             .upgrade()
-            .ok_or_else(|| lost("the node is stopping".into()))?;
+            .ok_or("what made it cannot be run again: the node is stopping")?;
         let mut remaking = self.remaking.0.lock();
         if let Some(cell) = remaking.get(&recipe.id).filter(|cell| !cell.has_ended()) {
-            return Ok(cell.clone());
+            return Ok(Some(cell.clone()));
         }
         let of_task = |cell: Arc<TaskCell>| Argument::Object(Object(Reference::Task(cell)));
         let call = {
             let kept = recipe.kept.lock();
-            let kept = kept
-                .as_ref()
-                .ok_or_else(|| lost("what it was made of was not kept".into()))?;
+            let kept = kept.as_ref().ok_or(NOT_KEPT)?;
             let values = kept.values.iter().map(|value| match value {
-                Ingredient::Argument(argument) => Ok(argument.clone()),
+                Ingredient::Argument(argument) => Some(argument.clone()),
                 Ingredient::Result(before, cell) => cell
                     .upgrade()
                     .or_else(|| remaking.get(&before.id).cloned())
-                    .map(of_task)
-                    .ok_or_else(|| lost("what it was made of is gone".into())),
+                    .map(of_task),
             });
+            let Some(values) = values.collect() else {
+                return Ok(None);
+            };
             Call {
-                values: values.collect::<Result<_, _>>()?,
+                values,
                 args: kept.args.clone(),
                 array_index: recipe.array_index,
                 input: kept.input.clone().map_or(Input::Empty, Input::Bytes),
@@ -473,11 +546,11 @@ impl Exchange {
                 if !Arc::ptr_eq(&known, &cell) {
                     self.remaking.0.lock().insert(recipe.id, known.clone());
                 }
-                Ok(known)
+                Ok(Some(known))
             }
             Err(error) => {
                 self.remaking.0.lock().remove(&recipe.id);
-                Err(lost(error.to_string()))
+                Err(format!("what made it cannot be run again: {error}"))
             }
         }
     }

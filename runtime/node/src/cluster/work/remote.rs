@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{NodeId, ObjectId, ObjectName};
+use wasmrun_model::reference::{Keepers, Next, OwnerSaid, Search};
 use wasmrun_net::CallError;
 use wasmrun_store::{Form, Object, ReadError, View};
 
@@ -22,12 +23,6 @@ use crate::object::{LoadError, Reference, Value};
 
 /// How long the owner may take to say where an object is: it may have it made again.
 const WHERE: Duration = Duration::from_secs(600);
-/// How often an object is looked for before it counts as lost.
-const ROUNDS: u32 = 8;
-/// How long holders that could not be reached are left alone, longer each time.
-const AGAIN: Duration = Duration::from_millis(100);
-const MOST_PAUSE: Duration = Duration::from_secs(1);
-
 /// Objects that are waited for because nodes do not answer that live and may have them: how many wait, for which nodes.
 #[derive(Default)]
 pub(super) struct Stalls(Mutex<HashMap<ObjectId, (usize, Vec<NodeId>)>>);
@@ -70,6 +65,8 @@ pub(crate) struct Remote {
     form: Form,
     len: u64,
     holders: Mutex<Vec<NodeId>>,
+    /// Who keeps it for us, if it is ours.
+    keepers: Mutex<Keepers>,
     /// It in our store, once somebody has needed it.
     here: Mutex<Option<Object>>,
     /// What made it, if it is ours.
@@ -91,15 +88,8 @@ impl Drop for Remote {
         let Some(exchange) = self.exchange.upgrade() else {
             return;
         };
-        if self.owner == exchange.me {
-            if self.remade.get_mut().is_some() {
-                // Those who have what was made again keep it for that value.
-                return;
-            }
-            for holder in self.holders.get_mut().drain(..) {
-                exchange.queue(holder, Queued::Message(OneWay::Drop(self.id)));
-            }
-        } else if self.here.get_mut().is_some() {
+        self.let_go(&exchange);
+        if self.owner != exchange.me && self.here.get_mut().is_some() {
             let message = OneWay::Holding(self.id, false);
             exchange.queue(self.owner, Queued::Message(message));
         }
@@ -157,87 +147,87 @@ impl Remote {
     async fn bring(&self) -> Result<View, LoadError> {
         let lost = || LoadError::Lost(TaskError::Lost(self.id));
         let _one_at_a_time = self.bringing.lock().await;
-        let mut gone = Vec::new();
+        let me = self.exchange.upgrade().ok_or_else(lost)?.me;
+        let mut search = Search::new(me, self.owner);
+        let mut next = Next::Bring;
         let mut stalled = None;
-        let mut is_remade = false;
-        let (mut round, mut pause) = (1, AGAIN);
-        while round <= ROUNDS {
-            if let Some(view) = self.view_here().await? {
-                return Ok(view);
-            }
-            let exchange = self.exchange.upgrade().ok_or_else(lost)?;
-            let mut holders = self.holders();
-            if self.owner == exchange.me {
-                holders.extend(exchange.borrowed.holders(&self.id));
-            }
-            let wanted = Wanted {
-                id: self.id,
-                owner: self.owner,
-                tenant: self.tenant.clone(),
-                form: self.form,
-                len: self.len,
-            };
-            let brought = exchange.bring(wanted, holders, &gone).await?;
-            gone = brought.gone;
-            if let Some(view) = brought.view {
-                *self.here.lock() = Some(view.object().clone());
-                if self.owner != exchange.me {
-                    let message = OneWay::Holding(self.id, true);
-                    exchange.queue(self.owner, Queued::Message(message));
-                }
-                return Ok(view);
-            }
-            // Nor is it here, whatever its owner thinks: what we had kept for an earlier life of the owner is gone.
-            if !gone.contains(&exchange.me) {
-                gone.push(exchange.me);
-            }
-            // Who does not answer and counts as alive may well have it.
-            let mut silent = brought.silent;
-            silent.retain(|node| exchange.is_alive(node));
-            if self.owner != exchange.me {
-                match exchange.ask_where(self, &gone).await {
-                    Ok(found) => {
-                        let is_known = found.iter().all(|holder| gone.contains(holder));
-                        *self.holders.lock() = found;
-                        if !is_known {
-                            round += 1;
-                            continue;
+        loop {
+            next = match next {
+                Next::Bring => match self.try_to_bring(&mut search).await? {
+                    Ok(view) => return Ok(view),
+                    Err(next) => next,
+                },
+                Next::AskOwner => {
+                    let exchange = self.exchange.upgrade().ok_or_else(lost)?;
+                    let said = match exchange.ask_where(self, search.gone()).await {
+                        Ok(found) => {
+                            let gone = search.gone();
+                            let is_new = !found.iter().all(|holder| gone.contains(holder));
+                            *self.holders.lock() = found;
+                            OwnerSaid::At { is_new }
                         }
-                        // The owner knows that they have it: it was the way to them that was broken.
-                    }
-                    Err(Unanswered::Silent) => silent.push(self.owner),
-                    Err(Unanswered::Lost(error)) => return Err(LoadError::Lost(error)),
+                        Err(Unanswered::Silent) => OwnerSaid::Silent,
+                        Err(Unanswered::Lost(error)) => return Err(LoadError::Lost(error)),
+                    };
+                    search.owner_said(said)
                 }
-            } else {
-                let is_worth_it = self.origin().is_some_and(Origin::can_be_made_again);
-                // Who has only just made it and does not answer will do so soon, or be lost; to have it made there
-                // again and again would take no longer than that, and then it would count as lost.
-                let is_too_soon = is_remade && pause < MOST_PAUSE;
-                if silent.is_empty() || is_worth_it && !is_too_soon {
-                    if is_remade {
+                Next::Remake(pause) => {
+                    if !pause.is_zero() {
                         tokio::time::sleep(pause).await;
                     }
+                    // It is the task that makes it which is waited for now.
+                    stalled = None;
+                    let exchange = self.exchange.upgrade().ok_or_else(lost)?;
                     exchange.remake(self).await.map_err(LoadError::Lost)?;
-                    // Those who had lost it may have it now.
-                    gone.clear();
-                    is_remade = true;
-                    pause = AGAIN * round;
-                    round += 1;
-                    continue;
+                    search.remade()
                 }
-            }
-            gone.clear();
-            if silent.is_empty() {
-                round += 1;
-            } else {
-                stalled = Some(exchange.stalls(self.id, silent));
-            }
-            drop(exchange);
-            tokio::time::sleep(pause).await;
-            pause = (pause + AGAIN).min(MOST_PAUSE);
+                Next::Pause(pause, silent) => {
+                    if !silent.is_empty() {
+                        let exchange = self.exchange.upgrade().ok_or_else(lost)?;
+                        stalled = Some(exchange.stalls(self.id, silent));
+                    }
+                    tokio::time::sleep(pause).await;
+                    search.waited()
+                }
+                Next::Lost => break,
+            };
         }
         drop(stalled);
         Err(lost())
+    }
+
+    /// Brings it from one of those who have it, as far as is known. Else what is to be done next.
+    async fn try_to_bring(&self, search: &mut Search) -> Result<Result<View, Next>, LoadError> {
+        let lost = || LoadError::Lost(TaskError::Lost(self.id));
+        if let Some(view) = self.view_here().await? {
+            return Ok(Ok(view));
+        }
+        let exchange = self.exchange.upgrade().ok_or_else(lost)?;
+        let mut holders = self.holders();
+        if self.owner == exchange.me {
+            holders.extend(exchange.borrowed.holders(&self.id));
+        }
+        let wanted = Wanted {
+            id: self.id,
+            owner: self.owner,
+            tenant: self.tenant.clone(),
+            form: self.form,
+            len: self.len,
+        };
+        let brought = exchange.bring(wanted, holders, search.gone()).await?;
+        if let Some(view) = brought.view {
+            *self.here.lock() = Some(view.object().clone());
+            if self.owner != exchange.me {
+                let message = OneWay::Holding(self.id, true);
+                exchange.queue(self.owner, Queued::Message(message));
+            }
+            return Ok(Ok(view));
+        }
+        // Who does not answer and counts as alive may well have it.
+        let mut silent = brought.silent;
+        silent.retain(|node| exchange.is_alive(node));
+        let can_be_remade = self.origin().is_some_and(Origin::can_be_made_again);
+        Ok(Err(search.not_brought(brought.gone, silent, can_be_remade)))
     }
 
     /// From now on it is known what made it.
@@ -256,13 +246,11 @@ impl Remote {
             return false;
         }
         let now = value.as_remote().map(Remote::holders).unwrap_or_default();
-        let before = std::mem::replace(&mut *self.holders.lock(), now.clone());
+        *self.holders.lock() = now;
         if let Some(exchange) = self.exchange.upgrade() {
-            // Who is alive and only could not be reached need not keep it any longer. But it may have been made
-            // again where it was, by the next life of that node.
-            for holder in before.into_iter().filter(|it| !now.contains(it)) {
-                exchange.queue(holder, Queued::Message(OneWay::Drop(self.id)));
-            }
+            // Who is alive and only could not be reached need not keep it any longer. If it has made it again, that is
+            // kept for the new value.
+            self.let_go(&exchange);
         }
         if value.as_remote().is_none() {
             *self.here.lock() = value.in_store();
@@ -270,6 +258,14 @@ impl Remote {
         let before = self.remade.lock().replace(value);
         drop(before);
         true
+    }
+
+    /// Those who keep it for us need not any longer.
+    fn let_go(&self, exchange: &Exchange) {
+        let keepers = self.keepers.lock().let_go(&exchange.lives.lock());
+        for keeper in keepers {
+            exchange.queue(keeper, Queued::Message(OneWay::Drop(self.id)));
+        }
     }
 }
 
@@ -329,10 +325,15 @@ impl Exchange {
                     len,
                     holders,
                 } = *at;
+                let keepers = match owner == self.me {
+                    true => Keepers::new(&holders, &self.lives.lock()),
+                    false => Keepers::default(),
+                };
                 let remote = Remote {
                     exchange: self.this.clone(),
                     id,
                     owner,
+                    keepers: Mutex::new(keepers),
                     tenant,
                     form: numbers.map_or(Form::Postcard, Form::Buffer),
                     len,

@@ -6,13 +6,13 @@
 //!
 //! Only calls that are made at other nodes are told: what is made at the owner is lost with it and its log.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
 use wasmrun_engine::Input;
 use wasmrun_model::cluster::Strategy;
 use wasmrun_model::failure::TaskError;
@@ -21,9 +21,10 @@ use wasmrun_model::task::{Attempt, Rule, TaskKind, Terms};
 use wasmrun_model::value::Handle;
 use wasmrun_model::wire::WireError;
 
+use super::awaited::{Awaited, Question};
 use super::log::{Logged, MOST_CALLS, Ran, Story};
 use super::protocol::{Body, Called, CalledAgain, Given, Made, OneWay, Replay};
-use super::{Exchange, Queued, remote};
+use super::{Exchange, Queued, recipe, remote};
 use crate::actor::{ActorCell, ActorJob, ActorRef};
 use crate::ledger::Submission;
 use crate::node::Shared;
@@ -33,6 +34,8 @@ use crate::task::{Argument, Call, Derived, TaskCell, Work};
 
 /// The numbers of actors that are made to call them again, among what a creation could have started.
 const SCRATCH_FROM: u64 = 1 << 62;
+/// How many calls are made again ahead of the one whose result is looked at.
+const AT_A_TIME: usize = 16;
 /// How many actors' logs are known before those are looked for that are gone.
 const SWEEP: usize = 64;
 
@@ -69,24 +72,13 @@ impl CallRecipe {
 /// What is under way, and the actors of this node that have logs.
 #[derive(Default)]
 pub(super) struct Replays {
-    next: AtomicU64,
-    waiting: Mutex<HashMap<u64, (NodeId, Answer)>>,
+    pub(super) awaited: Awaited<Result<Value, String>>,
     actors: Mutex<HashMap<ActorId, Weak<ActorCell>>>,
     /// How many actors were made for this.
     scratch: AtomicU64,
 }
 
-type Answer = oneshot::Sender<Result<Value, String>>;
-
 impl Replays {
-    /// A node has left, and answers nothing any more.
-    pub(super) fn left(&self, node: NodeId) {
-        let mut waiting = self.waiting.lock();
-        let of_it: Vec<_> = waiting.extract_if(|_, (of, _)| *of == node).collect();
-        drop(waiting);
-        drop(of_it);
-    }
-
     fn log_of(&self, actor: &Arc<ActorCell>) {
         let mut actors = self.actors.lock();
         if actors.len() >= SWEEP && actors.len() == actors.capacity() {
@@ -98,6 +90,69 @@ impl Replays {
     fn find(&self, actor: &ActorId) -> Option<Arc<ActorCell>> {
         self.actors.lock().get(actor)?.upgrade()
     }
+}
+
+/// The calls of a story as they are made again, a few at a time: so there need not be room for all results.
+struct Calls<'a> {
+    shared: Arc<Shared>,
+    scratch: ActorRef,
+    driver: DriverId,
+    first: Attempt,
+    left: std::slice::Iter<'a, Arc<Logged>>,
+    under_way: VecDeque<(&'a Logged, Arc<TaskCell>)>,
+}
+
+impl<'a> Calls<'a> {
+    /// The next one, which may still run.
+    fn next(&mut self) -> Result<Option<(&'a Logged, Arc<TaskCell>)>, String> {
+        while self.under_way.len() < AT_A_TIME
+            && let Some(call) = self.left.find(|call| call.ran != Ran::Never)
+        {
+            match self.call(call) {
+                Ok(cell) => self.under_way.push_back((call, cell)),
+                Err(error) => {
+                    self.shared.kill(self.scratch.cell());
+                    return Err(error);
+                }
+            }
+        }
+        Ok(self.under_way.pop_front())
+    }
+
+    fn call(&self, call: &Logged) -> Result<Arc<TaskCell>, String> {
+        let work = Work::Call(self.scratch.cell().clone(), call.method);
+        let submission = Submission {
+            driver: self.driver,
+            parent: None,
+            terms: self.scratch.face.call_terms.clone(),
+            kind: TaskKind::Call {
+                actor: self.scratch.id,
+                caller: None,
+            },
+            call: call_of(&call.values),
+            cell: cell(&self.shared, call.task, self.driver, work),
+            keeps: Some(self.scratch.clone()),
+            first: self.first,
+        };
+        self.shared.submit(submission).map_err(unmade)
+    }
+}
+
+fn unmade(error: impl Display) -> String {
+    format!("its actor cannot be made again: {error}")
+}
+
+/// Objects that calls of a story were given.
+fn needed(story: &Story) -> HashSet<ObjectId> {
+    let values = story.calls.iter().flat_map(|call| &call.values);
+    let objects = values.filter_map(|value| match value {
+        Argument::Object(Object(reference)) => match reference.handle() {
+            Handle::Object(name) => Some(name.id),
+            _ => None,
+        },
+        Argument::Value(_) => None,
+    });
+    objects.collect()
 }
 
 /// At the node where an actor lives.
@@ -187,21 +242,28 @@ impl Exchange {
             let values: Vec<_> = values.into_iter().map(|it| self.given(from, it)).collect();
             values.into_iter().collect::<Result<Vec<_>, _>>()
         });
+        let values = values.and_then(Result::ok);
         let Some(shared) = self.shared.upgrade() else {
             return;
         };
         let ledger = shared.ledger.lock();
         let is_there = ledger.scheduler().is_at(&actor.task(), attempt, from);
         let cell = ledger.own_actor(&actor.task()).filter(|_| is_there);
+        let objects = values
+            .as_ref()
+            .and_then(|values| ledger.lineage().count_call(values));
         drop(ledger);
+        // The host has looked at what it knows; how to make a result of ours again only we know.
+        let values = values
+            .filter(|values| !values.iter().any(recipe::keeps_actors))
+            .zip(objects);
         let Some(cell) = cell else {
             return;
         };
         let (Some(log), Some(method)) = (cell.log(), cell.face.find(&method)) else {
             return;
         };
-        let values = values.and_then(Result::ok);
-        for value in values.iter().flatten() {
+        for value in values.iter().flat_map(|(values, _)| values) {
             // The log is for when the host is lost, and with it what it keeps for us.
             if let Argument::Object(Object(reference)) = value
                 && let Handle::Object(name) = reference.handle()
@@ -210,12 +272,13 @@ impl Exchange {
                 self.queue(name.owner, Queued::Message(OneWay::Lend(name)));
             }
         }
-        let call = values.map(|values| Logged {
+        let call = values.map(|(values, objects)| Logged {
             task,
             driver,
             method,
             bytes: LOGGED_BYTES + values.iter().map(Argument::size_bytes).sum::<u64>(),
             values,
+            _objects: Some(objects),
             ran,
         });
         log.add(attempt, position, call, cell.checkpoint());
@@ -224,35 +287,41 @@ impl Exchange {
     /// Makes the results of calls again, up to that of this one. Else why not.
     async fn replay(&self, actor: &Arc<ActorCell>, task: TaskId) -> Result<Value, String> {
         let log = actor.log().ok_or("its actor is not known any more")?;
-        let _one_at_a_time = loop {
-            // From here on nothing is missed.
-            let changed = log.changed.notified();
-            if let Some(value) = log.made(&task) {
-                return Ok(value);
-            }
-            // It may be one of those that are being made again that needs this one.
-            tokio::select! {
-                guard = log.replaying.lock() => break guard,
-                () = changed => {}
-            }
-        };
-        if let Some(value) = log.made(&task) {
+        if let Some(value) = log.made_along(&task) {
             return Ok(value);
         }
         let story = log.story(&task).ok_or_else(|| {
             format!(
                 "the call that made it is not among those of its actor that are kept: the last {MOST_CALLS} at most, \
-                 as long as somebody has a handle to it, with arguments of up to 64 KiB and without handles"
+                 as long as somebody has a handle to it, with arguments of up to 64 KiB, without handles, and with objects \
+                 for which there was room"
             )
         })?;
+        let again = &story.again;
+        let _asked = again.ask(task);
+        let made = || log.made_along(&task).or_else(|| again.made(&task));
+        let _one_at_a_time = loop {
+            // From here on nothing is missed.
+            let changed = again.changed.notified();
+            if let Some(value) = made() {
+                return Ok(value);
+            }
+            // It may be one of those that are being made again that needs this one.
+            tokio::select! {
+                guard = again.replaying.lock() => break guard,
+                () = changed => {}
+            }
+        };
+        if let Some(value) = made() {
+            return Ok(value);
+        }
         tracing::info!(%task, actor = %actor.id, calls = story.calls.len(), "calls of an actor are made again");
-        let shared = self.shared.upgrade().ok_or("the node is stopping")?;
-        let cells = self.again(&shared, actor, &story)?;
-        let _replaying = log.replays();
-        let ran = story.calls.iter().filter(|call| call.ran != Ran::Never);
+        let _replaying = again.replays();
+        let mut calls = self.again(actor, &story)?;
+        let needed = needed(&story);
         let mut last = None;
-        for (call, cell) in ran.zip(&cells) {
-            let watch = Watch::new(std::slice::from_ref(cell), 1);
+        while let Some((call, cell)) = calls.next()? {
+            let watch = Watch::new(std::slice::from_ref(&cell), 1);
             watch.countdown.done().await;
             drop(watch);
             let (method, _) = &actor.face.methods[call.method];
@@ -274,7 +343,8 @@ impl Exchange {
             if call.task == task {
                 last = value;
             } else if let Some(value) = value {
-                log.has_made(call.task, value.clone());
+                let is_needed = needed.contains(&ObjectId::of(call.task, 0));
+                again.has_made(call.task, value.clone(), is_needed);
                 self.keep_along(log.wanted(&call.task), value);
             }
         }
@@ -294,17 +364,13 @@ impl Exchange {
         }
     }
 
-    /// Begins a life of an actor that nobody else knows, and calls it as it was called.
-    fn again(
-        &self,
-        shared: &Arc<Shared>,
-        actor: &ActorCell,
-        story: &Story,
-    ) -> Result<Vec<Arc<TaskCell>>, String> {
+    /// Begins a life of an actor that nobody else knows, to call it as it was called.
+    fn again<'a>(&self, actor: &ActorCell, story: &'a Story) -> Result<Calls<'a>, String> {
+        let shared = self.shared.upgrade().ok_or("the node is stopping")?;
         let number = self.replays.scratch.fetch_add(1, Ordering::Relaxed);
         let id = actor.id.task().task(SCRATCH_FROM | number);
         let driver = story.calls.last().expect("it ends with a call").driver;
-        let scratch = ActorCell::new(id.actor(), self.me, Arc::new(job(shared, actor)), None);
+        let scratch = ActorCell::new(id.actor(), self.me, Arc::new(job(&shared, actor)), None);
         if let Some(state) = &story.state {
             scratch.set_checkpoint(state.clone());
         }
@@ -316,37 +382,19 @@ impl Exchange {
             terms: scratch.job().terms.clone(),
             kind: TaskKind::Actor(scratch.id),
             call: call_of(&story.arguments),
-            cell: cell(shared, id, driver, Work::Create(scratch.cell().clone())),
+            cell: cell(&shared, id, driver, Work::Create(scratch.cell().clone())),
             keeps: None,
             first: Attempt::FIRST,
         };
-        let submit = |submission| {
-            let submitted = shared.submit(submission);
-            submitted.map_err(|error| format!("its actor cannot be made again: {error}"))
-        };
-        submit(creation)?;
-        let ran = story.calls.iter().filter(|call| call.ran != Ran::Never);
-        let calls = ran.map(|call| {
-            let work = Work::Call(scratch.cell().clone(), call.method);
-            submit(Submission {
-                driver,
-                parent: None,
-                terms: scratch.face.call_terms.clone(),
-                kind: TaskKind::Call {
-                    actor: scratch.id,
-                    caller: None,
-                },
-                call: call_of(&call.values),
-                cell: cell(shared, call.task, driver, work),
-                keeps: Some(scratch.clone()),
-                first: Attempt(MOST_ATTEMPTS.saturating_mul(number as u32 % MOST_AGAIN + 1)),
-            })
-        });
-        let made: Result<Vec<_>, String> = calls.collect();
-        if made.is_err() {
-            shared.kill(scratch.cell());
-        }
-        made
+        shared.submit(creation).map_err(unmade)?;
+        Ok(Calls {
+            shared,
+            scratch,
+            driver,
+            first: Attempt(MOST_ATTEMPTS.saturating_mul(number as u32 % MOST_AGAIN + 1)),
+            left: story.calls.iter(),
+            under_way: VecDeque::new(),
+        })
     }
 
     /// Another node wants the result of a call of an actor of ours made again.
@@ -437,28 +485,23 @@ impl Exchange {
             false => self.replay(&made.actor, made.task).await?,
             true => {
                 let silent = "the node that owns the actor which made it is lost";
-                let answer = self.ask_to_replay(made).ok_or(silent)?;
-                answer.await.map_err(|_| silent)??
+                let question = self.ask_to_replay(made).ok_or(silent)?;
+                question.answered().await.ok_or(silent)??
             }
         };
         Ok(Some(value))
     }
 
-    fn ask_to_replay(&self, made: &CallRecipe) -> Option<oneshot::Receiver<Result<Value, String>>> {
+    fn ask_to_replay(&self, made: &CallRecipe) -> Option<Question<Result<Value, String>>> {
         let name = made.actor.name();
-        let number = self.replays.next.fetch_add(1, Ordering::Relaxed);
-        let (sender, answer) = oneshot::channel();
-        let mut waiting = self.replays.waiting.lock();
-        waiting.retain(|_, (_, answer)| !answer.is_closed());
-        waiting.insert(number, (name.owner, sender));
-        drop(waiting);
+        let question = self.replays.awaited.ask(name.owner);
         let replay = Replay {
-            number,
+            number: question.number,
             actor: name.id,
             task: made.task,
         };
         let message = Queued::Message(OneWay::Replay(Box::new(replay)));
-        self.queue(name.owner, message).then_some(answer)
+        self.queue(name.owner, message).then_some(question)
     }
 
     /// What came of that.
@@ -472,15 +515,7 @@ impl Exchange {
                 error => error.to_string(),
             }),
         };
-        let mut waiting = self.replays.waiting.lock();
-        let asked = match waiting.get(&number) {
-            Some((of, _)) if *of == from => waiting.remove(&number),
-            _ => None,
-        };
-        drop(waiting);
-        if let Some((_, answer)) = asked {
-            let _ = answer.send(value);
-        }
+        self.replays.awaited.answer(from, number, value);
     }
 }
 

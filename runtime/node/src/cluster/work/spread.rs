@@ -7,7 +7,7 @@
 //! Invariant: nobody waits unless somebody else is bringing the object, and then not for ever.
 
 use std::collections::{BTreeMap, HashMap};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -18,6 +18,8 @@ const BRANCHES: usize = 2;
 /// How long somebody is kept waiting for others, who may be slow, or gone without a word.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// How long somebody counts who brings it: that it does so no longer may have been said before it was known.
+const LONGEST: Duration = Duration::from_secs(600);
 /// For how many objects that nobody brings just now it is remembered who has sent them.
 const REMEMBERED: usize = 1024;
 
@@ -32,8 +34,8 @@ pub(super) struct Spread {
 /// One object.
 #[derive(Default)]
 struct Tree {
-    /// Who brings it, and from whom.
-    bringing: BTreeMap<NodeId, NodeId>,
+    /// Who brings it, from whom, and since when.
+    bringing: BTreeMap<NodeId, (NodeId, Instant)>,
     /// How often each was asked since nobody brought it.
     asked: BTreeMap<NodeId, usize>,
     /// How often each was asked in all: readers may come one after the other, too.
@@ -99,7 +101,10 @@ impl Spread {
         let mut trees = self.trees.lock();
         let tree = trees.entry(object).or_default();
         // It asks anew: what it was told before did not do.
-        let has_changed = tree.bringing.remove(&reader).is_some();
+        let before = tree.bringing.len();
+        tree.bringing
+            .retain(|it, (_, since)| *it != reader && since.elapsed() < LONGEST);
+        let has_changed = tree.bringing.len() < before;
         let chosen = tree.choose(holders);
         if let Some(holder) = chosen {
             tree.take(reader, holder);
@@ -128,7 +133,7 @@ impl Spread {
         let mut trees = self.trees.lock();
         for tree in trees.values_mut() {
             tree.bringing
-                .retain(|reader, holder| *reader != node && *holder != node);
+                .retain(|reader, (holder, _)| *reader != node && *holder != node);
             tree.sent.remove(&node);
             tree.rest();
         }
@@ -144,7 +149,7 @@ impl Spread {
 
 impl Tree {
     fn take(&mut self, reader: NodeId, holder: NodeId) {
-        self.bringing.insert(reader, holder);
+        self.bringing.insert(reader, (holder, Instant::now()));
         *self.asked.entry(holder).or_default() += 1;
         *self.sent.entry(holder).or_default() += 1;
     }

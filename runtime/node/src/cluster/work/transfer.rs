@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes as Shared;
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::AbortHandle;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{NodeId, ObjectId, ObjectName};
@@ -37,6 +37,9 @@ const SOURCE: Duration = Duration::from_secs(10);
 /// How soon is looked again for an object that somebody else is about to have here.
 const LOOK: Duration = Duration::from_millis(5);
 
+/// For how many objects at a time memory is made ahead of their bytes.
+const TOUCHED_AT_A_TIME: usize = 2;
+
 /// What is on its way here, and how much came and went.
 #[derive(Default)]
 pub(super) struct Transfers {
@@ -52,6 +55,8 @@ pub struct Moved {
     pub sent_bytes: u64,
     /// How often bytes came that are not what they were when they were made.
     pub changed: u64,
+    /// Objects that were borrowed from other nodes of this machine, in place.
+    pub borrowed: u64,
 }
 
 /// What is to be brought.
@@ -87,16 +92,41 @@ impl Drop for Transfer {
     }
 }
 
-/// Tells the owner, when this ends without the object, that it need not count with us.
-struct Asked<'a> {
+/// The owner of an object, which says who sends it. It hears, when this ends without the object, that it need not count
+/// with us.
+struct Source<'a> {
     exchange: &'a Exchange,
     wanted: &'a Wanted,
+    /// What it has said, and was not tried.
+    told: Option<NodeId>,
+    has_asked: bool,
     is_here: bool,
 }
 
-impl Drop for Asked<'_> {
+impl<'a> Source<'a> {
+    fn new(exchange: &'a Exchange, wanted: &'a Wanted) -> Self {
+        Self {
+            exchange,
+            wanted,
+            told: None,
+            has_asked: false,
+            is_here: false,
+        }
+    }
+
+    /// Who sends it, but for those that are gone.
+    async fn next(&mut self, cluster: &Cluster, gone: &[NodeId]) -> Option<NodeId> {
+        if let Some(told) = self.told.take() {
+            return Some(told);
+        }
+        self.has_asked = true;
+        self.exchange.ask_source(cluster, self.wanted, gone).await
+    }
+}
+
+impl Drop for Source<'_> {
     fn drop(&mut self) {
-        if !self.is_here {
+        if self.has_asked && !self.is_here {
             let message = OneWay::Holding(self.wanted.id, false);
             self.exchange
                 .queue(self.wanted.owner, Queued::Message(message));
@@ -180,34 +210,32 @@ impl Exchange {
         };
         let is_spread = wanted.owner != self.me && wanted.len >= SPREAD_FROM_BYTES;
         holders.retain(|it| *it != self.me && !gone.contains(it));
+        let mut source = is_spread.then(|| Source::new(self, wanted));
+        let in_place = self.in_place(&cluster, &shared, wanted, &holders, &gone, source.as_mut());
+        if let Some(view) = in_place.await {
+            let view = Some(view);
+            return Ok(Brought { view, gone, silent });
+        }
         if holders.is_empty() && !is_spread && shared.store.get(&wanted.id).is_none() {
             // No need to make room.
             return nobody(gone, silent);
         }
         let mut writer = match room(&shared, wanted).await? {
-            Place::Room(writer) => {
-                touch_ahead(&writer);
-                writer
-            }
+            Place::Room(writer) => writer,
             Place::Here(view) => {
                 let view = Some(view);
                 return Ok(Brought { view, gone, silent });
             }
         };
-        let mut asked = is_spread.then_some(Asked {
-            exchange: self,
-            wanted,
-            is_here: false,
-        });
         let mut missing = vec![Range {
             offset: 0,
             len: wanted.len,
         }];
-        let mut sums = Vec::new();
+        let (mut sums, mut is_touched) = (Vec::new(), false);
         while !missing.is_empty() {
-            let told = match is_spread {
-                true => self.ask_source(&cluster, wanted, &gone).await,
-                false => None,
+            let told = match &mut source {
+                Some(source) => source.next(&cluster, &gone).await,
+                None => None,
             };
             holders.retain(|it| *it != self.me && !gone.contains(it));
             let holder = match told {
@@ -216,6 +244,9 @@ impl Exchange {
                 None if !holders.is_empty() => holders.swap_remove(self.pick(holders.len())),
                 None => return nobody(gone, silent),
             };
+            if !std::mem::replace(&mut is_touched, true) {
+                touch_ahead(&writer);
+            }
             let (left, arrived, is_silent) = self
                 .pull_from(&cluster, holder, wanted, &mut writer, &missing)
                 .await;
@@ -236,11 +267,57 @@ impl Exchange {
         // The one that must not be lost is where it was made. Said when it is held: a copy that nobody holds
         // goes at once to whoever waits for its room.
         object.set_copy(Copy::Secondary);
-        if let Some(asked) = &mut asked {
-            asked.is_here = true;
+        if let Some(source) = &mut source {
+            source.is_here = true;
         }
         let view = Some(view);
         Ok(Brought { view, gone, silent })
+    }
+
+    /// Has an object in place, if a neighbour has it: one of these, or the one who is to send it.
+    async fn in_place(
+        &self,
+        cluster: &Cluster,
+        shared: &Node,
+        wanted: &Wanted,
+        holders: &[NodeId],
+        gone: &[NodeId],
+        source: Option<&mut Source<'_>>,
+    ) -> Option<View> {
+        self.neighbours.get()?;
+        if let Some(view) = self.borrow_from(cluster, shared, wanted, holders).await {
+            return Some(view);
+        }
+        let source = source?;
+        let told = source.next(cluster, gone).await?;
+        let view = match holders.contains(&told) {
+            true => None,
+            false => self.borrow_from(cluster, shared, wanted, &[told]).await,
+        };
+        match view {
+            Some(_) => source.is_here = true,
+            // It sends it.
+            None => source.told = Some(told),
+        }
+        view
+    }
+
+    /// Has an object in place that one of these has who is a neighbour.
+    async fn borrow_from(
+        &self,
+        cluster: &Cluster,
+        shared: &Node,
+        wanted: &Wanted,
+        holders: &[NodeId],
+    ) -> Option<View> {
+        let neighbours = self.neighbours.get()?;
+        if shared.store.get(&wanted.id).is_some() {
+            return None;
+        }
+        let (view, failed) = neighbours.borrow_from(cluster, holders, wanted).await;
+        self.count(|counters| &counters.not_borrowed, failed);
+        self.count(|counters| &counters.borrowed, u64::from(view.is_some()));
+        view
     }
 
     /// Brings these ranges from a node. What it did not give, the checksums of what it did, and whether that is
@@ -357,7 +434,12 @@ impl Exchange {
     ) -> Result<(), BulkRefusal> {
         let shared = self.shared.upgrade().ok_or(BulkRefusal::NotHere)?;
         let object = shared.store.get(object).ok_or(BulkRefusal::NotHere)?;
-        let view = viewed(&object).await.map_err(|_| BulkRefusal::NotHere)?;
+        let view = viewed(&object).await.map_err(|error| match error {
+            ReadError::Dropped { .. } => BulkRefusal::NotHere,
+            // It is on disk, and safe.
+            ReadError::Full { .. } => BulkRefusal::Busy,
+            ReadError::Disk { .. } => BulkRefusal::Failed,
+        })?;
         drop(shared);
         let end = range.offset.checked_add(range.len);
         if end.is_none_or(|end| end > object.len()) {
@@ -400,11 +482,15 @@ fn may_have_it(why: &PullWhy) -> bool {
 }
 
 /// Has the memory made in which an object arrives, while it does: where that was never touched it takes longer than
-/// the bytes.
+/// the bytes. A few at a time: it takes a core from the guests, and the memory at once.
 fn touch_ahead(writer: &Writer) {
-    if let Some(mut ahead) = writer.ahead() {
+    static TOUCHING: Semaphore = Semaphore::const_new(TOUCHED_AT_A_TIME);
+    if let (Some(mut ahead), Ok(permit)) = (writer.ahead(), TOUCHING.try_acquire()) {
         // It ends with the writer.
-        tokio::task::spawn_blocking(move || while ahead.touch_more() {});
+        tokio::task::spawn_blocking(move || {
+            while ahead.touch_more() {}
+            drop(permit);
+        });
     }
 }
 

@@ -19,10 +19,10 @@ use wasmrun_model::task::Phase;
 use wasmrun_model::wire::MemberRow;
 use wasmrun_store::Usage;
 
-use super::super::Inner;
+use super::super::{Inner, groups};
 use super::process;
 use super::text::{Kind, Text};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, RecordCounts};
 use crate::counters::Latency;
 use crate::ledger::Counts;
 
@@ -63,6 +63,9 @@ pub(super) fn sample(inner: &Inner) -> String {
     if let Some(cluster) = inner.shared.cluster.get() {
         in_cluster(&mut text, cluster);
     }
+    if let Some(durable) = inner.durable.get() {
+        records(&mut text, durable.counts());
+    }
     process::add(&mut text);
     text.into_string()
 }
@@ -73,6 +76,9 @@ struct Ledger {
     total: ResourceSet,
     free: ResourceSet,
     living: usize,
+    /// How many of our groups are in each state.
+    groups: BTreeMap<&'static str, usize>,
+    bundles: usize,
     counts: Counts,
     recipes_dropped: u64,
     lineage_bytes: u64,
@@ -115,8 +121,15 @@ impl Ledger {
             others.failed += counters.failed;
             others.cancelled += counters.cancelled;
         }
+        // Those that no group is in now are shown too.
+        let mut groups = BTreeMap::from(groups::STATES.map(|state| (state, 0)));
+        for state in scheduler.group_states() {
+            *groups.entry(groups::state(state)).or_default() += 1;
+        }
         Self {
             status: scheduler.status(),
+            groups,
+            bundles: scheduler.reserved_bundles(),
             total: own.map(NodeResources::total).unwrap_or_default(),
             free: own.map(NodeResources::available).unwrap_or_default(),
             living: ledger.living(),
@@ -188,6 +201,14 @@ fn tasks(text: &mut Text, inner: &Inner, ledger: &Ledger) {
     for it in ended {
         family.add(&[("outcome", &it.phase)], it.tasks);
     }
+    let mut family = text.family(
+        "wasmrun_placement_groups",
+        Kind::Gauge,
+        "Placement groups that this node owns, by state.",
+    );
+    for (state, count) in &ledger.groups {
+        family.add(&[("state", state)], *count);
+    }
     let counters = &inner.shared.counters;
     let counts: [(_, _, u64); 10] = [
         (
@@ -246,6 +267,11 @@ fn tasks(text: &mut Text, inner: &Inner, ledger: &Ledger) {
     }
     let gauges = [
         ("wasmrun_actors", "Actors that live here.", ledger.living),
+        (
+            "wasmrun_placement_group_bundles",
+            "Bundles of placement groups, of any node's, that are reserved here.",
+            ledger.bundles,
+        ),
         (
             "wasmrun_scheduler_drivers",
             "Sessions that have not gone, or have live tasks.",
@@ -384,6 +410,16 @@ fn store(text: &mut Text, inner: &Inner, usage: &Usage) {
             usage.objects,
         ),
         (
+            "wasmrun_store_borrowed_objects",
+            "Objects that are in the memory of other nodes of this machine, and take none of this one's.",
+            usage.borrowed_objects,
+        ),
+        (
+            "wasmrun_store_borrowed_bytes",
+            "Their bytes.",
+            usage.borrowed_bytes,
+        ),
+        (
             "wasmrun_store_waiting",
             "Objects that wait for room in memory.",
             usage.waiting_creates + usage.waiting_restores,
@@ -478,6 +514,47 @@ fn transfers(text: &mut Text, inner: &Inner) {
         "Transfers to this node that broke or were refused.",
         counters.transfers_failed.get(),
     );
+    let exchange = inner.shared.exchange.get();
+    let ways = exchange.map(|it| it.ways()).unwrap_or_default();
+    let mut family = text.family(
+        "wasmrun_neighbours",
+        Kind::Gauge,
+        "Nodes of this machine that lend objects to this one, or cannot: then these are brought.",
+    );
+    for (state, count) in [
+        ("sharing", ways.open),
+        ("failing", ways.failing),
+        ("given_up", ways.given_up),
+    ] {
+        family.add(&[("state", &state)], count);
+    }
+    let lent = exchange.map(|it| it.lent()).unwrap_or_default();
+    let gauges = [
+        (
+            "wasmrun_store_lent_objects",
+            "Objects of this node that other nodes of this machine have borrowed: they stay in memory.",
+            lent.objects,
+        ),
+        ("wasmrun_store_lent_bytes", "Their bytes.", lent.bytes),
+    ];
+    for (name, help, value) in gauges {
+        text.one(name, Kind::Gauge, help, value);
+    }
+    let counts = [
+        (
+            "wasmrun_borrows_total",
+            "Objects that were borrowed from other nodes of this machine instead of brought.",
+            counters.borrowed.get(),
+        ),
+        (
+            "wasmrun_borrow_failures_total",
+            "Objects that such a node did not lend, and that were brought.",
+            counters.not_borrowed.get(),
+        ),
+    ];
+    for (name, help, count) in counts {
+        text.one(name, Kind::Counter, help, count);
+    }
     text.one(
         "wasmrun_transfer_changed_total",
         Kind::Counter,
@@ -570,6 +647,28 @@ fn in_cluster(text: &mut Text, cluster: &Cluster) {
         family.add(&[("peer", &member.name)], is_connected);
     }
     control(text, cluster.latency());
+}
+
+fn records(text: &mut Text, counts: RecordCounts) {
+    let mut family = text.family(
+        "wasmrun_detached_records_total",
+        Kind::Counter,
+        "Changes of records of detached tasks and actors in the control store that were made or failed, and records \
+         that were taken over from lost nodes.",
+    );
+    for (event, count) in [
+        ("written", counts.written),
+        ("failed", counts.failed),
+        ("taken_over", counts.taken_over),
+    ] {
+        family.add(&[("event", &event)], count);
+    }
+    text.one(
+        "wasmrun_detached_records_waiting",
+        Kind::Gauge,
+        "Changes of them that wait for the control store.",
+        counts.waiting,
+    );
 }
 
 fn control(text: &mut Text, latency: &Latency) {

@@ -1,0 +1,348 @@
+//! Records of detached work in the control store: who owns which, in the whole cluster.
+//!
+//! Owns the keys, the order in which they are written, and their change of hands, by compare-and-swap. Must not: know
+//! what is in a record; that is the server's (`server/durable`).
+//!
+//! A record is at `tasks/OWNER/TASK`. Writes go one behind the other, as many in a transaction as fit, so that many
+//! submissions cost one sync of a disk. What the store does not take now is kept and tried again.
+//!
+//! Invariants: a record has one owner, for it is moved in one transaction, and only while its owner is not
+//! registered: a node that lives keeps what it has. An owner writes only while it is registered, each life under its
+//! own lease, and changes a record only as long as it has it.
+
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot};
+use wasmrun_control::records::{self, TASKS};
+use wasmrun_control::{Condition, ControlStore, Entry, Error, LeaseId, Op, Range, Txn};
+use wasmrun_model::id::{NodeId, TaskId};
+
+use self::writer::{Change, State, Write, Writer};
+use super::Cluster;
+
+/// How many bytes of records a transaction has at most, about.
+const MOST_BYTES: usize = 1 << 20;
+/// How many records are taken over in a transaction: each is two steps and a comparison.
+const MOST_TAKEN: usize = 50;
+/// How many changes may wait for the store. Of more nothing is kept.
+const MOST_WAITING: usize = 100_000;
+
+/// What records need of the cluster.
+trait Standing: Send + Sync + 'static {
+    fn id(&self) -> NodeId;
+
+    fn store(&self) -> &dyn ControlStore;
+
+    /// Under which lease this node was registered last.
+    fn lease(&self) -> Option<LeaseId>;
+
+    /// Other nodes that live, as far as this one knows.
+    fn others(&self) -> Vec<NodeId>;
+}
+
+impl Standing for Cluster {
+    fn id(&self) -> NodeId {
+        self.id
+    }
+
+    fn store(&self) -> &dyn ControlStore {
+        self.store.as_ref()
+    }
+
+    fn lease(&self) -> Option<LeaseId> {
+        self.lease()
+    }
+
+    fn others(&self) -> Vec<NodeId> {
+        self.members.ids().into_iter().collect()
+    }
+}
+
+/// The records of this node.
+pub(crate) struct Records {
+    cluster: Arc<dyn Standing>,
+    queue: mpsc::UnboundedSender<Write>,
+    state: Arc<State>,
+}
+
+/// What came of a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Written {
+    /// It is made, durably.
+    Done,
+    /// The record is not this node's any more: another one has taken it over.
+    Taken,
+    /// The store will not make it.
+    Refused(String),
+}
+
+/// How many records a node has changed since it was started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct RecordCounts {
+    /// Changes that wait for the store now.
+    pub(crate) waiting: u64,
+    /// Changes that are made.
+    pub(crate) written: u64,
+    /// Changes that are not made, and will not be.
+    pub(crate) failed: u64,
+    /// Records that were taken over from other nodes.
+    pub(crate) taken_over: u64,
+}
+
+/// A record as it is in the store.
+#[derive(Debug, Clone)]
+pub(crate) struct Found {
+    pub(crate) task: TaskId,
+    entry: Entry,
+}
+
+impl Found {
+    pub(crate) fn value(&self) -> &Bytes {
+        &self.entry.value
+    }
+}
+
+impl Records {
+    /// Begins to write. Ends when nobody has it any more.
+    pub(crate) fn start(cluster: Arc<Cluster>, control: &Handle) -> Self {
+        Self::begin(cluster, control)
+    }
+
+    fn begin(cluster: Arc<dyn Standing>, control: &Handle) -> Self {
+        let (queue, writes) = mpsc::unbounded_channel();
+        let state = Arc::<State>::default();
+        let writer = Writer::new(cluster.clone(), state.clone());
+        control.spawn(writer.run(writes));
+        Self {
+            cluster,
+            queue,
+            state,
+        }
+    }
+
+    /// Writes a record of a task that this node owns. `None` if too much is waiting.
+    pub(crate) fn put(&self, task: TaskId, value: Bytes) -> Option<oneshot::Receiver<Written>> {
+        match self.state.waiting.load(Ordering::Acquire) < MOST_WAITING {
+            true => Some(self.write(task, Change::Put(value))),
+            false => {
+                self.state.failed.add(1);
+                None
+            }
+        }
+    }
+
+    /// Changes a record, if it is this node's.
+    pub(crate) fn replace(&self, task: TaskId, value: Bytes) -> oneshot::Receiver<Written> {
+        self.write(task, Change::Replace(value))
+    }
+
+    /// Ends a record. From now on it is none of [`own`](Self::own).
+    pub(crate) fn delete(&self, task: TaskId) {
+        *self.state.ending.lock().entry(task).or_default() += 1;
+        drop(self.write(task, Change::Delete));
+    }
+
+    fn write(&self, task: TaskId, change: Change) -> oneshot::Receiver<Written> {
+        let (done, written) = oneshot::channel();
+        self.state.waiting.fetch_add(1, Ordering::AcqRel);
+        // Its other end lives as long as the node's threads.
+        let _ = self.queue.send(Write { task, change, done });
+        written
+    }
+
+    /// Whether nothing waits for the store.
+    pub(crate) fn is_written(&self) -> bool {
+        self.state.waiting.load(Ordering::Acquire) == 0
+    }
+
+    /// How many changes there were, and what came of them.
+    pub(crate) fn counts(&self) -> RecordCounts {
+        let state = &self.state;
+        RecordCounts {
+            waiting: state.waiting.load(Ordering::Acquire) as u64,
+            written: state.written.get(),
+            failed: state.failed.get(),
+            taken_over: state.taken_over.get(),
+        }
+    }
+
+    /// Whether the store did not do what it was asked for last.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.state.is_silent.load(Ordering::Acquire)
+    }
+
+    /// The store has kept somebody waiting for too long.
+    pub(crate) fn set_silent(&self) {
+        self.state.is_silent.store(true, Ordering::Release);
+    }
+
+    /// Nodes that own records and do not live, by what the store says now.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub(crate) async fn lost_owners(&self) -> Result<Vec<NodeId>, Error> {
+        let store = self.cluster.store();
+        let alive = self.cluster.others();
+        let mut lost = Vec::new();
+        for owner in owners(store).await? {
+            let is_known = owner == self.cluster.id() || alive.contains(&owner);
+            if !is_known && store.get(&records::node(owner)).await?.is_none() {
+                lost.push(owner);
+            }
+        }
+        Ok(lost)
+    }
+
+    /// All records of an owner.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub(crate) async fn of(&self, owner: NodeId) -> Result<Vec<Found>, Error> {
+        let mut range = Range::prefix(records::tasks_of(owner));
+        let mut all = Vec::new();
+        loop {
+            let page = self.cluster.store().range(range.clone()).await?;
+            all.extend(page.entries.into_iter().filter_map(|entry| {
+                let (_, task) = parts(&entry.key)?;
+                Some(Found { task, entry })
+            }));
+            match page.next {
+                Some(next) => range.from = next,
+                None => return Ok(all),
+            }
+        }
+    }
+
+    /// All records of this node but those that it is about to end.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub(crate) async fn own(&self) -> Result<Vec<Found>, Error> {
+        let mut found = self.of(self.cluster.id()).await?;
+        // Those that have ended since they were read cannot be taken over: see `take`.
+        let ending = self.state.ending.lock();
+        found.retain(|found| !ending.contains_key(&found.task));
+        Ok(found)
+    }
+
+    /// Takes records over, each with its new value, from a node that does not live, or this node's own from an
+    /// earlier process. Which of them are this node's now: the others have another owner by now, or none.
+    ///
+    /// # Errors
+    /// When the store does not do it, or does not know whether it did: look again.
+    pub(crate) async fn take(
+        &self,
+        owner: NodeId,
+        records: &[(Found, Bytes)],
+    ) -> Result<HashSet<TaskId>, Error> {
+        let mut taken = HashSet::new();
+        let mut rest = records;
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let fit = rest.iter().take(MOST_TAKEN).take_while(|(_, value)| {
+                let is_first = bytes == 0;
+                bytes += value.len() + 256;
+                is_first || bytes <= MOST_BYTES
+            });
+            let (some, others) = rest.split_at(fit.count());
+            rest = others;
+            if self.move_all(owner, some).await? {
+                taken.extend(some.iter().map(|(found, _)| found.task));
+                continue;
+            }
+            // Somebody has been faster with one of them at least.
+            for one in some {
+                if self.move_all(owner, std::slice::from_ref(one)).await? {
+                    taken.insert(one.0.task);
+                }
+            }
+        }
+        if owner != self.cluster.id() {
+            self.state.taken_over.add(taken.len() as u64);
+        }
+        Ok(taken)
+    }
+
+    async fn move_all(&self, owner: NodeId, some: &[(Found, Bytes)]) -> Result<bool, Error> {
+        let me = self.cluster.id();
+        let mut txn = match owner == me {
+            true => Txn::default(),
+            false => Txn::when(records::node(owner), Condition::Absent),
+        };
+        for (found, value) in some {
+            let (from, to) = (&found.entry.key, records::task(me, found.task));
+            txn = txn.and(from.clone(), Condition::Modified(found.entry.modified));
+            if owner != me {
+                txn = txn.then(Op::delete(from.clone()));
+            }
+            txn = txn.then(Op::put(to, value.clone()));
+        }
+        Ok(self.cluster.store().txn(txn).await?.succeeded)
+    }
+}
+
+/// The owner and the task in a record's key.
+fn parts(key: &[u8]) -> Option<(NodeId, TaskId)> {
+    let rest = std::str::from_utf8(key).ok()?.strip_prefix(TASKS)?;
+    let (owner, task) = rest.split_once('/')?;
+    Some((owner.parse().ok()?, task.parse().ok()?))
+}
+
+/// Nodes that own records, whether they live or not.
+async fn owners(store: &dyn ControlStore) -> Result<Vec<NodeId>, Error> {
+    let mut owners = Vec::new();
+    let mut range = Range::prefix(TASKS);
+    range.limit = 1;
+    loop {
+        let page = store.range(range.clone()).await?;
+        let Some(entry) = page.entries.first() else {
+            return Ok(owners);
+        };
+        let Some((owner, _)) = parts(&entry.key) else {
+            tracing::warn!(key = ?entry.key, "a record of a task has a key that none can have");
+            range.from = [&entry.key[..], &[0]].concat().into();
+            continue;
+        };
+        owners.push(owner);
+        // After all of its: '0' follows '/'.
+        range.from = format!("{TASKS}{owner}0").into();
+    }
+}
+
+impl Cluster {
+    /// Who lives besides this node, those first where others join.
+    pub(crate) fn others(&self) -> Vec<NodeId> {
+        self.members.heads_first()
+    }
+
+    /// Which of all that live is to act first where one is enough, with regard to a node that is lost: 0 is the
+    /// first. All see the same order as long as they see the same members.
+    pub(crate) fn rank_for(&self, lost: NodeId) -> usize {
+        let distance = |node: &NodeId| {
+            let bytes = node.as_bytes().iter().zip(lost.as_bytes());
+            bytes.map(|(one, other)| one ^ other).collect::<Vec<u8>>()
+        };
+        let ours = distance(&self.id);
+        let others = self.members.ids();
+        others.iter().filter(|it| distance(it) < ours).count()
+    }
+
+    /// Counts how often this node has begun a new life within this process: see `membership`.
+    pub(crate) fn rebirths(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.rebirths.subscribe()
+    }
+
+    /// Changes whenever somebody joins, leaves or begins a new life.
+    pub(crate) fn others_changed(&self) -> tokio::sync::watch::Receiver<usize> {
+        self.members.count()
+    }
+}

@@ -1,0 +1,280 @@
+//! Records in a real control store, whose answers can be held back, lost or come too late.
+
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use wasmrun_control::{
+    Embedded, EmbeddedConfig, Lease, Page, Revision, Txn, TxnReply, Watch, membership,
+};
+use wasmrun_model::id::{Incarnation, NodeId, TaskId};
+
+use super::*;
+
+const ME: NodeId = NodeId::from_bytes([1; 16]);
+const OTHER: NodeId = NodeId::from_bytes([2; 16]);
+const TASK: TaskId = TaskId::from_bytes([3; 16]);
+
+#[test]
+fn a_key_says_whose_and_which() {
+    assert_eq!(parts(&records::task(ME, TASK)), Some((ME, TASK)));
+    for wrong in ["tasks/", "tasks/x/y", "nodes/1", "tasks/01"] {
+        assert_eq!(parts(wrong.as_bytes()), None, "{wrong}");
+    }
+    // What `owners` goes on from.
+    let next = format!("{TASKS}{ME}0");
+    assert!(records::task(ME, TaskId::from_bytes([0xff; 16])) < next.as_bytes());
+    assert!(records::tasks_of(ME) < next.as_bytes());
+}
+
+/// What becomes of the next changes of records.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Fault {
+    None,
+    /// They are not made.
+    Away,
+    /// One is made, and nobody hears of it; then the store is away.
+    Unheard,
+    /// One is not made, and nobody hears of it; then the store is away.
+    Unmade,
+}
+
+/// A store between which and the node something goes wrong.
+struct Doubtful {
+    store: Arc<Embedded>,
+    fault: Mutex<Fault>,
+}
+
+impl fmt::Debug for Doubtful {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.store.fmt(f)
+    }
+}
+
+fn away() -> Error {
+    let why = "the network is gone".to_owned();
+    Error::Unavailable { why }
+}
+
+#[async_trait]
+impl ControlStore for Doubtful {
+    async fn get(&self, key: &[u8]) -> Result<Option<Entry>, Error> {
+        self.store.get(key).await
+    }
+
+    async fn range(&self, range: Range) -> Result<Page, Error> {
+        self.store.range(range).await
+    }
+
+    async fn txn(&self, txn: Txn) -> Result<TxnReply, Error> {
+        let fault = *self.fault.lock();
+        match fault {
+            Fault::None => return self.store.txn(txn).await,
+            Fault::Away => return Err(away()),
+            Fault::Unheard => drop(self.store.txn(txn).await?),
+            Fault::Unmade => {}
+        }
+        *self.fault.lock() = Fault::Away;
+        let why = "the network has gone".to_owned();
+        Err(Error::Uncertain { why })
+    }
+
+    async fn watch(&self, prefix: &[u8], from: Revision) -> Result<Watch, Error> {
+        self.store.watch(prefix, from).await
+    }
+
+    async fn grant(&self, ttl: Duration) -> Result<Lease, Error> {
+        self.store.grant(ttl).await
+    }
+
+    async fn keep_alive(&self, lease: LeaseId) -> Result<(), Error> {
+        self.store.keep_alive(lease).await
+    }
+
+    async fn revoke(&self, lease: LeaseId) -> Result<(), Error> {
+        self.store.revoke(lease).await
+    }
+
+    async fn compact(&self, through: Revision) -> Result<(), Error> {
+        self.store.compact(through).await
+    }
+}
+
+/// A node of which only its records are there.
+struct Place {
+    me: NodeId,
+    store: Doubtful,
+    lease: Mutex<Option<LeaseId>>,
+}
+
+impl Standing for Place {
+    fn id(&self) -> NodeId {
+        self.me
+    }
+
+    fn store(&self) -> &dyn ControlStore {
+        &self.store
+    }
+
+    fn lease(&self) -> Option<LeaseId> {
+        *self.lease.lock()
+    }
+
+    fn others(&self) -> Vec<NodeId> {
+        Vec::new()
+    }
+}
+
+impl Place {
+    fn new(me: NodeId, store: &Arc<Embedded>) -> Arc<Self> {
+        Arc::new(Self {
+            me,
+            store: Doubtful {
+                store: store.clone(),
+                fault: Mutex::new(Fault::None),
+            },
+            lease: Mutex::new(None),
+        })
+    }
+
+    async fn live(&self) {
+        let store = self.store.store.as_ref();
+        let lease = store.grant(Duration::from_secs(3600)).await.unwrap().id;
+        let life = membership::register(store, self.me, lease, ()).await;
+        assert_ne!(life, Ok(Incarnation(0)));
+        *self.lease.lock() = Some(lease);
+    }
+
+    async fn die(&self) {
+        let lease = self.lease().unwrap();
+        self.store.revoke(lease).await.unwrap();
+    }
+
+    fn fail(&self, fault: Fault) {
+        *self.store.fault.lock() = fault;
+    }
+
+    async fn failed(&self) {
+        while *self.store.fault.lock() != Fault::Away {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn records(self: &Arc<Self>) -> Records {
+        Records::begin(self.clone(), &Handle::current())
+    }
+}
+
+async fn store() -> (tempfile::TempDir, Arc<Embedded>) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("control");
+    let store = Embedded::open(&path, EmbeddedConfig::default()).await;
+    (folder, store.unwrap())
+}
+
+async fn owners_of(store: &Embedded) -> Vec<NodeId> {
+    let mut having = Vec::new();
+    for owner in [ME, OTHER] {
+        if store
+            .get(&records::task(owner, TASK))
+            .await
+            .unwrap()
+            .is_some()
+        {
+            having.push(owner);
+        }
+    }
+    having
+}
+
+async fn take_over(place: &Arc<Place>) -> HashSet<TaskId> {
+    let records = place.records();
+    assert_eq!(records.lost_owners().await, Ok(vec![ME]));
+    let found = records.of(ME).await.unwrap();
+    let found: Vec<_> = found.into_iter().map(|it| (it, "taken".into())).collect();
+    let taken = records.take(ME, &found).await.unwrap();
+    assert_eq!(records.counts().taken_over, taken.len() as u64);
+    taken
+}
+
+#[tokio::test]
+async fn what_may_have_been_written_in_a_life_that_is_over_is_not_written_twice() {
+    let (_folder, store) = store().await;
+    let (me, other) = (Place::new(ME, &store), Place::new(OTHER, &store));
+    me.live().await;
+    other.live().await;
+    let records = me.records();
+    me.fail(Fault::Unheard);
+    let written = records.put(TASK, "mine".into()).unwrap();
+    me.failed().await;
+    me.die().await;
+    assert_eq!(take_over(&other).await, HashSet::from([TASK]));
+    me.live().await;
+    me.fail(Fault::None);
+    assert_eq!(written.await, Ok(Written::Taken));
+    assert_eq!(owners_of(&store).await, [OTHER]);
+    assert_eq!(records.counts(), RecordCounts::default());
+}
+
+#[tokio::test]
+async fn what_was_not_written_in_a_life_that_is_over_is_written_in_the_next() {
+    let (_folder, store) = store().await;
+    let me = Place::new(ME, &store);
+    me.live().await;
+    let records = me.records();
+    for fault in [Fault::Away, Fault::Unmade, Fault::Unheard] {
+        me.fail(fault);
+        let written = records.put(TASK, "mine".into()).unwrap();
+        me.failed().await;
+        me.die().await;
+        me.live().await;
+        me.fail(Fault::None);
+        assert_eq!(written.await, Ok(Written::Done), "{fault:?}");
+        assert_eq!(owners_of(&store).await, [ME]);
+        store.delete(records::task(ME, TASK)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn who_counts_as_dead_writes_nothing_until_it_lives_again() {
+    let (_folder, store) = store().await;
+    let me = Place::new(ME, &store);
+    me.live().await;
+    let records = me.records();
+    me.die().await;
+    let written = records.put(TASK, "mine".into()).unwrap();
+    while !records.is_silent() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(owners_of(&store).await, []);
+    assert_eq!(records.counts().waiting, 1);
+    me.live().await;
+    assert_eq!(written.await, Ok(Written::Done));
+    assert_eq!(records.counts().written, 1);
+    assert_eq!(owners_of(&store).await, [ME]);
+}
+
+#[tokio::test]
+async fn what_is_about_to_end_is_not_gone_on_with() {
+    let (_folder, store) = store().await;
+    let me = Place::new(ME, &store);
+    me.live().await;
+    let records = me.records();
+    let written = records.put(TASK, "mine".into()).unwrap();
+    assert_eq!(written.await, Ok(Written::Done));
+    assert_eq!(records.own().await.unwrap().len(), 1);
+    me.fail(Fault::Away);
+    records.delete(TASK);
+    assert_eq!(owners_of(&store).await, [ME]);
+    assert!(records.own().await.unwrap().is_empty());
+    me.fail(Fault::None);
+    while !records.is_written() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(owners_of(&store).await, []);
+    // Nor is anything remembered of it.
+    let written = records.put(TASK, "mine".into()).unwrap();
+    assert_eq!(written.await, Ok(Written::Done));
+    assert_eq!(records.own().await.unwrap().len(), 1);
+}

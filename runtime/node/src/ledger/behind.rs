@@ -1,0 +1,225 @@
+//! What tasks that have ended have left behind at other nodes.
+//!
+//! A task that is cancelled takes with it what it has started, and what that has left behind. A node whose task ran
+//! at another one knows nothing of what it has started there: so where it has left something, its owner is told,
+//! and says when that is to end. Owns who has left what where. Must not: know of what is left here by tasks of this
+//! node; those are children of the task above (`Entry::children`).
+//!
+//! Invariants: whoever was told that something is left is told when it is over, as long as both nodes live; nothing
+//! is kept of tasks that have ended, except of another node's that has left something which lives.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use wasmrun_model::id::{NodeId, TaskId};
+
+use super::{Ledger, Outbound, Outgoing, Todo};
+
+/// A task of ours, and the node at which it has ended and left something behind.
+type Place = (NodeId, TaskId);
+
+/// See the [module](self).
+#[derive(Default)]
+pub(super) struct Behind {
+    /// By another node's task that has ended here.
+    here: HashMap<TaskId, Left>,
+    /// By task that lives, or stands in `here`: where what it started has left something.
+    elsewhere: HashMap<TaskId, BTreeSet<Place>>,
+    /// The other way round: to which task that counts.
+    counts_to: HashMap<Place, TaskId>,
+}
+
+/// What another node's task has left here.
+struct Left {
+    owner: NodeId,
+    children: HashSet<TaskId>,
+}
+
+impl Behind {
+    fn is_empty(&self) -> bool {
+        self.here.is_empty() && self.elsewhere.is_empty()
+    }
+
+    fn add(&mut self, to: TaskId, place: Place) {
+        if let Some(before) = self.counts_to.insert(place, to) {
+            self.take_from(before, &place);
+        }
+        self.elsewhere.entry(to).or_default().insert(place);
+    }
+
+    fn take_from(&mut self, task: TaskId, place: &Place) {
+        if let Some(places) = self.elsewhere.get_mut(&task) {
+            places.remove(place);
+            if places.is_empty() {
+                self.elsewhere.remove(&task);
+            }
+        }
+    }
+
+    /// Where something is left that counts to a task; nobody knows of it from here on.
+    fn take_all(&mut self, task: &TaskId) -> BTreeSet<Place> {
+        let places = self.elsewhere.remove(task).unwrap_or_default();
+        for place in &places {
+            self.counts_to.remove(place);
+        }
+        places
+    }
+}
+
+impl Ledger {
+    /// A task of ours has ended: what it has left behind is its parent's.
+    pub(super) fn leave_to_parent(
+        &mut self,
+        task: TaskId,
+        parent: Option<TaskId>,
+        mut children: Vec<TaskId>,
+    ) {
+        if children.is_empty() && self.behind.is_empty() {
+            return;
+        }
+        children.retain(|child| self.tasks.contains_key(child));
+        let places = self.behind.take_all(&task);
+        let Some(parent) = parent else {
+            // It ends with its driver.
+            return;
+        };
+        for child in &children {
+            if let Some(entry) = self.tasks.get_mut(child) {
+                entry.parent = Some(parent);
+            }
+        }
+        if let Some(left) = self.behind.here.get_mut(&parent) {
+            // Also where the parent runs here once more: it is of an earlier attempt then.
+            left.children.remove(&task);
+        }
+        let is_live = match self.tasks.get_mut(&parent) {
+            Some(entry) => {
+                entry.children.extend(children);
+                true
+            }
+            None => match self.behind.here.get_mut(&parent) {
+                Some(left) => {
+                    left.children.extend(children);
+                    true
+                }
+                None => false,
+            },
+        };
+        if is_live {
+            for place in places {
+                self.behind.add(parent, place);
+            }
+            self.forget_if_over(&parent);
+        }
+    }
+
+    /// Another node's task has ended here.
+    pub(super) fn leave_behind(&mut self, task: TaskId, owner: NodeId, mut children: Vec<TaskId>) {
+        children.retain(|child| self.tasks.contains_key(child));
+        if children.is_empty() && !self.behind.elsewhere.contains_key(&task) {
+            return self.forget_if_over(&task);
+        }
+        let left = self.behind.here.entry(task).or_insert(Left {
+            owner,
+            children: HashSet::new(),
+        });
+        left.children.extend(children);
+        self.tell(owner, Outgoing::LeftBehind(task, true));
+    }
+
+    /// Where the last of what another node's task has left is over, its owner hears of that.
+    fn forget_if_over(&mut self, task: &TaskId) {
+        let left = self.behind.here.get(task);
+        let is_over = left.is_some_and(|left| left.children.is_empty())
+            && !self.behind.elsewhere.contains_key(task);
+        if is_over && let Some(left) = self.behind.here.remove(task) {
+            self.tell(left.owner, Outgoing::LeftBehind(*task, false));
+        }
+    }
+
+    /// A task of ours has ended at another node, and has left something there, which `lives` or is over.
+    pub(crate) fn left_behind(&mut self, from: NodeId, task: TaskId, lives: bool) -> Todo {
+        match lives {
+            true if self.tasks.contains_key(&task) => self.behind.add(task, (from, task)),
+            // It was cancelled meanwhile.
+            true => self.tell(from, Outgoing::EndLeft(task)),
+            false => {
+                if let Some(to) = self.behind.counts_to.remove(&(from, task)) {
+                    self.behind.take_from(to, &(from, task));
+                    self.forget_if_over(&to);
+                }
+            }
+        }
+        Todo::default()
+    }
+
+    /// What another node's task has left here, and all that it has started, is to end.
+    pub(crate) fn end_left(&mut self, from: NodeId, task: TaskId) -> Todo {
+        let left = self.behind.here.get(&task);
+        let Some(left) = left.filter(|left| left.owner == from) else {
+            return Todo::default();
+        };
+        let mut family = vec![task];
+        for child in left.children.clone() {
+            family.extend(self.family(child));
+        }
+        self.end_what_was_left(&family);
+        self.cancel(&family[1..])
+    }
+
+    /// Tasks are cancelled: so is what they have left at other nodes.
+    pub(crate) fn end_what_was_left(&mut self, family: &[TaskId]) {
+        if self.behind.is_empty() {
+            return;
+        }
+        for task in family {
+            for (node, left) in self.behind.take_all(task) {
+                self.tell(node, Outgoing::EndLeft(left));
+            }
+            self.forget_if_over(task);
+        }
+    }
+
+    /// A node is gone: nothing that was left there lives, and what its tasks have left here is to end. What that is.
+    pub(super) fn left_by_lost(&mut self, node: NodeId) -> Vec<TaskId> {
+        let places: Vec<Place> = self.behind.counts_to.keys().copied().collect();
+        for place in places.into_iter().filter(|(at, _)| *at == node) {
+            if let Some(to) = self.behind.counts_to.remove(&place) {
+                self.behind.take_from(to, &place);
+                self.forget_if_over(&to);
+            }
+        }
+        let of_it = self.behind.here.extract_if(|_, left| left.owner == node);
+        let of_it: Vec<(TaskId, Left)> = of_it.collect();
+        let mut family = Vec::new();
+        for (task, left) in of_it {
+            family.push(task);
+            for child in left.children {
+                family.extend(self.family(child));
+            }
+        }
+        self.end_what_was_left(&family);
+        family
+    }
+
+    fn tell(&self, node: NodeId, outgoing: Outgoing) {
+        self.outbox.push(Outbound::Say(node, Box::new(outgoing)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_somewhere_counts_to_one_task() {
+        let mut behind = Behind::default();
+        let [child, parent, other] = [1, 2, 3].map(|it| TaskId::from_bytes([it; 16]));
+        let place = (NodeId::from_bytes([1; 16]), child);
+        behind.add(child, place);
+        behind.add(parent, place);
+        assert!(behind.take_all(&child).is_empty());
+        behind.take_from(other, &place);
+        assert_eq!(behind.take_all(&parent), BTreeSet::from([place]));
+        assert!(behind.is_empty() && behind.counts_to.is_empty());
+    }
+}

@@ -1,0 +1,361 @@
+//! Detached tasks that outlive the node where they were submitted.
+//!
+//! In a cluster the server writes down each detached task before it answers with its id, and when the task has ended,
+//! what came of it. When the node is lost another one takes the records over, and goes on with the tasks as if they had
+//! been submitted there, under the same ids. A node that comes back goes on with what is still its own.
+//!
+//! Owns what is in a record, and when records are written, taken over and given up. Must not: be on the way of tasks
+//! that are not detached; decide who owns a record, which is `cluster/records`.
+//!
+//! Invariants: what is answered without a warning is in the control store, and its module at another node if there is
+//! one. A task whose record is another node's is cancelled and forgotten here.
+
+mod actors;
+mod adopt;
+mod once;
+mod record;
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::id::{Digest, TaskId};
+use wasmrun_model::wire;
+
+pub(super) use self::record::{Stored, StoredActor};
+
+use self::actors::KeptActor;
+use self::record::Ending;
+use super::Inner;
+use super::registry::Log;
+use crate::cluster::{RecordCounts, Records, Written};
+use crate::task::{Argument, Report};
+
+/// How long a submission waits to be durable. Then it is answered with a warning.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// The same while the store is known not to answer.
+const LITTLE_PATIENCE: Duration = Duration::from_millis(50);
+/// Why a task is not durable yet.
+const SILENT: &str = "the control store does not answer; when it does, the task will be kept";
+/// The most bytes of a record. Arguments are in it.
+const MOST_BYTES: usize = 256 << 10;
+/// How many tasks that have ended this node keeps in the store, the last ones,
+const MOST_ENDED: usize = 2_000;
+/// and how many bytes of them.
+const MOST_ENDED_BYTES: usize = 16 << 20;
+
+/// What a server keeps in the control store.
+pub(super) struct Durable {
+    records: Records,
+    known: Mutex<Known>,
+    /// Actors that have records.
+    actors: Mutex<HashMap<TaskId, KeptActor>>,
+    /// The node is stopping: what ends now ends because of that, and is for others to go on with.
+    is_closed: AtomicBool,
+}
+
+#[derive(Default)]
+struct Known {
+    tasks: HashMap<TaskId, Task>,
+    /// Those that have ended, the first one first, with their sizes.
+    ended: VecDeque<(TaskId, usize)>,
+    ended_bytes: usize,
+}
+
+/// What is known of a task that has a record, or is about to have one.
+#[derive(Clone, Copy)]
+struct Task {
+    module: Digest,
+    module_bytes: u64,
+    /// Whether the store has said that it has the record.
+    is_kept: bool,
+    has_ended: bool,
+}
+
+/// A task's record, as long as the task lives.
+pub(super) struct Keeping {
+    task: TaskId,
+    stored: Stored,
+}
+
+/// A submission whose record is under way.
+pub(super) struct Pending {
+    task: TaskId,
+    module: (Digest, u64),
+    written: Option<oneshot::Receiver<Written>>,
+}
+
+impl Durable {
+    /// What is in the record of a task that a client submits; or why it has none.
+    pub(super) fn record_of(
+        inner: &Inner,
+        submit: wire::Submit,
+        name: &str,
+        tenant: &TenantName,
+        values: &[Argument],
+    ) -> Result<Stored, String> {
+        let module_bytes = may_move(inner, &submit.grants, &submit.module, values)?;
+        if submit.input == wire::Input::Stream {
+            return Err("it reads a stream that comes to this node".to_owned());
+        }
+        let stored = Stored::new(submit, name, tenant, module_bytes);
+        match stored.to_value().len() {
+            ..=MOST_BYTES => Ok(stored),
+            bytes => Err(format!(
+                "with its arguments it has {bytes} bytes, and {MOST_BYTES} are kept at most"
+            )),
+        }
+    }
+
+    /// Begins to write a record down.
+    pub(super) fn begin(&self, task: TaskId, stored: Stored) -> (Pending, Keeping) {
+        let module = (stored.submit.module, stored.module_bytes);
+        self.note(task, module, false);
+        let written = self.records.put(task, stored.to_value());
+        tracing::debug!(%task, "the record of a detached task is under way");
+        let pending = Pending {
+            task,
+            module,
+            written,
+        };
+        (pending, Keeping { task, stored })
+    }
+
+    /// False if it is known already.
+    fn note(&self, task: TaskId, (module, module_bytes): (Digest, u64), is_kept: bool) -> bool {
+        let known = Task {
+            module,
+            module_bytes,
+            is_kept,
+            has_ended: false,
+        };
+        let mut tasks = self.known.lock();
+        match tasks.tasks.entry(task) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(entry) => {
+                entry.insert(known);
+                true
+            }
+        }
+    }
+
+    fn knows(&self, task: &TaskId) -> bool {
+        self.known.lock().tasks.contains_key(task)
+    }
+
+    /// Whether a task's record is in the store; `None` if it has none, nor is about to.
+    fn is_kept(&self, task: &TaskId) -> Option<bool> {
+        self.known.lock().tasks.get(task).map(|task| task.is_kept)
+    }
+
+    /// Tasks whose records are in the store, by what that has said.
+    fn kept(&self) -> Vec<TaskId> {
+        let known = self.known.lock();
+        let kept = known.tasks.iter().filter(|(_, task)| task.is_kept);
+        kept.map(|(task, _)| *task).collect()
+    }
+
+    /// Modules of tasks that have not ended, with their lengths.
+    fn modules(&self) -> BTreeMap<Digest, u64> {
+        let known = self.known.lock();
+        let live = known.tasks.values().filter(|task| !task.has_ended);
+        live.map(|it| (it.module, it.module_bytes)).collect()
+    }
+
+    /// Nothing more is written.
+    pub(super) fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+    }
+
+    /// How many records were changed.
+    pub(super) fn counts(&self) -> RecordCounts {
+        self.records.counts()
+    }
+
+    /// Whether nothing waits for the store.
+    pub(super) fn is_written(&self) -> bool {
+        self.records.is_written()
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// A task's result was deleted, or an actor has ended.
+    pub(super) fn forget(&self, task: &TaskId) {
+        let actor = self.actors.lock().remove(task);
+        drop(actor);
+        let mut known = self.known.lock();
+        if known.tasks.remove(task).is_some() {
+            drop(known);
+            self.records.delete(*task);
+        }
+    }
+
+    /// The oldest that have ended are let go.
+    fn add_ended(&self, task: TaskId, bytes: usize) {
+        let mut over = Vec::new();
+        let mut known = self.known.lock();
+        if let Some(task) = known.tasks.get_mut(&task) {
+            task.has_ended = true;
+        }
+        known.ended.push_back((task, bytes));
+        known.ended_bytes += bytes;
+        while (known.ended.len() > MOST_ENDED || known.ended_bytes > MOST_ENDED_BYTES)
+            && let Some((oldest, bytes)) = known.ended.pop_front()
+        {
+            known.ended_bytes -= bytes;
+            if known.tasks.remove(&oldest).is_some() {
+                over.push(oldest);
+            }
+        }
+        drop(known);
+        for task in over {
+            self.records.delete(task);
+        }
+    }
+}
+
+/// Whether another node could go on with what has this; or why not. How long its module is.
+fn may_move(
+    inner: &Inner,
+    grants: &wire::Grants,
+    digest: &Digest,
+    values: &[Argument],
+) -> Result<u64, String> {
+    if !grants.dirs.is_empty() {
+        return Err("it has a folder of this machine".to_owned());
+    }
+    let is_plain = |value: &Argument| match value {
+        Argument::Value(value) => value.references().is_empty(),
+        Argument::Object(_) => false,
+    };
+    if !values.iter().all(is_plain) {
+        return Err(
+            "its arguments are kept at this node: objects, actors, or values of more than 64 KiB"
+                .to_owned(),
+        );
+    }
+    let exchange = inner.shared.exchange.get();
+    let len = exchange.and_then(|exchange| exchange.modules().len(digest));
+    Ok(len.ok_or("its module is not in the node's state folder")?)
+}
+
+impl Inner {
+    /// Waits until a task that was submitted outlives this node. Else why it does not, for whoever submitted it.
+    pub(super) async fn kept(self: &Arc<Self>, pending: Pending) -> Result<(), String> {
+        let Pending {
+            task,
+            module: (digest, len),
+            written,
+        } = pending;
+        let Some(durable) = self.durable.get() else {
+            return Ok(());
+        };
+        let Some(written) = written else {
+            durable.known.lock().tasks.remove(&task);
+            return Err("too many records wait for the control store".to_owned());
+        };
+        let inner = self.clone();
+        // Also when the client is answered before.
+        let recorded = self.shared.control.spawn(async move {
+            // Where nobody writes any more the node is stopping.
+            let written = written.await.unwrap_or(Written::Done);
+            let durable = inner.durable.get().expect("it was there before");
+            match &written {
+                Written::Done => {
+                    if let Some(known) = durable.known.lock().tasks.get_mut(&task) {
+                        known.is_kept = true;
+                    }
+                }
+                Written::Taken => inner.is_taken(task),
+                Written::Refused(_) => drop(durable.known.lock().tasks.remove(&task)),
+            }
+            written
+        });
+        let shared = async {
+            match self.shared.exchange.get() {
+                Some(exchange) => exchange.share_module(digest, len, PATIENCE).await,
+                None => true,
+            }
+        };
+        let patience = match durable.records.is_silent() {
+            true => LITTLE_PATIENCE,
+            false => PATIENCE,
+        };
+        let recorded = async { tokio::time::timeout(patience, recorded).await };
+        let is_shared = async { tokio::time::timeout(PATIENCE, shared).await };
+        let (recorded, is_shared) = tokio::join!(recorded, is_shared);
+        match recorded {
+            Ok(Ok(Written::Done)) => {}
+            Ok(Ok(Written::Refused(why))) => return Err(why),
+            // It is kept, and it was shared where it is gone on with.
+            Ok(Ok(Written::Taken)) => return Ok(()),
+            Ok(Err(_)) => return Err("the node is stopping".to_owned()),
+            Err(_) => {
+                durable.records.set_silent();
+                return Err(SILENT.to_owned());
+            }
+        }
+        match is_shared {
+            Ok(true) => Ok(()),
+            _ => Err("no other node has taken its module yet; it is tried again".to_owned()),
+        }
+    }
+}
+
+impl Keeping {
+    /// Its task has ended.
+    pub(super) fn ended(self, inner: &Arc<Inner>, report: &Report, log: &Log) {
+        let Self { task, stored } = self;
+        let Some(durable) = inner.durable.get() else {
+            return;
+        };
+        if !durable.knows(&task) || durable.is_closed.load(Ordering::Acquire) {
+            return;
+        }
+        let value = stored.ended(Ending::of(report, log)).to_value();
+        durable.add_ended(task, value.len());
+        let written = durable.records.replace(task, value);
+        let inner = inner.clone();
+        // It ends when the store has answered, at the latest with the node.
+        inner.shared.control.clone().spawn(async move {
+            if written.await == Ok(Written::Taken) {
+                inner.give_up(task);
+            }
+        });
+    }
+}
+
+impl Inner {
+    /// Another node has taken a task over, while this one counted as dead: it is nothing of ours any more.
+    fn give_up(self: &Arc<Self>, task: TaskId) {
+        let Some(durable) = self.durable.get() else {
+            return;
+        };
+        if durable.is_kept(&task) == Some(true) {
+            self.is_taken(task);
+        }
+    }
+
+    /// The same, where its record was on its way.
+    fn is_taken(self: &Arc<Self>, task: TaskId) {
+        let Some(durable) = self.durable.get() else {
+            return;
+        };
+        let known = durable.known.lock().tasks.remove(&task);
+        if known.is_none() {
+            return;
+        }
+        tracing::info!(%task, "a detached task is another node's now");
+        drop(durable.actors.lock().remove(&task));
+        self.shared.cancel(task);
+        let forgotten = self.registry().forget(&task);
+        drop(forgotten);
+    }
+}

@@ -1,0 +1,544 @@
+//! Taking records over: of nodes that are lost, and of earlier processes of this one.
+//!
+//! Owns the loop that looks for records without an owner that lives, and going on with their tasks. One node takes all
+//! that a lost one had, and gives the tasks away as it does with its own; where that one does not, the next does after
+//! a while, in an order that all know.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use wasmrun_control::Error;
+use wasmrun_engine::{Input, Listener, Module};
+use wasmrun_model::failure::TaskError;
+use wasmrun_model::id::{Digest, NodeId, ObjectId, TaskId};
+use wasmrun_model::value::{Encoded, EncodedRef, FunctionType};
+use wasmrun_model::wire::{self, Refusal, RefusalKind};
+
+use super::record::{Ending, Kept, Record as _, Stored, StoredActor};
+use super::{Durable, Keeping};
+use crate::client::check;
+use crate::cluster::{Cluster, Found, Records};
+use crate::server::Inner;
+use crate::server::registry::{Detached, Log, Record};
+use crate::server::session::refusal;
+use crate::server::tasks::{OUTPUT_CHUNKS, new_job};
+use crate::server::watch::Watcher;
+use crate::task::{Argument, Call, Report, TaskCell, TaskHandle, Work};
+
+/// How often is looked at least.
+const EVERY: Duration = Duration::from_secs(30);
+/// How soon again where something could not be done.
+const AGAIN: Duration = Duration::from_secs(1);
+/// How much later than the one before it each node takes over what a lost one had.
+const STEP: Duration = Duration::from_secs(2);
+/// The most nodes that a task may lose without having ended: it may be the reason.
+const MOST_LOSSES: u32 = 10;
+/// How long what a lost node had here may take to end.
+const LEAVING: Duration = Duration::from_secs(60);
+/// How often is looked whether it has.
+const LOOK: Duration = Duration::from_millis(10);
+
+impl Inner {
+    /// Begins to keep detached tasks in the control store, if the node is in a cluster.
+    pub(in crate::server) fn keep_durable(self: &Arc<Self>) {
+        let Some(cluster) = self.shared.cluster.get() else {
+            return;
+        };
+        let durable = Durable {
+            records: Records::start(cluster.clone(), &self.shared.control),
+            known: Default::default(),
+            actors: Default::default(),
+            is_closed: Default::default(),
+        };
+        if self.durable.set(Arc::new(durable)).is_ok() {
+            let looking = Looking {
+                inner: Arc::downgrade(self),
+                cluster: cluster.clone(),
+                since: HashMap::new(),
+                missing: HashSet::new(),
+                half_taken: HashSet::new(),
+            };
+            // It ends with the server.
+            self.shared.control.spawn(looking.run());
+            let states = Self::keep_states(Arc::downgrade(self));
+            self.shared.control.spawn(states);
+        }
+    }
+}
+
+/// A record that was read to be taken over.
+enum Prepared {
+    /// What follows, and what is written for that.
+    Ready(Going, Bytes),
+    /// Nobody has its module.
+    Waits,
+    /// It cannot be read.
+    Unread,
+}
+
+/// How it goes on with what was taken over.
+enum Going {
+    /// A task that has ended, or that begins again: that has its module.
+    Task(Box<Stored>, Option<Module>),
+    Actor(Box<StoredActor>, Module),
+    /// An actor that has lived for the last time.
+    Over,
+}
+
+/// Who looks for records.
+struct Looking {
+    inner: std::sync::Weak<Inner>,
+    cluster: Arc<Cluster>,
+    /// Since when nodes are known to be lost whose records are there.
+    since: HashMap<NodeId, Instant>,
+    /// Modules that nobody had when they were needed.
+    missing: HashSet<Digest>,
+    /// What may have been taken over without having been gone on with, as the store did not answer: its loss of an
+    /// owner is counted.
+    half_taken: HashSet<TaskId>,
+}
+
+/// Goes on with what was taken over from a node.
+async fn go_on(
+    inner: &Arc<Inner>,
+    durable: &Durable,
+    (task, owner): (TaskId, NodeId),
+    going: Going,
+    bytes: usize,
+) {
+    // Where it is known its client has submitted it again just now.
+    match going {
+        Going::Over => {
+            tracing::warn!(%task, node = %owner, "a detached actor is lost with its node: it has no restarts left");
+            durable.records.delete(task);
+        }
+        Going::Actor(stored, module) => {
+            if durable.note(task, (stored.create.module, stored.module_bytes), true) {
+                // It ends when the actor lives, or cannot.
+                let going = inner.clone().go_on_with_actor(task, *stored, module);
+                drop(inner.shared.control.spawn(going));
+            }
+        }
+        Going::Task(stored, module) => {
+            if !durable.note(task, (stored.submit.module, stored.module_bytes), true) {
+                return;
+            }
+            let going = inner.clone().go_on(task, *stored, module, bytes);
+            // One that has run here for the lost node must end first.
+            let is_here = inner.shared.ledger.lock().cell(&task).is_some();
+            match is_here {
+                true => drop(inner.shared.control.spawn(going)),
+                false => going.await,
+            }
+        }
+    }
+}
+
+impl Looking {
+    async fn run(mut self) {
+        let (mut others, mut rebirths) = (self.cluster.others_changed(), self.cluster.rebirths());
+        let mut is_own_due = true;
+        loop {
+            let Some(inner) = self.inner.upgrade() else {
+                return;
+            };
+            let Some(durable) = inner.durable.get() else {
+                return;
+            };
+            if durable.is_closed.load(Ordering::Acquire) {
+                return;
+            }
+            let mut next = EVERY;
+            if is_own_due {
+                match self.look_at_own(&inner, durable).await {
+                    Ok(is_left) => is_own_due = is_left,
+                    Err(error) => {
+                        tracing::warn!(%error, "records of detached tasks cannot be read");
+                        next = AGAIN;
+                    }
+                }
+            }
+            match self.look_at_lost(&inner, durable).await {
+                Ok(due) => next = next.min(due),
+                // It is said by whoever writes.
+                Err(error) => {
+                    tracing::debug!(%error, "records of lost nodes cannot be taken over");
+                    // Some may be this node's by now.
+                    is_own_due = true;
+                    next = AGAIN;
+                }
+            }
+            inner.share_modules(durable).await;
+            drop(inner);
+            tokio::select! {
+                changed = others.changed() => if changed.is_err() {
+                    return;
+                },
+                changed = rebirths.changed() => match changed {
+                    Ok(()) => is_own_due = true,
+                    Err(_) => return,
+                },
+                () = tokio::time::sleep(next) => {}
+            }
+        }
+    }
+
+    /// Goes on with what an earlier process of this node had, and gives up what others have taken over. Whether
+    /// something has to wait.
+    async fn look_at_own(&mut self, inner: &Arc<Inner>, durable: &Durable) -> Result<bool, Error> {
+        let kept = durable.kept();
+        let found = durable.records.own().await?;
+        let there: HashSet<TaskId> = found.iter().map(|found| found.task).collect();
+        for task in kept.iter().filter(|task| !there.contains(task)) {
+            inner.give_up(*task);
+        }
+        let new = found.into_iter().filter(|it| !durable.knows(&it.task));
+        let new: Vec<Found> = new.collect();
+        self.adopt(inner, durable, self.cluster.id(), new).await
+    }
+
+    /// Takes over what lost nodes had, where it is this node's turn. When to look again.
+    async fn look_at_lost(
+        &mut self,
+        inner: &Arc<Inner>,
+        durable: &Durable,
+    ) -> Result<Duration, Error> {
+        let lost = durable.records.lost_owners().await?;
+        self.since.retain(|node, _| lost.contains(node));
+        let mut next = EVERY;
+        for owner in lost {
+            let since = *self.since.entry(owner).or_insert_with(Instant::now);
+            let rank = u32::try_from(self.cluster.rank_for(owner)).unwrap_or(u32::MAX);
+            let wait = STEP.saturating_mul(rank).saturating_sub(since.elapsed());
+            if !wait.is_zero() {
+                next = next.min(wait);
+                continue;
+            }
+            // Nor does it begin anything if it is about to end.
+            if inner.is_draining.load(Ordering::Acquire) {
+                continue;
+            }
+            let found = durable.records.of(owner).await?;
+            let count = found.len();
+            tracing::info!(node = %owner, count, "taking over the detached tasks of a lost node");
+            self.adopt(inner, durable, owner, found).await?;
+        }
+        Ok(next)
+    }
+
+    /// Takes records over. Whether some were left, which wait for their modules.
+    async fn adopt(
+        &mut self,
+        inner: &Arc<Inner>,
+        durable: &Durable,
+        owner: NodeId,
+        found: Vec<Found>,
+    ) -> Result<bool, Error> {
+        let (mut records, mut next) = (Vec::new(), Vec::new());
+        // Looked for once each, also those that nobody has.
+        let mut modules = BTreeMap::new();
+        let mut is_left = false;
+        for found in found {
+            match self.prepare(inner, owner, &found, &mut modules).await {
+                Prepared::Ready(going, value) => {
+                    next.push(going);
+                    records.push((found, value));
+                }
+                Prepared::Waits => is_left = true,
+                Prepared::Unread => {}
+            }
+        }
+        let mut next = next.into_iter();
+        // In the order in which they are gone on with, so that a crash in the middle leaves little to wait for.
+        for some in records.chunks(1000) {
+            let tasks = || some.iter().map(|(found, _)| found.task);
+            let taken = match durable.records.take(owner, some).await {
+                Ok(taken) => taken,
+                Err(error) => {
+                    self.half_taken.extend(tasks());
+                    return Err(error);
+                }
+            };
+            for task in tasks() {
+                self.half_taken.remove(&task);
+            }
+            for ((found, value), going) in some.iter().zip(&mut next) {
+                if taken.contains(&found.task) {
+                    go_on(inner, durable, (found.task, owner), going, value.len()).await;
+                }
+            }
+        }
+        Ok(is_left)
+    }
+
+    /// What a record becomes that is taken over.
+    async fn prepare(
+        &mut self,
+        inner: &Inner,
+        owner: NodeId,
+        found: &Found,
+        modules: &mut BTreeMap<Digest, Option<Module>>,
+    ) -> Prepared {
+        let stored = match Kept::from_value(found.value()) {
+            Ok(stored) => stored,
+            Err(error) => {
+                tracing::warn!(task = %found.task, %error, "a record of a detached task is left");
+                return Prepared::Unread;
+            }
+        };
+        let (digest, len) = stored.module();
+        let module = match modules.get(&digest) {
+            Some(module) => module.clone(),
+            None => {
+                let module = self.module(inner, digest, len).await;
+                modules.entry(digest).or_insert(module).clone()
+            }
+        };
+        let is_counted = owner == self.cluster.id() && self.half_taken.contains(&found.task);
+        let loss = u32::from(!is_counted);
+        let (going, value) = match (stored, module) {
+            (Kept::Task(mut stored), module) => {
+                if stored.ending.is_none() {
+                    // What has ended does without.
+                    if module.is_none() {
+                        return Prepared::Waits;
+                    }
+                    stored.losses += loss;
+                }
+                let value = stored.to_value();
+                (Going::Task(stored, module), value)
+            }
+            (Kept::Actor(_), None) => return Prepared::Waits,
+            (Kept::Actor(mut stored), Some(module)) => {
+                let left = stored.restarts_left.checked_sub(loss);
+                stored.restarts_left = left.unwrap_or_default();
+                let value = stored.to_value();
+                let going = match left {
+                    Some(_) => Going::Actor(stored, module),
+                    None => Going::Over,
+                };
+                (going, value)
+            }
+        };
+        Prepared::Ready(going, value)
+    }
+
+    async fn module(&mut self, inner: &Inner, digest: Digest, len: u64) -> Option<Module> {
+        if let Some(module) = inner.registry().module(&digest) {
+            return Some(module);
+        }
+        let exchange = inner.shared.exchange.get()?;
+        match exchange.find_module(digest, len).await {
+            Ok(module) => {
+                self.missing.remove(&digest);
+                inner.registry().add_module(module.clone());
+                Some(module)
+            }
+            Err(error) => {
+                if self.missing.insert(digest) {
+                    tracing::warn!(
+                        %error, "detached tasks of a lost node wait in the control store for a node that has their module"
+                    );
+                }
+                None
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Sees to it that modules of tasks that have not ended are at other nodes too.
+    async fn share_modules(&self, durable: &Durable) {
+        let Some(exchange) = self.shared.exchange.get() else {
+            return;
+        };
+        let sharing = async {
+            for (digest, len) in durable.modules() {
+                exchange.share_module(digest, len, super::PATIENCE).await;
+            }
+        };
+        // What has been asked for goes on; the rest comes next time.
+        let _ = tokio::time::timeout(super::PATIENCE, sharing).await;
+    }
+
+    /// Goes on with a task whose record is ours now.
+    async fn go_on(
+        self: Arc<Self>,
+        task: TaskId,
+        mut stored: Stored,
+        module: Option<Module>,
+        bytes: usize,
+    ) {
+        if let Some(ending) = stored.ending.take() {
+            if let Some(durable) = self.durable.get() {
+                durable.add_ended(task, bytes);
+            }
+            return self.restore(task, &stored, ending, module);
+        }
+        let module = module.expect("it is not taken over without");
+        let begun = match stored.losses {
+            ..=MOST_LOSSES => match self.begin_again(task, &stored, &module).await {
+                Ok(Some(begun)) => Ok(begun),
+                Ok(None) => return,
+                Err(why) => Err(why),
+            },
+            losses => Err(refusal(
+                RefusalKind::Unschedulable,
+                format_args!(
+                    "{losses} nodes were lost that owned it, which may be because of it; submit it again"
+                ),
+            )),
+        };
+        let why = match begun {
+            Ok((handle, watcher)) => {
+                let watcher = Watcher {
+                    keeping: Some(Keeping { task, stored }),
+                    ..watcher
+                };
+                // It ends with its task.
+                tokio::spawn(watcher.watch(handle));
+                return;
+            }
+            Err(why) => why,
+        };
+        let report = Report::without_run(task, Err(TaskError::Unschedulable(why.message)));
+        let log = Log::default();
+        self.restore(task, &stored, Ending::of(&report, &log), Some(module));
+        Keeping { task, stored }.ended(&self, &report, &log);
+    }
+
+    /// Waits until what a lost node had here of this task is gone.
+    pub(super) async fn has_left(&self, task: TaskId) -> Result<(), Refusal> {
+        let left = async {
+            while self.shared.ledger.lock().cell(&task).is_some() {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        if tokio::time::timeout(LEAVING, left).await.is_err() {
+            let why = "an attempt of the node that is lost does not end here; submit it again";
+            return Err(refusal(RefusalKind::Unschedulable, why));
+        }
+        Ok(())
+    }
+
+    /// Begins a task anew. `None` if its client has submitted it here again meanwhile: then that goes on.
+    async fn begin_again(
+        self: &Arc<Self>,
+        task: TaskId,
+        stored: &Stored,
+        module: &Module,
+    ) -> Result<Option<(TaskHandle, Watcher)>, Refusal> {
+        let is_submitted = || self.registry().task(&task).is_some();
+        if is_submitted() {
+            return Ok(None);
+        }
+        self.has_left(task).await?;
+        let submit = &stored.submit;
+        let job = Arc::new(new_job(self, module, submit, stored.tenant.clone())?);
+        let values = match job.function_type() {
+            Some(ty) => plain(ty, &submit.values)?,
+            None => Vec::new(),
+        };
+        let (sender, chunks) = mpsc::channel(OUTPUT_CHUNKS);
+        let call = Call {
+            values,
+            args: submit.args.clone(),
+            array_index: submit.array_index,
+            input: match &submit.input {
+                wire::Input::Bytes(bytes) => Input::Bytes(bytes.0.clone().into()),
+                wire::Input::Empty | wire::Input::Stream => Input::Empty,
+            },
+            listener: Some(Listener {
+                tag: 0,
+                chunks: sender,
+            }),
+            time_limit: None,
+        };
+        let log = Arc::<Log>::default();
+        let once = self.once.lock();
+        if is_submitted() {
+            return Ok(None);
+        }
+        if self.shared.ledger.lock().cell(&task).is_some() {
+            return Err(refusal(
+                RefusalKind::Usage,
+                "another node has an attempt of it run here",
+            ));
+        }
+        let submitted = self.detached.submit_as(task, &job, call);
+        let handle = submitted.map_err(|error| crate::server::tasks::refused(&error))?;
+        self.record(&handle, &stored.name, &stored.tenant, Some(log.clone()));
+        self.registry().set_lasting(&task, Ok(()));
+        drop(once);
+        let watcher = Watcher {
+            inner: self.clone(),
+            chunks: Some(chunks),
+            log: Some(log),
+            to: None,
+            keeping: None,
+        };
+        Ok(Some((handle, watcher)))
+    }
+
+    /// Remembers a task that has ended at another node.
+    fn restore(&self, task: TaskId, stored: &Stored, ending: Ending, module: Option<Module>) {
+        let log = Arc::<Log>::default();
+        ending.write_to(&log);
+        log.close();
+        let (end, result) = ending.restore(ObjectId::of(task, 0));
+        let driver = self.detached.driver();
+        let job =
+            module.and_then(|it| new_job(self, &it, &stored.submit, stored.tenant.clone()).ok());
+        let detached = job.map(|job| {
+            let work = Work::Task(Arc::new(job));
+            let cell = Arc::new(TaskCell::new(task, driver, work, self.shared.home()));
+            cell.end(Report {
+                waited: end.waited,
+                ran: end.ran,
+                ran_at: end.ran_at,
+                ..Report::without_run(task, result)
+            });
+            Detached {
+                object: TaskHandle(cell).object(),
+                log,
+                lasting: Some(Ok(())),
+            }
+        });
+        let record = Record {
+            id: task,
+            name: stored.name.clone(),
+            tenant: stored.tenant.clone(),
+            driver,
+            submitted: std::time::Instant::now(),
+            detached,
+            end: Some(end),
+        };
+        let forgotten = self.registry().add_ended(record);
+        drop(forgotten);
+    }
+}
+
+/// Arguments that name nothing.
+pub(super) fn plain(ty: &FunctionType, given: &[wire::Argument]) -> Result<Vec<Argument>, Refusal> {
+    let usage = |why: String| refusal(RefusalKind::Usage, why);
+    let mut values = Vec::with_capacity(given.len());
+    for (at, given) in given.iter().enumerate() {
+        let wire::Argument::Value(value) = given else {
+            return Err(usage(
+                "an argument is an object of another session".to_owned(),
+            ));
+        };
+        let bytes = EncodedRef::from(value).bytes().to_vec();
+        values.push(Argument::from(match ty.params().get(at) {
+            Some((_, ty)) => Encoded::in_form(ty, bytes),
+            None => Encoded::Postcard(bytes),
+        }));
+    }
+    check(ty, &values).map_err(|error| usage(error.to_string()))?;
+    Ok(values)
+}

@@ -1,0 +1,353 @@
+//! What is in the record of a detached task.
+//!
+//! Owns its fields and their limits. A change that an older wasmrun would misread raises [`Record::VERSION`]: it is
+//! postcard, and has what a client submits in it, as it travels.
+
+use serde::{Deserialize, Serialize};
+use wasmrun_control::records::Form;
+pub(super) use wasmrun_control::records::Record;
+use wasmrun_engine::OutputSource;
+use wasmrun_model::failure::TaskError;
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::id::{Digest, NodeId, ObjectId};
+use wasmrun_model::value::Encoded;
+use wasmrun_model::wire::{self, Bytes, WireError};
+
+use crate::actor::{ActorCell, Checkpoint};
+use crate::object::Value;
+use crate::server::registry::{End, Log};
+use crate::task::Report;
+
+/// The largest result that is kept, in bytes.
+const MOST_RESULT_BYTES: usize = 16 << 10;
+/// How much of the output is kept: its end.
+const MOST_LOG_BYTES: usize = 4 << 10;
+/// The largest state of an actor that is kept, in bytes.
+const MOST_STATE_BYTES: usize = 256 << 10;
+
+/// A detached task.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(in crate::server) struct Stored {
+    /// What people call it.
+    pub(super) name: String,
+    pub(super) tenant: TenantName,
+    /// How long the module is.
+    pub(super) module_bytes: u64,
+    /// What to run. Without arguments when it has ended.
+    pub(super) submit: wire::Submit,
+    /// How many nodes were lost that owned it and on which it had not ended.
+    pub(super) losses: u32,
+    pub(super) ending: Option<Ending>,
+}
+
+/// A detached actor that has restarts left.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(in crate::server) struct StoredActor {
+    pub(super) tenant: TenantName,
+    /// How long the module is.
+    pub(super) module_bytes: u64,
+    /// What to create.
+    pub(super) create: wire::Create,
+    /// How often it may still begin anew.
+    pub(super) restarts_left: u32,
+    pub(super) state: State,
+}
+
+/// What the next life of an actor begins with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum State {
+    /// Its constructor.
+    Arguments,
+    /// This one of its states.
+    Checkpoint(u64, Bytes),
+    /// A state that is too large to be kept here.
+    TooLarge(u64),
+}
+
+/// All that can be in a record.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) enum Kept {
+    Task(Box<Stored>),
+    Actor(Box<StoredActor>),
+}
+
+impl Record for Kept {
+    const FORM: Form = Form::Postcard;
+    const VERSION: u8 = 1;
+}
+
+impl Kept {
+    /// Its module, and how long that is.
+    pub(super) fn module(&self) -> (Digest, u64) {
+        match self {
+            Self::Task(stored) => (stored.submit.module, stored.module_bytes),
+            Self::Actor(stored) => (stored.create.module, stored.module_bytes),
+        }
+    }
+}
+
+impl StoredActor {
+    /// It as a value in the store.
+    pub(super) fn to_value(&self) -> bytes::Bytes {
+        Kept::Actor(Box::new(self.clone())).to_value()
+    }
+
+    /// The actor as it is now. False if nothing has changed.
+    pub(super) fn update(&mut self, actor: &ActorCell) -> bool {
+        let state = actor.checkpoint().map(|checkpoint| {
+            let known = match &self.state {
+                State::Arguments => 0,
+                State::Checkpoint(number, _) | State::TooLarge(number) => *number,
+            };
+            (known, checkpoint)
+        });
+        let mut has_changed = false;
+        if let Some((known, Checkpoint { number, state })) = state
+            && number > known
+        {
+            has_changed = true;
+            self.state = match state.len() {
+                ..=MOST_STATE_BYTES => State::Checkpoint(number, Bytes(state.to_vec())),
+                _ => State::TooLarge(number),
+            };
+        }
+        let left = actor.restarts_left();
+        has_changed |= left != self.restarts_left;
+        self.restarts_left = left;
+        has_changed
+    }
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Ending {
+    result: Result<Outcome, WireError>,
+    waited_us: u64,
+    ran_us: u64,
+    /// Where it ran, if not where it was submitted.
+    ran_at: Option<NodeId>,
+    /// The end of what it wrote.
+    log: Vec<Written>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+enum Outcome {
+    /// It makes nothing.
+    Nothing,
+    Value(Encoded),
+    /// It has so many bytes, or names objects or actors.
+    NotKept(u64),
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Written {
+    writer: u64,
+    is_stderr: bool,
+    bytes: Bytes,
+}
+
+impl Stored {
+    pub(super) fn new(
+        submit: wire::Submit,
+        name: &str,
+        tenant: &TenantName,
+        module_bytes: u64,
+    ) -> Self {
+        Self {
+            name: name.to_owned(),
+            tenant: tenant.clone(),
+            module_bytes,
+            submit,
+            losses: 0,
+            ending: None,
+        }
+    }
+
+    /// It as a value in the store.
+    pub(super) fn to_value(&self) -> bytes::Bytes {
+        Kept::Task(Box::new(self.clone())).to_value()
+    }
+
+    /// The same, ended. What it was given nobody needs any more.
+    pub(super) fn ended(mut self, ending: Ending) -> Self {
+        self.submit.values = Vec::new();
+        self.submit.args = Vec::new();
+        self.submit.input = wire::Input::Empty;
+        self.submit.grants = wire::Grants::default();
+        self.ending = Some(ending);
+        self
+    }
+}
+
+impl Ending {
+    pub(super) fn of(report: &Report, log: &Log) -> Self {
+        let us = |it: std::time::Duration| u64::try_from(it.as_micros()).unwrap_or(u64::MAX);
+        Self {
+            result: match &report.result {
+                Ok(value) => Ok(Outcome::of(value.as_ref())),
+                Err(error) => Err(error.into()),
+            },
+            waited_us: us(report.waited),
+            ran_us: us(report.ran),
+            ran_at: report.ran_at,
+            log: tail(log),
+        }
+    }
+
+    /// What the registry is told, and what its object is.
+    pub(super) fn restore(self, object: ObjectId) -> (End, Result<Option<Value>, TaskError>) {
+        let error = self.result.as_ref().err().cloned().map(TaskError::from);
+        let end = End {
+            error: error.clone(),
+            waited: std::time::Duration::from_micros(self.waited_us),
+            ran: std::time::Duration::from_micros(self.ran_us),
+            ran_at: self.ran_at,
+        };
+        let result = match (self.result, error) {
+            (_, Some(error)) => Err(error),
+            (Ok(Outcome::Value(value)), _) => Ok(Some(value.into())),
+            (Ok(Outcome::NotKept(bytes)), _) => {
+                let why = format!(
+                    "the node that owned its task is lost, and of results only those outlive it that have at most \
+                     {MOST_RESULT_BYTES} bytes and name no objects or actors; this one had {bytes} bytes"
+                );
+                Err(TaskError::Gone { object, why })
+            }
+            (Ok(Outcome::Nothing) | Err(_), _) => Ok(None),
+        };
+        (end, result)
+    }
+
+    /// What is kept of its output, for `log`.
+    pub(super) fn write_to(&self, log: &Log) {
+        for part in &self.log {
+            let source = match part.is_stderr {
+                true => OutputSource::Stderr,
+                false => OutputSource::Stdout,
+            };
+            log.add(part.writer, source, &part.bytes.0);
+        }
+    }
+}
+
+impl Outcome {
+    fn of(value: Option<&Value>) -> Self {
+        let Some(value) = value else {
+            return Self::Nothing;
+        };
+        match value.as_inline() {
+            Some(encoded)
+                if encoded.size_bytes() <= MOST_RESULT_BYTES && value.references().is_empty() =>
+            {
+                Self::Value(encoded.clone())
+            }
+            _ => Self::NotKept(value.size_bytes()),
+        }
+    }
+}
+
+fn tail(log: &Log) -> Vec<Written> {
+    let mut room = MOST_LOG_BYTES;
+    let mut parts = Vec::new();
+    for part in log.chunks().into_iter().rev() {
+        let from = part.bytes.len().saturating_sub(room);
+        room -= part.bytes.len() - from;
+        parts.push(Written {
+            writer: part.writer,
+            is_stderr: part.source == OutputSource::Stderr,
+            bytes: Bytes(part.bytes[from..].to_vec()),
+        });
+        if room == 0 {
+            break;
+        }
+    }
+    parts.reverse();
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use wasmrun_model::id::TaskId;
+
+    use super::*;
+
+    fn stored() -> Stored {
+        let submit = wire::Submit {
+            module: Digest::from_bytes([9; 32]),
+            entry: wire::Entry::Function("f".into()),
+            name: String::new(),
+            values: vec![wire::Argument::Value(Encoded::Postcard(vec![1]))],
+            args: Vec::new(),
+            array_index: None,
+            terms: wire::Terms::default(),
+            limits: wire::Limits::default(),
+            grants: wire::Grants::default(),
+            input: wire::Input::Empty,
+            is_watched: false,
+            is_detached: true,
+        };
+        Stored::new(submit, "f", &"t".parse().unwrap(), 300)
+    }
+
+    fn report(result: Result<Option<Value>, TaskError>) -> Report {
+        Report {
+            id: TaskId::from_bytes([2; 16]),
+            result,
+            waited: Duration::from_micros(3),
+            ran: Duration::from_micros(4),
+            held: Vec::new(),
+            memory_peak: 0,
+            stderr_tail: String::new(),
+            ran_at: None,
+        }
+    }
+
+    #[test]
+    fn a_record_has_these_bytes() {
+        let mut bytes = b"p\x01\x00\x01f\x01t\xac\x02".to_vec();
+        bytes.extend([9; 32]);
+        // The function, no name, one value, then defaults: 256 MiB of output, 64 MiB of arguments and of result.
+        bytes.extend(b"\x01\x01f\x00\x01\x00\x00\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00");
+        bytes.extend(b"\x00\x80\x80\x80\x80\x01\x80\x80\x80\x20\x80\x80\x80\x20");
+        bytes.extend(b"\x00\x00\x00\x00\x00\x01\x00\x00");
+        assert_eq!(stored().to_value(), bytes);
+        assert_eq!(Kept::from_value(&bytes), Ok(Kept::Task(Box::new(stored()))));
+    }
+
+    #[test]
+    fn what_came_of_a_task_outlives_it_if_it_is_small() {
+        let object = ObjectId::of(TaskId::from_bytes([2; 16]), 0);
+        let log = Log::default();
+        log.add(1, OutputSource::Stdout, &[b'a'; 3000]);
+        log.add(1, OutputSource::Stderr, &[b'b'; 3000]);
+        let small = Value::inline(Encoded::Postcard(vec![7; 100]), Vec::new());
+        let ending = Ending::of(&report(Ok(Some(small.clone()))), &log);
+        let ended = stored().ended(ending);
+        let kept = Kept::Task(Box::new(ended.clone()));
+        assert_eq!(Kept::from_value(&ended.to_value()), Ok(kept));
+        assert!(ended.submit.values.is_empty());
+        let ending = ended.ending.expect("it has ended");
+        let kept = Log::default();
+        ending.write_to(&kept);
+        let bytes: Vec<usize> = kept.chunks().iter().map(|it| it.bytes.len()).collect();
+        assert_eq!(bytes, [MOST_LOG_BYTES - 3000, 3000]);
+        let (end, result) = ending.restore(object);
+        assert_eq!(
+            (end.state(), end.ran),
+            ("finished", Duration::from_micros(4))
+        );
+        assert_eq!(result, Ok(Some(small)));
+        // A larger one is lost with its node, and says so; the task has finished all the same.
+        let large = vec![7; MOST_RESULT_BYTES + 1];
+        let large = Value::inline(Encoded::Postcard(large), Vec::new());
+        let (end, result) = Ending::of(&report(Ok(Some(large))), &log).restore(object);
+        assert_eq!(end.state(), "finished");
+        assert!(matches!(result, Err(TaskError::Gone { .. })));
+        let failed = report(Err(TaskError::Cancelled));
+        let (end, result) = Ending::of(&failed, &log).restore(object);
+        assert_eq!(end.state(), "cancelled");
+        assert_eq!(result, Err(TaskError::Cancelled));
+    }
+}

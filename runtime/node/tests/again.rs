@@ -1,0 +1,174 @@
+//! Detached tasks that a client submits again, because it was not answered: at the node where they are, and at another
+//! one of its cluster.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use wasmrun_client::wire::{self, Address, Frame, Grants, Report, Request, Response, Submit};
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::id::{ObjectId, TaskId};
+use wasmrun_model::resource::Amount;
+use wasmrun_model::value::codec::encode;
+use wasmrun_model::value::{Value, ValueType};
+use wasmrun_node::{ClusterConfig, NodeConfig, Part};
+
+use crate::common::{GUEST, Served};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const TASK: TaskId = TaskId::from_bytes([7; 16]);
+
+/// A client that says what it likes.
+struct Session(UnixStream);
+
+impl Session {
+    fn open(address: &Address) -> Self {
+        let mut socket = UnixStream::connect(address.path()).unwrap();
+        let hello = wire::encode(&wire::Hello {
+            magic: wire::MAGIC,
+            protocol: wire::PROTOCOL,
+            version: "0".into(),
+            tenant: TenantName::default(),
+        });
+        socket.write_all(&hello.unwrap()).unwrap();
+        let mut session = Self(socket);
+        session.frame();
+        session
+    }
+
+    fn frame(&mut self) -> Vec<u8> {
+        let mut header = [0; wire::HEADER_BYTES];
+        self.0.read_exact(&mut header).unwrap();
+        let mut bytes = vec![0; wire::frame_len(header).unwrap()];
+        self.0.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+
+    fn ask(&mut self, message: Request) -> Response {
+        let frame = wire::encode(&Frame { id: 1, message });
+        self.0.write_all(&frame.unwrap()).unwrap();
+        self.next()
+    }
+
+    fn next(&mut self) -> Response {
+        let frame = wire::decode::<Frame<Response>>(&self.frame());
+        frame.unwrap().message
+    }
+
+    fn submit(&mut self, submit: &Submit, is_again: bool) -> Response {
+        self.ask(Request::SubmitOnce {
+            task: TASK,
+            submit: Box::new(submit.clone()),
+            is_again,
+        })
+    }
+
+    fn ended(&mut self) -> Report {
+        match self.next() {
+            Response::Ended(report) => *report,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What the task made, as this client may see it.
+    fn made(&mut self) -> Vec<u8> {
+        let head = self.ask(Request::Get {
+            object: wire::ObjectRef::Id(ObjectId::of(TASK, 0)),
+            timeout_ms: None,
+            can_map: false,
+        });
+        assert!(matches!(head, Response::Value { .. }), "{head:?}");
+        match self.next() {
+            Response::Chunk(bytes) => bytes.0,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Two nodes that know each other, and the folder that they have.
+fn two() -> ([Served; 2], tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let start = |name: &str, part| {
+        Served::start(NodeConfig {
+            name: Some(name.to_owned()),
+            cpus: Amount::from_units(2),
+            cluster: Some(ClusterConfig {
+                state_dir: dir.path().join(name),
+                part,
+                etcd: None,
+                listen: Some("127.0.0.1:0".parse().unwrap()),
+                advertise: Vec::new(),
+                lease_ttl: Duration::from_secs(10),
+            }),
+            ..NodeConfig::default()
+        })
+    };
+    let head = start("a", Part::Head);
+    let token = head.node.join_token(false, HOUR).unwrap().ok();
+    let other = start("b", Part::Member(token));
+    for served in [&head, &other] {
+        assert!(served.node.wait_for_members(2, HOUR));
+    }
+    ([head, other], dir)
+}
+
+fn add(served: &Served) -> Submit {
+    let client = served.client();
+    let module = client.wait(client.load(&wat::parse_str(GUEST).unwrap()));
+    let number = |n| encode(&ValueType::U64, &Value::U64(n)).unwrap();
+    Submit {
+        module: module.unwrap().digest,
+        entry: wire::Entry::Function("add".into()),
+        name: String::new(),
+        values: [1, 2].map(|n| wire::Argument::Value(number(n))).into(),
+        args: Vec::new(),
+        array_index: None,
+        terms: wire::Terms::default(),
+        limits: wire::Limits::default(),
+        grants: Grants::default(),
+        input: wire::Input::Empty,
+        is_watched: true,
+        is_detached: true,
+    }
+}
+
+#[test]
+fn who_submits_again_hears_of_the_end_and_has_the_result() {
+    let ([a, b], _dir) = two();
+    let submit = add(&b);
+    let mut first = Session::open(&b.address);
+    let submitted = Response::Submitted(TASK);
+    assert_eq!(first.submit(&submit, false), submitted);
+    assert_eq!(first.ended().result, Ok(true));
+    let made = first.made();
+    drop(first);
+    for served in [&b, &a] {
+        let mut again = Session::open(&served.address);
+        assert_eq!(again.submit(&submit, true), submitted);
+        let report = again.ended();
+        assert_eq!((report.task, report.result), (TASK, Ok(true)));
+        assert_eq!(again.made(), made);
+    }
+}
+
+#[test]
+fn who_submits_again_is_warned_again() {
+    let ([_a, b], dir) = two();
+    let mut submit = add(&b);
+    submit.grants.dirs = vec![wire::Dir {
+        host: dir.path().display().to_string(),
+        guest: "/".into(),
+        is_read_only: true,
+    }];
+    let mut first = Session::open(&b.address);
+    let warned = first.submit(&submit, false);
+    let is_warning =
+        matches!(&warned, Response::SubmittedHere { why, .. } if why.contains("folder"));
+    assert!(is_warning, "{warned:?}");
+    first.ended();
+    let mut again = Session::open(&b.address);
+    assert_eq!(again.submit(&submit, true), warned);
+    again.ended();
+}
