@@ -148,23 +148,28 @@ fn one_task_is_found_from_anywhere() {
     assert_says(&gone, &["there is no live task"]);
 }
 
+/// With what the ids of two things begin that are at different nodes. `make` makes one at each.
+fn shared_digit(make: impl Fn() -> (String, String)) -> String {
+    let (mut of_a, mut of_b) = (Vec::new(), Vec::new());
+    loop {
+        let (one, other) = make();
+        of_a.push(one);
+        of_b.push(other);
+        let begins_another = |one: &&String| of_b.iter().any(|other| one[..1] == other[..1]);
+        if let Some(both) = of_a.iter().find(begins_another) {
+            return both[..1].to_owned();
+        }
+    }
+}
+
 #[test]
 fn beginnings_of_ids_are_unique_in_the_cluster() {
     let members = cluster(&["a", "b"]);
     let [a, b] = &members[..] else {
         unreachable!("there are two")
     };
-    let (mut of_a, mut of_b): (Vec<String>, Vec<String>) = Default::default();
-    let digit = loop {
-        of_a.push(detached(a, "place()", &["--strategy", "node:a"]));
-        of_b.push(detached(b, "place()", &["--strategy", "node:b"]));
-        let both = of_a
-            .iter()
-            .find(|one| of_b.iter().any(|other| one[..1] == other[..1]));
-        if let Some(both) = both {
-            break both[..1].to_owned();
-        }
-    };
+    let of = |at: &Member, name| detached(at, "place()", &["--strategy", name]);
+    let digit = shared_digit(|| (of(a, "node:a"), of(b, "node:b")));
     for at in &members {
         for command in ["get", "explain", "logs"] {
             let said = at.command(&[command, &digit]).fails(2);
@@ -188,6 +193,74 @@ fn beginnings_of_ids_are_unique_in_the_cluster() {
     for task in [&also, &spinning] {
         a.command(&["cancel", task]).ok();
         wait_for(a, task, "cancelled");
+    }
+}
+
+#[test]
+fn an_object_that_is_kept_is_read_and_deleted_at_any_node() {
+    let members = cluster(&["a", "b", "c"]);
+    let [a, b, c] = &members[..] else {
+        unreachable!("there are three")
+    };
+    let dir = scratch();
+    let (file, out) = (dir.path().join("file"), dir.path().join("out"));
+    // One that goes with a message, and one that is brought.
+    for (len, deletes, named) in [(1_000_usize, a, 20), (3_000_000, b, 32)] {
+        let bytes: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
+        std::fs::write(&file, &bytes).expect("there is room");
+        let put = c.command(&["put", "--tenant", "red"]).arg(&file);
+        let object = put.ok().trim().to_owned();
+        let get = |at: &Member, id: &str, tenant: &str| {
+            let get = at.command(&["object", "get", id, "--tenant", tenant, "-O"]);
+            get.arg(&out)
+        };
+        for at in &members {
+            for id in [&object, &object[..20]] {
+                get(at, id, "red").ok();
+                assert!(std::fs::read(&out).expect("it was written") == bytes);
+                std::fs::remove_file(&out).expect("it is there");
+            }
+            let as_blue = get(at, &object, "blue").run();
+            assert_ne!(as_blue.code, Some(0), "{as_blue}");
+        }
+        // Nobody else keeps it. Each look is a command, which takes its time.
+        for at in [a, b] {
+            while at.command(&["status"]).json(0)["store"]["objects"] != 0 {}
+        }
+        let delete = |tenant: &str| {
+            let id = &object[..named];
+            deletes.command(&["object", "delete", id, "--tenant", tenant])
+        };
+        let as_blue = delete("blue").run();
+        assert_ne!(as_blue.code, Some(0), "{as_blue}");
+        get(a, &object, "red").ok();
+        delete("red").ok();
+        assert_says(&delete("red").fails(2), &["there is no object"]);
+        let gone = get(b, &object, "red").fails(2);
+        assert_says(&gone, &["there is no object"]);
+        while c.command(&["status"]).json(0)["store"]["objects"] != 0 {}
+    }
+    // The result of a task that was left to the cluster, with its type.
+    let task = detached(a, "sum([1, 2])", &[]);
+    for at in &members {
+        wait_for(at, &task, "finished");
+        assert_eq!(at.command(&["object", "get", &task]).ok(), "3\n");
+    }
+    // One that has not ended is cancelled first.
+    let spinning = detached(a, "spin()", &[]);
+    let said = c.command(&["object", "delete", &spinning]).fails(2);
+    assert_says(&said, &["has not ended", "cancel that first"]);
+    a.command(&["cancel", &spinning]).ok();
+    wait_for(a, &spinning, "cancelled");
+    b.command(&["object", "delete", &task]).ok();
+    let said = a.command(&["object", "get", &task]).fails(2);
+    assert_says(&said, &["there is no object"]);
+    // Half a name of two objects at different nodes is none.
+    let put = |at: &Member| at.command(&["put"]).arg(&file).ok().trim().to_owned();
+    let digit = shared_digit(|| (put(a), put(b)));
+    for at in &members {
+        let said = at.command(&["object", "get", &digit]).fails(2);
+        assert_says(&said, &["begins the id of more than one object"]);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use serde_json::Value as Json;
 use tempfile::TempDir;
 use wasmrun_tests::{Ended, Running, Stream, Wasmrun, assert_says, scratch};
@@ -11,6 +11,7 @@ use wasmrun_tests::{Ended, Running, Stream, Wasmrun, assert_says, scratch};
 pub(crate) struct Member {
     name: &'static str,
     dir: TempDir,
+    is_sharing: bool,
     running: Option<Running>,
 }
 
@@ -19,7 +20,16 @@ impl Member {
         Self {
             name,
             dir: scratch(),
+            is_sharing: false,
             running: None,
+        }
+    }
+
+    /// One that shares objects with others which do, instead of sending them.
+    pub(crate) fn sharing(name: &'static str) -> Self {
+        Self {
+            is_sharing: true,
+            ..Self::new(name)
         }
     }
 
@@ -54,7 +64,11 @@ impl Member {
     fn starting(&self, args: &[&str]) -> Wasmrun {
         let start = self.command(&["node", "start", "--node-cpus", "1"]);
         let state = start.arg("--state-dir").arg(self.state());
-        state.args(["--node-name", self.name]).args(args)
+        let sharing = (!self.is_sharing).then_some("--no-sharing");
+        state
+            .args(sharing)
+            .args(["--node-name", self.name])
+            .args(args)
     }
 
     /// Starts it with a variable in its environment.
@@ -90,6 +104,11 @@ impl Member {
     pub(crate) fn stop(&mut self) -> Ended {
         self.command(&["node", "stop"]).ok();
         self.running.take().expect("it runs").end()
+    }
+
+    /// Its process.
+    pub(crate) fn process(&self) -> Pid {
+        self.running.as_ref().expect("it runs").process()
     }
 
     /// Says nothing until it is told to go on.

@@ -1,5 +1,7 @@
 //! The examples that start tasks and actors of their own do their work.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::fs;
 
 use wasmrun_tests::{Wasmrun, scratch};
@@ -25,6 +27,81 @@ fn words_are_counted_by_tasks_of_tasks() {
     assert!(!shown.contains("\"four\""), "{shown}");
 }
 
+/// So many lines of words that are not equally frequent: the same each time.
+fn text(seed: u64, lines: usize) -> String {
+    const WORDS: [&str; 12] = [
+        "a", "Node", "task", "object", "future", "actor", "Straße", "lease", "owner", "TENANT",
+        "of", "weiß",
+    ];
+    let mut state = seed;
+    let mut word = || {
+        // Knuth's MMIX generator. The smaller of two is more often a small one.
+        let mut next = || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % WORDS.len()
+        };
+        WORDS[next().min(next())]
+    };
+    let mut text = String::new();
+    for line in 0..lines {
+        for _ in 0..line % 9 {
+            text.push_str(word());
+            text.push_str(if line % 3 == 0 { ", " } else { " " });
+        }
+        text.push('\n');
+    }
+    text
+}
+
+#[test]
+fn words_are_counted_as_they_are_in_one_go() {
+    let dir = scratch();
+    fs::create_dir_all(dir.path().join("below/far")).unwrap();
+    let files = [
+        ("a.txt", 20_000),
+        ("below/b.md", 3_000),
+        ("below/far/c", 11),
+        ("below/far/empty", 0),
+    ];
+    let texts: Vec<String> = (1..)
+        .zip(files)
+        .map(|(seed, (name, lines))| {
+            let text = text(seed, lines);
+            fs::write(dir.path().join(name), &text).unwrap();
+            text
+        })
+        .collect();
+    // Larger than what one task counts, and none of these is a text that is there.
+    assert!(texts[0].len() > 256 << 10, "{}", texts[0].len());
+    fs::write(dir.path().join("data"), b"no\0text").unwrap();
+    fs::write(dir.path().join(".hidden"), "hidden").unwrap();
+
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    for word in texts.iter().flat_map(|text| text.split([' ', ',', '\n'])) {
+        if word.chars().count() >= 4 {
+            *counts.entry(word.to_lowercase()).or_default() += 1;
+        }
+    }
+    let mut top: Vec<(&String, &u64)> = counts.iter().collect();
+    top.sort_by_key(|(word, count)| (Reverse(**count), *word));
+    let run = Wasmrun::submit("word-count")
+        .args(["--dir", &format!("{}::/text:ro", dir.path().display())])
+        .args(["--invoke", "top(\"/text\", 5, 4)"]);
+    let json = run.json(0);
+    let bytes: usize = texts.iter().map(String::len).sum();
+    // An empty file has no piece.
+    let want = serde_json::json!({
+        "files": files.len() - 1,
+        "bytes": bytes,
+        "words": counts.values().sum::<u64>(),
+        "different": counts.len(),
+        "top": top[..5],
+    });
+    assert_eq!(json["result"]["ok"], want, "{json:#}");
+}
+
 #[test]
 fn a_policy_learns_from_actors() {
     let run = Wasmrun::submit("reinforce").args(["--invoke", "train(6, 4, 100)"]);
@@ -44,16 +121,22 @@ fn a_parameter_server_lowers_the_loss() {
 #[test]
 fn without_an_sdk_all_can_be_done_too() {
     let survey = |call: &str| Wasmrun::submit("by-hand").args(["--invoke", call]).json(0);
-    let json = survey("survey(200000, 7)");
-    let summary = &json["result"]["ok"];
-    assert_eq!(summary["count"], 200_000, "{json:#}");
-    assert_eq!(summary["sum"], 99_900_000.0, "{json:#}");
-    assert_eq!(
-        (&summary["least"], &summary["most"]),
-        (&0.0.into(), &999.0.into())
-    );
-    // More parts than measurements, and none.
-    assert_eq!(survey("survey(2, 5)")["result"]["ok"]["sum"], 37.0);
+    // Also with more parts than measurements.
+    for (count, parts) in [(200_000_u32, 7), (1_001, 2), (2, 5), (1, 1)] {
+        let measured = || (0..count).map(|n| n.wrapping_mul(37) % 1000);
+        let json = survey(&format!("survey({count}, {parts})"));
+        let summary = &json["result"]["ok"];
+        let want = serde_json::json!({
+            "count": count,
+            "sum": f64::from(measured().sum::<u32>()),
+            "least": f64::from(measured().min().unwrap()),
+            "most": f64::from(measured().max().unwrap()),
+        });
+        for field in ["count", "sum", "least", "most"] {
+            assert_eq!(summary[field], want[field], "{field}: {json:#}");
+        }
+    }
+    // None at all.
     let none = Wasmrun::submit("by-hand")
         .args(["--invoke", "survey(0, 1)"])
         .fails(5);

@@ -51,12 +51,25 @@ fn code_stats_counts_words_of_its_input() {
     let words: Vec<&str> = outs[0].lines().map(str::trim).collect();
     let count = |name: &str| {
         let line = words.iter().find(|line| line.starts_with(name));
-        line.and_then(|line| line.split_whitespace().last())
-            .map(str::to_owned)
+        let last = line.and_then(|line| line.split_whitespace().last());
+        last.and_then(|count| count.parse().ok())
     };
-    assert_eq!(count("lines"), Some("2".into()), "{}", outs[0]);
-    assert_eq!(count("words"), Some("7".into()), "{}", outs[0]);
-    assert_eq!(count("hello"), Some("2".into()), "{}", outs[0]);
+    let of_text = |word: &str| {
+        text.split([' ', ',', '\n'])
+            .filter(|it| *it == word)
+            .count()
+    };
+    for (name, want) in [
+        ("lines", text.lines().count()),
+        ("words", text.split_whitespace().count()),
+        ("characters", text.chars().count()),
+        ("bytes", text.len()),
+        ("hello", of_text("hello")),
+        ("world", of_text("world")),
+        ("again", of_text("again")),
+    ] {
+        assert_eq!(count(name), Some(want), "{name}: {}", outs[0]);
+    }
     assert_eq!(
         outs[0], outs[1],
         "a component and a core module of one source"

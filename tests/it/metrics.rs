@@ -245,6 +245,40 @@ fn probes_and_numbers_say_how_it_is_in_the_cluster() {
     assert_eq!(scrape.value("wasmrun_node_life"), 1.0);
     assert_eq!(scrape.value("wasmrun_tasks_sent_total"), 1.0);
     assert!(scrape.value("wasmrun_control_request_duration_seconds_count") > 0.0);
+    // What outlives the node is written down before it is answered.
+    let records = |event: &str| format!("wasmrun_detached_records_total{{event=\"{event}\"}}");
+    assert_eq!(scrape.value(&records("written")), 0.0);
+    let submit = b.command(&["submit"]).arg(guest("spread"));
+    submit.args(["--invoke", "place()", "--detach"]).ok();
+    let after = Scrape::new(b_at);
+    assert!(after.value(&records("written")) >= 1.0);
+    assert_eq!(
+        (
+            after.value(&records("failed")),
+            after.value(&records("taken_over"))
+        ),
+        (0.0, 0.0)
+    );
+    assert!(after.value("wasmrun_detached_records_waiting") <= 1.0);
+    assert_eq!(after.count("wasmrun_neighbours"), 3);
+    // One group that has its bundles, one at each node, and one that waits for a larger node.
+    let create = |bundles: [&str; 2]| {
+        let create = b.command(&["group", "create", "--detach", "--kind", "strict_spread"]);
+        let [one, other] = bundles;
+        let create = create.args(["--bundle", one, "--bundle", other]);
+        create.ok().trim().to_owned()
+    };
+    let group = create(["cpus=0.5", "cpus=0.5"]);
+    b.command(&["group", "ready", &group]).ok();
+    create(["cpus=1000", "cpus=0.5"]);
+    let scrape = Scrape::new(b_at);
+    let groups =
+        |state: &str| scrape.value(&format!("wasmrun_placement_groups{{state=\"{state}\"}}"));
+    assert_eq!(
+        ["pending", "preparing", "committing", "ready", "removing"].map(groups),
+        [1.0, 0.0, 0.0, 1.0, 0.0]
+    );
+    assert_eq!(scrape.value("wasmrun_placement_group_bundles"), 1.0);
     head.command(&["node", "drain", "b"]).ok();
     b.wait_for("b", "draining");
     let (status, why) = get(b_at, "/readyz");

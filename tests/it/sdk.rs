@@ -242,6 +242,22 @@ fn recursion_that_the_node_has_no_room_for_is_found() {
 }
 
 #[test]
+fn failures_that_are_passed_on_do_not_grow() {
+    let said = |call: &str| sdk(call).map(|run| run.fails(5));
+    let of = |depth| said(&format!("passes({depth})"));
+    for (near, far) in of(2).into_iter().zip(of(12)) {
+        assert_says(&far, &["it passed on how task ", "they said \"no\""]);
+        assert_eq!(near.len(), far.len(), "{near}\n{far}");
+    }
+    let of = |depth| said(&format!("quotes({depth})"));
+    for (near, far) in of(2).into_iter().zip(of(12)) {
+        assert_says(&far, &["they said \"no\""]);
+        // Each quotes the one before it, in as many words.
+        assert!(far.len() < near.len() + 10 * 60, "{near}\n{far}");
+    }
+}
+
+#[test]
 fn a_submitted_function_may_return_a_handle() {
     for run in sdk("hand-out(4)") {
         let said = run.ok();

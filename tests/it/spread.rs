@@ -14,8 +14,20 @@ pub(crate) struct Three {
 
 impl Three {
     pub(crate) fn new() -> Self {
-        let (a, token) = Member::head("a");
-        let (b, c) = (Member::joined("b", &token), Member::joined("c", &token));
+        Self::of(["a", "b", "c"].map(Member::new))
+    }
+
+    /// Which share objects instead of sending them.
+    pub(crate) fn sharing() -> Self {
+        Self::of(["a", "b", "c"].map(Member::sharing))
+    }
+
+    fn of([mut a, mut b, mut c]: [Member; 3]) -> Self {
+        a.start(&["--head", "--listen", "127.0.0.1:0"]);
+        let token = a.token(&["--many"]);
+        for member in [&mut b, &mut c] {
+            member.start(&["--join", &token]);
+        }
         let three = Self { a, b, c };
         for one in [&three.a, &three.b, &three.c] {
             for other in ["a", "b", "c"] {
@@ -62,7 +74,15 @@ pub(crate) fn wait_for_rest(at: &Member) {
 
 #[test]
 fn tasks_run_where_they_are_wanted_and_their_objects_follow() {
-    let three = Three::new();
+    objects_follow(&Three::new());
+}
+
+#[test]
+fn tasks_run_where_they_are_wanted_and_their_objects_are_shared() {
+    objects_follow(&Three::sharing());
+}
+
+fn objects_follow(three: &Three) {
     assert_eq!(on(&three.a, "b", "place()").stdout_text(), "\"b\"\n");
     // From any node to any other: no one of them is special.
     assert_eq!(on(&three.c, "a", "place()").stdout_text(), "\"a\"\n");
@@ -208,7 +228,10 @@ fn an_actor_whose_node_is_lost_goes_on_elsewhere_from_its_last_state() {
         running.wait_for(Stream::Err, "counted");
         three.b.kill();
         let ended = running.end();
-        assert_eq!(ended.stdout_text(), "ok((10, 11, true))\n", "{ended}");
+        // A large state is brought behind the calls, and the last ones may have been on their way.
+        let may_lag = if ballast > 0 { 3 } else { 0 };
+        let mut all = (0..=may_lag).map(|lag| format!("ok((10, {}, true))\n", 11 - lag));
+        assert!(all.any(|said| said == ended.stdout_text()), "{ended}");
         for member in [&three.a, &three.c] {
             wait_for_rest(member);
         }

@@ -196,7 +196,7 @@ fn the_error_case_of_a_result_fails_the_task() {
     for (call, text, value) in [
         (
             "fail(\"no \\\"more\\\"\")",
-            "fail: the function returned an error: \"no \\\"more\\\"\"",
+            "fail: the function returned an error: \"no \"more\"\"",
             json!({"err": "no \"more\""}),
         ),
         (

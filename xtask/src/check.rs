@@ -77,7 +77,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "simulation",
-        what: "schedulers under faults, thousands of seeds",
+        what: "schedulers and objects under faults, thousands of seeds",
         run: simulation,
     },
     Step {
@@ -262,7 +262,7 @@ fn tests() -> Result<Outcome> {
     all_of([test])
 }
 
-/// How many seeds the scheduler is tried with here. `cargo test` alone tries fewer.
+/// How many seeds each simulation is tried with here. `cargo test` alone tries fewer.
 const SEEDS: &str = "2000";
 
 fn simulation() -> Result<Outcome> {
@@ -274,6 +274,8 @@ fn simulation() -> Result<Outcome> {
         layers::MODEL,
         "--test",
         "simulation",
+        "--test",
+        "objects",
     ]);
     // Whoever looks for one seed sets these.
     if std::env::var_os("WASMRUN_SEED").is_none() && std::env::var_os("WASMRUN_SEEDS").is_none() {

@@ -82,19 +82,23 @@ pub fn run() -> Result<()> {
 fn cluster(wasmrun: &Path) -> Result<()> {
     // Paths of sockets must be short, and another node of the user's may run at the usual place.
     let dir = env::temp_dir().join(format!("wasmrun-demo-{}", std::process::id()));
-    let mut own = fs::DirBuilder::new();
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut own, 0o700);
-    own.create(&dir)
-        .with_context(|| format!("cannot create {}", dir.display()))?;
+    shell::private_dir(&dir)?;
     let shown = Nodes::start(wasmrun, &dir).and_then(|nodes| share(wasmrun, &nodes));
     let _ = fs::remove_dir_all(&dir);
     shown
 }
 
+/// An empty folder: what an earlier demo made must not stand in for what fails now.
+fn fresh_dir(dir: &Path) -> Result<PathBuf> {
+    if dir.exists() {
+        fs::remove_dir_all(dir).with_context(|| format!("cannot delete {}", dir.display()))?;
+    }
+    fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    Ok(dir.to_path_buf())
+}
+
 fn share(wasmrun: &Path, nodes: &Nodes) -> Result<()> {
-    let parts = root().join(DIR).join("parts");
-    fs::create_dir_all(&parts).with_context(|| format!("cannot create {}", parts.display()))?;
+    let parts = fresh_dir(&root().join(DIR).join("cluster"))?;
     let mut submit = nodes.command(wasmrun);
     submit.args([
         "submit",
@@ -107,7 +111,7 @@ fn share(wasmrun: &Path, nodes: &Nodes) -> Result<()> {
         "--invoke",
         &format!("band($i, {BANDS}, {WIDTH}, {HEIGHT}, 1)"),
     ]);
-    submit.args(["-O", &format!("{DIR}/parts/band-$i.bin")]);
+    submit.args(["-O", &format!("{DIR}/cluster/band-$i.bin")]);
     show_and_run(&mut submit)?;
     bytes_of_bands(&parts)?;
 
@@ -237,14 +241,8 @@ fn count_code(wasmrun: &Path) -> Result<()> {
 }
 
 fn render(wasmrun: &Path) -> Result<()> {
-    let dir = root().join(DIR);
-    let parts = dir.join("parts");
-    // Bands of an earlier demo must not stand in for ones that fail now.
-    if dir.exists() {
-        fs::remove_dir_all(&dir).with_context(|| format!("cannot delete {}", dir.display()))?;
-    }
-    fs::create_dir_all(&parts).with_context(|| format!("cannot create {}", parts.display()))?;
-
+    let dir = fresh_dir(&root().join(DIR))?;
+    let parts = fresh_dir(&dir.join("parts"))?;
     let mut bands = shell::command(wasmrun);
     bands.args(["submit", "target/guests/render.wasm"]);
     bands.args(["--array", &format!("0-{}", BANDS - 1)]);

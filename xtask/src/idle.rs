@@ -30,7 +30,7 @@ pub fn run(wasmrun: &Path, nodes: &str) -> Result<()> {
             format!("--idle-nodes takes how many nodes there are to be, 1 or more, not '{nodes}'")
         })?;
     let dir = std::env::temp_dir().join(format!("wasmrun-idle-{}", std::process::id()));
-    let measured = Cluster::start(wasmrun, &dir, count).and_then(|cluster| cluster.measure());
+    let measured = Cluster::start(wasmrun, &dir, count).and_then(|mut cluster| cluster.measure());
     let _ = fs::remove_dir_all(&dir);
     measured
 }
@@ -91,12 +91,7 @@ impl Cluster {
         token: Option<&str>,
     ) -> Result<()> {
         let state = dir.join("state");
-        let mut own = fs::DirBuilder::new();
-        #[cfg(unix)]
-        std::os::unix::fs::DirBuilderExt::mode(&mut own, 0o700);
-        own.recursive(true)
-            .create(dir)
-            .with_context(|| format!("cannot create {}", dir.display()))?;
+        shell::private_dir(dir)?;
         let mut node = shell::command(wasmrun);
         node.args(["--address", &address(dir), "node", "start"])
             .args(part);
@@ -122,7 +117,7 @@ impl Cluster {
         Ok(())
     }
 
-    fn measure(&self) -> Result<()> {
+    fn measure(&mut self) -> Result<()> {
         eprintln!(
             "bench: {} nodes are there; measuring in {SETTLE:?}, for {MEASURE:?}…",
             self.0.len()
@@ -159,10 +154,14 @@ impl Cluster {
     }
 
     /// The processor time of each, in clock ticks.
-    fn ticks(&self) -> Result<Vec<u64>> {
-        let of = |node: &Child| {
+    fn ticks(&mut self) -> Result<Vec<u64>> {
+        let of = |node: &mut Child| {
+            // Of one that has ended the system still tells the time.
+            if let Some(status) = node.try_wait()? {
+                bail!("a node has ended ({status})");
+            }
             let path = format!("/proc/{}/stat", node.id());
-            let stat = fs::read_to_string(&path).context("a node has ended")?;
+            let stat = fs::read_to_string(&path).with_context(|| path.clone())?;
             // The program's name, in brackets, may hold anything.
             let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
             let fields: Vec<&str> = fields.split_whitespace().collect();
@@ -172,7 +171,7 @@ impl Cluster {
                 _ => bail!("{path} is not what proc(5) says"),
             }
         };
-        self.0.iter().map(of).collect()
+        self.0.iter_mut().map(of).collect()
     }
 }
 

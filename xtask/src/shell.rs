@@ -23,6 +23,16 @@ pub fn root() -> &'static Path {
     })
 }
 
+/// A folder that only this user may enter, as nodes want it for their sockets.
+pub fn private_dir(dir: &Path) -> Result<()> {
+    let mut own = std::fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut own, 0o700);
+    own.recursive(true)
+        .create(dir)
+        .with_context(|| format!("cannot create {}", dir.display()))
+}
+
 /// Cargo's output folder for the main workspace.
 pub fn target_dir() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use wasmrun_tests::{assert_says, scratch};
 
+use super::durable::{detached, result, rows, wait_for};
 use super::world::{Node, Three, Tree, address, eventually};
 
 /// How long it is away: several times what a lease lives.
@@ -147,4 +148,27 @@ fn with_etcd_the_head_may_die_for_good() {
     }
     let said = three.b.command(&["node", "token", "create"]).fails(5);
     assert_says(&said, &["the head is not there now"]);
+}
+
+#[test]
+fn with_etcd_detached_tasks_outlive_the_head_where_they_were_submitted() {
+    let Some(etcd) = Etcd::new() else { return };
+    let mut three = etcd.three();
+    let done = detached(&three.a, "join(\"ab\", 2, none)");
+    wait_for(&three.a, &done, "finished");
+    let forever = detached(&three.a, "sleep-forever()");
+    wait_for(&three.a, &forever, "running");
+    three.a.kill();
+    three.b.wait_for("a", "dead");
+    for node in [&three.b, &three.c] {
+        wait_for(node, &done, "finished");
+        wait_for(node, &forever, "running");
+        assert_eq!(rows(node, "sleep-forever").len(), 1);
+    }
+    assert_eq!(result([&three.b, &three.c], &done), "\"abab\"\n");
+    three.c.command(&["cancel", &forever]).ok();
+    for node in [&three.b, &three.c] {
+        wait_for(node, &forever, "cancelled");
+        node.wait_for_rest();
+    }
 }

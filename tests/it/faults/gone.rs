@@ -57,6 +57,37 @@ fn what_a_task_left_behind_ends_with_it_on_every_node() {
 }
 
 #[test]
+fn cancelling_a_task_reaches_what_its_children_left_behind() {
+    let three = Three::new();
+    // Started and run at one node; run at another one; and with one between that has ended too.
+    for (at, call) in [
+        ("a", r#"orphans(["b", "c"])"#),
+        ("b", r#"orphans(["b", "c"])"#),
+        ("a", r#"ancestor("b", ["b", "c"])"#),
+    ] {
+        let root = three.a.call_on(at, call).arg("--detach").ok();
+        let root = root.trim();
+        // Its children have ended at the other nodes, and what they had started runs there.
+        eventually("left", || {
+            let logs = three.a.command(&["logs", root]).run();
+            match logs.stdout_text().contains("left 2") {
+                true => Ok(()),
+                false => Err(logs),
+            }
+        });
+        for node in [&three.b, &three.c] {
+            node.wait_for_running("spin");
+        }
+        three.c.command(&["cancel", root]).ok();
+        for node in three.all() {
+            node.wait_for_rest();
+        }
+        let task = three.b.command(&["get", root]).json(0);
+        assert_eq!(task["state"], "cancelled", "{task}");
+    }
+}
+
+#[test]
 fn what_a_task_left_behind_ends_with_the_node_of_its_driver() {
     let mut three = Three::new();
     let mut orphans = three.c.call(r#"orphans(["a", "b"])"#).start();

@@ -5,12 +5,15 @@
 //! addresses, folders and namespaces of their own, so all of them may run at the same time.
 
 mod disk;
+mod durable;
 mod etcd;
 mod gone;
 mod kill;
+mod lease;
 mod links;
 mod peers;
 mod proxy;
 mod room;
 mod soak;
+mod stops;
 mod world;

@@ -122,7 +122,8 @@ impl Node {
         let start = start
             .args([&self.name, "--object-memory", self.store, "--state-dir"])
             .arg(&self.state);
-        let start = start.args(["--listen", &self.listen.to_string()]);
+        // The network is what is to have faults.
+        let start = start.args(["--no-sharing", "--listen", &self.listen.to_string()]);
         let start = start.args(part).args(&self.options);
         match &self.namespace {
             Some(namespace) => start.in_namespace(namespace),
@@ -146,6 +147,11 @@ impl Node {
         let running = self.running.take().expect("it runs");
         running.signal(Signal::KILL);
         assert_eq!(running.end().code, None);
+    }
+
+    /// Its end, which somebody has asked for.
+    pub(super) fn stopped(&mut self) -> Ended {
+        self.running.take().expect("it runs").end()
     }
 
     pub(super) fn token(&self, args: &[&str]) -> String {

@@ -143,16 +143,36 @@ mod app {
         1
     }
 
-    /// Starts tasks at other nodes which start such as never end, and ends itself when they have begun.
-    #[task]
-    pub fn orphans(nodes: Vec<String>) -> Result<u32, Error> {
+    fn leave_at(nodes: &[String]) -> Result<Vec<u32>, Error> {
         let on = |node: &String| {
             leave::options()
                 .strategy(format!("node:{node}"))
                 .remote(node.clone())
         };
-        let left = get_all(nodes.iter().map(on).collect::<Vec<_>>())?;
-        println!("left {}", left.len());
+        get_all(nodes.iter().map(on).collect::<Vec<_>>())
+    }
+
+    /// Starts tasks at other nodes which start such as never end, and ends itself when they have begun.
+    #[task]
+    pub fn orphans(nodes: Vec<String>) -> Result<u32, Error> {
+        println!("left {}", leave_at(&nodes)?.len());
+        loop {
+            std::hint::spin_loop();
+        }
+    }
+
+    /// As [`orphans`], and ends.
+    #[task]
+    pub fn leave_all(nodes: Vec<String>) -> Result<u32, Error> {
+        Ok(leave_at(&nodes)?.iter().sum())
+    }
+
+    /// As [`orphans`], with a task at another node between.
+    #[task]
+    pub fn ancestor(via: String, nodes: Vec<String>) -> Result<u32, Error> {
+        let between = leave_all::options().strategy(format!("node:{via}"));
+        let left = between.remote(&nodes).get()?;
+        println!("left {left}");
         loop {
             std::hint::spin_loop();
         }

@@ -165,6 +165,24 @@ mod app {
         Ok(one.get()? + two.get()?)
     }
 
+    /// Fails after as many tasks, each of which passes on how the one before it failed.
+    #[task]
+    pub fn passes(depth: u32) -> Result<u64, Error> {
+        match depth {
+            0 => quotes::remote(0).get(),
+            _ => passes::remote(depth - 1).get(),
+        }
+    }
+
+    /// The same in words, which each quotes.
+    #[task]
+    pub fn quotes(depth: u32) -> Result<u64, String> {
+        match depth {
+            0 => Err("they said \"no\"".to_owned()),
+            _ => Ok(quotes::remote(depth - 1).get()?),
+        }
+    }
+
     /// `2^steps`: tasks whose arguments are the futures of those before them.
     #[task]
     pub fn chain(steps: u32) -> Result<u64, Error> {

@@ -343,6 +343,30 @@ mod app {
         Ok(made.get()?.iter().sum())
     }
 
+    /// The sum of numbers that are looked at in place until there is an actor of this name.
+    #[task(memory = "256MiB")]
+    pub fn look(numbers: Mapped<f64>, until: String) -> f64 {
+        while Tally::find(&until).is_err() {}
+        numbers.iter().sum()
+    }
+
+    /// What others say of numbers that one node made.
+    #[task]
+    pub fn looked_at(
+        maker: String,
+        lookers: Vec<String>,
+        count: u32,
+        until: String,
+    ) -> Result<Vec<f64>, Error> {
+        let made = ramp::options().strategy(format!("node:{maker}"));
+        let made = made.memory("256MiB").remote(count);
+        let look = |looker: &String| {
+            let there = look::options().strategy(format!("node:{looker}"));
+            there.remote(&made, &until)
+        };
+        get_all(lookers.iter().map(look).collect::<Vec<_>>())
+    }
+
     /// What is said of what an actor on a node made, when that node is gone.
     #[task]
     pub fn read_lost(node: String) -> Result<String, Error> {
@@ -354,6 +378,83 @@ mod app {
         Ok(made
             .get()
             .map_or_else(|e| e.to_string(), |_| "it is there".to_owned()))
+    }
+
+    /// Asks others of its kind, and waits.
+    #[actor(cpus = 0, memory = "32MiB")]
+    pub struct Asker {
+        other: Option<AskerHandle>,
+    }
+
+    #[actor]
+    impl Asker {
+        pub fn new() -> Self {
+            Asker { other: None }
+        }
+
+        /// Gets to know the other.
+        pub fn meet(&mut self, other: AskerHandle) {
+            self.other = Some(other);
+        }
+
+        /// Asks the other to ask on, so often, and waits.
+        pub fn ask(&mut self, depth: u32) -> Result<u32, Error> {
+            match &self.other {
+                Some(other) if depth > 0 => Ok(other.ask(depth - 1).get()? + 1),
+                _ => Ok(0),
+            }
+        }
+
+        /// Waits for the first of two: for the other, which asks back, and for a task that takes so long; for the other
+        /// once more instead of that if it is 0.
+        pub fn ask_either(&mut self, ms: u64) -> Result<u32, Error> {
+            let Some(other) = &self.other else {
+                return Ok(0);
+            };
+            let asked = other.ask(1);
+            let second = match ms {
+                0 => other.ask(0),
+                ms => late::remote(ms),
+            };
+            let (ready, _) = wait([asked.clone(), second], 1, None)?;
+            match ms {
+                // That the circle was told to is what counts.
+                0 => asked.get(),
+                _ => ready[0].get(),
+            }
+        }
+    }
+
+    /// 7, after a while.
+    #[task]
+    pub fn late(ms: u64) -> Result<u32, Error> {
+        std::thread::sleep(std::time::Duration::from_millis(ms));
+        Ok(7)
+    }
+
+    /// Askers, each at one of these nodes, or wherever, of which each knows the next, and the last the first.
+    fn ring(nodes: &[String]) -> Result<Vec<AskerHandle>, Error> {
+        let made = nodes.iter().map(|node| match &node[..] {
+            "" => Asker::create(),
+            node => Asker::options().strategy(format!("node:{node}")).create(),
+        });
+        let ring = made.collect::<Result<Vec<_>, _>>()?;
+        for (asker, next) in ring.iter().zip(ring.iter().cycle().skip(1)) {
+            asker.meet(next).get()?;
+        }
+        Ok(ring)
+    }
+
+    /// Has the first of some askers ask on, so often: as often as they are, and more, they wait for each other.
+    #[task(cpus = 0)]
+    pub fn ring_ask(nodes: Vec<String>, depth: u32) -> Result<u32, Error> {
+        ring(&nodes)?[0].ask(depth).get()
+    }
+
+    /// Has the first of some askers wait for one of two.
+    #[task(cpus = 0)]
+    pub fn ring_either(nodes: Vec<String>, ms: u64) -> Result<u32, Error> {
+        ring(&nodes)?[0].ask_either(ms).get()
     }
 
     /// Numbers that follow from those before.
