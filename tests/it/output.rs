@@ -313,7 +313,9 @@ fn bench_measures_each_case() {
         .copied()
         .filter(|name| *name != "busy_1ms")
         .collect();
-    let json = Wasmrun::new(["bench", "--runs", "1"]).args(&quick).json(0);
+    let json = Wasmrun::new(["bench", "--short", "--runs", "1"])
+        .args(&quick)
+        .json(0);
     assert_eq!(json["version"], 1);
     assert!(json["machine"]["cpus"].as_u64().unwrap() >= 1, "{json:#}");
     let results = json["results"].as_array().unwrap();
