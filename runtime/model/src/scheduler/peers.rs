@@ -463,13 +463,22 @@ impl Scheduler {
         self.cancel_all(&orphans);
     }
 
-    /// Sends again what has not been answered in time.
+    /// Sends again what has not been answered in time. Tasks in the order in which they were made: calls of an actor
+    /// depend on it.
     pub(super) fn resend(&mut self) {
+        let mut due = Vec::new();
         while let Some((at, timer)) = self.peers.timers.first().copied() {
             if at > self.now {
-                return;
+                break;
             }
             self.peers.timers.pop_first();
+            due.push(timer);
+        }
+        due.sort_by_cached_key(|timer| match timer {
+            Timer::Place(task, _) => self.tasks.find(task).map(|ix| self.tasks[ix].sequence),
+            Timer::Settled(_) | Timer::Withdraw(_) | Timer::Group(_) => None,
+        });
+        for timer in due {
             match timer {
                 Timer::Place(task, attempt) => self.resend_place(&task, attempt),
                 Timer::Settled(key @ (to, task, attempt)) => {

@@ -204,7 +204,7 @@ impl Ledger {
                     attempt,
                     outcome: Outcome::HandedBack,
                 };
-                let message = Box::new(Outgoing::Message(message));
+                let message = Box::new(Outgoing::Settled(message, None));
                 self.outbox.push(Outbound::Say(from, message));
                 return todo;
             }

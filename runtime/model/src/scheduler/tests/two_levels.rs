@@ -51,6 +51,21 @@ fn a_long_queue_sends_on() {
 }
 
 #[test]
+fn what_nobody_answered_for_is_sent_again_in_the_order_of_submission() {
+    let mut it = Harness::local(ONE);
+    it.peer(1, 1, r#"{"CPU": 8, "GPU": 8}"#);
+    let made = [7, 3, 5];
+    let sent = made.map(|at| it.submit(task(at, r#"{"GPU": 1}"#)));
+    assert_eq!(
+        sent.concat(),
+        made.map(|at| format!("n1: place t{at} 1, hop 1"))
+    );
+    assert_eq!(it.wait(199).len(), 0);
+    let again = it.wait(1);
+    assert_eq!(again, made.map(|at| format!("n1: place t{at} 1, hop 1")));
+}
+
+#[test]
 fn a_burst_is_shared_out_before_anybody_reports() {
     let mut it = Harness::local(ONE);
     it.peer(1, 1, r#"{"CPU": 2}"#);

@@ -414,7 +414,11 @@ impl Exchange {
             attempt: arriving.attempt,
             outcome: Outcome::HandedBack,
         };
-        let message = OneWay::Scheduler(Box::new(message));
+        let settled = Settled {
+            message,
+            report: None,
+        };
+        let message = OneWay::Settled(Box::new(settled));
         self.queue(arriving.from, Queued::Message(message));
     }
 
