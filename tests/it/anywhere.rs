@@ -7,7 +7,7 @@ use wasmrun_tests::{Wasmrun, assert_says, guest, scratch};
 use crate::cluster::Member;
 
 /// Nodes that see each other.
-fn cluster(names: &[&'static str]) -> Vec<Member> {
+pub(crate) fn cluster(names: &[&'static str]) -> Vec<Member> {
     let (head, token) = Member::head(names[0]);
     let mut members = vec![head];
     members.extend(names[1..].iter().map(|name| Member::joined(name, &token)));
@@ -20,7 +20,7 @@ fn cluster(names: &[&'static str]) -> Vec<Member> {
 }
 
 /// A function of the guest, left to the cluster at a node.
-fn detached(at: &Member, call: &str, args: &[&str]) -> String {
+pub(crate) fn detached(at: &Member, call: &str, args: &[&str]) -> String {
     let submit = at
         .command(&["submit", "-q", "--detach"])
         .arg(guest("spread"));
@@ -30,7 +30,7 @@ fn detached(at: &Member, call: &str, args: &[&str]) -> String {
 
 /// The rows of a list, as a node gives it.
 #[track_caller]
-fn rows(at: &Member, what: &str, filters: &[&str]) -> Vec<Json> {
+pub(crate) fn rows(at: &Member, what: &str, filters: &[&str]) -> Vec<Json> {
     let list = at.command(&["list", what]);
     let list = filters
         .iter()
@@ -41,7 +41,7 @@ fn rows(at: &Member, what: &str, filters: &[&str]) -> Vec<Json> {
 }
 
 /// Waits until a node sees a task in this state. Each look is a command, which takes its time.
-fn wait_for(at: &Member, task: &str, state: &str) -> Json {
+pub(crate) fn wait_for(at: &Member, task: &str, state: &str) -> Json {
     loop {
         let seen = at.command(&["get", task]).json(0);
         if seen["state"] == state {
@@ -136,9 +136,19 @@ fn one_task_is_found_from_anywhere() {
         assert_eq!(seen["id"], *spinning, "{seen}");
         // What both of them say.
         let why = at.command(&["explain", &spinning]).ok();
-        assert_says(&why, &["which has it", "at node b: ", "it is with node b"]);
+        // Where it is, and since when it runs there.
+        let parts = [
+            "it waits for node b, which has it",
+            "at node b: ",
+            "has been running for ",
+            "it is with node b",
+        ];
+        assert_says(&why, &parts);
         let none = at.command(&["get", "0123456789abcdef"]).fails(2);
-        assert_says(&none, &["there is no task '0123456789abcdef'"]);
+        assert_says(
+            &none,
+            &["there is no task, actor or job '0123456789abcdef'"],
+        );
     }
     // Neither where it was submitted nor where it runs.
     c.command(&["cancel", &spinning]).ok();
@@ -173,9 +183,15 @@ fn beginnings_of_ids_are_unique_in_the_cluster() {
     for at in &members {
         for command in ["get", "explain", "logs"] {
             let said = at.command(&[command, &digit]).fails(2);
+            let candidate = format!("task {digit}");
             assert_says(
                 &said,
-                &["begins the id of more than one", "give more of it"],
+                &[
+                    "begins the id of more than one: ",
+                    &candidate,
+                    ", task ",
+                    "give more of it",
+                ],
             );
         }
     }
@@ -194,6 +210,134 @@ fn beginnings_of_ids_are_unique_in_the_cluster() {
         a.command(&["cancel", task]).ok();
         wait_for(a, task, "cancelled");
     }
+}
+
+#[test]
+fn an_actor_is_found_by_its_name_or_id_at_any_node() {
+    let members = cluster(&["a", "b", "c"]);
+    let [a, b, c] = &members[..] else {
+        unreachable!("there are three")
+    };
+    // Owned by one node, alive on another, asked for at all.
+    let create = a.command(&["actor", "create"]).arg(guest("spread"));
+    let tally = ["tally", "0", "--name", "total", "--strategy", "node:b"];
+    let actor = create.args(tally).ok().trim().to_owned();
+    let sum = c.command(&["actor", "call", "total", "sum([1, 2])"]).ok();
+    assert_eq!(sum, "3\n");
+    for at in &members {
+        for id in ["total", &actor, &actor[..20]] {
+            let seen = at.command(&["get", id]).json(0);
+            for (key, value) in [("kind", "actor"), ("id", &actor), ("name", "total")] {
+                assert_eq!(seen[key], *value, "{seen}");
+            }
+            assert_eq!(
+                (&seen["node"], &seen["state"]),
+                (&"b".into(), &"running".into())
+            );
+            assert_says(
+                &at.command(&["get", id]).ok(),
+                &["actor     ", "name      total"],
+            );
+            let why = at.command(&["explain", id]).ok();
+            assert_says(&why, &[&actor, "is running at node b"]);
+            let logged = at.command(&["logs", id]).run();
+            assert_eq!(logged.stdout_text(), "sums at b\n", "{logged}");
+        }
+        let as_blue = at.command(&["get", "total", "--tenant", "blue"]).fails(2);
+        assert_says(
+            &as_blue,
+            &["there is no task, actor or job 'total' of tenant 'blue'"],
+        );
+    }
+    // To cancel an actor is to end it.
+    c.command(&["cancel", "total"]).ok();
+    while !rows(a, "actors", &[]).is_empty() || !rows(b, "actors", &[]).is_empty() {}
+    let gone = b.command(&["actor", "call", "total", "next()"]).fails(2);
+    assert_says(&gone, &["there is no actor 'total'"]);
+    for at in &members {
+        let gone = at.command(&["get", "total"]).fails(2);
+        assert_says(
+            &gone,
+            &["actor 'total'", &actor, "has ended", "wasmrun logs"],
+        );
+        assert_eq!(at.command(&["logs", "total"]).ok(), "sums at b\n");
+    }
+}
+
+#[test]
+fn a_job_is_all_that_a_session_has_submitted() {
+    let members = cluster(&["a", "b", "c"]);
+    let [a, b, c] = &members[..] else {
+        unreachable!("there are three")
+    };
+    let mut running = a.command(&["submit", "-q"]).arg(guest("spread"));
+    let hold = [
+        "--invoke",
+        "hold()",
+        "--strategy",
+        "spread",
+        "--array",
+        "0-5",
+    ];
+    running = running.args(hold);
+    let running = running.start();
+    let held = loop {
+        let held = rows(c, "tasks", &["state=running", "name=hold"]);
+        if held.len() == 6 {
+            break held;
+        }
+    };
+    let job = held[0]["job"].as_str().expect("an id").to_owned();
+    for at in &members {
+        for id in [&job, &job[..20]] {
+            let seen = at.command(&["get", id]).json(0);
+            assert_eq!(
+                (&seen["kind"], &seen["id"]),
+                (&"job".into(), &job.clone().into())
+            );
+            assert_eq!(seen["states"]["running"], 6, "{seen}");
+            let nodes = seen["tasks"].as_array().expect("a list").iter();
+            let nodes: std::collections::BTreeSet<_> =
+                nodes.map(|row| row["node"].to_string()).collect();
+            assert_eq!(nodes.len(), 3, "{seen}");
+            let why = at.command(&["explain", id]).ok();
+            assert_says(&why, &[&job, "6 running"]);
+        }
+        let said = at.command(&["logs", &job]).fails(2);
+        assert_says(&said, &["nothing is kept of what job", "--detach"]);
+        let as_blue = at.command(&["cancel", &job, "--tenant", "blue"]).fails(2);
+        assert_says(
+            &as_blue,
+            &["there is no task, actor or job", "of tenant 'blue'"],
+        );
+    }
+    b.command(&["cancel", &job]).ok();
+    let ended = running.end();
+    assert_ne!(ended.code, Some(0), "{ended}");
+    while !rows(c, "tasks", &["state=running"]).is_empty() {}
+    let over = c.command(&["cancel", &job]).fails(2);
+    assert_says(&over, &["no live tasks"]);
+    // What is left to a node is one job there, and its output is kept.
+    let first = detached(a, "say(1)", &["--strategy", "node:b"]);
+    wait_for(c, &first, "finished");
+    let second = detached(a, "say(2)", &["--strategy", "node:c"]);
+    let job = wait_for(c, &second, "finished")["job"].clone();
+    let logged = b.command(&["logs", job.as_str().expect("an id")]).ok();
+    assert_eq!(logged, "0 at b\n0 at c\n1 at c\n");
+}
+
+#[test]
+fn a_node_that_has_died_is_called_by_its_name() {
+    let mut members = cluster(&["a", "b"]);
+    let [a, b] = &mut members[..] else {
+        unreachable!("there are two")
+    };
+    let task = detached(a, "place()", &["--strategy", "node:b"]);
+    wait_for(a, &task, "finished");
+    b.kill();
+    a.wait_for("b", "dead");
+    assert_eq!(rows(a, "tasks", &["name=place"])[0]["node"], "b");
+    assert_eq!(a.command(&["get", &task]).json(0)["node"], "b");
 }
 
 #[test]

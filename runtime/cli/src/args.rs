@@ -106,13 +106,13 @@ pub enum Command {
     Status,
     /// List what a running node has.
     List(ListThings),
-    /// Show all about one task.
+    /// Show all about one task, job or actor.
     Get(Id),
-    /// Say where a task or a placement group stands, and why it does not run or is not ready.
+    /// Say where a task, a job, an actor or a placement group stands, and why it does not run or is not ready.
     Explain(Id),
-    /// Cancel a task and all that it has started.
+    /// Cancel a task and all that it has started, or all tasks of a job, or end an actor.
     Cancel(Id),
-    /// Print what is kept of a detached task's output.
+    /// Print what is kept of the output of a detached task, of those of a job, or of an actor.
     Logs(Id),
     /// Store a file as an object; print its id.
     Put(Put),

@@ -87,6 +87,27 @@ pub struct PutOptions {
     pub room_patience: Option<Duration>,
 }
 
+/// What an id or a name stands for, and all about it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Described {
+    /// A task or a call.
+    Task(Box<wire::TaskDetail>),
+    /// An actor that lives.
+    Actor(Box<wire::ActorDetail>),
+    /// All that a session has submitted.
+    Job(Box<wire::JobDetail>),
+}
+
+impl Described {
+    /// The task, if it is one.
+    pub fn task(self) -> Option<wire::TaskDetail> {
+        match self {
+            Self::Task(task) => Some(*task),
+            Self::Actor(_) | Self::Job(_) => None,
+        }
+    }
+}
+
 /// A session with a node. Cheap to clone; clones are one session, which ends with the last.
 #[derive(Debug, Clone)]
 pub struct Client(pub(crate) Arc<Connection>);
@@ -259,20 +280,20 @@ impl Client {
         self.done(Request::CancelMine).await
     }
 
-    /// Cancels a task, by a unique prefix of its id.
+    /// Cancels a task or all live tasks of a job, or ends an actor, by a unique prefix of its id, or the actor's name.
     ///
     /// # Errors
-    /// When there is no such task.
-    pub async fn cancel(&self, task: &str) -> Result<(), Error> {
-        self.done(Request::Cancel(task.to_owned())).await
+    /// When there is no such thing, or it has ended.
+    pub async fn cancel(&self, id: &str) -> Result<(), Error> {
+        self.done(Request::Cancel(id.to_owned())).await
     }
 
-    /// Where a task stands and why, for people.
+    /// Where a task, a job, an actor or a placement group stands and why, for people.
     ///
     /// # Errors
-    /// When there is no such task.
-    pub async fn explain(&self, task: &str) -> Result<String, Error> {
-        match self.request(Request::Explain(task.to_owned())).await? {
+    /// When there is no such thing.
+    pub async fn explain(&self, id: &str) -> Result<String, Error> {
+        match self.request(Request::Explain(id.to_owned())).await? {
             Response::Text(text) => Ok(text),
             other => Err(Error::unexpected(&other)),
         }
@@ -300,23 +321,26 @@ impl Client {
         }
     }
 
-    /// Everything about one task.
+    /// Everything about one task, job or actor, by a unique prefix of its id, or the actor's name.
     ///
     /// # Errors
-    /// When there is no such task.
-    pub async fn describe(&self, task: &str) -> Result<wire::TaskDetail, Error> {
-        match self.request(Request::Describe(task.to_owned())).await? {
-            Response::Task(task) => Ok(*task),
+    /// When there is no such thing.
+    pub async fn describe(&self, id: &str) -> Result<Described, Error> {
+        match self.request(Request::Describe(id.to_owned())).await? {
+            Response::Task(task) => Ok(Described::Task(task)),
+            Response::ActorDetail(actor) => Ok(Described::Actor(actor)),
+            Response::Job(job) => Ok(Described::Job(job)),
             other => Err(Error::unexpected(&other)),
         }
     }
 
-    /// What is kept of a detached task's output: the end of it.
+    /// What is kept of the output of a detached task, of those of a job one after the other, or of an actor: the end of
+    /// it.
     ///
     /// # Errors
-    /// When there is no such task.
-    pub async fn logs(&self, task: &str) -> Result<Vec<wire::Output>, Error> {
-        let mut answers = self.0.start(Request::Logs(task.to_owned())).await?;
+    /// When there is no such thing, or nothing is kept of it.
+    pub async fn logs(&self, id: &str) -> Result<Vec<wire::Output>, Error> {
+        let mut answers = self.0.start(Request::Logs(id.to_owned())).await?;
         let mut all = Vec::new();
         loop {
             match answers.next().await? {

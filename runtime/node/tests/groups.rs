@@ -202,7 +202,16 @@ fn a_call_that_runs_says_that_its_actor_s_group_was_removed() {
     let counter = client.wait(client.create_actor(counter)).unwrap();
     let hangs = client.wait(counter.call("hang", Vec::new())).unwrap();
     let task = hangs.id().task().to_string();
-    while client.wait(client.describe(&task)).unwrap().row.state != "running" {}
+    let state = || {
+        client
+            .wait(client.describe(&task))
+            .unwrap()
+            .task()
+            .unwrap()
+            .row
+            .state
+    };
+    while state() != "running" {}
     client.wait(group.remove()).unwrap();
     match client.wait(hangs.get(None)) {
         Err(GetError::Failed {

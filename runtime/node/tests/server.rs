@@ -248,6 +248,8 @@ fn a_session_takes_its_work_with_it_but_for_what_is_detached() {
     assert!(other.wait(other.find_actor("mine")).is_err());
     let detail = other
         .wait(other.describe(&stays.to_string()[..20]))
+        .unwrap()
+        .task()
         .unwrap();
     assert!(detail.row.is_detached && detail.row.state == "running");
     let why = other.wait(other.explain(&stays.to_string())).unwrap();

@@ -84,7 +84,7 @@ fn anothers_ids_make_no_prefix_ambiguous() {
     let first = &own[..1];
     // Until there is one that begins in the same way.
     while !spin(&red, &module).id().to_string().starts_with(first) {}
-    let row = blue.wait(blue.describe(first)).unwrap().row;
+    let row = blue.wait(blue.describe(first)).unwrap().task().unwrap().row;
     assert_eq!(row.id.to_string(), own);
     blue.wait(blue.logs(first)).unwrap();
     blue.wait(blue.explain(first)).unwrap();
@@ -106,7 +106,7 @@ fn a_session_can_name_what_it_submitted_for_another_tenant() {
     let spin = Submit::function(&module, "spin").terms(terms);
     let task = blue.wait(blue.submit(spin)).unwrap();
     let id = task.id().to_string();
-    let row = blue.wait(blue.describe(&id)).unwrap().row;
+    let row = blue.wait(blue.describe(&id)).unwrap().task().unwrap().row;
     assert_eq!(row.tenant.to_string(), "red");
     blue.wait(blue.cancel(&id)).unwrap();
 }

@@ -181,7 +181,7 @@ impl FromStr for FilterArg {
 
 #[derive(Debug, Args)]
 pub struct Id {
-    /// Its id, or as much of the beginning as is its alone.
+    /// Its id, or as much of the beginning as is its alone; the name of an actor or a placement group.
     pub id: String,
     /// The tenant whose it is.
     #[arg(long, value_name = "NAME", default_value_t)]

@@ -1,6 +1,7 @@
 //! What a running node and its cluster have: `list`, `get`, `explain`, `cancel`, `logs`.
 
 pub mod actors;
+mod get;
 pub mod groups;
 pub mod objects;
 mod rows;
@@ -10,7 +11,6 @@ use std::io::Write;
 
 use serde_json::json;
 use wasmrun_client::wire::{List, Listed, Rows, Silent, What};
-use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
 
 use crate::args::{Global, Id, ListThings, Output, Things};
@@ -18,6 +18,7 @@ use crate::fail::CommandResult;
 use crate::printer::{Printer, written};
 use crate::remote;
 
+pub use self::get::get;
 pub use self::status::status;
 
 /// `list`.
@@ -79,54 +80,6 @@ fn warn_of_silent(silent: &[Silent], printer: &Printer) {
     for Silent { node, why } in silent {
         printer.warn(format_args!("node {node} did not answer: {why}"));
     }
-}
-
-/// `get`.
-pub fn get(id: &Id, global: &Global, printer: &Printer) -> CommandResult {
-    let client = remote::connect(global, &id.tenant)?;
-    let task = client
-        .wait(client.describe(&id.id))
-        .map_err(remote::failed)?;
-    let error = task.error.map(TaskError::from);
-    let row = &task.row;
-    if printer.output == Output::Json {
-        let error = error
-            .as_ref()
-            .map(|error| json!({ "kind": error.kind(), "message": error.to_string() }));
-        return printer.json(&json!({
-            "version": 1,
-            "id": row.id.to_string(),
-            "name": row.name,
-            "state": row.state,
-            "node": row.node,
-            "tenant": row.tenant.to_string(),
-            "job": row.job.to_string(),
-            "detached": row.is_detached,
-            "age_ms": row.age_ms,
-            "waited_us": task.took_us.map(|(waited, _)| waited),
-            "duration_us": task.took_us.map(|(_, ran)| ran),
-            "object": task.object.map(|id| id.to_string()),
-            "error": error,
-            "explanation": task.explanation,
-        }));
-    }
-    let mut lines = vec![
-        format!("task      {}", row.id),
-        format!("name      {}", row.name),
-        format!("state     {}", row.state),
-        format!("node      {}", row.node),
-        format!("tenant    {}", row.tenant),
-        format!("job       {}", row.job),
-        format!("detached  {}", if row.is_detached { "yes" } else { "no" }),
-    ];
-    if let Some((waited, ran)) = task.took_us {
-        lines.push(format!("waited    {waited} us"));
-        lines.push(format!("ran       {ran} us"));
-    }
-    lines.extend(task.object.map(|id| format!("object    {id}")));
-    lines.extend(error.map(|error| format!("error     {error}")));
-    lines.extend(task.explanation.map(|why| format!("\n{why}")));
-    printer.result(lines.join("\n"))
 }
 
 /// `explain`.

@@ -154,6 +154,8 @@ pub enum Waits {
     Peer {
         /// That node.
         node: NodeId,
+        /// What it is called, if it is in the cluster.
+        name: Option<NodeName>,
         /// Whether it has said so.
         is_accepted: bool,
     },
@@ -222,6 +224,7 @@ impl Scheduler {
                 node, is_accepted, ..
             }) => Waits::Peer {
                 node: *node,
+                name: self.cluster.by_id(*node).map(name),
                 is_accepted: *is_accepted,
             },
             TaskState::Placeable(Place::Undecided) | TaskState::WaitingForActorCreation => {
@@ -381,9 +384,18 @@ impl fmt::Display for Waits {
             Self::Actor(None) => f.write_str("a decision"),
             Self::Peer {
                 node,
-                is_accepted: true,
-            } => write!(f, "node {node}, which has it"),
-            Self::Peer { node, .. } => write!(f, "node {node} to take it"),
+                name,
+                is_accepted,
+            } => {
+                match name {
+                    Some(name) => write!(f, "node {name}")?,
+                    None => write!(f, "node {node}")?,
+                }
+                f.write_str(match is_accepted {
+                    true => ", which has it",
+                    false => " to take it",
+                })
+            }
             Self::Group { group, why } => {
                 write!(f, "placement group {group} to be reserved")?;
                 why.iter().try_for_each(|why| write!(f, ": {why}"))

@@ -352,6 +352,33 @@ fn responses_about_tasks() {
         Response::Task(Box::new(detail)),
         "10 07x16 01 6e 01 73 01 74 08x16 01 ac 02 01 6d 01 01 02 01 01 04 01 07x16 00x4 01 01 77",
     );
+    let actor = ActorDetail {
+        row: ActorRow {
+            id: ACTOR,
+            name: Some("n".into()),
+            class: "c".into(),
+            state: "s".into(),
+            tenant: "t".parse().unwrap(),
+            node: "m".into(),
+        },
+        job: DriverId::from_bytes([8; 16]),
+        is_detached: true,
+        age_ms: 300,
+        explanation: Some("w".into()),
+    };
+    assert_bytes(
+        Response::ActorDetail(Box::new(actor)),
+        "1b 03x16 01 01 6e 01 63 01 73 01 74 01 6d 08x16 01 ac 02 01 01 77",
+    );
+    let job = JobDetail {
+        id: DriverId::from_bytes([8; 16]),
+        tasks: vec![],
+        silent: vec![Silent {
+            node: "m".into(),
+            why: "w".into(),
+        }],
+    };
+    assert_bytes(Response::Job(Box::new(job)), "1c 08x16 00 01 01 6d 01 77");
     assert_bytes(Response::Text("w".into()), "11 01 77");
     assert_bytes(Response::TimedOut, "0c");
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bytes::Bytes;
 use super::failure::WireError;
-use super::view::{Amounts, Listed, NodeStatus, TaskDetail};
+use super::view::{ActorDetail, Amounts, JobDetail, Listed, NodeStatus, TaskDetail};
 use crate::cluster::{Selectors, Strategy};
 use crate::fairness::TenantName;
 use crate::group::GroupSpec;
@@ -79,17 +79,19 @@ pub enum Request {
     Call(Box<Call>),
     /// Ends an actor of the session's tenant, by its name or a unique prefix of its id. `Done`.
     Kill(String),
-    /// Cancels a task of the session or its tenant, by a unique prefix of its id. `Done`.
+    /// Cancels a task of the session or its tenant, or all live tasks of a job, or ends an actor: by a unique prefix of
+    /// its id, or the actor's name. `Done`.
     Cancel(String),
     /// Cancels all that the session has submitted, but for what is detached. `Done`.
     CancelMine,
     /// What there is, at all nodes of the cluster. `Listed`.
     List(List),
-    /// Everything about one task of the session or its tenant, by a unique prefix of its id. `Task`.
+    /// Everything about one task, job or actor of the session or its tenant, by a unique prefix of its id, or the
+    /// actor's name. `Task`, `ActorDetail` or `Job`.
     Describe(String),
-    /// Where a task stands and why. `Text`.
+    /// Where such a thing, or a placement group, stands and why. `Text`.
     Explain(String),
-    /// What of a detached task's output is kept. `Output` and `Done`.
+    /// What is kept of the output of a detached task, of all those of a job, or of an actor. `Output` and `Done`.
     Logs(String),
     /// Deletes an object that is kept, by a unique prefix of its id. `Done`.
     Delete(String),
@@ -235,6 +237,10 @@ pub enum Response {
         /// Why it is not kept elsewhere.
         why: String,
     },
+    /// All about an actor.
+    ActorDetail(Box<ActorDetail>),
+    /// All about a job.
+    Job(Box<JobDetail>),
 }
 
 /// What came of one of many objects.

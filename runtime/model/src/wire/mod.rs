@@ -46,8 +46,9 @@ pub use message::{
     Response, Submit, Terms, What, Wishes,
 };
 pub use view::{
-    ActorRow, Amounts, GroupBundle, GroupRow, JobRow, Listed, MemberRow, ModuleRow, NodeStatus,
-    ObjectRow, Rows, Silent, StoreStatus, TaskDetail, TaskRow, TenantRow, TokenRow,
+    ActorDetail, ActorRow, Amounts, GroupBundle, GroupRow, JobDetail, JobRow, Listed, MemberRow,
+    ModuleRow, NodeStatus, ObjectRow, Rows, Silent, StoreStatus, TaskDetail, TaskRow, TenantRow,
+    TokenRow,
 };
 
 use crate::fairness::TenantName;

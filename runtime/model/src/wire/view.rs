@@ -106,6 +106,32 @@ pub struct ActorRow {
     pub node: String,
 }
 
+/// Everything about one actor that lives.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ActorDetail {
+    /// As lists show it, at the node where it lives.
+    pub row: ActorRow,
+    /// The session that created it.
+    pub job: DriverId,
+    /// Whether it lives on without the session.
+    pub is_detached: bool,
+    /// How long ago it was created, in milliseconds.
+    pub age_ms: u64,
+    /// Where its creation stands and why; it runs as long as the actor lives.
+    pub explanation: Option<String>,
+}
+
+/// Everything about one job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobDetail {
+    /// The session.
+    pub id: DriverId,
+    /// Its tasks, also those that have ended and are remembered; the youngest first, at most [`Rows::MAX`].
+    pub tasks: Vec<TaskRow>,
+    /// The nodes of the cluster that have not said what they know of it.
+    pub silent: Vec<Silent>,
+}
+
 /// A placement group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupRow {

@@ -63,7 +63,7 @@ pub(crate) use self::named::{Claim, Claimed};
 pub(crate) use self::protocol::ClusterProtocol;
 pub(crate) use self::records::{Found, RecordCounts, Records, Written};
 pub(crate) use self::start::{Face, Opened, open};
-pub(crate) use self::work::ask::{Answer, Answers, Asked, Desk, Question};
+pub(crate) use self::work::ask::{Answer, Answers, Asked, Desk, Question, Thing, ThingId};
 pub(crate) use self::work::{
     CallLog, CallRecipe, Exchange, Foreign, Kept, Lineage, Origin, Ran, Recipe, Remote, Sought,
 };

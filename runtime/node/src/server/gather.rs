@@ -6,7 +6,7 @@
 //! A task that was given to another node is known to both: the node where it was submitted knows what it makes and how
 //! it ends, the other one knows how it is with it. The same with actors. Invariant: each is shown once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ActorId, NodeId, ObjectId, ObjectName, TaskId};
@@ -17,11 +17,12 @@ use wasmrun_model::wire::{
 
 use super::Inner;
 use super::groups;
+use super::lookup;
 use super::out::Gone;
 use super::requests::{log, outputs};
 use super::session::{Session, refusal};
 use super::views::{self, Asker};
-use crate::cluster::{Answer, Answers, Asked, Cluster, Desk, Question};
+use crate::cluster::{Answer, Answers, Asked, Desk, Question};
 use crate::object::{Object, Reference};
 
 impl Desk for Inner {
@@ -58,6 +59,8 @@ impl Desk for Inner {
             Question::Logs(prefix) => {
                 log(self, asker, prefix).map(|log| Answer::Outputs(outputs(&log)))
             }
+            Question::Things(text) => Ok(Answer::Things(lookup::things(self, asker, text))),
+            Question::CancelJob(job) => Ok(Answer::Count(views::cancel_job(self, asker, *job))),
             Question::Object(prefix) => {
                 let registry = self.registry();
                 let found = registry.kept_by_prefix(&asked.tenant, prefix);
@@ -123,37 +126,28 @@ pub(super) fn is_of_all(request: &Request) -> bool {
 
 impl Session {
     /// Answers such a request.
-    pub(super) async fn of_all(
-        &self,
-        cluster: &Cluster,
-        id: u64,
-        request: Request,
-    ) -> Result<(), Gone> {
+    pub(super) async fn of_all(&self, id: u64, request: Request) -> Result<(), Gone> {
         let answer = match request {
             Request::List(list) => {
-                let listed = self.list_all(cluster, list).await;
+                let listed = self.list_all(list).await;
                 Ok(Response::Listed(Box::new(listed)))
             }
-            Request::Describe(prefix) => {
-                let task = self.find_task(cluster, prefix).await;
-                task.map(|task| Response::Task(Box::new(task.whole())))
-            }
-            Request::Explain(prefix) => {
-                let text = match self.find_task(cluster, prefix.clone()).await {
-                    Ok(task) => Ok(views::explained(task.whole())),
+            Request::Describe(text) => self.describe(&text).await,
+            Request::Explain(text) => {
+                let text = match self.explain(&text).await {
                     Err(why) if why.kind == RefusalKind::NotFound => {
-                        let group = self.find_group(&prefix).await;
+                        let group = self.find_group(&text).await;
                         let text = group.map(|(_, row)| groups::explained(&row));
                         text.map_err(|of_group| groups::more_telling(why, of_group))
                     }
-                    Err(why) => Err(why),
+                    text => text,
                 };
                 text.map(Response::Text)
             }
-            Request::Cancel(prefix) => self.cancel_anywhere(cluster, prefix).await,
-            Request::Delete(prefix) => self.delete_anywhere(cluster, &prefix).await,
-            Request::Logs(prefix) => {
-                let parts = match self.logs_anywhere(cluster, prefix).await {
+            Request::Cancel(text) => self.cancel(&text).await,
+            Request::Delete(prefix) => self.delete_anywhere(&prefix).await,
+            Request::Logs(text) => {
+                let parts = match self.logs(&text).await {
                     Ok(parts) => parts,
                     Err(why) => return self.refuse(id, why).await,
                 };
@@ -167,6 +161,22 @@ impl Session {
         self.answer(id, answer).await
     }
 
+    /// What all other nodes say; nothing where there are none.
+    pub(super) async fn others(&self, asked: &Asked) -> Answers {
+        match self.inner.shared.cluster.get() {
+            Some(cluster) => cluster.ask_all(asked).await,
+            None => Answers::default(),
+        }
+    }
+
+    /// What one node says, which may be this one.
+    async fn ask(&self, node: NodeId, asked: &Asked) -> Result<Answer, String> {
+        match self.inner.shared.cluster.get() {
+            Some(cluster) if node != self.inner.shared.home.node => cluster.ask(node, asked).await,
+            _ => Ok(self.inner.answer(asked)),
+        }
+    }
+
     pub(super) fn asked(&self, question: Question) -> Asked {
         Asked {
             tenant: self.tenant.clone(),
@@ -175,10 +185,10 @@ impl Session {
         }
     }
 
-    async fn list_all(&self, cluster: &Cluster, list: List) -> Listed {
+    pub(super) async fn list_all(&self, list: List) -> Listed {
         let mut rows = views::list(&self.inner, &list);
         let asked = self.asked(Question::List(list));
-        let mut all = cluster.ask_all(&asked).await;
+        let mut all = self.others(&asked).await;
         for (_, answer) in all.answers.drain(..) {
             if let Answer::Rows(more) = answer {
                 add(&mut rows, more);
@@ -197,12 +207,8 @@ impl Session {
     }
 
     /// The one object whose id begins so, of those that nodes keep for this tenant. One of another node's is borrowed.
-    pub(super) async fn kept_anywhere(
-        &self,
-        cluster: &Cluster,
-        prefix: &str,
-    ) -> Result<Object, Refusal> {
-        let KeptAt { here, elsewhere } = self.find_kept(cluster, prefix).await?;
+    pub(super) async fn kept_anywhere(&self, prefix: &str) -> Result<Object, Refusal> {
+        let KeptAt { here, elsewhere } = self.find_kept(prefix).await?;
         if let Some(object) = here {
             return Ok(object);
         }
@@ -213,14 +219,14 @@ impl Session {
     }
 
     /// Deletes such an object, at whichever node.
-    async fn delete_anywhere(&self, cluster: &Cluster, prefix: &str) -> Result<Response, Refusal> {
-        let KeptAt { here, elsewhere } = self.find_kept(cluster, prefix).await?;
+    async fn delete_anywhere(&self, prefix: &str) -> Result<Response, Refusal> {
+        let KeptAt { here, elsewhere } = self.find_kept(prefix).await?;
         if let Some(object) = here {
             self.inner.delete(&object.id())?;
         }
         for (node, name) in elsewhere {
             let asked = self.asked(Question::Delete(name.id));
-            let answer = cluster.ask(node, &asked).await.map_err(|why| {
+            let answer = self.ask(node, &asked).await.map_err(|why| {
                 let why = format_args!("node {node}, which keeps it, does not do it: {why}");
                 refusal(RefusalKind::Full, why)
             })?;
@@ -232,7 +238,7 @@ impl Session {
     }
 
     /// Where the one object is whose id begins so, of those that nodes keep for this tenant.
-    async fn find_kept(&self, cluster: &Cluster, prefix: &str) -> Result<KeptAt, Refusal> {
+    async fn find_kept(&self, prefix: &str) -> Result<KeptAt, Refusal> {
         let own = self.kept_object(&self.inner.registry(), prefix).cloned();
         let (here, missing) = match own {
             // By its task's whole id, or its own.
@@ -247,7 +253,7 @@ impl Session {
             Err(why) => (None, Some(why)),
         };
         let asked = self.asked(Question::Object(prefix.to_owned()));
-        let all = cluster.ask_all(&asked).await;
+        let all = self.others(&asked).await;
         let mut elsewhere: Vec<(NodeId, ObjectName)> = Vec::new();
         for (node, answer) in all.answers {
             match answer {
@@ -260,7 +266,9 @@ impl Session {
         let known = known.or(elsewhere.first().map(|(_, name)| name.id));
         // Two may keep the same for a moment, when one takes over what the other had.
         if elsewhere.iter().any(|(_, name)| Some(name.id) != known) {
-            return Err(ambiguous(prefix, "object"));
+            let ids = elsewhere.iter().map(|(_, name)| name.id).chain(known);
+            let ids: BTreeSet<_> = ids.collect();
+            return Err(views::ambiguous(prefix, "object", ids));
         }
         match missing {
             Some(why) if elsewhere.is_empty() => Err(with_silent(why, &all.silent)),
@@ -268,119 +276,87 @@ impl Session {
         }
     }
 
-    /// The one task whose id begins so, at all nodes that know it.
-    async fn find_task(&self, cluster: &Cluster, prefix: String) -> Result<Known, Refusal> {
-        let is_whole = prefix.len() == WHOLE_ID;
-        let asked = self.asked(Question::Describe(prefix));
+    /// The task with this id, at all nodes that know it.
+    pub(super) async fn find_task(&self, id: String) -> Result<Known, Refusal> {
+        let asked = self.asked(Question::Describe(id));
         let own = self.inner.answer(&asked);
         let all = match &own {
-            // Nobody knows more of it, and nobody has another of this name.
-            Answer::Task { detail, is_own } if is_whole && *is_own && is_here(&detail.row) => {
+            // Nobody knows more of it.
+            Answer::Task { detail, is_own } if *is_own && is_here(&detail.row) => {
                 Answers::default()
             }
-            _ => cluster.ask_all(&asked).await,
+            _ => self.others(&asked).await,
         };
-        let own = (cluster.id(), own);
+        let own = (self.inner.shared.home.node, own);
         let mut found = Known::default();
         let mut missing = None;
         for (node, answer) in std::iter::once(own).chain(all.answers) {
             match answer {
                 Answer::Task { detail, is_own } => found.0.push((node, *detail, is_own)),
-                Answer::Refused(why) if why.kind == RefusalKind::Ambiguous => return Err(why),
                 Answer::Refused(why) => missing = missing.or(Some(why)),
                 _ => {}
             }
         }
-        let Some((_, first, _)) = found.0.first() else {
-            let missing = missing.expect("this node says why");
-            return Err(with_silent(missing, &all.silent));
-        };
-        let Question::Describe(prefix) = asked.question else {
-            unreachable!("it was asked for just above");
-        };
-        match found
-            .0
-            .iter()
-            .all(|(_, other, _)| other.row.id == first.row.id)
-        {
-            true => Ok(found),
-            false => Err(ambiguous(&prefix, "task")),
+        match found.0.is_empty() {
+            false => Ok(found),
+            true => {
+                let missing = missing.expect("this node says why");
+                Err(with_silent(missing, &all.silent))
+            }
         }
     }
 
-    async fn cancel_anywhere(
-        &self,
-        cluster: &Cluster,
-        prefix: String,
-    ) -> Result<Response, Refusal> {
-        let found = self.find_task(cluster, prefix).await?;
+    /// Ends a task, at the node where it was submitted.
+    pub(super) async fn cancel_task(&self, id: TaskId) -> Result<Response, Refusal> {
+        let found = self.find_task(id.to_string()).await?;
         let Some((node, detail, _)) = found.0.iter().find(|(_, _, is_own)| *is_own) else {
-            let (_, detail, _) = &found.0[0];
             let why = format_args!(
-                "task {} was submitted at a node that does not answer, and only that can cancel it",
-                detail.row.id
+                "task {id} was submitted at a node that does not answer, and only that can cancel it"
             );
             return Err(refusal(RefusalKind::NotFound, why));
         };
-        let asked = self.asked(Question::Cancel(detail.row.id));
-        let answer = match *node == cluster.id() {
-            true => self.inner.answer(&asked),
-            false => cluster.ask(*node, &asked).await.map_err(|why| {
-                let node = &detail.row.node;
-                refusal(
-                    RefusalKind::Full,
-                    format_args!("node {node} does not do it: {why}"),
-                )
-            })?,
-        };
+        let asked = self.asked(Question::Cancel(id));
+        let answer = self.ask(*node, &asked).await.map_err(|why| {
+            let node = &detail.row.node;
+            refusal(
+                RefusalKind::Full,
+                format_args!("node {node} does not do it: {why}"),
+            )
+        })?;
         match answer {
             Answer::Refused(why) => Err(why),
             _ => Ok(Response::Done),
         }
     }
 
-    async fn logs_anywhere(
-        &self,
-        cluster: &Cluster,
-        prefix: String,
-    ) -> Result<Vec<Output>, Refusal> {
-        let asked = self.asked(Question::Logs(prefix));
+    /// What is kept of what a task or an actor with this id wrote.
+    pub(super) async fn logs_of(&self, id: String) -> Result<Vec<Output>, Refusal> {
+        let asked = self.asked(Question::Logs(id));
         let own = self.inner.answer(&asked);
-        let all = cluster.ask_all(&asked).await;
-        let (mut logs, mut refused) = (Vec::new(), Vec::new());
-        for answer in std::iter::once(own).chain(all.answers.into_iter().map(|(_, it)| it)) {
+        let mut all = match own {
+            // Nobody keeps more of it.
+            Answer::Outputs(outputs) => return Ok(outputs),
+            _ => self.others(&asked).await,
+        };
+        let mut refused = Vec::new();
+        for answer in std::iter::once(own).chain(all.answers.drain(..).map(|(_, it)| it)) {
             match answer {
-                Answer::Outputs(outputs) => logs.push(outputs),
+                Answer::Outputs(outputs) => return Ok(outputs),
                 Answer::Refused(why) => refused.push(why),
                 _ => {}
             }
         }
-        if let Some(at) = refused
+        // One that knows the task, and why nothing is kept of it, knows best.
+        let known = refused
             .iter()
-            .position(|why| why.kind == RefusalKind::Ambiguous)
-        {
-            return Err(refused.swap_remove(at));
-        }
-        let Question::Logs(prefix) = asked.question else {
-            unreachable!("it was asked for just above");
-        };
-        match logs.len() {
-            0 => {
-                // One that knows the task, and why nothing is kept of it, knows best.
-                let known = refused
-                    .iter()
-                    .position(|why| why.kind != RefusalKind::NotFound);
-                let why = refused.swap_remove(known.unwrap_or(0));
-                Err(with_silent(why, &all.silent))
-            }
-            1 => Ok(logs.remove(0)),
-            _ => Err(ambiguous(&prefix, "task or actor")),
-        }
+            .position(|why| why.kind != RefusalKind::NotFound);
+        let why = refused.swap_remove(known.unwrap_or(0));
+        Err(with_silent(why, &all.silent))
     }
 }
 
 /// How many digits an id has.
-const WHOLE_ID: usize = 32;
+pub(super) const WHOLE_ID: usize = 32;
 
 /// Whether the node where a task was submitted has not given it to another.
 fn is_here(row: &TaskRow) -> bool {
@@ -395,11 +371,11 @@ struct KeptAt {
 
 /// What nodes say of one task, and whether it was submitted there. Not empty.
 #[derive(Default)]
-struct Known(Vec<(NodeId, TaskDetail, bool)>);
+pub(super) struct Known(Vec<(NodeId, TaskDetail, bool)>);
 
 impl Known {
     /// All that is known.
-    fn whole(mut self) -> TaskDetail {
+    pub(super) fn whole(mut self) -> TaskDetail {
         let owner = self.0.iter().position(|(_, _, is_own)| *is_own);
         let (_, mut whole, _) = self.0.swap_remove(owner.unwrap_or(0));
         for (_, other, _) in self.0 {
@@ -413,7 +389,7 @@ impl Known {
 }
 
 /// How much the state in a row says: the end most, that it is with another node least.
-fn weight(state: &str) -> u8 {
+pub(super) fn weight(state: &str) -> u8 {
     match state {
         "finished" | "failed" | "cancelled" | "ending" => 2,
         "placeable" => 0,
@@ -516,12 +492,6 @@ fn truncate(rows: &mut Rows) {
         }
         Rows::Members(_) | Rows::Tokens(_) => {}
     }
-}
-
-pub(super) fn ambiguous(prefix: &str, what: &str) -> Refusal {
-    let shown: String = prefix.chars().take(80).collect();
-    let why = format_args!("'{shown}' begins the id of more than one {what}; give more of it");
-    refusal(RefusalKind::Ambiguous, why)
 }
 
 /// That there is no such thing is only known of nodes that have answered.

@@ -15,7 +15,7 @@ use wasmrun_model::wire::{
 };
 
 use super::session::{Session, refusal};
-use super::views::{Asker, passes};
+use super::views::{self, Asker, passes};
 use super::{Inner, gather};
 use crate::cluster::{Answer, Answers, Asked, Cluster, Question};
 use crate::groups::{GroupError, NotReady};
@@ -111,7 +111,10 @@ impl Session {
         match (found.pop(), found.is_empty(), missing) {
             (Some(one), true, _) => Ok(one),
             (None, _, Some(why)) => Err(gather::with_silent(why, &all.silent)),
-            _ => Err(gather::ambiguous(text, "placement group")),
+            (last, ..) => {
+                let ids = found.iter().chain(&last).map(|(_, row)| row.id);
+                Err(views::ambiguous(text, "placement group", ids))
+            }
         }
     }
 

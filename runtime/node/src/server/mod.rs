@@ -14,6 +14,7 @@ mod durable;
 mod gather;
 mod given;
 mod groups;
+mod lookup;
 mod metrics;
 mod out;
 mod registry;

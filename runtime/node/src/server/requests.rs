@@ -7,7 +7,7 @@ use wasmrun_model::id::{ObjectId, TaskId};
 use wasmrun_model::wire::{Bytes, Output, Refusal, RefusalKind, Request, Response};
 
 use super::cluster::listed;
-use super::groups;
+use super::gather::is_of_all;
 use super::out::Gone;
 use super::registry::{ActorLog, Log};
 use super::session::{Session, refusal};
@@ -19,12 +19,13 @@ impl Session {
     /// Answers a request that needs no waiting.
     pub(super) async fn at_once(&self, id: u64, request: Request) -> Result<(), Gone> {
         let answer = match request {
+            // Alone, there is nobody to wait for.
+            request if is_of_all(&request) => return self.of_all(id, request).await,
             Request::Submit(submit) => return self.submit(id, *submit).await,
             Request::SubmitOnce { task, submit, .. } => {
                 return self.submit_once(id, task, *submit).await;
             }
             Request::Call(call) => return self.call(id, *call).await,
-            Request::Logs(prefix) => return self.logs(id, &prefix).await,
             Request::Release(objects) => {
                 let mut known = self.objects.lock();
                 let released: Vec<_> = objects.iter().filter_map(|it| known.remove(it)).collect();
@@ -50,33 +51,12 @@ impl Session {
             request @ (Request::Create(_) | Request::FindActor(_) | Request::Kill(_)) => {
                 self.of_actor(request).await
             }
-            Request::Cancel(prefix) => {
-                let cancelled = views::cancel(&self.inner, self.asker(), &prefix);
-                cancelled.map(|()| Response::Done)
-            }
             Request::CancelMine => {
                 self.client.cancel_all();
                 Ok(Response::Done)
             }
             Request::List(list) => Ok(listed(views::list(&self.inner, &list))),
-            Request::Describe(prefix) => {
-                let detail = views::describe(&self.inner, self.asker(), &prefix);
-                detail.map(|detail| Response::Task(Box::new(detail)))
-            }
-            Request::Explain(prefix) => {
-                let detail = views::describe(&self.inner, self.asker(), &prefix);
-                let text = match detail {
-                    Err(why) if why.kind == RefusalKind::NotFound => {
-                        let group = groups::find(&self.inner, self.asker(), &prefix);
-                        let text = group.map(|row| groups::explained(&row));
-                        text.map_err(|of_group| groups::more_telling(why, of_group))
-                    }
-                    detail => detail.map(views::explained),
-                };
-                text.map(Response::Text)
-            }
             Request::CreateGroup(create) => self.create_group(*create),
-            Request::Delete(prefix) => self.delete(&prefix),
             Request::Status => Ok(Response::Status(Box::new(views::status(&self.inner)))),
             Request::Stop { is_now } => {
                 let done = self.out.send(id, Response::Done).await;
@@ -94,7 +74,12 @@ impl Session {
             | Request::RevokeToken(_)
             | Request::Drain { .. }
             | Request::RemoveGroup(_)
-            | Request::GroupReady { .. } => unreachable!("the session has taken these"),
+            | Request::GroupReady { .. }
+            | Request::Describe(_)
+            | Request::Explain(_)
+            | Request::Cancel(_)
+            | Request::Logs(_)
+            | Request::Delete(_) => unreachable!("these were taken before"),
         };
         self.answer(id, answer).await
     }
@@ -110,23 +95,6 @@ impl Session {
             Request::Kill(name) => self.kill(&name).await,
             _ => unreachable!("the session gives us no others"),
         }
-    }
-
-    fn delete(&self, prefix: &str) -> Result<Response, Refusal> {
-        let id = self.kept_object(&self.inner.registry(), prefix)?.id();
-        self.inner.delete(&id)?;
-        Ok(Response::Done)
-    }
-
-    async fn logs(&self, id: u64, prefix: &str) -> Result<(), Gone> {
-        let log = match log(&self.inner, self.asker(), prefix) {
-            Ok(log) => log,
-            Err(why) => return self.refuse(id, why).await,
-        };
-        for part in outputs(&log) {
-            self.out.send(id, Response::Output(part)).await?;
-        }
-        self.out.send(id, Response::Done).await
     }
 
     pub(super) async fn input(&self, task: TaskId, bytes: Bytes) -> Result<Response, Refusal> {

@@ -310,10 +310,7 @@ impl Session {
             Request::Create(_) | Request::FindActor(_) | Request::Kill(_) => {
                 self.of_actor(request).await
             }
-            request => match self.inner.shared.cluster.get() {
-                Some(cluster) => return self.of_all(cluster, id, request).await,
-                None => return self.at_once(id, request).await,
-            },
+            request => return self.of_all(id, request).await,
         };
         self.answer(id, answer).await
     }

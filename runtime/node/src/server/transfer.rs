@@ -373,15 +373,12 @@ impl Session {
 
     /// An object that the client has a handle of, or one of its tenant's that is kept, at whichever node.
     async fn object(&self, object: &ObjectRef) -> Result<Object, Refusal> {
-        match (object, self.inner.shared.cluster.get()) {
-            (ObjectRef::Id(id), _) => {
+        match object {
+            ObjectRef::Id(id) => {
                 let objects = self.objects.lock();
                 objects.get(id).cloned().ok_or_else(|| unknown(id))
             }
-            (ObjectRef::Prefix(prefix), Some(cluster)) => self.kept_anywhere(cluster, prefix).await,
-            (ObjectRef::Prefix(prefix), None) => {
-                self.kept_object(&self.inner.registry(), prefix).cloned()
-            }
+            ObjectRef::Prefix(prefix) => self.kept_anywhere(prefix).await,
         }
     }
 

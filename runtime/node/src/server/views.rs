@@ -63,7 +63,8 @@ pub(super) fn one<T: Copy, I: Display>(
     all: impl Iterator<Item = T>,
     id: impl Fn(T) -> I,
 ) -> Result<T, Refusal> {
-    let mut fit = all.filter(|it| !prefix.is_empty() && id(*it).to_string().starts_with(prefix));
+    let begins = |it: &T| !prefix.is_empty() && id(*it).to_string().starts_with(prefix);
+    let mut fit = all.filter(begins);
     let shown: String = prefix.chars().take(80).collect();
     match (fit.next(), fit.next()) {
         (Some(one), None) => Ok(one),
@@ -74,11 +75,31 @@ pub(super) fn one<T: Copy, I: Display>(
                  whose"
             ),
         )),
-        (Some(_), Some(_)) => Err(refusal(
-            RefusalKind::Ambiguous,
-            format_args!("'{shown}' begins the id of more than one {what}; give more of it"),
-        )),
+        (Some(one), Some(other)) => {
+            let all = [one, other].into_iter().chain(fit);
+            Err(ambiguous(prefix, what, all.map(&id)))
+        }
     }
+}
+
+/// That several things are meant, and which.
+pub(super) fn ambiguous(
+    prefix: &str,
+    what: &str,
+    ids: impl IntoIterator<Item = impl Display>,
+) -> Refusal {
+    let shown: String = prefix.chars().take(80).collect();
+    let mut ids = ids.into_iter();
+    let named: Vec<String> = ids.by_ref().take(SHOWN).map(|id| id.to_string()).collect();
+    let more = match ids.count() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let why = format_args!(
+        "'{shown}' begins the id of more than one {what}: {}{more}; give more of it",
+        named.join(", ")
+    );
+    refusal(RefusalKind::Ambiguous, why)
 }
 
 fn ms(duration: Duration) -> u64 {
@@ -128,6 +149,11 @@ pub(super) fn cancel(inner: &Inner, asker: Asker<'_>, prefix: &str) -> Result<()
     let own = |cell: &&Arc<TaskCell>| asker.owns(&cell.work.terms().tenant, cell.driver);
     let own = ledger.cells().filter(own);
     let cell = asker.one(prefix, "live task", own, |cell| cell.id)?.clone();
+    if let Work::Create(actor) = &cell.work {
+        drop(ledger);
+        inner.shared.kill(actor);
+        return Ok(());
+    }
     if let Work::Call(actor, _) = &cell.work
         && ledger.is_running_call(&cell.id)
     {
@@ -142,6 +168,36 @@ pub(super) fn cancel(inner: &Inner, asker: Asker<'_>, prefix: &str) -> Result<()
     drop(ledger);
     inner.shared.cancel(cell.id);
     Ok(())
+}
+
+/// Cancels all live tasks of a job that were submitted here, but for calls that actors are in the middle of. How many
+/// those are.
+pub(super) fn cancel_job(inner: &Inner, asker: Asker<'_>, job: DriverId) -> u64 {
+    let ledger = inner.shared.ledger.lock();
+    let meant = |cell: &&Arc<TaskCell>| {
+        cell.driver == job
+            && asker.owns(&cell.work.terms().tenant, job)
+            && ledger
+                .scheduler()
+                .task(&cell.id)
+                .is_some_and(|it| it.is_own)
+            && !ledger.is_running_call(&cell.id)
+    };
+    let cells: Vec<Arc<TaskCell>> = ledger.cells().filter(meant).cloned().collect();
+    drop(ledger);
+    for cell in &cells {
+        match &cell.work {
+            Work::Create(actor) => inner.shared.kill(actor),
+            _ => inner.shared.cancel(cell.id),
+        }
+    }
+    cells.len() as u64
+}
+
+/// Whether a live task is the creation of an actor.
+pub(super) fn is_creation(inner: &Inner, task: &TaskId) -> bool {
+    let ledger = inner.shared.ledger.lock();
+    matches!(ledger.work(task), Some(Work::Create(_)))
 }
 
 /// An actor that is not dead, by its id's beginning.
@@ -168,7 +224,7 @@ pub(super) fn explained(detail: TaskDetail) -> String {
 }
 
 /// Live tasks, and those that ended.
-fn tasks(inner: &Inner) -> BTreeMap<TaskId, TaskRow> {
+pub(super) fn tasks(inner: &Inner) -> BTreeMap<TaskId, TaskRow> {
     let registry = inner.registry();
     let records: BTreeMap<TaskId, Record> = registry
         .tasks()
@@ -185,11 +241,14 @@ fn tasks(inner: &Inner) -> BTreeMap<TaskId, TaskRow> {
     let cluster = ledger.scheduler().cluster();
     for (id, record) in &records {
         let ran_at = record.end.as_ref().and_then(|end| end.ran_at);
-        let ran_at = ran_at.map(|node| match cluster.by_id(node) {
-            Some(ix) => cluster[ix].name().to_string(),
-            // It has left.
-            None => node.to_string(),
-        });
+        let ran_at = ran_at.map(
+            |node| match (cluster.by_id(node), inner.shared.cluster.get()) {
+                (Some(ix), _) => cluster[ix].name().to_string(),
+                // It has left, and may be remembered.
+                (None, Some(cluster)) => cluster.name_of(node),
+                (None, None) => node.to_string(),
+            },
+        );
         let row = || ended_row(record, ran_at.unwrap_or_else(|| inner.name()));
         rows.entry(*id).or_insert_with(row);
     }
@@ -255,7 +314,7 @@ pub(super) fn describe(
     })
 }
 
-/// How many of those that a task waits for are named.
+/// How many of those are named that a task waits for, or that an id begins.
 const SHOWN: usize = 8;
 
 /// For which others a task waits, in words.

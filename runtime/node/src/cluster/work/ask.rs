@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use serde::{Deserialize, Serialize};
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::{DriverId, GroupId, NodeId, ObjectId, ObjectName, TaskId};
+use wasmrun_model::id::{ActorId, DriverId, GroupId, NodeId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::wire::{GroupRow, List, Output, Refusal, Rows, Silent, TaskDetail};
 use wasmrun_net::CallError;
 
@@ -50,6 +50,31 @@ pub(crate) enum Question {
     Object(String),
     /// The node is to keep an object no more that it keeps for the tenant. `Done`.
     Delete(ObjectId),
+    /// What a text may stand for: the name of an actor, or the beginning of the id of an actor, a task or a job.
+    /// `Things`.
+    Things(String),
+    /// The live tasks of a job that were submitted at the node are to end. `Count`: how many those are.
+    CancelJob(DriverId),
+}
+
+/// Something that has an id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) enum ThingId {
+    Task(TaskId),
+    Actor(ActorId),
+    Job(DriverId),
+}
+
+/// Something that a node knows, for people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Thing {
+    pub(crate) id: ThingId,
+    /// What it is called, if it is called anything.
+    pub(crate) name: String,
+    /// As lists show it; none of a job.
+    pub(crate) state: String,
+    /// The node that says so.
+    pub(crate) node: String,
 }
 
 /// What is said to [`Asked`]. Rows and outputs are as many as a client may get from one node.
@@ -69,6 +94,8 @@ pub(crate) enum Answer {
     Group(Box<GroupRow>),
     /// It can be borrowed: [`Exchange::borrow_kept`](super::Exchange::borrow_kept).
     Object(ObjectName),
+    Things(Vec<Thing>),
+    Count(u64),
 }
 
 /// Who answers clients, at each node.

@@ -1,0 +1,501 @@
+//! What somebody means who names a thing: a task, an actor or a job, at whichever node it is.
+//!
+//! Owns finding that out by ids, beginnings of ids and names, and what is said of actors and jobs. Must not: choose
+//! among several that fit; hand a tenant what is another's. Invariants: a name comes before beginnings of ids, and
+//! whoever gives the beginning of several is told of which.
+//!
+//! An actor and the task that is its creation have one id, and are one thing here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use wasmrun_model::id::{ActorId, DriverId, TaskId};
+use wasmrun_model::wire::{
+    ActorDetail, ActorRow, JobDetail, List, Output, Refusal, RefusalKind, Response, Rows, Silent,
+    TaskRow, What,
+};
+
+use super::Inner;
+use super::gather::{WHOLE_ID, weight, with_silent};
+use super::session::{Session, refusal};
+use super::views::{self, Asker};
+use crate::cluster::{Answer, Question, Thing, ThingId};
+use crate::task::Work;
+
+/// How many things a node names that an id may begin.
+const MOST_THINGS: usize = 16;
+/// How many are shown to whoever gave it.
+const SHOWN: usize = 8;
+/// How many tasks of a job are explained: those that are not running come first.
+const EXPLAINED: usize = 8;
+/// What is said of an actor that has ended.
+const ENDED: &str = "ended";
+
+/// What an id or a name stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Meant {
+    Task(TaskId),
+    /// With its name, if it has one.
+    Actor(ActorId, Option<String>),
+    Job(DriverId),
+}
+
+impl fmt::Display for Thing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            name, state, node, ..
+        } = self;
+        match self.id {
+            ThingId::Task(id) => write!(f, "task {id} ({name}, {state}, node {node})"),
+            ThingId::Actor(id) if name.is_empty() => write!(f, "actor {id} ({state}, node {node})"),
+            ThingId::Actor(id) => write!(f, "actor {id} ({name}, {state}, node {node})"),
+            ThingId::Job(id) => write!(f, "job {id} (node {node})"),
+        }
+    }
+}
+
+/// What this node knows that a text may stand for, of whoever asks: at most [`MOST_THINGS`].
+pub(super) fn things(inner: &Inner, asker: Asker<'_>, text: &str) -> Vec<Thing> {
+    let mut things = BTreeMap::new();
+    if text.is_empty() {
+        return Vec::new();
+    }
+    let mut add = |thing: Thing| {
+        if things.len() < MOST_THINGS {
+            things.entry(thing.id).or_insert(thing);
+        }
+    };
+    let actors = actors(inner, asker);
+    let is_named = |thing: &&Thing| thing.name == text;
+    let named: Vec<&Thing> = actors.iter().filter(is_named).collect();
+    if !named.is_empty() {
+        // Of actors that had the name one after the other, the one that has it now, else the last.
+        let lives = named.iter().find(|it| it.state != ENDED);
+        return vec![(*lives.unwrap_or(&named[0])).clone()];
+    }
+    let begins = |id: &dyn fmt::Display| id.to_string().starts_with(text);
+    let of_ids = actors.into_iter().filter(|thing| match thing.id {
+        ThingId::Actor(id) => begins(&id),
+        ThingId::Task(_) | ThingId::Job(_) => false,
+    });
+    of_ids.for_each(&mut add);
+    let tasks = views::tasks(inner).into_values();
+    let mut jobs = BTreeSet::new();
+    for row in tasks.filter(|row| asker.owns(&row.tenant, row.job)) {
+        if begins(&row.job) && jobs.insert(row.job) {
+            add(Thing {
+                id: ThingId::Job(row.job),
+                name: String::new(),
+                state: String::new(),
+                node: inner.name(),
+            });
+        }
+        if begins(&row.id) {
+            let is_actor = views::is_creation(inner, &row.id);
+            let id = match is_actor {
+                true => ThingId::Actor(row.id.actor()),
+                false => ThingId::Task(row.id),
+            };
+            let TaskRow {
+                name, state, node, ..
+            } = row;
+            add(Thing {
+                id,
+                name,
+                state,
+                node,
+            });
+        }
+    }
+    things.into_values().collect()
+}
+
+/// The actors of whoever asks: those that live, then those that have ended and of whose output something is kept, the
+/// youngest first.
+fn actors(inner: &Inner, asker: Asker<'_>) -> Vec<Thing> {
+    let named = inner.shared.names.all();
+    let ledger = inner.shared.ledger.lock();
+    let live = ledger.cells().filter_map(|cell| match &cell.work {
+        Work::Create(actor) if asker.owns(&cell.work.terms().tenant, cell.driver) => Some(Thing {
+            id: ThingId::Actor(actor.id),
+            name: named.get(&actor.id).cloned().unwrap_or_default(),
+            state: ledger
+                .phase(&cell.id)
+                .map_or(ENDED, |it| it.name())
+                .to_owned(),
+            node: inner.name(),
+        }),
+        _ => None,
+    });
+    let mut all: Vec<Thing> = live.collect();
+    drop(ledger);
+    let known: BTreeSet<ThingId> = all.iter().map(|it| it.id).collect();
+    let registry = inner.registry();
+    let logged = registry
+        .actor_logs()
+        .filter(|it| asker.owns(&it.tenant, it.driver));
+    let logged = logged.map(|it| Thing {
+        id: ThingId::Actor(it.id),
+        name: it.name.clone().unwrap_or_default(),
+        state: ENDED.to_owned(),
+        node: inner.name(),
+    });
+    all.extend(logged.filter(|it| !known.contains(&it.id)));
+    all
+}
+
+/// What a text stands for, of what nodes have named.
+///
+/// # Errors
+/// When that is nothing, or more than one thing.
+fn one(asker: Asker<'_>, text: &str, all: Vec<Thing>, silent: &[Silent]) -> Result<Meant, Refusal> {
+    let mut things: BTreeMap<ThingId, Thing> = BTreeMap::new();
+    for thing in all {
+        let known = things.entry(thing.id).or_insert_with(|| thing.clone());
+        let name = match known.name.is_empty() {
+            true => thing.name.clone(),
+            false => known.name.clone(),
+        };
+        if weight(&thing.state) > weight(&known.state) && thing.state != ENDED {
+            *known = thing;
+        }
+        known.name = name;
+    }
+    let is_called = |thing: &Thing| matches!(thing.id, ThingId::Actor(_)) && thing.name == text;
+    if things.values().any(is_called) {
+        // The beginning of an id is what somebody calls an actor only by accident.
+        things.retain(|_, thing| is_called(thing));
+        if things.values().any(|thing| thing.state != ENDED) {
+            things.retain(|_, thing| thing.state != ENDED);
+        }
+    }
+    let shown: String = text.chars().take(80).collect();
+    let Some((_, thing)) = things.pop_first() else {
+        let why = format_args!(
+            "there is no task, actor or job '{shown}' of tenant '{}'; `wasmrun list tasks`, `list actors` and `list \
+             jobs` show what there is, and whose",
+            asker.tenant
+        );
+        return Err(with_silent(refusal(RefusalKind::NotFound, why), silent));
+    };
+    if things.is_empty() {
+        let name = Some(thing.name).filter(|name| !name.is_empty());
+        return Ok(match thing.id {
+            ThingId::Task(id) => Meant::Task(id),
+            ThingId::Actor(id) => Meant::Actor(id, name),
+            ThingId::Job(id) => Meant::Job(id),
+        });
+    }
+    let all = std::iter::once(thing).chain(things.into_values());
+    let all: Vec<String> = all.map(|thing| thing.to_string()).collect();
+    let more = match all.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let all = all[..all.len().min(SHOWN)].join(", ");
+    let why =
+        format_args!("'{shown}' begins the id of more than one: {all}{more}; give more of it");
+    Err(refusal(RefusalKind::Ambiguous, why))
+}
+
+impl Session {
+    /// What a text stands for, at whichever node.
+    pub(super) async fn meant(&self, text: &str) -> Result<Meant, Refusal> {
+        let own = things(&self.inner, self.asker(), text);
+        let is_whole = |thing: &Thing| match thing.id {
+            ThingId::Task(id) => text.len() == WHOLE_ID && id.to_string() == text,
+            ThingId::Actor(_) | ThingId::Job(_) => false,
+        };
+        if own.iter().any(is_whole) {
+            return one(self.asker(), text, own, &[]);
+        }
+        let asked = self.asked(Question::Things(text.to_owned()));
+        let all = self.others(&asked).await;
+        let of_others = all
+            .answers
+            .into_iter()
+            .filter_map(|(_, answer)| match answer {
+                Answer::Things(things) => Some(things),
+                _ => None,
+            });
+        let things = own.into_iter().chain(of_others.flatten()).collect();
+        one(self.asker(), text, things, &all.silent)
+    }
+
+    /// Everything about what a text stands for.
+    pub(super) async fn describe(&self, text: &str) -> Result<Response, Refusal> {
+        Ok(match self.meant(text).await? {
+            Meant::Task(id) => {
+                let task = self.find_task(id.to_string()).await?;
+                Response::Task(Box::new(task.whole()))
+            }
+            Meant::Actor(id, name) => {
+                Response::ActorDetail(Box::new(self.describe_actor(id, name).await?))
+            }
+            Meant::Job(id) => Response::Job(Box::new(self.describe_job(id).await)),
+        })
+    }
+
+    async fn describe_actor(
+        &self,
+        id: ActorId,
+        name: Option<String>,
+    ) -> Result<ActorDetail, Refusal> {
+        let Ok(creation) = self.find_task(id.to_string()).await else {
+            return Err(actor_ended(id, name.as_deref()));
+        };
+        let creation = creation.whole();
+        let filters = vec![("id".to_owned(), id.to_string())];
+        let what = What::Actors;
+        let listed = self.list_all(List { what, filters }).await;
+        let Rows::Actors(mut rows) = listed.rows else {
+            unreachable!("actors were asked for");
+        };
+        let task = creation.row;
+        let row = rows.pop().unwrap_or_else(|| ActorRow {
+            id,
+            name,
+            class: task.name.clone(),
+            state: task.state.clone(),
+            tenant: task.tenant.clone(),
+            node: task.node.clone(),
+        });
+        Ok(ActorDetail {
+            row,
+            job: task.job,
+            is_detached: task.is_detached,
+            age_ms: task.age_ms,
+            explanation: creation.explanation,
+        })
+    }
+
+    async fn describe_job(&self, id: DriverId) -> JobDetail {
+        let filters = vec![("job".to_owned(), id.to_string())];
+        let what = What::Tasks;
+        let listed = self.list_all(List { what, filters }).await;
+        let Rows::Tasks(mut tasks) = listed.rows else {
+            unreachable!("tasks were asked for");
+        };
+        let asker = self.asker();
+        tasks.retain(|row| asker.owns(&row.tenant, row.job));
+        JobDetail {
+            id,
+            tasks,
+            silent: listed.silent,
+        }
+    }
+
+    /// Where what a text stands for stands, and why, in words.
+    pub(super) async fn explain(&self, text: &str) -> Result<String, Refusal> {
+        match self.meant(text).await? {
+            Meant::Task(id) => {
+                let task = self.find_task(id.to_string()).await?;
+                Ok(views::explained(task.whole()))
+            }
+            Meant::Actor(id, name) => {
+                let detail = self.describe_actor(id, name).await?;
+                let ActorRow {
+                    class, state, node, ..
+                } = &detail.row;
+                let mut text = format!("actor {id}, a {class}, is {state} at node {node}");
+                if let Some(why) = detail.explanation {
+                    text.push_str(&format!("; its creation:\n{why}"));
+                }
+                Ok(text)
+            }
+            Meant::Job(id) => self.explain_job(id).await,
+        }
+    }
+
+    /// How many tasks a job has in which state, and why those are there that do not run.
+    async fn explain_job(&self, id: DriverId) -> Result<String, Refusal> {
+        let JobDetail { tasks, silent, .. } = self.describe_job(id).await;
+        let mut states: BTreeMap<&str, usize> = BTreeMap::new();
+        for row in &tasks {
+            *states.entry(&row.state).or_default() += 1;
+        }
+        let states = states
+            .iter()
+            .map(|(state, count)| format!("{count} {state}"));
+        let states: Vec<String> = states.collect();
+        let mut text = format!("job {id}: {}", states.join(", "));
+        let waits = |row: &&TaskRow| weight(&row.state) < 2 && row.state != "running";
+        let waiting: Vec<&TaskRow> = tasks.iter().filter(waits).collect();
+        for row in waiting.iter().rev().take(EXPLAINED) {
+            // It may end meanwhile.
+            if let Ok(task) = self.find_task(row.id.to_string()).await {
+                text.push_str(&format!(
+                    "\n\n{}: {}",
+                    row.name,
+                    views::explained(task.whole())
+                ));
+            }
+        }
+        match waiting.len().saturating_sub(EXPLAINED) {
+            0 => {}
+            more => text.push_str(&format!("\n\nand {more} more that wait")),
+        }
+        for Silent { node, why } in silent {
+            text.push_str(&format!("\nnode {node} did not answer: {why}"));
+        }
+        Ok(text)
+    }
+
+    /// Ends what a text stands for: a task, all live tasks of a job, an actor.
+    pub(super) async fn cancel(&self, text: &str) -> Result<Response, Refusal> {
+        match self.meant(text).await? {
+            Meant::Task(id) => self.cancel_task(id).await,
+            Meant::Actor(id, name) => match self.cancel_task(id.task()).await {
+                Err(why) if why.kind == RefusalKind::NotFound => {
+                    Err(actor_ended(id, name.as_deref()))
+                }
+                done => done,
+            },
+            Meant::Job(id) => self.cancel_job(id).await,
+        }
+    }
+
+    async fn cancel_job(&self, id: DriverId) -> Result<Response, Refusal> {
+        let asked = self.asked(Question::CancelJob(id));
+        let own = views::cancel_job(&self.inner, self.asker(), id);
+        let all = self.others(&asked).await;
+        let of_others = all.answers.iter().map(|(_, answer)| match answer {
+            Answer::Count(count) => *count,
+            _ => 0,
+        });
+        let cancelled = own + of_others.sum::<u64>();
+        if cancelled > 0 {
+            return Ok(Response::Done);
+        }
+        let why = format_args!("job {id} has no live tasks of tenant '{}'", self.tenant);
+        Err(with_silent(
+            refusal(RefusalKind::NotFound, why),
+            &all.silent,
+        ))
+    }
+
+    /// What is kept of the output of what a text stands for.
+    pub(super) async fn logs(&self, text: &str) -> Result<Vec<Output>, Refusal> {
+        match self.meant(text).await? {
+            Meant::Task(id) => self.logs_of(id.to_string()).await,
+            Meant::Actor(id, _) => self.logs_of(id.to_string()).await,
+            Meant::Job(id) => {
+                let mut tasks = self.describe_job(id).await.tasks;
+                // In the order in which they were submitted.
+                tasks.sort_by_key(|row| std::cmp::Reverse(row.age_ms));
+                let (mut parts, mut why) = (Vec::new(), None);
+                for row in tasks.iter().filter(|row| row.is_detached) {
+                    match self.logs_of(row.id.to_string()).await {
+                        Ok(more) => parts.extend(more),
+                        Err(refused) => why = Some(refused),
+                    }
+                }
+                match (why, parts.is_empty()) {
+                    (Some(why), true) => Err(why),
+                    (None, true) if tasks.iter().all(|row| !row.is_detached) => {
+                        let why = format_args!(
+                            "nothing is kept of what job {id} wrote: a task's output goes to whoever waits for it, \
+                             unless it was submitted with --detach"
+                        );
+                        Err(refusal(RefusalKind::Usage, why))
+                    }
+                    _ => Ok(parts),
+                }
+            }
+        }
+    }
+}
+
+fn actor_ended(id: ActorId, name: Option<&str>) -> Refusal {
+    let named = name.map(|name| format!(" '{name}'")).unwrap_or_default();
+    let why = format_args!(
+        "actor{named} {id} has ended; `wasmrun logs {id}` shows what is kept of what it wrote"
+    );
+    refusal(RefusalKind::NotFound, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use wasmrun_model::fairness::TenantName;
+
+    use super::*;
+
+    fn thing(id: ThingId, name: &str, state: &str, node: &str) -> Thing {
+        Thing {
+            id,
+            name: name.into(),
+            state: state.into(),
+            node: node.into(),
+        }
+    }
+
+    fn found(text: &str, all: Vec<Thing>) -> Result<Meant, Refusal> {
+        let tenant = TenantName::default();
+        let driver = DriverId::from_bytes([9; 16]);
+        let tenant = &tenant;
+        one(Asker { tenant, driver }, text, all, &[])
+    }
+
+    const TASK: TaskId = TaskId::from_bytes([0x31; 16]);
+    const ACTOR: ActorId = ActorId::from_bytes([0x32; 16]);
+    const JOB: DriverId = DriverId::from_bytes([0x33; 16]);
+
+    #[test]
+    fn what_is_alone_is_meant() {
+        let task = |state, node| thing(ThingId::Task(TASK), "f", state, node);
+        let twice = vec![task("placeable", "a"), task("running", "b")];
+        assert_eq!(found("3", twice), Ok(Meant::Task(TASK)));
+        let job = thing(ThingId::Job(JOB), "", "", "a");
+        assert_eq!(found("3", vec![job.clone(), job]), Ok(Meant::Job(JOB)));
+    }
+
+    #[test]
+    fn a_name_comes_before_ids_and_the_living_before_the_dead() {
+        let lives = thing(ThingId::Actor(ACTOR), "31", "running", "a");
+        let hosted = thing(ThingId::Actor(ACTOR), "", "running", "b");
+        let task = thing(ThingId::Task(TASK), "f", "running", "a");
+        let dead = thing(
+            ThingId::Actor(ActorId::from_bytes([1; 16])),
+            "31",
+            ENDED,
+            "c",
+        );
+        let all = vec![task, hosted, dead, lives];
+        assert_eq!(found("31", all), Ok(Meant::Actor(ACTOR, Some("31".into()))));
+    }
+
+    #[test]
+    fn whoever_gives_the_beginning_of_several_is_told_which() {
+        let all = vec![
+            thing(ThingId::Task(TASK), "f", "ready", "a"),
+            thing(ThingId::Actor(ACTOR), "total", "running", "b"),
+            thing(ThingId::Job(JOB), "", "", "a"),
+        ];
+        let why = found("3", all).expect_err("there are three");
+        assert_eq!(why.kind, RefusalKind::Ambiguous);
+        for part in [
+            format!("task {TASK} (f, ready, node a)"),
+            format!("actor {ACTOR} (total, running, node b)"),
+            format!("job {JOB} (node a)"),
+        ] {
+            assert!(why.message.contains(&part), "{}", why.message);
+        }
+        let many = (0..12).map(|n| ThingId::Task(TaskId::from_bytes([n; 16])));
+        let many = many.map(|id| thing(id, "f", "ready", "a")).collect();
+        let why = found("0", many).expect_err("there are twelve");
+        assert!(
+            why.message.contains(" and 4 more; give more of it"),
+            "{}",
+            why.message
+        );
+    }
+
+    #[test]
+    fn what_is_not_there_is_said() {
+        let why = found("total", Vec::new()).expect_err("there is nothing");
+        assert!(
+            why.message
+                .starts_with("there is no task, actor or job 'total'")
+        );
+    }
+}
