@@ -33,6 +33,7 @@ mod node_commands;
 mod objects;
 mod orphans;
 mod output;
+mod placing;
 mod programs;
 mod resources;
 mod scheduling;

@@ -17,3 +17,5 @@ mod room;
 mod soak;
 mod stops;
 mod world;
+
+pub(crate) use world::eventually;

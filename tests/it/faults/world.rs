@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// Waits until `look` finds what it looks for. What it has seen is shown if that takes too long.
 #[track_caller]
-pub(super) fn eventually<T, S: fmt::Display>(
+pub(crate) fn eventually<T, S: fmt::Display>(
     what: &str,
     mut look: impl FnMut() -> Result<T, S>,
 ) -> T {

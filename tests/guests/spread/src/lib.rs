@@ -43,6 +43,53 @@ mod app {
         numbers.iter().sum()
     }
 
+    /// The node where somebody got these.
+    #[task]
+    pub fn place_of(numbers: Vec<f64>) -> String {
+        assert!(!numbers.is_empty(), "they are what it is about");
+        context::node()
+    }
+
+    /// Where a task ran that got numbers which one node made, and nobody said where. If that node is to be full, an actor
+    /// has its CPU meanwhile.
+    #[task]
+    pub fn follows(maker: String, count: u32, is_full: bool) -> Result<String, Error> {
+        let there = format!("node:{maker}");
+        let made = ramp::options().strategy(&there).remote(count);
+        wait([made.clone()], 1, None)?;
+        let mut taken = None;
+        if is_full {
+            let tally = Tally::options().cpus("1").strategy(&there).create(0)?;
+            tally.next().get()?;
+            taken = Some(tally);
+        }
+        let place = place_of::remote(&made).get();
+        drop(taken);
+        place
+    }
+
+    /// Says which GPUs it has at which node, and keeps them.
+    #[task]
+    pub fn hold() {
+        let held = context::resources();
+        let units = held.iter().filter(|held| held.name == "GPU");
+        for unit in units.flat_map(|held| &held.units) {
+            println!("{} {} {}", context::node(), unit.id, unit.amount.ten_thousandths());
+        }
+        println!("holds");
+        loop {
+            std::thread::sleep(std::time::Duration::from_secs(3600));
+        }
+    }
+
+    /// Runs until there is an actor of this name, and says where.
+    #[task]
+    pub fn stay(until: String) -> String {
+        println!("stays at {}", context::node());
+        while Tally::find(&until).is_err() {}
+        context::node()
+    }
+
     /// Numbers that are made on one node and summed on another, and here.
     #[task]
     pub fn there_and_back(one: String, other: String, count: u32) -> Result<Vec<f64>, Error> {
