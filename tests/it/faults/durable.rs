@@ -236,6 +236,13 @@ fn what_is_submitted_while_the_control_store_is_away_is_kept_when_it_is_back() {
 
 #[test]
 fn a_client_whose_node_is_restarted_before_it_answers_submits_once_more() {
+    // On a busy machine the node may answer, with a warning, before it is killed.
+    let is_seen = (0..5).any(|_| restarted_before_it_answers());
+    assert!(is_seen, "it has answered in time, again and again");
+}
+
+/// Whether a node was killed before it had answered, and all came of that which should.
+fn restarted_before_it_answers() -> bool {
     let b = Node::new("b").with(&["--log", "info,wasmrun_node=debug"]);
     let mut three = Three::with([Node::new("a"), b, Node::new("c")]);
     wait_for(&three.b, &detached(&three.b, "noop()"), "finished");
@@ -254,8 +261,7 @@ fn a_client_whose_node_is_restarted_before_it_answers_submits_once_more() {
     let ended = submitting.end();
     assert_eq!(ended.code, Some(0), "{ended}");
     if ended.stderr.contains("is lost if") {
-        // All this took so long that b has answered before it was killed, with a warning.
-        return;
+        return false;
     }
     let task = ended.stdout_text().trim().to_owned();
     three.meet();
@@ -268,6 +274,7 @@ fn a_client_whose_node_is_restarted_before_it_answers_submits_once_more() {
         wait_for(node, &task, "cancelled");
         node.wait_for_rest();
     }
+    true
 }
 
 /// Three nodes, an actor with restarts that was created at b, and was called once, which is known elsewhere.
