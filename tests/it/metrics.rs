@@ -183,6 +183,15 @@ fn numbers_follow_what_happens() {
     let bytes = std::fs::metadata(&file).expect("it is there").len() as f64;
     assert!(after.value("wasmrun_store_used_bytes") >= bytes);
     assert!(after.value("process_resident_memory_bytes") > 0.0);
+    // Two tasks have ended that ran, and a call; one runs.
+    for name in ["wait", "run"] {
+        let part =
+            |part: &str| after.value(&format!("wasmrun_task_{name}_duration_seconds_{part}"));
+        assert_eq!(part("count"), 3.0);
+        assert_eq!(part("bucket{le=\"+Inf\"}"), 3.0);
+        assert!(part("bucket{le=\"0.00001\"}") <= part("bucket{le=\"1\"}"));
+        assert!(part("sum") > 0.0);
+    }
     // Alone, it has no lease and no peers.
     assert_eq!(after.count("wasmrun_lease_confirmed"), 0);
     node.wasmrun(["node", "stop", "--now"]).ok();
@@ -228,7 +237,13 @@ fn however_many_tenants_there_are_the_answer_stays_short() {
 
 #[test]
 fn probes_and_numbers_say_how_it_is_in_the_cluster() {
-    let (head, token) = Member::head("a");
+    let mut head = Member::new("a");
+    let start = ["--head", "--listen", "127.0.0.1:0", "--metrics=127.0.0.1:0"];
+    let head_at = head.watched(&start, address);
+    let token = head.token(&["--many"]);
+    let at_head = Scrape::new(head_at);
+    assert!(at_head.value("wasmrun_control_store_bytes") > 0.0);
+    assert!(at_head.value("wasmrun_control_store_free_bytes") > 0.0);
     let mut b = Member::new("b");
     let b_at = b.watched(&["--join", &token, "--metrics=127.0.0.1:0"], address);
     head.wait_for_life("b", 1);
@@ -245,6 +260,21 @@ fn probes_and_numbers_say_how_it_is_in_the_cluster() {
     assert_eq!(scrape.value("wasmrun_node_life"), 1.0);
     assert_eq!(scrape.value("wasmrun_tasks_sent_total"), 1.0);
     assert!(scrape.value("wasmrun_control_request_duration_seconds_count") > 0.0);
+    assert_eq!(
+        scrape.value("wasmrun_peer_connections_total{peer=\"a\"}"),
+        1.0
+    );
+    for direction in ["in", "out"] {
+        let peer = format!("{{peer=\"a\",direction=\"{direction}\"}}");
+        let messages = scrape.value(&format!("wasmrun_peer_messages_total{peer}"));
+        assert!(messages >= 1.0);
+        assert!(scrape.value(&format!("wasmrun_peer_bytes_total{peer}")) > messages);
+        let gossip = format!("wasmrun_gossip_messages_total{{direction=\"{direction}\"}}");
+        let gossip = scrape.value(&gossip);
+        assert!((1.0..=messages).contains(&gossip), "{gossip} of {messages}");
+    }
+    // The control store is the head's.
+    assert_eq!(scrape.count("wasmrun_control_store_"), 0);
     // What outlives the node is written down before it is answered.
     let records = |event: &str| format!("wasmrun_detached_records_total{{event=\"{event}\"}}");
     assert_eq!(scrape.value(&records("written")), 0.0);
@@ -287,6 +317,18 @@ fn probes_and_numbers_say_how_it_is_in_the_cluster() {
     assert_eq!(Scrape::new(b_at).value("wasmrun_node_ready"), 0.0);
     // It lives, and whoever asks that hears so.
     assert_eq!(get(b_at, "/healthz"), (200, "ok\n".into()));
+}
+
+#[test]
+fn whoever_serves_metrics_to_others_is_warned() {
+    let mut node = Node::new();
+    node.start_with(&["--metrics=0.0.0.0:0"]);
+    let running = node.running.as_mut().expect("it runs");
+    running.wait_for(Stream::Err, "metrics are served without authentication");
+    let (mut own, _) = watched(&[]);
+    own.wasmrun(["node", "stop", "--now"]).ok();
+    let ended = own.running.take().expect("it runs").end();
+    assert!(!ended.stderr.contains("without authentication"), "{ended}");
 }
 
 #[test]

@@ -150,7 +150,13 @@ fn a_detached_task_goes_on_and_keeps_its_result() {
     node.wait_for("finished", 2);
     assert_eq!(node.wasmrun(["logs", printing.trim()]).ok(), "printed\n");
     let unknown = node.wasmrun(["get", "ffffffffffffffffffff"]).fails(2);
-    assert_says(&unknown, &["there is no task, actor or job 'ffff", "`wasmrun list tasks`"]);
+    assert_says(
+        &unknown,
+        &[
+            "there is no task, actor or job 'ffff",
+            "`wasmrun list tasks`",
+        ],
+    );
 }
 
 #[test]

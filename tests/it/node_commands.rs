@@ -65,7 +65,10 @@ fn jobs_nodes_and_tenants_are_listed() {
     }
     for (id, tenant) in ids.iter().zip(["red", "red", "blue"]) {
         let other = node.wasmrun(["cancel", id]).fails(2);
-        assert_says(&other, &["there is no task, actor or job", "of tenant 'default'"]);
+        assert_says(
+            &other,
+            &["there is no task, actor or job", "of tenant 'default'"],
+        );
         node.wasmrun(["cancel", id, "--tenant", tenant]).ok();
     }
     node.wait_for("cancelled", 3);

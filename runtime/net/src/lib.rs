@@ -58,7 +58,7 @@ pub use identity::{
     TokenKind, TokenRow, TokenSecret, TokenUses,
 };
 pub use network::{Network, StartError};
-pub use peer::{Peer, PeerInfo, Traffic};
+pub use peer::{Peer, PeerInfo, Tally, Traffic};
 pub use service::{Protocol, Service};
 
 /// The version of wasmrun, as others see it.

@@ -109,6 +109,10 @@ impl Lease {
     }
 
     fn ended(&self, report: Report) -> Todo {
+        self.shared
+            .counters
+            .times
+            .observe(report.waited, report.ran);
         let mut ledger = self.shared.ledger_soon();
         let todo = ledger.ended(self.cell.id, self.attempt, report);
         self.shared.home.set_waiting(ledger.waiting());

@@ -180,7 +180,11 @@ fn serve_metrics(options: &NodeStart, server: &Server) -> Result<Option<Metrics>
     let address = metrics.address();
     tracing::info!(%address, "metrics are served");
     if !address.ip().is_loopback() {
-        tracing::info!("whoever reaches the address of the metrics can read them");
+        tracing::warn!(
+            %address,
+            "metrics are served without authentication, and not only to this machine: whoever reaches the address can \
+             read them"
+        );
     }
     Ok(Some(metrics))
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
 
-use super::{PeerCore, PeerInfo, Traffic};
+use super::{PeerCore, PeerInfo, Tally, Traffic};
 use wasmrun_model::id::Incarnation;
 
 use crate::error::{CallError, ConnectError, LinkHint, Lost, SendError};
@@ -71,6 +71,11 @@ impl<P: Protocol> Peer<P> {
     /// How much has gone over the connection that there is; `None` if there is none. Bulk does not count.
     pub fn traffic(&self) -> Option<Traffic> {
         self.core.traffic()
+    }
+
+    /// What has gone over all connections with it, for people. Bulk does not count.
+    pub fn tally(&self) -> Tally {
+        self.core.tally()
     }
 
     /// Which life of it is connected; `None` while nobody is.

@@ -98,6 +98,12 @@ impl Link {
         }
     }
 
+    /// What came and went, in bytes.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        let stats = self.connection.stats();
+        (stats.udp_rx.bytes, stats.udp_tx.bytes)
+    }
+
     pub(crate) fn close(&self, why: Close) {
         self.connection.close(why.code(), b"");
     }

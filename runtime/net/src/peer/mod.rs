@@ -109,6 +109,34 @@ struct State {
     /// How many requests the peer allows.
     granted: usize,
     is_closed: bool,
+    /// How many links there were.
+    links: u64,
+    /// What came and went over those that are no more, in bytes.
+    bytes: (u64, u64),
+}
+
+impl State {
+    /// A link is current no more.
+    fn retire(&mut self, link: &Link) {
+        let (received, sent) = link.bytes();
+        self.bytes.0 += received;
+        self.bytes.1 += sent;
+    }
+}
+
+/// What has gone over all connections with a peer, for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// How many connections there were.
+    pub connections: u64,
+    /// One-way messages of this life of the peer that came.
+    pub messages_received: u64,
+    /// One-way messages that were taken to be sent, in this life of the peer.
+    pub messages_sent: u64,
+    /// Bytes of datagrams that came.
+    pub bytes_received: u64,
+    /// Bytes of datagrams that were sent.
+    pub bytes_sent: u64,
 }
 
 /// How much has gone over a connection. Whoever lives answers whatever comes, so one that is sent to and from which nothing
@@ -200,6 +228,19 @@ impl PeerCore {
         link.map(|link| link.traffic())
     }
 
+    /// What has gone over all connections.
+    pub(crate) fn tally(&self) -> Tally {
+        let state = self.state.lock();
+        let (received, sent) = state.link.as_ref().map_or((0, 0), |link| link.bytes());
+        Tally {
+            connections: state.links,
+            messages_received: state.received.unwrap_or(0),
+            messages_sent: self.outbox.taken(),
+            bytes_received: state.bytes.0 + received,
+            bytes_sent: state.bytes.1 + sent,
+        }
+    }
+
     pub(crate) fn watch(&self) -> watch::Receiver<Status> {
         self.status.subscribe()
     }
@@ -275,7 +316,9 @@ impl PeerCore {
         {
             return Err(Refusal::Duplicate);
         }
+        state.links += 1;
         if let Some(old) = state.link.take() {
+            state.retire(&old);
             state.last = Some(old.nonce);
             old.close(Close::Replaced);
         }
@@ -364,6 +407,7 @@ impl PeerCore {
         if !state.is_current(link) {
             return;
         }
+        state.retire(link);
         state.last = Some(link.nonce);
         state.link = None;
         self.status.send_modify(|status| {
@@ -462,6 +506,7 @@ impl PeerCore {
         self.answers.lock().reset();
         self.bulk.close(Close::Replaced);
         if let Some(link) = state.link.take() {
+            state.retire(&link);
             link.close(Close::Replaced);
         }
         (state.received, state.last) = (None, None);

@@ -102,6 +102,11 @@ impl Outbox {
         Some((first, queue.next))
     }
 
+    /// How many messages it has taken since it was last cleared.
+    pub(crate) fn taken(&self) -> u64 {
+        self.queue.lock().next - 1
+    }
+
     /// Waits until there may be something to write. Made before looking, so that nothing is missed.
     pub(crate) fn ready(&self) -> tokio::sync::futures::Notified<'_> {
         self.ready.notified()

@@ -49,7 +49,7 @@ use wasmrun_model::scheduler::{NodeInfo, PeerView};
 use wasmrun_model::wire::{MemberRow, TokenRow};
 use wasmrun_net::{
     Authority, BulkRefusal, BulkSender, CallError, Identity, Peer, PullError, PullOptions, Range,
-    SendError, Token, TokenGrant, TokenKind, TokenUses,
+    SendError, Tally, Token, TokenGrant, TokenKind, TokenUses,
 };
 
 pub use self::start::{ClusterConfig, ClusterError, DEFAULT_PORT, EtcdOptions, Part};
@@ -73,7 +73,7 @@ use crate::counters::Latency;
 use self::lines::Lines;
 use self::members::{Members, NodeRecord};
 use self::protocol::{OneWay, Request, Response};
-use self::state::StateDir;
+use self::state::{CONTROL, StateDir};
 use self::views::Views;
 
 /// How long giving up our lease may take when we leave.
@@ -303,6 +303,29 @@ impl Cluster {
     /// How long the control store takes to answer.
     pub(crate) fn latency(&self) -> &Latency {
         &self.latency
+    }
+
+    /// How many messages of gossip came, and how many were sent.
+    pub(crate) fn gossip(&self) -> [u64; 2] {
+        self.views.counts()
+    }
+
+    /// What has gone over connections with another node, if it was ever spoken with.
+    pub(crate) fn tally(&self, node: NodeId) -> Option<Tally> {
+        self.lines.find(node).map(|peer| peer.tally())
+    }
+
+    /// What the control store takes on the disk of this node, and what is free there, in bytes; none where it is
+    /// elsewhere.
+    pub(crate) fn control_room(&self) -> Option<(u64, u64)> {
+        self.embedded.as_ref()?;
+        let path = self.state.path().join(CONTROL);
+        let files = std::fs::read_dir(&path).ok()?.flatten();
+        let used = files
+            .filter_map(|file| Some(file.metadata().ok()?.len()))
+            .sum();
+        let disk = rustix::fs::statvfs(&path).ok()?;
+        Some((used, disk.f_bavail.saturating_mul(disk.f_frsize)))
     }
 
     /// Until when our certificate is valid, in seconds since 1970, if it can be read.

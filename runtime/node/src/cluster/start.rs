@@ -27,7 +27,7 @@ use super::lines::{Lines, Plan};
 use super::link::HeadLink;
 use super::measured::Measured;
 use super::members::Members;
-use super::state::{Head, StateDir, StateError};
+use super::state::{CONTROL, Head, StateDir, StateError};
 use super::tokens::StoreEnroll;
 use super::views::Views;
 use super::{Cluster, membership, renew};
@@ -203,7 +203,7 @@ pub(crate) async fn open(
     let etcd = etcd(config, &found.identity)?;
     let embedded = match (&found.head, &etcd) {
         (None, None) => {
-            let path = state.path().join("control");
+            let path = state.path().join(CONTROL);
             Some(Embedded::open(&path, EmbeddedConfig::default()).await?)
         }
         _ => None,

@@ -182,6 +182,9 @@ impl StateDir {
     }
 }
 
+/// Where the control store is in it, at the head.
+pub(super) const CONTROL: &str = "control";
+
 const HEAD: &str = "cluster.json";
 
 fn failed(path: &Path, doing: &'static str, source: io::Error) -> StateError {

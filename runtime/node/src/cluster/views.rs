@@ -15,6 +15,7 @@ use wasmrun_model::time::Instant as ModelInstant;
 
 use super::Cluster;
 use super::protocol::OneWay;
+use crate::counters::Counter;
 
 /// How often our own view is made when nobody says that it has changed.
 const EVERY: Duration = Duration::from_millis(500);
@@ -29,6 +30,10 @@ pub(super) struct Views {
     wake: Notify,
     /// Our own view is worth telling.
     changed: Notify,
+    /// Messages that came.
+    heard: Counter,
+    /// Messages that were sent.
+    told: Counter,
 }
 
 impl Views {
@@ -38,6 +43,8 @@ impl Views {
             started: Instant::now(),
             wake: Notify::new(),
             changed: Notify::new(),
+            heard: Counter::default(),
+            told: Counter::default(),
         }
     }
 
@@ -58,7 +65,13 @@ impl Views {
 
     /// A member says something.
     pub(super) fn heard(&self, from: NodeId, message: Message) {
+        self.heard.add(1);
         self.handle(Input::Message { from, message });
+    }
+
+    /// How many messages came, and how many were sent.
+    pub(super) fn counts(&self) -> [u64; 2] {
+        [self.heard.get(), self.told.get()]
     }
 
     /// Our own view is worth telling.
@@ -123,7 +136,8 @@ fn carry_out(cluster: &Cluster, output: Output) {
     match output {
         Output::Send { to, message } => {
             if let Some(peer) = cluster.peer(to) {
-                let _ = peer.try_send(&OneWay::View(Box::new(message)));
+                let sent = peer.try_send(&OneWay::View(Box::new(message)));
+                cluster.views.told.add(sent.is_ok().into());
             }
         }
         Output::View { node, view } => cluster.members.view(node.id, node.incarnation, *view),

@@ -17,13 +17,14 @@ use wasmrun_model::resource::{NodeResources, ResourceSet};
 use wasmrun_model::scheduler::Status;
 use wasmrun_model::task::Phase;
 use wasmrun_model::wire::MemberRow;
+use wasmrun_net::Tally;
 use wasmrun_store::Usage;
 
 use super::super::{Inner, groups};
 use super::process;
-use super::text::{Kind, Text};
+use super::text::{Family, Kind, Text};
 use crate::cluster::{Cluster, RecordCounts};
-use crate::counters::Latency;
+use crate::counters::{Latency, Times};
 use crate::ledger::Counts;
 
 /// How many tenants have numbers of their own: the first that came. The others are one.
@@ -59,6 +60,7 @@ pub(super) fn sample(inner: &Inner) -> String {
     store(&mut text, inner, &usage);
     tenants_stores(&mut text, &ledger, &usage);
     transfers(&mut text, inner);
+    times(&mut text, inner);
     sandboxes(&mut text, inner);
     if let Some(cluster) = inner.shared.cluster.get() {
         in_cluster(&mut text, cluster);
@@ -642,11 +644,35 @@ fn in_cluster(text: &mut Text, cluster: &Cluster) {
         "Whether there is a connection to another node that lives.",
     );
     let is_peer = |member: &&MemberRow| !member.is_own && member.state != "dead";
-    for member in members.iter().filter(is_peer).take(MOST_PEERS) {
+    let others: Vec<&MemberRow> = members.iter().filter(is_peer).collect();
+    for member in others.iter().take(MOST_PEERS) {
         let is_connected = u8::from(member.state != "unreachable");
         family.add(&[("peer", &member.name)], is_connected);
     }
+    peers(text, cluster, &others);
+    let mut family = text.family(
+        "wasmrun_gossip_messages_total",
+        Kind::Counter,
+        "Of these, those in which nodes tell what they have and how busy they are.",
+    );
+    for (direction, value) in ["in", "out"].into_iter().zip(cluster.gossip()) {
+        family.add(&[("direction", &direction)], value);
+    }
     control(text, cluster.latency());
+    if let Some((used, free)) = cluster.control_room() {
+        text.one(
+            "wasmrun_control_store_bytes",
+            Kind::Gauge,
+            "What the control store takes on the head's disk.",
+            used,
+        );
+        text.one(
+            "wasmrun_control_store_free_bytes",
+            Kind::Gauge,
+            "What is free on that disk: without room nothing can be changed.",
+            free,
+        );
+    }
 }
 
 fn records(text: &mut Text, counts: RecordCounts) {
@@ -671,6 +697,73 @@ fn records(text: &mut Text, counts: RecordCounts) {
     );
 }
 
+/// A histogram of times: how many there were up to each bound, and in all; and how long all took.
+fn buckets(family: &mut Family<'_>, bounds_us: &[u64], counts: &[u64], sum_us: u64) {
+    for (bound_us, count) in bounds_us.iter().zip(counts) {
+        let bound = *bound_us as f64 / 1e6;
+        family.add_part("_bucket", &[("le", &bound)], count);
+    }
+    let all = counts[counts.len() - 1];
+    family.add_part("_bucket", &[("le", &"+Inf")], all);
+    let sum = format_args!("{}.{:06}", sum_us / 1_000_000, sum_us % 1_000_000).to_string();
+    family.add_part("_sum", &[], sum);
+    family.add_part("_count", &[], all);
+}
+
+fn times(text: &mut Text, inner: &Inner) {
+    let times = &inner.shared.counters.times;
+    for (name, help, (counts, sum_us)) in [
+        (
+            "wasmrun_task_wait_duration_seconds",
+            "How long attempts that ran here had been at this node before they began: queues and arguments.",
+            times.waited(),
+        ),
+        (
+            "wasmrun_task_run_duration_seconds",
+            "How long they ran, waiting for others included.",
+            times.ran(),
+        ),
+    ] {
+        let mut family = text.family(name, Kind::Histogram, help);
+        buckets(&mut family, &Times::BOUNDS_US, &counts, sum_us);
+    }
+}
+
+/// What went over connections with others, by node.
+fn peers(text: &mut Text, cluster: &Cluster, members: &[&MemberRow]) {
+    let tallies = members.iter().take(MOST_PEERS).filter_map(|member| {
+        let tally = cluster.tally(member.id)?;
+        Some((&member.name, tally))
+    });
+    let tallies: Vec<_> = tallies.collect();
+    let mut family = text.family(
+        "wasmrun_peer_connections_total",
+        Kind::Counter,
+        "Connections with another node that lives, one after the other: all but the first are reconnects.",
+    );
+    for (peer, tally) in &tallies {
+        family.add(&[("peer", peer)], tally.connections);
+    }
+    let mut both = |name, help, values: fn(&Tally) -> [u64; 2]| {
+        let mut family = text.family(name, Kind::Counter, help);
+        for (peer, tally) in &tallies {
+            for (direction, value) in ["in", "out"].into_iter().zip(values(tally)) {
+                family.add(&[("peer", peer), ("direction", &direction)], value);
+            }
+        }
+    };
+    both(
+        "wasmrun_peer_messages_total",
+        "Messages from and to another node that want no answer, in its life: those of the scheduler are such.",
+        |tally| [tally.messages_received, tally.messages_sent],
+    );
+    both(
+        "wasmrun_peer_bytes_total",
+        "Bytes of datagrams from and to another node but those of objects, which go over connections of their own.",
+        |tally| [tally.bytes_received, tally.bytes_sent],
+    );
+}
+
 fn control(text: &mut Text, latency: &Latency) {
     let mut family = text.family(
         "wasmrun_control_request_duration_seconds",
@@ -678,16 +771,7 @@ fn control(text: &mut Text, latency: &Latency) {
         "How long the control store takes to answer this node, failures included.",
     );
     let counts = latency.cumulative();
-    for (bound_us, count) in Latency::BOUNDS_US.into_iter().zip(counts) {
-        let bound = bound_us as f64 / 1e6;
-        family.add_part("_bucket", &[("le", &bound)], count);
-    }
-    let all = counts[counts.len() - 1];
-    family.add_part("_bucket", &[("le", &"+Inf")], all);
-    let sum_us = latency.sum_us();
-    let sum = format_args!("{}.{:06}", sum_us / 1_000_000, sum_us % 1_000_000).to_string();
-    family.add_part("_sum", &[], sum);
-    family.add_part("_count", &[], all);
+    buckets(&mut family, &Latency::BOUNDS_US, &counts, latency.sum_us());
     text.one(
         "wasmrun_control_request_failures_total",
         Kind::Counter,
