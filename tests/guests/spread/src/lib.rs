@@ -74,7 +74,12 @@ mod app {
         let held = context::resources();
         let units = held.iter().filter(|held| held.name == "GPU");
         for unit in units.flat_map(|held| &held.units) {
-            println!("{} {} {}", context::node(), unit.id, unit.amount.ten_thousandths());
+            println!(
+                "{} {} {}",
+                context::node(),
+                unit.id,
+                unit.amount.ten_thousandths()
+            );
         }
         println!("holds");
         loop {
