@@ -408,7 +408,8 @@ impl fmt::Display for Waits {
             Self::Turn { ahead: None } => f.write_str("its turn"),
             Self::Slot { max_running } => write!(
                 f,
-                "one of {max_running} sandboxes: as many tasks run as may at a time"
+                "one of {max_running} sandboxes: as many tasks run as may at a time; for more, start the node with a \
+                 larger --max-sandboxes"
             ),
             Self::Newcomer(node) => {
                 write!(f, "node {node} to say what it has: it has just joined")

@@ -71,7 +71,11 @@ fn at_most_so_many_run() {
         it.submit(task(at, ONE));
     }
     assert_eq!(it.phase(3), Phase::Ready);
-    assert!(it.explain(3).contains("one of 2 sandboxes"));
+    let why = it.explain(3);
+    assert!(
+        why.contains("one of 2 sandboxes") && why.contains("--max-sandboxes"),
+        "{why}"
+    );
     it.accept(1);
     // Who is blocked has its executor still, and gets its CPU back.
     assert!(it.block(1).is_empty());
