@@ -131,11 +131,32 @@ pub const CASES: &[Case] = &[
         run: Setting::memcpy_1g,
     },
     Case {
+        name: "put_1k_first",
+        unit: "GB/s",
+        what: "store 1 KiB in memory that nobody has touched",
+        needs_flow: false,
+        run: |setting| setting.put_first(1 << 10),
+    },
+    Case {
+        name: "put_1m_first",
+        unit: "GB/s",
+        what: "store 1 MiB in memory that nobody has touched",
+        needs_flow: false,
+        run: |setting| setting.put_first(1 << 20),
+    },
+    Case {
+        name: "put_100m_first",
+        unit: "GB/s",
+        what: "store 100 MiB in memory that nobody has touched",
+        needs_flow: false,
+        run: |setting| setting.put_first(100 << 20),
+    },
+    Case {
         name: "put_1g_first",
         unit: "GB/s",
         what: "store 1 GiB in memory that nobody has touched",
         needs_flow: false,
-        run: Setting::put_1g_first,
+        run: |setting| setting.put_first(1 << 30),
     },
     Case {
         name: "memcpy_1g_first",

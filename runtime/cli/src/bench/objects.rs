@@ -35,19 +35,23 @@ impl Setting {
         Ok(rate(bytes, latencies))
     }
 
-    /// Puts 1 GiB into a store that is new: GB/s.
-    pub(super) fn put_1g_first(&self) -> Result<Sample, Failure> {
-        let bytes = self.bytes(1 << 30);
+    /// Puts objects of this size into a store that is new, and keeps them, so that each goes to memory that nobody has
+    /// touched: GB/s, and the time of each.
+    pub(super) fn put_first(&self, bytes: usize) -> Result<Sample, Failure> {
+        let bytes = self.bytes(bytes);
         let value = buffer(&[7].repeat(bytes));
+        let times = self.count((MANY * 1024 / bytes.max(1024)).clamp(1, MANY));
         let node = Node::start(NodeConfig {
-            object_memory: Some(2 << 30),
+            object_memory: Some((2 * bytes * times) as u64 + (64 << 20)),
             ..NodeConfig::default()
         })?;
-        let started = Instant::now();
-        let object = node.client().put(&TenantName::default(), &value)?;
-        let took = started.elapsed();
-        drop(object);
-        Ok(Sample::from(gigabytes_per_second(bytes, took)))
+        let (mut latencies, mut kept) = (Vec::with_capacity(times), Vec::with_capacity(times));
+        for _ in 0..times {
+            let started = Instant::now();
+            kept.push(node.client().put(&TenantName::default(), &value)?);
+            latencies.push(started.elapsed());
+        }
+        Ok(rate(bytes, latencies))
     }
 
     /// Copies 1 GiB to memory that nobody has touched: GB/s.
