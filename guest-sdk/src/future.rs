@@ -31,6 +31,21 @@ pub struct Future<T> {
     value: PhantomData<fn() -> T>,
 }
 
+/// What came of [`Future::cancel`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cancellation {
+    /// It will have no value: a task that waits ends at once, one that runs at its next turn. A call that an
+    /// actor at another node is in the middle of comes to its end there, and nobody hears of that.
+    Cancelled,
+    /// An actor is in the middle of the call, and could not go on from there: it comes to its own end.
+    /// To stop it, [`kill`](crate::ActorHandle) the actor.
+    RunsOn,
+    /// There is nothing to cancel: it has ended, was refused, or the value was stored.
+    Over,
+    /// Another node knows, and was asked. What came of it, [`Future::get`] says.
+    Asked,
+}
+
 impl<T> Future<T> {
     pub(crate) fn new(object: Result<Object, Error>) -> Self {
         Self {
@@ -76,11 +91,13 @@ impl<T> Future<T> {
         Some(self.object().ok()?.id())
     }
 
-    /// Cancels the task or call that is to make the value, and all that this has started in turn.
-    /// Does nothing where it is there already.
-    pub fn cancel(&self) {
-        if let Ok(object) = self.object() {
-            object.cancel();
+    /// Cancels the task or call that is to make the value, and all that this has started in turn: what
+    /// came of that, without waiting for it.
+    pub fn cancel(&self) -> Cancellation {
+        match self.object() {
+            Ok(object) => object.cancel(),
+            // It was refused.
+            Err(_) => Cancellation::Over,
         }
     }
 
@@ -197,8 +214,8 @@ pub fn put<T: Value>(value: T) -> Result<Future<T>, Error> {
 }
 
 /// Cancels the task or call that is to make the value: [`Future::cancel`].
-pub fn cancel<T>(future: &Future<T>) {
-    future.cancel();
+pub fn cancel<T>(future: &Future<T>) -> Cancellation {
+    future.cancel()
 }
 
 impl<T> Clone for Future<T> {

@@ -109,7 +109,15 @@ fn killing_ends_a_busy_actor_and_all_its_calls() {
 fn cancelling_a_call_spares_the_actor() {
     // One that waits never runs; one that runs comes to its end.
     let said = graph("cancel-calls()").ok();
-    assert_says(&said, &["[\"failed (FailureKind::Cancelled)", ", \"1\"]"]);
+    assert_says(
+        &said,
+        &[
+            "[\"Cancellation::Cancelled: failed (FailureKind::Cancelled)",
+            "\"Cancellation::RunsOn: ",
+            "\"Cancellation::Over\"",
+            ", \"1\"]",
+        ],
+    );
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod circles;
 mod cluster;
 mod dataflow_examples;
 mod deploy;
+mod driver;
 mod examples;
 mod faults;
 mod grants;

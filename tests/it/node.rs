@@ -41,7 +41,7 @@ impl Node {
         self.running = Some(running);
     }
 
-    fn socket(&self) -> PathBuf {
+    pub fn socket(&self) -> PathBuf {
         self.dir.path().join("own/node.sock")
     }
 

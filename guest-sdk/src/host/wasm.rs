@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::argument::Argument;
 use crate::error::{Error, Failure, FailureKind};
+use crate::future::Cancellation;
 use crate::host::{ACTOR_NAME_BYTES, ActorName, OBJECT_NAME_BYTES, ObjectName};
 use crate::module::Module;
 use crate::options::{ActorSettings, TaskSettings};
@@ -70,8 +71,13 @@ impl Object {
         Ok(self.0.map(window, milliseconds(timeout))?)
     }
 
-    pub fn cancel(&self) {
-        self.0.cancel();
+    pub fn cancel(&self) -> Cancellation {
+        match self.0.cancel() {
+            objects::Cancellation::Cancelled => Cancellation::Cancelled,
+            objects::Cancellation::RunsOn => Cancellation::RunsOn,
+            objects::Cancellation::Over => Cancellation::Over,
+            objects::Cancellation::Asked => Cancellation::Asked,
+        }
     }
 }
 

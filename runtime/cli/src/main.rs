@@ -9,6 +9,7 @@ mod fail;
 mod inspect;
 mod local;
 mod log;
+mod names;
 mod printer;
 mod remote;
 mod simulate;

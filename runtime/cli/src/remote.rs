@@ -48,7 +48,7 @@ pub fn failed(error: Error) -> Failure {
             RefusalKind::Full => Exit::TaskFailed,
         },
         Error::Closed | Error::Undecided { .. } | Error::Unexpected(_) => Exit::Unreachable,
-        Error::Frame(_) | Error::Source(_) => Exit::Usage,
+        Error::TooLarge { .. } | Error::Frame(_) | Error::Source(_) => Exit::Usage,
     };
     Failure::new(exit, error)
 }

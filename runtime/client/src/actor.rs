@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use wasmrun_model::id::ActorId;
-use wasmrun_model::value::FunctionType;
+use wasmrun_model::id::{ActorId, ActorName};
+use wasmrun_model::value::{FunctionType, Handle};
 use wasmrun_model::wire::{self, Grants, Limits, Module, Request, Response, Terms, Wishes};
 
 use crate::Client;
@@ -37,7 +37,7 @@ pub struct CallOptions {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.connection.routes.release_actor(self.actor.id);
+        self.connection.routes.release_actor(self.actor.name.id);
     }
 }
 
@@ -106,7 +106,7 @@ impl Client {
         self.actor(Request::FindActor(name.to_owned())).await
     }
 
-    async fn actor(&self, request: Request) -> Result<Actor, Error> {
+    pub(crate) async fn actor(&self, request: Request) -> Result<Actor, Error> {
         let (actor, why_not_durable) = match self.request(request).await? {
             Response::Actor(actor) => (actor, None),
             Response::ActorHere { actor, why } => (actor, Some(why)),
@@ -119,7 +119,7 @@ impl Client {
         })))
     }
 
-    /// Ends an actor, by its name or a prefix of its id.
+    /// Ends an actor, by its name or a prefix of its id. [`Actor::kill`] needs neither.
     ///
     /// # Errors
     /// When there is none.
@@ -131,7 +131,26 @@ impl Client {
 impl Actor {
     /// Its id.
     pub fn id(&self) -> ActorId {
-        self.0.actor.id
+        self.0.actor.name.id
+    }
+
+    /// Its id, and the node that owns it.
+    pub fn name(&self) -> ActorName {
+        self.0.actor.name
+    }
+
+    /// What stands for it inside a value; to pass it on, see [`Handles`](crate::Handles).
+    pub fn handle(&self) -> Handle {
+        Handle::Actor(self.0.actor.name)
+    }
+
+    /// Ends it, at once. Its calls fail, and it is not started again.
+    ///
+    /// # Errors
+    /// When the node is gone.
+    pub async fn kill(&self) -> Result<(), Error> {
+        let client = Client(self.0.connection.clone());
+        client.done(Request::KillActor(self.id())).await
     }
 
     /// Why it is lost if its node is, where it was created as detached and with restarts at a node of a cluster, and so

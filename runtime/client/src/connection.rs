@@ -13,6 +13,7 @@ use tokio::net::unix::OwnedWriteHalf;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use wasmrun_model::fairness::TenantName;
+use wasmrun_model::id::NodeId;
 use wasmrun_model::wire::{
     self, Address, Frame, FrameError, HEADER_BYTES, Hello, MAGIC, PROTOCOL, Request, Welcome,
 };
@@ -32,6 +33,8 @@ const RELEASED: usize = 10_000;
 #[derive(Debug)]
 pub(crate) struct Connection {
     node: String,
+    /// Which node: the owner of what the session makes.
+    pub(crate) owner: NodeId,
     /// Where it is, and who pays: to begin another session like this one.
     pub(crate) address: Address,
     pub(crate) tenant: TenantName,
@@ -89,6 +92,7 @@ impl Connection {
         let routes = Routes::new();
         Ok(Self {
             node: welcome.node,
+            owner: welcome.id,
             address: address.clone(),
             tenant,
             frames,

@@ -4,7 +4,7 @@ use std::io;
 
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::TaskId;
-use wasmrun_model::wire::{Address, FrameError, Refusal, Response};
+use wasmrun_model::wire::{Address, FrameError, INLINE_BYTES, Refusal, Response};
 
 /// Why there is no session.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +59,15 @@ pub enum Error {
     Undecided {
         /// The task.
         task: TaskId,
+    },
+    /// A value with handles in it that is too large for an argument.
+    #[error(
+        "an argument with handles in it has {bytes} bytes, and may have {INLINE_BYTES}: store what is large by itself \
+         and put its future into the value"
+    )]
+    TooLarge {
+        /// How many it has.
+        bytes: usize,
     },
     /// The request cannot be sent.
     #[error(transparent)]

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use wasmrun_model::id::{ObjectId, TaskId};
-use wasmrun_model::wire::{ObjectRef, Output, Report, Response};
+use wasmrun_model::id::{ObjectId, ObjectName, TaskId};
+use wasmrun_model::task::Cancellation;
+use wasmrun_model::value::Handle;
+use wasmrun_model::wire::{ObjectRef, Output, Report, Request, Response};
 
+use crate::Client;
 use crate::connection::Connection;
 use crate::error::{Error, GetError};
 use crate::routes::Answers;
@@ -18,27 +21,57 @@ pub struct Future(Arc<Held>);
 
 #[derive(Debug)]
 struct Held {
-    id: ObjectId,
+    name: ObjectName,
     connection: Arc<Connection>,
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.connection.routes.release_object(self.id);
+        self.connection.routes.release_object(self.name.id);
     }
 }
 
 impl Future {
+    /// Of what the session has made.
     pub(crate) fn new(connection: &Arc<Connection>, id: ObjectId) -> Self {
+        let owner = connection.owner;
+        Self::named(connection, ObjectName { id, owner })
+    }
+
+    /// Of what the node has given the session one more handle of.
+    pub(crate) fn named(connection: &Arc<Connection>, name: ObjectName) -> Self {
         Self(Arc::new(Held {
-            id,
+            name,
             connection: connection.clone(),
         }))
     }
 
     /// The object's id.
     pub fn id(&self) -> ObjectId {
-        self.0.id
+        self.0.name.id
+    }
+
+    /// The object's id, and the node that owns it.
+    pub fn name(&self) -> ObjectName {
+        self.0.name
+    }
+
+    /// What stands for it inside a value; to pass it on, see [`Handles`](crate::Handles).
+    pub fn handle(&self) -> Handle {
+        Handle::Object(self.0.name)
+    }
+
+    /// Cancels the task or call that is to make it, and all that this has started: what came of that, without waiting
+    /// for it.
+    ///
+    /// # Errors
+    /// When the node is gone.
+    pub async fn cancel(&self) -> Result<Cancellation, Error> {
+        let client = Client(self.0.connection.clone());
+        match client.request(Request::CancelObject(self.id())).await? {
+            Response::Cancelled(outcome) => Ok(outcome),
+            other => Err(Error::unexpected(&other)),
+        }
     }
 
     /// The value, once it is there. A stored one is mapped: it is not copied, and stays where it is as long
@@ -55,7 +88,7 @@ impl Future {
     /// # Errors
     /// As of `get`.
     pub async fn stream(&self, timeout: Option<Duration>) -> Result<Incoming, GetError> {
-        Incoming::start(&self.0.connection, ObjectRef::Id(self.0.id), timeout).await
+        Incoming::start(&self.0.connection, ObjectRef::Id(self.id()), timeout).await
     }
 }
 

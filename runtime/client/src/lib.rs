@@ -32,6 +32,7 @@ mod connection;
 mod error;
 mod future;
 mod group;
+mod named;
 mod reader;
 mod routes;
 mod submit;
@@ -50,9 +51,11 @@ pub use crate::actor::{Actor, CallOptions, CreateActor};
 pub use crate::error::{ConnectError, Error, GetError, GroupError};
 pub use crate::future::{Future, Task};
 pub use crate::group::{CreateGroup, Group};
+pub use crate::named::Handles;
 pub use crate::submit::{Argument, Submit};
 pub use crate::transfer::Incoming;
 pub use crate::value::Value;
+pub use wasmrun_model::task::Cancellation;
 pub use wasmrun_model::wire;
 
 use crate::connection::Connection;
@@ -210,6 +213,17 @@ impl Client {
         Incoming::start(&self.0, object, timeout).await
     }
 
+    /// An object of the session's tenant that is kept, by a unique prefix of its id: to pass it on.
+    ///
+    /// # Errors
+    /// When there is none, or more than one.
+    pub async fn find_object(&self, prefix: &str) -> Result<Future, Error> {
+        match self.request(Request::FindObject(prefix.to_owned())).await? {
+            Response::Found(name) => Ok(Future::named(&self.0, name)),
+            other => Err(Error::unexpected(&other)),
+        }
+    }
+
     /// Waits until `count` of the futures are there or have failed, or time is up. The indexes of all
     /// that are by then.
     ///
@@ -281,6 +295,7 @@ impl Client {
     }
 
     /// Cancels a task or all live tasks of a job, or ends an actor, by a unique prefix of its id, or the actor's name.
+    /// [`Future::cancel`] and [`Actor::kill`] need no id.
     ///
     /// # Errors
     /// When there is no such thing, or it has ended.

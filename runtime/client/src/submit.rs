@@ -5,16 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wasmrun_model::id::{ObjectId, TaskId};
-use wasmrun_model::value::Encoded;
+use wasmrun_model::value::{Encoded, HandleKind, ValueType};
 use wasmrun_model::wire::{
     self, Entry, Grants, INLINE_BYTES, INLINE_TOTAL_BYTES, Limits, MAX_CALLS, Module, Request,
     Response, Terms,
 };
 
 use crate::Client;
+use crate::actor::Actor;
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::future::{Future, Task};
+use crate::named::Handles;
 use crate::routes::Answers;
 
 /// How many requests of one [`Client::submit_all`] may be under way.
@@ -32,8 +34,11 @@ const AGAIN: Duration = Duration::from_millis(100);
 pub enum Argument {
     /// A value. A large one is stored first.
     Value(Encoded),
-    /// What another task makes, or what is stored: the task starts when it is there.
+    /// What another task makes, or what is stored: the task starts when it is there. Where the parameter is itself an
+    /// object, it gets the handle, at once.
     Future(Future),
+    /// A value that has handles in it, and what it names: made by [`Handles::encode`].
+    Naming(Encoded, Arc<Handles>),
 }
 
 impl From<Encoded> for Argument {
@@ -42,10 +47,33 @@ impl From<Encoded> for Argument {
     }
 }
 
+impl From<&Future> for Argument {
+    fn from(future: &Future) -> Self {
+        Self::Future(future.clone())
+    }
+}
+
+impl From<&Actor> for Argument {
+    /// The actor, as an argument by itself.
+    fn from(actor: &Actor) -> Self {
+        let mut handles = Handles::default();
+        let value = handles.actor(actor);
+        let argument = handles.encode(&ValueType::Handle(HandleKind::Actor), &value);
+        argument.expect("an actor is of its type")
+    }
+}
+
 impl From<Future> for Argument {
     fn from(future: Future) -> Self {
         Self::Future(future)
     }
+}
+
+/// What arguments name, until they are with the node.
+#[expect(dead_code, reason = "it is held, not read")]
+pub(crate) enum Held {
+    Future(Future),
+    Handles(Arc<Handles>),
 }
 
 /// A task to submit.
@@ -139,21 +167,21 @@ impl Client {
     /// # Errors
     /// When the arguments do not fit, no node can ever run it, or the node is stopping.
     pub async fn submit(&self, submit: Submit) -> Result<Task, Error> {
-        let (values, _stored) = self.arguments(submit.values).await?;
+        let (values, held) = self.arguments(submit.values).await?;
         let wire = wire::Submit {
             values,
             ..submit.wire
         };
         if wire.is_detached {
-            return self.submit_once(wire).await;
+            return self.submit_once(wire, held.is_empty()).await;
         }
         let answers = self.0.start(Request::Submit(Box::new(wire))).await?;
         Task::submitted(&self.0, answers).await
     }
 
     /// Submits what outlives this session, and again, in another one, if the node was restarted before it has
-    /// answered: under the same id, so that it is run once.
-    async fn submit_once(&self, wire: wire::Submit) -> Result<Task, Error> {
+    /// answered: under the same id, so that it is run once. `is_whole`: whether it names nothing of this session.
+    async fn submit_once(&self, wire: wire::Submit, is_whole: bool) -> Result<Task, Error> {
         let task = TaskId::from_bytes(random());
         let request = |is_again| Request::SubmitOnce {
             task,
@@ -164,11 +192,9 @@ impl Client {
             let answers = connection.start(request(is_again)).await?;
             Task::submitted(connection, answers).await
         };
-        let is_object = |value: &wire::Argument| matches!(value, wire::Argument::Object(_));
         match submitted(&self.0, false).await {
             // Objects of this session have ended with it, and nobody sends its input any more.
-            Err(Error::Closed)
-                if !wire.values.iter().any(is_object) && wire.input != wire::Input::Stream => {}
+            Err(Error::Closed) if is_whole && wire.input != wire::Input::Stream => {}
             other => return other,
         }
         let again = async {
@@ -240,15 +266,25 @@ impl Client {
         }
     }
 
-    /// Arguments as they travel. The futures must live until the request is sent.
+    /// Arguments as they travel. What is held must be until the request is sent.
     pub(crate) async fn arguments(
         &self,
         given: Vec<Argument>,
-    ) -> Result<(Vec<wire::Argument>, Vec<Future>), Error> {
-        let (mut values, mut futures) = (Vec::with_capacity(given.len()), Vec::new());
+    ) -> Result<(Vec<wire::Argument>, Vec<Held>), Error> {
+        let (mut values, mut held) = (Vec::with_capacity(given.len()), Vec::new());
         let mut inline = 0;
         for argument in given {
             let future = match argument {
+                Argument::Naming(value, handles) => {
+                    let bytes = value.size_bytes();
+                    if bytes > INLINE_BYTES {
+                        return Err(Error::TooLarge { bytes });
+                    }
+                    inline = (inline + bytes).min(INLINE_TOTAL_BYTES);
+                    values.push(wire::Argument::Value(value));
+                    held.push(Held::Handles(handles));
+                    continue;
+                }
                 Argument::Value(value)
                     if value.size_bytes() <= INLINE_BYTES.min(INLINE_TOTAL_BYTES - inline) =>
                 {
@@ -260,9 +296,9 @@ impl Client {
                 Argument::Future(future) => future,
             };
             values.push(wire::Argument::Object(future.id()));
-            futures.push(future);
+            held.push(Held::Future(future));
         }
-        Ok((values, futures))
+        Ok((values, held))
     }
 
     /// More for the standard input of a task that reads a stream; nothing is the end. Waits until the

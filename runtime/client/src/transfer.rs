@@ -8,6 +8,7 @@ use wasmrun_model::wire::{Bytes, CHUNK_BYTES, Form, ObjectRef, Request, Response
 
 use crate::connection::Connection;
 use crate::error::{Error, GetError};
+use crate::named::Named;
 use crate::routes::{Answer, Answers};
 use crate::value::Value;
 
@@ -53,6 +54,7 @@ pub struct Incoming {
     /// Its type, where the node knows it.
     pub ty: Option<ValueType>,
     source: Source,
+    connection: Arc<Connection>,
 }
 
 /// Where the bytes come from.
@@ -101,6 +103,7 @@ impl Incoming {
                     len: mapped.len_bytes,
                     ty: mapped.ty,
                     source: Source::Mapped { value, taken: 0 },
+                    connection: connection.clone(),
                 }));
             }
             Answer::Unmappable => return Ok(None),
@@ -111,6 +114,7 @@ impl Incoming {
                 len,
                 ty,
                 source: Source::Chunks { left: len, answers },
+                connection: connection.clone(),
             })),
             Response::Failed { origin, error } => Err(GetError::Failed {
                 origin,
@@ -152,6 +156,8 @@ impl Incoming {
         if let Source::Mapped { value, taken: 0 } = self.source {
             return Ok(value);
         }
+        // After a chunk was taken the rest is no value, and its handles stay with the node until the session ends.
+        let is_whole = matches!(self.source, Source::Chunks { left, .. } if left == self.len);
         let mut bytes = Vec::new();
         while let Some(chunk) = self.chunk().await? {
             match bytes.is_empty() {
@@ -159,6 +165,9 @@ impl Incoming {
                 false => bytes.extend(chunk),
             }
         }
-        Ok(Value::own(self.form, bytes))
+        let value = Value::own(self.form, bytes);
+        let ty = self.ty.as_ref().filter(|_| is_whole);
+        let named = Named::of(&self.connection, ty, value.encoded())?;
+        Ok(value.with(named))
     }
 }

@@ -4,10 +4,14 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
-use wasmrun_model::value::{Encoded, EncodedRef};
+use wasmrun_model::value::{Encoded, EncodedRef, Handle};
 use wasmrun_model::wire::Form;
 
+use crate::actor::Actor;
 use crate::connection::Connection;
+use crate::error::Error;
+use crate::future::Future;
+use crate::named::Named;
 use crate::routes::View;
 
 /// A value: bytes in memory of this process, or in that of the node, mapped to be read. Cheap to clone.
@@ -15,10 +19,13 @@ use crate::routes::View;
 /// While there is one that is mapped, the node keeps its bytes in their place, and the session goes on. If
 /// the connection breaks and the node goes on without us it uses the room again: then other bytes
 /// of the same tenant may be seen, as they are written. [`crate::Client::is_connected`] says so.
+///
+/// Handles in it are [`Value::future`] and [`Value::actor`]: what it names is kept as long as there is one of it.
 #[derive(Clone)]
 pub struct Value {
     form: Form,
     bytes: Bytes,
+    named: Option<Arc<Named>>,
 }
 
 #[derive(Clone)]
@@ -40,6 +47,7 @@ impl Value {
         Self {
             form,
             bytes: Bytes::Own(Arc::new(bytes)),
+            named: None,
         }
     }
 
@@ -52,6 +60,30 @@ impl Value {
         Self {
             form,
             bytes: Bytes::Mapped(Arc::new(kept)),
+            named: None,
+        }
+    }
+
+    pub(crate) fn with(self, named: Option<Arc<Named>>) -> Self {
+        Self { named, ..self }
+    }
+
+    /// The future that a handle in the value stands for. `None` if the value does not name it.
+    pub fn future(&self, handle: &Handle) -> Option<Future> {
+        match handle {
+            Handle::Object(name) => self.named.as_ref()?.future(name).cloned(),
+            Handle::Actor(_) => None,
+        }
+    }
+
+    /// The actor that a handle in the value stands for. `None` if the value does not name it.
+    ///
+    /// # Errors
+    /// When the node is gone.
+    pub async fn actor(&self, handle: &Handle) -> Result<Option<Actor>, Error> {
+        match (&self.named, handle) {
+            (Some(named), Handle::Actor(name)) => named.actor(name).await,
+            _ => Ok(None),
         }
     }
 

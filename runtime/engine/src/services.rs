@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{ActorName, ObjectName, TaskId};
+use wasmrun_model::task::Cancellation;
 use wasmrun_model::value::{Encoded, EncodedRef, Handle};
 
 use crate::class::ClassIndex;
@@ -153,7 +154,7 @@ pub trait Services: Send + Sync {
     fn kill(&self, actor: &ActorName);
 
     /// Cancels what is to make an object.
-    fn cancel(&self, object: &ObjectName);
+    fn cancel(&self, object: &ObjectName) -> Cancellation;
 
     /// Stores a value. The guest gets a handle to it.
     fn put(&self, value: Encoded) -> Waiting<'_, ObjectName>;
@@ -233,7 +234,9 @@ impl Services for Alone {
 
     fn kill(&self, _: &ActorName) {}
 
-    fn cancel(&self, _: &ObjectName) {}
+    fn cancel(&self, _: &ObjectName) -> Cancellation {
+        Cancellation::Over
+    }
 
     fn put(&self, _: Encoded) -> Waiting<'_, ObjectName> {
         Box::pin(async { Self::refuse() })

@@ -18,7 +18,7 @@ use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ActorId, DriverId, GroupId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::resource::Request;
 use wasmrun_model::scheduler::Explanation;
-use wasmrun_model::task::{Attempt, Rule, TaskKind, Terms};
+use wasmrun_model::task::{Attempt, Cancellation, Rule, TaskKind, Terms};
 use wasmrun_model::value::{Encoded, FunctionType, Handle, ValueType};
 use wasmrun_store::CreateError;
 
@@ -497,10 +497,11 @@ impl Client {
         self.0.shared.cancel(task.id());
     }
 
-    /// Cancels what is to make an object. Nothing if it was stored.
-    pub fn cancel_object(&self, object: &Object) {
-        if let Reference::Task(cell) = &object.0 {
-            self.0.shared.cancel_maker(cell);
+    /// Cancels what is to make an object, with all that this has started.
+    pub fn cancel_object(&self, object: &Object) -> Cancellation {
+        match &object.0 {
+            Reference::Task(cell) => self.0.shared.cancel_maker(cell),
+            Reference::Put(_) | Reference::Actor(_) => Cancellation::Over,
         }
     }
 

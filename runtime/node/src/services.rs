@@ -17,7 +17,7 @@ use wasmrun_engine::{
 };
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{ActorName, DriverId, ObjectId, ObjectName, TaskId};
-use wasmrun_model::task::{Attempt as Try, TaskKind};
+use wasmrun_model::task::{Attempt as Try, Cancellation, TaskKind};
 use wasmrun_model::value::codec::handles;
 use wasmrun_model::value::{Encoded, FunctionType, Handle, ValueType};
 
@@ -238,8 +238,8 @@ impl Attempt {
         let bytes: u64 = bytes.sum();
         if bytes > limit {
             return Err(ServiceError::Refused(format!(
-                "the arguments have {bytes} bytes, and {limit} are the most; put large values, and pass \
-                 the objects"
+                "argument limit of {limit} bytes reached: the arguments have {bytes}; put large values and pass \
+                 the objects, or submit the first task with a larger --max-arguments"
             )));
         }
         let given = ty.params().iter().zip(given);
@@ -623,9 +623,10 @@ impl Services for Attempt {
         }
     }
 
-    fn cancel(&self, object: &ObjectName) {
-        if let Ok(Reference::Task(cell)) = self.reference(&Handle::Object(*object)) {
-            self.shared.cancel_maker(&cell);
+    fn cancel(&self, object: &ObjectName) -> Cancellation {
+        match self.reference(&Handle::Object(*object)) {
+            Ok(Reference::Task(cell)) => self.shared.cancel_maker(&cell),
+            _ => Cancellation::Over,
         }
     }
 

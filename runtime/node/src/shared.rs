@@ -11,7 +11,7 @@ use std::time::Duration;
 use parking_lot::MutexGuard;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ObjectId, TaskId};
-use wasmrun_model::task::Attempt;
+use wasmrun_model::task::{Attempt, Cancellation};
 use wasmrun_model::value::{Encoded, EncodedRef};
 use wasmrun_store::{Copy, CreateError, Form, Writer};
 
@@ -212,20 +212,35 @@ impl Shared {
     /// Cancels a task and all that it has started.
     pub(crate) fn cancel(self: &Arc<Self>, task: TaskId) {
         let mut ledger = self.ledger.lock();
-        let family = ledger.family(task);
-        ledger.end_what_was_left(&family);
-        let todo = ledger.cancel(&family);
-        self.home.set_waiting(ledger.waiting());
+        let todo = self.cancel_in(&mut ledger, task);
         drop(ledger);
         self.carry_out(todo);
     }
 
+    fn cancel_in(&self, ledger: &mut Ledger, task: TaskId) -> Todo {
+        let family = ledger.family(task);
+        ledger.end_what_was_left(&family);
+        let todo = ledger.cancel(&family);
+        self.home.set_waiting(ledger.waiting());
+        todo
+    }
+
     /// Cancels what is to make an object, wherever its owner is.
-    pub(crate) fn cancel_maker(self: &Arc<Self>, cell: &TaskCell) {
-        match &cell.work {
-            Work::Elsewhere(foreign) => foreign.cancel(),
-            Work::Task(_) | Work::Create(_) | Work::Call(..) => self.cancel(cell.id),
+    pub(crate) fn cancel_maker(self: &Arc<Self>, cell: &TaskCell) -> Cancellation {
+        if cell.has_ended() {
+            return Cancellation::Over;
         }
+        if let Work::Elsewhere(foreign) = &cell.work {
+            foreign.cancel();
+            return Cancellation::Asked;
+        }
+        let mut ledger = self.ledger.lock();
+        // As it stands before: what is decided here may end with this.
+        let outcome = ledger.would_cancel(&cell.id);
+        let todo = self.cancel_in(&mut ledger, cell.id);
+        drop(ledger);
+        self.carry_out(todo);
+        outcome
     }
 
     /// Ends an actor. Its calls fail, the one that runs included.

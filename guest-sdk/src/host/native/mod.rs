@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use crate::argument::Argument;
 use crate::error::{Error, Failure, FailureKind};
+use crate::future::Cancellation;
 use crate::host::{OBJECT_NAME_BYTES, ObjectName};
 use crate::module::{Arguments, CallError, Module, Returned};
 use crate::options::TaskSettings;
@@ -146,13 +147,17 @@ impl Object {
         self.0.value()
     }
 
-    pub fn cancel(&self) {
+    pub fn cancel(&self) -> Cancellation {
+        if self.0.is_there() {
+            return Cancellation::Over;
+        }
         self.0.finish(Err(Failure {
             kind: FailureKind::Cancelled,
             message: format!("{} was cancelled", self.0.id()),
             origin: self.0.id(),
             payload: None,
         }));
+        Cancellation::Cancelled
     }
 }
 

@@ -28,12 +28,14 @@ use wasmrun_node::{Call, Report};
 use crate::args::{Global, Indices, NodeOptions, Output, PolicyOptions, Submit};
 use crate::fail::{CommandResult, Exit, Failure};
 use crate::local;
+use crate::names::Names;
 use crate::printer::Printer;
 use crate::remote;
 use crate::submit::plan::Plan;
 use crate::submit::stream::{Kept, Route};
 use crate::submit::target::{Handle, Stopper, Target};
 
+pub use crate::submit::plan::shorten;
 pub use crate::submit::report::exit_of;
 pub use crate::submit::target::{grants as wire_grants, milliseconds};
 
@@ -66,7 +68,7 @@ pub fn submit(submit: &Submit, global: &Global, printer: &Printer) -> CommandRes
             let node = local::start(&submit.node, printer)?;
             let module = local::load(node.engine(), &submit.module, &submit.node, printer)?;
             let client = node.client();
-            let plan = Plan::new(submit, &module, node.policy())?;
+            let plan = Plan::new(submit, &module, node.policy(), Names::of(None))?;
             (Target::Local { node, client }, plan)
         }
         Some(client) => {
@@ -76,7 +78,9 @@ pub fn submit(submit: &Submit, global: &Global, printer: &Printer) -> CommandRes
             client.wait(client.load(&bytes)).map_err(remote::failed)?;
             let engine = local::engine(&submit.node, printer)?;
             let module = local::load(&engine, &submit.module, &submit.node, printer)?;
-            let plan = Plan::new(submit, &module, Arc::default())?;
+            let client = Arc::new(client);
+            let names = Names::of(Some(client.clone()));
+            let plan = Plan::new(submit, &module, Arc::default(), names)?;
             (Target::remote(client, submit, &module, &plan.job)?, plan)
         }
     };

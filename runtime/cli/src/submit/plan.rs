@@ -17,6 +17,7 @@ use wasmrun_node::{Call, Job, JobError, Overrides, Policy};
 use crate::args::{ArgFile, Submit};
 use crate::fail::{Exit, Failure};
 use crate::local;
+use crate::names::Names;
 
 /// The largest file that is read into memory, in bytes.
 pub const FILE_BYTES: u64 = 1 << 30;
@@ -30,11 +31,18 @@ pub struct Plan {
     files: Vec<(usize, Encoded)>,
     args: Vec<String>,
     input: Option<Bytes>,
+    /// What the arguments name, until we go.
+    names: Names,
 }
 
 impl Plan {
     /// `policy`: of the node, where we know it; a node elsewhere has its own.
-    pub fn new(submit: &Submit, module: &Module, policy: Arc<Policy>) -> Result<Self, Failure> {
+    pub fn new(
+        submit: &Submit,
+        module: &Module,
+        policy: Arc<Policy>,
+        names: Names,
+    ) -> Result<Self, Failure> {
         let entry = entry(submit, module)?;
         let program = submit
             .module
@@ -96,6 +104,7 @@ impl Plan {
             files: Result::<_, Failure>::from_iter::<Vec<_>>(files)?,
             args: submit.args.clone(),
             input: input.transpose()?.map(Bytes::from),
+            names,
         })
     }
 
@@ -145,31 +154,24 @@ impl Plan {
             .filter(|(at, _)| from_file(*at).is_none());
         let written = written.map(|(_, param)| param.clone());
         let written = FunctionType::new(written, ty.result().cloned())?;
-        let mut values = invocation
-            .arguments(&written)
-            .with_context(|| {
-                let signature = shorten(&signature(ty));
-                format!("cannot call {}{signature}", invocation.name())
-            })?
+        let mut values = self
+            .names
+            .arguments(&invocation, &written, ty)?
             .into_iter()
             .zip(written.params());
         let at = |at: usize| match from_file(at) {
             Some((_, encoded)) => Ok(encoded.clone()),
             None => {
                 let (value, (_, ty)) = values.next().expect("as many as were asked for");
-                Ok(encode(ty, &value)?)
+                self.names.encode(ty, &value)
             }
         };
         (0..ty.params().len()).map(at).collect()
     }
 }
 
-/// `func(a: u32) -> b` without its `func`.
-fn signature(ty: &FunctionType) -> String {
-    ty.to_string().trim_start_matches("func").to_owned()
-}
-
-fn shorten(text: &str) -> String {
+/// The beginning of a text, where it is long.
+pub fn shorten(text: &str) -> String {
     match text.char_indices().nth(100) {
         Some((at, _)) => format!("{}…", &text[..at]),
         None => text.to_owned(),

@@ -68,7 +68,7 @@ impl Stopper {
 
 impl Target {
     pub fn remote(
-        client: blocking::Client,
+        client: Arc<blocking::Client>,
         submit: &Submit,
         module: &Module,
         job: &Job,
@@ -105,10 +105,7 @@ impl Target {
             is_watched: !submit.detach,
             is_detached: submit.detach,
         };
-        Ok(Self::Remote(Box::new(Remote {
-            client: Arc::new(client),
-            template,
-        })))
+        Ok(Self::Remote(Box::new(Remote { client, template })))
     }
 
     pub fn node(&self) -> &str {

@@ -1,5 +1,6 @@
 //! `actor`: actors by their names.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -7,12 +8,13 @@ use serde_json::json;
 use wasmrun_client::wire::{Module, What, Wishes};
 use wasmrun_client::{Argument, CallOptions, CreateActor};
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::value::codec::{decode, encode};
+use wasmrun_model::value::codec::decode;
 use wasmrun_model::value::wave::Invocation;
 use wasmrun_model::value::{DecodeLimits, FunctionType, json, wave};
 
 use crate::args::{ActorCommand, ActorCreate, Global, Output};
 use crate::fail::{CommandResult, Failure};
+use crate::names::Names;
 use crate::printer::Printer;
 use crate::{local, remote};
 
@@ -38,14 +40,16 @@ pub fn actor(command: &ActorCommand, global: &Global, printer: &Printer) -> Comm
 }
 
 fn create(options: &ActorCreate, global: &Global, printer: &Printer) -> CommandResult {
-    let client = remote::connect(global, &options.tenant)?;
+    let client = Arc::new(remote::connect(global, &options.tenant)?);
     let shown = options.module.display();
     let bytes = local::read_file(&options.module, MODULE_BYTES, "a smaller module");
     let bytes = bytes.with_context(|| format!("cannot read the module {shown}"))?;
     let module = client.wait(client.load(&bytes)).map_err(remote::failed)?;
     let (class, constructor) = class(&module, &options.class)?;
     let text = format!("create({})", options.arguments);
-    let mut create = CreateActor::new(&module, class, arguments(&text, constructor)?);
+    let names = Names::of(Some(client.clone()));
+    let values = arguments(&text, constructor, &names)?;
+    let mut create = CreateActor::new(&module, class, values);
     create = create.named(&options.name).detached();
     create.wire.terms.resources = options.request.asked().0;
     create.wire.grants = crate::submit::wire_grants(&options.grants)?;
@@ -103,13 +107,11 @@ fn class<'a>(module: &'a Module, name: &str) -> Result<(&'a str, &'a FunctionTyp
     }
 }
 
-fn arguments(text: &str, ty: &FunctionType) -> Result<Vec<Argument>, Failure> {
+fn arguments(text: &str, ty: &FunctionType, names: &Names) -> Result<Vec<Argument>, Failure> {
     let call = Invocation::parse(text).with_context(|| format!("cannot read the call '{text}'"))?;
-    let values = call
-        .arguments(ty)
-        .with_context(|| format!("cannot call {}: {ty}", call.name()))?;
+    let values = names.arguments(&call, ty, ty)?;
     let encoded = values.iter().zip(ty.params());
-    let encoded = encoded.map(|(value, (_, ty))| Ok(encode(ty, value)?.into()));
+    let encoded = encoded.map(|(value, (_, ty))| Ok(names.encode(ty, value)?.into()));
     encoded.collect()
 }
 
@@ -120,7 +122,7 @@ fn call(
     global: &Global,
     printer: &Printer,
 ) -> CommandResult {
-    let client = remote::connect(global, tenant)?;
+    let client = Arc::new(remote::connect(global, tenant)?);
     let actor = client
         .wait(client.find_actor(name))
         .map_err(remote::failed)?;
@@ -138,7 +140,9 @@ fn call(
         time_limit,
         ..CallOptions::default()
     };
-    let started = client.wait(actor.start(method, arguments(text, ty)?, options));
+    let names = Names::of(Some(client.clone()));
+    let values = arguments(text, ty, &names)?;
+    let started = client.wait(actor.start(method, values, options));
     let future = started.map_err(remote::failed)?.future();
     let value = client.wait(future.get(None)).map_err(remote::no_value)?;
     let task = future.id().task().to_string();

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use wasmrun_model::failure;
 use wasmrun_model::id::{ActorName, ObjectName};
+use wasmrun_model::task::Cancellation;
 use wasmrun_model::value::{Encoded, EncodedRef, Handle, NumberKind};
 use wasmtime::component::Resource;
 
@@ -127,7 +128,7 @@ impl HostObject for TaskState {
                 match bytes > limit {
                     true => Ok(Err(Error::Refused(format!(
                         "the object has {bytes} bytes, more than this task's memory of {limit}: ask for more \
-                         memory"
+                         with --memory, the module's manifest, or the options of `spawn`"
                     )))),
                     false => Ok(Ok(value_of(value.encoded()))),
                 }
@@ -140,10 +141,17 @@ impl HostObject for TaskState {
         unreachable!("map::add_to_linker puts its own in place")
     }
 
-    fn cancel(&mut self, object: Resource<ObjectHandle>) -> wasmtime::Result<()> {
+    fn cancel(
+        &mut self,
+        object: Resource<ObjectHandle>,
+    ) -> wasmtime::Result<objects::Cancellation> {
         let name = self.object(&object)?;
-        self.services.cancel(&name);
-        Ok(())
+        Ok(match self.services.cancel(&name) {
+            Cancellation::Cancelled => objects::Cancellation::Cancelled,
+            Cancellation::RunsOn => objects::Cancellation::RunsOn,
+            Cancellation::Over => objects::Cancellation::Over,
+            Cancellation::Asked => objects::Cancellation::Asked,
+        })
     }
 
     fn drop(&mut self, object: Resource<ObjectHandle>) -> wasmtime::Result<()> {

@@ -1,10 +1,12 @@
 //! A task as the scheduler sees it: what it asks for, and its state.
 //!
 //! Owns [`TaskSpec`] (what is submitted), [`TaskState`] and [`Phase`] (where a task stands, and
-//! which changes are legal). Must not: know what a task runs; whoever submits keeps that.
+//! which changes are legal), [`Cancellation`]. Must not: know what a task runs; whoever submits keeps that.
 
+mod cancellation;
 mod spec;
 mod state;
 
+pub use cancellation::Cancellation;
 pub use spec::{Argument, MAX_ALTERNATIVES, Rule, TaskKind, TaskSpec, Terms, shared};
 pub use state::{Attempt, FailureKind, Held, Phase, Place, TaskState};

@@ -70,6 +70,10 @@ impl Handle {
         }
     }
 
+    pub(super) fn parse_ok(kind: HandleKind, text: &str) -> Option<Self> {
+        Self::parse(kind, text).ok()
+    }
+
     /// Reads the text form of a handle of this kind.
     ///
     /// # Errors

@@ -4,8 +4,11 @@ use super::*;
 use crate::cluster::Strategy;
 use crate::failure::TaskError;
 use crate::group::{GroupKind, GroupSpec};
-use crate::id::{ActorId, Digest, DriverId, GroupId, ObjectId, TaskId};
+use crate::id::{
+    ActorId, ActorName, Digest, DriverId, GroupId, NodeId, ObjectId, ObjectName, TaskId,
+};
 use crate::resource::{Amount, ResourceName, ResourceSet};
+use crate::task::Cancellation;
 use crate::value::{Encoded, FunctionType, ValueType};
 
 /// Bytes as text, in hexadecimal digits, `07x16` for sixteen times the same.
@@ -264,6 +267,23 @@ fn requests_about_actors() {
 }
 
 #[test]
+fn what_handles_are_for() {
+    assert_bytes(Request::CancelObject(object()), "21 07x16 00x4");
+    assert_bytes(Request::KillActor(ACTOR), "22 03x16");
+    assert_bytes(Request::Actor(ACTOR), "23 03x16");
+    assert_bytes(Request::FindObject("ab".into()), "24 02 61 62");
+    let found = ObjectName {
+        id: object(),
+        owner: NodeId::from_bytes([6; 16]),
+    };
+    assert_bytes(Response::Found(found), "1c 07x16 00x4 06x16");
+    assert_bytes(Response::Cancelled(Cancellation::Cancelled), "1b 00");
+    assert_bytes(Response::Cancelled(Cancellation::RunsOn), "1b 01");
+    assert_bytes(Response::Cancelled(Cancellation::Over), "1b 02");
+    assert_bytes(Response::Cancelled(Cancellation::Asked), "1b 03");
+}
+
+#[test]
 fn placement_groups() {
     let bundle = ResourceSet::from_iter([(ResourceName::CPU.clone(), Amount::units(2))]);
     let bundles = vec![crate::resource::Request::new(bundle).unwrap()];
@@ -416,7 +436,10 @@ fn responses_about_modules_and_actors() {
     );
     assert_bytes(Response::Unknown, "04");
     let actor = Actor {
-        id: ACTOR,
+        name: ActorName {
+            id: ACTOR,
+            owner: NodeId::from_bytes([6; 16]),
+        },
         class: "c".into(),
         methods: vec![("m".into(), function())],
     };
@@ -426,11 +449,11 @@ fn responses_about_modules_and_actors() {
     };
     assert_bytes(
         here,
-        "1a 03x16 01 63 01 01 6d 01 01 61 01 02 01 01 0c 01 77",
+        "1a 03x16 06x16 01 63 01 01 6d 01 01 61 01 02 01 01 0c 01 77",
     );
     assert_bytes(
         Response::Actor(Box::new(actor)),
-        "0e 03x16 01 63 01 01 6d 01 01 61 01 02 01 01 0c",
+        "0e 03x16 06x16 01 63 01 01 6d 01 01 61 01 02 01 01 0c",
     );
 }
 

@@ -11,7 +11,8 @@ use super::view::{ActorDetail, Amounts, JobDetail, Listed, NodeStatus, TaskDetai
 use crate::cluster::{Selectors, Strategy};
 use crate::fairness::TenantName;
 use crate::group::GroupSpec;
-use crate::id::{ActorId, Digest, GroupId, ObjectId, TaskId};
+use crate::id::{ActorId, ActorName, Digest, GroupId, ObjectId, ObjectName, TaskId};
+use crate::task::Cancellation;
 use crate::value::{Encoded, FunctionType, NumberKind, ValueType};
 
 /// What a client asks.
@@ -155,6 +156,14 @@ pub enum Request {
         /// Whether it was said before, in another session, and not answered.
         is_again: bool,
     },
+    /// Cancels what is to make an object that the session has a handle of. `Cancelled`.
+    CancelObject(ObjectId),
+    /// Ends an actor that the session has a handle of. `Done`.
+    KillActor(ActorId),
+    /// An actor that the session has a handle of, for instance because a value names it. `Actor`: another handle.
+    Actor(ActorId),
+    /// A handle of an object of the session's tenant that is kept, by a unique prefix of its id. `Found`.
+    FindObject(String),
 }
 
 /// What a node answers.
@@ -241,6 +250,10 @@ pub enum Response {
     ActorDetail(Box<ActorDetail>),
     /// All about a job.
     Job(Box<JobDetail>),
+    /// What came of cancelling what was to make an object.
+    Cancelled(Cancellation),
+    /// An object, by its id and the node that owns it.
+    Found(ObjectName),
 }
 
 /// What came of one of many objects.
@@ -599,8 +612,8 @@ pub struct Module {
 /// An actor, as a session gets to know it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Actor {
-    /// Its id.
-    pub id: ActorId,
+    /// Its id, and the node that owns it.
+    pub name: ActorName,
     /// Its class's full name.
     pub class: String,
     /// Its methods by name.

@@ -52,9 +52,10 @@ pub use view::{
 };
 
 use crate::fairness::TenantName;
+use crate::id::NodeId;
 
 /// The version of all this. Two sides with different ones do not talk.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 /// The largest frame, without its length, in bytes.
 pub const MAX_FRAME_BYTES: usize = 2 << 20;
@@ -110,6 +111,8 @@ pub struct Welcome {
     pub version: String,
     /// The node's name.
     pub node: String,
+    /// Its id: the owner of what the session makes.
+    pub id: NodeId,
 }
 
 /// What stands before anything that may change between versions.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{DriverId, ObjectId, TaskId};
 use wasmrun_model::scheduler::{Event, Explanation};
-use wasmrun_model::task::Phase as State;
+use wasmrun_model::task::{Cancellation, Phase as State};
 
 use super::Ledger;
 use crate::actor::ActorRef;
@@ -135,6 +135,17 @@ impl Ledger {
         }
         family.retain(|task| !self.is_running_call(task));
         family
+    }
+
+    /// What would come of cancelling a task that was submitted here.
+    pub(crate) fn would_cancel(&self, task: &TaskId) -> Cancellation {
+        let Some(entry) = self.tasks.get(task) else {
+            return Cancellation::Over;
+        };
+        match entry.cell.work {
+            Work::Call(..) if self.is_running_call(task) => Cancellation::RunsOn,
+            _ => Cancellation::Cancelled,
+        }
     }
 
     pub(crate) fn is_running_call(&self, task: &TaskId) -> bool {

@@ -87,10 +87,18 @@ impl Session {
     }
 
     fn named(&self, handle: &Handle) -> Result<Reference, Refusal> {
-        Ok(match handle {
+        let known = match handle {
             Handle::Object(name) => self.known(&name.id)?.0,
             Handle::Actor(name) => Reference::Actor(self.known_actor(&name.id)?.actor),
-        })
+        };
+        if known.handle() != *handle {
+            let why = format_args!(
+                "{handle} is not where that is, which is {}: pass the handle as it was given",
+                known.handle()
+            );
+            return Err(refusal(RefusalKind::NotFound, why));
+        }
+        Ok(known)
     }
 
     pub(super) fn tenant(&self, terms: &wire::Terms) -> TenantName {

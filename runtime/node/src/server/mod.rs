@@ -14,6 +14,7 @@ mod durable;
 mod gather;
 mod given;
 mod groups;
+mod handed;
 mod lookup;
 mod metrics;
 mod out;

@@ -28,13 +28,13 @@ impl Session {
             Request::Call(call) => return self.call(id, *call).await,
             Request::Release(objects) => {
                 let mut known = self.objects.lock();
-                let released: Vec<_> = objects.iter().filter_map(|it| known.remove(it)).collect();
+                let released: Vec<_> = objects.iter().filter_map(|it| known.release(it)).collect();
                 drop(known);
                 drop(released);
                 return Ok(());
             }
             Request::ReleaseActor(actor) => {
-                let released = self.actors.lock().remove(&actor);
+                let released = self.actors.lock().release(&actor);
                 drop(released);
                 return Ok(());
             }
@@ -51,6 +51,15 @@ impl Session {
             request @ (Request::Create(_) | Request::FindActor(_) | Request::Kill(_)) => {
                 self.of_actor(request).await
             }
+            Request::CancelObject(object) => {
+                let object = self.known(&object);
+                object.map(|it| Response::Cancelled(self.client.cancel_object(&it)))
+            }
+            Request::KillActor(actor) => self.known_actor(&actor).map(|actor| {
+                self.client.kill(&actor);
+                Response::Done
+            }),
+            Request::Actor(actor) => self.known_actor(&actor).map(|it| self.hand_out(&it)),
             Request::CancelMine => {
                 self.client.cancel_all();
                 Ok(Response::Done)
@@ -69,6 +78,7 @@ impl Session {
             | Request::Get { .. }
             | Request::GetAll { .. }
             | Request::Wait { .. }
+            | Request::FindObject(_)
             | Request::Input { .. }
             | Request::CreateToken { .. }
             | Request::RevokeToken(_)

@@ -3,7 +3,7 @@
 //! Requests that take no time are answered in their order; those that wait run beside the reading, up to
 //! a limit. Must not: let one client's slowness or nonsense reach another.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,6 +25,7 @@ use wasmrun_store::View;
 
 use super::Inner;
 use super::gather;
+use super::handed::Handed;
 use super::out::{Gone, Out};
 use super::transfer::Transfer;
 use super::views::Asker;
@@ -54,8 +55,8 @@ pub(super) struct Session {
     pub(super) client: Client,
     pub(super) tenant: TenantName,
     pub(super) out: Out,
-    pub(super) objects: Mutex<HashMap<ObjectId, Object>>,
-    pub(super) actors: Mutex<HashMap<ActorId, Actor>>,
+    pub(super) objects: Mutex<Handed<ObjectId, Object>>,
+    pub(super) actors: Mutex<Handed<ActorId, Actor>>,
     /// What the client has mapped, by the request that gave it.
     pub(super) pins: Mutex<HashMap<u64, View>>,
     /// Where the standard input of tasks comes in.
@@ -140,6 +141,7 @@ async fn greet(inner: &Inner, stream: &mut UnixStream) -> io::Result<Hello> {
             protocol: PROTOCOL,
             version: env!("CARGO_PKG_VERSION").into(),
             node: inner.shared.name.to_string(),
+            id: inner.shared.home.node,
         });
         stream
             .write_all(&welcome.map_err(io::Error::other)?)
@@ -247,6 +249,7 @@ impl Serving {
             Request::Get { .. }
             | Request::GetAll { .. }
             | Request::Wait { .. }
+            | Request::FindObject(_)
             | Request::Input { .. }
             | Request::CreateToken { .. }
             | Request::RevokeToken(_)
@@ -295,6 +298,7 @@ impl Session {
                 count,
                 timeout_ms,
             } => self.wait(&objects, count, timeout_ms).await,
+            Request::FindObject(prefix) => self.find_object(prefix).await,
             Request::Input { task, bytes } => self.input(task, bytes).await,
             Request::CreateToken { .. }
             | Request::RevokeToken(_)
@@ -343,15 +347,20 @@ impl Session {
         if objects.len() >= MOST_OBJECTS {
             return Err(too_many("objects", MOST_OBJECTS));
         }
-        let before = objects.insert(id, object);
+        let before = objects.give(id, object);
         drop(objects);
         drop(before);
         Ok(id)
     }
 
-    /// The client may name what a value names.
+    /// The client gets a handle of each thing that a value names.
     pub(super) fn lend(&self, value: &Value) -> Result<(), Refusal> {
-        for reference in value.references() {
+        let things: BTreeMap<_, _> = value
+            .references()
+            .iter()
+            .map(|it| (it.handle(), it))
+            .collect();
+        for reference in things.into_values() {
             match reference {
                 Reference::Actor(actor) => self.add_actor(&self.client.actor(actor.clone())),
                 object => drop(self.add_object(Object(object.clone()))?),
@@ -379,7 +388,7 @@ impl Session {
     }
 
     pub(super) fn add_actor(&self, actor: &Actor) {
-        let before = self.actors.lock().insert(actor.id(), actor.clone());
+        let before = self.actors.lock().give(actor.id(), actor.clone());
         drop(before);
     }
 }

@@ -187,7 +187,7 @@ impl Session {
                 Err(why) => {
                     for handle in handles {
                         self.inner.shared.cancel(handle.id());
-                        drop(self.objects.lock().remove(&handle.object().id()));
+                        drop(self.objects.lock().release(&handle.object().id()));
                     }
                     return Err(why);
                 }

@@ -246,9 +246,6 @@ impl Session {
                 return self.out.send(id, Response::Failed { origin, error }).await;
             }
         };
-        if let Err(why) = self.lend(&value) {
-            return self.refuse(id, why).await;
-        }
         let loaded = match deadline {
             Some(deadline) => self.inner.shared.read_by(&value, deadline).await,
             None => Some(value.read().await),
@@ -268,12 +265,20 @@ impl Session {
         let encoded = loaded.encoded();
         let form = form_of(encoded);
         let ty = object.0.ty().cloned();
+        // One that names something comes at once: its handles count, and it must not be asked for twice.
         if let Some(view) = loaded.view().filter(|_| can_map)
+            && value.references().is_empty()
             && self.may_map(view)
             && self.pin(id, view)
         {
             let view = view.clone();
             return self.out.map(id, ToMap { form, ty, view }).await;
+        }
+        // Without the type the client would not know of what it has handles.
+        if ty.is_some()
+            && let Err(why) = self.lend(&value)
+        {
+            return self.refuse(id, why).await;
         }
         let head = Response::Value {
             form,
@@ -345,10 +350,10 @@ impl Session {
             }
             Err(GetError::TimedOut) => unreachable!("it is waited for without end"),
         };
-        if value.size_bytes() > INLINE_BYTES as u64 {
+        // The type of what names something must come with it.
+        if value.size_bytes() > INLINE_BYTES as u64 || !value.references().is_empty() {
             return Ok(Gotten::Large);
         }
-        self.lend(&value)?;
         let loaded = match value.read().await {
             Ok(loaded) => loaded,
             Err(LoadError::Lost(error)) => {
@@ -380,6 +385,14 @@ impl Session {
             }
             ObjectRef::Prefix(prefix) => self.kept_anywhere(prefix).await,
         }
+    }
+
+    /// A handle of one of its tenant's objects that are kept, for the client.
+    pub(super) async fn find_object(&self, prefix: String) -> Result<Response, Refusal> {
+        let object = self.object(&ObjectRef::Prefix(prefix)).await?;
+        let name = object.name();
+        self.add_object(object)?;
+        Ok(Response::Found(name))
     }
 
     /// One of its tenant's objects that are kept, by the beginning of its id.

@@ -134,7 +134,7 @@ pub(super) fn module(module: &Module) -> wire::Module {
 pub(super) fn actor(actor: &Actor) -> wire::Actor {
     let face = &actor.actor.face;
     wire::Actor {
-        id: actor.id(),
+        name: actor.actor.name(),
         class: face.class.clone(),
         methods: face.methods.clone(),
     }

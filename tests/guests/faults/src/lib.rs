@@ -117,7 +117,9 @@ mod app {
     /// Cancels what it was given.
     #[task]
     pub fn stop(given: Vec<Future<()>>) {
-        given.iter().for_each(cancel);
+        for future in &given {
+            cancel(future);
+        }
     }
 
     /// A task of `owner`'s that runs at `runner` is cancelled at `canceller`.

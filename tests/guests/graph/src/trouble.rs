@@ -422,11 +422,17 @@ impl Guest for Graph {
         let running = call("linger", &[actor(&signal), number(2)]);
         let waiting = call("hold", &[number(1000)]);
         until(&signal, 1).expect("it counts");
-        waiting.cancel();
+        let waited = waiting.cancel();
         let first = outcome(&waiting);
-        running.cancel();
+        let ran = running.cancel();
         add(&signal, 1);
-        vec![first, end(&running), outcome(&call("hold", &[number(1)]))]
+        let last = end(&running);
+        vec![
+            format!("{waited:?}: {first}"),
+            format!("{ran:?}: {last}"),
+            format!("{:?}", running.cancel()),
+            outcome(&call("hold", &[number(1)])),
+        ]
     }
 
     fn hold(mib: u32, times: u32) -> Vec<String> {

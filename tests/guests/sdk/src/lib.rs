@@ -105,6 +105,15 @@ mod app {
         numbers.iter().sum()
     }
 
+    /// Reads numbers that stay where they are, says so, and keeps them mapped.
+    #[task(time_limit = "60s")]
+    pub fn hold_mapped(numbers: Mapped<f64>) {
+        eprintln!("mapped {}", numbers.iter().sum::<f64>());
+        loop {
+            black_box(&numbers);
+        }
+    }
+
     /// Twice the number.
     #[task]
     pub fn double(n: u64) -> u64 {
@@ -441,14 +450,19 @@ mod app {
         }
     }
 
-    /// Cancels a task that would never end: what kind of failure its future has then.
+    /// Cancels a task that would never end, and once more when it has ended: what comes of that, and what kind of
+    /// failure its future has then.
     #[task]
     pub fn cancel_spin() -> Result<String, String> {
         let future = spin::remote();
-        cancel(&future);
+        let first = cancel(&future);
         match future.get() {
             Ok(_) => Err("it ended".to_owned()),
-            Err(error) => Ok(format!("{:?}", error.kind())),
+            Err(error) => Ok(format!(
+                "{first:?}, {:?}, {:?}",
+                error.kind(),
+                cancel(&future)
+            )),
         }
     }
 
@@ -626,6 +640,23 @@ mod app {
     #[task]
     pub fn use_counter(counter: CounterHandle, by: u64) -> Result<u64, Error> {
         counter.incr(by).get()
+    }
+
+    /// Handles within a record, an option and a list.
+    pub struct Visit {
+        pub counter: Option<CounterHandle>,
+        pub by: Vec<Future<u64>>,
+    }
+
+    /// Has the counter count by each, and gives it and the last count back.
+    #[task]
+    pub fn go_round(visit: Visit) -> Result<(Option<CounterHandle>, Future<u64>), Error> {
+        let Some(counter) = visit.counter else {
+            return Ok((None, put(0)?));
+        };
+        let counts = visit.by.into_iter().map(|by| counter.incr(by));
+        let last = counts.last().unwrap_or_else(|| counter.value());
+        Ok((Some(counter), last))
     }
 
     /// A counter from hand to hand: made by a task, used by two others, with a future as argument.

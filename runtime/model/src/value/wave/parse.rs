@@ -9,11 +9,11 @@ use wasm_wave::untyped::{UntypedFuncCall, UntypedValue};
 use super::super::numbers::NumberList;
 use super::super::path::At;
 use super::super::text::{
-    Fail, TextError, TextFault, arguments, excerpt, fail, handle, mismatch, mismatch_hint, names,
-    number, unknown_name,
+    Fail, TextError, TextFault, arguments, excerpt, fail, mismatch, mismatch_hint, names, number,
+    unknown_name,
 };
 use super::TEXT_MAX_BYTES;
-use crate::value::{FunctionType, Value, ValueType};
+use crate::value::{FunctionType, Handle, HandleKind, Value, ValueType};
 
 /// WAVE text is not a value of the type, or not a call of the function.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -70,9 +70,12 @@ pub struct Invocation {
 pub fn parse(ty: &ValueType, text: &str) -> Result<Value, WaveError> {
     check_length(text)?;
     let untyped = UntypedValue::parse(text).map_err(|error| syntax(text, 0, &error))?;
-    Ok(Walk { source: text }
-        .value(ty, untyped.node())
-        .map_err(|error| *error)?)
+    Ok(Walk {
+        source: text,
+        find: &Handle::parse_ok,
+    }
+    .value(ty, untyped.node())
+    .map_err(|error| *error)?)
 }
 
 impl Invocation {
@@ -116,8 +119,19 @@ impl Invocation {
 
     /// The arguments as values of the function's parameter types, one for each parameter.
     pub fn arguments(&self, ty: &FunctionType) -> Result<Vec<Value>, WaveError> {
+        self.arguments_with(ty, &Handle::parse_ok)
+    }
+
+    /// As [`Invocation::arguments`], where people may write what they like for a handle: `find` says what that is, if it
+    /// is something.
+    pub fn arguments_with(
+        &self,
+        ty: &FunctionType,
+        find: &dyn Fn(HandleKind, &str) -> Option<Handle>,
+    ) -> Result<Vec<Value>, WaveError> {
         let walk = Walk {
             source: &self.source,
+            find,
         };
         arguments(ty, self.nodes().into_iter(), |ty, node| {
             walk.value(ty, node)
@@ -192,6 +206,8 @@ fn syntax(text: &str, before: usize, error: &ParserError) -> WaveError {
 /// Follows the untyped tree along a type. The parser bounds the depth of the tree, the type ours.
 struct Walk<'s> {
     source: &'s str,
+    /// What the text of a handle stands for.
+    find: &'s dyn Fn(HandleKind, &str) -> Option<Handle>,
 }
 
 impl<'s> Walk<'s> {
@@ -220,7 +236,10 @@ impl<'s> Walk<'s> {
                 (_, Err(_)) => mismatch_hint(ty, "in double quotes", self.slice(node)),
             },
             ValueType::Handle(kind) => match node.as_str(self.source) {
-                Ok(text) => handle(*kind, &text),
+                Ok(text) => match (self.find)(*kind, &text) {
+                    Some(handle) => Ok(handle.into()),
+                    None => mismatch_hint(ty, "as ID@OWNER", excerpt(&text)),
+                },
                 Err(_) => mismatch_hint(ty, "in double quotes, as ID@OWNER", self.slice(node)),
             },
             ValueType::List(list) => self.list(ty, &list.element, node),

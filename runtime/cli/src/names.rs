@@ -1,0 +1,118 @@
+//! Handles in arguments that people type: an actor by its name or id, an object that is kept by its id.
+//!
+//! Owns what was found, so that the node knows it for as long as [`Names`] lives: until the task has been submitted.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::Context;
+use wasmrun_client::blocking::Client;
+use wasmrun_client::wire::INLINE_BYTES;
+use wasmrun_client::{Actor, Error, Future};
+use wasmrun_model::value::codec::encode;
+use wasmrun_model::value::wave::Invocation;
+use wasmrun_model::value::{Encoded, FunctionType, Handle, HandleKind, Value, ValueType};
+
+use crate::fail::Failure;
+use crate::remote;
+use crate::submit::shorten;
+
+/// What texts stand for at a node; nothing where none runs.
+pub struct Names {
+    client: Option<Arc<Client>>,
+    found: RefCell<BTreeMap<(HandleKind, String), Thing>>,
+}
+
+enum Thing {
+    Actor(Actor),
+    Object(Future),
+}
+
+impl Thing {
+    fn handle(&self) -> Handle {
+        match self {
+            Self::Actor(actor) => actor.handle(),
+            Self::Object(object) => object.handle(),
+        }
+    }
+}
+
+impl Names {
+    pub fn of(client: Option<Arc<Client>>) -> Self {
+        Self {
+            client,
+            found: RefCell::default(),
+        }
+    }
+
+    /// The arguments of a call that was typed, as values of the parameter types. `whole`: the function that it calls,
+    /// some arguments of which may come from elsewhere.
+    pub fn arguments(
+        &self,
+        call: &Invocation,
+        ty: &FunctionType,
+        whole: &FunctionType,
+    ) -> Result<Vec<Value>, Failure> {
+        let failed = RefCell::new(None);
+        let values = call.arguments_with(ty, &|kind, text| match self.find(kind, text) {
+            Ok(handle) => Some(handle),
+            Err(why) => {
+                failed.borrow_mut().get_or_insert(why);
+                None
+            }
+        });
+        if let Some(why) = failed.into_inner() {
+            return Err(why);
+        }
+        Ok(values.with_context(|| {
+            let signature = whole.to_string();
+            let signature = shorten(signature.trim_start_matches("func"));
+            format!("cannot call {}{signature}", call.name())
+        })?)
+    }
+
+    /// A value's bytes. What was found for it must be held until it is with the node: keep us.
+    pub fn encode(&self, ty: &ValueType, value: &Value) -> Result<Encoded, Failure> {
+        let encoded = encode(ty, value)?;
+        match encoded.size_bytes() {
+            bytes if bytes > INLINE_BYTES && ty.has_handles() => {
+                Err(Failure::usage(Error::TooLarge { bytes }))
+            }
+            _ => Ok(encoded),
+        }
+    }
+
+    fn find(&self, kind: HandleKind, text: &str) -> Result<Handle, Failure> {
+        let key = (kind, text.to_owned());
+        if let Some(thing) = self.found.borrow().get(&key) {
+            return Ok(thing.handle());
+        }
+        let Some(client) = &self.client else {
+            let what = match kind {
+                HandleKind::Actor => "actor",
+                HandleKind::Object => "object",
+            };
+            return Err(Failure::usage(format!(
+                "there is no {what} '{text}': no node is running here, and a new one has none; start one with \
+                 `wasmrun node start`"
+            )));
+        };
+        // As `ID@OWNER` it stands in results.
+        let name = match Handle::parse(kind, text) {
+            Ok(Handle::Actor(name)) => name.id.to_string(),
+            Ok(Handle::Object(name)) => name.id.to_string(),
+            Err(_) => text.to_owned(),
+        };
+        let found: Result<_, Error> = client.wait(async {
+            Ok(match kind {
+                HandleKind::Actor => Thing::Actor(client.find_actor(&name).await?),
+                HandleKind::Object => Thing::Object(client.find_object(&name).await?),
+            })
+        });
+        let thing = found.map_err(remote::failed)?;
+        let handle = thing.handle();
+        self.found.borrow_mut().insert(key, thing);
+        Ok(handle)
+    }
+}

@@ -1,0 +1,125 @@
+//! Handles inside values: those that a driver puts into what it passes on, and those in what it gets.
+//!
+//! Invariant: a handle is known to the node as long as something here holds it, so a value that is sent names nothing
+//! that the node has forgotten.
+
+use std::sync::Arc;
+
+use wasmrun_model::id::{ActorName, ObjectName};
+use wasmrun_model::value::codec::{encode, handles};
+use wasmrun_model::value::{EncodedRef, Handle, TypeError, Value, ValueType};
+use wasmrun_model::wire::Request;
+
+use crate::actor::Actor;
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::future::Future;
+use crate::submit::Argument;
+
+/// The futures and actors of a value that is being put together.
+///
+/// ```no_run
+/// # use wasmrun_client::{Actor, Argument, Future, Handles};
+/// # use wasmrun_model::value::{TypeError, Value, ValueType};
+/// # fn order(ty: &ValueType, clerk: &Actor, rows: &Future) -> Result<Argument, TypeError> {
+/// // record order { clerk: actor, rows: list<object>, count: u64 }
+/// let mut handles = Handles::default();
+/// let order = Value::Record(vec![
+///     handles.actor(clerk),
+///     Value::List(vec![handles.future(rows)]),
+///     Value::U64(1),
+/// ]);
+/// handles.encode(ty, &order)
+/// # }
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Handles {
+    futures: Vec<Future>,
+    actors: Vec<Actor>,
+}
+
+impl Handles {
+    /// The value that stands for a future. Whoever gets it gets a handle, whether its own value is there or not.
+    pub fn future(&mut self, future: &Future) -> Value {
+        self.futures.push(future.clone());
+        future.handle().into()
+    }
+
+    /// The value that stands for an actor.
+    pub fn actor(&mut self, actor: &Actor) -> Value {
+        self.actors.push(actor.clone());
+        actor.handle().into()
+    }
+
+    /// An argument of a type: the value, which holds what it names until it is with the node. It has at most
+    /// [`INLINE_BYTES`](crate::wire::INLINE_BYTES) bytes: what is larger is stored and named by its future.
+    ///
+    /// # Errors
+    /// When the value is not of the type.
+    pub fn encode(self, ty: &ValueType, value: &Value) -> Result<Argument, TypeError> {
+        Ok(Argument::Naming(encode(ty, value)?, Arc::new(self)))
+    }
+}
+
+/// What a value names that has come, held for whoever has it.
+#[derive(Debug)]
+pub(crate) struct Named {
+    futures: Vec<Future>,
+    actors: Vec<HeldActor>,
+    connection: Arc<Connection>,
+}
+
+#[derive(Debug)]
+struct HeldActor {
+    name: ActorName,
+    connection: Arc<Connection>,
+}
+
+impl Drop for HeldActor {
+    fn drop(&mut self) {
+        self.connection.routes.release_actor(self.name.id);
+    }
+}
+
+impl Named {
+    /// The handles in a value of this type that the node has just sent: it counts one of each.
+    pub(crate) fn of(
+        connection: &Arc<Connection>,
+        ty: Option<&ValueType>,
+        value: EncodedRef<'_>,
+    ) -> Result<Option<Arc<Self>>, Error> {
+        let Some(ty) = ty.filter(|ty| ty.has_handles()) else {
+            return Ok(None);
+        };
+        let mut all = handles(ty, value).map_err(|error| Error::Unexpected(error.to_string()))?;
+        all.sort_unstable();
+        all.dedup();
+        let mut named = Self {
+            futures: Vec::new(),
+            actors: Vec::new(),
+            connection: connection.clone(),
+        };
+        for handle in all {
+            match handle {
+                Handle::Object(name) => named.futures.push(Future::named(connection, name)),
+                Handle::Actor(name) => named.actors.push(HeldActor {
+                    name,
+                    connection: connection.clone(),
+                }),
+            }
+        }
+        Ok(Some(Arc::new(named)))
+    }
+
+    pub(crate) fn future(&self, name: &ObjectName) -> Option<&Future> {
+        self.futures.iter().find(|it| it.name() == *name)
+    }
+
+    pub(crate) async fn actor(&self, name: &ActorName) -> Result<Option<Actor>, Error> {
+        if !self.actors.iter().any(|it| it.name == *name) {
+            return Ok(None);
+        }
+        let client = crate::Client(self.connection.clone());
+        client.actor(Request::Actor(name.id)).await.map(Some)
+    }
+}

@@ -1,0 +1,283 @@
+//! Drivers in Rust, with the crate `wasmrun-client`, against a node: handles in what they pass and get, and what they
+//! stop. And the same from the command line, where people write names.
+
+use std::fs;
+
+use wasmrun_client::blocking::Client;
+use wasmrun_client::wire::{List, Module, Rows, What};
+use wasmrun_client::{
+    Actor, Argument, Cancellation, CreateActor, Error, Future, GetError, Handles, Submit,
+};
+use wasmrun_model::failure::TaskError;
+use wasmrun_model::value::codec::{decode, encode};
+use wasmrun_model::value::{DecodeLimits, Handle, Value, ValueType};
+use wasmrun_tests::{assert_says, guest};
+
+use crate::node::Node;
+
+/// A driver of a node, and the module that its tasks are from.
+struct Driver {
+    node: Node,
+    client: Client,
+    module: Module,
+}
+
+impl Driver {
+    fn start() -> Self {
+        let node = Node::start();
+        let client = Self::connect(&node);
+        let bytes = fs::read(guest("sdk")).unwrap();
+        let module = client.wait(client.load(&bytes)).unwrap();
+        Self {
+            node,
+            client,
+            module,
+        }
+    }
+
+    fn connect(node: &Node) -> Client {
+        let address = format!("unix:{}", node.socket().display());
+        Client::connect(&address.parse().unwrap(), Default::default()).unwrap()
+    }
+
+    /// The type of a function.
+    fn function(&self, name: &str) -> &wasmrun_model::value::FunctionType {
+        let full = format!("#{name}");
+        let mut functions = self.module.functions.iter();
+        let found = functions.find(|(it, _)| it == name || it.ends_with(&full));
+        &found.unwrap_or_else(|| panic!("there is no {name}")).1
+    }
+
+    fn submit(&self, name: &str, values: impl IntoIterator<Item = Argument>) -> Future {
+        let submit = Submit::function(&self.module, name).values(values);
+        self.client
+            .wait(self.client.submit(submit))
+            .unwrap()
+            .future()
+    }
+
+    fn counter(&self, start: u64) -> Actor {
+        let create = CreateActor::new(&self.module, "counter", vec![number(start)]);
+        self.client.wait(self.client.create_actor(create)).unwrap()
+    }
+
+    fn call(&self, actor: &Actor, method: &str, values: Vec<Argument>) -> Future {
+        self.client.wait(actor.call(method, values)).unwrap()
+    }
+
+    fn number(&self, future: &Future) -> u64 {
+        let value = self.client.wait(future.get(None)).unwrap();
+        match decode(&ValueType::U64, &value, DecodeLimits::default()) {
+            Ok(Value::U64(n)) => n,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn failure(&self, future: &Future) -> TaskError {
+        match self.client.wait(future.get(None)) {
+            Err(GetError::Failed { error, .. }) => error,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What a task makes, and its value.
+    fn made(&self, name: &str, future: &Future) -> (wasmrun_client::Value, Value) {
+        let made = self.client.wait(future.get(None)).unwrap();
+        let ty = self.function(name).result().unwrap();
+        let value = decode(ty, &made, DecodeLimits::default()).unwrap();
+        (made, value)
+    }
+
+    /// Waits until there are so many actors. Each look is a request, which takes its time.
+    fn wait_for_actors(&self, count: usize) {
+        loop {
+            let list = List {
+                what: What::Actors,
+                filters: vec![("state".into(), "alive".into())],
+            };
+            match self.client.wait(self.client.list(list)).unwrap().rows {
+                Rows::Actors(rows) if rows.len() == count => return,
+                Rows::Actors(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+fn number(n: u64) -> Argument {
+    encode(&ValueType::U64, &Value::U64(n)).unwrap().into()
+}
+
+fn handle(value: &Value) -> Handle {
+    match value {
+        Value::Handle(handle) => **handle,
+        Value::Option(Some(value)) | Value::Result(Ok(Some(value))) => handle(value),
+        other => panic!("no handle: {other:?}"),
+    }
+}
+
+#[test]
+fn values_that_are_passed_on_hold_handles() {
+    let driver = Driver::start();
+    let (six, ten) = (
+        driver.submit("double", [number(3)]),
+        driver.submit("double", [number(5)]),
+    );
+    let counter = driver.counter(100);
+    let visit = driver.function("go-round").params()[0].1.clone();
+    let mut handles = Handles::default();
+    let value = Value::Record(vec![
+        Value::Option(Some(Box::new(handles.actor(&counter)))),
+        Value::List(vec![handles.future(&six), handles.future(&ten)]),
+    ]);
+    let argument = handles.encode(&visit, &value).unwrap();
+    let (_, id) = (counter.id(), counter.id().to_string());
+    // The argument holds what it names.
+    drop((six, ten, counter));
+    let visited = driver.submit("go-round", [argument]);
+
+    // And so does what comes back.
+    let (made, value) = driver.made("go-round", &visited);
+    drop(visited);
+    let Value::Tuple(parts) = value else {
+        panic!("{value:?}")
+    };
+    let last = made.future(&handle(&parts[1])).unwrap();
+    assert_eq!(driver.number(&last), 116);
+    let counter = driver.client.wait(made.actor(&handle(&parts[0])));
+    let counter = counter.unwrap().expect("the value names it");
+    assert_eq!(counter.id().to_string(), id);
+    assert!(made.future(&handle(&parts[0])).is_none());
+    // What was made of the value needs it no longer.
+    drop(made);
+    let next = driver.call(&counter, "incr", vec![Argument::from(&last)]);
+    assert_eq!(driver.number(&next), 232);
+    // An actor by itself, and a future for its handle.
+    let used = driver.submit("use-counter", [Argument::from(&counter), number(1)]);
+    assert_eq!(driver.number(&used), 233);
+}
+
+#[test]
+fn what_came_twice_is_kept_until_both_are_gone() {
+    let driver = Driver::start();
+    let maker = driver.submit("make-counter", [number(7)]);
+    let (first, value) = driver.made("make-counter", &maker);
+    let (second, _) = driver.made("make-counter", &maker);
+    let named = handle(&value);
+    let counter = |value: &wasmrun_client::Value| {
+        let actor = driver.client.wait(value.actor(&named)).unwrap();
+        actor.expect("the value names it")
+    };
+    let (one, other) = (counter(&first), counter(&first));
+    drop((first, maker, one));
+    assert_eq!(driver.number(&driver.call(&other, "value", vec![])), 7);
+    drop(other);
+    let last = counter(&second);
+    drop(second);
+    assert_eq!(driver.number(&driver.call(&last, "value", vec![])), 7);
+    driver.wait_for_actors(1);
+    drop(last);
+    driver.wait_for_actors(0);
+}
+
+#[test]
+fn what_a_session_has_no_handle_of_cannot_be_passed() {
+    let driver = Driver::start();
+    let counter = driver.counter(1);
+    let other = Driver::connect(&driver.node);
+    let bare = encode(
+        &ValueType::Handle(counter.handle().kind()),
+        &counter.handle().into(),
+    );
+    let submit =
+        Submit::function(&driver.module, "use-counter").values([bare.unwrap().into(), number(1)]);
+    let refused = other.wait(other.submit(submit)).unwrap_err();
+    let id = counter.id().to_string();
+    assert_says(
+        &refused.to_string(),
+        &[&id, "no actor", "that this session has a handle of"],
+    );
+    // Too much around a handle.
+    let order = driver.function("fill").params()[0].1.clone();
+    let numbers = driver.submit(
+        "ramp",
+        [encode(&ValueType::U32, &Value::U32(3)).unwrap().into()],
+    );
+    let mut handles = Handles::default();
+    let name = Value::String("x".repeat(100_000));
+    let value = Value::Record(vec![name, handles.future(&numbers)]);
+    let argument = handles.encode(&order, &value).unwrap();
+    let submit = Submit::function(&driver.module, "fill").values([argument]);
+    let refused = driver.client.wait(driver.client.submit(submit));
+    assert!(matches!(refused, Err(Error::TooLarge { bytes }) if bytes > 100_000));
+}
+
+#[test]
+fn cancelling_tells_what_came_of_it() {
+    let driver = Driver::start();
+    let cancel = |future: &Future| driver.client.wait(future.cancel()).unwrap();
+    let spins = driver.submit("spin", []);
+    assert_eq!(cancel(&spins), Cancellation::Cancelled);
+    assert_eq!(driver.failure(&spins), TaskError::Cancelled);
+    assert_eq!(cancel(&spins), Cancellation::Over);
+
+    let counter = driver.counter(1);
+    let runs = driver.call(&counter, "spin", vec![]);
+    let waits = driver.call(&counter, "value", vec![]);
+    // It is in the middle of it.
+    driver.node.wait_for("running", 1);
+    assert_eq!(cancel(&runs), Cancellation::RunsOn);
+    assert_eq!(cancel(&waits), Cancellation::Cancelled);
+    assert_eq!(driver.failure(&waits), TaskError::Cancelled);
+    driver.client.wait(counter.kill()).unwrap();
+    let error = driver.failure(&runs);
+    assert!(matches!(error, TaskError::ActorDied { .. }), "{error}");
+    let stored = encode(&ValueType::U64, &Value::U64(1)).unwrap();
+    let stored = driver.client.wait(driver.client.put(&stored)).unwrap();
+    assert_eq!(cancel(&stored), Cancellation::Over);
+}
+
+#[test]
+fn people_write_the_names_of_actors_and_the_ids_of_objects() {
+    let node = Node::start();
+    let create = |class: &str, arguments: &str, name: &str| {
+        let create = node.wasmrun(["actor", "create"]).arg(guest("sdk"));
+        create.args([class, arguments, "--name", name]).ok()
+    };
+    create("counter", "40", "total");
+    let submit = |call: &str| {
+        let submit = node.wasmrun(["submit"]).arg(guest("sdk"));
+        submit.args(["--invoke", call])
+    };
+    assert_eq!(submit("use-counter(\"total\", 2)").ok(), "ok(42)\n");
+    let said = submit("use-counter(\"tutal\", 2)").fails(2);
+    assert_says(&said, &["there is no actor 'tutal'"]);
+    // As results show them.
+    let shown = submit("go-round({counter: \"total\", by: []})").ok();
+    let actor = shown.split('"').nth(1).expect("a handle").to_owned();
+    assert!(actor.contains('@'), "{shown}");
+    let again = submit(&format!("use-counter(\"{actor}\", 1)"));
+    assert_eq!(again.ok(), "ok(43)\n");
+
+    // An object that is kept, within a record and given to an actor.
+    let object = submit("ramp(3)").arg("--detach").ok().trim().to_owned();
+    let fill = submit(&format!("fill({{name: \"n\", numbers: \"{object}\"}})"));
+    assert_eq!(fill.ok(), "ok(\"n: 3\")\n");
+    create("keeper", "", "shelf");
+    let keep = format!("keep(\"{object}\")");
+    node.wasmrun(["actor", "call", "shelf", &keep]).ok();
+    assert_eq!(
+        node.wasmrun(["actor", "call", "shelf", "sum()"]).ok(),
+        "ok(3)\n"
+    );
+
+    // A node of the command's own has none.
+    let alone = wasmrun_tests::Wasmrun::submit("sdk");
+    let said = alone
+        .args(["--invoke", "use-counter(\"total\", 2)"])
+        .fails(2);
+    assert_says(
+        &said,
+        &["there is no actor 'total'", "`wasmrun node start`"],
+    );
+}
