@@ -4,7 +4,7 @@
 use std::fs;
 
 use serde_json::Value as Json;
-use wasmrun_tests::{Wasmrun, assert_says};
+use wasmrun_tests::{Wasmrun, assert_says, guest};
 
 use crate::node::Node;
 
@@ -50,9 +50,9 @@ fn mappings(process: u64, least: u64) -> (Vec<Private>, u64) {
     (found, anonymous)
 }
 
-#[test]
-fn a_mapped_object_is_not_copied() {
-    const BYTES: u64 = 100_000_000;
+/// Asserts that a detached task of the node that maps an object of so many bytes, reads all, says `mapped` and goes
+/// on, has no copy of it: by what the kernel says of the memory of the node's process.
+fn assert_not_copied(bytes: u64, submit: impl Fn(&Node) -> Wasmrun) {
     let mut node = Node::new();
     node.start_with(&["--object-memory", "512MiB"]);
     let status = || node.wasmrun(["status"]).json(0);
@@ -60,31 +60,52 @@ fn a_mapped_object_is_not_copied() {
     let process = status()["process"].as_u64().expect("a number");
     // So that the engine, the guest's code and the first pages of the pool are there.
     node.submit("noop()").ok();
-    let (_, before) = mappings(process, BYTES);
-    let spin = node.submit(&format!("map-and-spin({BYTES})"));
-    let spin = spin.args(["--memory", "400MiB", "--max-result", "200MiB", "--detach"]);
-    let spin = spin.ok();
+    let (_, before) = mappings(process, bytes);
+    let spin = submit(&node).args(["--memory", "400MiB", "--detach"]).ok();
     // When it has it mapped and read, it says so.
     let logs = || node.wasmrun(["logs", spin.trim()]).run().stderr;
     while !logs().contains("mapped ") {
         assert_eq!(node.count("failed"), 0, "{}", logs());
     }
-    assert!(pinned(&status()) >= BYTES, "{}", status());
-    let (mapped, after) = mappings(process, BYTES);
+    assert!(pinned(&status()) >= bytes, "{}", status());
+    let (mapped, after) = mappings(process, bytes);
     assert_eq!(mapped.len(), 1, "{mapped:?}");
     assert!(
-        mapped[0].resident_bytes >= BYTES,
+        mapped[0].resident_bytes >= bytes,
         "it has read all: {mapped:?}"
     );
     assert_eq!(mapped[0].copied_bytes, 0);
     let grown = after.saturating_sub(before);
-    assert!(grown < BYTES / 2, "{grown} bytes more than before");
+    assert!(grown < bytes / 2, "{grown} bytes more than before");
     node.wasmrun(["cancel", spin.trim()]).ok();
     while pinned(&status()) > 0 {}
     // A mapping that is kept for the next guest is nobody's memory either.
-    let (kept, after) = mappings(process, BYTES);
+    let (kept, after) = mappings(process, bytes);
     assert!(kept.iter().all(|it| it.copied_bytes == 0), "{kept:?}");
-    assert!(after.saturating_sub(before) < BYTES / 2);
+    assert!(after.saturating_sub(before) < bytes / 2);
+}
+
+#[test]
+fn a_mapped_object_is_not_copied() {
+    const BYTES: u64 = 100_000_000;
+    assert_not_copied(BYTES, |node| {
+        let spin = node.submit(&format!("map-and-spin({BYTES})"));
+        spin.args(["--max-result", "200MiB"])
+    });
+}
+
+#[test]
+fn what_the_sdk_maps_is_not_copied() {
+    const BYTES: u64 = 100_000_000;
+    assert_not_copied(BYTES, |node| {
+        let detached = |call: &str| {
+            let submit = node.wasmrun(["submit", "--invoke", call]).arg(guest("sdk"));
+            submit.args(["--max-result", "200MiB"])
+        };
+        let ramp = detached(&format!("ramp({})", BYTES / 8));
+        let numbers = ramp.args(["--memory", "400MiB", "--detach"]).ok();
+        detached(&format!("hold-mapped(\"{}\")", numbers.trim()))
+    });
 }
 
 #[test]
