@@ -17,7 +17,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("wasmrun-store", &[MODEL]),
     ("wasmrun-net", &[MODEL]),
     ("wasmrun-control", &[MODEL]),
-    ("wasmrun-client", &[MODEL, "wasmrun-store"]),
+    ("wasmrun-client", &[MODEL, "wasmrun-store", "wasmrun-net"]),
     (
         "wasmrun-node",
         &[

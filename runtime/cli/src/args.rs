@@ -28,7 +28,7 @@ use wasmrun_model::wire::Address;
 pub use self::groups::{GroupCommand, GroupCreate, SpecArg};
 pub use self::policy::PolicyOptions;
 pub use self::things::{
-    ActorCommand, ActorCreate, ClusterOptions, Id, ListThings, NodeCommand, NodeStart,
+    ActorCommand, ActorCreate, ClusterOptions, Id, ListThings, Login, NodeCommand, NodeStart,
     ObjectCommand, Put, Things, TokenCommand,
 };
 
@@ -61,9 +61,14 @@ pub struct Global {
         default_value = "table"
     )]
     pub output: Output,
-    /// The node to talk to: unix:PATH [default: the one that runs on this machine, if one does].
+    /// The node to talk to: unix:PATH, or HOST:PORT from elsewhere, once `wasmrun login` was run
+    /// [default: the one that runs on this machine, if one does].
     #[arg(long, global = true, env = "WASMRUN_ADDRESS", value_name = "ADDRESS")]
     pub address: Option<Address>,
+    /// Where `login` keeps our certificate for nodes of other machines
+    /// [default: wasmrun/client in the user's folder for settings].
+    #[arg(long, global = true, env = "WASMRUN_IDENTITY", value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub identity: Option<PathBuf>,
     /// Say more about what happens.
     #[arg(long, short, global = true, conflicts_with = "quiet")]
     pub verbose: bool,
@@ -102,6 +107,8 @@ pub enum Command {
         #[command(subcommand)]
         command: NodeCommand,
     },
+    /// Get a certificate with a token, to use a cluster from another machine with --address.
+    Login(Login),
     /// Show the running node: resources, tasks, objects.
     Status,
     /// List what a running node has.

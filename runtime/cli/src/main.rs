@@ -9,6 +9,7 @@ mod fail;
 mod inspect;
 mod local;
 mod log;
+mod login;
 mod names;
 mod printer;
 mod remote;
@@ -51,6 +52,7 @@ fn run(cli: &Cli, printer: &Printer) -> CommandResult {
     match &cli.command {
         Command::Submit(submit) => submit::submit(submit, &cli.global, printer),
         Command::Node { command } => daemon::node(command, &cli.global, printer),
+        Command::Login(login) => login::login(login, &cli.global, printer),
         Command::Status => things::status(&cli.global, printer),
         Command::List(list) => things::list(list, &cli.global, printer),
         Command::Get(id) => things::get(id, &cli.global, printer),

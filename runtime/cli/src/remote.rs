@@ -1,13 +1,21 @@
-//! The node that runs already: finding it, and what its refusals mean for us.
+//! The node that runs already: finding it, who we are to it, and what its refusals mean for us.
+
+use std::path::PathBuf;
 
 use wasmrun_client::blocking::Client;
+use wasmrun_client::identity;
 use wasmrun_client::wire::{Address, RefusalKind};
 use wasmrun_client::{ConnectError, Error, GetError};
 use wasmrun_model::fairness::TenantName;
 
 use crate::args::Global;
 use crate::fail::{Exit, Failure};
+use crate::login;
+use crate::printer::Printer;
 use crate::submit::exit_of;
+
+/// For how many days before its end a certificate is worth a note.
+const NOTED_DAYS: u64 = 14;
 
 /// Where the node is, or is to be.
 pub fn address(global: &Global) -> Result<Address, Failure> {
@@ -17,18 +25,48 @@ pub fn address(global: &Global) -> Result<Address, Failure> {
     }
 }
 
+/// Where our certificate is, or is to be.
+pub fn identity(global: &Global) -> Result<PathBuf, Failure> {
+    let folder = global.identity.clone().or_else(identity::default_identity);
+    folder.ok_or_else(|| {
+        Failure::usage(
+            "there is no folder for a certificate: neither HOME nor XDG_CONFIG_HOME is set; name one with --identity",
+        )
+    })
+}
+
+fn open(global: &Global, tenant: &TenantName) -> Result<Result<Client, ConnectError>, Failure> {
+    let (address, tenant) = (address(global)?, tenant.clone());
+    let Address::Network(_) = address else {
+        return Ok(Client::connect(&address, tenant));
+    };
+    let folder = identity(global)?;
+    let identity = match identity::load(&folder) {
+        Ok(Some(identity)) => identity,
+        Ok(None) => return Ok(Err(ConnectError::NoIdentity { address })),
+        Err(error) => return Ok(Err(ConnectError::Identity { folder, error })),
+    };
+    let days = login::days(&identity);
+    if days < NOTED_DAYS {
+        Printer::new(global).note(format_args!(
+            "the certificate in {} ends in {days} days: `wasmrun login --renew` gets a further one",
+            folder.display()
+        ));
+    }
+    Ok(Client::connect_as(&address, tenant, identity))
+}
+
 /// The running node.
 ///
 /// # Errors
 /// When there is none.
 pub fn connect(global: &Global, tenant: &TenantName) -> Result<Client, Failure> {
-    let client = Client::connect(&address(global)?, tenant.clone());
-    client.map_err(|error| Failure::new(Exit::Unreachable, error))
+    open(global, tenant)?.map_err(|error| Failure::new(Exit::Unreachable, error))
 }
 
 /// The running node, if there is one. One that is named must be there.
 pub fn find(global: &Global, tenant: &TenantName) -> Result<Option<Client>, Failure> {
-    match Client::connect(&address(global)?, tenant.clone()) {
+    match open(global, tenant)? {
         Ok(client) => Ok(Some(client)),
         Err(ConnectError::NotRunning { .. }) if global.address.is_none() => Ok(None),
         Err(error) => Err(Failure::new(Exit::Unreachable, error)),

@@ -11,6 +11,7 @@ use wasmrun_model::fairness::TenantName;
 use wasmrun_model::wire::Address;
 
 use crate::error::ConnectError;
+use crate::identity::Identity;
 
 /// A session with a node, and the runtime that it lives on. It is a [`crate::Client`] too, whose futures
 /// [`Client::wait`] drives: `client.wait(client.wait_for(&futures, 1, None))`.
@@ -45,6 +46,28 @@ impl Client {
     /// # Errors
     /// As of that, and when there can be no thread.
     pub fn connect(address: &Address, tenant: TenantName) -> Result<Self, ConnectError> {
+        Self::on_runtime(address, crate::Client::connect(address, tenant))
+    }
+
+    /// As [`crate::Client::connect_as`].
+    ///
+    /// # Errors
+    /// As of that, and when there can be no thread.
+    pub fn connect_as(
+        address: &Address,
+        tenant: TenantName,
+        identity: Identity,
+    ) -> Result<Self, ConnectError> {
+        Self::on_runtime(
+            address,
+            crate::Client::connect_as(address, tenant, identity),
+        )
+    }
+
+    fn on_runtime(
+        address: &Address,
+        connecting: impl Future<Output = Result<crate::Client, ConnectError>>,
+    ) -> Result<Self, ConnectError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("wasmrun-client")
@@ -54,7 +77,7 @@ impl Client {
                 address: address.clone(),
                 error,
             })?;
-        let client = runtime.block_on(crate::Client::connect(address, tenant))?;
+        let client = runtime.block_on(connecting)?;
         let runtime = Arc::new(Kept(Some(runtime)));
         let _ = client.0.runtime.set(Arc::downgrade(&runtime));
         Ok(Self { client, runtime })
@@ -68,6 +91,15 @@ impl Client {
     /// What runs futures beside this thread.
     pub fn handle(&self) -> &tokio::runtime::Handle {
         self.runtime.runtime().handle()
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // The process may end with us, and a node elsewhere would wait for it for seconds.
+        if self.client.0.is_on_network() && tokio::runtime::Handle::try_current().is_err() {
+            self.wait(self.client.0.leave());
+        }
     }
 }
 

@@ -6,10 +6,9 @@
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
-use tokio::net::unix::OwnedWriteHalf;
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use wasmrun_model::fairness::TenantName;
@@ -19,6 +18,8 @@ use wasmrun_model::wire::{
 };
 
 use crate::error::{ConnectError, Error};
+use crate::identity::Identity;
+use crate::line;
 use crate::reader::Reader;
 use crate::routes::{Answers, Routes};
 
@@ -26,6 +27,8 @@ use crate::routes::{Answers, Routes};
 const FRAMES_OUT: usize = 64;
 /// How many bytes are gathered before they are written, unless there are no more.
 const GATHERED_BYTES: usize = 128 << 10;
+/// How long a node on the network may take to hear that a session is over.
+const FAREWELL: Duration = Duration::from_secs(1);
 /// How many dropped objects are told in one frame.
 const RELEASED: usize = 10_000;
 
@@ -38,6 +41,7 @@ pub(crate) struct Connection {
     /// Where it is, and who pays: to begin another session like this one.
     pub(crate) address: Address,
     pub(crate) tenant: TenantName,
+    identity: Option<Arc<Identity>>,
     frames: mpsc::Sender<Vec<u8>>,
     pub(crate) routes: Arc<Routes>,
     next: AtomicU64,
@@ -48,31 +52,16 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) async fn open(address: &Address, tenant: TenantName) -> Result<Self, ConnectError> {
-        let io_error = |error: io::Error| match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                ConnectError::NotRunning {
-                    address: address.clone(),
-                }
-            }
-            _ => ConnectError::Io {
-                address: address.clone(),
-                error,
-            },
-        };
+    pub(crate) async fn open(
+        address: &Address,
+        tenant: TenantName,
+        identity: Option<Arc<Identity>>,
+    ) -> Result<Self, ConnectError> {
         let frame_error = |error| ConnectError::Frame {
             address: address.clone(),
             error,
         };
-        let mut stream = UnixStream::connect(address.path())
-            .await
-            .map_err(io_error)?;
-        let peer = stream.peer_cred().map_err(io_error)?;
-        if peer.uid() != rustix::process::geteuid().as_raw() {
-            return Err(ConnectError::NotOurs {
-                address: address.clone(),
-            });
-        }
+        let (mut reader, mut writer) = line::open(address, identity.as_ref()).await?;
         let hello = Hello {
             magic: MAGIC,
             protocol: PROTOCOL,
@@ -80,14 +69,17 @@ impl Connection {
             tenant: tenant.clone(),
         };
         let hello = wire::encode(&hello).map_err(frame_error)?;
-        stream.write_all(&hello).await.map_err(io_error)?;
-        let bytes = match read_frame(&mut stream).await {
+        // If it fails, reading says why.
+        let _ = writer.write_all(&hello).await;
+        let bytes = match read_frame(&mut reader).await {
             Ok(bytes) => bytes.map_err(frame_error)?,
-            // It hangs up on what it does not know.
-            Err(_) => return Err(frame_error(FrameError::NotWasmrun)),
+            Err(_) => {
+                let why = reader.ended(address);
+                // It hangs up on what it does not know.
+                return Err(why.unwrap_or_else(|| frame_error(FrameError::NotWasmrun)));
+            }
         };
         let welcome: Welcome = wire::decode_greeting(&bytes).map_err(frame_error)?;
-        let (reader, writer) = stream.into_split();
         let (frames, queue) = mpsc::channel(FRAMES_OUT);
         let routes = Routes::new();
         Ok(Self {
@@ -95,6 +87,7 @@ impl Connection {
             owner: welcome.id,
             address: address.clone(),
             tenant,
+            identity,
             frames,
             next: AtomicU64::new(1),
             reading: tokio::spawn(Reader::new(reader, routes.clone()).run()),
@@ -106,7 +99,7 @@ impl Connection {
 
     /// Another one, like this.
     pub(crate) async fn again(&self) -> Result<Self, ConnectError> {
-        let again = Self::open(&self.address, self.tenant.clone()).await?;
+        let again = Self::open(&self.address, self.tenant.clone(), self.identity.clone()).await?;
         if let Some(runtime) = self.runtime.get() {
             // It is new, and has none.
             let _ = again.runtime.set(runtime.clone());
@@ -116,6 +109,17 @@ impl Connection {
 
     pub(crate) fn node(&self) -> &str {
         &self.node
+    }
+
+    /// Ends the session, and waits until the node knows, so that nothing depends on what becomes of our runtime.
+    pub(crate) async fn leave(&self) {
+        // With its end of the stream, the node's ends too.
+        self.writing.abort();
+        let _ = tokio::time::timeout(FAREWELL, self.routes.closed()).await;
+    }
+
+    pub(crate) fn is_on_network(&self) -> bool {
+        matches!(self.address, Address::Network(_))
     }
 
     /// Sends a request.
@@ -157,7 +161,7 @@ async fn read_frame(
 /// Writes frames, as many at once as there are, and behind them what was dropped: also while there are
 /// always more, or the node would keep in place what nobody looks at.
 async fn write(
-    mut writer: OwnedWriteHalf,
+    mut writer: impl AsyncWrite + Unpin,
     mut frames: mpsc::Receiver<Vec<u8>>,
     routes: Arc<Routes>,
 ) {
@@ -187,7 +191,10 @@ async fn write(
 }
 
 /// Writes frames, small ones together.
-async fn write_all(writer: &mut OwnedWriteHalf, batch: &mut Vec<Vec<u8>>) -> io::Result<()> {
+async fn write_all(
+    writer: &mut (impl AsyncWrite + Unpin),
+    batch: &mut Vec<Vec<u8>>,
+) -> io::Result<()> {
     let mut gathered = Vec::new();
     for frame in batch.drain(..) {
         if gathered.len() + frame.len() > GATHERED_BYTES {
@@ -220,6 +227,8 @@ fn released(routes: &Routes) -> Vec<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::net::UnixStream;
+
     use super::*;
 
     /// More frames than a writer has in hand at a time, several times over.

@@ -1,10 +1,12 @@
 //! Why the node cannot be reached, does not do it, or has no value.
 
 use std::io;
+use std::path::PathBuf;
 
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::TaskId;
 use wasmrun_model::wire::{Address, FrameError, INLINE_BYTES, Refusal, Response};
+use wasmrun_net::IdentityError;
 
 /// Why there is no session.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +25,61 @@ pub enum ConnectError {
         /// Where.
         address: Address,
     },
+    /// Nobody has said who we are.
+    #[error(
+        "the node at {address} takes clients with a certificate of its cluster, and there is none here: get one with \
+         `wasmrun login TOKEN`; `wasmrun node token create --client`, on the machine of a node, makes the token"
+    )]
+    NoIdentity {
+        /// Where.
+        address: Address,
+    },
+    /// Who we are cannot be read.
+    #[error("the certificate in {} cannot be used: {error}", folder.display())]
+    Identity {
+        /// The folder.
+        folder: PathBuf,
+        /// Why not.
+        error: IdentityError,
+    },
+    /// The name service does not know it.
+    #[error("'{address}' has no address: check the name ({error})")]
+    Name {
+        /// Where.
+        address: Address,
+        /// Why not.
+        error: io::Error,
+    },
+    /// It is not of the cluster that our certificate is of.
+    #[error(
+        "the node at {address} is not of the cluster that your certificate is for ({why}): check the address, or log \
+         in to its cluster with `wasmrun login TOKEN`"
+    )]
+    OtherCluster {
+        /// Where.
+        address: Address,
+        /// What was wrong with it.
+        why: String,
+    },
+    /// It does not accept our certificate.
+    #[error(
+        "the node at {address} does not accept your certificate ({why}): log in to its cluster, again if the \
+         certificate has ended, with `wasmrun login TOKEN`"
+    )]
+    NotAccepted {
+        /// Where.
+        address: Address,
+        /// What it said.
+        why: String,
+    },
+    /// Nobody answers there, or whoever does turns us away.
+    #[error("cannot connect to {address}: {error}")]
+    Network {
+        /// Where.
+        address: Address,
+        /// Why not.
+        error: wasmrun_net::ConnectError,
+    },
     /// It does not talk to us.
     #[error("the node at {address}: {error}")]
     Frame {
@@ -39,6 +96,20 @@ pub enum ConnectError {
         /// Why not.
         error: io::Error,
     },
+}
+
+impl ConnectError {
+    /// What an error of the network means for a client.
+    pub(crate) fn on_network(address: &Address, error: wasmrun_net::ConnectError) -> Self {
+        let address = address.clone();
+        match error {
+            wasmrun_net::ConnectError::Untrusted { why, .. } => Self::OtherCluster { address, why },
+            wasmrun_net::ConnectError::NotAccepted { why, .. } => {
+                Self::NotAccepted { address, why }
+            }
+            error => Self::Network { address, error },
+        }
+    }
 }
 
 /// Why a request was not done.

@@ -1,4 +1,5 @@
-//! What a Rust driver depends on: tasks, objects and actors of a node that runs on this machine.
+//! What a Rust driver depends on: tasks, objects and actors of a node that runs on this machine, or of one that is
+//! reached over the network.
 //!
 //! Owns the client's side of the protocol (`wasmrun_model::wire`). Must not: know how a node works, or
 //! what wasm is; start a node.
@@ -32,6 +33,8 @@ mod connection;
 mod error;
 mod future;
 mod group;
+pub mod identity;
+mod line;
 mod named;
 mod reader;
 mod routes;
@@ -59,6 +62,7 @@ pub use wasmrun_model::task::Cancellation;
 pub use wasmrun_model::wire;
 
 use crate::connection::Connection;
+use crate::identity::Identity;
 
 /// The environment variable that names a node.
 pub const ADDRESS_VARIABLE: &str = "WASMRUN_ADDRESS";
@@ -116,14 +120,39 @@ impl Described {
 pub struct Client(pub(crate) Arc<Connection>);
 
 impl Client {
-    /// Begins a session, in a tokio runtime with I/O. `tenant` pays for what does not say otherwise.
+    /// Begins a session, in a tokio runtime with I/O. `tenant` pays for what does not say otherwise. On the network
+    /// we are who [`identity::default_identity`] says.
     ///
     /// # Errors
-    /// When no node runs there, it is another user's, or another version.
+    /// When no node runs there, it is another user's or cluster's, or another version; and when it is on the network
+    /// and there is no certificate for it.
     pub async fn connect(address: &Address, tenant: TenantName) -> Result<Self, ConnectError> {
-        Connection::open(address, tenant)
-            .await
-            .map(|it| Self(Arc::new(it)))
+        let identity = match (address, identity::default_identity()) {
+            (Address::Network(_), Some(folder)) => Some(identity_in(&folder, address)?),
+            _ => None,
+        };
+        Self::open(address, tenant, identity).await
+    }
+
+    /// As [`Client::connect`], on the network with this identity. At a socket nobody asks for one.
+    ///
+    /// # Errors
+    /// As of that.
+    pub async fn connect_as(
+        address: &Address,
+        tenant: TenantName,
+        identity: Identity,
+    ) -> Result<Self, ConnectError> {
+        Self::open(address, tenant, Some(Arc::new(identity))).await
+    }
+
+    async fn open(
+        address: &Address,
+        tenant: TenantName,
+        identity: Option<Arc<Identity>>,
+    ) -> Result<Self, ConnectError> {
+        let connection = Connection::open(address, tenant, identity).await?;
+        Ok(Self(Arc::new(connection)))
     }
 
     /// The node's name.
@@ -401,6 +430,20 @@ impl Client {
             Response::Done => Ok(()),
             other => Err(Error::unexpected(&other)),
         }
+    }
+}
+
+/// The identity in a folder, for a node on the network.
+fn identity_in(folder: &std::path::Path, address: &Address) -> Result<Arc<Identity>, ConnectError> {
+    match identity::load(folder) {
+        Ok(Some(identity)) => Ok(Arc::new(identity)),
+        Ok(None) => Err(ConnectError::NoIdentity {
+            address: address.clone(),
+        }),
+        Err(error) => Err(ConnectError::Identity {
+            folder: folder.to_owned(),
+            error,
+        }),
     }
 }
 

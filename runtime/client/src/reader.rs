@@ -9,18 +9,18 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use tokio::io::Interest;
-use tokio::net::unix::OwnedReadHalf;
+use tokio::io::{AsyncReadExt, Interest};
 use wasmrun_model::wire::{self, Frame, HEADER_BYTES, MAX_SEGMENTS, Mapped, Response};
 use wasmrun_store::{Beside, Place, SegmentNumber, Segments};
 
+use crate::line::LineReader;
 use crate::routes::{Answer, Routes, View};
 
 /// How many bytes are read at once, unless a frame is longer.
 const READ_BYTES: usize = 256 << 10;
 
 pub(crate) struct Reader {
-    socket: OwnedReadHalf,
+    line: LineReader,
     buffer: Vec<u8>,
     /// What of the buffer has come and is not handled yet.
     start: usize,
@@ -39,9 +39,9 @@ impl Drop for Reader {
 }
 
 impl Reader {
-    pub(crate) fn new(socket: OwnedReadHalf, routes: Arc<Routes>) -> Self {
+    pub(crate) fn new(line: LineReader, routes: Arc<Routes>) -> Self {
         Self {
-            socket,
+            line,
             buffer: vec![0; READ_BYTES],
             start: 0,
             end: 0,
@@ -91,10 +91,15 @@ impl Reader {
                 self.buffer.resize(wanted, 0);
             }
         }
-        let socket = self.socket.as_ref();
         let room = &mut self.buffer[self.end..];
-        let received = socket.async_io(Interest::READABLE, || wasmrun_store::receive(socket, room));
-        let (len, beside) = received.await?;
+        let (len, beside) = match &mut self.line {
+            LineReader::Socket(socket) => {
+                let socket = (*socket).as_ref();
+                let receive = || wasmrun_store::receive(socket, room);
+                socket.async_io(Interest::READABLE, receive).await?
+            }
+            LineReader::Network(session) => (session.read(room).await?, Beside::Nothing),
+        };
         if len == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }

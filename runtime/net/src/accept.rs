@@ -1,7 +1,7 @@
-//! Accepting: from a datagram of somebody unknown to a link, a bulk connection or a certificate.
+//! Accepting: from a datagram of somebody unknown to a link, a bulk connection, a session or a certificate.
 //!
 //! Owns the accepting side of the hello. Invariants: without a certificate of our cluster there is
-//! nothing but enrolment; until the hello is done a peer can make us hold a few KiB and one task, of which
+//! nothing but enrolment; with a client's nothing but that and a session; until the hello is done a peer can make us hold a few KiB and one task, of which
 //! there is a limited number; whoever is turned away is told why, in words where it can understand them.
 
 use std::net::SocketAddr;
@@ -15,16 +15,17 @@ use crate::core::Core;
 use crate::error::{Close, ConnectError, Lost};
 use crate::frame::FrameReader;
 use crate::hello::{
-    self, Answer, Hello, HelloAnswer, HelloError, MAX_ADDRESSES, PeerId, Purpose, Refusal, Welcome,
+    self, Answer, Hello, HelloAnswer, HelloError, MAX_ADDRESSES, Purpose, Refusal, Welcome,
 };
 use crate::identity::Role;
 use crate::lane::Switch;
 use crate::peer::{Adopted, Candidate, PeerCore, PeerInfo, Serving};
-use crate::tls::{ALPN_JOIN, ALPN_MEMBER};
+use crate::session::{self, Admitted};
+use crate::tls::{ALPN_CLIENT, ALPN_JOIN, ALPN_MEMBER};
 use crate::transport;
 
 /// How long the one who was turned away may take to read why.
-const FAREWELL: Duration = Duration::from_secs(1);
+pub(crate) const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Accepts connections until the network is closed.
 pub(crate) async fn listen(core: Arc<Core>) {
@@ -65,12 +66,14 @@ pub(crate) async fn listen(core: Arc<Core>) {
 enum Next {
     Link(Box<Serving>),
     Bulk(Connection, Arc<PeerCore>),
+    Session(Box<Admitted>),
 }
 
 impl Next {
     async fn run(self, core: Arc<Core>) {
         match self {
             Self::Link(serving) => serving.run(core).await,
+            Self::Session(admitted) => admitted.run(core).await,
             Self::Bulk(connection, peer) => {
                 let runtime = core.bulk.clone();
                 let serving = crate::bulk::serve(core.clone(), peer, connection);
@@ -95,6 +98,13 @@ async fn greet(core: &Arc<Core>, incoming: Incoming) -> Result<Option<Next>, Con
         Some(ALPN_JOIN) => {
             crate::enroll::answer(core, &connection, from).await?;
             return Ok(None);
+        }
+        Some(ALPN_CLIENT) => {
+            let role = crate::dial::certified(core, &connection);
+            let admitted = session::admit(core, connection, role).await?;
+            // A client may send and get a lot, which nodes' messages should not wait behind.
+            to_bulk.turn();
+            return Ok(Some(Next::Session(Box::new(admitted))));
         }
         Some(ALPN_MEMBER) => {}
         _ => {
@@ -205,12 +215,7 @@ fn decide(
         let cluster = core.me.cluster;
         return Err(refuse(Refusal::Cluster { cluster }));
     }
-    let is_itself = match (hello.id, role) {
-        (PeerId::Node(id), Role::Node(certified)) => id == certified,
-        (PeerId::Client(_), Role::Client(_)) => true,
-        _ => false,
-    };
-    if !is_itself {
+    if role != Role::Node(hello.id) {
         return Err(refuse(Refusal::Certificate { certified: role }));
     }
     if hello.addresses.len() > MAX_ADDRESSES {
@@ -218,10 +223,9 @@ fn decide(
     }
     core.saw(hello.id, hello.incarnation)
         .map_err(|known| refuse(Refusal::OldIncarnation { known }))?;
-    let peer = core.peer(hello.id, role).map_err(refuse)?;
+    let peer = core.peer(hello.id).map_err(refuse)?;
     let info = PeerInfo {
         id: hello.id,
-        role,
         incarnation: hello.incarnation,
         version,
         software: preamble.software,

@@ -14,11 +14,11 @@ use crate::identity::{Authority, Enroll, Identity};
 /// How a network is started.
 #[derive(Debug)]
 pub struct Config {
-    /// Who we are. A node's identity for a node, a client's for a client.
+    /// Which node we are.
     pub identity: Identity,
-    /// Which life of our node this is; must be higher than in all lives before. Clients leave it 0.
+    /// Which life of our node this is; must be higher than in all lives before.
     pub incarnation: Incarnation,
-    /// Where to listen; clients name an address with port 0, and are never dialled.
+    /// Where to listen.
     pub listen: SocketAddr,
     /// Where others reach us, told to those we connect to. At most 8.
     pub advertise: Vec<SocketAddr>,
@@ -68,8 +68,10 @@ pub struct Limits {
     pub handshakes: usize,
     /// Nodes that we know at a time. Further ones are refused.
     pub nodes: usize,
-    /// Clients that are connected at a time, or were a moment ago. Further ones are refused.
-    pub clients: usize,
+    /// Sessions of clients at a time. Further ones are refused.
+    pub sessions: usize,
+    /// Sessions of one client at a time, so that it leaves some to others. Further ones are refused.
+    pub sessions_of_one: usize,
     /// Bulk streams that one peer may have open. At the limit it waits.
     pub bulk_streams: u32,
     /// Bulk streams that are served at a time to all peers. At the limit they wait.
@@ -87,8 +89,6 @@ pub struct Timing {
     pub write_stall: Duration,
     /// How long a bulk stream may bring or take no byte before it is given up.
     pub bulk_stall: Duration,
-    /// How long a client that is gone may come back to its session.
-    pub session: Duration,
     /// The first wait before dialling again; it doubles with each failure.
     pub backoff_min: Duration,
     /// The longest wait before dialling again.
@@ -131,7 +131,8 @@ impl Default for Limits {
             answer_bytes: 16 << 20,
             handshakes: 64,
             nodes: 4096,
-            clients: 4096,
+            sessions: 256,
+            sessions_of_one: 64,
             bulk_streams: 32,
             bulk_serving: 256,
         }
@@ -145,7 +146,6 @@ impl Default for Timing {
             idle: Duration::from_secs(12),
             write_stall: Duration::from_secs(10),
             bulk_stall: Duration::from_secs(10),
-            session: Duration::from_secs(60),
             backoff_min: Duration::from_millis(50),
             backoff_max: Duration::from_secs(3),
             close: Duration::from_secs(1),

@@ -21,10 +21,11 @@ use crate::config::{Enrolment, Limits, Timing};
 use crate::enroll::Attempts;
 use crate::error::{Close, ConnectError};
 use crate::event::Changes;
-use crate::hello::{PeerId, Refusal, Version};
-use crate::identity::{ClusterId, Role};
+use crate::hello::{Refusal, Version};
+use crate::identity::ClusterId;
 use crate::peer::PeerCore;
 use crate::service::Handler;
+use crate::session::Sessions;
 use crate::tls::Tls;
 use crate::transport::{self, Kind};
 
@@ -32,8 +33,7 @@ use crate::transport::{self, Kind};
 #[derive(Debug, Clone)]
 pub(crate) struct Me {
     pub(crate) cluster: ClusterId,
-    pub(crate) role: Role,
-    pub(crate) id: PeerId,
+    pub(crate) id: NodeId,
     pub(crate) incarnation: Incarnation,
     pub(crate) version: Version,
     pub(crate) advertise: Vec<SocketAddr>,
@@ -57,7 +57,8 @@ pub(crate) struct Core {
     pub(crate) handshakes: Arc<Semaphore>,
     pub(crate) bulk_serving: Arc<Semaphore>,
     pub(crate) closing: watch::Sender<bool>,
-    peers: Mutex<BTreeMap<PeerId, Arc<PeerCore>>>,
+    pub(crate) sessions: Sessions,
+    peers: Mutex<BTreeMap<NodeId, Arc<PeerCore>>>,
     incarnations: Mutex<BTreeMap<NodeId, Incarnation>>,
     random: Mutex<Random>,
 }
@@ -95,6 +96,7 @@ impl Core {
             tasks: Tasks::default(),
             changes: parts.changes,
             closing: watch::Sender::new(false),
+            sessions: Sessions::default(),
             peers: Mutex::default(),
             incarnations: Mutex::default(),
             random: Mutex::new(Random::new(parts.seed)),
@@ -105,7 +107,7 @@ impl Core {
         *self.closing.borrow()
     }
 
-    pub(crate) fn known_peer(&self, id: PeerId) -> Option<Arc<PeerCore>> {
+    pub(crate) fn known_peer(&self, id: NodeId) -> Option<Arc<PeerCore>> {
         self.peers.lock().get(&id).cloned()
     }
 
@@ -114,7 +116,7 @@ impl Core {
     }
 
     /// The peer with this id, made if need be and if there is room.
-    pub(crate) fn peer(self: &Arc<Self>, id: PeerId, role: Role) -> Result<Arc<PeerCore>, Refusal> {
+    pub(crate) fn peer(self: &Arc<Self>, id: NodeId) -> Result<Arc<PeerCore>, Refusal> {
         if id == self.me.id {
             return Err(Refusal::Itself);
         }
@@ -123,32 +125,19 @@ impl Core {
             return Err(Refusal::Closing);
         }
         if let Some(peer) = peers.get(&id) {
-            // A session belongs to the certificate that opened it.
-            return match peer.role == role {
-                true => Ok(peer.clone()),
-                false => Err(Refusal::Certificate { certified: role }),
-            };
+            return Ok(peer.clone());
         }
-        let is_node = matches!(id, PeerId::Node(_));
-        let alike = peers
-            .keys()
-            .filter(|other| matches!(other, PeerId::Node(_)) == is_node);
-        let limit = if is_node {
-            self.limits.nodes
-        } else {
-            self.limits.clients
-        };
-        if alike.count() >= limit {
+        if peers.len() >= self.limits.nodes {
             return Err(Refusal::Full);
         }
-        let peer = PeerCore::start(self, id, role);
+        let peer = PeerCore::start(self, id);
         peers.insert(id, peer.clone());
         Ok(peer)
     }
 
     /// Lets go of a peer: what waits for it fails, and what is known of it is gone, but for its
     /// incarnation.
-    pub(crate) fn forget(&self, id: PeerId) {
+    pub(crate) fn forget(&self, id: NodeId) {
         let peer = self.peers.lock().remove(&id);
         if let Some(peer) = peer {
             peer.close(Close::Forgotten);
@@ -160,10 +149,7 @@ impl Core {
     ///
     /// # Errors
     /// The later one that is known.
-    pub(crate) fn saw(&self, id: PeerId, incarnation: Incarnation) -> Result<(), Incarnation> {
-        let PeerId::Node(id) = id else {
-            return Ok(());
-        };
+    pub(crate) fn saw(&self, id: NodeId, incarnation: Incarnation) -> Result<(), Incarnation> {
         let mut incarnations = self.incarnations.lock();
         let known = incarnations.entry(id).or_insert(incarnation);
         if incarnation < *known {

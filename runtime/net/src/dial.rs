@@ -11,9 +11,7 @@ use tokio::time::timeout;
 use crate::core::Core;
 use crate::error::{Close, ConnectError};
 use crate::frame::FrameReader;
-use crate::hello::{
-    self, Answer, Hello, HelloAnswer, HelloError, PeerId, Purpose, Refusal, Welcome,
-};
+use crate::hello::{self, Answer, Hello, HelloAnswer, HelloError, Purpose, Refusal, Welcome};
 use crate::identity::{ROLE_NODE_DNS, Role, names_of};
 use crate::peer::{Candidate, PeerCore, PeerInfo, Serving};
 use crate::transport::Kind;
@@ -94,7 +92,7 @@ pub(crate) async fn control(
         ConnectError::WeRefuse { address, why }
     };
     check_id(&connection, address, expected, &info)?;
-    let peer = core.peer(info.id, info.role).map_err(we_refuse)?;
+    let peer = core.peer(info.id).map_err(we_refuse)?;
     let candidate = Candidate {
         connection: connection.clone(),
         nonce,
@@ -142,7 +140,7 @@ fn check_id(
     info: &PeerInfo,
 ) -> Result<(), ConnectError> {
     match expected.map(|peer| peer.id) {
-        Some(PeerId::Node(expected)) if PeerId::Node(expected) != info.id => {
+        Some(expected) if expected != info.id => {
             connection.close(Close::Finished.code(), b"");
             Err(ConnectError::WrongNode {
                 address,
@@ -243,9 +241,8 @@ fn understand(
     if cluster != core.me.cluster {
         return Err(untrusted("it says that it is of another cluster"));
     }
-    match (id, role) {
-        (PeerId::Node(id), Role::Node(certified)) if id == certified => {}
-        _ => return Err(untrusted("its certificate is another's")),
+    if role != Role::Node(id) {
+        return Err(untrusted("its certificate is another's"));
     }
     if addresses.len() > hello::MAX_ADDRESSES {
         let error = HelloError::Malformed;
@@ -254,7 +251,6 @@ fn understand(
     addresses.shrink_to_fit();
     Ok(PeerInfo {
         id,
-        role,
         incarnation,
         version,
         software: preamble.software,

@@ -9,7 +9,7 @@ use quinn::{ConnectionError, VarInt};
 use wasmrun_model::id::NodeId;
 
 use crate::frame::{FrameError, ReadError};
-use crate::hello::{HelloError, PeerId, Refusal};
+use crate::hello::{HelloError, Refusal};
 
 /// Why a connection is closed, as the code that the other side sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +30,10 @@ pub(crate) enum Close {
     Slow = 6,
     /// The peer was forgotten.
     Forgotten = 7,
+    /// The certificate is not a client's, where it has to be.
+    NotClient = 8,
+    /// There are as many sessions as there may be.
+    Full = 9,
 }
 
 impl Close {
@@ -47,6 +51,8 @@ impl Close {
             Self::Limit,
             Self::Slow,
             Self::Forgotten,
+            Self::NotClient,
+            Self::Full,
         ];
         all.into_iter().find(|close| close.code() == code)
     }
@@ -61,6 +67,8 @@ impl Close {
             Self::Limit => "it was asked for more at a time than it allows",
             Self::Slow => "what it sent was not read",
             Self::Forgotten => "it does not want to talk to us any more",
+            Self::NotClient => "the certificate is no client's",
+            Self::Full => "it has as many clients as it may",
         }
     }
 }
@@ -148,6 +156,12 @@ pub enum ConnectError {
         /// What it said.
         why: String,
     },
+    /// Our certificate or key is not of use for this.
+    #[error("this identity cannot be used ({why}): log in again, with a token for a client")]
+    Identity {
+        /// Why.
+        why: String,
+    },
     /// Its first words were not understood.
     #[error("{address} cannot be talked to: {error}")]
     Hello {
@@ -173,14 +187,14 @@ pub enum ConnectError {
         why: Refusal,
     },
     /// Somebody else is there.
-    #[error("{address} is {found}, not node {expected}: the address is out of date")]
+    #[error("{address} is node {found}, not {expected}: the address is out of date")]
     WrongNode {
         /// Where.
         address: SocketAddr,
         /// Whom we wanted.
         expected: NodeId,
         /// Who it is.
-        found: PeerId,
+        found: NodeId,
     },
     /// The connection broke before it was there.
     #[error("the connection to {address} broke: {why}")]
@@ -210,6 +224,7 @@ impl ConnectError {
                 !matches!(why, Refusal::Duplicate | Refusal::Full | Refusal::Closing)
             }
             Self::Untrusted { .. }
+            | Self::Identity { .. }
             | Self::NotAccepted { .. }
             | Self::Hello { .. }
             | Self::WrongNode { .. }
@@ -240,6 +255,22 @@ impl ConnectError {
                 Self::NotAccepted {
                     address,
                     why: "there was none".into(),
+                }
+            }
+            ConnectionError::ApplicationClosed(close)
+                if Close::of(close.error_code) == Some(Close::NotClient) =>
+            {
+                Self::NotAccepted {
+                    address,
+                    why: Close::NotClient.text().into(),
+                }
+            }
+            ConnectionError::ApplicationClosed(close)
+                if Close::of(close.error_code) == Some(Close::Full) =>
+            {
+                Self::Refused {
+                    address,
+                    why: Refusal::Full,
                 }
             }
             ConnectionError::ConnectionClosed(close)

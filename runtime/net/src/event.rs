@@ -10,11 +10,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
-use wasmrun_model::id::Incarnation;
+use wasmrun_model::id::{Incarnation, NodeId};
 
 use crate::core::Core;
 use crate::error::{ConnectError, Lost};
-use crate::hello::PeerId;
 use crate::peer::{Peer, PeerCore, PeerInfo};
 use crate::service::Protocol;
 
@@ -34,7 +33,7 @@ pub enum Event<P: Protocol> {
     /// There is no connection to it any more. It is dialled again if an address is known.
     Lost {
         /// Which.
-        id: PeerId,
+        id: NodeId,
         /// Which life of it.
         incarnation: Incarnation,
         /// Why.
@@ -51,7 +50,7 @@ pub enum Event<P: Protocol> {
 
 pub(crate) enum CoreEvent {
     Connected(Arc<PeerCore>, PeerInfo),
-    Lost(PeerId, Incarnation, Lost),
+    Lost(NodeId, Incarnation, Lost),
     Refused(SocketAddr, ConnectError),
 }
 
@@ -75,7 +74,7 @@ impl<P: Protocol> Event<P> {
 /// What is still to be told.
 #[derive(Debug)]
 pub(crate) struct Changes {
-    changed: Mutex<BTreeSet<PeerId>>,
+    changed: Mutex<BTreeSet<NodeId>>,
     wake: Notify,
     refusals: mpsc::Sender<(SocketAddr, ConnectError)>,
 }
@@ -94,7 +93,7 @@ impl Changes {
         (changes, receiver)
     }
 
-    pub(crate) fn peer(&self, id: PeerId) {
+    pub(crate) fn peer(&self, id: NodeId) {
         self.changed.lock().insert(id);
         self.wake.notify_one();
     }
@@ -108,7 +107,7 @@ impl Changes {
 
 /// Tells events, for ever.
 pub(crate) async fn tell(core: Arc<Core>, mut refusals: Refusals) {
-    let mut told: BTreeMap<PeerId, Incarnation> = BTreeMap::new();
+    let mut told: BTreeMap<NodeId, Incarnation> = BTreeMap::new();
     loop {
         tokio::select! {
             () = core.changes.wake.notified() => {}

@@ -51,34 +51,6 @@ impl fmt::Display for Version {
     }
 }
 
-/// A session of a client: one process that is connected, or will be again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct SessionId(pub(crate) [u8; 16]);
-
-impl fmt::Display for SessionId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-/// Who is at the other end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum PeerId {
-    /// A node.
-    Node(NodeId),
-    /// A client.
-    Client(SessionId),
-}
-
-impl fmt::Display for PeerId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Node(id) => write!(f, "node {id}"),
-            Self::Client(id) => write!(f, "client session {id}"),
-        }
-    }
-}
-
 /// What stands before everything else, in every version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Preamble {
@@ -92,7 +64,7 @@ pub(crate) struct Preamble {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Hello {
     pub(crate) cluster: ClusterId,
-    pub(crate) id: PeerId,
+    pub(crate) id: NodeId,
     pub(crate) incarnation: Incarnation,
     /// Where the speaker can be dialled.
     pub(crate) addresses: Vec<SocketAddr>,
@@ -117,7 +89,7 @@ pub(crate) enum Purpose {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Welcome {
     pub(crate) cluster: ClusterId,
-    pub(crate) id: PeerId,
+    pub(crate) id: NodeId,
     pub(crate) incarnation: Incarnation,
     pub(crate) addresses: Vec<SocketAddr>,
 }
@@ -309,7 +281,7 @@ mod tests {
     fn hello() -> Hello {
         Hello {
             cluster: ClusterId::from_bytes([1; 16]),
-            id: PeerId::Node(NodeId::from_bytes([2; 16])),
+            id: NodeId::from_bytes([2; 16]),
             incarnation: Incarnation(3),
             addresses: vec!["127.0.0.1:7000".parse().expect("an address")],
             purpose: Purpose::Control {

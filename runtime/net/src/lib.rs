@@ -1,13 +1,14 @@
 //! How nodes and clients talk: mutual TLS over QUIC.
 //!
-//! Owns identities, connections and the delivery of messages. Must not: know tasks, objects, the store
-//! or the engine; what is sent is the types of a [`Protocol`], and what becomes of it is up to a
+//! Owns identities, connections and the delivery of messages between nodes. Must not: know tasks, objects, the
+//! store or the engine; what is sent is the types of a [`Protocol`], and what becomes of it is up to a
 //! [`Service`]. `node` brings both.
 //!
 //! ```text
 //!   Authority ─ Token ─ join ─▶ Identity ─▶ Network ─▶ Peer: send, call, pull
 //!                                              │
 //!                                           Service: one_way, request, bulk, event
+//!   a client's Identity ─▶ Session ═════════▶ Service: session
 //! ```
 //!
 //! | what | order | arrives | when a connection is lost |
@@ -16,8 +17,7 @@
 //! | request | any | is carried out at most once in a life of the peer | asked again under its id |
 //! | bulk range | whole | as often as asked for | the missing rest is asked for again |
 //!
-//! A *life* is an incarnation of a node, or the session of a client. With a new one nothing of the old is
-//! left: its messages are dropped, its requests fail. The same if one side forgets the other.
+//! A *life* is an incarnation of a node. With a new one nothing of the old is left: its messages are dropped, its requests fail. The same if one side forgets the other.
 //! Messages that a service must not see twice across lives need ids of their own.
 //!
 //! Invariants: there is no mode without TLS or without certificates; everything that a peer can make us
@@ -39,6 +39,7 @@ mod network;
 mod packet;
 mod peer;
 mod service;
+mod session;
 mod socket;
 mod tls;
 mod transport;
@@ -51,7 +52,7 @@ pub use enroll::{JoinError, join, renew};
 pub use error::{CallError, ConnectError, LinkHint, Lost, SendError};
 pub use event::Event;
 pub use frame::FrameError;
-pub use hello::{HelloError, PeerId, Refusal, SessionId, Version};
+pub use hello::{HelloError, Refusal, Version};
 pub use identity::{
     Applicant, Authority, AuthorityError, ClientId, ClusterId, Enroll, FileError, Fingerprint,
     Identity, IdentityError, ParseTokenError, Refused, Role, Token, TokenBook, TokenGrant, TokenId,
@@ -60,6 +61,7 @@ pub use identity::{
 pub use network::{Network, StartError};
 pub use peer::{Peer, PeerInfo, Tally, Traffic};
 pub use service::{Protocol, Service};
+pub use session::{Session, SessionReader, SessionWriter};
 
 /// The version of wasmrun, as others see it.
 pub(crate) const SOFTWARE: &str = env!("CARGO_PKG_VERSION");

@@ -15,7 +15,6 @@ use crate::config::Config;
 use crate::core::{Core, Me, Parts};
 use crate::error::ConnectError;
 use crate::event::{self, Changes};
-use crate::hello::{PeerId, SessionId};
 use crate::identity::{self, Identity, IdentityError, Role};
 use crate::peer::Peer;
 use crate::service::{Protocol, Service, Typed};
@@ -77,6 +76,11 @@ impl<P: Protocol> Network<P> {
     /// When the address is taken, or the configuration makes no sense.
     pub fn start(config: Config, service: Arc<impl Service<P>>) -> Result<Self, StartError> {
         check(&config)?;
+        let Role::Node(id) = config.identity.role() else {
+            return Err(StartError::Config(
+                "only a node has a network; a client opens sessions",
+            ));
+        };
         let tls = Tls::new(&config.identity);
         let tls = tls.map_err(|error| StartError::Identity(error.to_string()))?;
         let here = Handle::current();
@@ -94,15 +98,9 @@ impl<P: Protocol> Network<P> {
         let bulk_endpoint = listen(SocketAddr::new(any, 0), bulk.clone())?;
         endpoint.set_server_config(Some(transport::server(&tls, any, &config.timing)));
         let (changes, refusals) = Changes::new();
-        let role = config.identity.role();
-        let id = match role {
-            Role::Node(id) => PeerId::Node(id),
-            Role::Client(_) => PeerId::Client(SessionId(identity::random())),
-        };
         let core = Core::new(Parts {
             me: Me {
                 cluster: config.identity.cluster(),
-                role,
                 id,
                 incarnation: config.incarnation,
                 version: P::VERSION,
@@ -122,12 +120,7 @@ impl<P: Protocol> Network<P> {
                 .unwrap_or_else(|| u64::from_le_bytes(identity::random())),
         });
         core.tasks.spawn(event::tell(core.clone(), refusals));
-        if let Role::Node(_) = role {
-            core.tasks.spawn(crate::accept::listen(core.clone()));
-        } else {
-            // Nobody dials a client.
-            core.endpoint.set_server_config(None);
-        }
+        core.tasks.spawn(crate::accept::listen(core.clone()));
         Ok(Self {
             owner: Arc::new(Owner(core)),
             protocol: PhantomData,
@@ -143,7 +136,7 @@ impl<P: Protocol> Network<P> {
     }
 
     /// Who we are to others.
-    pub fn id(&self) -> PeerId {
+    pub fn id(&self) -> NodeId {
         self.core().me.id
     }
 
@@ -153,7 +146,7 @@ impl<P: Protocol> Network<P> {
     /// # Errors
     /// When there are as many nodes as there may be, when it is ourselves, and when we are closed.
     pub fn peer(&self, node: NodeId, addresses: Vec<SocketAddr>) -> Result<Peer<P>, ConnectError> {
-        let peer = self.core().peer(PeerId::Node(node), Role::Node(node));
+        let peer = self.core().peer(node);
         let peer = peer.map_err(|why| match (why, addresses.first()) {
             (crate::Refusal::Closing, _) | (_, None) => ConnectError::Closed,
             (why, Some(&address)) => ConnectError::WeRefuse { address, why },
@@ -183,7 +176,7 @@ impl<P: Protocol> Network<P> {
     }
 
     /// The peer with this id, if we know it.
-    pub fn find(&self, id: PeerId) -> Option<Peer<P>> {
+    pub fn find(&self, id: NodeId) -> Option<Peer<P>> {
         self.core().known_peer(id).map(Peer::new)
     }
 
@@ -194,17 +187,16 @@ impl<P: Protocol> Network<P> {
 
     /// Lets go of a peer: it is not dialled any more, what waits for it fails, and its one-way messages
     /// and answers are forgotten. It may come back as if for the first time.
-    pub fn forget(&self, id: PeerId) {
+    pub fn forget(&self, id: NodeId) {
         self.core().forget(id);
     }
 
     /// From now on lives of a node before this one are refused, and a connection with one is closed.
     pub fn expect(&self, node: NodeId, incarnation: Incarnation) {
         let core = self.core();
-        let id = PeerId::Node(node);
         // An error means that a later one is known, which is as good.
-        let _ = core.saw(id, incarnation);
-        if let Some(peer) = core.known_peer(id)
+        let _ = core.saw(node, incarnation);
+        if let Some(peer) = core.known_peer(node)
             && let Some(info) = peer.status().info
             && info.incarnation < incarnation
         {
@@ -218,7 +210,7 @@ impl<P: Protocol> Network<P> {
     /// When it is another role's or cluster's, or cannot be used.
     pub fn set_identity(&self, identity: &Identity) -> Result<(), IdentityError> {
         let me = &self.core().me;
-        if identity.role() != me.role || identity.cluster() != me.cluster {
+        if identity.role() != Role::Node(me.id) || identity.cluster() != me.cluster {
             return Err(IdentityError::Malformed("it is somebody else's"));
         }
         let tls = Tls::new(identity);
@@ -228,7 +220,7 @@ impl<P: Protocol> Network<P> {
         Ok(())
     }
 
-    /// Sends what is waiting for connected peers, for as long as `Timing::close` says, and ends
+    /// Sends what is waiting for connected peers and clients, for as long as `Timing::close` says, and ends
     /// everything.
     pub async fn close(&self) {
         let core = self.core();
@@ -240,7 +232,8 @@ impl<P: Protocol> Network<P> {
             }
         };
         // Who does not read does not keep us.
-        let _ = tokio::time::timeout(core.timing.close, flushed).await;
+        let ended = async { tokio::join!(flushed, core.sessions.end()) };
+        let _ = tokio::time::timeout(core.timing.close, ended).await;
         core.stop_connections();
         // A service that blocks its thread does not keep us either.
         let _ = tokio::time::timeout(core.timing.close, core.tasks.finish()).await;

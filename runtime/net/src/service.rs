@@ -17,6 +17,7 @@ use crate::event::Event;
 use crate::frame::{self, Batch, Failure};
 use crate::hello::Version;
 use crate::peer::{Peer, PeerCore};
+use crate::session::Session;
 
 /// The messages that two sides exchange.
 pub trait Protocol: Send + Sync + 'static {
@@ -56,6 +57,12 @@ pub trait Service<P: Protocol>: Send + Sync + 'static {
         to: &mut BulkSender,
     ) -> impl Future<Output = Result<(), BulkRefusal>> + Send;
 
+    /// The session of a client, to its end. Dropped when the network is closed; the client gets what was written
+    /// until then. Closed at once unless the service does something else.
+    fn session(&self, session: Session) -> impl Future<Output = ()> + Send {
+        async { drop(session) }
+    }
+
     /// Somebody came or went. The next event waits for the return.
     fn event(&self, _event: Event<P>) {}
 }
@@ -73,6 +80,7 @@ pub(crate) trait Handler: Send + Sync {
         range: Range,
         to: BulkSender,
     ) -> BoxFuture<(BulkSender, Result<(), BulkRefusal>)>;
+    fn session(&self, session: Session) -> BoxFuture<()>;
     fn event(&self, event: crate::event::CoreEvent);
 }
 
@@ -142,6 +150,11 @@ impl<P: Protocol, S: Service<P>> Handler for Typed<P, S> {
             };
             (to, sent)
         })
+    }
+
+    fn session(&self, session: Session) -> BoxFuture<()> {
+        let service = self.service.clone();
+        Box::pin(async move { service.session(session).await })
     }
 
     fn event(&self, event: crate::event::CoreEvent) {

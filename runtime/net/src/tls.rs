@@ -23,6 +23,8 @@ use crate::identity::{Fingerprint, Identity};
 /// Between members of a cluster. The version of the protocol is in the hello, where a mismatch can be
 /// explained.
 pub(crate) const ALPN_MEMBER: &[u8] = b"wasmrun";
+/// Of clients, for their sessions. The version of what they say is in their own first words.
+pub(crate) const ALPN_CLIENT: &[u8] = b"wasmrun-client";
 /// For joining and renewing, and for nothing else.
 pub(crate) const ALPN_JOIN: &[u8] = b"wasmrun-join";
 
@@ -45,7 +47,7 @@ impl Tls {
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .with_client_cert_verifier(clients)
             .with_single_cert(identity.chain(), identity.key())?;
-        server.alpn_protocols = vec![ALPN_MEMBER.into(), ALPN_JOIN.into()];
+        server.alpn_protocols = vec![ALPN_MEMBER.into(), ALPN_JOIN.into(), ALPN_CLIENT.into()];
         server.send_tls13_tickets = 0;
         Ok(Self {
             server: Arc::new(QuicServerConfig::try_from(server).map_err(no_cipher)?),

@@ -20,6 +20,7 @@ use wasmrun_model::resource::{
     Pool, ResourceName, ResourceSet,
 };
 use wasmrun_model::scheduler::{NodeInfo, Reason, Status};
+use wasmrun_net::TokenKind;
 use wasmrun_store::{Backing, SpillConfig, Store, StoreConfig};
 
 use crate::client::Client;
@@ -334,7 +335,7 @@ impl Node {
         lifetime: Duration,
     ) -> Option<Result<JoinToken, TokensError>> {
         let cluster = self.shared.cluster.get()?;
-        let made = cluster.create_token(is_reusable, lifetime);
+        let made = cluster.create_token(TokenKind::Node, is_reusable, lifetime);
         Some(self.shared.control.block_on(made))
     }
 

@@ -25,7 +25,7 @@ struct Session(UnixStream);
 
 impl Session {
     fn open(address: &Address) -> Self {
-        let mut socket = UnixStream::connect(address.path()).unwrap();
+        let mut socket = UnixStream::connect(common::path(address)).unwrap();
         let hello = wire::encode(&wire::Hello {
             magic: wire::MAGIC,
             protocol: wire::PROTOCOL,

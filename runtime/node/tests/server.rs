@@ -336,13 +336,13 @@ fn nonsense_closes_its_own_connection_only() {
         hello[..9].to_vec(),
     ];
     for bytes in nonsense {
-        let mut socket = UnixStream::connect(served.address.path()).unwrap();
+        let mut socket = UnixStream::connect(common::path(&served.address)).unwrap();
         socket.write_all(&bytes).unwrap();
         socket.shutdown(std::net::Shutdown::Write).unwrap();
         // It hangs up.
         let _ = socket.read_to_end(&mut Vec::new());
     }
-    let mut socket = UnixStream::connect(served.address.path()).unwrap();
+    let mut socket = UnixStream::connect(common::path(&served.address)).unwrap();
     socket.write_all(&greeting(99)).unwrap();
     let mut answer = Vec::new();
     socket.read_to_end(&mut answer).unwrap();

@@ -60,7 +60,7 @@ struct Raw(UnixStream);
 
 impl Raw {
     fn connect(address: &Address) -> Self {
-        let mut socket = UnixStream::connect(address.path()).unwrap();
+        let mut socket = UnixStream::connect(common::path(address)).unwrap();
         // So that a node that goes on waiting fails the test.
         socket
             .set_read_timeout(Some(Duration::from_secs(60)))

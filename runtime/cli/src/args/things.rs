@@ -34,19 +34,22 @@ pub enum NodeCommand {
         #[arg(long)]
         undo: bool,
     },
-    /// Make, list and take back tokens, with which nodes join the cluster.
+    /// Make, list and take back tokens, with which nodes join the cluster and clients log in to it.
     Token {
         #[command(subcommand)]
         command: TokenCommand,
     },
 }
 
-/// What to do with join tokens.
+/// What to do with tokens.
 #[derive(Debug, Subcommand)]
 pub enum TokenCommand {
-    /// Print a new token, which lets one node join.
+    /// Print a new token, which lets one node join or one client log in.
     Create {
-        /// Let it serve any number of nodes.
+        /// Make it for a client, which runs `wasmrun login` with it, and not for a node.
+        #[arg(long)]
+        client: bool,
+        /// Let it serve any number of them.
         #[arg(long)]
         many: bool,
         /// How long it serves.
@@ -55,11 +58,20 @@ pub enum TokenCommand {
     },
     /// List the tokens that are remembered.
     List,
-    /// Take a token back. Nodes that have joined with it stay.
+    /// Take a token back. Who has joined with it stays.
     Revoke {
         /// Its id, or as much of the beginning as is its alone.
         id: String,
     },
+}
+
+#[derive(Debug, Args)]
+pub struct Login {
+    /// The token, as `wasmrun node token create --client` prints it [env: WASMRUN_JOIN_TOKEN].
+    pub token: Option<JoinToken>,
+    /// Get a further certificate by the one that is there, before it ends.
+    #[arg(long, conflicts_with = "token")]
+    pub renew: bool,
 }
 
 #[derive(Debug, Args)]

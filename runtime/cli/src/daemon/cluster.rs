@@ -39,7 +39,7 @@ pub fn config(
 }
 
 /// The token of somebody who does not want it to be seen in a list of processes.
-fn token_from_env() -> Result<Option<JoinToken>, Failure> {
+pub fn token_from_env() -> Result<Option<JoinToken>, Failure> {
     let Some(text) = std::env::var_os(TOKEN).filter(|it| !it.is_empty()) else {
         return Ok(None);
     };

@@ -1,6 +1,6 @@
 //! `wasmrun node`: a node that other commands find, and its cluster.
 
-mod cluster;
+pub mod cluster;
 mod notify;
 mod several;
 
@@ -55,8 +55,13 @@ pub fn node(command: &NodeCommand, global: &Global, printer: &Printer) -> Comman
 
 fn token(command: &TokenCommand, global: &Global, printer: &Printer) -> CommandResult {
     match command {
-        TokenCommand::Create { many, lifetime } => {
+        TokenCommand::Create {
+            client,
+            many,
+            lifetime,
+        } => {
             let request = Request::CreateToken {
+                is_for_clients: *client,
                 is_reusable: *many,
                 lifetime_ms: u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX),
             };

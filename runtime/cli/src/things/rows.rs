@@ -199,11 +199,12 @@ impl Row for MemberRow {
 
 impl Row for TokenRow {
     const LIST: &'static str = "tokens";
-    const HEADER: &'static [&'static str] = &["id", "state", "many", "joined", "left_ms"];
+    const HEADER: &'static [&'static str] = &["id", "kind", "state", "many", "joined", "left_ms"];
 
     fn cells(&self) -> Vec<Cell> {
         vec![
             cell(&self.id),
+            cell(&self.kind),
             cell(&self.state),
             flag(self.is_reusable),
             number(self.joined.into()),

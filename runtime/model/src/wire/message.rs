@@ -122,7 +122,9 @@ pub enum Request {
     },
     /// Makes a join token. `Text`: the token.
     CreateToken {
-        /// Whether it serves more than one node.
+        /// Whether it makes clients, and not nodes.
+        is_for_clients: bool,
+        /// Whether it serves more than once.
         is_reusable: bool,
         /// How long it serves, in milliseconds.
         lifetime_ms: u64,

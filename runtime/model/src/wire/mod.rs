@@ -1,4 +1,4 @@
-//! What a node and the drivers on its machine say to each other.
+//! What a node and its drivers say to each other.
 //!
 //! Owns the messages and their bytes: [`Hello`] and [`Welcome`] first, then frames with a [`Request`] or
 //! a [`Response`]. Must not: do I/O. Sockets, and who may connect, are the business of `node` and
@@ -37,7 +37,7 @@ mod view;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-pub use address::{Address, ParseAddressError};
+pub use address::{Address, HostPort, ParseAddressError, SocketPath};
 pub use bytes::Bytes;
 pub use failure::WireError;
 pub use message::{

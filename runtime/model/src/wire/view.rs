@@ -265,9 +265,11 @@ pub struct MemberRow {
 pub struct TokenRow {
     /// Its id.
     pub id: String,
+    /// What it makes: `node` or `client`.
+    pub kind: String,
     /// `valid`, `used`, `expired` or `revoked`.
     pub state: String,
-    /// Whether it serves more than one node.
+    /// Whether it serves more than once.
     pub is_reusable: bool,
     /// How many have joined with it.
     pub joined: u32,

@@ -11,16 +11,13 @@ use bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
 
 use super::{PeerCore, PeerInfo, Tally, Traffic};
-use wasmrun_model::id::Incarnation;
+use wasmrun_model::id::{Incarnation, NodeId};
 
 use crate::error::{CallError, ConnectError, LinkHint, Lost, SendError};
 use crate::frame::{self, FrameError};
-use crate::hello::PeerId;
-use crate::identity::Role;
 use crate::service::Protocol;
 
-/// Another node, or a client, whether or not it is connected now. Cheap to clone; it does not keep the
-/// network open.
+/// Another node, whether or not it is connected now. Cheap to clone; it does not keep the network open.
 pub struct Peer<P> {
     core: Arc<PeerCore>,
     protocol: PhantomData<fn() -> P>,
@@ -54,13 +51,8 @@ impl<P: Protocol> Peer<P> {
     }
 
     /// Who it is.
-    pub fn id(&self) -> PeerId {
+    pub fn id(&self) -> NodeId {
         self.core.id
-    }
-
-    /// What it was certified as.
-    pub fn role(&self) -> Role {
-        self.core.role
     }
 
     /// Who and what is connected; `None` while nobody is.

@@ -1,4 +1,4 @@
-//! A peer: another node or a client, through all its connections.
+//! A peer: another node, through all its connections.
 //!
 //! Owns what outlives a connection: messages that wait, requests and answers, who the peer is. Must
 //! not: know types of messages, below [`Peer`].
@@ -14,7 +14,6 @@ mod outbox;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -22,7 +21,7 @@ use quinn::Connection;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
-use wasmrun_model::id::Incarnation;
+use wasmrun_model::id::{Incarnation, NodeId};
 
 pub use handle::Peer;
 pub(crate) use link::{Link, Serving};
@@ -31,8 +30,7 @@ use crate::bulk::BulkPool;
 use crate::core::Core;
 use crate::error::{CallError, Close, ConnectError, Lost};
 use crate::frame::{Batch, Resume};
-use crate::hello::{PeerId, Refusal, Version};
-use crate::identity::Role;
+use crate::hello::{Refusal, Version};
 use answers::{AnswerLimits, Answers};
 use calls::Calls;
 use outbox::Outbox;
@@ -46,9 +44,7 @@ const MAX_REQUESTS: usize = 1 << 16;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerInfo {
     /// Who.
-    pub id: PeerId,
-    /// What its certificate says.
-    pub role: Role,
+    pub id: NodeId,
     /// Which life of it.
     pub incarnation: Incarnation,
     /// The version that is spoken with it.
@@ -74,8 +70,7 @@ pub(crate) struct Status {
 }
 
 pub(crate) struct PeerCore {
-    pub(crate) id: PeerId,
-    pub(crate) role: Role,
+    pub(crate) id: NodeId,
     pub(crate) core: Weak<Core>,
     pub(crate) bulk: BulkPool,
     max_message_bytes: usize,
@@ -178,12 +173,11 @@ pub(crate) enum Accepted {
 }
 
 impl PeerCore {
-    pub(crate) fn start(core: &Arc<Core>, id: PeerId, role: Role) -> Arc<Self> {
+    pub(crate) fn start(core: &Arc<Core>, id: NodeId) -> Arc<Self> {
         let limits = &core.limits;
         let (batches, queue) = mpsc::channel(BATCHES);
         let peer = Arc::new(Self {
             id,
-            role,
             core: Arc::downgrade(core),
             bulk: BulkPool::default(),
             max_message_bytes: limits.message_bytes,
@@ -418,9 +412,6 @@ impl PeerCore {
         self.redial.notify_one();
         if let Some(core) = self.core.upgrade() {
             core.changes.peer(self.id);
-            if let PeerId::Client(_) = self.id {
-                forget_later(&core, self.id, link.nonce);
-            }
         }
     }
 
@@ -451,11 +442,6 @@ impl PeerCore {
     /// The link to write to, if there is one.
     fn link(&self) -> Option<Arc<Link>> {
         self.state.lock().link.clone()
-    }
-
-    fn has_lost(&self, nonce: u64) -> bool {
-        let state = self.state.lock();
-        state.link.is_none() && state.last == Some(nonce)
     }
 
     /// Waits until the peer has accepted all one-way messages.
@@ -531,17 +517,4 @@ async fn deliver(
     while let Some(batch) = batches.recv().await {
         handler.one_ways(peer.clone(), batch).await;
     }
-}
-
-/// A client that does not come back is forgotten.
-fn forget_later(core: &Arc<Core>, id: PeerId, nonce: u64) {
-    let (weak, wait): (Weak<Core>, Duration) = (Arc::downgrade(core), core.timing.session);
-    core.tasks.spawn(async move {
-        tokio::time::sleep(wait).await;
-        if let Some(core) = weak.upgrade()
-            && core.known_peer(id).is_some_and(|peer| peer.has_lost(nonce))
-        {
-            core.forget(id);
-        }
-    });
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use wasmrun_net::{BulkRefusal, PeerId, PullOptions, PullWhy, Range};
+use wasmrun_net::{BulkRefusal, PullOptions, PullWhy, Range};
 
 use crate::harness::{Ask, Cluster, End, PATIENCE, byte_at, node_id, soon, start};
 use crate::proxy::{Faults, Proxy};
@@ -208,7 +208,7 @@ async fn a_pull_ends_when_its_peer_is_forgotten() {
     let forget = async {
         // Whoever dials has said something by then.
         silent.readable().await.expect("a datagram");
-        one.network.forget(PeerId::Node(node_id(2)));
+        one.network.forget(node_id(2));
     };
     let (pulled, ()) = soon(async { tokio::join!(pull, forget) }).await;
     assert_eq!(pulled.expect_err("nobody is there").missing.len(), 1);

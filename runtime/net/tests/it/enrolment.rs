@@ -100,16 +100,16 @@ async fn a_node_and_a_client_join_and_renew() {
             .await
             .expect("renewed");
         assert_eq!(renewed.role(), identity.role());
+        if kind == TokenKind::Client {
+            soon(crate::sessions::echoes(&renewed, head.end.address)).await;
+            continue;
+        }
         let member = start::<1, 0>(Config::new(loaded, Incarnation(1), LOCAL));
         member.network.set_identity(&renewed).expect("the same one");
         assert!(
             member
                 .network
-                .set_identity(
-                    &head
-                        .cluster
-                        .identity(Role::Client(wasmrun_net::ClientId::from_bytes([0; 16])))
-                )
+                .set_identity(&head.cluster.client(0))
                 .is_err()
         );
         let peer = soon(member.network.connect(vec![head.end.address]))

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc};
 use wasmrun_model::id::{Incarnation, NodeId};
 use wasmrun_net::{
-    Authority, BulkRefusal, BulkSender, ClientId, Config, Event, Identity, Network, Peer, PeerId,
-    Protocol, Range, Role, Service, Version,
+    Authority, BulkRefusal, BulkSender, ClientId, Config, Event, Identity, Network, Peer, Protocol,
+    Range, Role, Service, Session, Version,
 };
 
 /// How long anything may take before a test counts as hung.
@@ -48,15 +48,18 @@ impl<const MAJOR: u16, const MINOR: u16> Protocol for Test<MAJOR, MINOR> {
 
 /// Remembers everything.
 pub struct Memory<P: Protocol> {
-    pub one_ways: mpsc::UnboundedSender<(PeerId, u64)>,
-    pub asked: Mutex<BTreeMap<(PeerId, u64), u32>>,
+    pub one_ways: mpsc::UnboundedSender<(NodeId, u64)>,
+    pub asked: Mutex<BTreeMap<(NodeId, u64), u32>>,
     pub events: mpsc::UnboundedSender<Event<P>>,
     /// One-way messages wait for a permit here.
     pub gate: Semaphore,
+    /// How many sessions of clients there are. Whatever comes is sent back.
+    pub sessions: tokio::sync::watch::Sender<usize>,
     /// How many requests that are never answered are under way.
     pub hanging: tokio::sync::watch::Sender<usize>,
 }
 
+/// Counts as long as it is there.
 struct Hanging<'a>(&'a tokio::sync::watch::Sender<usize>);
 
 impl Drop for Hanging<'_> {
@@ -128,6 +131,12 @@ impl<const MAJOR: u16, const MINOR: u16> Service<Test<MAJOR, MINOR>>
         }
     }
 
+    async fn session(&self, mut session: Session) {
+        self.sessions.send_modify(|count| *count += 1);
+        let _there = Hanging(&self.sessions);
+        let _ = tokio::io::copy(&mut session.reader, &mut session.writer).await;
+    }
+
     fn event(&self, event: Event<Test<MAJOR, MINOR>>) {
         let _ = self.events.send(event);
     }
@@ -142,7 +151,7 @@ pub fn byte_at(offset: u64) -> u8 {
 pub struct End<P: Protocol = Test> {
     pub network: Network<P>,
     pub memory: Arc<Memory<P>>,
-    pub one_ways: mpsc::UnboundedReceiver<(PeerId, u64)>,
+    pub one_ways: mpsc::UnboundedReceiver<(NodeId, u64)>,
     pub events: mpsc::UnboundedReceiver<Event<P>>,
     pub address: SocketAddr,
 }
@@ -175,8 +184,8 @@ impl Cluster {
         self.config(Role::Node(node_id(n)), incarnation)
     }
 
-    pub fn client_config(&self, n: u8) -> Config {
-        self.config(Role::Client(ClientId::from_bytes([n; 16])), 0)
+    pub fn client(&self, n: u8) -> Identity {
+        self.identity(Role::Client(ClientId::from_bytes([n; 16])))
     }
 
     fn config(&self, role: Role, incarnation: u64) -> Config {
@@ -192,10 +201,6 @@ impl Cluster {
     pub fn node(&self, n: u8) -> End {
         start(self.node_config(n, 1))
     }
-
-    pub fn client(&self, n: u8) -> End {
-        start(self.client_config(n))
-    }
 }
 
 pub fn start<const MAJOR: u16, const MINOR: u16>(config: Config) -> End<Test<MAJOR, MINOR>> {
@@ -206,6 +211,7 @@ pub fn start<const MAJOR: u16, const MINOR: u16>(config: Config) -> End<Test<MAJ
         asked: Mutex::default(),
         events: event_sender,
         gate: Semaphore::new(1),
+        sessions: tokio::sync::watch::Sender::new(0),
         hanging: tokio::sync::watch::Sender::new(0),
     });
     let network = Network::start(config, memory.clone()).expect("a network");
@@ -234,7 +240,7 @@ impl<P: Protocol> End<P> {
     }
 
     /// The next one-way message.
-    pub async fn told(&mut self) -> (PeerId, u64) {
+    pub async fn told(&mut self) -> (NodeId, u64) {
         soon(self.one_ways.recv()).await.expect("it is open")
     }
 }

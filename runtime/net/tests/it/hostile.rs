@@ -10,7 +10,7 @@ use quinn::{Connection, Endpoint, RecvStream, SendStream};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use wasmrun_model::id::NodeId;
-use wasmrun_net::{PeerId, Role};
+use wasmrun_net::Role;
 
 use crate::harness::{Ask, Cluster, End, LOCAL, PATIENCE, node_id, soon, start};
 
@@ -23,8 +23,13 @@ struct Raw {
 impl Raw {
     /// With the certificate of a node of this cluster, or with none.
     fn new(cluster: &Cluster, node: Option<u8>, alpn: &str) -> Self {
+        Self::with(cluster, node.map(|node| Role::Node(node_id(node))), alpn)
+    }
+
+    /// With a certificate for this role, or with none.
+    fn with(cluster: &Cluster, certified: Option<Role>, alpn: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let role = Role::Node(node_id(node.unwrap_or(0)));
+        let role = certified.unwrap_or(Role::Node(node_id(0)));
         cluster.identity(role).save(folder.path()).expect("saved");
         let pem = std::fs::read(folder.path().join("identity.pem")).expect("read");
         let chain: Vec<_> = CertificateDer::pem_slice_iter(&pem)
@@ -37,7 +42,7 @@ impl Raw {
             .with_protocol_versions(&[&rustls::version::TLS13])
             .expect("TLS 1.3")
             .with_root_certificates(roots);
-        let mut tls = match node {
+        let mut tls = match certified {
             Some(_) => {
                 let key = PrivateKeyDer::from_pem_slice(&pem).expect("a key");
                 builder
@@ -86,12 +91,16 @@ fn frame(payload: &[u8]) -> Vec<u8> {
 
 /// The bytes of a hello for messages, as `hello.rs` lays them out.
 fn hello(cluster: [u8; 16], node: NodeId) -> Vec<u8> {
+    hello_for(cluster, node, &(0_u8, 4711_u64, None::<u64>))
+}
+
+/// The same for any purpose.
+fn hello_for(cluster: [u8; 16], node: NodeId, purpose: &impl serde::Serialize) -> Vec<u8> {
     let preamble = (*b"wasmrunQ", (1_u16, 0_u16), "raw");
     let mut bytes = postcard::to_stdvec(&preamble).expect("bytes");
-    let id = (0_u8, node);
-    let control = (0_u8, 4711_u64, None::<u64>);
+    let id = node;
     let no_addresses: [SocketAddr; 0] = [];
-    let hello = (cluster, id, 1_u64, &no_addresses[..], control);
+    let hello = (cluster, id, 1_u64, &no_addresses[..], purpose);
     bytes.extend(postcard::to_stdvec(&hello).expect("bytes"));
     bytes
 }
@@ -120,10 +129,7 @@ async fn friends(cluster: &Cluster) -> (End, End) {
 }
 
 async fn still_works(friend: &End) {
-    let peer = friend
-        .network
-        .find(PeerId::Node(node_id(1)))
-        .expect("known");
+    let peer = friend.network.find(node_id(1)).expect("known");
     let answer = peer.call(&Ask::Echo(1, vec![1]), PATIENCE).await;
     assert_eq!(answer, Ok((1, vec![1])));
 }
@@ -188,6 +194,72 @@ async fn somebody_else_than_the_certificate_says() {
     writer.write_all(&frame(&hello)).await.expect("written");
     soon(reader.read_to_end(1 << 16)).await.expect("an answer");
     soon(connection.closed()).await;
+    still_works(&friend).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_would_be_a_node() {
+    let cluster = Cluster::new();
+    let (node, friend) = friends(&cluster).await;
+    let client = Role::Client(wasmrun_net::ClientId::from_bytes([7; 16]));
+    // In its own name, in a node's that is there, and in one's that is not; for messages and for bulk.
+    for id in [7, 2, 9] {
+        let raw = Raw::with(&cluster, Some(client), "wasmrun");
+        let control = hello(raw.cluster, node_id(id));
+        let bulk = hello_for(raw.cluster, node_id(id), &1_u8);
+        for words in [control, bulk] {
+            let connection = raw.connect(node.address).await;
+            let (mut writer, mut reader) = connection.open_bi().await.expect("a stream");
+            writer.write_all(&frame(&words)).await.expect("written");
+            // What it would ask for next is not read.
+            let _ = writer.write_all(&[resume(), request(1)].concat()).await;
+            let answer = soon(reader.read_to_end(1 << 16)).await.unwrap_or_default();
+            assert!(answer.len() < 200, "{answer:?}");
+            soon(connection.closed()).await;
+        }
+    }
+    assert_eq!(node.network.peers().len(), 1, "the friend");
+    still_works(&friend).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_is_for_clients() {
+    let cluster = Cluster::new();
+    let (node, friend) = friends(&cluster).await;
+    for (certified, why) in [
+        (Some(Role::Node(node_id(3))), "closed by peer: 8"),
+        (None, "closed by peer: 3"),
+    ] {
+        let raw = Raw::with(&cluster, certified, "wasmrun-client");
+        let connection = raw.connect(node.address).await;
+        let (mut writer, _reader) = connection.open_bi().await.expect("a stream");
+        let _ = writer.write_all(b"hello").await;
+        let closed = soon(connection.closed()).await.to_string();
+        assert!(closed.contains(why), "{closed}");
+    }
+    assert_eq!(*node.memory.sessions.borrow(), 0);
+    still_works(&friend).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_opens_more_than_a_session() {
+    let cluster = Cluster::new();
+    let (node, friend) = friends(&cluster).await;
+    let client = Role::Client(wasmrun_net::ClientId::from_bytes([7; 16]));
+    let raw = Raw::with(&cluster, Some(client), "wasmrun-client");
+    let connection = raw.connect(node.address).await;
+    let (mut writer, mut reader) = connection.open_bi().await.expect("a stream");
+    writer.write_all(b"one").await.expect("written");
+    let mut back = [0; 3];
+    soon(reader.read_exact(&mut back)).await.expect("it serves");
+    let more = tokio::time::timeout(Duration::from_millis(300), connection.open_bi()).await;
+    assert!(more.is_err(), "one stream is all there is");
+    // Gone without a word.
+    drop((writer, reader));
+    connection.close(77_u32.into(), b"");
+    let mut sessions = node.memory.sessions.subscribe();
+    let over = soon(sessions.wait_for(|count| *count == 0)).await;
+    drop(over.expect("it is ours"));
     still_works(&friend).await;
 }
 

@@ -8,3 +8,4 @@ mod hostile;
 mod messages;
 mod proxy;
 mod refusals;
+mod sessions;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use wasmrun_model::id::Incarnation;
-use wasmrun_net::{CallError, Event, PeerId, SendError};
+use wasmrun_net::{CallError, Event, SendError};
 
 use crate::harness::{Ask, Cluster, PATIENCE, node_id, soon, start};
 use crate::proxy::{Faults, Proxy};
@@ -17,15 +17,15 @@ async fn messages_both_ways_and_events() {
         .peer(node_id(2), vec![two.address])
         .expect("a peer");
     let info = soon(peer.connected()).await.expect("connected");
-    assert_eq!(info.id, PeerId::Node(node_id(2)));
+    assert_eq!(info.id, node_id(2));
     peer.send(&(7, vec![1])).await.expect("sent");
-    assert_eq!(two.told().await, (PeerId::Node(node_id(1)), 7));
+    assert_eq!(two.told().await, (node_id(1), 7));
     let answer = peer.call(&Ask::Echo(3, vec![1, 2]), PATIENCE).await;
     assert_eq!(answer, Ok((3, vec![1, 2])));
     // The way back needs no address.
-    let back = two.network.find(PeerId::Node(node_id(1))).expect("known");
+    let back = two.network.find(node_id(1)).expect("known");
     back.send(&(8, vec![])).await.expect("sent");
-    assert_eq!(one.told().await, (PeerId::Node(node_id(2)), 8));
+    assert_eq!(one.told().await, (node_id(2), 8));
     assert_eq!(
         back.call(&Ask::Echo(4, vec![]), PATIENCE).await,
         Ok((4, vec![]))
@@ -37,26 +37,6 @@ async fn messages_both_ways_and_events() {
     one.event(|event| matches!(event, Event::Lost { .. })).await;
     assert_eq!(back.try_send(&(9, vec![])), Err(SendError::Closed));
     soon(one.network.close()).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_has_a_session() {
-    let cluster = Cluster::new();
-    let (mut node, mut client) = (cluster.node(1), cluster.client(9));
-    let peer = soon(client.network.connect(vec![node.address]))
-        .await
-        .expect("a node");
-    assert_eq!(peer.id(), PeerId::Node(node_id(1)));
-    assert_eq!(
-        peer.call(&Ask::Echo(1, vec![]), PATIENCE).await,
-        Ok((1, vec![]))
-    );
-    peer.send(&(5, vec![])).await.expect("sent");
-    let (session, number) = node.told().await;
-    assert_eq!((session, number), (client.network.id(), 5));
-    let back = node.network.find(session).expect("known");
-    back.send(&(6, vec![])).await.expect("sent");
-    assert_eq!(client.told().await, (peer.id(), 6));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

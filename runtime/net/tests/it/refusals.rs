@@ -172,9 +172,9 @@ async fn a_life_that_is_known_to_be_over() {
 async fn more_peers_than_there_may_be() {
     let cluster = Cluster::new();
     let mut config = cluster.node_config(1, 1);
-    config.limits.clients = 1;
+    config.limits.nodes = 1;
     let node = start::<1, 0>(config);
-    let (first, second) = (cluster.client(1), cluster.client(2));
+    let (first, second) = (cluster.node(2), cluster.node(3));
     soon(first.network.connect(vec![node.address]))
         .await
         .expect("room");
@@ -191,18 +191,14 @@ async fn more_peers_than_there_may_be() {
         ),
         "{full:?}"
     );
-    // Nodes are counted by themselves.
-    soon(cluster.node(2).network.connect(vec![node.address]))
-        .await
-        .expect("room");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_there_and_settings_that_make_no_sense() {
     let cluster = Cluster::new();
-    let client = cluster.client(1);
+    let other = cluster.node(1);
     let silent = tokio::net::UdpSocket::bind(LOCAL).await.expect("a socket");
-    let mut config = cluster.client_config(2);
+    let mut config = cluster.node_config(2, 1);
     config.timing.handshake = Duration::from_millis(200);
     let hasty = start::<1, 0>(config);
     let address = silent.local_addr().expect("an address");
@@ -213,19 +209,21 @@ async fn nobody_there_and_settings_that_make_no_sense() {
         matches!(error, ConnectError::Unreachable { .. }),
         "{error:?}"
     );
-    let none = soon(client.network.connect(Vec::new()))
+    let none = soon(other.network.connect(Vec::new()))
         .await
         .expect_err("nowhere");
     assert_eq!(none, ConnectError::NoAddress);
     let mut config = cluster.node_config(3, 1);
     config.limits.requests = 0;
-    let started = Network::<Test>::start(config, client.memory.clone());
+    let started = Network::<Test>::start(config, other.memory.clone());
+    assert!(matches!(started, Err(StartError::Config(_))));
+    let mut config = cluster.node_config(3, 1);
+    config.identity = cluster.client(3);
+    let started = Network::<Test>::start(config, other.memory.clone());
     assert!(matches!(started, Err(StartError::Config(_))));
     let mut config = cluster.node_config(3, 1);
     config.listen = address;
-    let taken = Network::<Test>::start(
-        config,
-        client.memory.clone() as std::sync::Arc<Memory<Test>>,
-    );
+    let taken =
+        Network::<Test>::start(config, other.memory.clone() as std::sync::Arc<Memory<Test>>);
     assert!(matches!(taken, Err(StartError::Listen { .. })));
 }

@@ -5,12 +5,13 @@
 //! lives waits for a while, and is dropped if we do not hear of it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use wasmrun_control::remote::{Server, Session};
+use wasmrun_control::remote::{Server, Session as StoreSession};
 use wasmrun_model::id::{Incarnation, NodeId};
-use wasmrun_net::{BulkRefusal, BulkSender, Event, Peer, PeerId, Range, Service};
+use wasmrun_net::{BulkRefusal, BulkSender, Event, Peer, Range, Service, Session};
 
 use super::link;
 use super::members::Members;
@@ -24,7 +25,15 @@ pub(super) struct Door {
     views: Arc<Views>,
     /// Our control store, for others.
     server: Option<Server>,
-    sessions: Mutex<BTreeMap<NodeId, Session>>,
+    sessions: Mutex<BTreeMap<NodeId, StoreSession>>,
+    /// Who serves clients, once somebody does.
+    clients: Mutex<Option<Weak<dyn Clients>>>,
+}
+
+/// Who serves clients of other machines.
+pub(crate) trait Clients: Send + Sync {
+    /// Serves one to its end. May be dropped before.
+    fn serve(self: Arc<Self>, session: Session) -> BoxFuture<'static, ()>;
 }
 
 impl Door {
@@ -34,15 +43,21 @@ impl Door {
             views,
             server,
             sessions: Mutex::default(),
+            clients: Mutex::default(),
         }
     }
 
-    fn session(&self, node: NodeId) -> Option<Session> {
+    pub(super) fn serve_clients(&self, clients: Weak<dyn Clients>) {
+        *self.clients.lock() = Some(clients);
+    }
+
+    /// What a node has under way with our control store.
+    fn store_session(&self, from: &Peer<ClusterProtocol>) -> Option<StoreSession> {
         let server = self.server.as_ref()?;
         let mut sessions = self.sessions.lock();
         Some(
             sessions
-                .entry(node)
+                .entry(from.id())
                 .or_insert_with(|| server.session())
                 .clone(),
         )
@@ -50,9 +65,7 @@ impl Door {
 
     /// The member that this is, once it is known to live.
     async fn member(&self, from: &Peer<ClusterProtocol>) -> Option<(NodeId, Incarnation)> {
-        let PeerId::Node(node) = from.id() else {
-            return None;
-        };
+        let node = from.id();
         // If the connection is lost by now, whoever it was is who we know.
         let life = from.incarnation();
         let life = self.members.admitted(node, life).await?;
@@ -80,11 +93,11 @@ impl Service<ClusterProtocol> for Door {
                 (Some((node, _)), Some(work)) => Response::Work(work.request(node, request).await),
                 _ => Response::NotMember,
             },
-            Request::Control(request) => match self.node_session(from) {
+            Request::Control(request) => match self.store_session(from) {
                 Some(session) => Response::Control(session.answer(request).await),
                 None => Response::NoStore,
             },
-            Request::Watch { watch, is_first } => match self.node_session(from) {
+            Request::Watch { watch, is_first } => match self.store_session(from) {
                 Some(session) => link::poll(&session, watch, is_first).await,
                 None => Response::NoStore,
             },
@@ -104,23 +117,17 @@ impl Service<ClusterProtocol> for Door {
         }
     }
 
-    fn event(&self, event: Event<ClusterProtocol>) {
-        if let Event::Lost {
-            id: PeerId::Node(node),
-            ..
-        } = event
-        {
-            // What it asks next counts anew.
-            self.sessions.lock().remove(&node);
+    async fn session(&self, session: Session) {
+        let clients = self.clients.lock().as_ref().and_then(Weak::upgrade);
+        if let Some(clients) = clients {
+            clients.serve(session).await;
         }
     }
-}
 
-impl Door {
-    fn node_session(&self, from: &Peer<ClusterProtocol>) -> Option<Session> {
-        match from.id() {
-            PeerId::Node(node) => self.session(node),
-            PeerId::Client(_) => None,
+    fn event(&self, event: Event<ClusterProtocol>) {
+        if let Event::Lost { id, .. } = event {
+            // What it asks next counts anew.
+            self.sessions.lock().remove(&id);
         }
     }
 }

@@ -4,15 +4,15 @@
 //! Must not: know members or messages.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use wasmrun_model::id::{Incarnation, NodeId};
-use wasmrun_net::{Config, Enrolment, Identity, Network, Peer, PeerId, StartError, Timing};
+use wasmrun_net::{Config, Enrolment, Identity, Network, Peer, StartError, Timing};
 
-use super::door::Door;
+use super::door::{Clients, Door};
 use super::protocol::{self, ClusterProtocol};
 use super::state::StateDir;
 
@@ -68,6 +68,11 @@ impl Lines {
         Ok(())
     }
 
+    /// Who serves clients of other machines, in this life and the next ones.
+    pub(super) fn serve_clients(&self, clients: Weak<dyn Clients>) {
+        self.door.serve_clients(clients);
+    }
+
     /// Where others reach us.
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         let plan = self.plan.lock();
@@ -118,7 +123,7 @@ impl Lines {
 
     /// A peer that is known.
     pub(super) fn find(&self, node: NodeId) -> Option<Peer<ClusterProtocol>> {
-        self.network.lock().as_ref()?.find(PeerId::Node(node))
+        self.network.lock().as_ref()?.find(node)
     }
 
     /// From now on this node's control store is ours.

@@ -19,7 +19,6 @@ use wasmrun_control::{
 };
 use wasmrun_model::cluster::NodeName;
 use wasmrun_model::id::{Incarnation, NodeId};
-use wasmrun_net::PeerId;
 
 use super::members::NodeRecord;
 use super::{Cluster, ClusterError};
@@ -271,7 +270,7 @@ fn lost(cluster: &Arc<Cluster>, node: NodeId) {
     if cluster.lines.head_id() != Some(node)
         && let Some(network) = cluster.lines.network()
     {
-        network.forget(PeerId::Node(node));
+        network.forget(node);
     }
 }
 

@@ -33,8 +33,8 @@ mod tokens;
 mod views;
 pub(crate) mod work;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -59,6 +59,7 @@ pub use self::work::Moved;
 pub use wasmrun_control::etcd::EtcdTls;
 pub use wasmrun_net::{ParseTokenError, Token as JoinToken};
 
+pub(crate) use self::door::Clients;
 pub(crate) use self::named::{Claim, Claimed};
 pub(crate) use self::protocol::ClusterProtocol;
 pub(crate) use self::records::{Found, RecordCounts, Records, Written};
@@ -253,6 +254,11 @@ impl Cluster {
         {
             tracing::info!(%error, "the lease could not be given up, and ends by itself");
         }
+    }
+
+    /// Says who serves clients of other machines.
+    pub(crate) fn serve_clients(&self, clients: Weak<dyn Clients>) {
+        self.lines.serve_clients(clients);
     }
 
     /// Who we are.
@@ -469,6 +475,7 @@ impl Cluster {
     /// When the store does not keep it, or there is no head to join at.
     pub(crate) async fn create_token(
         &self,
+        kind: TokenKind,
         is_reusable: bool,
         lifetime: Duration,
     ) -> Result<Token, TokensError> {
@@ -478,7 +485,7 @@ impl Cluster {
         };
         let identity = Identity::load(self.state.path()).map_err(|_| TokensError::NoHead)?;
         let grant = TokenGrant {
-            kind: TokenKind::Node,
+            kind,
             uses: match is_reusable {
                 true => TokenUses::Many,
                 false => TokenUses::Once,
@@ -492,7 +499,7 @@ impl Cluster {
             authority: identity.fingerprint(),
             id,
             secret,
-            kind: TokenKind::Node,
+            kind,
             expires_s,
         })
     }
@@ -506,6 +513,11 @@ impl Cluster {
         let now = tokens::now_s();
         let rows = book.list().map(|token| TokenRow {
             id: token.id.to_string(),
+            kind: match token.kind {
+                TokenKind::Node => "node",
+                TokenKind::Client => "client",
+            }
+            .to_owned(),
             state: match () {
                 () if token.is_revoked => "revoked",
                 () if token.expires_s <= now => "expired",

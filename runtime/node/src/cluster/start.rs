@@ -18,8 +18,8 @@ use wasmrun_control::{ClientId, ControlStore, Embedded, EmbeddedConfig, LeaseKee
 use wasmrun_model::cluster::NodeName;
 use wasmrun_model::id::NodeId;
 use wasmrun_net::{
-    Authority, AuthorityError, ConnectError, Enrolment, Identity, IdentityError, JoinError, PeerId,
-    Role, Token,
+    Authority, AuthorityError, ConnectError, Enrolment, Identity, IdentityError, JoinError, Role,
+    Token, TokenKind,
 };
 
 use super::door::Door;
@@ -120,6 +120,12 @@ pub enum ClusterError {
         /// The folder.
         path: PathBuf,
     },
+    /// The token is for something else.
+    #[error(
+        "this token is for a client, and makes no node: use it with `wasmrun login TOKEN`, or make one for a node with \
+         `wasmrun node token create`"
+    )]
+    ClientToken,
     /// The cluster's authority.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
@@ -309,6 +315,10 @@ async fn find_member(state: &StateDir, token: Option<&Token>) -> Result<Found, C
     let identity = match (is_known, token) {
         (true, _) => Identity::load(state.path())?,
         (false, None) => return Err(ClusterError::NotJoined { path: path() }),
+        // Before it is used up.
+        (false, Some(token)) if token.kind == TokenKind::Client => {
+            return Err(ClusterError::ClientToken);
+        }
         (false, Some(token)) => wasmrun_net::join(token, &Lines::timing()).await?,
     };
     let head = match token {
@@ -439,10 +449,7 @@ async fn connect_head(lines: &Lines, head: &Head) -> Result<NodeId, ConnectError
             network.peer(node, addresses.clone())?.connected().await?;
             node
         }
-        None => match network.connect(addresses.clone()).await?.id() {
-            PeerId::Node(node) => node,
-            PeerId::Client(_) => return Err(ConnectError::NoAddress),
-        },
+        None => network.connect(addresses.clone()).await?.id(),
     };
     lines.set_head(node, addresses);
     Ok(node)

@@ -8,6 +8,7 @@ use std::time::Duration;
 use wasmrun_model::wire::{
     List, Listed, MemberRow, NodeStatus, Refusal, RefusalKind, Request, Response, Rows, TokenRow,
 };
+use wasmrun_net::TokenKind;
 
 use super::Inner;
 use super::session::{Session, refusal};
@@ -24,11 +25,16 @@ impl Session {
         })?;
         match request {
             Request::CreateToken {
+                is_for_clients,
                 is_reusable,
                 lifetime_ms,
             } => {
                 let lifetime = Duration::from_millis(lifetime_ms);
-                let token = cluster.create_token(is_reusable, lifetime).await;
+                let kind = match is_for_clients {
+                    true => TokenKind::Client,
+                    false => TokenKind::Node,
+                };
+                let token = cluster.create_token(kind, is_reusable, lifetime).await;
                 token
                     .map(|token| Response::Text(token.to_string()))
                     .map_err(refused)
@@ -41,7 +47,10 @@ impl Session {
             Request::List(list) => {
                 let mut rows = cluster.tokens().await.map_err(refused)?;
                 rows.retain(|row: &TokenRow| {
-                    passes(&list, &[("id", &row.id), ("state", &row.state)])
+                    passes(
+                        &list,
+                        &[("id", &row.id), ("kind", &row.kind), ("state", &row.state)],
+                    )
                 });
                 rows.truncate(Rows::MAX);
                 Ok(listed(Rows::Tokens(rows)))

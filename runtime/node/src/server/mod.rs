@@ -1,8 +1,9 @@
-//! A node's door for other processes of its machine: a unix socket, and who comes through it.
+//! A node's door for clients: a unix socket for those of its machine, and sessions of its network for others.
 //!
 //! Owns the socket ([`Server`]), the connections (`session`), and what outlives them (`registry`). What a
 //! session submits is submitted by a [`Client`], as of a driver in this process. Must not: run guest code
-//! or compile on the control thread; trust a length, or a peer that is another user.
+//! or compile on the control thread; trust a length, or a peer that is another user. Who may have a session on the
+//! network is the business of `net`, what it may ask for from there that of `origin`.
 //!
 //! Invariants: what a connection submitted ends with it, unless it is detached. Every queue of a
 //! connection has a limit, and a client that does not read stops only itself. Whatever bytes come, only
@@ -17,6 +18,7 @@ mod groups;
 mod handed;
 mod lookup;
 mod metrics;
+mod origin;
 mod out;
 mod registry;
 mod requests;
@@ -26,16 +28,20 @@ mod tasks;
 mod transfer;
 mod views;
 mod watch;
+mod way;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use futures_util::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::net::UnixListener;
+use tokio::sync::Semaphore;
 use tokio::sync::watch::Sender;
 use tokio::task::{JoinHandle, JoinSet};
 use wasmrun_model::wire::Address;
+use wasmrun_net::Session;
 
 pub use self::metrics::{DEFAULT_METRICS_PORT, Metrics, ServeMetricsError};
 pub use self::socket::ServeError;
@@ -44,12 +50,14 @@ use self::durable::Durable;
 use self::registry::{Ends, Registry};
 use self::socket::Bound;
 use crate::client::Client;
-use crate::cluster::Desk;
+use crate::cluster::{Clients, Desk};
 use crate::node::{Node, Shared};
 use crate::task::Work;
 
 /// The most connections at a time. More wait in the socket's own queue.
 const MOST_SESSIONS: usize = 1000;
+/// The most modules that come from the network at a time: each is in memory until it is whole. More wait.
+const MOST_UPLOADS: usize = 4;
 /// How often a node that is about to stop looks whether all has ended.
 const LOOK: Duration = Duration::from_millis(10);
 /// How long a node that is about to stop waits for clients to take what is theirs.
@@ -90,6 +98,10 @@ struct Inner {
     ends: Arc<Ends>,
     stop: Sender<Stop>,
     is_draining: AtomicBool,
+    /// Whether nobody is served any more.
+    closed: Sender<bool>,
+    /// Places of modules on their way here from the network.
+    uploads: Semaphore,
     sessions: AtomicU64,
     /// Frames and reports that are on their way to clients.
     pending: Arc<AtomicUsize>,
@@ -120,12 +132,18 @@ impl Node {
             ends: Arc::default(),
             stop: Sender::new(Stop::Not),
             is_draining: AtomicBool::new(false),
+            closed: Sender::new(false),
+            uploads: Semaphore::new(MOST_UPLOADS),
             sessions: AtomicU64::new(0),
             pending: Arc::default(),
             started: Instant::now(),
         });
         let desk: Arc<dyn Desk> = inner.clone();
         *self.shared.desk.lock() = Some(Arc::downgrade(&desk));
+        if let Some(cluster) = self.shared.cluster.get() {
+            let clients: Arc<dyn Clients> = inner.clone();
+            cluster.serve_clients(Arc::downgrade(&clients));
+        }
         inner.keep_durable();
         let accepting = control.spawn(accept(inner.clone(), listener));
         Ok(Server {
@@ -167,6 +185,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         // The sessions are the accepting task's, and end with it.
         self.accepting.abort();
+        self.inner.closed.send_replace(true);
         if let Some(durable) = self.inner.durable.get() {
             // What ends from here on ends because the node does.
             durable.close();
@@ -181,6 +200,18 @@ impl Stopper {
         self.0.is_draining.store(true, Ordering::Release);
         let wanted = if is_now { Stop::Now } else { Stop::Draining };
         self.0.stop.send_modify(|stop| *stop = wanted.max(*stop));
+    }
+}
+
+impl Clients for Inner {
+    fn serve(self: Arc<Self>, session: Session) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let mut closed = self.closed.subscribe();
+            tokio::select! {
+                () = session::run_from_network(self.clone(), session) => {}
+                _ = closed.wait_for(|is_closed| *is_closed) => {}
+            }
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 //! Owns the writing half of a connection, and knows which segments the client has the descriptors of:
 //! only here is the order of all frames certain. Must not: decide who may map what.
 //!
-//! Invariants: a descriptor is sent once, until the client was told to forget it; a client has at most
+//! Invariants: what waits to be written has a limit, in frames and bytes; a descriptor is sent once, until the client was told to forget it; a client has at most
 //! [`MAX_SEGMENTS`] of them; it is told of those that are closed, or it would keep their memory. A
 //! descriptor that cannot be sent does not end the connection: the client asks for the bytes instead.
 
@@ -12,17 +12,20 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::io::{AsyncWriteExt, Interest};
-use tokio::net::unix::OwnedWriteHalf;
-use tokio::sync::mpsc;
+use tokio::io::Interest;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use wasmrun_model::value::ValueType;
 use wasmrun_model::wire::{
     self, Form, Frame, MAX_SEGMENTS, Mapped, Refusal, RefusalKind, Response,
 };
 use wasmrun_store::{SegmentNumber, SegmentWatch, View};
 
+use super::way::Way;
+
 /// How many frames may wait to be written.
 const FRAMES_OUT: usize = 64;
+/// How many bytes of frames may wait to be written. A longer frame waits alone.
+const BYTES_OUT: usize = 4 << 20;
 /// How many bytes are gathered before they are written, unless there are no more.
 const GATHERED_BYTES: usize = 128 << 10;
 
@@ -30,6 +33,8 @@ const GATHERED_BYTES: usize = 128 << 10;
 #[derive(Clone)]
 pub(super) struct Out {
     queue: mpsc::Sender<Outgoing>,
+    /// A permit for each byte that may wait.
+    room: Arc<Semaphore>,
     pending: Arc<AtomicUsize>,
 }
 
@@ -41,7 +46,7 @@ pub(super) struct ToMap {
 }
 
 enum Outgoing {
-    Frame(Vec<u8>),
+    Frame(Vec<u8>, OwnedSemaphorePermit),
     Mapped(u64, ToMap),
 }
 
@@ -50,22 +55,24 @@ pub(super) struct Gone;
 
 impl Out {
     /// The way, and what writes to its end. `pending` counts what is on the way.
-    pub(super) fn new(
-        socket: OwnedWriteHalf,
-        pending: Arc<AtomicUsize>,
-    ) -> (Self, impl Future<Output = ()>) {
+    pub(super) fn new(way: Way, pending: Arc<AtomicUsize>) -> (Self, impl Future<Output = ()>) {
         let (queue, frames) = mpsc::channel(FRAMES_OUT);
         let out = Self {
             queue,
+            room: Arc::new(Semaphore::new(BYTES_OUT)),
             pending: pending.clone(),
         };
-        (out, Writer::new(socket).write(frames, pending))
+        (out, Writer::new(way).write(frames, pending))
     }
 
     /// Sends an answer, once there is room for it.
     pub(super) async fn send(&self, id: u64, message: Response) -> Result<(), Gone> {
         let frame = frame(id, message).ok_or(Gone)?;
-        self.push(Outgoing::Frame(frame)).await
+        let bytes = u32::try_from(frame.len().min(BYTES_OUT)).expect("it is that small");
+        // Nobody closes it.
+        let room = self.room.clone().acquire_many_owned(bytes).await;
+        let room = room.map_err(|_| Gone)?;
+        self.push(Outgoing::Frame(frame, room)).await
     }
 
     /// Tells the client where a value is. The caller keeps the view until the client says that it has
@@ -97,7 +104,7 @@ fn frame(id: u64, message: Response) -> Option<Vec<u8>> {
 }
 
 struct Writer {
-    socket: OwnedWriteHalf,
+    way: Way,
     /// What is written next.
     gathered: Vec<u8>,
     /// Segments that the client has, the one that was used longest ago first.
@@ -108,11 +115,11 @@ struct Writer {
 }
 
 impl Writer {
-    fn new(socket: OwnedWriteHalf) -> Self {
+    fn new(way: Way) -> Self {
         // There are no more in it than segments that the client has.
         let (closing, closed) = mpsc::unbounded_channel();
         Self {
-            socket,
+            way,
             gathered: Vec::new(),
             known: VecDeque::new(),
             closed,
@@ -146,18 +153,18 @@ impl Writer {
             pending.fetch_sub(count, Ordering::AcqRel);
             if !is_open && !std::mem::replace(&mut is_shut, true) {
                 // It may not be the client that is gone: then it hears that nothing more comes.
-                let _ = self.socket.shutdown().await;
+                let _ = self.way.shutdown().await;
             }
         }
     }
 
     async fn gather(&mut self, outgoing: Outgoing) -> io::Result<()> {
         match outgoing {
-            Outgoing::Frame(frame) if frame.len() >= GATHERED_BYTES => {
+            Outgoing::Frame(frame, _room) if frame.len() >= GATHERED_BYTES => {
                 self.flush().await?;
-                self.socket.write_all(&frame).await
+                self.way.write_all(&frame).await
             }
-            Outgoing::Frame(frame) => {
+            Outgoing::Frame(frame, _room) => {
                 self.gathered.extend_from_slice(&frame);
                 match self.gathered.len() {
                     ..GATHERED_BYTES => Ok(()),
@@ -169,7 +176,7 @@ impl Writer {
     }
 
     async fn flush(&mut self) -> io::Result<()> {
-        let written = self.socket.write_all(&self.gathered).await;
+        let written = self.way.write_all(&self.gathered).await;
         self.gathered.clear();
         written
     }
@@ -206,11 +213,12 @@ impl Writer {
             // The connection may have ended.
             let _ = closing.send(place.segment);
         });
-        let socket = self.socket.as_ref();
-        let send = || wasmrun_store::send(socket, &with_descriptor, &value.view);
-        if let Ok(sent) = socket.async_io(Interest::WRITABLE, send).await {
-            self.known.push_back((place.segment, watch));
-            return self.socket.write_all(&with_descriptor[sent..]).await;
+        if let Some(socket) = self.way.socket() {
+            let send = || wasmrun_store::send(socket, &with_descriptor, &value.view);
+            if let Ok(sent) = socket.async_io(Interest::WRITABLE, send).await {
+                self.known.push_back((place.segment, watch));
+                return self.way.write_all(&with_descriptor[sent..]).await;
+            }
         }
         // We have too many files open, or too many are on their way. A client that is told of a segment
         // that it does not have unpins the value and asks for its bytes.

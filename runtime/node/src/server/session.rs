@@ -1,4 +1,4 @@
-//! One connection: greeting, frames in, frames out, and what the client has handles of.
+//! One connection, wherever it comes from: greeting, frames in, frames out, and what the client has handles of.
 //!
 //! Requests that take no time are answered in their order; those that wait run beside the reading, up to
 //! a limit. Must not: let one client's slowness or nonsense reach another.
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncRead, AsyncReadExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -21,14 +21,17 @@ use wasmrun_model::wire::{
     self, Frame, FrameError, HEADER_BYTES, Hello, MAGIC, PROTOCOL, Refusal, RefusalKind, Request,
     Response, Welcome,
 };
+use wasmrun_net as net;
 use wasmrun_store::View;
 
 use super::Inner;
 use super::gather;
 use super::handed::Handed;
+use super::origin::Origin;
 use super::out::{Gone, Out};
 use super::transfer::Transfer;
 use super::views::Asker;
+use super::way::Way;
 use crate::client::{Actor, Client};
 use crate::node::new_driver;
 use crate::object::{Object, Reference, Value};
@@ -52,6 +55,8 @@ const MOST_PINS: usize = 1 << 16;
 /// One connection, as its requests see it.
 pub(super) struct Session {
     pub(super) inner: Arc<Inner>,
+    /// Where the client is.
+    pub(super) origin: Origin,
     pub(super) client: Client,
     pub(super) tenant: TenantName,
     pub(super) out: Out,
@@ -65,18 +70,33 @@ pub(super) struct Session {
     pub(super) last_job: Mutex<Option<(wire::Submit, Arc<Job>)>>,
 }
 
-/// Serves a connection to its end.
-pub(super) async fn run(inner: Arc<Inner>, mut stream: UnixStream) {
+/// Serves a connection of this machine to its end.
+pub(super) async fn run(inner: Arc<Inner>, stream: UnixStream) {
     let ours = rustix::process::geteuid().as_raw();
     if stream.peer_cred().map(|peer| peer.uid()).ok() != Some(ours) {
         return;
     }
-    let greeted = tokio::time::timeout(GREETING, greet(&inner, &mut stream)).await;
+    let (reader, writer) = stream.into_split();
+    serve(inner, Origin::Here, reader, Way::Socket(writer)).await;
+}
+
+/// Serves a client of another machine to its end.
+pub(super) async fn run_from_network(inner: Arc<Inner>, session: net::Session) {
+    let origin = Origin::Network(session.client);
+    serve(inner, origin, session.reader, Way::Network(session.writer)).await;
+}
+
+async fn serve(
+    inner: Arc<Inner>,
+    origin: Origin,
+    mut reader: impl AsyncRead + Unpin,
+    mut way: Way,
+) {
+    let greeted = tokio::time::timeout(GREETING, greet(&inner, &mut reader, &mut way)).await;
     let Ok(Ok(hello)) = greeted else {
         return;
     };
-    let (reader, writer) = stream.into_split();
-    let (out, writing) = Out::new(writer, inner.pending.clone());
+    let (out, writing) = Out::new(way, inner.pending.clone());
     // Ends when this function, which owns it, does, or all has been written.
     let mut jobs = JoinSet::new();
     jobs.spawn(writing);
@@ -85,6 +105,7 @@ pub(super) async fn run(inner: Arc<Inner>, mut stream: UnixStream) {
         client: Client::new(inner.shared.clone(), new_driver()),
         tenant: hello.tenant,
         out,
+        origin,
         inner,
         objects: Mutex::default(),
         actors: Mutex::default(),
@@ -121,16 +142,20 @@ impl Drop for Ending {
 }
 
 /// The first frame of each side. Ours is sent even to a client of another version, to tell it.
-async fn greet(inner: &Inner, stream: &mut UnixStream) -> io::Result<Hello> {
+async fn greet(
+    inner: &Inner,
+    reader: &mut (impl AsyncRead + Unpin),
+    way: &mut Way,
+) -> io::Result<Hello> {
     let mut header = [0; HEADER_BYTES];
-    stream.read_exact(&mut header).await?;
+    reader.read_exact(&mut header).await?;
     let len = wire::frame_len(header)
         .ok()
         .filter(|len| *len <= GREETING_BYTES);
     let hello = match len {
         Some(len) => {
             let mut bytes = vec![0; len];
-            stream.read_exact(&mut bytes).await?;
+            reader.read_exact(&mut bytes).await?;
             wire::decode_greeting::<Hello>(&bytes)
         }
         None => Err(FrameError::NotWasmrun),
@@ -143,9 +168,7 @@ async fn greet(inner: &Inner, stream: &mut UnixStream) -> io::Result<Hello> {
             node: inner.shared.name.to_string(),
             id: inner.shared.home.node,
         });
-        stream
-            .write_all(&welcome.map_err(io::Error::other)?)
-            .await?;
+        way.write_all(&welcome.map_err(io::Error::other)?).await?;
     }
     hello.map_err(io::Error::other)
 }
@@ -193,6 +216,12 @@ impl Serving {
 
     async fn take(&mut self, id: u64, request: Request) -> Result<(), Gone> {
         let session = self.session.clone();
+        if let Err(why) = session.origin.check(&request) {
+            let is_chunk = matches!(request, Request::Chunk(_));
+            session.refuse(id, why).await?;
+            // More would follow that nobody wants.
+            return if is_chunk { Err(Gone) } else { Ok(()) };
+        }
         match request {
             Request::Chunk(bytes) => return self.chunk(id, bytes.0).await,
             Request::Upload { .. } | Request::Put { .. } => return self.upload(id, request).await,

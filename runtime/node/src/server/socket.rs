@@ -19,6 +19,12 @@ pub enum ServeError {
         "a node is running already at {0}; stop it with `wasmrun node stop`, or choose another --address"
     )]
     Running(Address),
+    /// It is no socket of this machine.
+    #[error(
+        "a node listens for commands at a socket of its machine: use --address unix:PATH instead of {0}; where others \
+         reach it on the network says --listen, with --head or --join"
+    )]
+    Network(Address),
     /// Others could reach into the folder.
     #[error("the folder {path} {fault}; a node's socket must lie in a folder that is yours alone: choose another --address, or chmod 700 it", path = .path.display())]
     Folder {
@@ -56,7 +62,10 @@ impl Drop for Bound {
 ///
 /// Must be called inside a tokio context.
 pub(super) fn bind(address: &Address) -> Result<(Bound, UnixListener), ServeError> {
-    let path = Path::new(address.path());
+    let Address::Unix(path) = address else {
+        return Err(ServeError::Network(address.clone()));
+    };
+    let path = Path::new(path.as_str());
     let io_error = |error| ServeError::Io {
         address: address.clone(),
         error,
@@ -131,6 +140,12 @@ mod tests {
         let (bound, _listener) = bind(&address).unwrap();
         drop(bound);
         assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn no_socket_is_on_the_network() {
+        let refused = bind(&"10.0.0.1:7461".parse().unwrap());
+        assert!(matches!(refused, Err(ServeError::Network(_))));
     }
 
     #[tokio::test]

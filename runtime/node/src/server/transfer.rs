@@ -15,6 +15,7 @@ use wasmrun_model::wire::{
 };
 use wasmrun_store::{Form as Stored, View};
 
+use super::origin::Origin;
 use super::out::{Gone, ToMap};
 use super::registry::{Kept, Registry};
 use super::session::{Session, refusal};
@@ -24,6 +25,8 @@ use crate::object::{LoadError, Object, PutObject, Reference, Value};
 
 /// How many chunks may wait to be stored.
 const CHUNKS: usize = 4;
+/// How long a client of another machine may take for the next chunk of what it has announced: room is kept for that.
+const STALLED: Duration = Duration::from_secs(60);
 
 /// Where the chunks of a transfer go.
 pub(super) struct Transfer {
@@ -35,6 +38,13 @@ pub(super) struct Transfer {
 pub(super) struct Chunks {
     queue: Receiver<Vec<u8>>,
     may_come: Arc<AtomicBool>,
+}
+
+/// Chunks that may come.
+struct Coming {
+    queue: Receiver<Vec<u8>>,
+    /// How long the next one may take, if there is a limit.
+    patience: Option<Duration>,
 }
 
 impl Transfer {
@@ -116,8 +126,15 @@ impl Session {
             );
             return Err(refusal(RefusalKind::Usage, why));
         }
+        let uploads = &self.inner.uploads;
+        let place = match self.origin {
+            Origin::Here => None,
+            // Nobody closes it.
+            Origin::Network(_) => uploads.acquire().await.ok(),
+        };
         let mut chunks = self.go_on(id, chunks).await?;
         let bytes = collect(len, &mut chunks).await?;
+        drop(place);
         // Compiling takes seconds and all cores.
         let exchange = self.inner.shared.exchange.get().cloned();
         let loaded = tokio::task::spawn_blocking(move || {
@@ -147,11 +164,14 @@ impl Session {
     }
 
     /// Says that chunks may come.
-    async fn go_on(&self, id: u64, chunks: Chunks) -> Result<Receiver<Vec<u8>>, Refusal> {
+    async fn go_on(&self, id: u64, chunks: Chunks) -> Result<Coming, Refusal> {
         chunks.may_come.store(true, Ordering::Release);
         let sent = self.out.send(id, Response::Continue).await;
         sent.map_err(|Gone| refusal(RefusalKind::Usage, "the client is gone"))?;
-        Ok(chunks.queue)
+        Ok(Coming {
+            queue: chunks.queue,
+            patience: (!self.origin.is_here()).then_some(STALLED),
+        })
     }
 
     async fn put(
@@ -369,11 +389,15 @@ impl Session {
         })
     }
 
-    /// Whether the client may map a value: with it, it sees all that its tenant has in that segment. What
+    /// Whether the client may map a value: it is on this machine, and with the value it sees all that its tenant has in that
+    /// segment. What
     /// it submitted for another tenant comes in chunks. So does what a neighbour has lent: that uses the memory anew
     /// when this node ends, which the client may outlive.
     fn may_map(&self, view: &View) -> bool {
-        view.object().tenant() == &self.tenant && view.place().is_some() && !view.is_lent()
+        self.origin.is_here()
+            && view.object().tenant() == &self.tenant
+            && view.place().is_some()
+            && !view.is_lent()
     }
 
     /// An object that the client has a handle of, or one of its tenant's that is kept, at whichever node.
@@ -446,8 +470,21 @@ pub(super) fn unknown(id: &ObjectId) -> Refusal {
 }
 
 /// The next chunk, of at most so many bytes.
-async fn next(most: u64, chunks: &mut Receiver<Vec<u8>>) -> Result<Vec<u8>, Refusal> {
-    match chunks.recv().await {
+async fn next(most: u64, chunks: &mut Coming) -> Result<Vec<u8>, Refusal> {
+    let next = match chunks.patience {
+        None => chunks.queue.recv().await,
+        Some(patience) => match tokio::time::timeout(patience, chunks.queue.recv()).await {
+            Ok(next) => next,
+            Err(_) => {
+                let why = format!(
+                    "nothing more of the bytes has come for {} s",
+                    patience.as_secs()
+                );
+                return Err(refusal(RefusalKind::Usage, why));
+            }
+        },
+    };
+    match next {
         Some(chunk) if chunk.is_empty() || chunk.len() as u64 > most => {
             let why = "a chunk is empty, or there are more bytes than were announced";
             Err(refusal(RefusalKind::Usage, why))
@@ -460,7 +497,7 @@ async fn next(most: u64, chunks: &mut Receiver<Vec<u8>>) -> Result<Vec<u8>, Refu
     }
 }
 
-async fn collect(len: u64, chunks: &mut Receiver<Vec<u8>>) -> Result<Vec<u8>, Refusal> {
+async fn collect(len: u64, chunks: &mut Coming) -> Result<Vec<u8>, Refusal> {
     // Grows with what is there, not with what is announced.
     let mut bytes = Vec::new();
     while (bytes.len() as u64) < len {

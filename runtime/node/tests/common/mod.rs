@@ -37,6 +37,14 @@ impl Served {
     }
 }
 
+/// The path of a node's socket.
+pub fn path(address: &Address) -> &str {
+    match address {
+        Address::Unix(path) => path.as_str(),
+        Address::Network(_) => panic!("a node of a test is on this machine"),
+    }
+}
+
 /// `sum` of bytes, `add`, `spin`, `crash`, and an actor that counts.
 pub const GUEST: &str = r#"(component
     (core module $m
