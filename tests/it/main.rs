@@ -14,6 +14,7 @@ mod cluster;
 mod dataflow_examples;
 mod deploy;
 mod driver;
+mod elsewhere;
 mod examples;
 mod faults;
 mod grants;

@@ -88,6 +88,15 @@ impl Client {
         self.runtime.runtime().block_on(future)
     }
 
+    /// Ends the session, clones or not, as the end of the process does; but a node on the network then hears of it at
+    /// once, where it would miss a process that has ended for seconds.
+    pub fn leave(&self) {
+        // In a runtime nobody may wait.
+        if self.client.0.is_on_network() && tokio::runtime::Handle::try_current().is_err() {
+            self.wait(self.client.0.leave());
+        }
+    }
+
     /// What runs futures beside this thread.
     pub fn handle(&self) -> &tokio::runtime::Handle {
         self.runtime.runtime().handle()
@@ -96,10 +105,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // The process may end with us, and a node elsewhere would wait for it for seconds.
-        if self.client.0.is_on_network() && tokio::runtime::Handle::try_current().is_err() {
-            self.wait(self.client.0.leave());
-        }
+        self.leave();
     }
 }
 

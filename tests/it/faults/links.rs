@@ -84,7 +84,7 @@ impl Hosts {
         Some(hosts)
     }
 
-    fn namespace(&self, name: &str) -> String {
+    pub(super) fn namespace(&self, name: &str) -> String {
         format!("{}-{name}", self.prefix)
     }
 
@@ -128,7 +128,7 @@ impl Hosts {
         }
     }
 
-    fn node(&self, name: &str) -> Node {
+    pub(super) fn node(&self, name: &str) -> Node {
         let address = SocketAddr::new(ip_of(name).into(), 7461);
         let node = Node::new(name).at(address);
         node.in_namespace(&self.namespace(name))

@@ -6,6 +6,7 @@
 
 mod disk;
 mod durable;
+mod elsewhere;
 mod etcd;
 mod gone;
 mod kill;

@@ -120,8 +120,7 @@ impl Raw {
         hello.extend(version);
         hello.extend(b"\x03raw");
         hello.extend(self.cluster);
-        // A node, in this life, without addresses, for messages: connection 77, and none before.
-        hello.push(0);
+        // This node, in this life, without addresses, for messages: connection 77, and none before.
         hello.extend(self.node);
         hello.extend([life, 0, 0, 77, 0]);
         writer.write_all(&frame(&hello)).await.expect("written");

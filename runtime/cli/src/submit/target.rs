@@ -35,6 +35,13 @@ pub struct Remote {
     template: wire::Submit,
 }
 
+impl Drop for Remote {
+    fn drop(&mut self) {
+        // Whoever listens for Ctrl-C has the client to the end of the process.
+        self.client.leave();
+    }
+}
+
 /// A task of either.
 pub enum Handle {
     Local(TaskHandle),

@@ -1,0 +1,90 @@
+//! Clients on another host than any node: all goes over a wire, which can be cut.
+
+use std::fs;
+
+use tempfile::TempDir;
+use wasmrun_tests::{Stream, Wasmrun, guest, scratch};
+
+use super::links::Hosts;
+use super::world::{Node, eventually};
+
+/// A head on host `a`, and a client on host `b`.
+struct Elsewhere {
+    head: Node,
+    dir: TempDir,
+    hosts: Hosts,
+}
+
+impl Elsewhere {
+    fn new() -> Option<Self> {
+        let hosts = Hosts::new()?;
+        let mut head = hosts.node("a");
+        head.start(&["--head"]);
+        let it = Self {
+            head,
+            dir: scratch(),
+            hosts,
+        };
+        let token = it.head.token(&["--client"]);
+        it.command(&["login", &token]).ok();
+        Some(it)
+    }
+
+    fn command(&self, args: &[&str]) -> Wasmrun {
+        let address = self.head.listen().to_string();
+        let command = Wasmrun::new(args).env("WASMRUN_ADDRESS", address);
+        let command = command.env("WASMRUN_IDENTITY", self.dir.path().join("identity"));
+        command.in_namespace(&self.hosts.namespace("b"))
+    }
+
+    fn submit(&self, call: &str) -> Wasmrun {
+        let submit = self.command(&["submit", "-q"]).arg(guest("graph"));
+        submit.args(["--invoke", call])
+    }
+}
+
+#[test]
+fn a_client_on_another_host_works_with_a_node() {
+    let Some(it) = Elsewhere::new() else { return };
+    assert_eq!(it.submit("add(1, 2)").ok(), "3\n");
+    let file = it.dir.path().join("file");
+    let bytes: Vec<u8> = (0..9_000_001_u32).map(|n| (n % 251) as u8).collect();
+    fs::write(&file, &bytes).expect("there is room");
+    let id = it.command(&["put"]).arg(&file).ok();
+    let back = it.command(&["object", "get", id.trim()]).run();
+    assert!(back.stdout == bytes);
+    it.command(&["object", "delete", id.trim()]).ok();
+    let create = it.command(&["actor", "create"]).arg(guest("graph"));
+    create.args(["counter", "10", "--name", "total"]).ok();
+    assert_eq!(
+        it.command(&["actor", "call", "total", "add(5)"]).ok(),
+        "15\n"
+    );
+    it.command(&["actor", "kill", "total"]).ok();
+    let cat = it.command(&["submit"]).arg(guest("prog"));
+    let mut cat = cat.open_stdin().program(["cat"]).start();
+    cat.write(b"line\n");
+    cat.wait_for(Stream::Out, "line\n");
+    assert_eq!(cat.end().code, Some(0));
+    let spin = it.submit("spin()").arg("--detach").ok();
+    it.head.wait_for_running("spin");
+    it.command(&["cancel", spin.trim()]).ok();
+    it.head.wait_for_rest();
+}
+
+#[test]
+fn a_client_that_is_cut_off_has_gone() {
+    let Some(it) = Elsewhere::new() else { return };
+    let spin = it.submit("spin()").start();
+    it.head.wait_for_running("spin");
+    it.hosts.part("a", "b", false);
+    // The node gives it up, with what it had started; and so does the client.
+    it.head.wait_for_rest();
+    let ended = spin.end();
+    assert_eq!(ended.code, Some(4), "{ended}");
+    it.hosts.heal("a", "b", false);
+    eventually("in touch", || match it.submit("add(1, 2)").run() {
+        ended if ended.code == Some(0) => Ok(()),
+        ended => Err(ended),
+    });
+}
