@@ -252,7 +252,7 @@ fn tokens_serve_whom_they_are_for() {
     let once = cluster.head.token(&["--client"]);
     let node = Member::new("n2");
     assert_says(
-        &node.refused(&["--join", &once]),
+        &node.refused_with_env(&["--join"], ("WASMRUN_JOIN_TOKEN", &once)),
         &["is for a client", "wasmrun login"],
     );
     assert_eq!(tokens("client")["joined"], 0);

@@ -35,11 +35,12 @@ pub enum ConnectError {
         address: Address,
     },
     /// Who we are cannot be read.
-    #[error("the certificate in {} cannot be used: {error}", folder.display())]
+    #[error("the certificate in {} cannot be used", folder.display())]
     Identity {
         /// The folder.
         folder: PathBuf,
         /// Why not.
+        #[source]
         error: IdentityError,
     },
     /// The name service does not know it.

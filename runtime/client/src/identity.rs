@@ -50,11 +50,12 @@ pub enum LoginError {
         folder: PathBuf,
     },
     /// What is in the folder.
-    #[error("the certificate in {} cannot be used: {error}", folder.display())]
+    #[error("the certificate in {} cannot be used", folder.display())]
     Identity {
         /// The folder.
         folder: PathBuf,
         /// Why.
+        #[source]
         error: IdentityError,
     },
     /// The system.

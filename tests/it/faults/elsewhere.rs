@@ -41,6 +41,23 @@ impl Elsewhere {
         let submit = self.command(&["submit", "-q"]).arg(guest("graph"));
         submit.args(["--invoke", call])
     }
+
+    fn wait_until_it_spins(&self) {
+        eventually("something ran", || {
+            let list = self.head.command(&["list", "tasks", "-f", "state=running"]);
+            let list = list.json(0);
+            match list["tasks"].as_array().is_some_and(|it| !it.is_empty()) {
+                true => Ok(()),
+                false => Err(list),
+            }
+        });
+    }
+
+    /// A task that does not end.
+    fn spin(&self) -> Wasmrun {
+        let submit = self.command(&["submit", "-q"]).arg(guest("faults"));
+        submit.args(["--invoke", r#"spin("here")"#])
+    }
 }
 
 #[test]
@@ -66,8 +83,8 @@ fn a_client_on_another_host_works_with_a_node() {
     cat.write(b"line\n");
     cat.wait_for(Stream::Out, "line\n");
     assert_eq!(cat.end().code, Some(0));
-    let spin = it.submit("spin()").arg("--detach").ok();
-    it.head.wait_for_running("spin");
+    let spin = it.spin().arg("--detach").ok();
+    it.wait_until_it_spins();
     it.command(&["cancel", spin.trim()]).ok();
     it.head.wait_for_rest();
 }
@@ -75,8 +92,8 @@ fn a_client_on_another_host_works_with_a_node() {
 #[test]
 fn a_client_that_is_cut_off_has_gone() {
     let Some(it) = Elsewhere::new() else { return };
-    let spin = it.submit("spin()").start();
-    it.head.wait_for_running("spin");
+    let spin = it.spin().start();
+    it.wait_until_it_spins();
     it.hosts.part("a", "b", false);
     // The node gives it up, with what it had started; and so does the client.
     it.head.wait_for_rest();
