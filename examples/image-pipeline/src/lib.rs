@@ -221,6 +221,24 @@ mod app {
     mod tests {
         use super::*;
 
+        /// What `sketch` makes of a fractal of 96 times 600 pixels: also in tests/it/dataflow_examples.rs.
+        const SKETCH: u64 = 0x4847_3b6e_2b06_c0cc;
+        const SMALL: u64 = 0x0912_1802_f4de_6fa1;
+
+        /// FNV-1a: whether bytes are the same, not whether somebody means ill.
+        fn digest(bytes: &[u8]) -> u64 {
+            bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+                (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+            })
+        }
+
+        /// All pixels of a PNG.
+        fn pixels(path: String) -> Vec<u8> {
+            let picture = decode::remote(path).get().unwrap();
+            let bands = picture.bands.iter().map(|band| band.get().unwrap());
+            bands.flatten().collect()
+        }
+
         #[test]
         fn a_fractal_becomes_a_sketch_and_a_sketch_can_be_read_again() {
             let dir = std::env::temp_dir().join(format!("image-pipeline-{}", std::process::id()));
@@ -239,6 +257,21 @@ mod app {
             assert_eq!(again.bands.iter().map(bytes).sum::<u64>(), 96 * 600 * 3);
             let small = decode::remote(format!("{out}/small.png")).get().unwrap();
             assert_eq!((small.size.width, small.size.height), (12, 75));
+
+            // Every pixel is as if the picture were in one piece.
+            let (width, height) = (size.width, size.height);
+            let one = |filter: &dyn Fn(&Rows) -> Vec<u8>, pixels: &[u8]| {
+                filter(&Rows::new(&[], pixels, &[], width))
+            };
+            let whole = fractal::paint(width, height, 0..height);
+            let blurred = one(&|rows| filter::blur(rows, RADIUS), &whole);
+            let inked = one(&|rows| filter::ink(rows), &blurred);
+            assert!(pixels(format!("{out}/sketch.png")) == inked);
+            let shrunk = one(&|rows| filter::shrink(rows, SHRINK), &inked);
+            assert!(pixels(format!("{out}/small.png")) == shrunk);
+            let files = ["sketch", "small"];
+            let files = files.map(|name| std::fs::read(dir.join(format!("{name}.png"))).unwrap());
+            assert_eq!(files.map(|bytes| digest(&bytes)), [SKETCH, SMALL]);
             std::fs::remove_dir_all(&dir).unwrap();
         }
 
