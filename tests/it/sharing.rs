@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use wasmrun_tests::{Running, guest};
+use wasmrun_tests::{Running, Stream, guest};
 
 use crate::cluster::Member;
 use crate::spread::{Three, call, wait_for_rest};
@@ -106,6 +106,23 @@ fn what_is_looked_at_in_place_outlives_a_node_that_stops() {
     three.b.stop();
     wait_for_places(&three.a, &[("a", "memory"), ("c", "memory")]);
     seen(&three.a, looking);
+    for node in [&three.a, &three.c] {
+        wait_for_rest(node);
+    }
+}
+
+#[test]
+fn what_a_neighbour_needs_of_a_node_that_stops_is_copied() {
+    let mut three = Three::sharing();
+    let mut reading = call(&three.a, "left-behind(\"b\")").start();
+    reading.wait_for(Stream::Err, "made");
+    three.b.stop();
+    let ended = reading.end();
+    assert_eq!(
+        ended.stdout_text(),
+        "ok([4999950000, 1249975000, 40000, 4])\n",
+        "{ended}"
+    );
     for node in [&three.a, &three.c] {
         wait_for_rest(node);
     }

@@ -10,7 +10,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use wasmrun_engine::{Pages, Readable, Spares};
@@ -33,6 +33,21 @@ const FEW_BYTES: usize = 256;
 /// A value that is there. Cheap to clone: clones share it.
 #[derive(Clone)]
 pub struct Value(Arc<Kept>);
+
+/// A value that somebody else keeps.
+pub(crate) struct WeakValue(Weak<Kept>);
+
+impl WeakValue {
+    /// It, if it is still kept. Not to be dropped under a lock: it may be the last.
+    pub(crate) fn upgrade(&self) -> Option<Value> {
+        self.0.upgrade().map(Value)
+    }
+
+    /// Whether nobody keeps it any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.0.strong_count() == 0
+    }
+}
 
 struct Kept {
     bytes: Bytes,
@@ -352,6 +367,11 @@ impl Value {
 
     pub(crate) fn references(&self) -> &[Reference] {
         &self.0.references
+    }
+
+    /// It, without keeping it.
+    pub(crate) fn downgrade(&self) -> WeakValue {
+        WeakValue(Arc::downgrade(&self.0))
     }
 
     /// Which it is: clones share it.

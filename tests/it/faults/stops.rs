@@ -1,7 +1,7 @@
 //! Where work goes when nodes stop, cannot be reached, or become free.
 
 use rustix::process::Signal;
-use wasmrun_tests::{Wasmrun, guest};
+use wasmrun_tests::{Running, Stream, Wasmrun, assert_says, guest};
 
 use super::world::{Node, Three, eventually};
 
@@ -137,4 +137,100 @@ fn what_waits_behind_a_long_task_goes_where_there_is_room() {
     for node in three.all() {
         node.wait_for_rest();
     }
+}
+
+/// What [`left_behind`] gives: 0 + 1 + … below 100,000 and below 50,000, and so many halves.
+const LEFT_BEHIND: &str = "ok([4999950000, 1249975000, 40000, 4])\n";
+
+/// A task at a node that reads what is on b when that is gone, and has had it made by now.
+fn left_behind(at: &Node) -> Running {
+    let strategy = format!("node:{}", at.name);
+    let mut running = submit(at, "left-behind(\"b\")", &["--strategy", &strategy]).start();
+    running.wait_for(Stream::Err, "made");
+    running
+}
+
+/// What a task says at its end.
+#[track_caller]
+fn said(running: Running) -> String {
+    let ended = running.end();
+    assert_eq!(ended.code, Some(0), "{ended}");
+    ended.stdout_text()
+}
+
+#[test]
+fn what_others_need_of_a_node_that_stops_is_there_afterwards() {
+    let mut three = Three::new();
+    // Of an owner that is the head, and of one that is not.
+    let reading = [left_behind(&three.a), left_behind(&three.c)];
+    three.b.running().signal(Signal::TERM);
+    let ended = three.b.stopped();
+    assert_eq!(ended.code, Some(0), "{ended}");
+    assert!(!ended.stderr.contains("goes with this one"), "{ended}");
+    for running in reading {
+        assert_eq!(said(running), LEFT_BEHIND);
+    }
+    for node in [&three.a, &three.c] {
+        node.wait_for_rest();
+    }
+}
+
+#[test]
+fn what_others_need_of_a_drained_node_outlives_its_loss() {
+    let mut three = Three::new();
+    let reading = left_behind(&three.a);
+    let is_at = |node: &str| {
+        let list = ["list", "objects", "-f", &format!("node={node}")];
+        let list = three.a.command(&list).json(0);
+        list["objects"].as_array().expect("a list").len()
+    };
+    assert_eq!((is_at("a") + is_at("c"), is_at("b")), (0, 3));
+    three.c.command(&["node", "drain", "b"]).ok();
+    eventually("copied", || match is_at("a") + is_at("c") {
+        3 => Ok(()),
+        few => Err(few),
+    });
+    // The small one came in a message.
+    let running = three.b.running();
+    running.wait_for(Stream::Err, "other nodes have what they need of this one");
+    three.b.kill();
+    assert_eq!(said(reading), LEFT_BEHIND);
+    for node in [&three.a, &three.c] {
+        node.wait_for_rest();
+    }
+}
+
+#[test]
+fn what_finds_no_room_elsewhere_is_named_in_the_log() {
+    let small = |name| Node::new(name).with_store("8MiB");
+    let mut three = Three::with([small("a"), Node::new("b"), small("c")]);
+    // 16 MB, which a owns.
+    let large = detached(
+        &three.a,
+        "ramp(2000000)",
+        &["--strategy", "node:b", "--memory", "128MiB"],
+    );
+    wait_for(&three.a, &large, "finished");
+    three.b.running().signal(Signal::TERM);
+    let ended = three.b.stopped();
+    assert_eq!(ended.code, Some(0), "{ended}");
+    assert_says(
+        &ended.stderr,
+        &["goes with this one", "node=a", "it has room for", "16000"],
+    );
+}
+
+#[test]
+fn a_node_that_waits_for_others_stops_at_once_if_it_is_told_twice() {
+    let patient = |name| Node::new(name).with(&["--lease-time", "120s"]);
+    let mut three = Three::with(["a", "b", "c"].map(patient));
+    let large = detached(&three.c, "ramp(100000)", &["--strategy", "node:b"]);
+    wait_for(&three.a, &large, "finished");
+    // It counts as alive, and does not say what is to become of its result.
+    three.c.running().signal(Signal::STOP);
+    three.b.running().signal(Signal::TERM);
+    three.a.wait_for("b", "draining");
+    three.b.running().signal(Signal::TERM);
+    assert_eq!(three.b.stopped().code, Some(0));
+    three.c.running().signal(Signal::CONT);
 }

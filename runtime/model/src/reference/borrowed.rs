@@ -175,6 +175,12 @@ impl<C: Clone> Borrowed<C> {
         (it, now)
     }
 
+    /// What stands for an object of another node's now.
+    pub fn get(&self, name: &ObjectName) -> Option<&C> {
+        let now = self.names.get(name)?.now.as_ref()?;
+        Some(&now.cell)
+    }
+
     /// What stands for an object is gone. What is to be given back, to whom, how often.
     pub fn dropped(&mut self, name: &ObjectName, token: Token) -> Lenders {
         if let Some(entry) = self.names.get_mut(name)

@@ -107,6 +107,18 @@ impl<V> KeptFor<V> {
         }
     }
 
+    /// A result that is kept for its owner.
+    pub fn get(&self, owner: NodeId, object: &ObjectId) -> Option<&V> {
+        let (value, _) = self.nodes.get(&owner)?.get(object)?;
+        Some(value)
+    }
+
+    /// Its owner does not know of it, however often it was told. The value, if it was kept.
+    pub fn forget(&mut self, owner: NodeId, object: &ObjectId) -> Option<V> {
+        let (value, _) = self.nodes.get_mut(&owner)?.remove(object)?;
+        Some(value)
+    }
+
     /// What is kept, and for whom.
     pub fn iter(&self) -> impl Iterator<Item = (NodeId, &ObjectId, &V)> {
         let nodes = self.nodes.iter();

@@ -330,6 +330,16 @@ impl Members {
         heads.chain(others).map(|(id, _)| *id).collect()
     }
 
+    /// Who lives besides us, answers, and is not drained.
+    pub(super) fn open(&self) -> Vec<NodeId> {
+        let table = self.table.lock();
+        let open = table
+            .alive
+            .iter()
+            .filter(|(_, it)| !it.is_silent && !it.record.is_draining);
+        open.map(|(id, _)| *id).collect()
+    }
+
     /// What a member that lives is called.
     pub(super) fn name(&self, node: NodeId) -> Option<NodeName> {
         let table = self.table.lock();

@@ -66,7 +66,8 @@ pub(crate) use self::records::{Found, RecordCounts, Records, Written};
 pub(crate) use self::start::{Face, Opened, open};
 pub(crate) use self::work::ask::{Answer, Answers, Asked, Desk, Question, Thing, ThingId};
 pub(crate) use self::work::{
-    CallLog, CallRecipe, Exchange, Foreign, Kept, Lineage, Origin, Ran, Recipe, Remote, Sought,
+    CallLog, CallRecipe, Exchange, Foreign, Kept, Left, Lineage, Origin, Ran, Recipe, Remote,
+    Sought,
 };
 
 use crate::counters::Latency;
@@ -430,6 +431,17 @@ impl Cluster {
             () if own.is_draining => "draining",
             () => "alive",
         }
+    }
+
+    /// Who could keep something from now on: nodes besides this one that answer and are not drained.
+    pub(crate) fn open_nodes(&self) -> Vec<NodeId> {
+        self.members.open()
+    }
+
+    /// Whether this node is drained, or about to end.
+    pub(crate) fn is_leaving(&self) -> bool {
+        let own = self.own.lock();
+        self.is_stopping.load(Ordering::Acquire) || own.as_ref().is_some_and(|it| it.is_draining)
     }
 
     /// Waits until so many nodes live, this one counted.

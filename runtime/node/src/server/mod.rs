@@ -50,7 +50,7 @@ use self::durable::Durable;
 use self::registry::{Ends, Registry};
 use self::socket::Bound;
 use crate::client::Client;
-use crate::cluster::{Clients, Desk};
+use crate::cluster::{Clients, Desk, Left};
 use crate::node::{Node, Shared};
 use crate::task::Work;
 
@@ -62,6 +62,10 @@ const MOST_UPLOADS: usize = 4;
 const LOOK: Duration = Duration::from_millis(10);
 /// How long a node that is about to stop waits for clients to take what is theirs.
 const FLUSH: Duration = Duration::from_secs(5);
+/// How long it waits, after that, for others to bring what they need of it.
+const MOVING: Duration = Duration::from_secs(60);
+/// How many of the objects that stay behind are named in the log.
+const MOST_NAMED: usize = 20;
 
 /// A node that can be reached at an address. Dropping it closes all connections, which ends what they
 /// submitted; the node itself stays.
@@ -161,7 +165,7 @@ impl Server {
     }
 
     /// Blocks this thread until it is to end: somebody has said so, and, unless it is to be at once, the others have
-    /// been told and all tasks have ended. Actors that live on do not count. Whether it is to be at once.
+    /// been told, all tasks have ended, and other nodes have what they need of this one, as far as they can. Actors that live on do not count. Whether it is to be at once.
     ///
     /// # Panics
     /// When it is called in a thread of a tokio runtime.
@@ -173,8 +177,11 @@ impl Server {
             let _ = stop.wait_for(|stop| *stop > Stop::Not).await;
             tokio::select! {
                 _ = stop.wait_for(|stop| *stop == Stop::Now) => {}
-                // The store of a head ends with it: what is said through it is said first.
-                ((), ()) = async { tokio::join!(inner.hand_over(), inner.drained()) } => {}
+                () = async {
+                    // The store of a head ends with it: what is said through it is said first.
+                    tokio::join!(inner.hand_over(), inner.drained());
+                    inner.move_out().await;
+                } => {}
             }
             *stop.borrow() == Stop::Now
         })
@@ -250,6 +257,30 @@ impl Inner {
         while (self.pending.load(Ordering::Acquire) > 0 || !is_written()) && idle.elapsed() < FLUSH
         {
             tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Has other nodes keep what they need of this one.
+    async fn move_out(&self) {
+        let Some(exchange) = self.shared.exchange.get() else {
+            return;
+        };
+        let until = tokio::time::Instant::now() + MOVING;
+        let (moved, left) = exchange.move_out(until).await;
+        if moved > 0 {
+            tracing::info!(moved, "other nodes keep what they need of this one");
+        }
+        for Left {
+            object,
+            needed_by,
+            why,
+        } in left.iter().take(MOST_NAMED)
+        {
+            tracing::warn!(%object, node = %needed_by, %why, "an object that another node needs goes with this one");
+        }
+        if left.len() > MOST_NAMED {
+            let more = left.len() - MOST_NAMED;
+            tracing::warn!(more, "more objects that other nodes need go with this one");
         }
     }
 

@@ -432,6 +432,32 @@ mod app {
             .map_or_else(|e| e.to_string(), |_| "it is there".to_owned()))
     }
 
+    /// Stores so many numbers, and gives them away.
+    #[task]
+    pub fn store(count: u32) -> Result<Future<Vec<f64>>, Error> {
+        put(vec![0.5; count as usize])
+    }
+
+    /// The sums of what is on a node when that is gone: what an actor made there, what a task made and gave away
+    /// there, and what was stored there, large and small.
+    #[task]
+    pub fn left_behind(node: String) -> Result<Vec<f64>, Error> {
+        let there = || format!("node:{node}");
+        let tally = tally_at(&node)?;
+        let made = tally.ramp(100_000);
+        let given = hand_out::options().strategy(there()).remote(50_000).get()?;
+        let mut all = vec![made, given];
+        wait(all.clone(), all.len(), None)?;
+        // Of these nothing has been asked.
+        for count in [80_000, 8] {
+            all.push(store::options().strategy(there()).remote(count).get()?);
+        }
+        println!("made");
+        while is_there(&node) {}
+        let all = get_all(all)?;
+        Ok(all.iter().map(|numbers| numbers.iter().sum()).collect())
+    }
+
     /// Asks others of its kind, and waits.
     #[actor(cpus = 0, memory = "32MiB")]
     pub struct Asker {

@@ -119,6 +119,24 @@ impl Borrowed {
         lent.find(name).map(|lending| lending.0.clone())
     }
 
+    /// What of ours was given to others and is there, by whom.
+    pub(super) fn lent_and_made(&self) -> Vec<(NodeId, ObjectName)> {
+        let lent = self.lent.lock();
+        let is_made = |lending: &Lending| match &lending.0 {
+            Reference::Put(_) => true,
+            Reference::Task(cell) => cell.has_ended() && !matches!(cell.work, Work::Elsewhere(_)),
+            Reference::Actor(_) => false,
+        };
+        let made = lent.iter().filter(|(.., kept)| kept.iter().any(is_made));
+        made.map(|(node, name, _)| (node, *name)).collect()
+    }
+
+    /// What stands for an object of another node's here.
+    pub(super) fn foreign(&self, name: &ObjectName) -> Option<Arc<TaskCell>> {
+        let foreign = self.foreign.lock();
+        foreign.get(name)?.upgrade()
+    }
+
     pub(super) fn released(&self, by: NodeId, name: &ObjectName, count: u64) {
         let last = self.lent.lock().released(by, name, count);
         drop(last);

@@ -19,6 +19,7 @@ mod holders;
 mod homes;
 mod log;
 mod modules;
+mod moving;
 mod named;
 mod neighbours;
 mod outputs;
@@ -50,6 +51,7 @@ use wasmrun_net::{BulkRefusal, BulkSender, Range, SendError};
 
 pub(crate) use self::borrow::Foreign;
 pub(crate) use self::log::{CallLog, Ran};
+pub(crate) use self::moving::Left;
 pub(crate) use self::named::Sought;
 pub(crate) use self::protocol::{Bulk, OneWay, Request, Response};
 pub(crate) use self::recipe::{Kept, Lineage, Origin, Recipe};
@@ -64,6 +66,7 @@ use self::borrow::Borrowed;
 use self::ends::Ends;
 use self::homes::Homes;
 use self::modules::Modules;
+use self::moving::Moving;
 use self::neighbours::Neighbours;
 use self::outputs::Outputs;
 use self::protocol::{Made, ReportOrder, Settled};
@@ -77,7 +80,7 @@ use crate::cluster::{Cluster, Work};
 use crate::counters::{Counter, Counters};
 use crate::ledger::{Outbound, Outgoing, Todo};
 use crate::node::{Shared, WeakShared};
-use crate::object::{Reference, Value};
+use crate::object::{Reference, Value, WeakValue};
 
 /// How often the scheduler is told the time.
 const TICK: Duration = Duration::from_millis(100);
@@ -109,6 +112,10 @@ pub(crate) struct Exchange {
     neighbours: OnceLock<Arc<Neighbours>>,
     /// What tasks of ours at other nodes write, and their reports behind that.
     outputs: Outputs,
+    /// Results of ours that other nodes have made, as long as somebody needs them.
+    owned: Mutex<HashMap<ObjectId, WeakValue>>,
+    /// Having what is kept here elsewhere.
+    moving: Moving,
     /// Results that are kept for who owns them, and how often.
     kept: Mutex<KeptFor<Value>>,
     /// Who is there, to tell those who keep something for us from their next lives.
@@ -188,6 +195,8 @@ impl Exchange {
             spread: Spread::default(),
             neighbours: OnceLock::new(),
             outputs: Outputs::default(),
+            owned: Mutex::default(),
+            moving: Moving::default(),
             kept: Mutex::default(),
             lives: Mutex::default(),
             remaking: Remaking::default(),
@@ -449,6 +458,9 @@ impl Work for Exchange {
                 let neighbours = self.neighbours.get();
                 Response::Neighbour(neighbours.and_then(|it| it.invite(from, &machine)))
             }
+            Request::MoveAway(object) => Response::Moved(self.move_away(from, object).await),
+            Request::Keep(at) => Response::Moved(self.keep_copy(from, *at).await),
+            Request::Bring(name) => Response::Moved(self.bring_for_good(from, name).await),
         }
     }
 
@@ -536,6 +548,9 @@ impl Work for Exchange {
     }
 
     fn set_draining(&self, node: NodeId, is_draining: bool) {
+        if node == self.me {
+            self.move_while_drained(is_draining);
+        }
         self.carry_out(|ledger| ledger.set_draining(node, is_draining));
     }
 

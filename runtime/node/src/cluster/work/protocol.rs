@@ -418,6 +418,12 @@ pub(crate) enum Request {
     Neighbour(String),
     /// For whom do these tasks wait there, and those for whom they wait? `Waits`.
     Waits(Vec<TaskId>),
+    /// I keep this object of yours and leave: see to it that another node keeps it. `Moved`, when that is so.
+    MoveAway(ObjectId),
+    /// Bring this object of mine, and keep it for me as if you had made it. `Moved`.
+    Keep(Box<At>),
+    /// You were given this object of mine, and I leave: bring it, and keep it as long as you need it. `Moved`.
+    Bring(ObjectName),
 }
 
 /// The answer.
@@ -435,6 +441,19 @@ pub(crate) enum Response {
     Neighbour(Option<Invitation>),
     /// To `Waits`: those of them that wait without a time limit.
     Waits(Vec<Waiter>),
+    /// To `MoveAway`, `Keep` and `Bring`.
+    Moved(Moved),
+}
+
+/// What came of having an object elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Moved {
+    /// It is there.
+    Done,
+    /// Nobody there knows of it: what would say so may be on its way.
+    Unknown,
+    /// It cannot be had there, for people.
+    Refused(String),
 }
 
 /// Asked for in bulk.

@@ -19,7 +19,7 @@ use wasmrun_store::{Form, Object, ReadError, View};
 use super::protocol::{At, Body, Made, OneWay, Request, Response};
 use super::transfer::Wanted;
 use super::{Exchange, INLINE_BYTES, Origin, Queued, borrow};
-use crate::object::{LoadError, Reference, Value};
+use crate::object::{LoadError, Reference, Value, WeakValue};
 
 /// How long the owner may take to say where an object is: it may have it made again.
 const WHERE: Duration = Duration::from_secs(600);
@@ -89,6 +89,7 @@ impl Drop for Remote {
             return;
         };
         self.let_go(&exchange);
+        exchange.forget_owned(&self.id);
         if self.owner != exchange.me && self.here.get_mut().is_some() {
             let message = OneWay::Holding(self.id, false);
             exchange.queue(self.owner, Queued::Message(message));
@@ -141,6 +142,38 @@ impl Remote {
                 Ok(None)
             }
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Has it in the store of this node, as what must not be lost: who had it until now may leave.
+    ///
+    /// # Errors
+    /// When it cannot be had, or there is no room for it: why, for people.
+    pub(super) async fn keep_here(&self, exchange: &Exchange) -> Result<(), String> {
+        let text = |error: LoadError| error.to_string();
+        let view = match self.view_here().await.map_err(text)? {
+            Some(view) => view,
+            None => {
+                exchange.check_room(self.id, self.len)?;
+                self.bring().await.map_err(text)?
+            }
+        };
+        exchange.make_own(&view).await
+    }
+
+    /// Another node, or this one, keeps it from now on; those who did until now need not any longer.
+    pub(super) fn moved(&self, exchange: &Exchange, to: NodeId) {
+        let keepers = Keepers::new(&[to], &exchange.lives.lock());
+        let mut before = std::mem::replace(&mut *self.keepers.lock(), keepers);
+        let mut holders = self.holders.lock();
+        holders.clear();
+        if to != exchange.me {
+            holders.push(to);
+        }
+        drop(holders);
+        let before = before.let_go(&exchange.lives.lock());
+        for keeper in before {
+            exchange.queue(keeper, Queued::Message(OneWay::Drop(self.id)));
         }
     }
 
@@ -343,8 +376,20 @@ impl Exchange {
                     remade: Mutex::default(),
                     bringing: tokio::sync::Mutex::default(),
                 };
-                Value::remote(remote, references)
+                let value = Value::remote(remote, references);
+                if owner == self.me {
+                    self.owned.lock().insert(id, value.downgrade());
+                }
+                value
             }
+        }
+    }
+
+    /// A result of ours is needed no more. If it was made again, that is known under the same name.
+    fn forget_owned(&self, object: &ObjectId) {
+        let mut owned = self.owned.lock();
+        if owned.get(object).is_some_and(WeakValue::is_gone) {
+            owned.remove(object);
         }
     }
 

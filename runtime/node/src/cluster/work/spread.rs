@@ -117,6 +117,13 @@ impl Spread {
         chosen
     }
 
+    /// Who brings an object just now.
+    pub(super) fn bringing(&self, object: &ObjectId) -> Vec<NodeId> {
+        let trees = self.trees.lock();
+        let tree = trees.get(object);
+        tree.map_or_else(Vec::new, |tree| tree.bringing.keys().copied().collect())
+    }
+
     /// A node brings an object no longer: it has it, or not.
     pub(super) fn ended(&self, object: &ObjectId, reader: NodeId) {
         let mut trees = self.trees.lock();

@@ -1,0 +1,443 @@
+//! Having others keep what a node that leaves has.
+//!
+//! A node that stops or is drained tells the owner of each result that it keeps, and the owner has another node keep it:
+//! itself or one that has a copy or brings one just now, if there is such. What the node owns itself and others were
+//! given, those bring while it is there.
+//!
+//! Owns what is said and done for that. Must not: decide when a node leaves.
+//!
+//! Invariant: a result is kept where it is until its owner has heard that it is kept elsewhere.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use futures_util::stream::{self, StreamExt};
+use parking_lot::Mutex;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+use wasmrun_model::id::{NodeId, ObjectId, ObjectName};
+use wasmrun_model::value::NumberKind;
+use wasmrun_net::CallError;
+use wasmrun_store::{Copy, CreateError, Form, View};
+
+use super::protocol::{At, Body, Moved, OneWay, Request, Response};
+use super::transfer::Wanted;
+use super::{Exchange, Queued, Remote};
+use crate::cluster::Cluster;
+use crate::object::Value;
+use crate::wait::Countdown;
+
+/// How many objects are asked about at a time.
+const AT_A_TIME: usize = 8;
+/// How many nodes are asked to keep an object.
+const MOST_ASKED: usize = 4;
+/// How long having one object elsewhere may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a copy of what was borrowed waits for room.
+const ROOM: Duration = Duration::from_secs(5);
+/// How soon somebody is asked again who does not know of an object yet or has too much to do,
+const AGAIN: Duration = Duration::from_millis(100);
+/// and how often.
+const MOST_TRIES: usize = 10;
+/// How often a drained node looks whether there is something new.
+const EVERY: Duration = Duration::from_millis(500);
+/// After how long a drained node tries once more what could not be moved.
+const ONCE_MORE: Duration = Duration::from_secs(10);
+
+/// How many of the objects that cannot be moved a drained node names in its log at a time.
+const MOST_NAMED: usize = 20;
+
+/// See the [module](self).
+#[derive(Default)]
+pub(super) struct Moving(Mutex<Option<AbortHandle>>);
+
+impl Drop for Moving {
+    fn drop(&mut self) {
+        if let Some(moving) = self.0.get_mut().take() {
+            moving.abort();
+        }
+    }
+}
+
+/// What is to be elsewhere, and who is asked for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Leaving {
+    /// A result that is kept for its owner.
+    Kept(NodeId, ObjectId),
+    /// An object of ours that a node was given.
+    Lent(NodeId, ObjectName),
+}
+
+/// What came of it, so far.
+type Tried = BTreeMap<Leaving, Result<(), String>>;
+
+/// An object that goes with its node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Left {
+    pub(crate) object: ObjectId,
+    /// What the node is called that needs it.
+    pub(crate) needed_by: String,
+    pub(crate) why: String,
+}
+
+/// How many of them are elsewhere.
+fn moved(tried: &Tried) -> usize {
+    tried.values().filter(|it| it.is_ok()).count()
+}
+
+impl Exchange {
+    /// Has others keep what this node has and they need, until all of it is elsewhere or time is up. How many objects
+    /// were moved, and which were not.
+    pub(crate) async fn move_out(&self, until: Instant) -> (usize, Vec<Left>) {
+        let mut tried = Tried::new();
+        let _ = tokio::time::timeout_at(until, self.move_all(&mut tried)).await;
+        let moved = moved(&tried);
+        let left = self.leaving().into_iter().filter_map(|leaving| {
+            let why = match tried.remove(&leaving) {
+                Some(Ok(())) => return None,
+                Some(Err(why)) => why,
+                None => "there was no time".to_owned(),
+            };
+            Some(self.left(leaving, why))
+        });
+        (moved, left.collect())
+    }
+
+    /// Begins to have others keep what this node has, as long as it is drained; or ends that.
+    pub(super) fn move_while_drained(&self, is_drained: bool) {
+        let before = self.moving.0.lock().take();
+        if let Some(before) = before {
+            before.abort();
+        }
+        let (true, Some(shared)) = (is_drained, self.shared.upgrade()) else {
+            return;
+        };
+        let this = self.this.clone();
+        // It ends when the node is drained no longer, or with the exchange.
+        let moving = shared.control.spawn(async move {
+            let (mut tried, mut since) = (Tried::new(), Instant::now());
+            let mut named = BTreeSet::new();
+            loop {
+                let Some(exchange) = this.upgrade() else {
+                    return;
+                };
+                let before = moved(&tried);
+                exchange.move_all(&mut tried).await;
+                let moved = moved(&tried) - before;
+                exchange.name_new(&tried, &mut named);
+                if moved > 0 {
+                    tracing::info!(
+                        moved,
+                        "other nodes have what they need of this one, as far as they can"
+                    );
+                }
+                let leaving = exchange.leaving();
+                tried.retain(|it, _| leaving.binary_search(it).is_ok());
+                named.retain(|it| leaving.binary_search(it).is_ok());
+                if since.elapsed() >= ONCE_MORE {
+                    since = Instant::now();
+                    tried.retain(|_, came| came.is_ok());
+                }
+                drop(exchange);
+                tokio::time::sleep(EVERY).await;
+            }
+        });
+        *self.moving.0.lock() = Some(moving.abort_handle());
+    }
+
+    /// Asks once for each thing that is here for others, also for what comes meanwhile.
+    async fn move_all(&self, tried: &mut Tried) {
+        loop {
+            let mut due = self.leaving();
+            due.retain(|it| !tried.contains_key(it));
+            if due.is_empty() {
+                return;
+            }
+            let asking = due
+                .into_iter()
+                .map(|it| async move { (it, self.ask_away(it).await) });
+            let mut asking = stream::iter(asking).buffer_unordered(AT_A_TIME);
+            while let Some((leaving, came)) = asking.next().await {
+                tried.insert(leaving, came);
+            }
+        }
+    }
+
+    /// Says what cannot be had elsewhere, once.
+    fn name_new(&self, tried: &Tried, named: &mut BTreeSet<Leaving>) {
+        for (leaving, came) in tried {
+            let Err(why) = came else {
+                continue;
+            };
+            if named.len() >= MOST_NAMED || !named.insert(*leaving) {
+                continue;
+            }
+            let left = self.left(*leaving, why.clone());
+            tracing::warn!(
+                object = %left.object, node = %left.needed_by, why = %left.why,
+                "an object that another node needs is at this drained one only"
+            );
+        }
+    }
+
+    fn left(&self, leaving: Leaving, why: String) -> Left {
+        let (node, object) = match leaving {
+            Leaving::Kept(owner, object) => (owner, object),
+            Leaving::Lent(to, name) => (to, name.id),
+        };
+        let cluster = self.cluster();
+        Left {
+            object,
+            needed_by: cluster.map_or_else(|| node.to_string(), |it| it.name_of(node)),
+            why,
+        }
+    }
+
+    /// What others need that is here, in order.
+    fn leaving(&self) -> Vec<Leaving> {
+        let kept = self.kept.lock();
+        let mut all: Vec<Leaving> = kept
+            .iter()
+            .map(|(owner, object, _)| Leaving::Kept(owner, *object))
+            .collect();
+        drop(kept);
+        let lent = self.borrowed.lent_and_made().into_iter();
+        let own = lent.filter(|(_, name)| name.owner == self.me);
+        all.extend(own.map(|(to, name)| Leaving::Lent(to, name)));
+        all.sort_unstable();
+        all
+    }
+
+    /// Asks whoever can to have something elsewhere. Else why it is not, for people.
+    async fn ask_away(&self, leaving: Leaving) -> Result<(), String> {
+        let cluster = self.cluster().ok_or("the node is stopping")?;
+        let (to, request) = match leaving {
+            Leaving::Kept(owner, object) => (owner, Request::MoveAway(object)),
+            Leaving::Lent(to, name) => (to, Request::Bring(name)),
+        };
+        for _ in 0..MOST_TRIES {
+            match cluster.request(to, request.clone(), PATIENCE).await {
+                Ok(Response::Moved(Moved::Done)) => return Ok(()),
+                Ok(Response::Moved(Moved::Refused(why))) => return Err(why),
+                Ok(Response::Moved(Moved::Unknown)) | Err(CallError::Busy) => {}
+                Ok(_) | Err(CallError::NotUnderstood) => {
+                    return Err("the node that needs it has an older wasmrun".to_owned());
+                }
+                Err(error) => return Err(format!("the node that needs it does not say: {error}")),
+            }
+            if !self.is_here_for(leaving) {
+                return Ok(());
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+        if let Leaving::Kept(owner, object) = leaving {
+            // It has never heard of it, or has forgotten it in a way that we have not heard of.
+            let forgotten = self.kept.lock().forget(owner, &object);
+            drop(forgotten);
+        }
+        Ok(())
+    }
+
+    fn is_here_for(&self, leaving: Leaving) -> bool {
+        match leaving {
+            Leaving::Kept(owner, object) => self.kept.lock().get(owner, &object).is_some(),
+            Leaving::Lent(_, name) => self.borrowed.find(&name).is_some(),
+        }
+    }
+
+    /// A node that keeps a result of ours leaves: another one is to keep it.
+    pub(super) async fn move_away(&self, from: NodeId, object: ObjectId) -> Moved {
+        let value = {
+            let owned = self.owned.lock();
+            owned.get(&object).and_then(|it| it.upgrade())
+        };
+        let Some(value) = value else {
+            return Moved::Unknown;
+        };
+        match self.keep_elsewhere(from, &value).await {
+            Ok(to) => {
+                tracing::debug!(%object, node = %from, %to, "a result is kept by another node");
+                Moved::Done
+            }
+            Err(why) => Moved::Refused(why),
+        }
+    }
+
+    /// Has a result of ours kept by another node than this one. By which; else why by none.
+    async fn keep_elsewhere(&self, from: NodeId, value: &Value) -> Result<NodeId, String> {
+        let cluster = self.cluster().ok_or("its owner is stopping")?;
+        let remote = value.as_remote().ok_or("its owner has it itself")?;
+        let mut why = "no other node takes anything".to_owned();
+        for to in self.who_keeps(&cluster, remote, from) {
+            let came = match to == self.me {
+                true => remote.keep_here(self).await,
+                false => self.ask_to_keep(&cluster, to, remote.id(), value).await,
+            };
+            match came {
+                Ok(()) => {
+                    remote.moved(self, to);
+                    return Ok(to);
+                }
+                Err(error) => why = format!("node {}: {error}", cluster.name_of(to)),
+            }
+        }
+        Err(why)
+    }
+
+    /// Who is to keep a result of ours instead of a node that leaves, the best first: this node or others that have it,
+    /// those that bring it just now, this node, and others.
+    fn who_keeps(&self, cluster: &Cluster, remote: &Remote, from: NodeId) -> Vec<NodeId> {
+        let id = remote.id();
+        let mut open = cluster.open_nodes();
+        open.retain(|node| *node != from);
+        let is_open = |node: &NodeId| open.contains(node);
+        let own = (!cluster.is_leaving()).then_some(self.me);
+        let mut all: Vec<NodeId> = own
+            .filter(|_| remote.here().is_some())
+            .into_iter()
+            .collect();
+        let mut have = self.borrowed.holders(&id);
+        have.extend(remote.holders());
+        all.extend(have.into_iter().filter(is_open));
+        all.extend(self.spread.bringing(&id).into_iter().filter(is_open));
+        all.extend(own);
+        // Not all the same one first: which is as good as any.
+        let first = usize::from(id.task().as_bytes()[0]) % open.len().max(1);
+        all.extend(open[first..].iter().chain(&open[..first]));
+        let mut seen = Vec::new();
+        all.retain(|node| {
+            let is_new = !seen.contains(node);
+            seen.push(*node);
+            is_new
+        });
+        all.truncate(MOST_ASKED);
+        all
+    }
+
+    async fn ask_to_keep(
+        &self,
+        cluster: &Cluster,
+        to: NodeId,
+        id: ObjectId,
+        value: &Value,
+    ) -> Result<(), String> {
+        let Body::At(at) = self.body(id, value) else {
+            return Err("it is in a message".to_owned());
+        };
+        let answer = cluster.request(to, Request::Keep(at), PATIENCE).await;
+        // It says by itself what it reads; that it keeps this it has said.
+        self.spread.ended(&id, to);
+        match answer {
+            Ok(Response::Moved(Moved::Done)) => Ok(()),
+            Ok(Response::Moved(Moved::Refused(why))) => Err(why),
+            Ok(_) | Err(CallError::NotUnderstood) => Err("it has an older wasmrun".to_owned()),
+            Err(error) => {
+                // It may keep it all the same, and nobody would ever say that it need not.
+                self.queue(to, Queued::Message(OneWay::Drop(id)));
+                Err(error.to_string())
+            }
+        }
+    }
+
+    /// Keeps an object for its owner, which another node has that leaves.
+    pub(super) async fn keep_copy(&self, owner: NodeId, at: At) -> Moved {
+        match self.try_to_keep(owner, at).await {
+            Ok(()) => Moved::Done,
+            Err(why) => Moved::Refused(why),
+        }
+    }
+
+    async fn try_to_keep(&self, owner: NodeId, at: At) -> Result<(), String> {
+        let cluster = self.cluster().ok_or("it is stopping")?;
+        if cluster.is_leaving() {
+            return Err("it is drained itself".to_owned());
+        }
+        let At {
+            id,
+            tenant,
+            numbers,
+            len,
+            holders,
+            ..
+        } = at;
+        let is_whole =
+            |kind: NumberKind| len.is_multiple_of(u64::try_from(kind.width_bytes()).unwrap_or(1));
+        if !numbers.is_none_or(is_whole) {
+            return Err("it is a list of numbers whose last one is cut off".to_owned());
+        }
+        self.check_room(id, len)?;
+        let wanted = Wanted {
+            id,
+            owner,
+            tenant,
+            form: numbers.map_or(Form::Postcard, Form::Buffer),
+            len,
+        };
+        let brought = self.bring(wanted, holders, &[]).await;
+        let brought = brought.map_err(|error| error.to_string())?;
+        let view = brought.view.ok_or("nobody gives it")?;
+        self.make_own(&view).await?;
+        self.keep_for(owner, id, Value::stored(view.object().clone(), Vec::new()));
+        Ok(())
+    }
+
+    /// The owner of an object that was given to this node leaves: it is to be here.
+    pub(super) async fn bring_for_good(&self, from: NodeId, name: ObjectName) -> Moved {
+        let Some(cell) = self.borrowed.foreign(&name).filter(|_| name.owner == from) else {
+            return Moved::Unknown;
+        };
+        let countdown = Countdown::new(1);
+        if !cell.watch(&countdown) {
+            cell.want();
+            countdown.done().await;
+        }
+        let value = cell.value();
+        let Some(remote) = value.as_ref().and_then(Value::as_remote) else {
+            // It came in a message, or with an error.
+            return Moved::Done;
+        };
+        match remote.keep_here(self).await {
+            Ok(()) => Moved::Done,
+            Err(why) => Moved::Refused(why),
+        }
+    }
+
+    /// Whether there is room for an object, in memory or on disk, that is not here. Else what there is, for people.
+    pub(super) fn check_room(&self, id: ObjectId, len: u64) -> Result<(), String> {
+        let shared = self.shared.upgrade().ok_or("it is stopping")?;
+        if shared.store.get(&id).is_some() {
+            return Ok(());
+        }
+        let usage = shared.store.usage();
+        let on_disk = usage
+            .spill_capacity_bytes
+            .saturating_sub(usage.spilled_bytes);
+        let room = usage.free_bytes + usage.droppable_bytes + on_disk;
+        match len <= room {
+            true => Ok(()),
+            false => Err(format!(
+                "it has room for {room} bytes of objects, and this one has {len}"
+            )),
+        }
+    }
+
+    /// Makes what is looked at an object that must not be lost, in this node's own memory. Else why it is not.
+    pub(super) async fn make_own(&self, view: &View) -> Result<(), String> {
+        let object = view.object();
+        object.set_copy(Copy::Primary);
+        if !object.is_borrowed() {
+            return Ok(());
+        }
+        let mut adopting = object.adopt();
+        match tokio::time::timeout(ROOM, &mut adopting).await {
+            Ok(Ok(adoption)) => {
+                let copied = tokio::task::spawn_blocking(|| adoption.copy()).await;
+                let copied = copied.map_err(|_| "it is stopping")?;
+                copied.map_err(|error| error.to_string())
+            }
+            Ok(Err(CreateError::Exists { .. })) => Ok(()),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err(adopting.error().to_string()),
+        }
+    }
+}
