@@ -234,3 +234,90 @@ fn a_node_that_waits_for_others_stops_at_once_if_it_is_told_twice() {
     assert_eq!(three.b.stopped().code, Some(0));
     three.c.running().signal(Signal::CONT);
 }
+
+/// Waits until a node gives a result of so many numbers.
+#[track_caller]
+fn has_numbers(at: &Node, task: &str, count: usize) {
+    eventually(&format!("{task} has a result"), || {
+        let got = at.command(&["object", "get", task]).run();
+        match got.code {
+            Some(0) => {
+                assert_eq!(got.stdout_text().matches(',').count() + 1, count);
+                Ok(())
+            }
+            _ => Err(got.to_string()),
+        }
+    });
+}
+
+/// Has numbers made at a node, of a task that others go on with when its owner is lost. Its id.
+fn ramp(owner: &Node, at: &str, count: usize) -> String {
+    let strategy = format!("node:{at}");
+    let task = detached(owner, &format!("ramp({count})"), &["--strategy", &strategy]);
+    wait_for(owner, &task, "finished");
+    task
+}
+
+#[test]
+fn results_of_detached_tasks_outlive_nodes_that_stop() {
+    let mut three = Three::new();
+    // Of both kinds: in messages, and in the store of whom the node that stops has, or another.
+    let made: Vec<(String, usize)> = [("b", 6_000), ("b", 100_000), ("c", 100_001)]
+        .into_iter()
+        .map(|(at, count)| (ramp(&three.b, at, count), count))
+        .collect();
+    let kept = ramp(&three.c, "b", 100_002);
+    three.b.running().signal(Signal::TERM);
+    let ended = three.b.stopped();
+    assert_eq!(ended.code, Some(0), "{ended}");
+    assert!(!ended.stderr.contains("goes with this"), "{ended}");
+    for (task, count) in &made {
+        has_numbers(&three.a, task, *count);
+    }
+    has_numbers(&three.a, &kept, 100_002);
+    // The next one that stops is the owner of some of them, or has them.
+    three.c.running().signal(Signal::TERM);
+    let ended = three.c.stopped();
+    assert_eq!(ended.code, Some(0), "{ended}");
+    for (task, count) in &made {
+        has_numbers(&three.a, task, *count);
+        three.a.command(&["object", "delete", task]).ok();
+    }
+    has_numbers(&three.a, &kept, 100_002);
+    three.a.command(&["object", "delete", &kept]).ok();
+    three.a.wait_for_rest();
+}
+
+#[test]
+fn the_result_of_a_detached_task_outlives_the_loss_of_its_owner_where_another_node_has_it() {
+    let mut three = Three::new();
+    let task = ramp(&three.b, "c", 100_000);
+    // What came of it is written down before this is answered.
+    let next = detached(&three.b, "place()", &[]);
+    wait_for(&three.b, &next, "finished");
+    three.b.kill();
+    three.a.wait_for("b", "dead");
+    has_numbers(&three.a, &task, 100_000);
+    three.c.command(&["object", "delete", &task]).ok();
+    for node in [&three.a, &three.c] {
+        node.wait_for_rest();
+    }
+}
+
+#[test]
+fn the_result_of_a_detached_task_outlives_the_loss_of_a_drained_owner() {
+    let mut three = Three::new();
+    let task = ramp(&three.b, "b", 100_000);
+    three.c.command(&["node", "drain", "b"]).ok();
+    three
+        .b
+        .running()
+        .wait_for(Stream::Err, "results of detached tasks");
+    three.b.kill();
+    three.a.wait_for("b", "dead");
+    has_numbers(&three.c, &task, 100_000);
+    three.c.command(&["object", "delete", &task]).ok();
+    for node in [&three.a, &three.c] {
+        node.wait_for_rest();
+    }
+}

@@ -66,8 +66,8 @@ pub(crate) use self::records::{Found, RecordCounts, Records, Written};
 pub(crate) use self::start::{Face, Opened, open};
 pub(crate) use self::work::ask::{Answer, Answers, Asked, Desk, Question, Thing, ThingId};
 pub(crate) use self::work::{
-    CallLog, CallRecipe, Exchange, Foreign, Kept, Left, Lineage, Origin, Ran, Recipe, Remote,
-    Sought,
+    CallLog, CallRecipe, CopyAt, Exchange, Foreign, Kept, Left, Lineage, Origin, Ran, Recipe,
+    Remote, Sought, Whereabouts,
 };
 
 use crate::counters::Latency;

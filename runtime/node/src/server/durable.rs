@@ -14,6 +14,7 @@ mod actors;
 mod adopt;
 mod once;
 mod record;
+mod results;
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -23,11 +24,14 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{Digest, TaskId};
 use wasmrun_model::wire;
 
 pub(super) use self::record::{Stored, StoredActor};
+
+use self::results::Placed;
 
 use self::actors::KeptActor;
 use self::record::Ending;
@@ -55,6 +59,8 @@ pub(super) struct Durable {
     known: Mutex<Known>,
     /// Actors that have records.
     actors: Mutex<HashMap<TaskId, KeptActor>>,
+    /// Where large results are of tasks that have ended.
+    placed: Mutex<HashMap<TaskId, Placed>>,
     /// The node is stopping: what ends now ends because of that, and is for others to go on with.
     is_closed: AtomicBool,
 }
@@ -190,6 +196,7 @@ impl Durable {
     pub(super) fn forget(&self, task: &TaskId) {
         let actor = self.actors.lock().remove(task);
         drop(actor);
+        self.unplace(task);
         let mut known = self.known.lock();
         if known.tasks.remove(task).is_some() {
             drop(known);
@@ -216,6 +223,7 @@ impl Durable {
         }
         drop(known);
         for task in over {
+            self.unplace(&task);
             self.records.delete(task);
         }
     }
@@ -319,20 +327,36 @@ impl Keeping {
         if !durable.knows(&task) || durable.is_closed.load(Ordering::Acquire) {
             return;
         }
-        let value = stored.ended(Ending::of(report, log)).to_value();
+        let result = report.result.as_ref().ok().and_then(Option::as_ref);
+        let place = result.and_then(|value| inner.where_is(task, value));
+        let stored = stored.ended(Ending::of(report, log, place));
+        let value = stored.to_value();
         durable.add_ended(task, value.len());
-        let written = durable.records.replace(task, value);
-        let inner = inner.clone();
-        // It ends when the store has answered, at the latest with the node.
-        inner.shared.control.clone().spawn(async move {
-            if written.await == Ok(Written::Taken) {
-                inner.give_up(task);
-            }
-        });
+        if let Some(result) = result {
+            inner.note_place(task, stored, result);
+        }
+        drop(inner.replace(durable, task, value));
     }
 }
 
 impl Inner {
+    /// Writes what came of a task. It ends when that is written, or the task is another node's.
+    fn replace(
+        self: &Arc<Self>,
+        durable: &Durable,
+        task: TaskId,
+        value: bytes::Bytes,
+    ) -> JoinHandle<()> {
+        let written = durable.records.replace(task, value);
+        let inner = self.clone();
+        // It ends when the store has answered, at the latest with the node.
+        self.shared.control.spawn(async move {
+            if written.await == Ok(Written::Taken) {
+                inner.give_up(task);
+            }
+        })
+    }
+
     /// Another node has taken a task over, while this one counted as dead: it is nothing of ours any more.
     fn give_up(self: &Arc<Self>, task: TaskId) {
         let Some(durable) = self.durable.get() else {
@@ -354,6 +378,7 @@ impl Inner {
         }
         tracing::info!(%task, "a detached task is another node's now");
         drop(durable.actors.lock().remove(&task));
+        durable.unplace(&task);
         self.shared.cancel(task);
         let forgotten = self.registry().forget(&task);
         drop(forgotten);

@@ -7,7 +7,10 @@
 //! it ends, the other one knows how it is with it. The same with actors. Invariant: each is shown once.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ActorId, NodeId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::wire::{
@@ -85,6 +88,28 @@ impl Desk for Inner {
         let mut kept = registry.objects();
         let (object, _) = kept.find(|(it, of)| it.id() == *object && *of == tenant)?;
         Some(object.0.clone())
+    }
+
+    fn outlives(&self, object: &ObjectId) -> bool {
+        let durable = self.durable.get();
+        durable.is_some_and(|it| it.is_placed(&object.task()))
+    }
+
+    fn has_moved(self: Arc<Self>, object: &ObjectId) {
+        drop(self.place_again(object.task()));
+    }
+
+    fn has_left(self: Arc<Self>, object: &ObjectId, node: NodeId) {
+        self.copy_has_left(object.task(), node);
+    }
+
+    fn place_results(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        let placing = async move {
+            for (object, why) in self.place_all().await {
+                tracing::debug!(%object, %why, "the result of a detached task is kept by no other node");
+            }
+        };
+        placing.boxed()
     }
 }
 

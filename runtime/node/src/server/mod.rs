@@ -251,6 +251,11 @@ impl Inner {
         while !self.is_idle() {
             tokio::time::sleep(LOOK).await;
         }
+        self.flushed().await;
+    }
+
+    /// Waits until clients have what is theirs, and the control store what it is to have.
+    async fn flushed(self: &Arc<Self>) {
         let idle = Instant::now();
         // What actors came to since it was looked at last, too.
         let is_written = || self.durable.get().is_none_or(|it| it.flush(self));
@@ -261,11 +266,21 @@ impl Inner {
     }
 
     /// Has other nodes keep what they need of this one.
-    async fn move_out(&self) {
+    async fn move_out(self: &Arc<Self>) {
         let Some(exchange) = self.shared.exchange.get() else {
             return;
         };
         let until = tokio::time::Instant::now() + MOVING;
+        match tokio::time::timeout_at(until, self.place_all()).await {
+            Ok(here) => {
+                for (object, why) in here.iter().take(MOST_NAMED) {
+                    tracing::warn!(%object, %why, "the result of a detached task goes with this node");
+                }
+            }
+            Err(_) => tracing::warn!(
+                "there was no time to have others keep the results of all detached tasks"
+            ),
+        }
         let (moved, left) = exchange.move_out(until).await;
         if moved > 0 {
             tracing::info!(moved, "other nodes keep what they need of this one");
@@ -282,6 +297,7 @@ impl Inner {
             let more = left.len() - MOST_NAMED;
             tracing::warn!(more, "more objects that other nodes need go with this one");
         }
+        self.flushed().await;
     }
 
     fn is_idle(&self) -> bool {

@@ -3,8 +3,10 @@
 //! Owns the types, and how long a node is waited for. Must not: know what the answers are made of; that is behind
 //! [`Desk`]. All of it is postcard, as in `protocol`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use serde::{Deserialize, Serialize};
 use wasmrun_model::fairness::TenantName;
@@ -105,6 +107,18 @@ pub(crate) trait Desk: Send + Sync {
 
     /// An object of ours that is kept for a tenant.
     fn kept(&self, tenant: &TenantName, object: &ObjectId) -> Option<Reference>;
+
+    /// Whether another node goes on with a result of ours when this one is lost.
+    fn outlives(&self, object: &ObjectId) -> bool;
+
+    /// Such a result is somewhere else now.
+    fn has_moved(self: Arc<Self>, object: &ObjectId);
+
+    /// A node that has a copy of such a result gives it up.
+    fn has_left(self: Arc<Self>, object: &ObjectId, node: NodeId);
+
+    /// Has others keep such results that are here only.
+    fn place_results(self: Arc<Self>) -> BoxFuture<'static, ()>;
 }
 
 /// What came of asking all others.

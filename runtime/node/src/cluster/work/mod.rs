@@ -22,6 +22,7 @@ mod modules;
 mod moving;
 mod named;
 mod neighbours;
+mod outlive;
 mod outputs;
 mod place;
 pub(crate) mod protocol;
@@ -53,6 +54,7 @@ pub(crate) use self::borrow::Foreign;
 pub(crate) use self::log::{CallLog, Ran};
 pub(crate) use self::moving::Left;
 pub(crate) use self::named::Sought;
+pub(crate) use self::outlive::{CopyAt, Whereabouts};
 pub(crate) use self::protocol::{Bulk, OneWay, Request, Response};
 pub(crate) use self::recipe::{Kept, Lineage, Origin, Recipe};
 pub(crate) use self::remote::Remote;
@@ -68,6 +70,7 @@ use self::homes::Homes;
 use self::modules::Modules;
 use self::moving::Moving;
 use self::neighbours::Neighbours;
+use self::outlive::Outliving;
 use self::outputs::Outputs;
 use self::protocol::{Made, ReportOrder, Settled};
 use self::recipe::Remaking;
@@ -116,6 +119,8 @@ pub(crate) struct Exchange {
     owned: Mutex<HashMap<ObjectId, WeakValue>>,
     /// Having what is kept here elsewhere.
     moving: Moving,
+    /// What is kept here and outlives its owner.
+    outliving: Outliving,
     /// Results that are kept for who owns them, and how often.
     kept: Mutex<KeptFor<Value>>,
     /// Who is there, to tell those who keep something for us from their next lives.
@@ -197,6 +202,7 @@ impl Exchange {
             outputs: Outputs::default(),
             owned: Mutex::default(),
             moving: Moving::default(),
+            outliving: Outliving::default(),
             kept: Mutex::default(),
             lives: Mutex::default(),
             remaking: Remaking::default(),
@@ -224,6 +230,7 @@ impl Exchange {
             match this.upgrade() {
                 Some(exchange) => {
                     exchange.carry_out(|ledger| ledger.tick());
+                    exchange.let_orphans_go();
                     if let Some(neighbours) = exchange.neighbours.get() {
                         neighbours.make_room();
                     }
@@ -440,6 +447,7 @@ impl Work for Exchange {
             }
             OneWay::EndLeft(task) => self.carry_out(|ledger| ledger.end_left(from, task)),
             OneWay::BreakWait(broken) => self.break_wait(&broken),
+            OneWay::Outlives(object) => self.outlives(from, object),
         }
     }
 
@@ -459,7 +467,9 @@ impl Work for Exchange {
                 Response::Neighbour(neighbours.and_then(|it| it.invite(from, &machine)))
             }
             Request::MoveAway(object) => Response::Moved(self.move_away(from, object).await),
-            Request::Keep(at) => Response::Moved(self.keep_copy(from, *at).await),
+            Request::Keep { at, outlives } => {
+                Response::Moved(self.keep_copy(from, *at, outlives).await)
+            }
             Request::Bring(name) => Response::Moved(self.bring_for_good(from, name).await),
         }
     }
@@ -515,6 +525,7 @@ impl Work for Exchange {
         self.lost_actors(node);
         self.seeking.left(node);
         self.replays.awaited.left(node);
+        self.orphan(node);
         let of_it = self.kept.lock().left(node);
         drop(of_it);
         let mut sent = self.sent.lock();
@@ -610,6 +621,9 @@ impl Exchange {
 
     fn unkeep(&self, owner: NodeId, object: ObjectId) {
         let last = self.kept.lock().unkeep(owner, &object);
+        if last.is_some() {
+            self.outliving.forget(owner, object);
+        }
         drop(last);
     }
 

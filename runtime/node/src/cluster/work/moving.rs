@@ -44,6 +44,8 @@ const EVERY: Duration = Duration::from_millis(500);
 /// After how long a drained node tries once more what could not be moved.
 const ONCE_MORE: Duration = Duration::from_secs(10);
 
+/// Why nobody keeps an object, if nobody could be asked.
+const NOBODY: &str = "no other node takes anything";
 /// How many of the objects that cannot be moved a drained node names in its log at a time.
 const MOST_NAMED: usize = 20;
 
@@ -121,6 +123,10 @@ impl Exchange {
                 let Some(exchange) = this.upgrade() else {
                     return;
                 };
+                if let Some(desk) = exchange.desk() {
+                    // It says by itself what stays.
+                    desk.place_results().await;
+                }
                 let before = moved(&tried);
                 exchange.move_all(&mut tried).await;
                 let moved = moved(&tried) - before;
@@ -233,6 +239,7 @@ impl Exchange {
         if let Leaving::Kept(owner, object) = leaving {
             // It has never heard of it, or has forgotten it in a way that we have not heard of.
             let forgotten = self.kept.lock().forget(owner, &object);
+            self.outliving.forget(owner, object);
             drop(forgotten);
         }
         Ok(())
@@ -252,6 +259,9 @@ impl Exchange {
             owned.get(&object).and_then(|it| it.upgrade())
         };
         let Some(value) = value else {
+            if let Some(desk) = self.desk() {
+                desk.has_left(&object, from);
+            }
             return Moved::Unknown;
         };
         match self.keep_elsewhere(from, &value).await {
@@ -267,15 +277,23 @@ impl Exchange {
     async fn keep_elsewhere(&self, from: NodeId, value: &Value) -> Result<NodeId, String> {
         let cluster = self.cluster().ok_or("its owner is stopping")?;
         let remote = value.as_remote().ok_or("its owner has it itself")?;
-        let mut why = "no other node takes anything".to_owned();
-        for to in self.who_keeps(&cluster, remote, from) {
+        let desk = self.desk();
+        let outlives = desk.as_ref().is_some_and(|it| it.outlives(&remote.id()));
+        let mut why = NOBODY.to_owned();
+        for to in self.who_keeps(&cluster, remote, from, outlives) {
             let came = match to == self.me {
                 true => remote.keep_here(self).await,
-                false => self.ask_to_keep(&cluster, to, remote.id(), value).await,
+                false => {
+                    let asked = self.ask_to_keep(&cluster, to, remote.id(), value, outlives);
+                    asked.await
+                }
             };
             match came {
                 Ok(()) => {
                     remote.moved(self, to);
+                    if let Some(desk) = desk.filter(|_| outlives) {
+                        desk.has_moved(&remote.id());
+                    }
                     return Ok(to);
                 }
                 Err(error) => why = format!("node {}: {error}", cluster.name_of(to)),
@@ -285,33 +303,64 @@ impl Exchange {
     }
 
     /// Who is to keep a result of ours instead of a node that leaves, the best first: this node or others that have it,
-    /// those that bring it just now, this node, and others.
-    fn who_keeps(&self, cluster: &Cluster, remote: &Remote, from: NodeId) -> Vec<NodeId> {
-        let id = remote.id();
-        let mut open = cluster.open_nodes();
-        open.retain(|node| *node != from);
-        let is_open = |node: &NodeId| open.contains(node);
+    /// those that bring it just now, this node, and others. One that outlives this node is best kept by others.
+    fn who_keeps(
+        &self,
+        cluster: &Cluster,
+        remote: &Remote,
+        from: NodeId,
+        outlives: bool,
+    ) -> Vec<NodeId> {
         let own = (!cluster.is_leaving()).then_some(self.me);
-        let mut all: Vec<NodeId> = own
-            .filter(|_| remote.here().is_some())
-            .into_iter()
-            .collect();
-        let mut have = self.borrowed.holders(&id);
-        have.extend(remote.holders());
-        all.extend(have.into_iter().filter(is_open));
-        all.extend(self.spread.bringing(&id).into_iter().filter(is_open));
-        all.extend(own);
-        // Not all the same one first: which is as good as any.
-        let first = usize::from(id.task().as_bytes()[0]) % open.len().max(1);
-        all.extend(open[first..].iter().chain(&open[..first]));
-        let mut seen = Vec::new();
-        all.retain(|node| {
-            let is_new = !seen.contains(node);
-            seen.push(*node);
-            is_new
-        });
+        let is_first = remote.here().is_some() && !outlives;
+        let (near, rest) = self.others_for(cluster, remote.id(), &remote.holders());
+        let mut all: Vec<NodeId> = own.filter(|_| is_first).into_iter().collect();
+        all.extend(near);
+        all.extend(own.filter(|_| !is_first && !outlives));
+        all.extend(rest);
+        all.extend(own.filter(|_| outlives));
+        all.retain(|node| *node != from);
         all.truncate(MOST_ASKED);
         all
+    }
+
+    /// Other nodes that could keep an object: those that have it or bring it just now, and the rest.
+    fn others_for(
+        &self,
+        cluster: &Cluster,
+        id: ObjectId,
+        holders: &[NodeId],
+    ) -> (Vec<NodeId>, Vec<NodeId>) {
+        let mut open = cluster.open_nodes();
+        let mut near = holders.to_vec();
+        near.extend(self.borrowed.holders(&id));
+        near.extend(self.spread.bringing(&id));
+        let mut seen = BTreeSet::new();
+        near.retain(|node| open.contains(node) && seen.insert(*node));
+        open.retain(|node| !seen.contains(node));
+        // Not the same one for all: any is as good.
+        let first = usize::from(id.task().as_bytes()[0]) % open.len().max(1);
+        open.rotate_left(first);
+        (near, open)
+    }
+
+    /// Has a result of ours, which outlives this node, kept by another one. By which; else why by none.
+    pub(super) async fn keep_outliving(
+        &self,
+        id: ObjectId,
+        value: &Value,
+    ) -> Result<NodeId, String> {
+        let cluster = self.cluster().ok_or("the node is in no cluster")?;
+        let holders = value.as_remote().map(Remote::holders).unwrap_or_default();
+        let (near, rest) = self.others_for(&cluster, id, &holders);
+        let mut why = NOBODY.to_owned();
+        for to in near.into_iter().chain(rest).take(MOST_ASKED) {
+            match self.ask_to_keep(&cluster, to, id, value, true).await {
+                Ok(()) => return Ok(to),
+                Err(error) => why = format!("node {}: {error}", cluster.name_of(to)),
+            }
+        }
+        Err(why)
     }
 
     async fn ask_to_keep(
@@ -320,11 +369,13 @@ impl Exchange {
         to: NodeId,
         id: ObjectId,
         value: &Value,
+        outlives: bool,
     ) -> Result<(), String> {
         let Body::At(at) = self.body(id, value) else {
-            return Err("it is in a message".to_owned());
+            return Err("it is in messages only".to_owned());
         };
-        let answer = cluster.request(to, Request::Keep(at), PATIENCE).await;
+        let request = Request::Keep { at, outlives };
+        let answer = cluster.request(to, request, PATIENCE).await;
         // It says by itself what it reads; that it keeps this it has said.
         self.spread.ended(&id, to);
         match answer {
@@ -340,9 +391,15 @@ impl Exchange {
     }
 
     /// Keeps an object for its owner, which another node has that leaves.
-    pub(super) async fn keep_copy(&self, owner: NodeId, at: At) -> Moved {
+    pub(super) async fn keep_copy(&self, owner: NodeId, at: At, outlives: bool) -> Moved {
+        let id = at.id;
         match self.try_to_keep(owner, at).await {
-            Ok(()) => Moved::Done,
+            Ok(()) => {
+                if outlives {
+                    self.outliving.mark(owner, id);
+                }
+                Moved::Done
+            }
             Err(why) => Moved::Refused(why),
         }
     }

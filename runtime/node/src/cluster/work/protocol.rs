@@ -78,6 +78,8 @@ pub(crate) enum OneWay {
     EndLeft(TaskId),
     /// A task there waits in a circle: that wait is to end.
     BreakWait(Box<BreakWait>),
+    /// This object, which you keep, is mine, perhaps since its owner is lost; if I am lost, another node will come for it.
+    Outlives(ObjectId),
 }
 
 /// A wait that would never end.
@@ -421,7 +423,11 @@ pub(crate) enum Request {
     /// I keep this object of yours and leave: see to it that another node keeps it. `Moved`, when that is so.
     MoveAway(ObjectId),
     /// Bring this object of mine, and keep it for me as if you had made it. `Moved`.
-    Keep(Box<At>),
+    Keep {
+        at: Box<At>,
+        /// As with [`OneWay::Outlives`].
+        outlives: bool,
+    },
     /// You were given this object of mine, and I leave: bring it, and keep it as long as you need it. `Moved`.
     Bring(ObjectName),
 }

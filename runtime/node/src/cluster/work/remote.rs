@@ -394,7 +394,7 @@ impl Exchange {
     }
 
     /// Whether a life of a node that was told to us goes on, as far as is known here.
-    pub(super) fn is_alive(&self, node: &NodeId) -> bool {
+    pub(crate) fn is_alive(&self, node: &NodeId) -> bool {
         self.queues.lock().contains_key(node)
     }
 

@@ -23,6 +23,7 @@ use super::record::{Ending, Kept, Record as _, Stored, StoredActor};
 use super::{Durable, Keeping};
 use crate::client::check;
 use crate::cluster::{Cluster, Found, Records};
+use crate::object::Value;
 use crate::server::Inner;
 use crate::server::registry::{Detached, Log, Record};
 use crate::server::session::refusal;
@@ -53,6 +54,7 @@ impl Inner {
             records: Records::start(cluster.clone(), &self.shared.control),
             known: Default::default(),
             actors: Default::default(),
+            placed: Default::default(),
             is_closed: Default::default(),
         };
         if self.durable.set(Arc::new(durable)).is_ok() {
@@ -192,6 +194,8 @@ impl Looking {
     /// something has to wait.
     async fn look_at_own(&mut self, inner: &Arc<Inner>, durable: &Durable) -> Result<bool, Error> {
         let kept = durable.kept();
+        // Those who keep results for us may have lost sight of us.
+        inner.claim_places(durable);
         let found = durable.records.own().await?;
         let there: HashSet<TaskId> = found.iter().map(|found| found.task).collect();
         for task in kept.iter().filter(|task| !there.contains(task)) {
@@ -370,15 +374,18 @@ impl Inner {
     async fn go_on(
         self: Arc<Self>,
         task: TaskId,
-        mut stored: Stored,
+        stored: Stored,
         module: Option<Module>,
         bytes: usize,
     ) {
-        if let Some(ending) = stored.ending.take() {
+        if let Some(ending) = stored.ending.clone() {
             if let Some(durable) = self.durable.get() {
                 durable.add_ended(task, bytes);
             }
-            return self.restore(task, &stored, ending, module);
+            if let Some(value) = self.restore(task, &stored, ending, module) {
+                self.note_place(task, stored, &value);
+            }
+            return;
         }
         let module = module.expect("it is not taken over without");
         let begun = match stored.losses {
@@ -408,7 +415,7 @@ impl Inner {
         };
         let report = Report::without_run(task, Err(TaskError::Unschedulable(why.message)));
         let log = Log::default();
-        self.restore(task, &stored, Ending::of(&report, &log), Some(module));
+        let _ = self.restore(task, &stored, Ending::of(&report, &log, None), Some(module));
         Keeping { task, stored }.ended(&self, &report, &log);
     }
 
@@ -485,12 +492,23 @@ impl Inner {
         Ok(Some((handle, watcher)))
     }
 
-    /// Remembers a task that has ended at another node.
-    fn restore(&self, task: TaskId, stored: &Stored, ending: Ending, module: Option<Module>) {
+    /// Remembers a task that has ended at another node. What it has made.
+    fn restore(
+        &self,
+        task: TaskId,
+        stored: &Stored,
+        ending: Ending,
+        module: Option<Module>,
+    ) -> Option<Value> {
         let log = Arc::<Log>::default();
         ending.write_to(&log);
         log.close();
-        let (end, result) = ending.restore(ObjectId::of(task, 0));
+        let object = ObjectId::of(task, 0);
+        let (end, result) = ending.restore(object, |place| {
+            let exchange = self.shared.exchange.get()?;
+            exchange.adopt_result(object, &stored.tenant, place)
+        });
+        let value = result.as_ref().ok().cloned().flatten();
         let driver = self.detached.driver();
         let job =
             module.and_then(|it| new_job(self, &it, &stored.submit, stored.tenant.clone()).ok());
@@ -520,6 +538,7 @@ impl Inner {
         };
         let forgotten = self.registry().add_ended(record);
         drop(forgotten);
+        value
     }
 }
 

@@ -14,12 +14,13 @@ use wasmrun_model::value::Encoded;
 use wasmrun_model::wire::{self, Bytes, WireError};
 
 use crate::actor::{ActorCell, Checkpoint};
+use crate::cluster::Whereabouts;
 use crate::object::Value;
 use crate::server::registry::{End, Log};
 use crate::task::Report;
 
-/// The largest result that is kept, in bytes.
-const MOST_RESULT_BYTES: usize = 16 << 10;
+/// The largest result that is kept here, in bytes: a larger one is in stores, and the record says in whose.
+const MOST_RESULT_BYTES: usize = crate::shared::INLINE_BYTES;
 /// How much of the output is kept: its end.
 const MOST_LOG_BYTES: usize = 4 << 10;
 /// The largest state of an actor that is kept, in bytes.
@@ -135,8 +136,10 @@ enum Outcome {
     /// It makes nothing.
     Nothing,
     Value(Encoded),
-    /// It has so many bytes, or names objects or actors.
+    /// It names objects or actors.
     NotKept(u64),
+    /// It is there.
+    Elsewhere(Whereabouts),
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -180,11 +183,12 @@ impl Stored {
 }
 
 impl Ending {
-    pub(super) fn of(report: &Report, log: &Log) -> Self {
+    /// `place` is where the result is, if not in messages.
+    pub(super) fn of(report: &Report, log: &Log, place: Option<Whereabouts>) -> Self {
         let us = |it: std::time::Duration| u64::try_from(it.as_micros()).unwrap_or(u64::MAX);
         Self {
             result: match &report.result {
-                Ok(value) => Ok(Outcome::of(value.as_ref())),
+                Ok(value) => Ok(Outcome::of(value.as_ref(), place)),
                 Err(error) => Err(error.into()),
             },
             waited_us: us(report.waited),
@@ -194,8 +198,26 @@ impl Ending {
         }
     }
 
-    /// What the registry is told, and what its object is.
-    pub(super) fn restore(self, object: ObjectId) -> (End, Result<Option<Value>, TaskError>) {
+    /// Where the result is, if it is not kept here.
+    pub(super) fn place(&self) -> Option<&Whereabouts> {
+        match &self.result {
+            Ok(Outcome::Elsewhere(place)) => Some(place),
+            Ok(Outcome::Nothing | Outcome::Value(_) | Outcome::NotKept(_)) | Err(_) => None,
+        }
+    }
+
+    /// The result is somewhere else now.
+    pub(super) fn set_place(&mut self, place: Whereabouts) {
+        self.result = Ok(Outcome::Elsewhere(place));
+    }
+
+    /// What the registry is told, and what its object is. `adopt` takes a result over that is elsewhere, if somebody has
+    /// it.
+    pub(super) fn restore(
+        self,
+        object: ObjectId,
+        adopt: impl FnOnce(&Whereabouts) -> Option<Value>,
+    ) -> (End, Result<Option<Value>, TaskError>) {
         let error = self.result.as_ref().err().cloned().map(TaskError::from);
         let end = End {
             error: error.clone(),
@@ -208,11 +230,19 @@ impl Ending {
             (Ok(Outcome::Value(value)), _) => Ok(Some(value.into())),
             (Ok(Outcome::NotKept(bytes)), _) => {
                 let why = format!(
-                    "the node that owned its task is lost, and of results only those outlive it that have at most \
-                     {MOST_RESULT_BYTES} bytes and name no objects or actors; this one had {bytes} bytes"
+                    "the node that owned its task is lost, and results outlive it that name no objects or actors; \
+                     this one had {bytes} bytes, and did or was made by an older wasmrun"
                 );
                 Err(TaskError::Gone { object, why })
             }
+            (Ok(Outcome::Elsewhere(place)), _) => adopt(&place).map(Some).ok_or_else(|| {
+                let why = format!(
+                    "it had {} bytes, and the nodes that had it are lost with the one that owned its task; a node \
+                     that stops gives such results to others first",
+                    place.len
+                );
+                TaskError::Gone { object, why }
+            }),
             (Ok(Outcome::Nothing) | Err(_), _) => Ok(None),
         };
         (end, result)
@@ -231,16 +261,17 @@ impl Ending {
 }
 
 impl Outcome {
-    fn of(value: Option<&Value>) -> Self {
+    fn of(value: Option<&Value>, place: Option<Whereabouts>) -> Self {
         let Some(value) = value else {
             return Self::Nothing;
         };
-        match value.as_inline() {
-            Some(encoded)
+        match (value.as_inline(), place) {
+            (Some(encoded), _)
                 if encoded.size_bytes() <= MOST_RESULT_BYTES && value.references().is_empty() =>
             {
                 Self::Value(encoded.clone())
             }
+            (_, Some(place)) => Self::Elsewhere(place),
             _ => Self::NotKept(value.size_bytes()),
         }
     }
@@ -323,7 +354,7 @@ mod tests {
         log.add(1, OutputSource::Stdout, &[b'a'; 3000]);
         log.add(1, OutputSource::Stderr, &[b'b'; 3000]);
         let small = Value::inline(Encoded::Postcard(vec![7; 100]), Vec::new());
-        let ending = Ending::of(&report(Ok(Some(small.clone()))), &log);
+        let ending = Ending::of(&report(Ok(Some(small.clone()))), &log, None);
         let ended = stored().ended(ending);
         let kept = Kept::Task(Box::new(ended.clone()));
         assert_eq!(Kept::from_value(&ended.to_value()), Ok(kept));
@@ -333,20 +364,30 @@ mod tests {
         ending.write_to(&kept);
         let bytes: Vec<usize> = kept.chunks().iter().map(|it| it.bytes.len()).collect();
         assert_eq!(bytes, [MOST_LOG_BYTES - 3000, 3000]);
-        let (end, result) = ending.restore(object);
+        let nobody = |_: &Whereabouts| None;
+        let (end, result) = ending.restore(object, nobody);
         assert_eq!(
             (end.state(), end.ran),
             ("finished", Duration::from_micros(4))
         );
-        assert_eq!(result, Ok(Some(small)));
-        // A larger one is lost with its node, and says so; the task has finished all the same.
+        assert_eq!(result, Ok(Some(small.clone())));
+        // A larger one is where the record says, if it is; the task has finished in any case.
+        let place = Whereabouts {
+            numbers: None,
+            len: MOST_RESULT_BYTES as u64 + 1,
+            holders: vec![NodeId::from_bytes([3; 16])],
+        };
         let large = vec![7; MOST_RESULT_BYTES + 1];
         let large = Value::inline(Encoded::Postcard(large), Vec::new());
-        let (end, result) = Ending::of(&report(Ok(Some(large))), &log).restore(object);
+        let ending = Ending::of(&report(Ok(Some(large))), &log, Some(place.clone()));
+        assert_eq!(ending.place(), Some(&place));
+        let (end, result) = ending.clone().restore(object, |_| Some(small.clone()));
+        assert_eq!((end.state(), result), ("finished", Ok(Some(small))));
+        let (end, result) = ending.restore(object, nobody);
         assert_eq!(end.state(), "finished");
         assert!(matches!(result, Err(TaskError::Gone { .. })));
         let failed = report(Err(TaskError::Cancelled));
-        let (end, result) = Ending::of(&failed, &log).restore(object);
+        let (end, result) = Ending::of(&failed, &log, None).restore(object, nobody);
         assert_eq!(end.state(), "cancelled");
         assert_eq!(result, Err(TaskError::Cancelled));
     }
