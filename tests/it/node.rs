@@ -95,11 +95,10 @@ fn without_a_node_commands_say_how_to_start_one() {
     let detached = Wasmrun::submit("graph").args(["--invoke", "noop()", "--detach"]);
     let said = detached.env("WASMRUN_ADDRESS", &address).fails(4);
     assert_says(&said, &["no node is running here"]);
-    let network = Wasmrun::new(["status", "--address", "10.0.0.1:6379"]).fails(2);
-    assert_says(
-        &network,
-        &["nodes listen on this machine only so far", "unix:PATH"],
-    );
+    let network = Wasmrun::new(["status", "--address", "10.0.0.1:6379"])
+        .env("WASMRUN_IDENTITY", dir.path().join("none"))
+        .fails(4);
+    assert_says(&network, &["certificate", "`wasmrun login TOKEN`"]);
 }
 
 #[test]

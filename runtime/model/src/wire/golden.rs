@@ -276,11 +276,11 @@ fn what_handles_are_for() {
         id: object(),
         owner: NodeId::from_bytes([6; 16]),
     };
-    assert_bytes(Response::Found(found), "1c 07x16 00x4 06x16");
-    assert_bytes(Response::Cancelled(Cancellation::Cancelled), "1b 00");
-    assert_bytes(Response::Cancelled(Cancellation::RunsOn), "1b 01");
-    assert_bytes(Response::Cancelled(Cancellation::Over), "1b 02");
-    assert_bytes(Response::Cancelled(Cancellation::Asked), "1b 03");
+    assert_bytes(Response::Found(found), "1e 07x16 00x4 06x16");
+    assert_bytes(Response::Cancelled(Cancellation::Cancelled), "1d 00");
+    assert_bytes(Response::Cancelled(Cancellation::RunsOn), "1d 01");
+    assert_bytes(Response::Cancelled(Cancellation::Over), "1d 02");
+    assert_bytes(Response::Cancelled(Cancellation::Asked), "1d 03");
 }
 
 #[test]

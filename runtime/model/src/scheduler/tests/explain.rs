@@ -93,7 +93,7 @@ fn the_other_states() {
     );
     it.peer(1, 1, r#"{"CPU": 2}"#);
     it.submit(task(6, r#"{"CPU": 2}"#));
-    let node = node_id(1);
+    let node = "n1";
     assert!(it.explain(6).contains(&format!("node {node} to take it")));
     let (task, attempt) = (task_id(6), Attempt::FIRST);
     it.message(1, Message::Placed { task, attempt });
