@@ -1,10 +1,10 @@
 //! Which numbers there are, and where each comes from.
 //!
-//! Owns their names and meaning: `docs/operations.md` lists what to watch. Must not: count anything itself, or hold
-//! the ledger's lock for longer than it takes to copy numbers of which there are few.
+//! Owns their names and meaning, but for those of the cluster ([`nodes`]): `docs/operations.md` lists what to watch.
+//! Must not: count anything itself, or hold the ledger's lock for longer than it takes to copy numbers of which there
+//! are few.
 //!
-//! Invariants: a name stays what it is; no label has more than [`MOST_TENANTS`] or [`MOST_PEERS`] values, whoever
-//! submits what.
+//! Invariants: a name stays what it is; no label has more than [`MOST_TENANTS`] values, whoever submits what.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -16,23 +16,18 @@ use wasmrun_model::fairness::{TenantCounters, TenantIx, TenantName};
 use wasmrun_model::resource::{NodeResources, ResourceSet};
 use wasmrun_model::scheduler::Status;
 use wasmrun_model::task::Phase;
-use wasmrun_model::wire::MemberRow;
-use wasmrun_net::Tally;
 use wasmrun_store::Usage;
 
 use super::super::{Inner, groups};
-use super::process;
 use super::text::{Family, Kind, Text};
-use crate::cluster::{Cluster, RecordCounts};
-use crate::counters::{Latency, Times};
+use super::{nodes, process};
+use crate::counters::Times;
 use crate::ledger::Counts;
 
 /// How many tenants have numbers of their own: the first that came. The others are one.
 const MOST_TENANTS: u32 = 100;
 /// What those are called; no tenant can be called so.
 const OTHERS: &str = "_others";
-/// How many nodes have numbers of their own.
-const MOST_PEERS: usize = 1000;
 
 /// Why the node is not fit for new work; nothing if it is.
 pub(super) fn unready(inner: &Inner) -> Option<&'static str> {
@@ -63,10 +58,10 @@ pub(super) fn sample(inner: &Inner) -> String {
     times(&mut text, inner);
     sandboxes(&mut text, inner);
     if let Some(cluster) = inner.shared.cluster.get() {
-        in_cluster(&mut text, cluster);
+        nodes::in_cluster(&mut text, cluster);
     }
     if let Some(durable) = inner.durable.get() {
-        records(&mut text, durable.counts());
+        nodes::records(&mut text, durable.counts());
     }
     process::add(&mut text);
     text.into_string()
@@ -211,6 +206,21 @@ fn tasks(text: &mut Text, inner: &Inner, ledger: &Ledger) {
     for (state, count) in &ledger.groups {
         family.add(&[("state", state)], *count);
     }
+    happened(text, inner, ledger);
+    scheduler(text, ledger);
+    let mut family = text.family(
+        "wasmrun_queued_requests",
+        Kind::Gauge,
+        "What ready tasks ask for, by resource: CPUs and GPUs, bytes of memory.",
+    );
+    let ready = phases.iter().find(|it| it.phase == Phase::Ready);
+    for (resource, amount) in ready.iter().flat_map(|it| it.asks.iter()) {
+        family.add(&[("resource", resource)], amount);
+    }
+}
+
+/// What tasks and actors went through since the node started.
+fn happened(text: &mut Text, inner: &Inner, ledger: &Ledger) {
     let counters = &inner.shared.counters;
     let counts: [(_, _, u64); 10] = [
         (
@@ -267,6 +277,10 @@ fn tasks(text: &mut Text, inner: &Inner, ledger: &Ledger) {
     for (name, help, count) in counts {
         text.one(name, Kind::Counter, help, count);
     }
+}
+
+/// What the scheduler holds.
+fn scheduler(text: &mut Text, ledger: &Ledger) {
     let gauges = [
         ("wasmrun_actors", "Actors that live here.", ledger.living),
         (
@@ -299,15 +313,6 @@ fn tasks(text: &mut Text, inner: &Inner, ledger: &Ledger) {
         "What is kept of arguments to make results again that may be lost with other nodes.",
         ledger.lineage_bytes,
     );
-    let mut family = text.family(
-        "wasmrun_queued_requests",
-        Kind::Gauge,
-        "What ready tasks ask for, by resource: CPUs and GPUs, bytes of memory.",
-    );
-    let ready = phases.iter().find(|it| it.phase == Phase::Ready);
-    for (resource, amount) in ready.iter().flat_map(|it| it.asks.iter()) {
-        family.add(&[("resource", resource)], amount);
-    }
 }
 
 fn resources(text: &mut Text, ledger: &Ledger) {
@@ -601,104 +606,8 @@ fn sandboxes(text: &mut Text, inner: &Inner) {
     }
 }
 
-fn in_cluster(text: &mut Text, cluster: &Cluster) {
-    text.one(
-        "wasmrun_node_life",
-        Kind::Gauge,
-        "How often the node was started, or began anew because it was counted as dead.",
-        cluster.life().0,
-    );
-    text.one(
-        "wasmrun_lease_confirmed",
-        Kind::Gauge,
-        "Whether the node knows that its lease lives.",
-        u8::from(cluster.is_confirmed()),
-    );
-    if let Some(until) = cluster.certificate_until_s() {
-        text.one(
-            "wasmrun_certificate_expiry_seconds",
-            Kind::Gauge,
-            "Until when the node's certificate is valid, in seconds since 1970.",
-            until,
-        );
-    }
-    let members = cluster.members();
-    let mut states: BTreeMap<&str, u64> = BTreeMap::new();
-    for state in ["alive", "draining", "unreachable", "unconfirmed", "dead"] {
-        states.insert(state, 0);
-    }
-    for member in &members {
-        *states.entry(&member.state).or_default() += 1;
-    }
-    let mut family = text.family(
-        "wasmrun_nodes",
-        Kind::Gauge,
-        "Nodes of the cluster, this one too, by state as this one sees them; of dead ones the last.",
-    );
-    for (state, count) in states {
-        family.add(&[("state", &state)], count);
-    }
-    let mut family = text.family(
-        "wasmrun_peer_connected",
-        Kind::Gauge,
-        "Whether there is a connection to another node that lives.",
-    );
-    let is_peer = |member: &&MemberRow| !member.is_own && member.state != "dead";
-    let others: Vec<&MemberRow> = members.iter().filter(is_peer).collect();
-    for member in others.iter().take(MOST_PEERS) {
-        let is_connected = u8::from(member.state != "unreachable");
-        family.add(&[("peer", &member.name)], is_connected);
-    }
-    peers(text, cluster, &others);
-    let mut family = text.family(
-        "wasmrun_gossip_messages_total",
-        Kind::Counter,
-        "Of these, those in which nodes tell what they have and how busy they are.",
-    );
-    for (direction, value) in ["in", "out"].into_iter().zip(cluster.gossip()) {
-        family.add(&[("direction", &direction)], value);
-    }
-    control(text, cluster.latency());
-    if let Some((used, free)) = cluster.control_room() {
-        text.one(
-            "wasmrun_control_store_bytes",
-            Kind::Gauge,
-            "What the control store takes on the head's disk.",
-            used,
-        );
-        text.one(
-            "wasmrun_control_store_free_bytes",
-            Kind::Gauge,
-            "What is free on that disk: without room nothing can be changed.",
-            free,
-        );
-    }
-}
-
-fn records(text: &mut Text, counts: RecordCounts) {
-    let mut family = text.family(
-        "wasmrun_detached_records_total",
-        Kind::Counter,
-        "Changes of records of detached tasks and actors in the control store that were made or failed, and records \
-         that were taken over from lost nodes.",
-    );
-    for (event, count) in [
-        ("written", counts.written),
-        ("failed", counts.failed),
-        ("taken_over", counts.taken_over),
-    ] {
-        family.add(&[("event", &event)], count);
-    }
-    text.one(
-        "wasmrun_detached_records_waiting",
-        Kind::Gauge,
-        "Changes of them that wait for the control store.",
-        counts.waiting,
-    );
-}
-
 /// A histogram of times: how many there were up to each bound, and in all; and how long all took.
-fn buckets(family: &mut Family<'_>, bounds_us: &[u64], counts: &[u64], sum_us: u64) {
+pub(super) fn buckets(family: &mut Family<'_>, bounds_us: &[u64], counts: &[u64], sum_us: u64) {
     for (bound_us, count) in bounds_us.iter().zip(counts) {
         let bound = *bound_us as f64 / 1e6;
         family.add_part("_bucket", &[("le", &bound)], count);
@@ -727,55 +636,4 @@ fn times(text: &mut Text, inner: &Inner) {
         let mut family = text.family(name, Kind::Histogram, help);
         buckets(&mut family, &Times::BOUNDS_US, &counts, sum_us);
     }
-}
-
-/// What went over connections with others, by node.
-fn peers(text: &mut Text, cluster: &Cluster, members: &[&MemberRow]) {
-    let tallies = members.iter().take(MOST_PEERS).filter_map(|member| {
-        let tally = cluster.tally(member.id)?;
-        Some((&member.name, tally))
-    });
-    let tallies: Vec<_> = tallies.collect();
-    let mut family = text.family(
-        "wasmrun_peer_connections_total",
-        Kind::Counter,
-        "Connections with another node that lives, one after the other: all but the first are reconnects.",
-    );
-    for (peer, tally) in &tallies {
-        family.add(&[("peer", peer)], tally.connections);
-    }
-    let mut both = |name, help, values: fn(&Tally) -> [u64; 2]| {
-        let mut family = text.family(name, Kind::Counter, help);
-        for (peer, tally) in &tallies {
-            for (direction, value) in ["in", "out"].into_iter().zip(values(tally)) {
-                family.add(&[("peer", peer), ("direction", &direction)], value);
-            }
-        }
-    };
-    both(
-        "wasmrun_peer_messages_total",
-        "Messages from and to another node that want no answer, in its life: those of the scheduler are such.",
-        |tally| [tally.messages_received, tally.messages_sent],
-    );
-    both(
-        "wasmrun_peer_bytes_total",
-        "Bytes of datagrams from and to another node but those of objects, which go over connections of their own.",
-        |tally| [tally.bytes_received, tally.bytes_sent],
-    );
-}
-
-fn control(text: &mut Text, latency: &Latency) {
-    let mut family = text.family(
-        "wasmrun_control_request_duration_seconds",
-        Kind::Histogram,
-        "How long the control store takes to answer this node, failures included.",
-    );
-    let counts = latency.cumulative();
-    buckets(&mut family, &Latency::BOUNDS_US, &counts, latency.sum_us());
-    text.one(
-        "wasmrun_control_request_failures_total",
-        Kind::Counter,
-        "Requests to the control store that failed.",
-        latency.failures(),
-    );
 }
