@@ -74,8 +74,10 @@ pub struct Config {
     pub accepts_all: bool,
     /// Up to how many ready tasks a node takes its own submissions without looking elsewhere.
     pub max_local_queue: u32,
-    /// How often a task is handed from node to node before it stays.
+    /// How often a task is handed from node to node before it stays for a while.
     pub max_hops: u8,
+    /// How long a task stays that was handed on that often: its next move comes with better news of the nodes.
+    pub rest: Duration,
     /// How often a task is tried again because its node was lost.
     pub max_losses: u32,
     /// How long a task may be passed over before freed resources are kept for it.
@@ -96,6 +98,7 @@ impl Default for Config {
             accepts_all: false,
             max_local_queue: 64,
             max_hops: 4,
+            rest: Duration::from_secs(1),
             max_losses: 3,
             patience: Duration::from_secs(30),
             resend: Duration::from_millis(200),
@@ -285,7 +288,7 @@ impl Scheduler {
             }
             Event::SetPolicy(policy) => self.set_policy(policy),
             Event::Message { from, message } => self.message(from, message),
-            Event::Tick => self.offer_to_idle(),
+            Event::Tick => self.offer_to_all(),
         }
     }
 

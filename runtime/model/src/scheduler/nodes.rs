@@ -213,27 +213,26 @@ impl Scheduler {
         })
     }
 
-    /// Offers each peer that stands idle, as far as is known, one ready task.
-    pub(super) fn offer_to_idle(&mut self) {
+    /// Offers each peer one ready task that it has room for, as far as is known: what waits there needs something else.
+    pub(super) fn offer_to_all(&mut self) {
         if self.tasks.count(Phase::Ready) == 0 || !self.has_peers() {
             return;
         }
-        let idle = self.cluster.iter().filter(|(_, node)| {
-            !node.is_own() && !node.is_closed() && node.queue() == QueueReport::default()
-        });
-        for ix in idle.map(|(ix, _)| ix).collect::<Vec<_>>() {
+        let open = self.cluster.iter();
+        let open = open.filter(|(_, node)| !node.is_own() && !node.is_closed());
+        for ix in open.map(|(ix, _)| ix).collect::<Vec<_>>() {
             self.offer_ready_task(ix);
         }
     }
 
-    /// Offers a newcomer, or a peer that stands idle, one ready task. One alone, so that a node is not stampeded: its next
-    /// view shows whether it has room for another. One of another owner goes back to that, which sees the same idle node.
+    /// Offers a newcomer, or a peer that has room, one ready task. One alone, so that a node is not stampeded: its next
+    /// view shows whether it has room for another. One of another owner goes back to that, which sees the same node.
     fn offer_ready_task(&mut self, node: NodeIx) {
         let suits = |ix: &TaskIx| {
             let task = &self.tasks[*ix];
             let rule = &task.terms.rule;
             task.kind == TaskKind::Task
-                && task.hops < self.config.max_hops
+                && !self.rests(*ix)
                 && matches!(
                     rule.strategy,
                     Strategy::Default | Strategy::Spread | Strategy::Random

@@ -14,6 +14,7 @@ use super::table::{Owner, PeerClaim, TaskIx};
 use super::{Effect, Scheduler};
 use crate::cluster::NodeIx;
 use crate::id::{GroupId, Incarnation, NodeId, TaskId};
+use crate::resource::Request;
 use crate::task::{Argument, Attempt, Phase, Place, TaskKind, TaskSpec, TaskState};
 use crate::time::Instant;
 
@@ -36,8 +37,22 @@ pub(crate) struct Peers {
     settled: BTreeMap<(NodeId, TaskId), (Attempt, Outcome)>,
     settled_order: VecDeque<(NodeId, TaskId)>,
     timers: BTreeSet<(Instant, Timer)>,
+    /// Claims of tasks that peers have handed back, in the order in which they end.
+    refused: VecDeque<Refused>,
     /// The last life of each node that is known to be over: a late view does not revive it.
     dead: BTreeMap<NodeId, Incarnation>,
+}
+
+/// A peer had no room for a task that it was thought to have room for. It says so itself with its next view, which may
+/// be on its way; until then, or for a while, the claim of that task stands for what is not known. Without it the same
+/// task would be sent there again at once.
+#[derive(Debug)]
+struct Refused {
+    until: Instant,
+    node: NodeId,
+    /// The last view of the node by then.
+    version: u64,
+    request: Request,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,7 +65,9 @@ enum Timer {
 
 impl Peers {
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.timers.first().map(|(at, _)| *at)
+        let timer = self.timers.first().map(|(at, _)| *at);
+        let refused = self.refused.front().map(|refused| refused.until);
+        timer.into_iter().chain(refused).min()
     }
 
     /// Whether a view is newer than what is known. It is the known one from then on.
@@ -111,6 +128,7 @@ impl Peers {
         self.views.remove(&node);
         self.unseen.retain(|(owner, ..), _| *owner != node);
         self.withdrawn.retain(|(peer, ..)| *peer != node);
+        self.refused.retain(|refused| refused.node != node);
         self.settled.retain(|(owner, _), _| *owner != node);
         self.settled_order.retain(|(owner, _)| *owner != node);
     }
@@ -326,6 +344,32 @@ impl Scheduler {
         }
     }
 
+    /// A peer has handed a task back: its claim stands for a while, as [`Refused`] says.
+    fn keep_claim(&mut self, ix: TaskIx, peer: NodeId) {
+        let version = self.peers.version(peer);
+        let task = &mut self.tasks[ix];
+        let Some(claim) = task.claim.take_if(|claim| claim.version == version) else {
+            return;
+        };
+        self.peers.refused.push_back(Refused {
+            until: self.now + self.config.resend,
+            node: peer,
+            version,
+            request: task.terms.rule.alternatives[usize::from(claim.alternative)].clone(),
+        });
+    }
+
+    fn end_refused(&mut self) {
+        let now = self.now;
+        while let Some(refused) = self.peers.refused.pop_front_if(|it| it.until <= now) {
+            if refused.version == self.peers.version(refused.node)
+                && let Some(node) = self.cluster.by_id(refused.node)
+            {
+                self.cluster.unclaim(node, &refused.request);
+            }
+        }
+    }
+
     /// A node says what came of an attempt that it had.
     fn settled(&mut self, from: NodeId, task: TaskId, attempt: Attempt, outcome: Outcome) {
         self.send(from, Message::Seen { task, attempt });
@@ -362,6 +406,7 @@ impl Scheduler {
             Outcome::HandedBack if self.meet_doom(ix) => {}
             Outcome::HandedBack => {
                 self.doubt_group(ix, from);
+                self.keep_claim(ix, from);
                 self.tasks[ix].attempt = attempt.next();
                 self.change(ix, TaskState::Placeable(Place::Undecided));
                 let of_actor = self.own_call_of(ix);
@@ -466,6 +511,7 @@ impl Scheduler {
     /// Sends again what has not been answered in time. Tasks in the order in which they were made: calls of an actor
     /// depend on it.
     pub(super) fn resend(&mut self) {
+        self.end_refused();
         let mut due = Vec::new();
         while let Some((at, timer)) = self.peers.timers.first().copied() {
             if at > self.now {

@@ -510,7 +510,7 @@ impl Scheduler {
             return false;
         };
         let can_take = |request| self.can_take(local, request);
-        if task.hops >= self.config.max_hops || rule.alternatives.iter().any(can_take) {
+        if self.rests(ix) || rule.alternatives.iter().any(can_take) {
             return false;
         }
         let Choice::Now { node, .. } = self.choose(ix, &rule, Basis::TrulyFree) else {
@@ -521,6 +521,13 @@ impl Scheduler {
         }
         self.send_away(ix, node);
         true
+    }
+
+    /// Whether a task has been handed on so often that it stays where it is for now. Not for good: the views by which it
+    /// was sent to and fro may have been late, and this node may never serve it.
+    pub(super) fn rests(&self, ix: TaskIx) -> bool {
+        let task = &self.tasks[ix];
+        task.hops >= self.config.max_hops && self.now < task.since + self.config.rest
     }
 
     /// Hands a task that is placed here to another node, or back to its owner.

@@ -189,6 +189,42 @@ fn after_some_hops_a_task_stays() {
 }
 
 #[test]
+fn a_peer_without_room_is_not_tried_again_at_once() {
+    let mut it = Harness::local(r#"{"GPU": 1}"#);
+    it.peer(1, 1, ONE);
+    assert_eq!(it.submit(task(1, ONE)), ["n1: place t1 1, hop 1"]);
+    it.peer(2, 1, ONE);
+    // It has begun something since its last view.
+    let back = it.message(1, settled(1, 1, Outcome::HandedBack));
+    assert_eq!(back, ["n1: seen t1 1", "n2: place t1 2, hop 2"]);
+    let (task_1, attempt) = (task_id(1), Attempt(2));
+    it.message(
+        2,
+        Message::Placed {
+            task: task_1,
+            attempt,
+        },
+    );
+    // It says nothing new: so it has room again, as it said.
+    assert!(it.wait(200).is_empty());
+    assert_eq!(it.submit(task(2, ONE)), ["n1: place t2 1, hop 1"]);
+}
+
+#[test]
+fn a_task_that_was_handed_on_too_often_moves_again_after_a_while() {
+    let mut it = Harness::local(ONE);
+    it.submit(task(9, ONE));
+    it.peer(1, 1, ONE);
+    // Owned by another one, and it cannot start here while that one stands idle.
+    let spec = task(1, ONE);
+    assert_eq!(it.message(1, place(spec, 4, 4)), ["n1: placed t1 4"]);
+    assert!(it.wait(900).is_empty());
+    assert_eq!(it.phase(1), Phase::Ready);
+    let moved = it.wait(200);
+    assert_eq!(moved, ["n1: settled t1 4 HandedBack"]);
+}
+
+#[test]
 fn cancelled_elsewhere() {
     let mut it = Harness::local("{}");
     it.peer(1, 1, ONE);
