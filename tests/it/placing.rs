@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value as Json;
-use wasmrun_tests::{assert_says, guest};
+use wasmrun_tests::{Stream, assert_says, guest};
 
 use crate::anywhere::{cluster, detached, rows, wait_for};
 use crate::cluster::Member;
@@ -112,6 +112,49 @@ fn labels_of_nodes_decide_where_a_task_runs() {
     let mut d = Member::new("d");
     d.start(&["--join", &a.token(&[]), "--node-label", "zone=d"]);
     assert_eq!(wait_for(&b, &waits, "finished")["node"], "d");
+}
+
+#[test]
+fn whoever_waits_for_a_node_that_is_not_there_is_told() {
+    let [a, b] = nodes([("a", &[]), ("b", &[])]);
+    let selector = ["--label-selector", "disk=ssd"];
+    // Who asked for quiet has it; and it has waited longer than the other when that is told.
+    let quiet = call(&b, "place()").args(selector).start();
+    let loud = b.command(&["submit"]).arg(guest("spread"));
+    let mut loud = loud.args(["--invoke", "place()"]).args(selector).start();
+    loud.wait_for(Stream::Err, "node b: infeasible: label disk=ssd");
+    assert_says(
+        &loud.written(Stream::Err),
+        &["warning: task ", "it waits for a node that can run it"],
+    );
+    let mut c = Member::new("c");
+    let token = a.token(&[]);
+    c.start(&["--join", &token, "--node-label", "disk=ssd"]);
+    for mut running in [loud, quiet] {
+        running.wait_for_exit();
+        let ended = running.end();
+        assert_eq!(ended.stdout_text(), "\"c\"\n", "{ended}");
+        let is_told = ended.stderr.contains("warning");
+        assert_eq!(is_told, !ended.to_string().contains(" -q "), "{ended}");
+    }
+}
+
+#[test]
+fn a_list_is_filtered_by_its_own_fields_only() {
+    let [a] = nodes([("a", &[])]);
+    for what in [
+        "tasks", "actors", "objects", "jobs", "modules", "nodes", "tenants", "groups",
+    ] {
+        let error = a.command(&["list", what, "-f", "colour=red"]).fails(2);
+        let says = ["this list has no field 'colour'", "can be filtered by"];
+        assert_says(&error, &says);
+        // Each that it names can be asked for.
+        let (_, fields) = error.trim().split_once("filtered by ").expect("a list");
+        for field in fields.split(", ") {
+            a.command(&["list", what, "-f", &format!("{field}=red")])
+                .ok();
+        }
+    }
 }
 
 #[test]

@@ -46,6 +46,11 @@ impl Printer {
         self.terminal && !self.quiet
     }
 
+    /// Whether nothing but errors is to be said.
+    pub fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
     pub fn is_verbose(&self) -> bool {
         self.verbose
     }

@@ -97,7 +97,8 @@ pub struct WatchOptions {
     pub log_format: Format,
     /// Serve metrics for Prometheus over HTTP, and /healthz and /readyz, to all who reach this address
     /// [default address: 127.0.0.1:7462].
-    #[arg(long, value_name = "ADDRESS:PORT", num_args = 0..=1, require_equals = true, default_missing_value = METRICS)]
+    #[arg(long, value_name = "ADDRESS:PORT", num_args = 0..=1, require_equals = true, default_missing_value = METRICS,
+        value_parser = listening)]
     pub metrics: Option<SocketAddr>,
 }
 
@@ -116,7 +117,7 @@ pub struct ClusterOptions {
     #[arg(long, value_name = "TOKEN", num_args = 0..=1)]
     pub join: Option<Option<JoinToken>>,
     /// Where to listen for other nodes (UDP) [default: 127.0.0.1:7461, or the address that reaches the head].
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listening)]
     pub listen: Option<SocketAddr>,
     /// Where others reach this node, if that is not where it listens; repeatable.
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = advertised)]
@@ -146,6 +147,17 @@ pub struct ClusterOptions {
     /// Stop at once when standard input ends: whoever started us is gone.
     #[arg(long, hide = true)]
     pub tied: bool,
+}
+
+/// `ADDRESS:PORT`, without names: where to listen is not to be a matter of who answers for a name.
+fn listening(text: &str) -> Result<SocketAddr, String> {
+    let why = |_| {
+        format!(
+            "'{text}' must be the IP address of an interface and a port, such as 127.0.0.1:7461, or 0.0.0.0:7461 for \
+             all of them"
+        )
+    };
+    text.parse().map_err(why)
 }
 
 /// `ADDRESS` or `ADDRESS:PORT`; a port of 0 is the one where the node listens.

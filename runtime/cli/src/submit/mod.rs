@@ -94,10 +94,7 @@ pub fn submit(submit: &Submit, global: &Global, printer: &Printer) -> CommandRes
         return run.detach();
     }
     cancel_on_interrupt(&run.target.stopper())?;
-    let _waiting = match &run.target {
-        Target::Local { client, .. } => waiting::Watch::start(client, printer),
-        Target::Remote(_) => None,
-    };
+    let _waiting = waiting::Watch::start(run.target.source(), printer);
     match &submit.array {
         None => run.one(),
         Some(indices) => run.array(indices),

@@ -20,6 +20,7 @@ use wasmrun_node::{Argument, Call, Client, Job, Node, Report, SubmitError, TaskH
 use crate::args::{GrantOptions, Submit};
 use crate::fail::{Exit, Failure};
 use crate::remote;
+use crate::submit::waiting::{Pending, Source};
 
 /// Where tasks go.
 pub enum Target {
@@ -33,6 +34,7 @@ pub enum Target {
 pub struct Remote {
     client: Arc<blocking::Client>,
     template: wire::Submit,
+    pending: Arc<Pending>,
 }
 
 impl Drop for Remote {
@@ -112,13 +114,25 @@ impl Target {
             is_watched: !submit.detach,
             is_detached: submit.detach,
         };
-        Ok(Self::Remote(Box::new(Remote { client, template })))
+        Ok(Self::Remote(Box::new(Remote {
+            client,
+            template,
+            pending: Arc::default(),
+        })))
     }
 
     pub fn node(&self) -> &str {
         match self {
             Self::Local { node, .. } => node.name(),
             Self::Remote(remote) => remote.client.node(),
+        }
+    }
+
+    /// Who knows why a task waits.
+    pub fn source(&self) -> Source {
+        match self {
+            Self::Local { client, .. } => Source::Local(client.clone()),
+            Self::Remote(remote) => Source::Remote(remote.client.clone(), remote.pending.clone()),
         }
     }
 
@@ -238,6 +252,8 @@ impl Remote {
             });
         }
         let (sender, report) = oneshot::channel();
+        let pending = self.pending.clone();
+        let at = pending.submitted(id);
         self.client.handle().spawn(async move {
             let report = async {
                 while let Some(output) = task.output().await? {
@@ -263,6 +279,7 @@ impl Remote {
                 local(report, value)
             };
             let report = report.await;
+            pending.ended(at);
             drop(listener);
             let _ = sender.send(report);
         });

@@ -647,6 +647,24 @@ pub enum What {
     Groups,
 }
 
+impl What {
+    /// The fields that a list can be filtered by.
+    pub const fn fields(self) -> &'static [&'static str] {
+        match self {
+            Self::Tasks => &["id", "name", "state", "tenant", "job", "node"],
+            Self::Actors => &["id", "name", "class", "state", "tenant", "node"],
+            Self::Objects => &["id", "place", "tenant", "kept", "node"],
+            Self::Jobs => &["id", "node"],
+            Self::Modules => &["digest", "node"],
+            Self::Nodes => &[],
+            Self::Tenants => &["name", "node"],
+            Self::Members => &["name", "id", "state"],
+            Self::Tokens => &["id", "kind", "state"],
+            Self::Groups => &["id", "name", "kind", "state", "tenant", "job", "node"],
+        }
+    }
+}
+
 /// A list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct List {

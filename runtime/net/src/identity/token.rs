@@ -59,7 +59,7 @@ pub enum TokenKind {
 pub enum ParseTokenError {
     /// Something else.
     #[error(
-        "this is no join token: one begins with '{PREFIX}'; copy all of what `node start --head` printed"
+        "this is no join token: one begins with '{PREFIX}'; copy all of what `node start --head` or `node token create` printed"
     )]
     NotAToken,
     /// From another version.

@@ -30,7 +30,7 @@ use super::handed::Handed;
 use super::origin::Origin;
 use super::out::{Gone, Out};
 use super::transfer::Transfer;
-use super::views::Asker;
+use super::views::{self, Asker};
 use super::way::Way;
 use crate::client::{Actor, Client};
 use crate::node::new_driver;
@@ -216,7 +216,8 @@ impl Serving {
 
     async fn take(&mut self, id: u64, request: Request) -> Result<(), Gone> {
         let session = self.session.clone();
-        if let Err(why) = session.origin.check(&request) {
+        let checked = session.origin.check(&request);
+        if let Err(why) = checked.and_then(|()| views::check(&request)) {
             let is_chunk = matches!(request, Request::Chunk(_));
             session.refuse(id, why).await?;
             // More would follow that nobody wants.

@@ -16,7 +16,7 @@ use wasmrun_model::resource::{NodeResources, ResourceSet};
 use wasmrun_model::task::Phase;
 use wasmrun_model::wire::{
     self, ActorRow, Amounts, JobRow, List, ModuleRow, NodeStatus, ObjectRow, Refusal, RefusalKind,
-    Rows, StoreStatus, TaskDetail, TaskRow, TenantRow, What,
+    Request, Rows, StoreStatus, TaskDetail, TaskRow, TenantRow, What,
 };
 use wasmrun_store::ObjectPlace;
 
@@ -71,14 +71,25 @@ pub(super) fn one<T: Copy, I: Display>(
         (None, _) => Err(refusal(
             RefusalKind::NotFound,
             format_args!(
-                "there is no {what} '{shown}' of tenant '{tenant}'; `wasmrun list` shows what there is, and \
-                 whose"
+                "there is no {what} '{shown}' of tenant '{tenant}'; `wasmrun list {}` shows what there is, and \
+                 whose",
+                list_of(what)
             ),
         )),
         (Some(one), Some(other)) => {
             let all = [one, other].into_iter().chain(fit);
             Err(ambiguous(prefix, what, all.map(&id)))
         }
+    }
+}
+
+/// The list in which people find such a thing.
+fn list_of(what: &str) -> &'static str {
+    match what {
+        "actor" => "actors",
+        "object" => "objects",
+        "placement group" => "groups",
+        _ => "tasks",
     }
 }
 
@@ -388,8 +399,37 @@ fn held_back(inner: &Inner, task: &TaskId) -> &'static str {
     }
 }
 
+/// Refuses a request for a list that no row could be in.
+pub(super) fn check(request: &Request) -> Result<(), Refusal> {
+    let Request::List(list) = request else {
+        return Ok(());
+    };
+    let fields = list.what.fields();
+    let is_unknown = |(name, _): &&(String, String)| !fields.contains(&name.as_str());
+    match list.filters.iter().find(is_unknown) {
+        None => Ok(()),
+        Some((name, _)) => {
+            let shown: String = name.chars().take(80).collect();
+            let fields = match fields {
+                [] => "there is nothing to filter by".to_owned(),
+                fields => format!("it can be filtered by {}", fields.join(", ")),
+            };
+            let why = format_args!("this list has no field '{shown}': {fields}");
+            Err(refusal(RefusalKind::Usage, why))
+        }
+    }
+}
+
 /// Whether a row has all that is asked for.
 pub(super) fn passes(list: &List, fields: &[(&str, &dyn Display)]) -> bool {
+    debug_assert!(
+        fields.len() == list.what.fields().len()
+            && fields
+                .iter()
+                .all(|(name, _)| list.what.fields().contains(name)),
+        "a list of {:?} is filtered by other fields than it says",
+        list.what
+    );
     list.filters.iter().all(|(key, value)| {
         let field = fields.iter().find(|(name, _)| name == key);
         field.is_some_and(|(_, field)| field.to_string() == *value)
