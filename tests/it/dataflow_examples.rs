@@ -143,6 +143,80 @@ fn without_an_sdk_all_can_be_done_too() {
     assert!(none.contains("there must be a measurement"), "{none}");
 }
 
+#[test]
+fn without_an_sdk_each_chapter_sees_what_it_should() {
+    let limit = "limit: time limit of 50ms reached: the task was stopped; to allow more, use --time-limit 100ms \
+                 or the module's manifest";
+    let chapters: [(&str, &[&str]); 6] = [
+        (
+            "values",
+            &[
+                "stored [1, 0, 2, 0, 3, 0] as 6 bytes",
+                "its duplicate is the same: true",
+                "8 + 9 + 10 + 5 = 32",
+                "a forged name is refused: true",
+            ],
+        ),
+        (
+            "options",
+            &[
+                "CPU 5000 of 1 units",
+                "memory 167772160000 of 0 units",
+                "went well in attempt 2",
+                limit,
+                "too many CPUs are refused: true",
+            ],
+        ),
+        (
+            "failures",
+            &[
+                "at most 1000",
+                "dependency, begun in the same task: true",
+                "guest: the function returned an error: odd",
+                "trap",
+                "an unknown function is refused: true",
+                "a wrong argument is refused: true",
+            ],
+        ),
+        (
+            "waiting",
+            &["first [1], in time [1]", "timed out, timed out", "deadlock"],
+        ),
+        (
+            "cancelling",
+            &[
+                "a task: cancelled, then cancelled, then over",
+                "a call that waits: cancelled, one that runs: runs on",
+                "the actor is at 5",
+            ],
+        ),
+        (
+            "counters",
+            &[
+                "in order [11, 13, 16]",
+                "the name is taken: true",
+                "all handles are the same actor: true",
+                "a task counted to 20",
+                "in life 1 it is at 20",
+                "limit, then actor-died",
+                "killed: actor-died",
+                "nobody has the name: true",
+            ],
+        ),
+    ];
+    for (chapter, lines) in chapters {
+        let call = format!("{chapter}()");
+        let json = Wasmrun::submit("by-hand").args(["--invoke", &call]).json(0);
+        assert_eq!(json["result"]["ok"], serde_json::json!(lines), "{chapter}");
+    }
+    let who = Wasmrun::submit("by-hand").args(["--array", "7-7", "--invoke", "who()"]);
+    let who = who.ok();
+    assert!(
+        who.contains("attempt: 0") && who.contains("array-index: some(7)"),
+        "{who}"
+    );
+}
+
 /// What `sketch` makes of a fractal of 96 times 600 pixels: also in examples/image-pipeline/src/lib.rs.
 const SKETCH: u64 = 0x4847_3b6e_2b06_c0cc;
 const SMALL: u64 = 0x0912_1802_f4de_6fa1;

@@ -1,12 +1,14 @@
-//! Statistics over many measurements: tasks, objects and actors from the WIT alone.
+//! Tasks, objects and actors from the WIT alone.
 //!
 //! Nothing of wasmrun is in here but its WIT files, from which `wit-bindgen` makes `bindings`. So this is what
 //! any language with a WIT binding does. What the SDK would do besides: choose names and types at compile time,
-//! encode arguments (here: [`number`], [`Summary::read`]) and find memory for windows ([`Window`]).
+//! encode arguments and results ([`values`]), find memory for windows ([`window`]), export the fast lane
+//! ([`fast`]), and write the manifest.
 //!
-//! One function stores the measurements once (`put`), starts a task for each part (`spawn`), and passes what
-//! each will make, unseen, to an actor (`create`, `call`) that adds it up. The tasks read their part in place
-//! (`map`).
+//! `survey` is a program of some use: it stores measurements once (`put`), starts a task for each part (`spawn`),
+//! and passes what each will make, unseen, to an actor (`create`, `call`) that adds it up. The tasks read their
+//! part in place (`map`). [`tour`] has what else there is, chapter by chapter. `README.md` says where each function
+//! of the WIT files is used.
 
 #![allow(
     clippy::unnecessary_mut_passed,
@@ -22,13 +24,28 @@ mod bindings {
     });
 }
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
-use std::cell::RefCell;
+mod fast;
+mod tally;
+mod tour;
+mod values;
+mod window;
 
-use bindings::exports::example::by_hand::survey::{Guest, GuestTally, Summary};
+use bindings::exports::example::by_hand::survey::{Guest, Summary};
 use bindings::wasmrun::runtime::actors;
 use bindings::wasmrun::runtime::objects::{self, Error, Form, Number, Object};
-use bindings::wasmrun::runtime::tasks::{self, Argument};
+use bindings::wasmrun::runtime::tasks::{self, Argument, Options};
+use tally::Tally;
+use values::{Reader, Writer};
+use window::Window;
+
+/// What the functions and classes need where nobody says otherwise: a custom section of the module. `wasmrun
+/// annotate` can write it too.
+#[used]
+#[cfg_attr(target_family = "wasm", unsafe(link_section = "wasmrun:manifest"))]
+static MANIFEST: [u8; MANIFEST_TEXT.len()] = *MANIFEST_TEXT;
+
+const MANIFEST_TEXT: &[u8; include_bytes!("../manifest.json").len()] =
+    include_bytes!("../manifest.json");
 
 struct ByHand;
 
@@ -45,7 +62,7 @@ impl Guest for ByHand {
     fn look(measurements: Object, index: u32, parts: u32) -> Summary {
         let size = measurements.size(None).expect("it is there");
         let mut window = Window::new(size as usize);
-        // No copy: the pages of the store become pages of this window, until the task ends.
+        // No copy: the pages of the store become pages of this window, until it is dropped.
         measurements
             .map(window.bytes_mut(), None)
             .expect("it is there");
@@ -57,6 +74,10 @@ impl Guest for ByHand {
         let values = values.map(|bytes| f64::from_le_bytes(bytes.try_into().expect("8 bytes")));
         values.fold(Summary::NOTHING, Summary::with)
     }
+
+    fn merge(parts: Vec<Summary>) -> Summary {
+        parts.into_iter().fold(Summary::NOTHING, Summary::and)
+    }
 }
 
 /// Stores the measurements, and has them looked at.
@@ -65,25 +86,37 @@ fn run(count: u32, parts: u32) -> Result<Summary, Error> {
     // A list of numbers is a buffer: its elements as they are, which is what can be mapped.
     let measurements = objects::put(Form::Buffer(Number::F64), &bytes)?;
     let tally = actors::create("tally", &[], None)?;
-    let mut added = Vec::new();
+    let (mut looked, mut added) = (Vec::new(), Vec::new());
     for index in 0..parts {
         // For a parameter that is a handle, an object is the handle. None of this waits.
         let arguments = [
             Argument::Object(&measurements),
-            number(index.into()),
-            number(parts.into()),
+            number(index),
+            number(parts),
         ];
-        let summary = tasks::spawn("look", &arguments, None)?;
+        let options = Options {
+            strategy: Some("spread".into()),
+            retries: Some(2),
+            ..as_declared()
+        };
+        let summary = tasks::spawn("look", &arguments, Some(&options))?;
         // For any other parameter it is the value, once it is there: the call starts then.
         added.push(tally.call("add", &[Argument::Object(&summary)])?);
+        looked.push(summary);
     }
     let half = parts.div_ceil(2);
-    let borrowed: Vec<&Object> = added.iter().collect();
-    let ready = objects::wait(&borrowed, half, None)?;
+    let ready = objects::wait(&borrowed(&added), half, None)?;
     eprintln!("{} of {parts} parts are in", ready.len());
     // Calls of one caller run in their order, so this one sees all that were made before it.
     let total = tally.call("total", &[])?.get(None)?;
-    Ok(Summary::read(&total.bytes))
+    // The same once more, from a list that is put together here of bytes as they came.
+    let mut list = Writer::default().number(parts);
+    for summary in looked {
+        list = list.raw(&summary.get(None)?.bytes);
+    }
+    let merged = tasks::spawn("merge", &[Argument::Value(list.0)], None)?.get(None)?;
+    assert_eq!(total.bytes, merged.bytes, "both ways give the same");
+    Ok(Reader(&total.bytes).summary())
 }
 
 /// The measurement with this number.
@@ -91,170 +124,38 @@ fn measure(n: u32) -> f64 {
     f64::from(n.wrapping_mul(37) % 1000)
 }
 
-/// A whole number as an argument: in postcard, seven bits a byte, the lowest first, and the eighth bit says
-/// that more follow. All unsigned integers of more than 8 bits are so.
-fn number(mut n: u64) -> Argument<'static> {
-    let mut bytes = Vec::new();
-    while n >= 0x80 {
-        bytes.push(n as u8 | 0x80);
-        n >>= 7;
-    }
-    bytes.push(n as u8);
-    Argument::Value(bytes)
+/// A whole number as an argument.
+fn number(n: impl Into<u64>) -> Argument<'static> {
+    Argument::Value(Writer::default().number(n).0)
 }
 
+fn borrowed(objects: &[Object]) -> Vec<&Object> {
+    objects.iter().collect()
+}
+
+/// Options of a task that ask for nothing but what the manifest declares.
+fn as_declared() -> Options {
+    Options {
+        resources: Vec::new(),
+        retries: None,
+        time_limit_ms: None,
+        priority: None,
+        label_selector: None,
+        strategy: None,
+    }
+}
+
+/// Why there is no value, for people.
 fn say(error: Error) -> String {
     match error {
         Error::Failed(failure) => format!("task {} failed: {}", failure.origin, failure.message),
         Error::TimedOut => "timed out".into(),
-        Error::Deadlock(why) | Error::Refused(why) => why,
-    }
-}
-
-impl Summary {
-    /// Of no measurement.
-    const NOTHING: Self = Self {
-        count: 0,
-        sum: 0.0,
-        least: f64::INFINITY,
-        most: f64::NEG_INFINITY,
-    };
-
-    /// With one more measurement.
-    fn with(self, value: f64) -> Self {
-        self.and(Self {
-            count: 1,
-            sum: value,
-            least: value,
-            most: value,
-        })
-    }
-
-    fn and(self, other: Self) -> Self {
-        Self {
-            count: self.count + other.count,
-            sum: self.sum + other.sum,
-            least: self.least.min(other.least),
-            most: self.most.max(other.most),
-        }
-    }
-
-    /// From postcard: the fields in their order, floats as 8 bytes.
-    fn read(bytes: &[u8]) -> Self {
-        let (floats, groups) = (bytes.len() - 24, bytes.iter().enumerate());
-        let count = groups.take(floats);
-        let float = |at: usize| {
-            let at = floats + 8 * at;
-            f64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"))
-        };
-        Self {
-            count: count.fold(0, |n, (at, byte)| n | u64::from(byte & 0x7f) << (7 * at)),
-            sum: float(0),
-            least: float(1),
-            most: float(2),
-        }
-    }
-}
-
-/// See `wit/by-hand.wit`.
-struct Tally(RefCell<(u32, Summary)>);
-
-impl GuestTally for Tally {
-    fn new() -> Self {
-        Self(RefCell::new((0, Summary::NOTHING)))
-    }
-
-    fn add(&self, part: Summary) -> u32 {
-        let (parts, total) = &mut *self.0.borrow_mut();
-        *parts += 1;
-        *total = total.and(part);
-        *parts
-    }
-
-    fn total(&self) -> Summary {
-        self.0.borrow().1
-    }
-}
-
-const PAGE: usize = 64 << 10;
-
-/// Memory that an object can be mapped to: whole pages of WebAssembly.
-struct Window {
-    at: *mut u8,
-    layout: Layout,
-}
-
-impl Window {
-    /// One for an object of so many bytes.
-    fn new(bytes: usize) -> Self {
-        let pages = bytes.div_ceil(PAGE).max(1) * PAGE;
-        let layout = Layout::from_size_align(pages, PAGE).expect("it fits into memory");
-        // SAFETY: the layout is not empty.
-        let at = unsafe { alloc(layout) };
-        if at.is_null() {
-            handle_alloc_error(layout);
-        }
-        Self { at, layout }
-    }
-
-    fn bytes(&self) -> &[u8] {
-        // SAFETY: it was allocated with this layout, and is zeros or what was mapped.
-        unsafe { std::slice::from_raw_parts(self.at, self.layout.size()) }
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and nobody else has it.
-        unsafe { std::slice::from_raw_parts_mut(self.at, self.layout.size()) }
-    }
-}
-
-impl Drop for Window {
-    fn drop(&mut self) {
-        // Before the memory is anybody else's; where nothing is mapped there is nothing to take back.
-        let _ = objects::unmap(self.bytes_mut());
-        // SAFETY: it was allocated with this layout.
-        unsafe { dealloc(self.at, self.layout) }
+        Error::Deadlock(why) => format!("deadlock: {why}"),
+        Error::Refused(why) => format!("refused: {why}"),
     }
 }
 
 bindings::export!(ByHand with_types_in bindings);
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_varints() {
-        let bytes = |n| match number(n) {
-            Argument::Value(bytes) => bytes,
-            Argument::Object(_) => unreachable!("it is a value"),
-        };
-        assert_eq!(bytes(0), [0]);
-        assert_eq!(bytes(300), [0xac, 2]);
-    }
-
-    #[test]
-    fn summaries_are_read_as_they_are_written() {
-        let floats = [4.5_f64, -1.0, 3.0].map(f64::to_le_bytes).concat();
-        let read = Summary::read(&[&[0xac, 2][..], &floats].concat());
-        assert_eq!(
-            (read.count, read.sum, read.least, read.most),
-            (300, 4.5, -1.0, 3.0)
-        );
-    }
-
-    #[test]
-    fn parts_make_the_whole() {
-        let all = |from: u32, to: u32| {
-            (from..to)
-                .map(measure)
-                .fold(Summary::NOTHING, Summary::with)
-        };
-        let (whole, parts) = (all(0, 1000), all(0, 400).and(all(400, 1000)));
-        assert_eq!((whole.count, whole.sum), (1000, 499_500.0));
-        assert_eq!(
-            (parts.count, parts.sum, parts.least, parts.most),
-            (1000, 499_500.0, 0.0, 999.0)
-        );
-    }
-}
+mod tests;
