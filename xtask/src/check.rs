@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::guests::{self, MANIFESTS, P2};
 use crate::shell::{self, cargo, root, seconds};
-use crate::{debian, layers, outside};
+use crate::{debian, layers, outside, tutorial};
 
 struct Step {
     name: &'static str,
@@ -84,6 +84,11 @@ const STEPS: &[Step] = &[
         name: "guest-tests",
         what: "tests of guests and the SDK, run natively",
         run: guest_tests,
+    },
+    Step {
+        name: "tutorial",
+        what: "the tutorial's commands print what it says",
+        run: follow_tutorial,
     },
     Step {
         name: "doc-tests",
@@ -286,6 +291,11 @@ fn simulation() -> Result<Outcome> {
 
 fn guest_tests() -> Result<Outcome> {
     all_of(MANIFESTS.map(|manifest| on_guests("test", manifest, &[])))
+}
+
+fn follow_tutorial() -> Result<Outcome> {
+    tutorial::follow()?;
+    Ok(Outcome::Done)
 }
 
 fn doc_tests() -> Result<Outcome> {

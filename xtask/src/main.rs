@@ -13,6 +13,7 @@ mod idle;
 mod layers;
 mod outside;
 mod shell;
+mod tutorial;
 mod wasm_std;
 
 use std::process::ExitCode;
