@@ -142,7 +142,11 @@ impl fmt::Display for Fullness {
             )?;
         }
         if self.waiting > 0 {
-            write!(f, ", {} others wait for room", self.waiting)?;
+            let waiting = self.waiting;
+            match waiting {
+                1 => f.write_str(", another one waits for room")?,
+                _ => write!(f, ", {waiting} others wait for room")?,
+            }
         }
         match (self.spilled_bytes, self.spill_capacity_bytes) {
             (Some(spilled), Some(capacity)) => write!(
@@ -321,7 +325,8 @@ impl CreateFuture {
 
     /// What to say if it is not waited for any longer: a [`CreateError::Full`] with sizes.
     pub fn error(&self) -> CreateError {
-        self.shared.with(|state| state.full(&self.request))
+        self.shared
+            .with(|state| state.full(&self.request, self.ticket))
     }
 }
 

@@ -241,8 +241,10 @@ fn creates_wait_their_turn() {
     assert!(small.poll().is_pending());
     assert_eq!(store.usage().waiting_creates, 3);
     let text = small.future().error().to_string();
-    assert!(text.contains("others wait"), "{text}");
+    assert!(text.contains("2 others wait"), "{text}");
     drop(cancelled);
+    let text = small.future().error().to_string();
+    assert!(text.contains("another one waits"), "{text}");
 
     drop(object);
     assert_eq!(

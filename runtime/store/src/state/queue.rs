@@ -59,7 +59,7 @@ impl State {
         {
             return Ok(grant);
         }
-        Err(self.full(request))
+        Err(self.full(request, None))
     }
 
     /// Creates an object as soon as there is room. The first call takes a ticket if it must wait.
@@ -108,12 +108,16 @@ impl State {
         self.has_changed = true;
     }
 
-    /// Why a create cannot go on now.
-    pub(crate) fn full(&self, request: &Request) -> CreateError {
+    /// Why a create cannot go on now, which may have a ticket.
+    pub(crate) fn full(&self, request: &Request, ticket: Option<Ticket>) -> CreateError {
+        let mut store = self.fullness();
+        // It is not one of the others that wait.
+        let waits = ticket.is_some_and(|it| self.waiting.contains_key(&it));
+        store.waiting -= usize::from(waits);
         CreateError::Full {
             id: request.id,
             len_bytes: request.len,
-            store: self.fullness(),
+            store,
         }
     }
 
