@@ -1,6 +1,8 @@
 //! Limits that hold: each is a typed error that names the limit, its value and the flag that
 //! raises it, and raising it as told helps.
 
+use std::path::{Path, PathBuf};
+
 use wasmrun_tests::{Stream, Wasmrun, assemble, assert_says, guest, scratch};
 
 /// A function of the fixture, and the same of the two programs.
@@ -630,9 +632,8 @@ fn nested_tasks_in_flight_are_limited() {
     assert_says(&graph("crowd(\"named\", 11)").arg("10").fails(5), &says);
 }
 
-#[test]
-fn compiling_is_limited_in_time_and_memory() {
-    let dir = scratch();
+/// A module that is small and takes long to compile.
+pub(crate) fn slow_to_compile(dir: &Path) -> PathBuf {
     // Many variables that meet after each of many branches: small to write down, much to work out.
     const LOCALS: usize = 2000;
     let locals = "i32 ".repeat(LOCALS);
@@ -647,11 +648,14 @@ fn compiling_is_limited_in_time_and_memory() {
     };
     let steps: String = (0..20_000).map(step).collect();
     let body = format!("(local {locals}) (loop $again {steps} (br_if $again (local.get 1)))");
-    let slow = assemble(
-        dir.path(),
-        "slow",
-        &program("(memory (export \"memory\") 1)", &body),
-    );
+    let text = program("(memory (export \"memory\") 1)", &body);
+    assemble(dir, "slow", &text)
+}
+
+#[test]
+fn compiling_is_limited_in_time_and_memory() {
+    let dir = scratch();
+    let slow = slow_to_compile(dir.path());
     let run = || Wasmrun::submit_file(&slow).args(["--cache-dir", "none"]);
     let said = run().args(["--max-compile-time", "1s"]).fails(2);
     let says = ["compile time limit of 1s reached", "--max-compile-time 2s"];

@@ -21,6 +21,7 @@ mod grants;
 mod groups;
 mod inspect;
 mod limits;
+mod limits_said;
 mod lineage;
 mod lives;
 mod logs;
