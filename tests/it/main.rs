@@ -6,6 +6,7 @@
 mod actors;
 mod anywhere;
 mod array;
+mod asynchronous;
 mod bench;
 mod cache;
 mod cancel;
