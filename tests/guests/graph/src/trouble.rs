@@ -390,6 +390,29 @@ impl Guest for Graph {
         counts.is_sorted_by(|a, b| a < b)
     }
 
+    fn taken(limit_ms: u64) -> Vec<String> {
+        let options = Options {
+            time_limit_ms: Some(limit_ms),
+            ..plain_options()
+        };
+        let busy = tasks::spawn("spin", &[], Some(&options)).expect("it can be started");
+        let said = busy.get(Some(20)).map_or_else(say, |_| "returned".into());
+        let over = objects::wait(&[&busy], 1, Some(0)).expect("it can be asked");
+        busy.cancel();
+        vec![said, format!("over: {}", over.len())]
+    }
+
+    fn ahead() -> Vec<String> {
+        let options = Options {
+            time_limit_ms: Some(300),
+            ..plain_options()
+        };
+        let busy = tasks::spawn("spin", &[], Some(&options)).expect("it can be started");
+        let behind = spawn("spin", &[]);
+        let said = busy.get(Some(20)).map_or_else(say, |_| "returned".into());
+        vec![said, format!("{:?}", behind.cancel())]
+    }
+
     fn let_go(rounds: u32) -> u64 {
         (0..rounds)
             .map(|_| {
