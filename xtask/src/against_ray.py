@@ -198,6 +198,14 @@ def figure(value):
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
+def table(rows, version):
+    """The lines of the table. A row is a case, its unit, and the figures of wasmrun and of Ray."""
+    yield f"{'case':<16} {'unit':<5} {'wasmrun':>12} {'Ray ' + version:>12} {'times':>9}"
+    for name, unit, our, their in rows:
+        times = their / our if unit in COSTS else our / their
+        yield f"{name:<16} {unit:<5} {figure(our):>12} {figure(their):>12} {figure(times):>9}"
+
+
 def main():
     binary, guest, flow, *names = sys.argv[1:]
     unknown = [name for name in names if name not in CASES]
@@ -213,11 +221,10 @@ def main():
             value, unit = wasmrun(binary, [guest, flow], name)
             ours.append(value)
         rows.append((name, unit, statistics.median(ours), statistics.median(theirs)))
-    print(f"{'case':<16} {'unit':<5} {'wasmrun':>12} {'Ray ' + ray.__version__:>12} {'times':>9}")
-    for name, unit, our, their in rows:
-        times = their / our if unit in COSTS else our / their
-        print(f"{name:<16} {unit:<5} {figure(our):>12} {figure(their):>12} {figure(times):>9}")
+    for line in table(rows, ray.__version__):
+        print(line)
     ray.shutdown()
 
 
-main()
+if __name__ == "__main__":
+    main()
