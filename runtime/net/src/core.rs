@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use quinn::{ClientConfig, Endpoint};
@@ -189,19 +188,6 @@ impl Core {
 
     pub(crate) fn refused(&self, from: SocketAddr, why: ConnectError) {
         self.changes.refused(from, why);
-    }
-
-    /// How long to wait after this many failures in a row: exponential, bounded, from half of it to all
-    /// of it at random, so that nodes do not come back in step.
-    pub(crate) fn backoff(&self, failures: u32) -> Duration {
-        let doubled = self
-            .timing
-            .backoff_min
-            .saturating_mul(1 << failures.min(16));
-        let most = doubled.min(self.timing.backoff_max);
-        let half_us = u64::try_from(most.as_micros() / 2).unwrap_or(u64::MAX);
-        let extra = self.draw() % half_us.saturating_add(1);
-        Duration::from_micros(half_us.saturating_add(extra))
     }
 }
 

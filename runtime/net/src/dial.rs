@@ -4,10 +4,12 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use quinn::{Connection, SendStream};
 use tokio::time::timeout;
 
+use crate::config::Timing;
 use crate::core::Core;
 use crate::error::{Close, ConnectError};
 use crate::frame::FrameReader;
@@ -15,6 +17,33 @@ use crate::hello::{self, Answer, Hello, HelloAnswer, HelloError, Purpose, Refusa
 use crate::identity::{ROLE_NODE_DNS, Role, names_of};
 use crate::peer::{Candidate, PeerCore, PeerInfo, Serving};
 use crate::transport::Kind;
+
+/// How long to wait between attempts to dial: exponential, bounded, from half of that to all of it at random, so that
+/// nodes do not come back in step.
+#[derive(Debug, Default)]
+struct Backoff {
+    /// How many attempts have failed in a row.
+    failures: u32,
+}
+
+impl Backoff {
+    /// An attempt has failed. How long to wait before the next one, by a number that was drawn.
+    fn failed(&mut self, timing: &Timing, drawn: u64) -> Duration {
+        let doubled = timing
+            .backoff_min
+            .saturating_mul(1 << self.failures.min(16));
+        self.failures = self.failures.saturating_add(1);
+        let most = doubled.min(timing.backoff_max);
+        let half_us = u64::try_from(most.as_micros() / 2).unwrap_or(u64::MAX);
+        let extra = drawn % half_us.saturating_add(1);
+        Duration::from_micros(half_us.saturating_add(extra))
+    }
+
+    /// There is a connection, whoever has dialled.
+    fn connected(&mut self) {
+        self.failures = 0;
+    }
+}
 
 /// A connection on which both have said who they are.
 struct Greeted {
@@ -27,7 +56,7 @@ struct Greeted {
 /// Keeps a peer connected for as long as both live.
 pub(crate) async fn keep_connected(core: Arc<Core>, peer: Arc<PeerCore>) {
     let mut watch = peer.watch();
-    let mut failures = 0;
+    let mut backoff = Backoff::default();
     loop {
         if watch
             .wait_for(|status| status.info.is_none())
@@ -52,16 +81,15 @@ pub(crate) async fn keep_connected(core: Arc<Core>, peer: Arc<PeerCore>) {
             }
         }
         if is_connected {
-            failures = 0;
+            backoff.connected();
             continue;
         }
-        let wait = core.backoff(failures);
-        failures += 1;
+        let wait = backoff.failed(&core.timing, core.draw());
         // A lost connection or a new address is a reason to try at once; the other side may connect.
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
             () = peer.hurried() => {}
-            _ = watch.wait_for(|status| status.info.is_some()) => {}
+            _ = watch.wait_for(|status| status.info.is_some()) => backoff.connected(),
         }
     }
 }
@@ -267,4 +295,80 @@ pub(crate) fn certified(core: &Core, connection: &Connection) -> Option<Role> {
         .ok()?;
     let names = names_of(chain.first()?)?;
     (names.cluster == core.me.cluster).then_some(names.role?)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn timing(min_ms: u64, max_ms: u64) -> Timing {
+        Timing {
+            backoff_min: Duration::from_millis(min_ms),
+            backoff_max: Duration::from_millis(max_ms),
+            ..Timing::default()
+        }
+    }
+
+    /// The longest waits after one failure, two, and so on.
+    fn longest(backoff: &mut Backoff, timing: &Timing, count: usize) -> Vec<u128> {
+        let mut half_us = timing.backoff_min.as_micros() as u64 / 2;
+        let cap_us = timing.backoff_max.as_micros() as u64 / 2;
+        let mut next = || {
+            // The most that can be added to half of it.
+            let wait = backoff.failed(timing, half_us);
+            half_us = (half_us * 2).min(cap_us);
+            wait.as_millis()
+        };
+        (0..count).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn backoff_doubles_up_to_its_limit_and_begins_anew_after_a_connection() {
+        let timing = timing(50, 3000);
+        let mut backoff = Backoff::default();
+        let grown = [50, 100, 200, 400, 800, 1600, 3000, 3000];
+        assert_eq!(longest(&mut backoff, &timing, 8), grown);
+        backoff.connected();
+        assert_eq!(longest(&mut backoff, &timing, 8), grown);
+    }
+
+    #[test]
+    fn backoff_of_a_peer_that_stays_away_keeps_its_limit() {
+        let timing = timing(50, 3000);
+        let mut backoff = Backoff { failures: u32::MAX };
+        for _ in 0..3 {
+            let wait = backoff.failed(&timing, 0);
+            assert_eq!(wait, timing.backoff_max / 2);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn backoff_is_drawn_from_half_of_it_to_all_of_it(
+            min_ms in 0_u64..100_000,
+            more_ms in 0_u64..100_000,
+            failures in any::<u32>(),
+            drawn in any::<u64>(),
+        ) {
+            let timing = timing(min_ms, min_ms + more_ms);
+            let most = timing.backoff_min.saturating_mul(1 << failures.min(16));
+            let most = most.min(timing.backoff_max);
+            let wait = Backoff { failures }.failed(&timing, drawn);
+            prop_assert!(wait >= most / 2 && wait <= most, "{wait:?} of {most:?}");
+        }
+
+        #[test]
+        fn nodes_do_not_come_back_in_step(seed in any::<u64>()) {
+            let mut random = wasmrun_model::random::Random::new(seed);
+            let timing = timing(50, 3000);
+            let mut waits: Vec<_> = (0..64)
+                .map(|_| Backoff { failures: 9 }.failed(&timing, random.next()))
+                .collect();
+            waits.sort();
+            // Of 1.5 s, by chance: nowhere near all at once.
+            prop_assert!(waits[63] - waits[0] > Duration::from_millis(500));
+        }
+    }
 }
