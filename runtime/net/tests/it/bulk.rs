@@ -213,3 +213,79 @@ async fn a_pull_ends_when_its_peer_is_forgotten() {
     let (pulled, ()) = soon(async { tokio::join!(pull, forget) }).await;
     assert_eq!(pulled.expect_err("nobody is there").missing.len(), 1);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_stalls_holds_up_nothing_else() {
+    let cluster = Cluster::new();
+    let mut config = cluster.node_config(1, 1);
+    // The stream stays as it is until the test is over.
+    config.timing.bulk_stall = Duration::from_secs(3600);
+    let mut one = start::<1, 0>(config);
+    let mut two = cluster.node(2);
+    let peer = one.network.peer(node_id(2), vec![two.address]);
+    let peer = peer.expect("a peer");
+    soon(peer.connected()).await.expect("connected");
+    let back = two.network.find(node_id(1)).expect("it is connected");
+    let options = PullOptions {
+        streams: 2,
+        piece_bytes: 64 << 10,
+        retries: 0,
+    };
+    let stalled = tokio::spawn({
+        let (peer, options) = (peer.clone(), options.clone());
+        async move {
+            let mut to = vec![0; 128 << 10];
+            peer.pull(&5, 0, &mut to, &options).await
+        }
+    });
+    let mut hanging = two.memory.hanging.subscribe();
+    let in_the_middle = soon(hanging.wait_for(|count| *count == 2)).await;
+    drop(in_the_middle.expect("it is ours"));
+    for number in 0..20 {
+        // What is asked and told, in both directions.
+        for (from, to, id) in [(&peer, &mut two, 1), (&back, &mut one, 2)] {
+            let answer = from.call(&Ask::Echo(number, vec![1]), PATIENCE).await;
+            assert_eq!(answer, Ok((number, vec![1])));
+            soon(from.send(&(number, vec![]))).await.expect("sent");
+            assert_eq!(to.told().await, (node_id(id), number));
+        }
+        // And other transfers from the same peer, over the same connection.
+        let mut to = vec![0; 300_000];
+        let pulled = soon(peer.pull(&0, number, &mut to, &options)).await;
+        pulled.expect("the bytes");
+        assert!(is_right(&to, number));
+    }
+    assert!(!stalled.is_finished(), "it stalls all the time");
+    stalled.abort();
+    // Whoever waits no longer is waited for no longer.
+    let let_go = soon(hanging.wait_for(|count| *count == 0)).await;
+    drop(let_go.expect("it is ours"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_stalled_peer_still_has_to_send_comes_from_another() {
+    let cluster = Cluster::new();
+    let mut config = cluster.node_config(1, 1);
+    config.timing.bulk_stall = Duration::from_millis(300);
+    let (one, two, three) = (start::<1, 0>(config), cluster.node(2), cluster.node(3));
+    let from = |end: &End, id| one.network.peer(node_id(id), vec![end.address]);
+    let (stalls, serves) = (from(&two, 2), from(&three, 3));
+    let options = PullOptions {
+        streams: 3,
+        piece_bytes: 64 << 10,
+        retries: 1,
+    };
+    let mut to = vec![0; 200_000];
+    let pulled = soon(stalls.expect("a peer").pull(&5, 7, &mut to, &options)).await;
+    let error = pulled.expect_err("half of each piece is missing");
+    assert!(matches!(error.why, PullWhy::Stalled { .. }), "{error:?}");
+    assert!(!error.missing.is_empty(), "{error:?}");
+    let serves = serves.expect("a peer");
+    for range in error.missing {
+        let start = (range.offset - 7) as usize;
+        let part = &mut to[start..start + range.len as usize];
+        let pulled = soon(serves.pull(&0, range.offset, part, &options)).await;
+        pulled.expect("the rest");
+    }
+    assert!(is_right(&to, 7));
+}

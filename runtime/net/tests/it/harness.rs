@@ -42,7 +42,8 @@ impl<const MAJOR: u16, const MINOR: u16> Protocol for Test<MAJOR, MINOR> {
     type OneWay = (u64, Vec<u8>);
     type Request = Ask;
     type Response = (u64, Vec<u8>);
-    /// 0: the bytes; 1: refused; 2: half of it; 3: stops without a word.
+    /// 0: the bytes; 1: refused; 2: half of it; 3: stops without a word; 4: a wrong byte; 5: half of it, and then
+    /// nothing more.
     type Bulk = u8;
 }
 
@@ -55,7 +56,7 @@ pub struct Memory<P: Protocol> {
     pub gate: Semaphore,
     /// How many sessions of clients there are. Whatever comes is sent back.
     pub sessions: tokio::sync::watch::Sender<usize>,
-    /// How many requests that are never answered are under way.
+    /// How many requests that are never answered, or only in half, are under way.
     pub hanging: tokio::sync::watch::Sender<usize>,
 }
 
@@ -126,6 +127,12 @@ impl<const MAJOR: u16, const MINOR: u16> Service<Test<MAJOR, MINOR>>
                 }
                 let sent = to.write(sent.into()).await;
                 sent.map_err(|_| BulkRefusal::Failed)
+            }
+            5 => {
+                let _ = to.write(bytes(range.len / 2)).await;
+                self.hanging.send_modify(|count| *count += 1);
+                let _hanging = Hanging(&self.hanging);
+                std::future::pending().await
             }
             _ => std::future::pending().await,
         }

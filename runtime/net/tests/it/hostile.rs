@@ -10,7 +10,7 @@ use quinn::{Connection, Endpoint, RecvStream, SendStream};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use wasmrun_model::id::NodeId;
-use wasmrun_net::Role;
+use wasmrun_net::{PullOptions, Role};
 
 use crate::harness::{Ask, Cluster, End, LOCAL, PATIENCE, node_id, soon, start};
 
@@ -358,5 +358,43 @@ async fn one_who_asks_and_never_reads() {
     soon(asking).await;
     soon(connection.closed()).await;
     drop(reader);
+    still_works(&friend).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_who_asks_for_bulk_and_never_reads() {
+    /// More than is ever under way to one who does not read.
+    const LEN: u64 = 64 << 20;
+    let cluster = Cluster::new();
+    let mut config = cluster.node_config(1, 1);
+    config.timing.bulk_stall = Duration::from_millis(500);
+    let node = start::<1, 0>(config);
+    let friend = cluster.node(2);
+    let peer = friend
+        .network
+        .peer(node_id(1), vec![node.address])
+        .expect("a peer");
+    soon(peer.connected()).await.expect("connected");
+    let raw = Raw::new(&cluster, Some(3), "wasmrun");
+    let connection = raw.connect(node.address).await;
+    let (mut writer, _welcome) = connection.open_bi().await.expect("a stream");
+    let hello = hello_for(raw.cluster, node_id(3), &1_u8);
+    writer.write_all(&frame(&hello)).await.expect("written");
+    let mut streams = Vec::new();
+    for _ in 0..3 {
+        let (mut writer, reader) = connection.open_bi().await.expect("a stream");
+        let request = postcard::to_stdvec(&(0_u64, LEN, 0_u8)).expect("bytes");
+        writer.write_all(&frame(&request)).await.expect("written");
+        streams.push((writer, reader));
+    }
+    // Others get all they ask for, and then each of these is given up.
+    still_works(&friend).await;
+    let mut to = vec![0; 1 << 20];
+    let pulled = soon(peer.pull(&0, 0, &mut to, &PullOptions::default())).await;
+    pulled.expect("the bytes");
+    for (_, reader) in &mut streams {
+        let reset = soon(reader.received_reset()).await.expect("it is open");
+        assert!(reset.is_some(), "not all of it can have come");
+    }
     still_works(&friend).await;
 }
