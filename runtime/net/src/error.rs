@@ -9,7 +9,7 @@ use quinn::{ConnectionError, VarInt};
 use wasmrun_model::id::NodeId;
 
 use crate::frame::{FrameError, ReadError};
-use crate::hello::{HelloError, Refusal};
+use crate::hello::{HelloError, Refusal, Version};
 
 /// Why a connection is closed, as the code that the other side sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -305,12 +305,40 @@ impl ConnectError {
     }
 }
 
+/// A message that is newer than what the other side speaks. Nothing was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooNew {
+    /// The version that it came with.
+    pub since: Version,
+    /// What both sides speak; `None` if that is not known, because there was no connection yet.
+    pub spoken: Option<Version>,
+}
+
+impl std::fmt::Display for TooNew {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let since = self.since;
+        write!(f, "it came with version {since} of the protocol, and ")?;
+        match self.spoken {
+            Some(spoken) => write!(
+                f,
+                "the peer speaks {spoken}: bring it to the same wasmrun as this side"
+            ),
+            None => f.write_str("which one the peer speaks is known once it has been connected"),
+        }
+    }
+}
+
+impl std::error::Error for TooNew {}
+
 /// Why a one-way message was not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// It cannot be sent at all.
     #[error("the message cannot be sent: {0}")]
     Message(#[from] FrameError),
+    /// The peer would not understand it.
+    #[error("the message is not for this peer: {0}")]
+    TooNew(#[from] TooNew),
     /// The peer has not taken what was sent before.
     #[error("too much is waiting for this peer: use `send`, which waits, or send less")]
     Full,
@@ -325,6 +353,9 @@ pub enum CallError {
     /// The request or the response cannot be a message.
     #[error("the request cannot be sent or its response not read: {0}")]
     Message(#[from] FrameError),
+    /// The peer would not understand it.
+    #[error("the request is not for this peer: {0}")]
+    TooNew(#[from] TooNew),
     /// It took too long.
     #[error("no answer within {} ms ({state}): the request may have been carried out", after.as_millis())]
     TimedOut {

@@ -22,7 +22,7 @@ const MAX_SOFTWARE_CHARS: usize = 64;
 const MAGIC: [u8; 8] = *b"wasmrunQ";
 
 /// A version of the protocol. The same major number, and minor numbers at most one apart, understand
-/// each other; then the lower one is spoken.
+/// each other; then the lower one is spoken. What that asks of messages stands at [`crate::Protocol`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Version {
     /// Changes when old and new cannot talk.
@@ -42,6 +42,16 @@ impl Version {
         } else {
             other
         })
+    }
+
+    /// Whether all that we may talk to know what came with this minor number of ours.
+    pub(crate) const fn is_old(self, since: u16) -> bool {
+        since < self.minor || since == 0
+    }
+
+    /// Whether whoever speaks this knows what came with this minor number.
+    pub(crate) const fn has(self, since: u16) -> bool {
+        since <= self.minor
     }
 }
 
@@ -305,6 +315,24 @@ mod tests {
         assert_eq!(version(1, 0).common(version(1, 1)), Some(version(1, 0)));
         assert_eq!(version(1, 2).common(version(1, 0)), None);
         assert_eq!(version(1, 0).common(version(2, 0)), None);
+    }
+
+    #[test]
+    fn only_what_came_with_this_version_may_be_unknown() {
+        let ours = Version { major: 1, minor: 2 };
+        for theirs in [1, 2, 3] {
+            let spoken = ours.common(Version {
+                major: 1,
+                minor: theirs,
+            });
+            let spoken = spoken.expect("at most one apart");
+            for since in 0..=ours.minor {
+                let is_known = since <= theirs;
+                assert_eq!(spoken.has(since), is_known);
+                assert!(!ours.is_old(since) || is_known, "{since} towards {theirs}");
+            }
+        }
+        assert!(Version { major: 1, minor: 0 }.is_old(0));
     }
 
     #[test]

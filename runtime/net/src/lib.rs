@@ -49,7 +49,7 @@ pub use bulk::{
 };
 pub use config::{Config, Enrolment, Limits, Timing};
 pub use enroll::{JoinError, join, renew};
-pub use error::{CallError, ConnectError, LinkHint, Lost, SendError};
+pub use error::{CallError, ConnectError, LinkHint, Lost, SendError, TooNew};
 pub use event::Event;
 pub use frame::FrameError;
 pub use hello::{HelloError, Refusal, Version};

@@ -20,6 +20,12 @@ use crate::peer::{Peer, PeerCore};
 use crate::session::Session;
 
 /// The messages that two sides exchange.
+///
+/// Messages are postcard, which says nothing about itself: whoever reads must have the very type that was written. So
+/// a variant may be added to an enum, behind the others, and that is all that a minor version may do. A message that is
+/// to have another field becomes a new variant beside the old one. What is new says with which minor number it came, and
+/// is not sent to a peer that speaks an older one: [`Peer::send`] and the others refuse it, and [`Peer::speaks`] says
+/// beforehand which of the two to send. What came with an earlier version than ours may be sent to all.
 pub trait Protocol: Send + Sync + 'static {
     /// The version of these types. Raise the minor number when a message is added, the major one when
     /// an old one changes.
@@ -32,6 +38,27 @@ pub trait Protocol: Send + Sync + 'static {
     type Response: Serialize + DeserializeOwned + Send + 'static;
     /// Asks for bytes in bulk.
     type Bulk: Serialize + DeserializeOwned + Send + Sync + 'static;
+
+    /// The minor number of the version that this message came with, and all that is in it.
+    fn one_way_since(_message: &Self::OneWay) -> u16 {
+        0
+    }
+
+    /// As [`Self::one_way_since`].
+    fn request_since(_request: &Self::Request) -> u16 {
+        0
+    }
+
+    /// As [`Self::one_way_since`]. A service asks [`Peer::speaks`] before it gives what is new; if it gives
+    /// that nevertheless, the response is lost.
+    fn response_since(_response: &Self::Response) -> u16 {
+        0
+    }
+
+    /// As [`Self::one_way_since`].
+    fn bulk_since(_request: &Self::Bulk) -> u16 {
+        0
+    }
 }
 
 /// What becomes of messages. All futures may be dropped when the network is closed.
@@ -108,8 +135,8 @@ impl<P: Protocol, S: Service<P>> Handler for Typed<P, S> {
             for payload in batch {
                 match frame::decode(&payload) {
                     Ok(message) => service.one_way(&from, message).await,
-                    // The frame is whole, so the next message can be read. The versions fit, so this
-                    // is a bug or malice at the other end.
+                    // The frame is whole, so the next message can be read. The versions fit, so this is a bug
+                    // or malice at the other end, which sends nothing newer than we speak.
                     Err(_) => tracing::warn!(
                         peer = %from.id(), bytes = payload.len(),
                         "a one-way message cannot be decoded and is left out"
@@ -125,7 +152,12 @@ impl<P: Protocol, S: Service<P>> Handler for Typed<P, S> {
         Box::pin(async move {
             let request = frame::decode(&body).map_err(|_| Failure::Malformed)?;
             drop(body);
-            let response = service.request(&Peer::new(from), request).await;
+            let from = Peer::<P>::new(from);
+            let response = service.request(&from, request).await;
+            if let Err(error) = from.knows(P::response_since(&response)) {
+                tracing::error!(peer = %from.id(), %error, "a response is not for this peer");
+                return Err(Failure::Forgotten);
+            }
             let bytes = frame::encode(&response, max_bytes).map_err(|_| Failure::TooLong)?;
             Ok(Bytes::from(bytes))
         })

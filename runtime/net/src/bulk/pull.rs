@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::{BulkPool, BulkRefusal, Range};
 use crate::core::Core;
-use crate::error::{ConnectError, Lost};
+use crate::error::{ConnectError, Lost, TooNew};
 use crate::frame::{self, FrameError};
 use crate::peer::{Peer, PeerCore};
 use crate::service::Protocol;
@@ -103,6 +103,9 @@ pub enum PullWhy {
     /// The request cannot be sent.
     #[error("the request cannot be sent: {0}")]
     Message(#[from] FrameError),
+    /// The peer would not understand the request.
+    #[error("the request is not for this peer: {0}")]
+    TooNew(#[from] TooNew),
 }
 
 /// A part of the range that is fetched on one stream.
@@ -136,6 +139,8 @@ impl<P: Protocol> Peer<P> {
             arrived: Vec::new(),
             why,
         };
+        self.knows(P::bulk_since(request))
+            .map_err(|error| nothing(error.into()))?;
         let body = frame::encode(request, self.core().max_message_bytes() - frame::HEAD_ROOM)
             .map_err(|error| nothing(error.into()))?;
         let core = self.core().core.upgrade();

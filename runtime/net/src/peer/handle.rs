@@ -13,8 +13,9 @@ use tokio::time::{Instant, timeout_at};
 use super::{PeerCore, PeerInfo, Tally, Traffic};
 use wasmrun_model::id::{Incarnation, NodeId};
 
-use crate::error::{CallError, ConnectError, LinkHint, Lost, SendError};
+use crate::error::{CallError, ConnectError, LinkHint, Lost, SendError, TooNew};
 use crate::frame::{self, FrameError};
+use crate::hello::Version;
 use crate::service::Protocol;
 
 /// Another node, whether or not it is connected now. Cheap to clone; it does not keep the network open.
@@ -58,6 +59,12 @@ impl<P: Protocol> Peer<P> {
     /// Who and what is connected; `None` while nobody is.
     pub fn info(&self) -> Option<PeerInfo> {
         self.core.status().info
+    }
+
+    /// Which version of the protocol both sides speak: the lower one of theirs and ours. `None` as long as this life
+    /// of the peer was never connected.
+    pub fn speaks(&self) -> Option<Version> {
+        self.core.version()
     }
 
     /// How much has gone over the connection that there is; `None` if there is none. Bulk does not count.
@@ -111,11 +118,15 @@ impl<P: Protocol> Peer<P> {
 
     /// Sends a one-way message: returns when it is taken, which may wait for the peer to accept earlier
     /// ones. What one caller sends arrives in its order, once, whatever happens to connections, as
-    /// long as this process and the peer's live and neither forgets the other.
+    /// long as this process and the peer's live and neither forgets the other. A message that is new in our version
+    /// waits for the first connection, which shows whether the peer knows it.
     ///
     /// # Errors
-    /// When it is too long, or the peer is closed.
+    /// When it is too long or too new, or the peer is closed.
     pub async fn send(&self, message: &P::OneWay) -> Result<(), SendError> {
+        let since = P::one_way_since(message);
+        self.greeted(since).await.map_err(|_| SendError::Closed)?;
+        self.knows(since)?;
         let bytes = self.encode(message)?;
         self.core.outbox.send(&bytes).await
     }
@@ -123,8 +134,9 @@ impl<P: Protocol> Peer<P> {
     /// Sends a one-way message if it can be taken at once; else as [`Self::send`].
     ///
     /// # Errors
-    /// As there, and when too much is waiting.
+    /// As there, and when too much is waiting, or the message would have to wait for the first connection.
     pub fn try_send(&self, message: &P::OneWay) -> Result<(), SendError> {
+        self.knows(P::one_way_since(message))?;
         let bytes = self.encode(message)?;
         self.core.outbox.try_send(&bytes)
     }
@@ -153,6 +165,12 @@ impl<P: Protocol> Peer<P> {
                 None => LinkHint::NotConnected,
             },
         };
+        let since = P::request_since(request);
+        let greeted = timeout_at(deadline, self.greeted(since)).await;
+        greeted
+            .map_err(|_| timed_out())?
+            .map_err(|_| CallError::Closed)?;
+        self.knows(since)?;
         let slot = timeout_at(deadline, self.core.slots.clone().acquire_owned()).await;
         let slot = slot.map_err(|_| timed_out())?;
         let slot = Arc::new(slot.map_err(|_| CallError::Closed)?);
@@ -172,6 +190,41 @@ impl<P: Protocol> Peer<P> {
             Ok(Err(CallError::TimedOut { .. })) => Err(timed_out()),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(CallError::Closed),
+        }
+    }
+
+    /// Whether the peer knows what came with this minor number of ours.
+    pub(crate) fn knows(&self, since: u16) -> Result<(), TooNew> {
+        if P::VERSION.is_old(since) {
+            return Ok(());
+        }
+        match self.speaks() {
+            Some(spoken) if spoken.has(since) => Ok(()),
+            spoken => Err(TooNew {
+                since: Version {
+                    minor: since,
+                    ..P::VERSION
+                },
+                spoken,
+            }),
+        }
+    }
+
+    /// Waits until it can be said whether the peer knows what came with this minor number of ours.
+    ///
+    /// # Errors
+    /// When the peer is closed.
+    pub(crate) async fn greeted(&self, since: u16) -> Result<(), ConnectError> {
+        if P::VERSION.is_old(since) || self.speaks().is_some() {
+            return Ok(());
+        }
+        let mut watch = self.core.watch();
+        let status = watch
+            .wait_for(|status| status.is_closed || status.info.is_some())
+            .await;
+        match status {
+            Ok(status) if !status.is_closed => Ok(()),
+            _ => Err(ConnectError::Closed),
         }
     }
 

@@ -90,6 +90,8 @@ pub(crate) struct PeerCore {
 #[derive(Debug, Default)]
 struct State {
     incarnation: Incarnation,
+    /// What we speak with this life of the peer; none before its first link.
+    version: Option<Version>,
     link: Option<Arc<Link>>,
     /// The last link that is no more.
     last: Option<u64>,
@@ -216,6 +218,11 @@ impl PeerCore {
         status.info.as_ref().map(|info| info.incarnation)
     }
 
+    /// What we speak with this life of the peer.
+    pub(crate) fn version(&self) -> Option<Version> {
+        self.state.lock().version
+    }
+
     /// How much has gone over the connection that there is.
     pub(crate) fn traffic(&self) -> Option<Traffic> {
         let link = self.state.lock().link.clone();
@@ -325,6 +332,7 @@ impl PeerCore {
         let link = Link::new(connection, nonce, is_ours, resume.knows, max_requests);
         let link = Arc::new(link);
         state.incarnation = info.incarnation;
+        state.version = Some(info.version);
         state.had_link = true;
         state.link = Some(link.clone());
         self.status.send_modify(|status| {
@@ -344,9 +352,9 @@ impl PeerCore {
         }
         if state.was_heard && !theirs.knows {
             // It has forgotten us, as a new process would have.
-            let (incarnation, link) = (state.incarnation, state.link.take());
+            let (version, link) = (state.version, state.link.take());
             self.begin_anew(&mut state);
-            (state.incarnation, state.link, state.had_link) = (incarnation, link, true);
+            (state.version, state.link, state.had_link) = (version, link, true);
         }
         state.was_heard = true;
         let granted = (theirs.max_requests as usize).clamp(1, MAX_REQUESTS);
@@ -495,7 +503,7 @@ impl PeerCore {
             state.retire(&link);
             link.close(Close::Replaced);
         }
-        (state.received, state.last) = (None, None);
+        (state.received, state.last, state.version) = (None, None, None);
         (state.had_link, state.was_heard) = (false, false);
     }
 }

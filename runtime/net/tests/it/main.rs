@@ -9,3 +9,4 @@ mod messages;
 mod proxy;
 mod refusals;
 mod sessions;
+mod versions;

@@ -47,9 +47,10 @@ async fn ask(lines: &Lines, request: &Request, wait: Duration) -> Result<Respons
     let head = lines.head();
     let head = head.ok_or_else(|| LinkError::unsent("this node is closed"))?;
     head.call(request, wait).await.map_err(|error| match error {
-        CallError::Message(_) | CallError::Busy | CallError::NotUnderstood => {
-            LinkError::unsent(error)
-        }
+        CallError::Message(_)
+        | CallError::TooNew(_)
+        | CallError::Busy
+        | CallError::NotUnderstood => LinkError::unsent(error),
         CallError::TimedOut { .. }
         | CallError::ResponseTooLong
         | CallError::ResponseLost

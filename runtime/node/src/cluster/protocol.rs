@@ -1,9 +1,10 @@
 //! What nodes of a cluster say to each other.
 //!
 //! Owns the messages and their version. Must not: know how they travel, or what becomes of them. The order
-//! of variants and fields is a layout on the wire: an addition at the end raises the minor number of
-//! [`ClusterProtocol::VERSION`], any other change the major one. Before the first release it stays as
-//! it is: nodes of one cluster are of one build.
+//! of variants and fields is a layout on the wire: a variant at the end raises the minor number of
+//! [`ClusterProtocol::VERSION`] and says so in `one_way_since` or its neighbours, any other change raises the major
+//! one; see `docs/decisions/versions.md`. Before the first release it stays as it is: nodes of one cluster are of one
+//! build.
 
 use serde::{Deserialize, Serialize};
 use wasmrun_control::remote;
@@ -79,3 +80,6 @@ pub(crate) fn limits() -> Limits {
         ..Limits::default()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -174,7 +174,9 @@ impl Cluster {
                 answer => Ok(answer),
             },
             Ok(_) => Err("it has answered with something else".to_owned()),
-            Err(CallError::NotUnderstood) => Err("its wasmrun is too old to be asked".to_owned()),
+            Err(CallError::NotUnderstood | CallError::TooNew(_)) => {
+                Err("its wasmrun is too old to be asked".to_owned())
+            }
             Err(error) => Err(error.to_string()),
         }
     }

@@ -226,7 +226,7 @@ impl Exchange {
                 Ok(Response::Moved(Moved::Done)) => return Ok(()),
                 Ok(Response::Moved(Moved::Refused(why))) => return Err(why),
                 Ok(Response::Moved(Moved::Unknown)) | Err(CallError::Busy) => {}
-                Ok(_) | Err(CallError::NotUnderstood) => {
+                Ok(_) | Err(CallError::NotUnderstood | CallError::TooNew(_)) => {
                     return Err("the node that needs it has an older wasmrun".to_owned());
                 }
                 Err(error) => return Err(format!("the node that needs it does not say: {error}")),
@@ -381,7 +381,9 @@ impl Exchange {
         match answer {
             Ok(Response::Moved(Moved::Done)) => Ok(()),
             Ok(Response::Moved(Moved::Refused(why))) => Err(why),
-            Ok(_) | Err(CallError::NotUnderstood) => Err("it has an older wasmrun".to_owned()),
+            Ok(_) | Err(CallError::NotUnderstood | CallError::TooNew(_)) => {
+                Err("it has an older wasmrun".to_owned())
+            }
             Err(error) => {
                 // It may keep it all the same, and nobody would ever say that it need not.
                 self.queue(to, Queued::Message(OneWay::Drop(id)));

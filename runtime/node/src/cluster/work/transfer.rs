@@ -477,7 +477,7 @@ fn may_have_it(why: &PullWhy) -> bool {
     match why {
         PullWhy::Refused(refusal) => *refusal == BulkRefusal::Busy,
         PullWhy::Connect(_) | PullWhy::Lost(_) | PullWhy::Broken | PullWhy::Stalled { .. } => true,
-        PullWhy::Changed | PullWhy::Message(_) => false,
+        PullWhy::Changed | PullWhy::Message(_) | PullWhy::TooNew(_) => false,
     }
 }
 

@@ -1,0 +1,76 @@
+use serde::Deserializer;
+use serde::de::value::Error;
+use serde::de::{DeserializeOwned, Error as _, Visitor};
+use wasmrun_model::scheduler::Message;
+
+use super::work::{ask, protocol as words};
+use super::*;
+
+/// Is asked to be read as an enum, and keeps the names of its variants.
+struct Reader<'a>(&'a mut Option<&'static [&'static str]>);
+
+impl<'de> Deserializer<'de> for Reader<'_> {
+    type Error = Error;
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        variants: &'static [&'static str],
+        _visitor: V,
+    ) -> Result<V::Value, Error> {
+        *self.0 = Some(variants);
+        Err(Error::custom("the names are all that is wanted"))
+    }
+
+    fn deserialize_any<V: Visitor<'de>>(self, _visitor: V) -> Result<V::Value, Error> {
+        Err(Error::custom("it is no enum"))
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
+        newtype_struct seq tuple tuple_struct map struct identifier ignored_any
+    }
+}
+
+/// The variants of this enum are these, in this order.
+#[track_caller]
+fn holds<T: DeserializeOwned>(names: &str) {
+    let mut found = None;
+    assert!(T::deserialize(Reader(&mut found)).is_err());
+    let found = found.expect("an enum").join(" ");
+    assert_eq!(
+        found, names,
+        "a variant's place is its number on the wire: see docs/decisions/versions.md"
+    );
+}
+
+/// A new one goes to the end, here as there.
+#[test]
+fn variants_keep_their_places() {
+    holds::<OneWay>("Work View");
+    holds::<Request>("Work Control Watch");
+    holds::<Response>("Work Control Watched NotMember NoStore");
+    holds::<work::OneWay>(
+        "Scheduler Place Settled Output Want Made Release Holding Drop DriverGone WantActor Stands Lives \
+         Kill State Cancel Find Found Called Replay CalledAgain Lend Lent LendKept LeftBehind EndLeft \
+         BreakWait Outlives",
+    );
+    holds::<work::Request>("Where Ask Source Hold Neighbour Waits MoveAway Keep Bring");
+    holds::<work::Response>("Made Answered Source Holds Neighbour Waits Moved");
+    holds::<work::Bulk>("Object Module State");
+    holds::<words::Whose>("Actor Held Gone");
+    holds::<words::Deed>("Task Create Call");
+    holds::<words::Where>("At Away Dead");
+    holds::<words::Given>("Value Object");
+    holds::<words::Named>("Object Actor");
+    holds::<words::Body>("Inline At");
+    holds::<words::Moved>("Done Unknown Refused");
+    holds::<ask::Question>(
+        "List Describe Cancel Logs Group RemoveGroup Object Delete Things CancelJob",
+    );
+    holds::<ask::Answer>("Rows Task Outputs Done Refused NotServed Group Object Things Count");
+    holds::<Message>("Place Placed Settled Seen Withdraw Group WantGroup GroupStands");
+    holds::<gossip::Message>("News Compare Digest Repair");
+    holds::<remote::Request>("Get Range Change KeepAlive Revision");
+    holds::<remote::Response>("Entry Page Answer Alive Revision Failed");
+}
