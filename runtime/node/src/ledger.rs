@@ -61,6 +61,8 @@ pub(crate) struct Ledger {
     groups: Groups,
     /// Actors that live: their creations count as running, and wait for nobody.
     living: usize,
+    /// The node whose loss is being dealt with.
+    losing: Option<NodeId>,
     /// Moves with every start, end and wait.
     pub(crate) changes: u64,
     /// What is counted for whoever watches.
@@ -226,6 +228,7 @@ impl Ledger {
             groups: Groups::default(),
             behind: Behind::default(),
             living: 0,
+            losing: None,
             changes: 0,
             counts: Counts::default(),
         }

@@ -12,6 +12,7 @@ mod gone;
 mod kill;
 mod lease;
 mod links;
+mod lost;
 mod newcomer;
 mod peers;
 mod proxy;

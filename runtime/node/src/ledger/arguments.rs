@@ -68,7 +68,13 @@ pub(super) fn missing(call: Option<&Call>, object: &ObjectId) -> Option<TaskErro
     let (index, cell) = maker(call?, object)?;
     let mut cause = match cell.result()? {
         Err(cause) => cause,
-        Ok(_) => TaskError::Lost(*object),
+        Ok(_) => TaskError::Gone {
+            object: *object,
+            why: format!(
+                "it was node {}'s, every node that had it is gone, and what made it cannot be run again; put it again",
+                cell.object().owner
+            ),
+        },
     };
     if cause.depth() >= MOST_CAUSES {
         // Long chains say no more than their end, and nobody should have to walk them.

@@ -67,6 +67,19 @@ impl Ledger {
         todo.trash.reports.extend(report);
     }
 
+    /// What a call of an actor gets that has died, or lived at a node that is lost: which of these an actor of another
+    /// node's came to is known there, perhaps later than here.
+    fn died(&self, actor: &ActorCell) -> TaskError {
+        match (actor.died(), self.losing) {
+            (TaskError::ActorDied { actor, cause: None }, Some(node)) => {
+                let why = format!("node {node}, on which it lived, is lost");
+                let cause = Some(Box::new(TaskError::Sandbox(why)));
+                TaskError::ActorDied { actor, cause }
+            }
+            (died, _) => died,
+        }
+    }
+
     /// The report of a task that was stopped because of its placement group, or its actor's, says so.
     pub(super) fn say_why_stopped(&self, report: &mut Report) {
         // A call is stopped before or after its actor is known to end.
@@ -159,7 +172,7 @@ impl Ledger {
             (Some(Reason::ArgumentFailed(object)), _) => {
                 Some(missing(call.as_ref(), object).unwrap_or(TaskError::Cancelled))
             }
-            (Some(Reason::ActorDied(_)), Work::Call(actor, _)) => Some(actor.died()),
+            (Some(Reason::ActorDied(_)), Work::Call(actor, _)) => Some(self.died(actor)),
             (Some(_), _) if is_new => {
                 todo.refused = why;
                 todo.trash.calls.extend(call);

@@ -114,8 +114,10 @@ impl Ledger {
             true => Event::NodeLost { node, incarnation },
             false => Event::NodeUnseen { node, incarnation },
         };
+        self.losing = Some(node);
         self.scheduler.handle(now, event);
         self.carry_out(now, None, &mut todo);
+        self.losing = None;
         let of_it = self.tasks.iter();
         let of_it = of_it.filter(|(_, entry)| entry.from == Some(node));
         let of_it: Vec<TaskId> = of_it.map(|(task, _)| *task).collect();

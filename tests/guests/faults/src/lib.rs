@@ -251,6 +251,149 @@ mod app {
         numbers.iter().sum()
     }
 
+    /// Counts. A call may hang in the middle.
+    #[actor(cpus = 0, memory = "32MiB")]
+    pub struct Tally {
+        n: u32,
+    }
+
+    #[actor]
+    impl Tally {
+        pub fn new() -> Self {
+            Self { n: 0 }
+        }
+
+        /// Adds, and tells the sum.
+        pub fn add(&mut self, by: u32) -> u32 {
+            self.n += by;
+            self.n
+        }
+
+        /// Adds. At this node it never ends, elsewhere it tells the sum.
+        pub fn hang(&mut self, by: u32, at: String) -> u32 {
+            println!("hangs {by} at {}", context::node());
+            self.n += by;
+            while context::node() == at {
+                std::hint::spin_loop();
+            }
+            self.n
+        }
+    }
+
+    /// The same with states.
+    #[actor(cpus = 0, memory = "32MiB")]
+    pub struct Kept {
+        n: u32,
+    }
+
+    #[actor]
+    impl Kept {
+        pub fn new() -> Self {
+            Self { n: 0 }
+        }
+
+        pub fn add(&mut self, by: u32) -> u32 {
+            self.n += by;
+            self.n
+        }
+
+        /// As that of [`Tally`].
+        pub fn hang(&mut self, by: u32, at: String) -> u32 {
+            println!("hangs {by} at {}", context::node());
+            self.n += by;
+            while context::node() == at {
+                std::hint::spin_loop();
+            }
+            self.n
+        }
+
+        pub fn checkpoint(&self) -> Vec<u8> {
+            self.n.to_le_bytes().to_vec()
+        }
+
+        pub fn restore(state: Vec<u8>) -> Self {
+            let bytes = state.try_into().expect("a state has four bytes");
+            Self {
+                n: u32::from_le_bytes(bytes),
+            }
+        }
+    }
+
+    fn said<T: ToString>(call: Result<T, Error>) -> String {
+        call.map_or_else(|error| error.to_string(), |value| value.to_string())
+    }
+
+    /// What comes of calls of an actor that lives at a node when that is lost: of two that are under way, of which one has
+    /// begun, and of one that is made afterwards.
+    #[task]
+    pub fn call_tally(tally: TallyHandle, node: String) -> Result<Vec<String>, Error> {
+        tally.add(1).get()?;
+        let under_way = tally.hang(10, node);
+        let waits = tally.add(100);
+        let first = [said(under_way.get()), said(waits.get())];
+        Ok([&first[..], &[said(tally.add(1000).get())]].concat())
+    }
+
+    #[task]
+    pub fn call_kept(kept: KeptHandle, node: String) -> Result<Vec<String>, Error> {
+        kept.add(1).get()?;
+        let under_way = kept.hang(10, node);
+        let waits = kept.add(100);
+        let first = [said(under_way.get()), said(waits.get())];
+        Ok([&first[..], &[said(kept.add(1000).get())]].concat())
+    }
+
+    /// See [`call_tally`]: the actor is this node's, calls may be made again so often, and another node makes them.
+    #[task]
+    pub fn retried(
+        caller: String,
+        node: String,
+        retries: u32,
+        has_states: bool,
+    ) -> Result<Vec<String>, Error> {
+        let at = format!("node:{node}:soft");
+        let by = format!("node:{caller}");
+        if has_states {
+            let kept = Kept::options().strategy(at).restarts(1);
+            let kept = kept.call_retries(retries).create()?;
+            return call_kept::options().strategy(by).remote(&kept, node).get();
+        }
+        let tally = Tally::options().strategy(at).restarts(1);
+        let tally = tally.call_retries(retries).create()?;
+        call_tally::options()
+            .strategy(by)
+            .remote(&tally, node)
+            .get()
+    }
+
+    /// Stores so many numbers, and gives them away.
+    #[task]
+    pub fn store(count: u32) -> Result<Future<Vec<f64>>, Error> {
+        put(vec![0.5; count as usize])
+    }
+
+    #[task]
+    pub fn here() {}
+
+    /// What is said of numbers that were stored at a node when that is gone: of some that were known to be there, and of
+    /// others of which nobody had asked.
+    #[task]
+    pub fn lost_puts(node: String, count: u32) -> Result<Vec<String>, Error> {
+        let there = || format!("node:{node}");
+        let stored = || store::options().strategy(there()).remote(count).get();
+        let (known, unknown) = (stored()?, stored()?);
+        wait([known.clone()], 1, None)?;
+        println!("stored");
+        while here::options().strategy(there()).remote().get().is_ok() {}
+        let read = |numbers: Future<Vec<f64>>| {
+            let sum = numbers.get().map(|it| it.iter().sum::<f64>());
+            said(sum)
+        };
+        // Another task that needs it hears the same.
+        let passed = sum::remote(&known).get();
+        Ok(vec![read(known), read(unknown), said(passed)])
+    }
+
     /// The sum of all.
     #[task]
     pub fn sum(numbers: Vec<f64>) -> f64 {

@@ -413,7 +413,7 @@ impl Exchange {
     pub(super) fn lost_owner(&self, node: NodeId) {
         let over = self.borrowed.foreign.lock().left(node);
         for cell in over.iter().filter_map(Weak::upgrade) {
-            let lost = TaskError::Lost(cell.object().id);
+            let lost = self.lost_with(node, cell.object().id);
             self.end_foreign(&cell, Err(lost));
         }
     }
@@ -496,7 +496,11 @@ mod tests {
         exchange.queues.lock().insert(OTHER, queue);
         let before = borrowed(&exchange);
         exchange.lost_owner(OTHER);
-        assert!(matches!(before.result(), Some(Err(TaskError::Lost(_)))));
+        let Some(Err(TaskError::Gone { object, why })) = before.result() else {
+            panic!("it is lost");
+        };
+        assert_eq!(object, name().id);
+        assert!(why.contains(&OTHER.to_string()), "{why}");
         // The same name, while somebody still has what it was before.
         let after = borrowed(&exchange);
         assert!(!after.has_ended());

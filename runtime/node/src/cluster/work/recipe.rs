@@ -417,7 +417,7 @@ impl Exchange {
     }
 
     /// Who had an object, for people.
-    fn names_of(&self, holders: &[NodeId]) -> String {
+    pub(super) fn names_of(&self, holders: &[NodeId]) -> String {
         let cluster = self.cluster();
         let name = |node: &NodeId| match &cluster {
             Some(cluster) => cluster.name_of(*node),

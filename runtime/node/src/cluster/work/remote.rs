@@ -226,7 +226,8 @@ impl Remote {
             };
         }
         drop(stalled);
-        Err(lost())
+        let exchange = self.exchange.upgrade().ok_or_else(lost)?;
+        Err(LoadError::Lost(exchange.lost(self, search.gone())))
     }
 
     /// Brings it from one of those who have it, as far as is known. Else what is to be done next.
@@ -417,9 +418,35 @@ impl Exchange {
         stalls.get(object).map(|(_, nodes)| nodes.clone())
     }
 
+    /// Why an object is there no more and is not made again, for whoever reads it. These nodes do not have it.
+    fn lost(&self, remote: &Remote, gone: &[NodeId]) -> TaskError {
+        match remote.owner == self.me || self.is_alive(&remote.owner) {
+            true => TaskError::Gone {
+                object: remote.id,
+                why: format!(
+                    "{}, and what made it cannot be run again; put it again",
+                    self.names_of(gone)
+                ),
+            },
+            false => self.lost_with(remote.owner, remote.id),
+        }
+    }
+
+    /// What is said of an object whose owner is lost: it alone knew what could be done.
+    pub(super) fn lost_with(&self, owner: NodeId, object: ObjectId) -> TaskError {
+        let name = match self.cluster() {
+            Some(cluster) => cluster.name_of(owner),
+            None => owner.to_string(),
+        };
+        let why = format!(
+            "node {name}, which owned it, is lost, and no other node has it; put it again, or submit again what made it"
+        );
+        TaskError::Gone { object, why }
+    }
+
     /// Asks the owner of an object where it is.
     async fn ask_where(&self, remote: &Remote, gone: &[NodeId]) -> Result<Vec<NodeId>, Unanswered> {
-        let lost = || Unanswered::Lost(TaskError::Lost(remote.id));
+        let lost = || Unanswered::Lost(self.lost(remote, gone));
         let cluster = self.cluster().ok_or_else(lost)?;
         let name = ObjectName {
             id: remote.id,
@@ -431,7 +458,8 @@ impl Exchange {
         };
         let made = match cluster.request(remote.owner, request, WHERE).await {
             Ok(Response::Made(made)) => made,
-            Err(CallError::NotUnderstood | CallError::Message(_)) | Ok(_) => return Err(lost()),
+            Err(CallError::NotUnderstood | CallError::Message(_) | CallError::TooNew(_))
+            | Ok(_) => return Err(lost()),
             Err(_) if self.is_alive(&remote.owner) => return Err(Unanswered::Silent),
             Err(_) => return Err(lost()),
         };
