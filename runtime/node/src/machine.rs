@@ -14,6 +14,8 @@ pub struct Machine {
     pub memory_bytes: u64,
     /// GPUs that the NVIDIA driver lists.
     pub gpus: u64,
+    /// What the driver calls the first of them.
+    pub gpu_model: Option<String>,
     /// The host's name.
     pub name: String,
 }
@@ -25,10 +27,12 @@ const RESERVE_MOST: u64 = 4 << 30;
 impl Machine {
     /// Looks around. What cannot be found out is taken to be the least: 1 CPU, 1 GiB, no GPU.
     pub fn detect() -> Self {
+        let driver = Path::new("/proc/driver/nvidia/gpus");
         Self {
             cpus: std::thread::available_parallelism().map_or(1, |n| n.get() as u64),
             memory_bytes: memory(),
-            gpus: gpus(Path::new("/proc/driver/nvidia/gpus")),
+            gpus: gpus(driver),
+            gpu_model: gpu_model(driver),
             name: rustix::system::uname()
                 .nodename()
                 .to_string_lossy()
@@ -107,6 +111,17 @@ fn gpus(driver: &Path) -> u64 {
     fs::read_dir(driver).map_or(0, |entries| entries.flatten().count() as u64)
 }
 
+/// The model of the GPU whose address on the bus is the lowest.
+fn gpu_model(driver: &Path) -> Option<String> {
+    let entries = fs::read_dir(driver).ok()?;
+    let first = entries.flatten().map(|entry| entry.path()).min()?;
+    let about = fs::read_to_string(first.join("information")).ok()?;
+    let model = about.lines().find_map(|line| line.strip_prefix("Model:"))?;
+    let model = model.trim();
+    // The driver does not know those that it cannot use.
+    (!model.is_empty() && model != "Unknown").then(|| model.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,5 +170,29 @@ mod tests {
             fs::create_dir(dir.path().join(bus)).unwrap();
         }
         assert_eq!(gpus(dir.path()), 2);
+    }
+
+    #[test]
+    fn the_first_gpu_has_a_model() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(gpu_model(&dir.path().join("none")), None);
+        assert_eq!(gpu_model(dir.path()), None);
+        let say = |bus: &str, about: &str| {
+            let folder = dir.path().join(bus);
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("information"), about).unwrap();
+        };
+        say("0000:02:00.0", "Model: \t\t Tesla T4\nIRQ:   \t\t 12\n");
+        assert_eq!(gpu_model(dir.path()).as_deref(), Some("Tesla T4"));
+        say(
+            "0000:01:00.0",
+            "Model: \t\t NVIDIA H100 80GB HBM3\nIRQ: 11\n",
+        );
+        let model = gpu_model(dir.path());
+        assert_eq!(model.as_deref(), Some("NVIDIA H100 80GB HBM3"));
+        for nothing in ["", "IRQ: 11\n", "Model: \n", "Model: \t\t Unknown\n"] {
+            say("0000:01:00.0", nothing);
+            assert_eq!(gpu_model(dir.path()), None, "{nothing:?}");
+        }
     }
 }

@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use wasmrun_engine::{Engine, EngineConfig, EngineError, Module};
-use wasmrun_model::cluster::{HOSTNAME, Labels, NODE_ID, NodeName, ParseLabelError};
+use wasmrun_model::cluster::{
+    ACCELERATOR_TYPE, HOSTNAME, LabelValue, Labels, NODE_ID, NodeName, ParseLabelError,
+};
 use wasmrun_model::id::{DriverId, Incarnation, NodeId};
 use wasmrun_model::resource::{
     AddResourceError, Amount, CapacityError, NodeResources, ParsePoolError, ParseResourceNameError,
@@ -254,7 +256,10 @@ impl Node {
             }
             None => None,
         };
-        let info = info(opened.as_ref(), name, &config.labels)?;
+        let gpus = resources.total().get(&ResourceName::GPU);
+        let accelerator = machine.gpu_model.as_deref().filter(|_| !gpus.is_zero());
+        let accelerator = accelerator.and_then(accelerator_type);
+        let info = info(opened.as_ref(), name, &config.labels, accelerator)?;
         let offer = Offer {
             info: info.clone(),
             total: resources
@@ -535,6 +540,7 @@ fn info(
     opened: Option<&Opened>,
     name: NodeName,
     own: &Labels,
+    accelerator: Option<LabelValue>,
 ) -> Result<NodeInfo, ParseLabelError> {
     let (id, incarnation, name) = match opened {
         Some(opened) => {
@@ -543,7 +549,7 @@ fn info(
         }
         None => (LOCAL, Incarnation::default(), name),
     };
-    let labels = labels(id, &name, own)?;
+    let labels = labels(id, &name, own, accelerator)?;
     Ok(NodeInfo {
         id,
         incarnation,
@@ -565,9 +571,35 @@ fn node_name(text: &str) -> NodeName {
     name.expect("'node' is a name")
 }
 
-/// The labels of a node: its id, its name and what the operator gave it.
-fn labels(id: NodeId, name: &NodeName, own: &Labels) -> Result<Labels, ParseLabelError> {
+/// The longest value of a label, in bytes.
+const LABEL_BYTES: usize = 63;
+
+/// The type of an accelerator, as a label has it, of what its driver calls it: `NVIDIA H100 80GB HBM3` is
+/// `H100-80GB-HBM3`. None if nothing is left.
+fn accelerator_type(model: &str) -> Option<LabelValue> {
+    let is_fit = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let words = model.split(|c: char| !is_fit(c));
+    // Who made it says nothing about what it can do.
+    let words = words.filter(|word| !word.is_empty() && !matches!(*word, "NVIDIA" | "Tesla"));
+    let mut text = words.collect::<Vec<_>>().join("-");
+    text.truncate(LABEL_BYTES);
+    let text = text.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+    text.parse().ok().filter(|_| !text.is_empty())
+}
+
+/// The labels of a node: its id, its name, its accelerators' type, and what the operator gave it, which goes first.
+fn labels(
+    id: NodeId,
+    name: &NodeName,
+    own: &Labels,
+    accelerator: Option<LabelValue>,
+) -> Result<Labels, ParseLabelError> {
     let mut labels = own.clone();
+    if let (Ok(key), Some(value)) = (ACCELERATOR_TYPE.parse(), accelerator)
+        && labels.get(ACCELERATOR_TYPE).is_none()
+    {
+        labels.set(key, value)?;
+    }
     if let (Ok(key), Ok(value)) = (NODE_ID.parse(), id.to_string().parse())
         && labels.get(NODE_ID).is_none()
     {
@@ -579,4 +611,50 @@ fn labels(id: NodeId, name: &NodeName, own: &Labels) -> Result<Labels, ParseLabe
         labels.set(key, value)?;
     }
     Ok(labels)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_type_of_an_accelerator_is_a_label() {
+        for (model, label) in [
+            ("NVIDIA H100 80GB HBM3", "H100-80GB-HBM3"),
+            ("NVIDIA A100-SXM4-40GB", "A100-SXM4-40GB"),
+            ("Tesla T4", "T4"),
+            ("NVIDIA GeForce RTX 4090", "GeForce-RTX-4090"),
+            ("-Graphics (Device) 7_", "Graphics-Device-7"),
+        ] {
+            let found = accelerator_type(model).expect("a label");
+            assert_eq!(found.as_str(), label);
+        }
+        let long = "x y".repeat(60);
+        assert!(accelerator_type(&long).is_some());
+        for nothing in ["", " ", "NVIDIA", "Tesla NVIDIA", "()", "_-."] {
+            assert_eq!(accelerator_type(nothing), None, "{nothing:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_operator_says_goes_before_what_is_found() {
+        let name = node_name("n1");
+        let own: Labels = "zone=a".parse().unwrap();
+        let found = || accelerator_type("Tesla T4");
+        let labels_of = |own: &Labels, found| labels(LOCAL, &name, own, found).unwrap();
+        let all = labels_of(&own, found());
+        let get = |labels: &Labels, key| labels.get(key).map(|it| it.as_str().to_owned());
+        assert_eq!(get(&all, ACCELERATOR_TYPE).as_deref(), Some("T4"));
+        assert_eq!(get(&all, HOSTNAME).as_deref(), Some("n1"));
+        assert_eq!(get(&all, "zone").as_deref(), Some("a"));
+        let own: Labels = "wasmrun.io/accelerator-type=mine".parse().unwrap();
+        assert_eq!(
+            get(&labels_of(&own, found()), ACCELERATOR_TYPE).as_deref(),
+            Some("mine")
+        );
+        assert_eq!(
+            get(&labels_of(&Labels::default(), None), ACCELERATOR_TYPE),
+            None
+        );
+    }
 }
