@@ -149,4 +149,7 @@ fn a_disk_that_is_full_for_a_while_needs_no_restart() {
     b.start(&["--join", &token]);
     head.wait_for("b", "alive");
     head.token(&[]);
+    for node in [&head, &b] {
+        node.wait_for_rest();
+    }
 }

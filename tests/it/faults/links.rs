@@ -275,6 +275,52 @@ fn a_driver_that_comes_back_while_its_objects_are_still_being_fetched() {
     .run();
 }
 
+/// The head, at which the driver is, is cut off from all others.
+fn a_head_alone(is_unplugged: bool, time: Duration) {
+    let Some(hosts) = Hosts::new() else { return };
+    let three = hosts.three();
+    let mut tree = Tree::start_large(&three.a);
+    for name in NAMES {
+        tree.wait_until_at(name, 20);
+    }
+    let others = [&three.b, &three.c];
+    for other in others {
+        hosts.part("a", &other.name, is_unplugged);
+    }
+    let cut = Instant::now();
+    for other in others {
+        three.a.wait_for(&other.name, "dead");
+    }
+    // How long a fault lasts is what this test is about; nothing is waited for so.
+    thread::sleep(time.saturating_sub(cut.elapsed()));
+    for other in others {
+        hosts.heal("a", &other.name, is_unplugged);
+    }
+    tree.ends_well();
+    // Those who could not hear it begin anew, and it goes on.
+    for other in others {
+        three.a.wait_for_life(&other.name, 2);
+    }
+    three.meet();
+    for node in three.all() {
+        node.wait_for_rest();
+        assert_eq!(node.ended("failed"), 0);
+    }
+    assert_eq!(three.b.sees("a").expect("the head")["life"], 1);
+    // All three work for each other again.
+    Tree::start(&three.a).ends_well();
+}
+
+#[test]
+fn a_head_with_its_driver_that_nobody_can_hear() {
+    a_head_alone(false, PARTED);
+}
+
+#[test]
+fn a_head_with_its_driver_whose_wires_are_unplugged() {
+    a_head_alone(true, PARTED_LONG);
+}
+
 #[test]
 fn an_object_that_cannot_be_fetched_from_its_owner_now_is_fetched_later() {
     let Some(hosts) = Hosts::new() else { return };

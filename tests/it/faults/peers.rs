@@ -41,11 +41,14 @@ impl Pair {
         Self { a, b, dead, token }
     }
 
-    /// Both nodes work, and for each other.
+    /// Both nodes work, and for each other, and nothing is left of it.
     #[track_caller]
     fn works(&self) {
         for (at, on) in [(&self.a, "b"), (&self.b, "a")] {
             assert_eq!(at.call_on(on, "leaf(7, 2, 0)").ok(), "[7, 7]\n");
+        }
+        for node in [&self.a, &self.b] {
+            node.wait_for_rest();
         }
     }
 }
@@ -322,5 +325,51 @@ fn a_token_that_is_used_up_or_too_old_lets_nobody_in() {
         .iter()
         .find(|it| it.contains("too many attempts to join"));
     assert_says(has_to_wait.expect("one of them"), &["try again in"]);
+    pair.works();
+}
+
+/// What a node answers, as frames: their payloads, until one begins so.
+async fn until(reader: &mut RecvStream, begins: &[u8]) -> Vec<u8> {
+    loop {
+        let mut length = [0; 4];
+        reader.read_exact(&mut length).await.expect("a frame");
+        let mut payload = vec![0; u32::from_le_bytes(length) as usize];
+        reader.read_exact(&mut payload).await.expect("a frame");
+        if payload.starts_with(begins) {
+            return payload;
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_is_a_minor_version_ahead_is_understood_as_far_as_it_goes() {
+    let pair = Pair::new();
+    // Whoever counts as dead later is let go then.
+    pair.a.wait_for("d", "dead");
+    let at = pair.a.listen();
+    runtime().block_on(async {
+        let raw = Raw::new(pair.dead.state(), true, "wasmrun");
+        let (connection, mut writer, mut reader) = raw.greeted(at, [1, 1], 2).await;
+        // It is welcome, and told which version is spoken.
+        let welcome = soon(until(&mut reader, b"wasmrunQ")).await;
+        assert_eq!(welcome[8..10], [1, 0], "{welcome:?}");
+        writer.write_all(&frame(&[0, 0, 0, 8])).await.expect("open");
+        // A one-way message and a request, each of a kind that does not exist yet.
+        let mut one_way = connection.open_uni().await.expect("a stream");
+        let first = 1_u64.to_le_bytes();
+        for payload in [&first[..], &[77, 1, 2, 3]] {
+            one_way.write_all(&frame(payload)).await.expect("open");
+        }
+        let unknown = [1, 1, 1, 0xe0, 0xd4, 3, 77, 1, 2, 3];
+        writer.write_all(&frame(&unknown)).await.expect("open");
+        let failed = soon(until(&mut reader, &[3, 1])).await;
+        assert_eq!(failed, [3, 1, 2], "it is not understood");
+        // What both know: for which tasks do none wait? Nobody is told so who is no member.
+        let known = [1, 2, 2, 0xe0, 0xd4, 3, 0, 5, 0];
+        writer.write_all(&frame(&known)).await.expect("open");
+        let answer = soon(until(&mut reader, &[2, 2])).await;
+        assert_eq!(answer, [2, 2, 3], "it was understood");
+        assert_eq!(connection.close_reason(), None);
+    });
     pair.works();
 }

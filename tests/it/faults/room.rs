@@ -64,6 +64,10 @@ fn a_lost_result_that_cannot_be_made_again_says_why() {
     three.a.wait_for("c", "dead");
     let said = three.a.command(&["object", "get", &id]).fails(5);
     assert_says(&said, &["the guest trapped"]);
+    three.a.command(&["object", "delete", &id]).ok();
+    for node in [&three.a, &three.b] {
+        node.wait_for_rest();
+    }
 }
 
 #[test]
@@ -76,4 +80,9 @@ fn a_lost_result_is_made_again_where_it_was() {
     three.a.wait_for_life("c", 2);
     let made = three.a.command(&["object", "get", &id]).ok();
     assert_eq!(made.matches('7').count(), 20_000);
+    three.a.command(&["object", "delete", &id]).ok();
+    three.meet();
+    for node in three.all() {
+        node.wait_for_rest();
+    }
 }
