@@ -11,6 +11,9 @@ use serde_json::Value as Json;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Runtime;
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::id::Digest;
+use wasmrun_model::wire::{self, Frame, Request, Response};
 use wasmrun_net::{Identity, Session, Timing};
 use wasmrun_tests::{Stream, Wasmrun, assert_says, guest, scratch};
 
@@ -420,4 +423,102 @@ fn nonsense_in_a_session_hurts_nobody() {
     drop(runtime);
     cluster.is_again(&before);
     assert_eq!(client.submit("add(1, 2)").ok(), "3\n");
+}
+
+/// A session that says what it likes.
+struct Raw(Session);
+
+impl Raw {
+    async fn open(client: &Client) -> Self {
+        let mut raw = Self(client.session().await);
+        let hello = wire::Hello {
+            magic: wire::MAGIC,
+            protocol: wire::PROTOCOL,
+            version: "raw".into(),
+            tenant: TenantName::default(),
+        };
+        let hello = wire::encode(&hello).expect("it is short");
+        raw.0.writer.write_all(&hello).await.expect("it is open");
+        raw.frame().await.expect("a welcome");
+        raw
+    }
+
+    async fn say(&mut self, id: u64, message: Request) {
+        let frame = wire::encode(&Frame { id, message }).expect("it is short enough");
+        self.0.writer.write_all(&frame).await.expect("it is open");
+    }
+
+    /// The next frame; none at the end.
+    async fn frame(&mut self) -> Option<Vec<u8>> {
+        let mut header = [0; wire::HEADER_BYTES];
+        self.0.reader.read_exact(&mut header).await.ok()?;
+        let mut bytes = vec![0; wire::frame_len(header).expect("a length")];
+        self.0.reader.read_exact(&mut bytes).await.ok()?;
+        Some(bytes)
+    }
+
+    async fn hear(&mut self) -> Option<(u64, Response)> {
+        let frame: Frame<Response> = wire::decode(&self.frame().await?).expect("a frame");
+        Some((frame.id, frame.message))
+    }
+}
+
+#[test]
+fn few_modules_come_from_elsewhere_at_a_time() {
+    let cluster = Cluster::new();
+    let client = cluster.client();
+    client.submit("add(1, 2)").ok();
+    let before = cluster.state();
+    let digest = |n| Digest::from_bytes([n; 32]);
+    let upload = |n, len| Request::Upload {
+        digest: digest(n),
+        len,
+    };
+    Runtime::new().expect("threads").block_on(async {
+        let mut sending = Vec::new();
+        for n in 0..4 {
+            let mut raw = Raw::open(&client).await;
+            raw.say(1, upload(n, 1 << 20)).await;
+            assert_eq!(raw.hear().await, Some((1, Response::Continue)));
+            sending.push(raw);
+        }
+        // Another one waits for one of these, with all that it has to send; what else it asks for is answered.
+        let mut fifth = Raw::open(&client).await;
+        fifth.say(1, upload(9, 1000)).await;
+        fifth.say(2, Request::Module(digest(9))).await;
+        assert_eq!(fifth.hear().await, Some((2, Response::Unknown)));
+        // What is never taken need not wait to hear so.
+        fifth.say(3, upload(9, 1 << 50)).await;
+        match fifth.hear().await {
+            Some((3, Response::Refused(why))) => assert_says(&why.message, &["--max-module"]),
+            other => panic!("{other:?}"),
+        }
+        // Nor does anybody on the node's own machine.
+        let here = cluster
+            .head
+            .command(&["submit", "-q"])
+            .arg(guest("fixture"));
+        here.args(["--invoke", "noop()"]).ok();
+        // Who breaks the rules is let go, and its place is free.
+        let mut first = sending.remove(0);
+        let long = Request::Chunk(wire::Bytes(vec![0; wire::CHUNK_BYTES + 1]));
+        first.say(1, long).await;
+        // It may hear why before the end.
+        while let Some((_, said)) = first.hear().await {
+            assert!(matches!(said, Response::Refused(_)), "{said:?}");
+        }
+        assert_eq!(fifth.hear().await, Some((1, Response::Continue)));
+        // A module that is none: its place is free, too, and nothing of it is kept.
+        fifth
+            .say(1, Request::Chunk(wire::Bytes(vec![0; 1000])))
+            .await;
+        match fifth.hear().await {
+            Some((1, Response::Refused(why))) => assert_says(&why.message, &["its digest"]),
+            other => panic!("{other:?}"),
+        }
+        let mut sixth = Raw::open(&client).await;
+        sixth.say(1, upload(6, 1000)).await;
+        assert_eq!(sixth.hear().await, Some((1, Response::Continue)));
+    });
+    cluster.is_again(&before);
 }

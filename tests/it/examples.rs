@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use wasmrun_tests::{Wasmrun, assert_says, scratch};
+use wasmrun_tests::{Stream, Wasmrun, assert_says, guest, scratch};
 
 #[test]
 fn code_stats_counts_a_directory() {
@@ -194,4 +194,41 @@ fn orders_that_cannot_be_priced() {
         &price(&empty).fails(5),
         &["the function returned an error: empty\n"],
     );
+}
+
+/// As `cargo xtask demo` shows it, with a smaller picture.
+#[test]
+fn three_nodes_of_one_machine_share_a_picture() {
+    const BANDS: usize = 32;
+    let dir = scratch();
+    let address = format!("unix:{}/own/node.sock", dir.path().display());
+    let wasmrun = |args: &[&str]| Wasmrun::new(args).env("WASMRUN_ADDRESS", &address);
+    let start = ["node", "start", "--local", "3", "--node-cpus", "1"];
+    let mut nodes = wasmrun(&start).start();
+    nodes.wait_for(Stream::Out, "3 nodes are there");
+    let (parts, whole) = (dir.path().join("parts"), dir.path().join("whole"));
+    fs::create_dir(&parts).expect("a folder");
+    let submit = || wasmrun(&["submit"]).arg(guest("render"));
+    let spread = submit().args(["--strategy", "spread"]);
+    let spread = spread.args(["--array", &format!("0-{}", BANDS - 1), "--invoke"]);
+    let spread = spread.arg(format!("band($i, {BANDS}, 48, 64, 1)"));
+    spread.arg("-O").arg(parts.join("band-$i.bin")).ok();
+    // Each node has its part in it.
+    let listed = wasmrun(&["list", "tasks"]).json(0);
+    let tasks = listed["tasks"].as_array().expect("a list");
+    assert_eq!(tasks.len(), BANDS, "{listed}");
+    for node in ["n1", "n2", "n3"] {
+        let made = tasks.iter().filter(|it| it["node"] == node);
+        assert!(made.count() > 0, "no band was made on {node}: {listed}");
+    }
+    let all = submit().args(["--invoke", "band(0, 1, 48, 64, 1)"]);
+    all.arg("-O").arg(&whole).ok();
+    let bands = (0..BANDS).map(|index| fs::read(parts.join(format!("band-{index}.bin"))));
+    let bands: Vec<Vec<u8>> = bands.map(|band| band.expect("a band")).collect();
+    let whole = fs::read(whole).expect("the picture");
+    assert_eq!(whole.len(), 48 * 64 * 3);
+    assert!(bands.concat() == whole, "the same picture, whoever made it");
+    wasmrun(&["node", "stop"]).ok();
+    let ended = nodes.end();
+    assert_eq!(ended.code, Some(0), "{ended}");
 }

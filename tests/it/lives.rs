@@ -106,3 +106,41 @@ fn thousands_of_actors_idle_on_one_node() {
     let room = ["--max-sandboxes", "3100", "--node-memory", "64GiB"];
     assert_eq!(run.args(room).ok(), "6000\n");
 }
+
+#[test]
+fn a_cancelled_actor_does_not_live_again() {
+    let mut node = Node::new();
+    node.start_with(&["--node-name", "here"]);
+    let actor = node.wasmrun(["actor", "create"]).arg(guest("faults"));
+    let actor = actor.args(["tally", "--name", "worker", "--restarts", "5"]);
+    let actor = actor.args(["--call-retries", "5"]).ok();
+    let actor = actor.trim();
+    // One call runs, and one waits behind it.
+    let call = |call: &str| node.wasmrun(["actor", "call", "worker", call]);
+    let calls = [call(r#"hang(1, "here")"#).start(), call("add(1)").start()];
+    let live = || {
+        let list = node.wasmrun(["list", "tasks"]).json(0);
+        let tasks = list["tasks"].as_array().expect("a list").clone();
+        let live = |state: &str| !["finished", "failed", "cancelled"].contains(&state);
+        let states = tasks.iter().map(|it| it["state"].as_str().expect("a word"));
+        states.filter(|state| live(state)).count()
+    };
+    // Each look is a command, which takes its time.
+    while live() < 2 {}
+    node.wasmrun(["cancel", "worker"]).ok();
+    for call in calls {
+        let ended = call.end();
+        assert_eq!(ended.code, Some(5), "{ended}");
+        assert_says(&ended.stderr, &["actor", "was ended"]);
+    }
+    assert_says(&call("add(1)").fails(2), &["there is no actor 'worker'"]);
+    assert_says(
+        &node.wasmrun(["get", actor]).fails(2),
+        &["has ended", "wasmrun logs"],
+    );
+    // No life of it is left or comes.
+    assert_eq!(live(), 0);
+    let status = node.wasmrun(["status"]).json(0);
+    assert_eq!(status["available"], status["total"], "{status}");
+    assert_says(&node.wasmrun(["cancel", "worker"]).fails(2), &["worker"]);
+}

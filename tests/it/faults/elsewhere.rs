@@ -2,9 +2,11 @@
 
 use std::fs;
 
+use rustix::process::Signal;
 use tempfile::TempDir;
 use wasmrun_tests::{Stream, Wasmrun, guest, scratch};
 
+use super::durable::{rows, wait_for};
 use super::links::Hosts;
 use super::world::{Node, eventually};
 
@@ -104,4 +106,59 @@ fn a_client_that_is_cut_off_has_gone() {
         ended if ended.code == Some(0) => Ok(()),
         ended => Err(ended),
     });
+}
+
+#[test]
+fn what_a_client_submits_again_when_its_connection_broke_runs_once() {
+    let Some(hosts) = Hosts::new() else { return };
+    let (mut a, b) = (hosts.node("a"), hosts.node("b"));
+    let mut b = b.with(&["--log", "info,wasmrun_node=debug"]);
+    a.start(&["--head"]);
+    b.start(&["--join", &a.token(&[])]);
+    b.wait_for("a", "alive");
+    let dir = scratch();
+    let address = b.listen().to_string();
+    let client = |args: &[&str]| {
+        let command = Wasmrun::new(args).env("WASMRUN_ADDRESS", &address);
+        let command = command.env("WASMRUN_IDENTITY", dir.path().join("identity"));
+        command.in_namespace(&hosts.namespace("c"))
+    };
+    client(&["login", &a.token(&["--client"])]).ok();
+    let detached = |call: &str| {
+        let submit = client(&["submit", "--detach"]).arg(guest("fixture"));
+        submit.args(["--invoke", call])
+    };
+    // The module is there, and compiled.
+    let before = detached("noop()").ok();
+    wait_for(&b, before.trim(), "finished");
+    // As long as the control store is silent nothing is durable, so what is submitted is not answered.
+    a.running().signal(Signal::STOP);
+    let submitting = detached("sleep-forever()").start();
+    let is_under_way = |written: &str| written.matches("is under way").count() > 1;
+    b.running()
+        .wait_until(Stream::Err, "its record", is_under_way);
+    // Before the answer, and until both sides have given the connection up.
+    hosts.part("b", "c", false);
+    a.running().signal(Signal::CONT);
+    eventually("the client was given up", || {
+        let status = b.command(&["status"]).json(0);
+        // The one that asks.
+        match status["sessions"] == 1 {
+            true => Ok(()),
+            false => Err(status),
+        }
+    });
+    hosts.heal("b", "c", false);
+    let ended = submitting.end();
+    assert_eq!(ended.code, Some(0), "{ended}");
+    let task = ended.stdout_text().trim().to_owned();
+    for node in [&a, &b] {
+        wait_for(node, &task, "running");
+        assert_eq!(rows(node, "sleep-forever").len(), 1);
+    }
+    client(&["cancel", &task]).ok();
+    for node in [&a, &b] {
+        wait_for(node, &task, "cancelled");
+        node.wait_for_rest();
+    }
 }

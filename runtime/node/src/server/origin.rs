@@ -64,3 +64,155 @@ fn grants(request: &Request) -> Option<&Grants> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use wasmrun_model::id::{Digest, TaskId};
+    use wasmrun_model::wire::{self, Bytes, Create, Dir, Entry, Input, Submit, Wishes};
+
+    use super::*;
+
+    const THERE: Origin = Origin::Network(ClientId::from_bytes([7; 16]));
+
+    fn submit(grants: Grants) -> Box<Submit> {
+        Box::new(Submit {
+            module: Digest::from_bytes([9; 32]),
+            entry: Entry::Program,
+            name: String::new(),
+            values: Vec::new(),
+            args: Vec::new(),
+            array_index: None,
+            terms: wire::Terms::default(),
+            limits: wire::Limits::default(),
+            grants,
+            input: Input::Empty,
+            is_watched: false,
+            is_detached: false,
+        })
+    }
+
+    /// All the ways to have something run with these grants.
+    fn runs(grants: &Grants) -> [Request; 4] {
+        let create = Create {
+            module: Digest::from_bytes([9; 32]),
+            class: "c".into(),
+            values: Vec::new(),
+            name: None,
+            terms: wire::Terms::default(),
+            limits: wire::Limits::default(),
+            grants: grants.clone(),
+            wishes: Wishes::default(),
+            is_detached: false,
+        };
+        [
+            Request::Submit(submit(grants.clone())),
+            Request::SubmitOnce {
+                task: TaskId::from_bytes([1; 16]),
+                submit: submit(grants.clone()),
+                is_again: false,
+            },
+            Request::SubmitAll {
+                submit: submit(grants.clone()),
+                calls: vec![Vec::new()],
+            },
+            Request::Create(Box::new(create)),
+        ]
+    }
+
+    fn list(what: What) -> Request {
+        Request::List(List {
+            what,
+            filters: Vec::new(),
+        })
+    }
+
+    fn chunk(len: usize) -> Request {
+        Request::Chunk(Bytes(vec![0; len]))
+    }
+
+    fn token(is_for_clients: bool) -> Request {
+        Request::CreateToken {
+            is_for_clients,
+            is_reusable: false,
+            lifetime_ms: 1,
+        }
+    }
+
+    /// Refused from elsewhere, with these words, and nowhere else.
+    #[track_caller]
+    fn is_for_here(request: &Request, words: &str) {
+        let refused = THERE.check(request).expect_err("not from there");
+        assert_eq!(refused.kind, RefusalKind::Usage);
+        assert!(refused.message.contains(words), "{}", refused.message);
+        assert_eq!(Origin::Here.check(request), Ok(()));
+    }
+
+    #[track_caller]
+    fn is_for_all(request: &Request) {
+        for origin in [Origin::Here, THERE] {
+            assert_eq!(origin.check(request), Ok(()), "{origin:?}");
+        }
+    }
+
+    #[test]
+    fn who_is_elsewhere_stops_no_node() {
+        for is_now in [false, true] {
+            is_for_here(&Request::Stop { is_now }, "wasmrun node stop");
+        }
+        // What can be undone from there may be done from there.
+        is_for_all(&Request::Drain {
+            node: "a".into(),
+            is_draining: true,
+        });
+    }
+
+    #[test]
+    fn who_is_elsewhere_lets_nobody_in() {
+        for is_for_clients in [false, true] {
+            is_for_here(&token(is_for_clients), "wasmrun node token");
+        }
+        is_for_here(&Request::RevokeToken("ab".into()), "wasmrun node token");
+        is_for_here(&list(What::Tokens), "wasmrun node token");
+        is_for_all(&list(What::Tasks));
+        is_for_all(&list(What::Nodes));
+    }
+
+    #[test]
+    fn who_is_elsewhere_opens_no_directory() {
+        for is_read_only in [false, true] {
+            let dir = Dir {
+                host: "/".into(),
+                guest: "/".into(),
+                is_read_only,
+            };
+            let grants = Grants {
+                dirs: vec![dir],
+                ..Grants::default()
+            };
+            for request in runs(&grants) {
+                is_for_here(&request, "--dir");
+            }
+        }
+    }
+
+    #[test]
+    fn what_runs_for_one_elsewhere_has_the_other_grants() {
+        let grants = Grants {
+            env: vec![("K".into(), "v".into())],
+            net: wire::Net::Only(vec!["192.0.2.1:80".parse().expect("an address")]),
+            ..Grants::default()
+        };
+        for request in [runs(&Grants::default()), runs(&grants)].concat() {
+            is_for_all(&request);
+        }
+    }
+
+    #[test]
+    fn chunks_from_elsewhere_are_no_longer_than_those_that_are_sent_there() {
+        for len in [0, 1, CHUNK_BYTES] {
+            is_for_all(&chunk(len));
+        }
+        is_for_here(&chunk(CHUNK_BYTES + 1), "256 KiB");
+        assert_eq!(CHUNK_BYTES, 256 << 10, "the refusal names it");
+    }
+}
