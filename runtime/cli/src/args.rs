@@ -9,6 +9,7 @@
 
 mod groups;
 mod policy;
+mod tenants;
 mod things;
 
 use std::path::PathBuf;
@@ -27,6 +28,7 @@ use wasmrun_model::wire::Address;
 
 pub use self::groups::{GroupCommand, GroupCreate, SpecArg};
 pub use self::policy::PolicyOptions;
+pub use self::tenants::{TenantCommand, TenantSet};
 pub use self::things::{
     ActorCommand, ActorCreate, ClusterOptions, Id, ListThings, Login, NodeCommand, NodeStart,
     ObjectCommand, Put, Things, TokenCommand,
@@ -137,6 +139,11 @@ pub enum Command {
     Group {
         #[command(subcommand)]
         command: GroupCommand,
+    },
+    /// Say what tenants are due of the cluster: weights and guaranteed minima.
+    Tenant {
+        #[command(subcommand)]
+        command: TenantCommand,
     },
     /// A node that does nothing, for `bench` to weigh.
     #[command(hide = true)]

@@ -39,6 +39,7 @@ mod named;
 mod reader;
 mod routes;
 mod submit;
+mod tenant;
 mod transfer;
 mod value;
 
@@ -56,6 +57,7 @@ pub use crate::future::{Future, Task};
 pub use crate::group::{CreateGroup, Group};
 pub use crate::named::Handles;
 pub use crate::submit::{Argument, Submit};
+pub use crate::tenant::TenantChange;
 pub use crate::transfer::Incoming;
 pub use crate::value::Value;
 pub use wasmrun_model::task::Cancellation;

@@ -6,6 +6,7 @@ pub mod groups;
 pub mod objects;
 mod rows;
 mod status;
+pub mod tenants;
 
 use std::io::Write;
 
@@ -56,7 +57,13 @@ fn show(
     let client = remote::connect(global, &TenantName::default())?;
     let listed = client.wait(client.list(List { what, filters }));
     let Listed { rows, silent } = listed.map_err(remote::failed)?;
-    let (name, header, rows) = rows::of(&rows);
+    let (name, header, rows) = match &rows {
+        Rows::Tenants(rows) => {
+            let shares = client.wait(client.shares()).map_err(remote::failed)?;
+            rows::of_tenants(rows, &shares)
+        }
+        rows => rows::of(rows),
+    };
     match printer.output {
         Output::Json => {
             let mut object = json!({ "version": 1, name: rows::json(header, &rows) });

@@ -1,10 +1,13 @@
 //! Rows of lists as text and JSON, side by side: both have the same columns.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value as Json, json};
 use wasmrun_client::wire::{
     ActorRow, Amounts, GroupBundle, GroupRow, JobRow, MemberRow, ModuleRow, NodeStatus, ObjectRow,
-    Rows, Silent, TaskRow, TenantRow, TokenRow,
+    Rows, ShareRow, Silent, TaskRow, TenantRow, TokenRow,
 };
+use wasmrun_model::fairness::TenantName;
 use wasmrun_model::units;
 
 use crate::printer::table;
@@ -37,7 +40,7 @@ fn maybe(text: Option<&str>) -> Cell {
     (text.unwrap_or("-").to_owned(), text.into())
 }
 
-fn amounts(amounts: &Amounts) -> Cell {
+pub fn amounts(amounts: &Amounts) -> Cell {
     let parts = amounts.iter();
     let shown = parts.map(|(name, amount)| format!("{name} {}", amount.display_for(name)));
     let shown = shown.collect::<Vec<_>>().join(", ");
@@ -235,11 +238,16 @@ impl Row for GroupRow {
     }
 }
 
-impl Row for TenantRow {
+/// A tenant at one node, and what it is due at all of them.
+struct TenantAt<'a>(&'a TenantRow, Option<&'a ShareRow>);
+
+impl Row for TenantAt<'_> {
     const LIST: &'static str = "tenants";
     const HEADER: &'static [&'static str] = &[
         "name",
         "node",
+        "weight",
+        "min",
         "share",
         "used",
         "submitted",
@@ -249,25 +257,62 @@ impl Row for TenantRow {
     ];
 
     fn cells(&self) -> Vec<Cell> {
+        let Self(row, due) = self;
         vec![
-            cell(&self.name),
-            cell(&self.node),
-            cell(&self.share),
-            amounts(&self.used),
-            number(self.submitted),
-            number(self.finished),
-            number(self.failed),
-            number(self.cancelled),
+            cell(&row.name),
+            cell(&row.node),
+            cell(due.map(|due| due.weight).unwrap_or_default()),
+            minimum(&due.map(|due| due.min.clone()).unwrap_or_default()),
+            cell(&row.share),
+            amounts(&row.used),
+            number(row.submitted),
+            number(row.finished),
+            number(row.failed),
+            number(row.cancelled),
         ]
     }
 }
 
-fn listed<R: Row>(rows: &[R]) -> (&'static str, &'static [&'static str], Vec<Vec<Cell>>) {
+impl Row for ShareRow {
+    const LIST: &'static str = "tenants";
+    const HEADER: &'static [&'static str] = &["name", "weight", "min", "share", "used"];
+
+    fn cells(&self) -> Vec<Cell> {
+        vec![
+            cell(&self.name),
+            cell(self.weight),
+            minimum(&self.min),
+            cell(&self.share),
+            amounts(&self.used),
+        ]
+    }
+}
+
+/// What is guaranteed.
+pub fn minimum(min: &Amounts) -> Cell {
+    match min.is_empty() {
+        true => ("-".to_owned(), amounts_json(min)),
+        false => amounts(min),
+    }
+}
+
+type List = (&'static str, &'static [&'static str], Vec<Vec<Cell>>);
+
+/// As [`of`], of tenants at nodes, with what they are due.
+pub fn of_tenants(rows: &[TenantRow], shares: &[ShareRow]) -> List {
+    let due: BTreeMap<&TenantName, &ShareRow> = shares.iter().map(|it| (&it.name, it)).collect();
+    let rows = rows
+        .iter()
+        .map(|row| TenantAt(row, due.get(&row.name).copied()));
+    listed(&rows.collect::<Vec<_>>())
+}
+
+fn listed<R: Row>(rows: &[R]) -> List {
     (R::LIST, R::HEADER, rows.iter().map(R::cells).collect())
 }
 
 /// The list's name, its columns and its rows.
-pub fn of(rows: &Rows) -> (&'static str, &'static [&'static str], Vec<Vec<Cell>>) {
+pub fn of(rows: &Rows) -> List {
     match rows {
         Rows::Tasks(rows) => listed(rows),
         Rows::Actors(rows) => listed(rows),
@@ -278,7 +323,8 @@ pub fn of(rows: &Rows) -> (&'static str, &'static [&'static str], Vec<Vec<Cell>>
         Rows::Members(rows) => listed(rows),
         Rows::Tokens(rows) => listed(rows),
         Rows::Groups(rows) => listed(rows),
-        Rows::Tenants(rows) => listed(rows),
+        Rows::Tenants(rows) => of_tenants(rows, &[]),
+        Rows::Shares(rows) => listed(rows),
     }
 }
 

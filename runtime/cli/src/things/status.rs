@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 
 use serde_json::Value as Json;
 use wasmrun_client::blocking::Client;
-use wasmrun_client::wire::{Amounts, List, Listed, MemberRow, NodeStatus, Rows, TenantRow, What};
-use wasmrun_model::fairness::TenantName;
+use wasmrun_client::wire::{
+    Amounts, List, Listed, MemberRow, NodeStatus, Rows, ShareRow, TenantRow, What,
+};
+use wasmrun_model::fairness::{TenantName, Weight};
 use wasmrun_model::resource::{Amount, ResourceName};
 use wasmrun_model::units;
 
@@ -27,6 +29,7 @@ pub fn status(global: &Global, printer: &Printer) -> CommandResult {
     let nodes = list(&client, What::Nodes)?;
     let members = list(&client, What::Members)?;
     let tenants = list(&client, What::Tenants)?;
+    let shares = client.wait(client.shares()).map_err(remote::failed)?;
     let Rows::Nodes(statuses) = &nodes.rows else {
         return Err(Failure::usage("the node has answered with something else"));
     };
@@ -37,7 +40,7 @@ pub fn status(global: &Global, printer: &Printer) -> CommandResult {
     if printer.output == Output::Json {
         let mut object = rows::node_json(&own);
         object["version"] = 1.into();
-        let (name, header, rows) = rows::of(&tenants.rows);
+        let (name, header, rows) = rows::of_tenants(tenant_rows, &shares);
         object[name] = rows::json(header, &rows);
         object["nodes"] = statuses.iter().map(rows::node_json).collect::<Json>();
         rows::add_silent(&mut object, &nodes.silent);
@@ -49,7 +52,7 @@ pub fn status(global: &Global, printer: &Printer) -> CommandResult {
         false => printer.result(cluster_text(&own, statuses, members))?,
     }
     if !tenant_rows.is_empty() {
-        printer.result(format_args!("\n{}", tenants_text(tenant_rows)))?;
+        printer.result(format_args!("\n{}", tenants_text(tenant_rows, &shares)))?;
     }
     warn_of_silent(&nodes.silent, printer);
     Ok(())
@@ -227,8 +230,8 @@ fn load_of_all(statuses: &[NodeStatus]) -> Vec<String> {
     ]
 }
 
-/// Each tenant once, with what it holds at all nodes.
-fn tenants_text(tenants: &[TenantRow]) -> String {
+/// Each tenant once, with what it holds at all nodes; and what they are due, where that is not the default.
+fn tenants_text(tenants: &[TenantRow], shares: &[ShareRow]) -> String {
     let mut sums: BTreeMap<&TenantName, (String, Amounts)> = BTreeMap::new();
     for row in tenants {
         let (share, held) = sums.entry(&row.name).or_default();
@@ -240,21 +243,35 @@ fn tenants_text(tenants: &[TenantRow]) -> String {
             add(held, resource, Some(amount));
         }
     }
+    let due: BTreeMap<&TenantName, &ShareRow> = shares.iter().map(|it| (&it.name, it)).collect();
     let mut sums: Vec<_> = sums.into_iter().collect();
     sums.sort_by(|(_, (one, _)), (_, (other, _))| (other.len(), other).cmp(&(one.len(), one)));
     let more = sums.len().saturating_sub(MOST_TENANTS);
-    let lines = sums
-        .into_iter()
-        .take(MOST_TENANTS)
-        .map(|(name, (share, held))| {
-            let held = held.iter().filter(|(_, amount)| amount.steps() > 0);
-            let held = held.map(|(name, amount)| format!("{name} {}", amount.display_for(name)));
-            vec![name.to_string(), share, held.collect::<Vec<_>>().join(", ")]
-        });
+    sums.truncate(MOST_TENANTS);
+    let is_default = |it: &ShareRow| it.weight == Weight::ONE && it.min.is_empty();
+    let is_plain = sums
+        .iter()
+        .filter_map(|(name, _)| due.get(name))
+        .all(|due| is_default(due));
+    let lines = sums.into_iter().map(|(name, (share, mut held))| {
+        held.retain(|_, amount| !amount.is_zero());
+        let mut line = vec![name.to_string(), share, rows::amounts(&held).0];
+        if !is_plain {
+            let due = due.get(name);
+            let weight = due.map(|due| due.weight).unwrap_or_default();
+            let min = due.map(|due| rows::minimum(&due.min).0);
+            line.extend([weight.to_string(), min.unwrap_or_default()]);
+        }
+        line
+    });
     let lines: Vec<Vec<String>> = lines.collect();
-    let mut text = table(&["tenant", "share", "used"], &lines);
+    let header = match is_plain {
+        true => &["tenant", "share", "used"][..],
+        false => &["tenant", "share", "used", "weight", "min"],
+    };
+    let mut text = table(header, &lines);
     if more > 0 {
-        text.push_str(&format!("\nand {more} more; see `wasmrun list tenants`"));
+        text.push_str(&format!("\nand {more} more; see `wasmrun tenant list`"));
     }
     text
 }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::cluster::Strategy;
 use crate::failure::TaskError;
+use crate::fairness::Weight;
 use crate::group::{GroupKind, GroupSpec};
 use crate::id::{
     ActorId, ActorName, Digest, DriverId, GroupId, NodeId, ObjectId, ObjectName, TaskId,
@@ -327,6 +328,57 @@ fn placement_groups() {
         "0f 09 01 05x16 00 01 01 73 ac 02 01 01 03 43 50 55 a0 9c 01 01 01 6f 01 01 77 01 74 08x16 01 01 01 6d \
          01 01 71 01 77",
     );
+}
+
+#[test]
+fn what_tenants_are_due() {
+    let tenant: TenantName = "t".parse().unwrap();
+    let weight: Weight = "3".parse().unwrap();
+    let set = SetTenant {
+        tenant: tenant.clone(),
+        weight: Some(weight),
+        min: Some(amounts()),
+    };
+    assert_bytes(
+        Request::SetTenant(Box::new(set)),
+        "25 01 74 01 b0 ea 01 01 01 03 43 50 55 a0 9c 01",
+    );
+    let unset = SetTenant {
+        tenant: tenant.clone(),
+        weight: None,
+        min: None,
+    };
+    assert_bytes(Request::SetTenant(Box::new(unset)), "25 01 74 00 00");
+    assert_bytes(Request::RemoveTenant(tenant.clone()), "26 01 74");
+    let is_set = TenantSet {
+        tenant: tenant.clone(),
+        weight,
+        min: amounts(),
+        notes: vec!["w".into()],
+    };
+    assert_bytes(
+        Response::Tenant(Box::new(is_set)),
+        "1f 01 74 b0 ea 01 01 03 43 50 55 a0 9c 01 01 01 77",
+    );
+    let list = List {
+        what: What::Shares,
+        filters: Vec::new(),
+    };
+    assert_bytes(Request::List(list), "10 0a 00");
+    let row = ShareRow {
+        name: tenant,
+        weight,
+        min: amounts(),
+        share: "0.5".into(),
+        used: Amounts::new(),
+    };
+    assert_bytes(
+        listed(Rows::Shares(vec![row])),
+        "0f 0a 01 01 74 b0 ea 01 01 03 43 50 55 a0 9c 01 03 30 2e 35 00 01 01 71 01 77",
+    );
+    // One that nobody can have is refused where it is read.
+    let bytes = b"\x00\x25\x01t\x01\x00\x00";
+    assert!(decode::<Frame<Request>>(bytes).is_err());
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::bytes::Bytes;
 use super::failure::WireError;
 use super::view::{ActorDetail, Amounts, JobDetail, Listed, NodeStatus, TaskDetail};
 use crate::cluster::{Selectors, Strategy};
-use crate::fairness::TenantName;
+use crate::fairness::{TenantName, Weight};
 use crate::group::GroupSpec;
 use crate::id::{ActorId, ActorName, Digest, GroupId, ObjectId, ObjectName, TaskId};
 use crate::task::Cancellation;
@@ -166,6 +166,10 @@ pub enum Request {
     Actor(ActorId),
     /// A handle of an object of the session's tenant that is kept, by a unique prefix of its id. `Found`.
     FindObject(String),
+    /// Changes what a tenant is due, for all nodes of the cluster. `Tenant`.
+    SetTenant(Box<SetTenant>),
+    /// Gives a tenant back what it is due by default, for all nodes of the cluster. `Done`.
+    RemoveTenant(TenantName),
 }
 
 /// What a node answers.
@@ -256,6 +260,8 @@ pub enum Response {
     Cancelled(Cancellation),
     /// An object, by its id and the node that owns it.
     Found(ObjectName),
+    /// What a tenant is due from now on.
+    Tenant(Box<TenantSet>),
 }
 
 /// What came of one of many objects.
@@ -598,6 +604,30 @@ pub struct Held {
     pub units: Vec<(u32, u64)>,
 }
 
+/// What is to change of what a tenant is due.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetTenant {
+    /// The tenant.
+    pub tenant: TenantName,
+    /// How much it counts beside the others; as before if not given.
+    pub weight: Option<Weight>,
+    /// What it is guaranteed, of at most [`super::MAX_MINIMA`] resources; as before if not given, nothing if empty.
+    pub min: Option<Amounts>,
+}
+
+/// What a tenant is due.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TenantSet {
+    /// The tenant.
+    pub tenant: TenantName,
+    /// How much it counts beside the others.
+    pub weight: Weight,
+    /// What it is guaranteed.
+    pub min: Amounts,
+    /// What whoever has set it should know, for people: a guarantee that no node can keep now, for instance.
+    pub notes: Vec<String>,
+}
+
 /// What a module exports.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Module {
@@ -645,6 +675,8 @@ pub enum What {
     Tokens,
     /// Placement groups.
     Groups,
+    /// What each tenant is due of the whole cluster, and what it has.
+    Shares,
 }
 
 impl What {

@@ -43,12 +43,12 @@ pub use failure::WireError;
 pub use message::{
     Actor, Argument, Call, Create, CreateGroup, Dir, Entry, Form, Gotten, Grants, Held, Input,
     Limits, List, Mapped, Module, Net, ObjectRef, Output, Refusal, RefusalKind, Report, Request,
-    Response, Submit, Terms, What, Wishes,
+    Response, SetTenant, Submit, TenantSet, Terms, What, Wishes,
 };
 pub use view::{
     ActorDetail, ActorRow, Amounts, GroupBundle, GroupRow, JobDetail, JobRow, Listed, MemberRow,
-    ModuleRow, NodeStatus, ObjectRow, Rows, Silent, StoreStatus, TaskDetail, TaskRow, TenantRow,
-    TokenRow,
+    ModuleRow, NodeStatus, ObjectRow, Rows, ShareRow, Silent, StoreStatus, TaskDetail, TaskRow,
+    TenantRow, TokenRow,
 };
 
 use crate::fairness::TenantName;
@@ -80,6 +80,9 @@ pub const MAX_ROOM_MS: u64 = 60 * 60 * 1000;
 
 /// The most segments that a client has the descriptors of.
 pub const MAX_SEGMENTS: usize = 64;
+
+/// The most resources that a tenant may be guaranteed something of.
+pub const MAX_MINIMA: usize = 32;
 
 /// How many bytes stand before a frame: its length.
 pub const HEADER_BYTES: usize = 4;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use super::failure::WireError;
-use crate::fairness::TenantName;
+use crate::fairness::{TenantName, Weight};
 use crate::group::GroupKind;
 use crate::id::{ActorId, Digest, DriverId, GroupId, NodeId, ObjectId, TaskId};
 use crate::resource::{Amount, ResourceName};
@@ -28,6 +28,7 @@ pub enum Rows {
     Members(Vec<MemberRow>),
     Tokens(Vec<TokenRow>),
     Groups(Vec<GroupRow>),
+    Shares(Vec<ShareRow>),
 }
 
 impl Rows {
@@ -230,6 +231,21 @@ pub struct TenantRow {
     pub cancelled: u64,
     /// The node that says so.
     pub node: String,
+}
+
+/// What a tenant is due of the whole cluster and what it has, as far as the node that is asked knows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShareRow {
+    /// Its name.
+    pub name: TenantName,
+    /// How much it counts beside the others.
+    pub weight: Weight,
+    /// What it is guaranteed.
+    pub min: Amounts,
+    /// Its dominant share, without weights, as text.
+    pub share: String,
+    /// What its tasks hold.
+    pub used: Amounts,
 }
 
 /// A node of the cluster, as another one sees it.

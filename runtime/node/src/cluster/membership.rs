@@ -14,13 +14,13 @@ use tokio::sync::watch as value;
 use wasmrun_control::membership::{self, Member, MembershipError};
 use wasmrun_control::records::{self, NODES};
 use wasmrun_control::{
-    Changes, Condition, ControlStore, Entry, Error, Event, Health, LeaseKeeper, Op, Range, Txn,
-    Watch,
+    Changes, Condition, ControlStore, Entry, Error, Event, Health, LeaseKeeper, Op, Txn,
 };
 use wasmrun_model::cluster::NodeName;
 use wasmrun_model::id::{Incarnation, NodeId};
 
 use super::members::NodeRecord;
+use super::watched::{self, Read};
 use super::{Cluster, ClusterError};
 
 /// How soon something is tried again that the store did not do.
@@ -146,7 +146,9 @@ async fn changed(health: &mut value::Receiver<Health>) -> Result<(), value::erro
 
 /// Reads who is there, then follows the changes. Breaks when we are told to be dead.
 async fn watch_nodes(cluster: &Arc<Cluster>, ours: Incarnation) -> Result<ControlFlow<()>, Error> {
-    let (entries, mut watch) = read_nodes(cluster.store.as_ref()).await?;
+    let Read {
+        entries, mut watch, ..
+    } = watched::read(cluster.store.as_ref(), NODES).await?;
     let mut gone: BTreeSet<NodeId> = cluster.members.registered().into_keys().collect();
     for entry in entries {
         if let Some(node) = node_of(&entry.key) {
@@ -183,21 +185,6 @@ async fn watch_nodes(cluster: &Arc<Cluster>, ours: Incarnation) -> Result<Contro
             }
         }
     }
-}
-
-/// All keys of nodes, and a watch that misses nothing since.
-async fn read_nodes(store: &dyn ControlStore) -> Result<(Vec<Entry>, Watch), Error> {
-    let mut range = Range::prefix(NODES);
-    let first = store.range(range.clone()).await?;
-    let from = first.revision.next();
-    let (mut entries, mut next) = (first.entries, first.next);
-    while let Some(start) = next {
-        range.from = start;
-        let page = store.range(range.clone()).await?;
-        entries.extend(page.entries);
-        next = page.next;
-    }
-    Ok((entries, store.watch(NODES.as_bytes(), from).await?))
 }
 
 fn node_of(key: &[u8]) -> Option<NodeId> {

@@ -2,7 +2,7 @@
 //!
 //! Owns what brings `net` and `control` together: the state folder (`state`), coming into a cluster (`start`),
 //! the network of one life (`lines`, `door`), the head's control store at the other nodes (`link`), the lease
-//! and the watch of nodes (`membership`, `members`), tokens, views. Must not: know tasks, objects or actors;
+//! and the watch of nodes (`membership`, `members`), tokens, what tenants are due (`tenants`), views. Must not: know tasks, objects or actors;
 //! that is behind [`Work`], and `work` is it.
 //!
 //! ```text
@@ -29,8 +29,10 @@ mod renew;
 mod silence;
 mod start;
 mod state;
+mod tenants;
 mod tokens;
 mod views;
+mod watched;
 pub(crate) mod work;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -44,6 +46,7 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use wasmrun_control::membership::MembershipError;
 use wasmrun_control::{ControlStore, Embedded, LeaseId, LeaseKeeper};
+use wasmrun_model::fairness::{TenantConfig, TenantName};
 use wasmrun_model::id::{Incarnation, NodeId};
 use wasmrun_model::scheduler::{NodeInfo, PeerView};
 use wasmrun_model::wire::{MemberRow, TokenRow};
@@ -64,6 +67,7 @@ pub(crate) use self::named::{Claim, Claimed};
 pub(crate) use self::protocol::ClusterProtocol;
 pub(crate) use self::records::{Found, RecordCounts, Records, Written};
 pub(crate) use self::start::{Face, Opened, open};
+pub(crate) use self::tenants::{Tenants, TenantsError};
 pub(crate) use self::work::ask::{Answer, Answers, Asked, Desk, Question, Thing, ThingId};
 pub(crate) use self::work::{
     CallLog, CallRecipe, CopyAt, Exchange, Foreign, Kept, Left, Lineage, Origin, Ran, Recipe,
@@ -76,6 +80,7 @@ use self::lines::Lines;
 use self::members::{Members, NodeRecord};
 use self::protocol::{OneWay, Request, Response};
 use self::state::{CONTROL, StateDir};
+use self::tenants::{Follower, Tell};
 use self::views::Views;
 
 /// How long giving up our lease may take when we leave.
@@ -122,6 +127,10 @@ pub(crate) trait Work: Send + Sync + 'static {
 
     /// A member cannot be spoken with, though it counts as alive, or can again.
     fn set_reachable(&self, _node: NodeId, _is_reachable: bool) {}
+
+    /// What a tenant is due from now on, in the whole cluster. Told before this node is registered, and whenever it
+    /// changes.
+    fn set_tenant(&self, _tenant: TenantName, _config: TenantConfig) {}
 }
 
 /// This node in its cluster.
@@ -150,6 +159,7 @@ pub(crate) struct Cluster {
     is_stopping: AtomicBool,
     /// How often it has begun a new life within this process.
     rebirths: watch::Sender<u64>,
+    tenants: Arc<Tenants>,
     since: Mutex<Instant>,
     tasks: Mutex<Vec<AbortHandle>>,
 }
@@ -183,6 +193,7 @@ impl Cluster {
             state: parts.state,
             lines: parts.lines,
             members: parts.members,
+            tenants: Arc::new(Tenants::new(parts.store.clone())),
             store: parts.store,
             latency: parts.latency,
             embedded: parts.embedded,
@@ -218,8 +229,11 @@ impl Cluster {
             total: offer.total,
             version: env!("CARGO_PKG_VERSION").to_owned(),
         });
+        // The first task that is placed here is placed by what its tenant is due.
+        let (tenants, changes) = Follower::begin(self.tenants.clone(), self.tell_work()).await?;
         let registered = membership::register(self, keeper).await?;
         let tasks = [
+            tokio::spawn(tenants.run(changes)).abort_handle(),
             tokio::spawn(membership::run(self.clone(), registered)).abort_handle(),
             tokio::spawn(views::tell(self.clone())).abort_handle(),
             tokio::spawn(silence::watch(self.clone())).abort_handle(),
@@ -227,6 +241,20 @@ impl Cluster {
         ];
         self.tasks.lock().extend(tasks);
         Ok(())
+    }
+
+    fn tell_work(&self) -> Tell {
+        let members = self.members.clone();
+        Box::new(move |tenant, config| {
+            if let Some(work) = members.work() {
+                work.set_tenant(tenant, config);
+            }
+        })
+    }
+
+    /// What tenants are due, for all nodes.
+    pub(crate) fn tenants(&self) -> &Tenants {
+        &self.tenants
     }
 
     /// Leaves: the others learn of it at once. Nothing of it runs on, and the folder is free. Once is enough.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use wasmrun_model::cluster::Strategy;
 use wasmrun_model::failure::TaskError;
+use wasmrun_model::fairness::{TenantConfig, TenantName};
 use wasmrun_model::id::{ActorId, Incarnation, NodeId, ObjectId, TaskId};
 use wasmrun_model::scheduler::{Event, Message, NodeInfo, Outcome, PeerView};
 use wasmrun_model::task::{Attempt, Rule, TaskSpec, Terms};
@@ -67,6 +68,11 @@ impl Ledger {
     /// Whether another node can be spoken with.
     pub(crate) fn set_reachable(&mut self, node: NodeId, is_reachable: bool) -> Todo {
         self.happens(Event::SetReachable { node, is_reachable })
+    }
+
+    /// What a tenant is due from now on.
+    pub(crate) fn set_tenant(&mut self, tenant: TenantName, config: TenantConfig) -> Todo {
+        self.happens(Event::SetTenant { tenant, config })
     }
 
     pub(super) fn happens(&mut self, event: Event) -> Todo {

@@ -25,6 +25,7 @@ mod requests;
 mod session;
 mod socket;
 mod tasks;
+mod tenants;
 mod transfer;
 mod views;
 mod watch;

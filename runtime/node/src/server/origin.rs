@@ -1,8 +1,9 @@
 //! Where a client is, and what it may ask for from there.
 //!
 //! Owns the rules for clients of other machines. They may do all that has to do with work. Not what would make
-//! more of them than clients: the node's files are read with its user's rights, its keys among them, and a token
-//! for nodes makes a node of whoever has it; and not what they could not undo.
+//! more of them than clients: the node's files are read with its user's rights, its keys among them, a token
+//! for nodes makes a node of whoever has it, and who says what tenants are due takes from others; and not what they
+//! could not undo.
 
 use wasmrun_model::wire::{CHUNK_BYTES, Grants, List, Refusal, RefusalKind, Request, What};
 use wasmrun_net::ClientId;
@@ -40,6 +41,10 @@ impl Origin {
             }) => {
                 "tokens let others in, so they are made, listed and revoked on the machine of a node: \
                  `wasmrun node token` there"
+            }
+            Request::SetTenant(_) | Request::RemoveTenant(_) => {
+                "what tenants are due is set on the machine of a node, by whoever may use its socket: `wasmrun tenant` \
+                 there; `wasmrun tenant list` works from anywhere"
             }
             request if grants(request).is_some_and(|it| !it.dirs.is_empty()) => {
                 "--dir opens a directory of the node's machine, with the rights of the node's user, and \

@@ -83,6 +83,8 @@ impl Session {
             | Request::CreateToken { .. }
             | Request::RevokeToken(_)
             | Request::Drain { .. }
+            | Request::SetTenant(_)
+            | Request::RemoveTenant(_)
             | Request::RemoveGroup(_)
             | Request::GroupReady { .. }
             | Request::Describe(_)

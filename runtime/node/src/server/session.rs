@@ -284,6 +284,8 @@ impl Serving {
             | Request::CreateToken { .. }
             | Request::RevokeToken(_)
             | Request::Drain { .. }
+            | Request::SetTenant(_)
+            | Request::RemoveTenant(_)
             | Request::RemoveGroup(_)
             | Request::GroupReady { .. }
             | Request::SubmitOnce { is_again: true, .. }
@@ -337,6 +339,7 @@ impl Session {
                 what: wire::What::Tokens,
                 ..
             }) => self.of_cluster(request).await,
+            Request::SetTenant(_) | Request::RemoveTenant(_) => self.of_tenants(request).await,
             Request::RemoveGroup(_) | Request::GroupReady { .. } => self.of_group(request).await,
             Request::SubmitOnce { task, submit, .. } => {
                 return self.submit_again(id, task, *submit).await;

@@ -22,7 +22,7 @@ use wasmrun_store::ObjectPlace;
 
 use super::registry::Record;
 use super::session::refusal;
-use super::{Inner, cluster, groups};
+use super::{Inner, cluster, groups, tenants};
 use crate::actor::ActorCell;
 use crate::client::Actor;
 use crate::deadlock::Place;
@@ -121,7 +121,7 @@ fn us(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-fn amounts(set: &ResourceSet) -> Amounts {
+pub(super) fn amounts(set: &ResourceSet) -> Amounts {
     set.iter()
         .map(|(name, amount)| (name.clone(), amount))
         .collect()
@@ -463,9 +463,10 @@ pub(super) fn list(inner: &Inner, list: &List) -> Rows {
         What::Jobs => Rows::Jobs(jobs(inner, list)),
         What::Modules => Rows::Modules(modules(inner, list)),
         What::Nodes => Rows::Nodes(vec![status(inner)]),
-        What::Tenants => Rows::Tenants(tenants(inner, list)),
+        What::Tenants => Rows::Tenants(tenant_rows(inner, list)),
         What::Members => Rows::Members(cluster::members(inner, list)),
         What::Groups => Rows::Groups(groups::groups(inner, list)),
+        What::Shares => Rows::Shares(tenants::shares(inner, list)),
         What::Tokens => unreachable!("the session has taken these"),
     }
 }
@@ -601,7 +602,7 @@ fn modules(inner: &Inner, list: &List) -> Vec<ModuleRow> {
     rows
 }
 
-fn tenants(inner: &Inner, list: &List) -> Vec<TenantRow> {
+fn tenant_rows(inner: &Inner, list: &List) -> Vec<TenantRow> {
     let ledger = inner.shared.ledger.lock();
     let rows = ledger.scheduler().tenants().iter().map(|(_, tenant)| {
         let counters = tenant.counters();

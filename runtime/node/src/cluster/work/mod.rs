@@ -43,6 +43,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use wasmrun_model::failure::TaskError;
+use wasmrun_model::fairness::{TenantConfig, TenantName};
 use wasmrun_model::id::{DriverId, Incarnation, NodeId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::reference::{KeptFor, Lives};
 use wasmrun_model::scheduler::{Message, NodeInfo, Outcome, PeerView};
@@ -567,6 +568,10 @@ impl Work for Exchange {
 
     fn set_reachable(&self, node: NodeId, is_reachable: bool) {
         self.carry_out(|ledger| ledger.set_reachable(node, is_reachable));
+    }
+
+    fn set_tenant(&self, tenant: TenantName, config: TenantConfig) {
+        self.carry_out(|ledger| ledger.set_tenant(tenant, config));
     }
 
     fn is_lease_confirmed(&self, is_confirmed: bool) {

@@ -1,0 +1,111 @@
+//! What can be typed about tenants.
+
+use std::str::FromStr;
+
+use clap::{ArgGroup, Args, Subcommand};
+use wasmrun_model::fairness::{TenantName, Weight};
+use wasmrun_model::resource::{Amount, ResourceName, ResourceSet};
+use wasmrun_model::wire::MAX_MINIMA;
+
+/// What to do with tenants.
+#[derive(Debug, Subcommand)]
+pub enum TenantCommand {
+    /// Set what a tenant is due, for all nodes of the cluster. What is not named stays as it is.
+    Set(TenantSet),
+    /// List tenants: what each is due, and what it has.
+    List,
+    /// Give a tenant the defaults back: weight 1, and no minimum. Its work goes on.
+    Remove {
+        /// The tenant.
+        tenant: TenantName,
+    },
+}
+
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("due").args(["weight", "min"]).required(true).multiple(true))]
+pub struct TenantSet {
+    /// The tenant (team, queue). It need not have submitted anything.
+    pub tenant: TenantName,
+    /// How much it counts beside the others, from 0.0001 to 1000000: one of weight 2 is due twice what one of weight 1
+    /// is.
+    #[arg(long, value_name = "WEIGHT", allow_hyphen_values = true)]
+    pub weight: Option<Weight>,
+    /// What it is guaranteed, such as CPU=2,memory=4GiB: as long as it uses less, it goes before tenants that have
+    /// what they are guaranteed. Replaces what was guaranteed before; `none` takes it away.
+    #[arg(long, value_name = "AMOUNTS", allow_hyphen_values = true)]
+    pub min: Option<MinArg>,
+}
+
+/// `CPU=2,memory=4GiB`, or `none`.
+#[derive(Debug, Clone)]
+pub struct MinArg(pub ResourceSet);
+
+impl FromStr for MinArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut amounts = ResourceSet::new();
+        if text == "none" {
+            return Ok(Self(amounts));
+        }
+        for part in text.split(',') {
+            let form = || {
+                format!(
+                    "'{part}' must be RESOURCE=AMOUNT, such as CPU=2; none takes a minimum away"
+                )
+            };
+            let (name, value) = part.split_once('=').ok_or_else(form)?;
+            let name = match name.trim() {
+                "cpus" => ResourceName::CPU,
+                "gpus" => ResourceName::GPU,
+                other => other.parse().map_err(|error| format!("{error}"))?,
+            };
+            let amount = Amount::parse_for(&name, value.trim());
+            let amount = amount.map_err(|error| format!("{error}"))?;
+            if amount.is_zero() {
+                return Err(format!(
+                    "{name}=0 guarantees nothing: leave it out, or say none to take all away"
+                ));
+            }
+            if !amounts.get(&name).is_zero() {
+                return Err(format!("{name} is given twice"));
+            }
+            amounts.set(name, amount);
+        }
+        match amounts.len() {
+            ..=MAX_MINIMA => Ok(Self(amounts)),
+            len => Err(format!(
+                "these are {len} resources, and a tenant may be guaranteed something of {MAX_MINIMA}"
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn minima() {
+        let min = |text: &str| text.parse::<MinArg>().map(|it| it.0.to_string());
+        assert_eq!(min("CPU=2,memory=4GiB").unwrap(), "{CPU: 2, memory: 4GiB}");
+        assert_eq!(min("cpus=0.5, tpu=3").unwrap(), "{CPU: 0.5, tpu: 3}");
+        assert_eq!(min("none").unwrap(), "{}");
+        let many: Vec<String> = (0..=MAX_MINIMA).map(|n| format!("r{n}=1")).collect();
+        for (text, says) in [
+            ("", "must be RESOURCE=AMOUNT"),
+            ("CPU", "must be RESOURCE=AMOUNT"),
+            ("CPU=2;memory=1GiB", "2;memory=1GiB"),
+            ("CPU=-1", "-1"),
+            ("CPU=nan", "nan"),
+            ("CPU=0", "guarantees nothing"),
+            ("CPU=1,cpus=1", "CPU is given twice"),
+            ("CPU=1,none", "'none' must be"),
+            ("a b=1", "a b"),
+            (&many.join(","), "33 resources"),
+        ] {
+            let error = min(text).unwrap_err();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+}

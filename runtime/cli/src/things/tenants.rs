@@ -1,0 +1,64 @@
+//! `tenant`: what tenants are due, and what they have.
+
+use serde_json::json;
+use wasmrun_client::TenantChange;
+use wasmrun_client::wire::{TenantSet, What};
+use wasmrun_model::fairness::TenantName;
+
+use super::rows;
+use crate::args::{self, Global, Output, TenantCommand};
+use crate::fail::CommandResult;
+use crate::printer::Printer;
+use crate::remote;
+
+/// `tenant`.
+pub fn tenant(command: &TenantCommand, global: &Global, printer: &Printer) -> CommandResult {
+    match command {
+        TenantCommand::Set(options) => set(options, global, printer),
+        TenantCommand::List => super::show(What::Shares, Vec::new(), global, printer),
+        TenantCommand::Remove { tenant } => {
+            let client = remote::connect(global, &TenantName::default())?;
+            let removed = client.wait(client.remove_tenant(tenant));
+            removed.map_err(remote::failed)?;
+            printer.note(format_args!(
+                "tenant {tenant} has weight 1 and no minimum again"
+            ));
+            Ok(())
+        }
+    }
+}
+
+fn set(options: &args::TenantSet, global: &Global, printer: &Printer) -> CommandResult {
+    let mut change = TenantChange::new();
+    if let Some(weight) = options.weight {
+        change = change.weight(weight);
+    }
+    if let Some(min) = &options.min {
+        change = change.min(min.0.clone());
+    }
+    let client = remote::connect(global, &TenantName::default())?;
+    let set = client.wait(client.set_tenant(&options.tenant, change));
+    let TenantSet {
+        tenant,
+        weight,
+        min,
+        notes,
+    } = set.map_err(remote::failed)?;
+    let (shown, amounts) = rows::amounts(&min);
+    match printer.output {
+        Output::Json => printer.json(&json!({
+            "version": 1, "tenant": tenant.to_string(), "weight": weight.to_string(), "min": amounts, "notes": notes,
+        }))?,
+        _ => {
+            let min = match min.is_empty() {
+                true => "no minimum".to_owned(),
+                false => format!("minimum {shown}"),
+            };
+            printer.result(format_args!("tenant {tenant}: weight {weight}, {min}"))?;
+        }
+    }
+    for note in notes {
+        printer.warn(note);
+    }
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! Tenants: what each is due, and what it has.
+
+use wasmrun_model::fairness::{TenantName, Weight};
+use wasmrun_model::resource::ResourceSet;
+use wasmrun_model::wire::{self, List, Request, Response, Rows, SetTenant, What};
+
+use crate::Client;
+use crate::error::Error;
+
+/// What is to change of what a tenant is due. What is not named stays as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TenantChange {
+    weight: Option<Weight>,
+    min: Option<ResourceSet>,
+}
+
+impl TenantChange {
+    /// Nothing changes.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How much it counts beside the others, by default 1: one of weight 2 is due twice what one of weight 1 is.
+    #[must_use]
+    pub fn weight(mut self, weight: Weight) -> Self {
+        self.weight = Some(weight);
+        self
+    }
+
+    /// What it is guaranteed, of at most [`wire::MAX_MINIMA`] resources, by default nothing; instead of all that it was
+    /// guaranteed before. As long as it uses less than that of its dominant resource it goes before tenants that have
+    /// what they are guaranteed. Nothing is reserved.
+    #[must_use]
+    pub fn min(mut self, min: ResourceSet) -> Self {
+        self.min = Some(min);
+        self
+    }
+}
+
+impl Client {
+    /// Changes what a tenant is due, for all nodes of the cluster. A node that is in none knows it until it stops. What
+    /// it is due from now on, and what is to be known of that.
+    ///
+    /// # Errors
+    /// When the node is on another machine, the cluster has too many tenants, or the control store does not do it: then
+    /// nothing is changed, unless the error says that nobody knows. To say it again is right.
+    pub async fn set_tenant(
+        &self,
+        tenant: &TenantName,
+        change: TenantChange,
+    ) -> Result<wire::TenantSet, Error> {
+        let min = change.min.map(|min| {
+            let min = min.iter();
+            min.map(|(name, amount)| (name.clone(), amount)).collect()
+        });
+        let set = SetTenant {
+            tenant: tenant.clone(),
+            weight: change.weight,
+            min,
+        };
+        match self.request(Request::SetTenant(Box::new(set))).await? {
+            Response::Tenant(set) => Ok(*set),
+            other => Err(Error::unexpected(&other)),
+        }
+    }
+
+    /// Gives a tenant back what it is due by default, for all nodes of the cluster: weight 1, and no guarantee. Its work
+    /// goes on.
+    ///
+    /// # Errors
+    /// When nothing is set for it, and as of [`Client::set_tenant`].
+    pub async fn remove_tenant(&self, tenant: &TenantName) -> Result<(), Error> {
+        self.done(Request::RemoveTenant(tenant.clone())).await
+    }
+
+    /// What each tenant is due of the whole cluster and what it has, as far as the node knows, by name; the first
+    /// [`Rows::MAX`].
+    ///
+    /// # Errors
+    /// When the node is gone.
+    pub async fn shares(&self) -> Result<Vec<wire::ShareRow>, Error> {
+        let list = List {
+            what: What::Shares,
+            filters: Vec::new(),
+        };
+        match self.list(list).await?.rows {
+            Rows::Shares(rows) => Ok(rows),
+            _ => Err(Error::Unexpected("another list".into())),
+        }
+    }
+}

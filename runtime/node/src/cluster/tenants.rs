@@ -1,0 +1,494 @@
+//! What tenants are due, in the control store: the same at all nodes.
+//!
+//! Owns the record at `tenants/NAME`, its changes by compare-and-swap, and the watch by which a node's scheduler hears
+//! of them ([`Work`](super::Work)). Must not: know who uses what, or decide who is next.
+//!
+//! Invariants: what this node goes by is what was in the store at one revision, which only grows; a tenant without a
+//! record has the defaults. A record that cannot be read changes nothing: what was known before goes on to count.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use wasmrun_control::records::{self, Form, Record, RecordError, TENANTS};
+use wasmrun_control::{Condition, ControlStore, Entry, Error, Event, Op, Revision, Txn, Watch};
+use wasmrun_model::fairness::{TenantConfig, TenantName, Weight};
+use wasmrun_model::resource::ResourceSet;
+
+use super::watched::{self, Read};
+
+/// How soon the store is asked again that did not answer.
+const AGAIN: Duration = Duration::from_millis(200);
+/// How long whoever has made a change waits until this node goes by it. It does so later in any case.
+const APPLYING: Duration = Duration::from_secs(2);
+
+/// What an operator has said of a tenant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Due {
+    #[serde(default)]
+    weight: Weight,
+    #[serde(default)]
+    min_share: ResourceSet,
+}
+
+impl Record for Due {
+    // Nodes of two versions read it.
+    const FORM: Form = Form::Json;
+    const VERSION: u8 = 1;
+}
+
+impl From<TenantConfig> for Due {
+    fn from(config: TenantConfig) -> Self {
+        Self {
+            weight: config.weight,
+            min_share: config.min_share,
+        }
+    }
+}
+
+impl From<Due> for TenantConfig {
+    fn from(due: Due) -> Self {
+        Self {
+            weight: due.weight,
+            min_share: due.min_share,
+            ..Self::default()
+        }
+    }
+}
+
+/// Why what a tenant is due could not be changed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TenantsError {
+    /// The store did not do it, or has not said whether it did.
+    #[error(transparent)]
+    Store(#[from] Error),
+    /// What is there cannot be read.
+    #[error(
+        "what is set for tenant '{tenant}' cannot be read; `wasmrun tenant remove {tenant}` takes it away"
+    )]
+    Record {
+        /// The tenant.
+        tenant: TenantName,
+        /// Why not.
+        source: RecordError,
+    },
+    /// There is nothing to take away.
+    #[error(
+        "nothing is set for tenant '{0}', so it has weight 1 and no minimum; `wasmrun tenant list` shows all"
+    )]
+    Unset(TenantName),
+}
+
+/// What tenants are due, as the store has it.
+#[derive(Debug)]
+pub(crate) struct Tenants {
+    store: Arc<dyn ControlStore>,
+    /// As of when this node goes by it.
+    applied: watch::Sender<Revision>,
+}
+
+impl Tenants {
+    pub(super) fn new(store: Arc<dyn ControlStore>) -> Self {
+        Self {
+            store,
+            applied: watch::Sender::new(Revision(0)),
+        }
+    }
+
+    /// Changes what a tenant is due, for all nodes. What it is from now on; this node goes by it, unless the store has
+    /// stopped answering just now.
+    ///
+    /// # Errors
+    /// When the store does not do it, and when it has not said whether it did: to try again is right.
+    pub(crate) async fn change(
+        &self,
+        tenant: &TenantName,
+        change: impl Fn(TenantConfig) -> TenantConfig,
+    ) -> Result<TenantConfig, TenantsError> {
+        let key = records::tenant(tenant);
+        let mut doubt = None;
+        loop {
+            let entry = self.entry(&key, doubt.as_ref()).await?;
+            let before = entry.as_ref().map(|entry| Due::from_value(&entry.value));
+            let before = before.transpose().map_err(|source| TenantsError::Record {
+                tenant: tenant.clone(),
+                source,
+            })?;
+            let config = change(
+                before
+                    .clone()
+                    .map_or_else(TenantConfig::default, Into::into),
+            );
+            let due = Due::from(config.clone());
+            let condition = match &entry {
+                // It is so already, perhaps by an attempt of ours that was not answered.
+                Some(entry) if before.as_ref() == Some(&due) => {
+                    self.wait_for(entry.modified).await;
+                    return Ok(config);
+                }
+                Some(entry) => Condition::Modified(entry.modified),
+                None => Condition::Absent,
+            };
+            let put = Op::put(key.clone(), due.to_value());
+            match self
+                .store
+                .txn(Txn::when(key.clone(), condition).then(put))
+                .await
+            {
+                Ok(reply) if reply.succeeded => {
+                    self.wait_for(reply.revision).await;
+                    return Ok(config);
+                }
+                // Somebody was faster.
+                Ok(_) => {}
+                Err(error @ Error::Uncertain { .. }) => doubt = Some(error),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Gives a tenant back what it is due by default, for all nodes.
+    ///
+    /// # Errors
+    /// As of [`change`](Self::change), and when nothing is set.
+    pub(crate) async fn remove(&self, tenant: &TenantName) -> Result<(), TenantsError> {
+        let key = records::tenant(tenant);
+        let mut doubt = None;
+        loop {
+            let Some(entry) = self.entry(&key, doubt.as_ref()).await? else {
+                // It may have been us.
+                return match doubt {
+                    Some(_) => Ok(()),
+                    None => Err(TenantsError::Unset(tenant.clone())),
+                };
+            };
+            let txn = Txn::when(key.clone(), Condition::Modified(entry.modified));
+            match self.store.txn(txn.then(Op::delete(key.clone()))).await {
+                Ok(reply) if reply.succeeded => {
+                    self.wait_for(reply.revision).await;
+                    return Ok(());
+                }
+                Ok(_) => {}
+                Err(error @ Error::Uncertain { .. }) => doubt = Some(error),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// What is there. Where a change was not answered before, an error says so.
+    async fn entry(&self, key: &[u8], doubt: Option<&Error>) -> Result<Option<Entry>, Error> {
+        let entry = self.store.get(key).await;
+        entry.map_err(|error| doubt.cloned().unwrap_or(error))
+    }
+
+    /// Waits until this node goes by what the store had at this revision, for a moment.
+    async fn wait_for(&self, revision: Revision) {
+        let mut applied = self.applied.subscribe();
+        let applied = applied.wait_for(|applied| *applied >= revision);
+        // Where the store does not answer any more it comes later.
+        let _ = tokio::time::timeout(APPLYING, applied).await;
+    }
+}
+
+/// Who is told what a tenant is due.
+pub(super) type Tell = Box<dyn Fn(TenantName, TenantConfig) + Send + Sync>;
+
+/// Tells somebody what is in the store.
+pub(super) struct Follower {
+    tenants: Arc<Tenants>,
+    tell: Tell,
+    /// Those with a record, as far as was told.
+    set: BTreeSet<TenantName>,
+}
+
+impl Follower {
+    /// Tells what is there, and begins to watch it.
+    ///
+    /// # Errors
+    /// When the store does not say.
+    pub(super) async fn begin(tenants: Arc<Tenants>, tell: Tell) -> Result<(Self, Watch), Error> {
+        let mut follower = Self {
+            tenants,
+            tell,
+            set: BTreeSet::new(),
+        };
+        let watch = follower.read().await?;
+        Ok((follower, watch))
+    }
+
+    /// Tells what becomes of it, until it is dropped.
+    pub(super) async fn run(mut self, mut watch: Watch) {
+        loop {
+            match self.follow(watch).await {
+                // What is there now is read anew.
+                Error::Compacted { .. } => {}
+                error => tracing::warn!(%error, "what tenants are due cannot be followed"),
+            }
+            watch = loop {
+                match self.read().await {
+                    Ok(watch) => break watch,
+                    Err(error) => tracing::debug!(%error, "what tenants are due cannot be read"),
+                }
+                tokio::time::sleep(AGAIN).await;
+            };
+        }
+    }
+
+    /// Follows a watch to its end: why it has ended.
+    async fn follow(&mut self, mut watch: Watch) -> Error {
+        loop {
+            let changes = match watch.next().await {
+                Ok(changes) => changes,
+                Err(error) => return error,
+            };
+            for event in changes.events {
+                match event {
+                    Event::Put(entry) => self.put(&entry),
+                    Event::Delete { key } => {
+                        if let Some(tenant) = tenant_of(&key) {
+                            self.remove(tenant);
+                        }
+                    }
+                }
+            }
+            self.tenants.applied.send_replace(changes.revision);
+        }
+    }
+
+    /// Reads all there is, which may be less than what was told.
+    async fn read(&mut self) -> Result<Watch, Error> {
+        let Read {
+            entries,
+            revision,
+            watch,
+        } = watched::read(self.tenants.store.as_ref(), TENANTS).await?;
+        let there = entries.iter().filter_map(|entry| tenant_of(&entry.key));
+        let there: BTreeSet<TenantName> = there.collect();
+        let gone: Vec<TenantName> = self.set.difference(&there).cloned().collect();
+        for tenant in gone {
+            self.remove(tenant);
+        }
+        for entry in &entries {
+            self.put(entry);
+        }
+        self.tenants.applied.send_replace(revision);
+        Ok(watch)
+    }
+
+    fn put(&mut self, entry: &Entry) {
+        let Some(tenant) = tenant_of(&entry.key) else {
+            return;
+        };
+        match Due::from_value(&entry.value) {
+            Ok(due) => {
+                tracing::debug!(%tenant, weight = %due.weight, min = %due.min_share, "what a tenant is due");
+                self.set.insert(tenant.clone());
+                (self.tell)(tenant, due.into());
+            }
+            Err(error) => {
+                tracing::warn!(%tenant, %error, "what is set for a tenant cannot be read, and does not count");
+            }
+        }
+    }
+
+    fn remove(&mut self, tenant: TenantName) {
+        if self.set.remove(&tenant) {
+            tracing::debug!(%tenant, "a tenant has its defaults again");
+            (self.tell)(tenant, TenantConfig::default());
+        }
+    }
+}
+
+fn tenant_of(key: &[u8]) -> Option<TenantName> {
+    let name = key.strip_prefix(TENANTS.as_bytes())?;
+    let tenant = std::str::from_utf8(name).ok()?.parse();
+    if let Err(error) = &tenant {
+        tracing::warn!(%error, "something is set for a tenant that there cannot be");
+    }
+    tenant.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use bytes::Bytes;
+    use parking_lot::Mutex;
+    use wasmrun_control::{Embedded, EmbeddedConfig};
+    use wasmrun_model::resource::Amount;
+
+    use super::*;
+
+    #[test]
+    fn a_record_has_these_bytes_and_reads_as_it_was_written() {
+        let json = r#"{"weight": "2.5", "min_share": {"CPU": 2, "memory": "4GiB"}}"#;
+        let config: TenantConfig = serde_json::from_str(json).unwrap();
+        let due = Due::from(config.clone());
+        let value = due.to_value();
+        let text = r#"{"weight":"2.5","min_share":{"CPU":"2","memory":"4294967296"}}"#;
+        assert_eq!(&value[..2], b"j\x01");
+        assert_eq!(std::str::from_utf8(&value[2..]).unwrap(), text);
+        assert_eq!(TenantConfig::from(Due::from_value(&value).unwrap()), config);
+        // What a later version adds is skipped, what is left out is the default.
+        let later = Due::from_value(b"j\x01{\"weight\":\"3\",\"max\":1}").unwrap();
+        assert_eq!(later.weight.to_string(), "3");
+        assert!(later.min_share.is_empty());
+        for bad in [&b"j\x01{\"weight\":0}"[..], b"j\x02{}", b"x"] {
+            assert!(Due::from_value(bad).is_err());
+        }
+    }
+
+    type Told = Arc<Mutex<BTreeMap<TenantName, TenantConfig>>>;
+
+    fn name(text: &str) -> TenantName {
+        text.parse().unwrap()
+    }
+
+    fn weighing(weight: &str) -> TenantConfig {
+        TenantConfig {
+            weight: weight.parse().unwrap(),
+            ..TenantConfig::default()
+        }
+    }
+
+    async fn store(dir: &tempfile::TempDir) -> Arc<Embedded> {
+        let config = EmbeddedConfig::default();
+        Embedded::open(dir.path(), config).await.unwrap()
+    }
+
+    /// One who keeps what is told last.
+    fn listener() -> (Told, Tell) {
+        let told = Told::default();
+        let tell = {
+            let told = told.clone();
+            move |tenant, config| drop(told.lock().insert(tenant, config))
+        };
+        (told, Box::new(tell))
+    }
+
+    #[tokio::test]
+    async fn whoever_changes_it_goes_by_it_and_so_do_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(&dir).await;
+        // Two nodes.
+        let [here, there] = [(); 2].map(|()| Arc::new(Tenants::new(store.clone())));
+        let mut listeners = Vec::new();
+        for tenants in [&here, &there] {
+            let (told, tell) = listener();
+            let (follower, watch) = Follower::begin(tenants.clone(), tell).await.unwrap();
+            listeners.push((told, tokio::spawn(follower.run(watch))));
+        }
+        let a = name("a");
+        let set = here.change(&a, |config| TenantConfig {
+            min_share: serde_json::from_str(r#"{"CPU": 2}"#).unwrap(),
+            ..config
+        });
+        let set = set.await.unwrap();
+        assert_eq!(listeners[0].0.lock().get(&a), Some(&set));
+        // What is not named stays as it is, wherever it is changed.
+        let weigh = |config: TenantConfig| TenantConfig {
+            weight: "3".parse().unwrap(),
+            ..config
+        };
+        let both = there.change(&a, weigh).await.unwrap();
+        assert_eq!(both.min_share, set.min_share);
+        assert_eq!(listeners[1].0.lock().get(&a), Some(&both));
+        // Nothing is written where nothing changes.
+        let before = store.revision().await.unwrap();
+        there.change(&a, weigh).await.unwrap();
+        assert_eq!(store.revision().await.unwrap(), before);
+        here.remove(&a).await.unwrap();
+        assert_eq!(
+            listeners[0].0.lock().get(&a),
+            Some(&TenantConfig::default())
+        );
+        let again = here.remove(&a).await;
+        assert!(matches!(again, Err(TenantsError::Unset(tenant)) if tenant == a));
+        for (_, running) in listeners {
+            running.abort();
+        }
+    }
+
+    #[tokio::test]
+    async fn changes_at_the_same_time_are_all_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let tenants = Arc::new(Tenants::new(store(&dir).await));
+        let (_, tell) = listener();
+        let (follower, watch) = Follower::begin(tenants.clone(), tell).await.unwrap();
+        let following = tokio::spawn(follower.run(watch));
+        let one = |resource: String| {
+            let tenants = tenants.clone();
+            async move {
+                let change = |mut config: TenantConfig| {
+                    config.min_share.set(resource.parse().unwrap(), Amount::ONE);
+                    config
+                };
+                tenants.change(&name("a"), change).await
+            }
+        };
+        let all = (0..8).map(|number| tokio::spawn(one(format!("r{number}"))));
+        let all: Vec<_> = all.collect();
+        for changing in all {
+            changing.await.unwrap().unwrap();
+        }
+        let last = tenants.change(&name("a"), |config| config).await.unwrap();
+        assert_eq!(last.min_share.len(), 8);
+        following.abort();
+    }
+
+    #[tokio::test]
+    async fn what_was_missed_is_read_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(&dir).await;
+        let tenants = Arc::new(Tenants::new(store.clone()));
+        let put = async |name: &str, value: Bytes| {
+            let key = records::tenant(&name.parse().unwrap());
+            store.put(key, value, None).await.unwrap();
+        };
+        let due = |weight| Due::from(weighing(weight)).to_value();
+        for tenant in ["kept", "changed", "removed", "broken"] {
+            put(tenant, due("2")).await;
+        }
+        let (told, tell) = listener();
+        let (follower, watch) = Follower::begin(tenants.clone(), tell).await.unwrap();
+        assert_eq!(told.lock().len(), 4);
+        // Before it is looked at, the changes are gone.
+        put("changed", due("3")).await;
+        put("broken", Bytes::from_static(b"?")).await;
+        store
+            .delete(records::tenant(&name("removed")))
+            .await
+            .unwrap();
+        put("new", due("4")).await;
+        let last = store.revision().await.unwrap();
+        store.compact(last).await.unwrap();
+        let following = tokio::spawn(follower.run(watch));
+        let mut applied = tenants.applied.subscribe();
+        applied.wait_for(|applied| *applied >= last).await.unwrap();
+        let now = |tenant| told.lock()[&name(tenant)].weight.to_string();
+        let seen = ["kept", "changed", "removed", "broken", "new"].map(now);
+        // What cannot be read changes nothing.
+        assert_eq!(seen, ["2", "3", "1", "2", "4"]);
+        let refused = tenants.change(&name("broken"), |config| config).await;
+        assert!(matches!(refused, Err(TenantsError::Record { .. })));
+        tenants.remove(&name("broken")).await.unwrap();
+        assert_eq!(now("broken"), "1");
+        following.abort();
+    }
+
+    #[test]
+    fn a_key_names_its_tenant() {
+        let tenant: TenantName = "a.b".parse().unwrap();
+        assert_eq!(tenant_of(&records::tenant(&tenant)), Some(tenant));
+        for key in [
+            &b"tenants/"[..],
+            b"tenants/a b",
+            b"nodes/a",
+            b"tenants/\xff",
+        ] {
+            assert_eq!(tenant_of(key), None);
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Requests about what tenants are due and what they have.
+//!
+//! In a cluster it is in the control store, and each node's watch of it tells the schedulers
+//! (`cluster/tenants.rs`). A node that is alone has no state folder, and keeps it as it keeps all else: as long as it
+//! runs.
+
+use std::sync::Arc;
+
+use wasmrun_model::fairness::{MAX_TENANTS, TenantConfig, TenantName, TooManyTenants};
+use wasmrun_model::resource::{Amount, ResourceName, ResourceSet};
+use wasmrun_model::wire::{
+    List, MAX_FRAME_BYTES, MAX_MINIMA, Refusal, RefusalKind, Request, Response, Rows, SetTenant,
+    ShareRow, TenantSet,
+};
+
+use super::Inner;
+use super::session::{Session, refusal};
+use super::views::{amounts, passes};
+use crate::cluster::TenantsError;
+use crate::node::Shared;
+
+/// How many bytes the rows of one list may have, about: they are one frame.
+const MOST_BYTES: usize = MAX_FRAME_BYTES / 2;
+
+impl Session {
+    /// Answers such a request.
+    pub(super) async fn of_tenants(&self, request: Request) -> Result<Response, Refusal> {
+        match request {
+            Request::SetTenant(set) => self.set_tenant(*set).await,
+            Request::RemoveTenant(tenant) => self.remove_tenant(tenant).await,
+            _ => unreachable!("the session gives us no others"),
+        }
+    }
+
+    async fn set_tenant(&self, set: SetTenant) -> Result<Response, Refusal> {
+        let SetTenant {
+            tenant,
+            weight,
+            min,
+        } = set;
+        if min.as_ref().is_some_and(|min| min.len() > MAX_MINIMA) {
+            let why = format_args!(
+                "a tenant may be guaranteed something of {MAX_MINIMA} resources at most"
+            );
+            return Err(refusal(RefusalKind::Usage, why));
+        }
+        let min_share: Option<ResourceSet> = min.map(FromIterator::from_iter);
+        let shared = &self.inner.shared;
+        has_room(shared, &tenant)?;
+        let change = |config: TenantConfig| TenantConfig {
+            weight: weight.unwrap_or(config.weight),
+            min_share: min_share.clone().unwrap_or(config.min_share),
+            ..config
+        };
+        let mut notes = Vec::new();
+        let config = match shared.cluster.get() {
+            Some(cluster) => {
+                let changed = cluster.tenants().change(&tenant, change).await;
+                changed.map_err(refused)?
+            }
+            None => {
+                notes.push(format!(
+                    "node {} is in no cluster: it knows this until it stops",
+                    self.inner.name()
+                ));
+                shared.change_tenant(&tenant, change)
+            }
+        };
+        tracing::info!(%tenant, weight = %config.weight, min = %config.min_share, "what a tenant is due was set");
+        notes.extend(promises(shared, &config.min_share));
+        Ok(Response::Tenant(Box::new(TenantSet {
+            tenant,
+            weight: config.weight,
+            min: amounts(&config.min_share),
+            notes,
+        })))
+    }
+
+    async fn remove_tenant(&self, tenant: TenantName) -> Result<Response, Refusal> {
+        let shared = &self.inner.shared;
+        match shared.cluster.get() {
+            Some(cluster) => cluster.tenants().remove(&tenant).await.map_err(refused)?,
+            None => {
+                let ledger = shared.ledger.lock();
+                let tenants = ledger.scheduler().tenants();
+                let known = tenants.find(&tenant).map(|ix| tenants.get(ix).config());
+                let is_set = known.is_some_and(|config| *config != TenantConfig::default());
+                drop(ledger);
+                if !is_set {
+                    return Err(refused(TenantsError::Unset(tenant)));
+                }
+                shared.change_tenant(&tenant, |_| TenantConfig::default());
+            }
+        }
+        tracing::info!(%tenant, "a tenant was given its defaults again");
+        Ok(Response::Done)
+    }
+}
+
+impl Shared {
+    /// Changes what a tenant is due, at this node alone. What it is from now on.
+    fn change_tenant(
+        self: &Arc<Self>,
+        tenant: &TenantName,
+        change: impl FnOnce(TenantConfig) -> TenantConfig,
+    ) -> TenantConfig {
+        let mut ledger = self.ledger.lock();
+        let tenants = ledger.scheduler().tenants();
+        let known = tenants.find(tenant).map(|ix| tenants.get(ix).config());
+        let config = change(known.cloned().unwrap_or_default());
+        let todo = ledger.set_tenant(tenant.clone(), config.clone());
+        self.home.set_waiting(ledger.waiting());
+        drop(ledger);
+        self.carry_out(todo);
+        config
+    }
+}
+
+/// Refuses a tenant that would be one too many for the scheduler of this node.
+fn has_room(shared: &Shared, tenant: &TenantName) -> Result<(), Refusal> {
+    let ledger = shared.ledger.lock();
+    let tenants = ledger.scheduler().tenants();
+    match tenants.len() < MAX_TENANTS || tenants.find(tenant).is_some() {
+        true => Ok(()),
+        false => {
+            let name = tenant.clone();
+            Err(refusal(RefusalKind::Full, TooManyTenants { name }))
+        }
+    }
+}
+
+/// What cannot be kept now of a guarantee, in words.
+fn promises(shared: &Shared, min: &ResourceSet) -> Vec<String> {
+    let ledger = shared.ledger.lock();
+    let tenants = ledger.scheduler().tenants();
+    let all = |resource: &ResourceName| {
+        let each = tenants
+            .iter()
+            .map(|(_, it)| it.config().min_share.get(resource));
+        Amount::from_steps(each.fold(0_u64, |sum, it| sum.saturating_add(it.steps())))
+    };
+    let note = |(resource, amount): (&ResourceName, Amount)| {
+        let total = tenants.total().get(resource);
+        promise(resource, amount, total, all(resource))
+    };
+    min.iter().filter_map(note).collect()
+}
+
+/// What to know of a guarantee of so much, where there is so much in total, and all tenants are guaranteed so much.
+fn promise(resource: &ResourceName, amount: Amount, total: Amount, all: Amount) -> Option<String> {
+    let shown = |amount: Amount| amount.display_for(resource);
+    match () {
+        () if total.is_zero() => Some(format!(
+            "no node has {resource} now: the guarantee of it counts as soon as one has"
+        )),
+        () if amount > total => Some(format!(
+            "{resource} {} is more than all nodes have now, {}: the tenant goes before those without a minimum \
+             whatever it uses of it",
+            shown(amount),
+            shown(total)
+        )),
+        () if all > total => Some(format!(
+            "all tenants together are guaranteed {resource} {}, and all nodes have {} now: who has the smallest part \
+             of its own goes first",
+            shown(all),
+            shown(total)
+        )),
+        () => None,
+    }
+}
+
+fn refused(error: TenantsError) -> Refusal {
+    let kind = match &error {
+        TenantsError::Unset(_) => RefusalKind::NotFound,
+        TenantsError::Store(_) | TenantsError::Record { .. } => RefusalKind::Full,
+    };
+    let source = match &error {
+        TenantsError::Record { source, .. } => format!(": {source}"),
+        TenantsError::Store(_) | TenantsError::Unset(_) => String::new(),
+    };
+    refusal(kind, format_args!("{error}{source}"))
+}
+
+/// What each tenant is due and has, of the whole cluster, as this node knows it.
+pub(super) fn shares(inner: &Inner, list: &List) -> Vec<ShareRow> {
+    let ledger = inner.shared.ledger.lock();
+    let rows = ledger.scheduler().tenants().iter().map(|(_, tenant)| {
+        let config = tenant.config();
+        ShareRow {
+            name: tenant.name().clone(),
+            weight: config.weight,
+            min: amounts(&config.min_share),
+            share: tenant.dominant_share().to_string(),
+            used: amounts(&tenant.usage()),
+        }
+    });
+    let rows = rows.filter(|row| passes(list, &[("name", &row.name), ("weight", &row.weight)]));
+    let mut bytes = 0;
+    let fit = rows.take(Rows::MAX).take_while(|row| {
+        let names = row.min.keys().chain(row.used.keys());
+        // An amount has ten bytes at most, a name and a share less than what is added.
+        bytes += 128 + names.map(|name| name.as_str().len() + 12).sum::<usize>();
+        bytes <= MOST_BYTES
+    });
+    fit.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_promises_more_than_there_is_is_told() {
+        let of = |amount, total, all| {
+            let [amount, total, all] = [amount, total, all].map(Amount::units);
+            promise(&ResourceName::CPU, amount, total, all)
+        };
+        assert_eq!(of(2, 8, 8), None);
+        for (said, starts) in [
+            (of(2, 0, 2), "no node has CPU now"),
+            (of(9, 8, 9), "CPU 9 is more than all nodes have now, 8"),
+            (of(5, 8, 9), "all tenants together are guaranteed CPU 9"),
+        ] {
+            let said = said.expect("a note");
+            assert!(said.starts_with(starts), "{said}");
+        }
+    }
+}
