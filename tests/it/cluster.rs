@@ -10,6 +10,7 @@ use wasmrun_tests::{Ended, Running, Stream, Wasmrun, assert_says, scratch};
 /// A node with a socket and a state folder of its own.
 pub(crate) struct Member {
     name: &'static str,
+    cpus: &'static str,
     dir: TempDir,
     is_sharing: bool,
     running: Option<Running>,
@@ -19,9 +20,18 @@ impl Member {
     pub(crate) fn new(name: &'static str) -> Self {
         Self {
             name,
+            cpus: "1",
             dir: scratch(),
             is_sharing: false,
             running: None,
+        }
+    }
+
+    /// One that offers so many CPUs.
+    pub(crate) fn with_cpus(name: &'static str, cpus: &'static str) -> Self {
+        Self {
+            cpus,
+            ..Self::new(name)
         }
     }
 
@@ -62,7 +72,7 @@ impl Member {
     }
 
     fn starting(&self, args: &[&str]) -> Wasmrun {
-        let start = self.command(&["node", "start", "--node-cpus", "1"]);
+        let start = self.command(&["node", "start", "--node-cpus", self.cpus]);
         let state = start.arg("--state-dir").arg(self.state());
         let sharing = (!self.is_sharing).then_some("--no-sharing");
         state

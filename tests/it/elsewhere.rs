@@ -342,6 +342,11 @@ fn what_only_the_machine_of_a_node_may_ask_for() {
         let stop = client.command(&["node"]).args(args).fails(2);
         assert_says(&stop, &["is stopped on its own machine"]);
     }
+    for args in [&["set", "red", "--weight", "9"][..], &["remove", "red"]] {
+        let tenant = client.command(&["tenant"]).args(args).fails(2);
+        assert_says(&tenant, &["on the machine of a node"]);
+    }
+    client.command(&["tenant", "list"]).ok();
     for args in [
         &["create"][..],
         &["create", "--client"],

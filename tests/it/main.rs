@@ -46,4 +46,5 @@ mod sharing;
 mod simulate;
 mod spread;
 mod tasks;
+mod tenants;
 mod values;

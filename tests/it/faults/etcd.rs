@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use serde_json::Value as Json;
 use tempfile::TempDir;
 use wasmrun_tests::{assert_says, scratch};
 
@@ -139,6 +140,10 @@ fn with_etcd_the_head_may_die_for_good() {
     let mut three = etcd.three();
     let mut tree = Tree::start(&three.b);
     tree.wait_until_at("a", 30);
+    three
+        .b
+        .command(&["tenant", "set", "red", "--weight", "3"])
+        .ok();
     three.a.kill();
     tree.ends_well();
     three.b.wait_for("a", "dead");
@@ -148,6 +153,22 @@ fn with_etcd_the_head_may_die_for_good() {
     }
     let said = three.b.command(&["node", "token", "create"]).fails(5);
     assert_says(&said, &["the head is not there now"]);
+    // What tenants are due needs no head.
+    three
+        .c
+        .command(&["tenant", "set", "red", "--min", "CPU=1"])
+        .ok();
+    for node in [&three.b, &three.c] {
+        eventually(&format!("did {} know what red is due", node.name), || {
+            let listed = node.command(&["tenant", "list"]).json(0);
+            let mut tenants = listed["tenants"].as_array().expect("a list").iter();
+            let is_red = |it: &&Json| it["name"] == "red" && it["weight"] == "3";
+            match tenants.find(is_red) {
+                Some(red) if red["min"]["CPU"] == "1" => Ok(()),
+                _ => Err(listed),
+            }
+        });
+    }
 }
 
 #[test]
