@@ -129,6 +129,9 @@ fn a_minimum_goes_first_and_who_waits_is_told_of_whom() {
     let rows = node.wasmrun(["list", "tenants", "-f", "name=red"]).json(0);
     assert_eq!(rows["tenants"][0]["weight"], "3");
 
+    let rows = node.wasmrun(["tenant", "list", "-f", "weight=3"]).json(0);
+    assert_eq!(rows["tenants"].as_array().map(Vec::len), Some(1), "{rows}");
+
     // Taken away, it is as if it had never been.
     node.wasmrun(["tenant", "remove", "blue"]).ok();
     node.wasmrun(["tenant", "remove", "red"]).ok();

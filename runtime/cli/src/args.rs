@@ -30,8 +30,8 @@ pub use self::groups::{GroupCommand, GroupCreate, SpecArg};
 pub use self::policy::PolicyOptions;
 pub use self::tenants::{TenantCommand, TenantSet};
 pub use self::things::{
-    ActorCommand, ActorCreate, ClusterOptions, Id, ListThings, Login, NodeCommand, NodeStart,
-    ObjectCommand, Put, Things, TokenCommand,
+    ActorCommand, ActorCreate, ClusterOptions, FilterArg, Id, ListThings, Login, NodeCommand,
+    NodeStart, ObjectCommand, Put, Things, TokenCommand,
 };
 
 /// Run sandboxed WebAssembly tasks with the resources they declare.

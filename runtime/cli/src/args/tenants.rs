@@ -7,13 +7,19 @@ use wasmrun_model::fairness::{TenantName, Weight};
 use wasmrun_model::resource::{Amount, ResourceName, ResourceSet};
 use wasmrun_model::wire::MAX_MINIMA;
 
+use super::FilterArg;
+
 /// What to do with tenants.
 #[derive(Debug, Subcommand)]
 pub enum TenantCommand {
     /// Set what a tenant is due, for all nodes of the cluster. What is not named stays as it is.
     Set(TenantSet),
     /// List tenants: what each is due, and what it has.
-    List,
+    List {
+        /// Only those whose field, name or weight, has this value, such as weight=3. Repeatable.
+        #[arg(long, short, value_name = "FIELD=VALUE")]
+        filter: Vec<FilterArg>,
+    },
     /// Give a tenant the defaults back: weight 1, and no minimum. Its work goes on.
     Remove {
         /// The tenant.

@@ -55,12 +55,21 @@ fn show(
     printer: &Printer,
 ) -> CommandResult {
     let client = remote::connect(global, &TenantName::default())?;
+    let named = filters.iter().filter(|(field, _)| field == "name");
+    let named: Vec<_> = named.cloned().collect();
     let listed = client.wait(client.list(List { what, filters }));
     let Listed { rows, silent } = listed.map_err(remote::failed)?;
     let (name, header, rows) = match &rows {
         Rows::Tenants(rows) => {
-            let shares = client.wait(client.shares()).map_err(remote::failed)?;
-            rows::of_tenants(rows, &shares)
+            let of_named = List {
+                what: What::Shares,
+                filters: named,
+            };
+            let shares = client.wait(client.list(of_named));
+            match shares.map_err(remote::failed)?.rows {
+                Rows::Shares(shares) => rows::of_tenants(rows, &shares),
+                _ => rows::of_tenants(rows, &[]),
+            }
         }
         rows => rows::of(rows),
     };

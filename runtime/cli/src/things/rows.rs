@@ -261,8 +261,9 @@ impl Row for TenantAt<'_> {
         vec![
             cell(&row.name),
             cell(&row.node),
-            cell(due.map(|due| due.weight).unwrap_or_default()),
-            minimum(&due.map(|due| due.min.clone()).unwrap_or_default()),
+            // Unknown of those beyond the longest list, which is not the default.
+            due.map_or_else(|| maybe(None), |due| cell(due.weight)),
+            due.map_or_else(|| maybe(None), |due| minimum(&due.min)),
             cell(&row.share),
             amounts(&row.used),
             number(row.submitted),

@@ -258,9 +258,8 @@ fn tenants_text(tenants: &[TenantRow], shares: &[ShareRow]) -> String {
         let mut line = vec![name.to_string(), share, rows::amounts(&held).0];
         if !is_plain {
             let due = due.get(name);
-            let weight = due.map(|due| due.weight).unwrap_or_default();
-            let min = due.map(|due| rows::minimum(&due.min).0);
-            line.extend([weight.to_string(), min.unwrap_or_default()]);
+            let cells = due.map(|due| [due.weight.to_string(), rows::minimum(&due.min).0]);
+            line.extend(cells.unwrap_or_else(|| ["-"; 2].map(ToOwned::to_owned)));
         }
         line
     });

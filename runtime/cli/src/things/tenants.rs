@@ -15,7 +15,10 @@ use crate::remote;
 pub fn tenant(command: &TenantCommand, global: &Global, printer: &Printer) -> CommandResult {
     match command {
         TenantCommand::Set(options) => set(options, global, printer),
-        TenantCommand::List => super::show(What::Shares, Vec::new(), global, printer),
+        TenantCommand::List { filter } => {
+            let filters = filter.iter().map(|it| (it.0.clone(), it.1.clone()));
+            super::show(What::Shares, filters.collect(), global, printer)
+        }
         TenantCommand::Remove { tenant } => {
             let client = remote::connect(global, &TenantName::default())?;
             let removed = client.wait(client.remove_tenant(tenant));
