@@ -10,7 +10,7 @@
 //! - what tasks print while others run depends on who is first: of a command that goes well, each line of standard
 //!   error has its like on the page and the other way round, where all numbers are alike. `…` stands for more;
 //! - of `cargo`, what it says itself does not count, nor do the order of tests, empty lines, and how long it took;
-//! - `rustup` is not run: building says whether the target is there.
+//! - `rustup` is not run: what it would get is made sure of before, as for all guests.
 //!
 //! Whether all of the crate in `examples/tutorial` stands on the page is for that crate's own tests.
 
@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::shell::{self, cargo, command, root, target_dir};
+use crate::{guests, wasm_std};
 
 const PAGE: &str = "docs/tutorial.md";
 /// The crate that is made, as the page calls it.
@@ -123,6 +124,7 @@ impl Newcomer {
             "there is no {}; run `cargo xtask test build tutorial`",
             wasmrun.display()
         );
+        wasm_std::ensure(&guests::TARGETS)?;
         // Outside of the checkout, whose workspace the crate would join. Always the same for a checkout, so that
         // what has been built stays good.
         let mut hasher = DefaultHasher::new();
@@ -135,7 +137,7 @@ impl Newcomer {
         }
         shell::private_dir(&home)?;
         std::os::unix::fs::symlink(root(), home.join("wasmrun"))?;
-        // Its lock file makes do with what examples need. This is a moment where they have been built.
+        // The crate is given the examples' lock file, and needs nothing that they do not need.
         shell::run(cargo().args([
             "fetch",
             "--quiet",
