@@ -690,6 +690,7 @@ impl What {
             Self::Modules => &["digest", "node"],
             Self::Nodes => &[],
             Self::Tenants => &["name", "node"],
+            Self::Shares => &["name", "weight"],
             Self::Members => &["name", "id", "state"],
             Self::Tokens => &["id", "kind", "state"],
             Self::Groups => &["id", "name", "kind", "state", "tenant", "job", "node"],
