@@ -1,5 +1,6 @@
 //! Actors of a node: what they hold while they live, what they leave when they die, and many of them.
 
+use serde_json::Value as Json;
 use wasmrun_tests::{Wasmrun, assert_says, guest};
 
 use crate::node::Node;
@@ -117,16 +118,22 @@ fn a_cancelled_actor_does_not_live_again() {
     let actor = actor.trim();
     // One call runs, and one waits behind it.
     let call = |call: &str| node.wasmrun(["actor", "call", "worker", call]);
-    let calls = [call(r#"hang(1, "here")"#).start(), call("add(1)").start()];
-    let live = || {
+    let live = |what: &str| {
         let list = node.wasmrun(["list", "tasks"]).json(0);
         let tasks = list["tasks"].as_array().expect("a list").clone();
-        let live = |state: &str| !["finished", "failed", "cancelled"].contains(&state);
-        let states = tasks.iter().map(|it| it["state"].as_str().expect("a word"));
-        states.filter(|state| live(state)).count()
+        let word = |it: &Json, field: &str| it[field].as_str().expect("a word").to_owned();
+        let is_live = |it: &&Json| {
+            let is_over = ["finished", "failed", "cancelled"].contains(&&*word(it, "state"));
+            !is_over && word(it, "name").contains(what)
+        };
+        tasks.iter().filter(is_live).count()
     };
     // Each look is a command, which takes its time.
-    while live() < 2 {}
+    let hangs = call(r#"hang(1, "here")"#).start();
+    while live("#tally.hang") == 0 {}
+    let waits = call("add(1)").start();
+    while live("#tally.add") == 0 {}
+    let calls = [hangs, waits];
     node.wasmrun(["cancel", "worker"]).ok();
     for call in calls {
         let ended = call.end();
@@ -139,7 +146,7 @@ fn a_cancelled_actor_does_not_live_again() {
         &["has ended", "wasmrun logs"],
     );
     // No life of it is left or comes.
-    assert_eq!(live(), 0);
+    assert_eq!(live(""), 0);
     let status = node.wasmrun(["status"]).json(0);
     assert_eq!(status["available"], status["total"], "{status}");
     assert_says(&node.wasmrun(["cancel", "worker"]).fails(2), &["worker"]);

@@ -125,7 +125,17 @@ fn a_cancelled_actor_does_not_live_again_wherever_it_was() {
         let call = at.command(&["actor", "call", "cancelled", hang]);
         call.start()
     });
-    three.b.wait_for_running("tally.hang");
+    // One runs, and the other waits behind it.
+    eventually("both were there", || {
+        let list = three.b.command(&["list", "tasks"]).json(0);
+        let tasks = list["tasks"].as_array().expect("a list");
+        let is_call = |name: &str| name.ends_with("#tally.hang");
+        let names = tasks.iter().filter_map(|it| it["name"].as_str());
+        match names.filter(|name| is_call(name)).count() {
+            2 => Ok(()),
+            _ => Err(list),
+        }
+    });
     three.a.command(&["cancel", "cancelled"]).ok();
     for call in calls {
         let ended = call.end();
