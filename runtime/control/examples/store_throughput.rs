@@ -1,5 +1,5 @@
 //! What the embedded control store does in a second: `cargo run --release -p wasmrun-control --example
-//! throughput [FOLDER]`. The folder should be on the disk that is meant; it is made and left empty.
+//! store_throughput [FOLDER]`. The folder should be on the disk that is meant; it is made and left empty.
 
 use std::path::PathBuf;
 use std::sync::Arc;
