@@ -7,6 +7,7 @@
     reason = "these comments are the command's help, where list<u8> is no tag"
 )]
 
+mod amount;
 mod groups;
 mod policy;
 mod tenants;

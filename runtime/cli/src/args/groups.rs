@@ -9,6 +9,8 @@ use wasmrun_model::fairness::TenantName;
 use wasmrun_model::group::GroupKind;
 use wasmrun_model::resource::{Amount, Request, ResourceName, ResourceSet};
 
+use super::amount;
+
 /// What a bundle has of memory for each of its CPUs if nobody says: what a task has that asks for nothing.
 const MEMORY_PER_CPU: u64 = 256 << 20;
 
@@ -74,15 +76,7 @@ impl FromStr for BundleArg {
         let mut amounts = ResourceSet::new();
         let mut has_memory = false;
         for part in text.split(',') {
-            let form = || format!("'{part}' must be NAME=AMOUNT, such as cpus=2");
-            let (name, value) = part.split_once('=').ok_or_else(form)?;
-            let name = match name.trim() {
-                "cpus" => ResourceName::CPU,
-                "gpus" => ResourceName::GPU,
-                other => other.parse().map_err(|error| format!("{error}"))?,
-            };
-            let amount = Amount::parse_for(&name, value.trim());
-            let amount = amount.map_err(|error| format!("{error}"))?;
+            let (name, amount) = amount::named(part, "NAME=AMOUNT, such as cpus=2")?;
             has_memory |= name == ResourceName::MEMORY;
             if amounts.get(&name) != Amount::ZERO {
                 return Err(format!("{name} is given twice"));

@@ -4,10 +4,10 @@ use std::str::FromStr;
 
 use clap::{ArgGroup, Args, Subcommand};
 use wasmrun_model::fairness::{TenantName, Weight};
-use wasmrun_model::resource::{Amount, ResourceName, ResourceSet};
+use wasmrun_model::resource::ResourceSet;
 use wasmrun_model::wire::MAX_MINIMA;
 
-use super::FilterArg;
+use super::{FilterArg, amount};
 
 /// What to do with tenants.
 #[derive(Debug, Subcommand)]
@@ -55,19 +55,8 @@ impl FromStr for MinArg {
             return Ok(Self(amounts));
         }
         for part in text.split(',') {
-            let form = || {
-                format!(
-                    "'{part}' must be RESOURCE=AMOUNT, such as CPU=2; none takes a minimum away"
-                )
-            };
-            let (name, value) = part.split_once('=').ok_or_else(form)?;
-            let name = match name.trim() {
-                "cpus" => ResourceName::CPU,
-                "gpus" => ResourceName::GPU,
-                other => other.parse().map_err(|error| format!("{error}"))?,
-            };
-            let amount = Amount::parse_for(&name, value.trim());
-            let amount = amount.map_err(|error| format!("{error}"))?;
+            let form = "RESOURCE=AMOUNT, such as CPU=2; none takes a minimum away";
+            let (name, amount) = amount::named(part, form)?;
             if amount.is_zero() {
                 return Err(format!(
                     "{name}=0 guarantees nothing: leave it out, or say none to take all away"

@@ -1,0 +1,17 @@
+//! One amount of a list such as `cpus=2,memory=4GiB`.
+
+use wasmrun_model::resource::{Amount, ResourceName};
+
+/// Reads `NAME=AMOUNT`, where `cpus` and `gpus` are names too. `form` says how it is written.
+pub fn named(part: &str, form: &str) -> Result<(ResourceName, Amount), String> {
+    let (name, value) = part
+        .split_once('=')
+        .ok_or_else(|| format!("'{part}' must be {form}"))?;
+    let name = match name.trim() {
+        "cpus" => ResourceName::CPU,
+        "gpus" => ResourceName::GPU,
+        other => other.parse().map_err(|error| format!("{error}"))?,
+    };
+    let amount = Amount::parse_for(&name, value.trim());
+    Ok((name, amount.map_err(|error| format!("{error}"))?))
+}
