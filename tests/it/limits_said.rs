@@ -53,9 +53,11 @@ fn noop(options: &[&str]) -> Wasmrun {
     fixture("noop()", options)
 }
 
+/// Longer than any name may be, in bytes.
+const LONG: usize = 300;
+
 /// What is said at each limit.
 fn met(dir: &Path) -> BTreeMap<&'static str, String> {
-    let long = "x".repeat(300);
     let store = ["--object-memory", "20MiB", "--put-wait", "100ms"];
     let spilled = [
         "--spill-size",
@@ -117,6 +119,19 @@ fn met(dir: &Path) -> BTreeMap<&'static str, String> {
             "one object",
             graph("put-and-get(20000000)", &["--object-memory", "4MiB"]),
         ),
+    ];
+    let said = runs.into_iter().chain(asked()).map(|(limit, run)| {
+        let ended = run.run();
+        assert!(matches!(ended.code, Some(2..=6)), "{limit}: {ended}");
+        (limit, ended.stderr)
+    });
+    said.chain(at_a_node()).collect()
+}
+
+/// What asks for more than may be asked for, or for nothing that there is.
+fn asked() -> Vec<(&'static str, Wasmrun)> {
+    let long = "x".repeat(LONG);
+    vec![
         (
             "CPUs of one task",
             noop(&["--cpus", "4", "--max-cpus", "2"]),
@@ -157,13 +172,7 @@ fn met(dir: &Path) -> BTreeMap<&'static str, String> {
             "an actor's name",
             graph(&format!("by-name(\"{long}\")"), &[]),
         ),
-    ];
-    let said = runs.into_iter().map(|(limit, run)| {
-        let ended = run.run();
-        assert!(matches!(ended.code, Some(2..=6)), "{limit}: {ended}");
-        (limit, ended.stderr)
-    });
-    said.chain(at_a_node()).collect()
+    ]
 }
 
 /// What a node that runs says.

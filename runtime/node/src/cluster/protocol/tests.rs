@@ -1,3 +1,5 @@
+//! Which minor version each message came with, and that their order never changes.
+
 use serde::Deserializer;
 use serde::de::value::Error;
 use serde::de::{DeserializeOwned, Error as _, Visitor};
