@@ -44,6 +44,15 @@ fn who_waits_lends_its_cpu_and_goes_on_when_one_is_free() {
 }
 
 #[test]
+fn who_waits_gets_the_cpu_of_what_it_waited_for_before_what_has_not_started() {
+    // Else the only CPU would go to the task behind them, which never ends.
+    for n in [1, 2, 100] {
+        let run = graph(&format!("go-on({n})")).args(["--node-cpus", "1"]);
+        assert_eq!(run.ok(), format!("{n}\n"));
+    }
+}
+
+#[test]
 fn futures_are_arguments_whether_they_are_there_or_not() {
     for when in ["there", "later"] {
         let run = graph(&format!("argument(\"{when}\")")).args(["--node-cpus", "1"]);

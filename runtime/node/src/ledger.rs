@@ -91,14 +91,67 @@ struct Entry {
     children: Vec<TaskId>,
     /// Whether it was told to stop: it starts nothing more.
     is_stopped: bool,
-    /// Who waits for it to have its CPU again.
-    resuming: Option<Arc<Countdown>>,
+    /// Whether it is to have its CPU again.
+    resuming: Resuming,
     /// The actor that it calls, which lives until then at least.
     keeps: Option<ActorRef>,
     /// The node that owns it and has given it to us, if it is not ours.
     from: Option<NodeId>,
     /// An attempt that is over at another node, by what that says, and since when its report is missing.
     unreported: Option<(Attempt, Instant)>,
+}
+
+/// How a task that has waited gets its CPU again. What it waits for ends here, in one step with who gets the CPU
+/// of that; the thread that waits hears of it later.
+#[derive(Default)]
+enum Resuming {
+    /// It has its CPU, or waits for others.
+    #[default]
+    No,
+    /// What it waits for has ended, and its thread has not heard of that.
+    Due {
+        /// Whether it has its CPU by now.
+        has_cpu: bool,
+    },
+    /// Its thread waits for the CPU.
+    Asked(Arc<Countdown>),
+}
+
+impl Resuming {
+    /// It has its CPU again. Who is to be told so.
+    fn resumes(&mut self) -> Option<Arc<Countdown>> {
+        match std::mem::take(self) {
+            Self::No => None,
+            Self::Due { .. } => {
+                *self = Self::Due { has_cpu: true };
+                None
+            }
+            Self::Asked(resumed) => Some(resumed),
+        }
+    }
+
+    /// Its thread asks for the CPU: false if the scheduler is still to be told.
+    fn asks(&mut self, resumed: &Arc<Countdown>, todo: &mut Todo) -> bool {
+        match self {
+            Self::Due { has_cpu: true } => {
+                *self = Self::No;
+                todo.resume.push(resumed.clone());
+                true
+            }
+            before => matches!(
+                std::mem::replace(before, Self::Asked(resumed.clone())),
+                Self::Due { .. }
+            ),
+        }
+    }
+
+    /// The task is gone, and its thread is about to notice.
+    fn abandon(self) -> Option<Arc<Countdown>> {
+        match self {
+            Self::No | Self::Due { .. } => None,
+            Self::Asked(resumed) => Some(resumed),
+        }
+    }
 }
 
 /// An attempt that waits for others.
@@ -327,7 +380,7 @@ impl Ledger {
             parent,
             children: Vec::new(),
             is_stopped: false,
-            resuming: None,
+            resuming: Resuming::No,
             keeps,
             from: None,
             unreported: None,
@@ -342,9 +395,9 @@ impl Ledger {
             Attempt::FIRST => Event::Submit(spec),
             first => Event::Resubmit(spec, first),
         };
-        self.scheduler.handle(now, event);
+        self.scheduler.note(now, event);
         for object in lost {
-            self.scheduler.handle(now, Event::ArgumentFailed(object));
+            self.scheduler.note(now, Event::ArgumentFailed(object));
         }
         let mut todo = Todo::default();
         self.carry_out(now, None, &mut todo);
@@ -354,7 +407,7 @@ impl Ledger {
         {
             // It waits as infeasible, and nobody can help it.
             todo.trash.calls.extend(entry.call);
-            self.scheduler.handle(now, Event::Cancel(cell.id));
+            self.scheduler.note(now, Event::Cancel(cell.id));
             self.carry_out(now, None, &mut todo);
         }
         todo
@@ -384,7 +437,7 @@ impl Ledger {
         self.say_why_stopped(&mut report);
         let mut todo = Todo::default();
         let event = self.end_of(task, attempt, &report);
-        self.scheduler.handle(now, event);
+        self.scheduler.note(now, event);
         self.carry_out(now, Some(report), &mut todo);
         if self.is_clustered {
             self.sweep(&task, &mut todo);
@@ -453,7 +506,7 @@ impl Ledger {
             actor: actor.id,
             node: self.id,
         };
-        self.scheduler.handle(now, event);
+        self.scheduler.note(now, event);
         let mut todo = Todo::default();
         self.carry_out(now, None, &mut todo);
         match actor.is_foreign() {
@@ -492,7 +545,7 @@ impl Ledger {
             actor: actor.id,
             will_restart: death.is_followed,
         };
-        self.scheduler.handle(now, event);
+        self.scheduler.note(now, event);
     }
 
     /// What a task makes is there, or will never be.
@@ -502,7 +555,7 @@ impl Ledger {
             true => Event::ArgumentReady(object),
             false => Event::ArgumentFailed(object),
         };
-        self.scheduler.handle(now, event);
+        self.scheduler.note(now, event);
         let mut todo = Todo::default();
         self.carry_out(now, None, &mut todo);
         todo
@@ -512,11 +565,17 @@ impl Ledger {
     pub(crate) fn block(&mut self, task: TaskId, attempt: Attempt, blocked: Blocked) -> Todo {
         let now = self.now();
         let mut todo = Todo::default();
-        if self.tasks.contains_key(&task) {
+        self.changes += 1;
+        if let Some(entry) = self.tasks.get_mut(&task) {
+            if blocked.wait.countdown.is_decided() {
+                // What it waits for has ended just now, and it is about to be told so.
+                entry.resuming = Resuming::Due { has_cpu: true };
+                return todo;
+            }
+            entry.resuming = Resuming::No;
             self.blocked.insert(task, blocked);
         }
-        self.changes += 1;
-        self.scheduler.handle(now, Event::Blocked { task, attempt });
+        self.scheduler.note(now, Event::Blocked { task, attempt });
         self.carry_out(now, None, &mut todo);
         todo
     }
@@ -532,15 +591,33 @@ impl Ledger {
         let mut todo = Todo::default();
         self.blocked.remove(&task);
         self.changes += 1;
-        match self.tasks.get_mut(&task) {
-            Some(entry) => entry.resuming = Some(resumed.clone()),
-            // It has ended, and is about to notice.
-            None => todo.resume.push(resumed.clone()),
+        let is_known = match self.tasks.get_mut(&task) {
+            Some(entry) => entry.resuming.asks(resumed, &mut todo),
+            None => {
+                // It has ended, and is about to notice.
+                todo.resume.push(resumed.clone());
+                true
+            }
+        };
+        if !is_known {
+            self.scheduler.note(now, Event::Unblocked { task, attempt });
+            self.carry_out(now, None, &mut todo);
         }
-        self.scheduler
-            .handle(now, Event::Unblocked { task, attempt });
-        self.carry_out(now, None, &mut todo);
         todo
+    }
+
+    /// A task has ended. Who waited for just that goes on: its thread hears of it soon, and until then nobody who has not
+    /// started gets the CPU that came free.
+    fn unblock_waiters(&mut self, now: ModelInstant, ended: &TaskCell) {
+        for (task, attempt) in ended.decide() {
+            // Else it is about to wait, or to have done with it.
+            if self.blocked.remove(&task).is_some()
+                && let Some(entry) = self.tasks.get_mut(&task)
+            {
+                entry.resuming = Resuming::Due { has_cpu: false };
+                self.scheduler.note(now, Event::Unblocked { task, attempt });
+            }
+        }
     }
 
     /// Ends tasks, whether they wait or run.
@@ -550,7 +627,6 @@ impl Ledger {
         for task in tasks {
             self.scheduler.note(now, Event::Cancel(*task));
         }
-        self.scheduler.handle(now, Event::Tick);
         self.carry_out(now, None, &mut todo);
         todo
     }

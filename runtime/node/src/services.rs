@@ -352,7 +352,7 @@ impl Attempt {
         if timeout == Some(Duration::ZERO) {
             return Ok(false);
         }
-        let watch = Watch::new(pending, count);
+        let watch = Watch::of(pending, count, Some((self.id(), self.number)));
         let wait = Wait::new(watch.countdown.clone(), self.shared.next_wait());
         let blocked = Blocked {
             needs: pending.iter().map(|cell| cell.object()).collect(),
@@ -699,9 +699,15 @@ pub(crate) struct Watch<'a> {
 
 impl<'a> Watch<'a> {
     pub(crate) fn new(tasks: &'a [Arc<TaskCell>], count: usize) -> Self {
-        let countdown = Countdown::new(count);
+        Self::of(tasks, count, None)
+    }
+
+    /// The same, for an attempt that waits for it.
+    fn of(tasks: &'a [Arc<TaskCell>], count: usize, waiter: Option<(TaskId, Try)>) -> Self {
+        let countdown = Countdown::of(count, waiter);
         for task in tasks {
             if task.watch(&countdown) {
+                countdown.decide();
                 countdown.hit();
             } else {
                 task.want();

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use wasmrun_engine::{Entry, FunctionIndex, Grants, HeldResource, Input, Limits, Listener, Module};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{DriverId, NodeId, ObjectId, ObjectName, TaskId};
-use wasmrun_model::task::Terms;
+use wasmrun_model::task::{Attempt, Terms};
 use wasmrun_model::value::{Encoded, FunctionType, ValueType};
 
 use crate::actor::ActorCell;
@@ -274,6 +274,8 @@ impl Work {
 #[derive(Default)]
 struct Outcome {
     report: Option<Report>,
+    /// Whether the ledger knows of the end. `report` follows when its lock is released.
+    is_decided: bool,
     waiter: Option<Waker>,
     countdowns: Vec<Arc<Countdown>>,
     /// Its part of what the task that started it has in flight, until it ends.
@@ -373,15 +375,31 @@ impl TaskCell {
         outcome.report = Some(report);
         let waiter = outcome.waiter.take();
         let countdowns = std::mem::take(&mut outcome.countdowns);
+        let is_decided = outcome.is_decided;
         // Before anybody who waits for it goes on, and starts others.
         outcome.nested = None;
         drop(outcome);
         if let Some(waiter) = waiter {
             waiter.wake();
         }
-        countdowns.iter().for_each(|countdown| countdown.hit());
+        for countdown in &countdowns {
+            if !is_decided {
+                countdown.decide();
+            }
+            countdown.hit();
+        }
         // Whoever sets this looks at the phase next.
         self.has_dependents.load(Ordering::SeqCst)
+    }
+
+    /// It is decided that it ends: [`TaskCell::end`] follows. The attempts that need to wait for nothing else.
+    pub(crate) fn decide(&self) -> Vec<(TaskId, Attempt)> {
+        let mut outcome = self.outcome.lock();
+        if std::mem::replace(&mut outcome.is_decided, true) {
+            return Vec::new();
+        }
+        let waiting = outcome.countdowns.iter();
+        waiting.filter_map(|countdown| countdown.decide()).collect()
     }
 
     /// As [`TaskCell::end`], where it may have been ended before: then nothing happens.
@@ -437,6 +455,9 @@ impl TaskCell {
         let mut outcome = self.outcome.lock();
         if self.has_ended() {
             return true;
+        }
+        if outcome.is_decided {
+            countdown.decide();
         }
         outcome.countdowns.push(countdown.clone());
         false

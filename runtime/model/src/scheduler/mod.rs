@@ -147,6 +147,8 @@ pub struct Scheduler {
     ended: [u64; Phase::ALL.len() - Phase::LIVE],
     stale: u64,
     effects: VecDeque<Effect>,
+    /// Whether something was noted since it was last looked what can start.
+    is_noted: bool,
     /// The one node here, if something was given back on it since nothing more fitted.
     hot: Option<NodeIx>,
     /// The slot of the task that was started last.
@@ -185,6 +187,7 @@ impl Scheduler {
             ended: [0; Phase::ALL.len() - Phase::LIVE],
             stale: 0,
             effects: VecDeque::new(),
+            is_noted: false,
             hot: None,
             last_started: None,
             found: Vec::new(),
@@ -199,18 +202,29 @@ impl Scheduler {
     #[inline]
     pub fn handle(&mut self, now: Instant, event: Event) {
         self.note(now, event);
-        self.pump();
+        self.dispatch();
     }
 
-    /// Takes in what has happened, and starts nothing yet: for several events of one instant, of
-    /// which the last goes to [`Scheduler::handle`].
+    /// Takes in what has happened, and starts nothing yet: for several events of one instant. After the
+    /// last, [`Scheduler::dispatch`].
     #[inline]
     pub fn note(&mut self, now: Instant, event: Event) {
+        self.is_noted = true;
         self.now = self.now.max(now);
         self.apply(event);
         self.end_patience();
         self.resend();
         self.time_groups();
+    }
+
+    /// Starts all that can start now. False if nothing was noted since the last time.
+    #[inline]
+    pub fn dispatch(&mut self) -> bool {
+        let is_noted = std::mem::take(&mut self.is_noted);
+        if is_noted {
+            self.pump();
+        }
+        is_noted
     }
 
     /// What is to be done next. Call it until it has no more.

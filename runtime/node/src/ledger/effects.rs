@@ -24,6 +24,23 @@ impl Ledger {
         mut report: Option<Report>,
         todo: &mut Todo,
     ) {
+        loop {
+            self.carry_out_effects(now, &mut report, todo);
+            // Only now is it decided who gets what came free: those go first who waited for what has ended.
+            if !self.scheduler.dispatch() {
+                break;
+            }
+        }
+        // It came too late for its task.
+        todo.trash.reports.extend(report);
+    }
+
+    fn carry_out_effects(
+        &mut self,
+        now: ModelInstant,
+        report: &mut Option<Report>,
+        todo: &mut Todo,
+    ) {
         while let Some(effect) = self.scheduler.poll_effect() {
             match effect {
                 Effect::Dispatch { task, attempt, .. } => {
@@ -56,15 +73,13 @@ impl Ledger {
                 Effect::Resume { task, .. } => {
                     let entry = self.tasks.get_mut(&task);
                     todo.resume
-                        .extend(entry.and_then(|entry| entry.resuming.take()));
+                        .extend(entry.and_then(|entry| entry.resuming.resumes()));
                 }
                 Effect::Fetch { task, objects } => self.fetch(&task, &objects, todo),
-                Effect::Send { to, message } => self.send(to, *message, &mut report, todo),
+                Effect::Send { to, message } => self.send(to, *message, report, todo),
                 Effect::GroupChanged(group) => self.group_changed(group),
             }
         }
-        // It came too late for its task.
-        todo.trash.reports.extend(report);
     }
 
     /// What a call of an actor gets that has died, or lived at a node that is lost: which of these an actor of another
@@ -166,7 +181,7 @@ impl Ledger {
             ..
         } = *entry;
         self.leave_to_parent(*task, parent, children);
-        todo.resume.extend(resuming);
+        todo.resume.extend(resuming.abandon());
         todo.trash.references.extend(keeps.map(Reference::Actor));
         let error = match (&why, &cell.work) {
             (Some(Reason::ArgumentFailed(object)), _) => {
@@ -193,7 +208,7 @@ impl Ledger {
                 actor: actor.id,
                 will_restart: false,
             };
-            self.scheduler.handle(now, event);
+            self.scheduler.note(now, event);
         }
         let is_running = report.is_none() && cell.is_running();
         if is_running {
@@ -209,6 +224,7 @@ impl Ledger {
         if phase == State::Cancelled {
             report.cancel();
         }
+        self.unblock_waiters(now, &cell);
         todo.end.push((cell, report));
     }
 

@@ -15,7 +15,7 @@ use wasmrun_model::task::{Attempt, Rule, TaskSpec, Terms};
 use wasmrun_model::time::Instant as ModelInstant;
 
 use super::arguments::{missing, needs};
-use super::{Entry, Incoming, Ledger, Outbound, Outgoing, Todo};
+use super::{Entry, Incoming, Ledger, Outbound, Outgoing, Resuming, Todo};
 use crate::actor::{ActorCell, Standing};
 use crate::cluster::{CallRecipe, Lineage, Origin};
 use crate::object::{Object, Reference};
@@ -55,7 +55,7 @@ impl Ledger {
     pub(crate) fn tick(&mut self) -> Todo {
         let now = self.now();
         let mut todo = Todo::default();
-        self.scheduler.handle(now, Event::Tick);
+        self.scheduler.note(now, Event::Tick);
         self.carry_out(now, None, &mut todo);
         todo
     }
@@ -79,7 +79,7 @@ impl Ledger {
         let now = self.now();
         let mut todo = Todo::default();
         self.changes += 1;
-        self.scheduler.handle(now, event);
+        self.scheduler.note(now, event);
         self.carry_out(now, None, &mut todo);
         todo
     }
@@ -121,7 +121,7 @@ impl Ledger {
             false => Event::NodeUnseen { node, incarnation },
         };
         self.losing = Some(node);
-        self.scheduler.handle(now, event);
+        self.scheduler.note(now, event);
         self.carry_out(now, None, &mut todo);
         self.losing = None;
         let of_it = self.tasks.iter();
@@ -158,7 +158,7 @@ impl Ledger {
             let family = self.family(*task);
             self.cancel_others(now, &family, *task, &mut todo);
         }
-        self.scheduler.handle(now, Event::Message { from, message });
+        self.scheduler.note(now, Event::Message { from, message });
         self.carry_out(now, None, &mut todo);
         todo
     }
@@ -198,7 +198,7 @@ impl Ledger {
             parent: None,
             children: Vec::new(),
             is_stopped: false,
-            resuming: None,
+            resuming: Resuming::No,
             keeps: None,
             from: Some(from),
             unreported: None,
@@ -226,7 +226,7 @@ impl Ledger {
             attempt,
             hops,
         };
-        self.scheduler.handle(now, Event::Message { from, message });
+        self.scheduler.note(now, Event::Message { from, message });
         self.carry_out(now, None, &mut todo);
         if let Some(unused) = self.incoming.take() {
             todo.trash.calls.extend(unused.call);
@@ -241,7 +241,7 @@ impl Ledger {
         let mut todo = Todo::default();
         self.changes += 1;
         self.host_settled(now, from, &message, &report, &mut todo);
-        self.scheduler.handle(now, Event::Message { from, message });
+        self.scheduler.note(now, Event::Message { from, message });
         self.carry_out(now, Some(report), &mut todo);
         todo
     }
@@ -381,7 +381,7 @@ impl Ledger {
             self.leave_behind(entry.cell.id, owner, entry.children);
         }
         todo.trash.calls.extend(entry.call);
-        todo.resume.extend(entry.resuming);
+        todo.resume.extend(entry.resuming.abandon());
         if let Work::Create(actor) = &entry.cell.work {
             self.bury(actor, None, todo);
             // Its calls that are here hear from its owner where they are to go.
@@ -390,7 +390,7 @@ impl Ledger {
                 will_restart: true,
             };
             let now = self.now();
-            self.scheduler.handle(now, event);
+            self.scheduler.note(now, event);
         }
     }
 

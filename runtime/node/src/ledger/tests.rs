@@ -165,6 +165,42 @@ impl Desk {
             .1
     }
 
+    /// A task that runs begins to wait for others. The names of those that start.
+    fn block(&mut self, name: &str, needs: &[&str], count: usize) -> (Arc<Countdown>, Vec<String>) {
+        let (task, attempt) = (self.cell(name).id, self.attempt(name));
+        let needs: Vec<_> = needs.iter().map(|it| self.cell(it).clone()).collect();
+        let countdown = Countdown::of(count, Some((task, attempt)));
+        for cell in &needs {
+            assert!(!cell.watch(&countdown), "it has not ended");
+        }
+        let starts = self.block_for(name, &countdown);
+        (countdown, starts)
+    }
+
+    fn block_for(&mut self, name: &str, countdown: &Arc<Countdown>) -> Vec<String> {
+        let (task, attempt) = (self.cell(name).id, self.attempt(name));
+        let blocked = Blocked {
+            needs: Vec::new(),
+            reads: None,
+            count: 1,
+            is_bounded: true,
+            wait: crate::deadlock::Wait::new(countdown.clone(), 1),
+            attempt: Weak::new(),
+        };
+        let todo = self.ledger.block(task, attempt, blocked);
+        self.carry_out(todo)
+    }
+
+    /// The thread of a task that waits has heard that it need wait no more. Whether it has its CPU.
+    fn resume(&mut self, name: &str) -> bool {
+        let (task, attempt) = (self.cell(name).id, self.attempt(name));
+        let resumed = Countdown::new(1);
+        let mut todo = self.ledger.unblock(task, attempt, &resumed);
+        let has_cpu = std::mem::take(&mut todo.resume).len() == 1;
+        assert!(self.carry_out(todo).is_empty(), "it has waited for longer");
+        has_cpu
+    }
+
     fn attempt(&self, name: &str) -> Attempt {
         self.running[name].attempt
     }
@@ -564,6 +600,81 @@ fn what_is_refused_leaves_nothing_behind() {
     desk.assert_idle();
     // Others are not disturbed.
     assert_eq!(desk.submit("t", Overrides::default()), ["t"]);
+    desk.clear();
+}
+
+#[test]
+fn who_waits_goes_on_with_the_cpu_of_what_it_waited_for() {
+    let mut desk = Desk::new(1, 0, "4GiB");
+    desk.submit("waits", of("t", 0));
+    for name in ["a", "b", "c", "next"] {
+        assert!(desk.submit(name, of("t", 0)).is_empty());
+    }
+    let (_watch, starts) = desk.block("waits", &["a", "b", "c"], 2);
+    assert_eq!(starts, ["a"]);
+    assert_eq!(desk.end("a", Ok(())), ["b"]);
+    // Nobody else starts before its thread has heard of it.
+    assert!(desk.end("b", Ok(())).is_empty());
+    assert!(desk.resume("waits"));
+    assert_eq!(desk.end("waits", Ok(())), ["c"]);
+    desk.clear();
+}
+
+#[test]
+fn who_waits_for_what_another_has_ended_waits_for_a_cpu_before_others() {
+    let mut desk = Desk::new(2, 0, "4GiB");
+    desk.submit("first", of("t", 0));
+    desk.submit("second", of("t", 0));
+    desk.submit("it", of("t", 0));
+    desk.submit("next", of("t", 0));
+    let (_one, starts) = desk.block("first", &["it"], 1);
+    assert_eq!(starts, ["it"]);
+    let (_two, starts) = desk.block("second", &["it"], 1);
+    assert_eq!(starts, ["next"]);
+    desk.submit("last", of("t", 0));
+    // One CPU for the two of them.
+    assert!(desk.end("it", Ok(())).is_empty());
+    assert_eq!([desk.resume("first"), desk.resume("second")], [true, false]);
+    assert!(desk.end("next", Ok(())).is_empty());
+    assert_eq!(desk.end("first", Ok(())), ["last"]);
+    desk.clear();
+}
+
+#[test]
+fn an_attempt_that_is_tried_again_ends_no_wait() {
+    let mut desk = Desk::new(1, 0, "4GiB");
+    desk.submit("waits", of("t", 0));
+    let again = Overrides {
+        retries: Some(1),
+        ..of("t", 0)
+    };
+    desk.submit("it", again);
+    desk.submit("next", of("t", 0));
+    let (_watch, starts) = desk.block("waits", &["it"], 1);
+    assert_eq!(starts, ["it"]);
+    assert_eq!(desk.end("it", Err(trap())), ["next"]);
+    assert_eq!(desk.end("next", Ok(())), ["it"]);
+    assert!(
+        desk.end("it", Err(trap())).is_empty(),
+        "a failure is an end"
+    );
+    assert!(desk.resume("waits"));
+    desk.clear();
+}
+
+#[test]
+fn what_has_ended_before_the_wait_begins_leaves_the_cpu_where_it_is() {
+    let mut desk = Desk::new(2, 0, "4GiB");
+    desk.submit("waits", of("t", 0));
+    desk.submit("it", of("t", 0));
+    desk.submit("next", of("t", 0));
+    let countdown = Countdown::of(1, Some((desk.cell("waits").id, desk.attempt("waits"))));
+    assert!(!desk.cell("it").watch(&countdown));
+    assert_eq!(desk.end("it", Ok(())), ["next"]);
+    desk.submit("last", of("t", 0));
+    assert!(desk.block_for("waits", &countdown).is_empty());
+    assert!(desk.resume("waits"));
+    assert_eq!(desk.end("waits", Ok(())), ["last"]);
     desk.clear();
 }
 

@@ -413,6 +413,15 @@ impl Guest for Graph {
         vec![said, format!("{:?}", behind.cancel())]
     }
 
+    fn go_on(n: u32) -> u32 {
+        let short: Vec<Object> = (0..n).map(|_| spawn("noop", &[])).collect();
+        let behind = spawn("spin", &[]);
+        let waits: Vec<&Object> = short.iter().collect();
+        let ended = objects::wait(&waits, n, None).expect("they end");
+        behind.cancel();
+        u32::try_from(ended.len()).expect("few")
+    }
+
     fn let_go(rounds: u32) -> u64 {
         (0..rounds)
             .map(|_| {
