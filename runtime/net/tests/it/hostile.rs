@@ -10,7 +10,7 @@ use quinn::{Connection, Endpoint, RecvStream, SendStream};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use wasmrun_model::id::NodeId;
-use wasmrun_net::{PullOptions, Role};
+use wasmrun_net::{Config, PullOptions, Role};
 
 use crate::harness::{Ask, Cluster, End, LOCAL, PATIENCE, node_id, soon, start};
 
@@ -119,7 +119,12 @@ fn request(id: u64) -> Vec<u8> {
 
 /// A node and a friend of it, which must not notice anything.
 async fn friends(cluster: &Cluster) -> (End, End) {
-    let (node, friend) = (cluster.node(1), cluster.node(2));
+    befriended(cluster, cluster.node_config(1, 1)).await
+}
+
+/// The same, of a node that is set up so.
+async fn befriended(cluster: &Cluster, config: Config) -> (End, End) {
+    let (node, friend) = (start(config), cluster.node(2));
     let peer = friend
         .network
         .peer(node_id(1), vec![node.address])
@@ -337,13 +342,7 @@ async fn one_who_asks_and_never_reads() {
     let cluster = Cluster::new();
     let mut config = cluster.node_config(1, 1);
     config.timing.write_stall = Duration::from_millis(500);
-    let node = start::<1, 0>(config);
-    let friend = cluster.node(2);
-    let peer = friend
-        .network
-        .peer(node_id(1), vec![node.address])
-        .expect("a peer");
-    soon(peer.connected()).await.expect("connected");
+    let (node, friend) = befriended(&cluster, config).await;
     let raw = Raw::new(&cluster, Some(3), "wasmrun");
     let (connection, mut writer, reader) = raw.greeted(node.address, 3).await;
     writer.write_all(&resume()).await.expect("written");
@@ -368,13 +367,7 @@ async fn one_who_asks_for_bulk_and_never_reads() {
     let cluster = Cluster::new();
     let mut config = cluster.node_config(1, 1);
     config.timing.bulk_stall = Duration::from_millis(500);
-    let node = start::<1, 0>(config);
-    let friend = cluster.node(2);
-    let peer = friend
-        .network
-        .peer(node_id(1), vec![node.address])
-        .expect("a peer");
-    soon(peer.connected()).await.expect("connected");
+    let (node, friend) = befriended(&cluster, config).await;
     let raw = Raw::new(&cluster, Some(3), "wasmrun");
     let connection = raw.connect(node.address).await;
     let (mut writer, _welcome) = connection.open_bi().await.expect("a stream");
@@ -390,6 +383,7 @@ async fn one_who_asks_for_bulk_and_never_reads() {
     // Others get all they ask for, and then each of these is given up.
     still_works(&friend).await;
     let mut to = vec![0; 1 << 20];
+    let peer = friend.network.find(node_id(1)).expect("known");
     let pulled = soon(peer.pull(&0, 0, &mut to, &PullOptions::default())).await;
     pulled.expect("the bytes");
     for (_, reader) in &mut streams {

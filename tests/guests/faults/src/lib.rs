@@ -251,6 +251,16 @@ mod app {
         numbers.iter().sum()
     }
 
+    /// Adds. At this node it never ends, elsewhere it tells the sum.
+    fn hang(n: &mut u32, by: u32, at: &str) -> u32 {
+        println!("hangs {by} at {}", context::node());
+        *n += by;
+        while context::node() == at {
+            std::hint::spin_loop();
+        }
+        *n
+    }
+
     /// Counts. A call may hang in the middle.
     #[actor(cpus = 0, memory = "32MiB")]
     pub struct Tally {
@@ -271,12 +281,7 @@ mod app {
 
         /// Adds. At this node it never ends, elsewhere it tells the sum.
         pub fn hang(&mut self, by: u32, at: String) -> u32 {
-            println!("hangs {by} at {}", context::node());
-            self.n += by;
-            while context::node() == at {
-                std::hint::spin_loop();
-            }
-            self.n
+            hang(&mut self.n, by, &at)
         }
     }
 
@@ -299,12 +304,7 @@ mod app {
 
         /// As that of [`Tally`].
         pub fn hang(&mut self, by: u32, at: String) -> u32 {
-            println!("hangs {by} at {}", context::node());
-            self.n += by;
-            while context::node() == at {
-                std::hint::spin_loop();
-            }
-            self.n
+            hang(&mut self.n, by, &at)
         }
 
         pub fn checkpoint(&self) -> Vec<u8> {
