@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quinn::{Connection, SendStream};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::config::Timing;
 use crate::core::Core;
@@ -19,11 +19,14 @@ use crate::peer::{Candidate, PeerCore, PeerInfo, Serving};
 use crate::transport::Kind;
 
 /// How long to wait between attempts to dial: exponential, bounded, from half of that to all of it at random, so that
-/// nodes do not come back in step.
+/// nodes do not come back in step. A connection that is lost within moments is a failed attempt, too: a peer that
+/// accepts all and keeps none would be dialled without pause.
 #[derive(Debug, Default)]
 struct Backoff {
     /// How many attempts have failed in a row.
     failures: u32,
+    /// Since when there is a connection, if there is one.
+    connected: Option<Instant>,
 }
 
 impl Backoff {
@@ -40,8 +43,19 @@ impl Backoff {
     }
 
     /// There is a connection, whoever has dialled.
-    fn connected(&mut self) {
-        self.failures = 0;
+    fn connected(&mut self, now: Instant) {
+        self.connected = Some(now);
+    }
+
+    /// There is no connection. Whether the last one was too brief to dial again at once. One that lasted for the
+    /// longest wait was not: it was as long until it is dialled again.
+    fn was_brief(&mut self, timing: &Timing, now: Instant) -> bool {
+        let lasted = self.connected.take().map(|since| now - since);
+        if lasted.is_some_and(|it| it >= timing.backoff_max) {
+            self.failures = 0;
+            return false;
+        }
+        lasted.is_some()
     }
 }
 
@@ -66,32 +80,35 @@ pub(crate) async fn keep_connected(core: Arc<Core>, peer: Arc<PeerCore>) {
         {
             return;
         }
-        let addresses = peer.addresses();
-        if addresses.is_empty() {
-            peer.dial_failed(ConnectError::NoAddress);
-        }
-        let mut is_connected = false;
-        for address in addresses {
-            match control(&core, address, Some(&peer)).await {
-                Ok(_) => {
-                    is_connected = true;
-                    break;
-                }
-                Err(error) => peer.dial_failed(error),
-            }
-        }
-        if is_connected {
-            backoff.connected();
+        if !backoff.was_brief(&core.timing, Instant::now()) && dial(&core, &peer).await {
+            backoff.connected(Instant::now());
             continue;
         }
         let wait = backoff.failed(&core.timing, core.draw());
-        // A lost connection or a new address is a reason to try at once; the other side may connect.
+        // A new address is a reason to try at once; the other side may connect.
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
             () = peer.hurried() => {}
-            _ = watch.wait_for(|status| status.info.is_some()) => backoff.connected(),
+            _ = watch.wait_for(|status| status.info.is_some()) => {
+                backoff.connected(Instant::now());
+            }
         }
     }
+}
+
+/// Dials the addresses of a peer in turn. Whether one of them has led to it.
+async fn dial(core: &Arc<Core>, peer: &Arc<PeerCore>) -> bool {
+    let addresses = peer.addresses();
+    if addresses.is_empty() {
+        peer.dial_failed(ConnectError::NoAddress);
+    }
+    for address in addresses {
+        match control(core, address, Some(peer)).await {
+            Ok(_) => return true,
+            Err(error) => peer.dial_failed(error),
+        }
+    }
+    false
 }
 
 /// Dials for a link.
@@ -325,19 +342,30 @@ mod tests {
     }
 
     #[test]
-    fn backoff_doubles_up_to_its_limit_and_begins_anew_after_a_connection() {
+    fn backoff_doubles_up_to_its_limit_and_begins_anew_after_a_connection_that_lasted() {
         let timing = timing(50, 3000);
         let mut backoff = Backoff::default();
         let grown = [50, 100, 200, 400, 800, 1600, 3000, 3000];
         assert_eq!(longest(&mut backoff, &timing, 8), grown);
-        backoff.connected();
+        let now = Instant::now();
+        backoff.connected(now);
+        let brief = timing.backoff_max - Duration::from_millis(1);
+        assert!(backoff.was_brief(&timing, now + brief));
+        assert_eq!(backoff.failures, 8, "it was as good as none");
+        backoff.connected(now);
+        assert!(!backoff.was_brief(&timing, now + timing.backoff_max));
         assert_eq!(longest(&mut backoff, &timing, 8), grown);
+        // There was none in between.
+        assert!(!backoff.was_brief(&timing, now));
     }
 
     #[test]
     fn backoff_of_a_peer_that_stays_away_keeps_its_limit() {
         let timing = timing(50, 3000);
-        let mut backoff = Backoff { failures: u32::MAX };
+        let mut backoff = Backoff {
+            failures: u32::MAX,
+            ..Backoff::default()
+        };
         for _ in 0..3 {
             let wait = backoff.failed(&timing, 0);
             assert_eq!(wait, timing.backoff_max / 2);
@@ -355,7 +383,8 @@ mod tests {
             let timing = timing(min_ms, min_ms + more_ms);
             let most = timing.backoff_min.saturating_mul(1 << failures.min(16));
             let most = most.min(timing.backoff_max);
-            let wait = Backoff { failures }.failed(&timing, drawn);
+            let mut backoff = Backoff { failures, ..Backoff::default() };
+            let wait = backoff.failed(&timing, drawn);
             prop_assert!(wait >= most / 2 && wait <= most, "{wait:?} of {most:?}");
         }
 
@@ -364,7 +393,10 @@ mod tests {
             let mut random = wasmrun_model::random::Random::new(seed);
             let timing = timing(50, 3000);
             let mut waits: Vec<_> = (0..64)
-                .map(|_| Backoff { failures: 9 }.failed(&timing, random.next()))
+                .map(|_| {
+                    let mut backoff = Backoff { failures: 9, ..Backoff::default() };
+                    backoff.failed(&timing, random.next())
+                })
                 .collect();
             waits.sort();
             // Of 1.5 s, by chance: nowhere near all at once.

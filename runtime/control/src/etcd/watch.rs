@@ -72,7 +72,7 @@ impl EtcdWatch {
         let first: pb::WatchResponse =
             first.ok_or_else(|| Error::unavailable("etcd closed the watch"))?;
         self.take(first)?;
-        self.backoff = Backoff::default();
+        self.backoff.works();
         self.stream = Some(stream);
         Ok(())
     }

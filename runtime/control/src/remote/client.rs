@@ -308,7 +308,7 @@ impl RemoteWatch {
         let first = stream.next().await.map_err(|_| Broken::Link)?;
         match first {
             WatchMessage::Position(_) => {
-                self.backoff = Backoff::default();
+                self.backoff.works();
                 self.stream = Some(stream);
                 Ok(())
             }

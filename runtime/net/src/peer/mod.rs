@@ -83,7 +83,7 @@ pub(crate) struct PeerCore {
     status: watch::Sender<Status>,
     batches: mpsc::Sender<Batch>,
     tasks: Mutex<Vec<AbortHandle>>,
-    /// Addresses have changed, or a connection was lost.
+    /// Addresses have changed.
     redial: Notify,
 }
 
@@ -417,7 +417,6 @@ impl PeerCore {
             status.lost = Some(why);
         });
         drop(state);
-        self.redial.notify_one();
         if let Some(core) = self.core.upgrade() {
             core.changes.peer(self.id);
         }

@@ -241,3 +241,31 @@ async fn limits_are_errors_and_not_memory() {
         .await
         .expect("open");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_who_lets_in_and_hangs_up_is_not_dialled_without_pause() {
+    let cluster = Cluster::new();
+    let (mut hangs_up, friend) = (cluster.node(1), cluster.node(3));
+    let mut config = cluster.node_config(2, 1);
+    // Longer than the test may take.
+    let hour = std::time::Duration::from_secs(3600);
+    (config.timing.backoff_min, config.timing.backoff_max) = (hour, hour);
+    let dials = start::<1, 0>(config);
+    let is_it =
+        |event: &Event<_>| matches!(event, Event::Connected { info, .. } if info.id == node_id(2));
+    for _ in 0..3 {
+        // The first time, or because somebody knows better than to wait.
+        let peer = dials.network.peer(node_id(1), vec![hangs_up.address]);
+        assert!(peer.is_ok());
+        hangs_up.event(is_it).await;
+        hangs_up.network.forget(node_id(2));
+        // Time enough to dial a hundred times.
+        for _ in 0..100 {
+            let to = vec![hangs_up.address];
+            soon(friend.network.connect(to)).await.expect("a friend");
+            friend.network.forget(node_id(1));
+        }
+        let more = std::iter::from_fn(|| hangs_up.events.try_recv().ok());
+        assert_eq!(more.filter(is_it).count(), 0);
+    }
+}
