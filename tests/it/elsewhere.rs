@@ -469,6 +469,25 @@ impl Raw {
 }
 
 #[test]
+fn who_is_hung_up_on_hears_why() {
+    let cluster = Cluster::new();
+    let client = cluster.client();
+    Runtime::new().expect("threads").block_on(async {
+        // While it still sends, too.
+        for more in [0, 1, 1 << 20].repeat(10) {
+            let mut raw = Raw::open(&client).await;
+            let nonsense = [frame(&[0xff; 100]), vec![0; more]].concat();
+            // It need not be taken.
+            let _ = raw.0.writer.write_all(&nonsense).await;
+            let said = raw.hear().await.expect("the reason");
+            assert!(matches!(&said, (0, Response::Refused(_))), "{said:?}");
+            assert_eq!(raw.hear().await, None, "it is the last word");
+        }
+    });
+    assert_eq!(client.submit("add(1, 2)").ok(), "3\n");
+}
+
+#[test]
 fn few_modules_come_from_elsewhere_at_a_time() {
     let cluster = Cluster::new();
     let client = cluster.client();

@@ -85,7 +85,9 @@ pub fn failed(error: Error) -> Failure {
             RefusalKind::Stopping => Exit::Unreachable,
             RefusalKind::Full => Exit::TaskFailed,
         },
-        Error::Closed | Error::Undecided { .. } | Error::Unexpected(_) => Exit::Unreachable,
+        Error::Closed | Error::Ended { .. } | Error::Undecided { .. } | Error::Unexpected(_) => {
+            Exit::Unreachable
+        }
         Error::TooLarge { .. } | Error::Frame(_) | Error::Source(_) => Exit::Usage,
     };
     Failure::new(exit, error)

@@ -27,7 +27,7 @@ use crate::routes::{Answers, Routes};
 const FRAMES_OUT: usize = 64;
 /// How many bytes are gathered before they are written, unless there are no more.
 const GATHERED_BYTES: usize = 128 << 10;
-/// How long a node on the network may take to hear that a session is over.
+/// How long a node on the network may take to hear that a session is over, and what it says last to arrive.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// How many dropped objects are told in one frame.
 const RELEASED: usize = 10_000;
@@ -132,7 +132,12 @@ impl Connection {
 
     pub(crate) async fn send(&self, id: u64, message: Request) -> Result<(), Error> {
         let frame = wire::encode(&Frame { id, message })?;
-        self.frames.send(frame).await.map_err(|_| Error::Closed)
+        if self.frames.send(frame).await.is_ok() {
+            return Ok(());
+        }
+        // The node takes no more. What it said before that, and why, is still being read.
+        let _ = tokio::time::timeout(FAREWELL, self.routes.closed()).await;
+        Err(self.routes.ended())
     }
 }
 
@@ -233,6 +238,55 @@ mod tests {
 
     /// More frames than a writer has in hand at a time, several times over.
     const MOST: usize = 10 * FRAMES_OUT;
+
+    /// A node that greets, takes one request and ends the session with these words.
+    async fn refuses(mut socket: UnixStream, why: &str) {
+        let welcome = wire::encode(&Welcome {
+            magic: MAGIC,
+            protocol: PROTOCOL,
+            version: "0".into(),
+            node: "n".into(),
+            id: NodeId::from_bytes([1; 16]),
+        });
+        read_frame(&mut socket).await.unwrap().unwrap();
+        socket.write_all(&welcome.unwrap()).await.unwrap();
+        read_frame(&mut socket).await.unwrap().unwrap();
+        let message = wire::Response::Refused(wire::Refusal {
+            kind: wire::RefusalKind::Usage,
+            message: why.to_owned(),
+        });
+        let last = wire::encode(&Frame { id: 0, message }).unwrap();
+        socket.write_all(&last).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_hears_why_the_node_ends_the_session() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("node.sock");
+        let listener = tokio::net::UnixListener::bind(&path).unwrap();
+        let address: Address = format!("unix:{}", path.display()).parse().unwrap();
+        let is_it = |error: &Error| matches!(error, Error::Ended { why } if why == "no more");
+        for _ in 0..100 {
+            let node = async {
+                let (socket, _) = listener.accept().await.unwrap();
+                refuses(socket, "no more").await;
+            };
+            let client = async {
+                let opened = Connection::open(&address, TenantName::default(), None).await;
+                let connection = opened.unwrap();
+                let mut waits = connection.start(Request::Status).await.unwrap();
+                let error = waits.next().await.unwrap_err();
+                assert!(is_it(&error), "{error}");
+                // And whoever comes later, whatever has become of the socket.
+                for _ in 0..2 * FRAMES_OUT {
+                    let late = connection.start(Request::Status).await;
+                    let error = late.expect_err("it is over");
+                    assert!(is_it(&error), "{error}");
+                }
+            };
+            tokio::join!(node, client);
+        }
+    }
 
     #[tokio::test]
     async fn what_was_dropped_is_told_while_the_client_sends_without_pause() {

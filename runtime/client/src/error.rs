@@ -124,6 +124,14 @@ pub enum Error {
         "the connection to the node has ended; what was submitted through it is cancelled. See whether the node still runs: `wasmrun status`"
     )]
     Closed,
+    /// The node has ended the session.
+    #[error(
+        "the node has ended the session: {why}. What was submitted through it is cancelled, unless it was detached"
+    )]
+    Ended {
+        /// What it said.
+        why: String,
+    },
     /// The connection has ended before a detached task was answered, and the node is not back.
     #[error(
         "the connection to the node has ended, and the node is not back: whether it has taken task {task} is not known; see `wasmrun get {task}` when it runs again, or at another node"

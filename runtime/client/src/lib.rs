@@ -167,6 +167,12 @@ impl Client {
         self.0.routes.is_open()
     }
 
+    /// Why the session has ended: [`Error::Ended`] if the node has said it, else [`Error::Closed`]; `None` while it goes
+    /// on.
+    pub fn ended(&self) -> Option<Error> {
+        (!self.is_connected()).then(|| self.0.routes.ended())
+    }
+
     /// What a module exports, once the node has it. It is sent only if the node does not have it.
     ///
     /// # Errors

@@ -92,6 +92,20 @@ async fn open_network(
 }
 
 impl LineReader {
+    /// Why the node does not want us any more, if it has closed the connection and said so.
+    pub(crate) fn told(&self) -> Option<String> {
+        let Self::Network(session) = self else {
+            return None;
+        };
+        match session.ended()? {
+            wasmrun_net::ConnectError::NotAccepted { why, .. } => {
+                Some(format!("it does not accept your certificate ({why})"))
+            }
+            wasmrun_net::ConnectError::Refused { why, .. } => Some(why.to_string()),
+            _ => None,
+        }
+    }
+
     /// Why nothing more comes, where that is known.
     pub(crate) fn ended(&self, address: &Address) -> Option<ConnectError> {
         match self {

@@ -14,7 +14,7 @@ use wasmrun_model::wire::{self, Frame, HEADER_BYTES, MAX_SEGMENTS, Mapped, Respo
 use wasmrun_store::{Beside, Place, SegmentNumber, Segments};
 
 use crate::line::LineReader;
-use crate::routes::{Answer, Routes, View};
+use crate::routes::{Answer, End, Routes, View};
 
 /// How many bytes are read at once, unless a frame is longer.
 const READ_BYTES: usize = 256 << 10;
@@ -29,12 +29,15 @@ pub(crate) struct Reader {
     descriptors: VecDeque<Option<OwnedFd>>,
     segments: Segments,
     routes: Arc<Routes>,
+    /// Why the node ends the session, if it has said so.
+    last_words: Option<String>,
 }
 
 impl Drop for Reader {
     /// Whatever it was that ended the connection, the end of the runtime included, whoever waits hears of it.
     fn drop(&mut self) {
-        self.routes.close();
+        let last_words = self.last_words.take().or_else(|| self.line.told());
+        self.routes.close(last_words.map_or(End::Lost, End::Told));
     }
 }
 
@@ -48,6 +51,7 @@ impl Reader {
             descriptors: VecDeque::new(),
             segments: Segments::default(),
             routes,
+            last_words: None,
         }
     }
 
@@ -120,6 +124,11 @@ impl Reader {
             Response::Mapped(mapped) => self.map(frame.id, mapped)?,
             Response::Forget(segment) => {
                 self.segments.forget(SegmentNumber(segment));
+                return Ok(());
+            }
+            // Of no request: of all.
+            Response::Refused(why) if frame.id == 0 => {
+                self.last_words = Some(why.message);
                 return Ok(());
             }
             response => Answer::Said(response),

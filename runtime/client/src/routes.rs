@@ -66,8 +66,26 @@ pub(crate) struct Routes {
 #[derive(Debug, Default)]
 struct Waiting {
     routes: HashMap<u64, Route>,
-    /// Whether there will be no more than have come.
-    is_closed: bool,
+    /// Set once there will be no more than have come.
+    end: Option<End>,
+}
+
+/// How a connection has ended.
+#[derive(Debug, Clone)]
+pub(crate) enum End {
+    /// It is not known why.
+    Lost,
+    /// The node has said why.
+    Told(String),
+}
+
+impl End {
+    fn error(&self) -> Error {
+        match self {
+            Self::Lost => Error::Closed,
+            Self::Told(why) => Error::Ended { why: why.clone() },
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -108,7 +126,7 @@ impl Answers {
         match poll_fn(|cx| self.routes.poll(self.id, cx.waker())).await {
             Some(Answer::Said(Response::Refused(why))) => Err(Error::Refused(why)),
             Some(answer) => Ok(answer),
-            None => Err(Error::Closed),
+            None => Err(self.routes.ended()),
         }
     }
 }
@@ -139,8 +157,8 @@ impl Routes {
     /// Expects answers to a request.
     pub(crate) fn expect(self: &Arc<Self>, id: u64) -> Result<Answers, Error> {
         let mut waiting = self.waiting.lock();
-        if waiting.is_closed {
-            return Err(Error::Closed);
+        if let Some(end) = &waiting.end {
+            return Err(end.error());
         }
         waiting.routes.insert(id, Route::default());
         drop(waiting);
@@ -152,7 +170,7 @@ impl Routes {
 
     fn poll(&self, id: u64, waker: &Waker) -> Poll<Option<Answer>> {
         let mut waiting = self.waiting.lock();
-        let Waiting { routes, is_closed } = &mut *waiting;
+        let Waiting { routes, end } = &mut *waiting;
         let Some(route) = routes.get_mut(&id) else {
             return Poll::Ready(None);
         };
@@ -165,7 +183,7 @@ impl Routes {
                 }
                 Poll::Ready(Some(answer))
             }
-            None if *is_closed => Poll::Ready(None),
+            None if end.is_some() => Poll::Ready(None),
             None => {
                 route.waker = Some(waker.clone());
                 Poll::Pending
@@ -202,14 +220,20 @@ impl Routes {
     }
 
     /// The connection has ended: nobody gets more than has come.
-    pub(crate) fn close(&self) {
+    pub(crate) fn close(&self, end: End) {
         let mut waiting = self.waiting.lock();
-        waiting.is_closed = true;
+        waiting.end = Some(end);
         let wakers = waiting.routes.values_mut().filter_map(|it| it.waker.take());
         let wakers: Vec<Waker> = wakers.collect();
         drop(waiting);
         wakers.into_iter().for_each(Waker::wake);
         self.is_open.send_replace(false);
+    }
+
+    /// Why nothing more comes, as the error of whoever waits for something.
+    pub(crate) fn ended(&self) -> Error {
+        let waiting = self.waiting.lock();
+        waiting.end.as_ref().map_or(Error::Closed, End::error)
     }
 
     pub(crate) fn is_open(&self) -> bool {

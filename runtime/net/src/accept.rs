@@ -5,7 +5,7 @@
 //! there is a limited number; whoever is turned away is told why, in words where it can understand them.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use quinn::{Connection, Incoming, SendStream};
@@ -45,14 +45,26 @@ pub(crate) async fn listen(core: Arc<Core>) {
         let task_core = core.clone();
         core.tasks.spawn(async move {
             let core = task_core;
-            let greeted = timeout(core.timing.handshake, greet(&core, incoming)).await;
+            let connected = OnceLock::new();
+            let greeted = timeout(core.timing.handshake, greet(&core, incoming, &connected)).await;
             drop(place);
+            // Unless it is closed already. Dropped without a word, it would seem that we have stopped.
+            let close = |why: Close| {
+                let connection: Option<&Connection> = connected.get();
+                connection.inspect(|it| it.close(why.code(), b""));
+            };
             match greeted {
-                Ok(Ok(Some(next))) => next.run(core).await,
+                Ok(Ok(Some(next))) => {
+                    drop(connected);
+                    next.run(core).await;
+                }
                 Ok(Ok(None)) => {}
-                Ok(Err(error)) => core.refused(from, error),
-                // Dropped with the future, the connection is closed.
+                Ok(Err(error)) => {
+                    close(Close::Protocol);
+                    core.refused(from, error);
+                }
                 Err(_) => {
+                    close(Close::Late);
                     let after = core.timing.handshake;
                     let why = Lost::Silent { after };
                     core.refused(from, ConnectError::Lost { address: from, why });
@@ -83,8 +95,13 @@ impl Next {
     }
 }
 
-/// From the first datagram to a known peer; `None` when all is done already.
-async fn greet(core: &Arc<Core>, incoming: Incoming) -> Result<Option<Next>, ConnectError> {
+/// From the first datagram to a known peer; `None` when all is done already. The connection is left where whoever
+/// gives it up finds it.
+async fn greet(
+    core: &Arc<Core>,
+    incoming: Incoming,
+    connected: &OnceLock<Connection>,
+) -> Result<Option<Next>, ConnectError> {
     let from = incoming.remote_address();
     let config = {
         let tls = core.tls.lock();
@@ -94,6 +111,7 @@ async fn greet(core: &Arc<Core>, incoming: Incoming) -> Result<Option<Next>, Con
     let (connecting, to_bulk) = Switch::over(&core.bulk, || incoming.accept_with(Arc::new(config)));
     let connecting = connecting.map_err(from_quinn)?;
     let connection = connecting.await.map_err(from_quinn)?;
+    let connection = connected.get_or_init(|| connection).clone();
     match alpn(&connection).as_deref() {
         Some(ALPN_JOIN) => {
             crate::enroll::answer(core, &connection, from).await?;

@@ -34,6 +34,10 @@ pub(crate) enum Close {
     NotClient = 8,
     /// There are as many sessions as there may be.
     Full = 9,
+    /// Nobody serves clients here now.
+    NotServing = 10,
+    /// Its first words did not come in time.
+    Late = 11,
 }
 
 impl Close {
@@ -53,6 +57,8 @@ impl Close {
             Self::Forgotten,
             Self::NotClient,
             Self::Full,
+            Self::NotServing,
+            Self::Late,
         ];
         all.into_iter().find(|close| close.code() == code)
     }
@@ -69,6 +75,8 @@ impl Close {
             Self::Forgotten => "it does not want to talk to us any more",
             Self::NotClient => "the certificate is no client's",
             Self::Full => "it has as many clients as it may",
+            Self::NotServing => "it does not serve clients now: try again soon, or at another node",
+            Self::Late => "it has not heard our first words in time: try again",
         }
     }
 }

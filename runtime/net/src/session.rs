@@ -110,6 +110,14 @@ impl Session {
     }
 }
 
+impl Session {
+    /// Ends it with the words that clients are not served now.
+    pub fn turn_away(self) {
+        let connection = &self.reader.connection;
+        connection.close(Close::NotServing.code(), b"");
+    }
+}
+
 impl SessionReader {
     /// Why the connection has ended, if it has.
     pub fn ended(&self) -> Option<ConnectError> {

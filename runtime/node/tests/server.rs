@@ -351,6 +351,79 @@ fn nonsense_closes_its_own_connection_only() {
     client.wait(client.status()).unwrap();
 }
 
+/// A connection by hand, greeted.
+fn greeted(served: &Served) -> UnixStream {
+    let hello = wire::encode(&wire::Hello {
+        magic: wire::MAGIC,
+        protocol: wire::PROTOCOL,
+        version: "0".into(),
+        tenant: TenantName::default(),
+    });
+    let mut socket = UnixStream::connect(common::path(&served.address)).unwrap();
+    socket.write_all(&hello.unwrap()).unwrap();
+    let mut header = [0; wire::HEADER_BYTES];
+    socket.read_exact(&mut header).unwrap();
+    let mut welcome = vec![0; wire::frame_len(header).unwrap()];
+    socket.read_exact(&mut welcome).unwrap();
+    socket
+}
+
+#[test]
+fn who_is_hung_up_on_hears_why() {
+    let served = serve();
+    // While it still sends, too.
+    for more in [0, 1, 100_000].repeat(40) {
+        let mut socket = greeted(&served);
+        let mut writer = socket.try_clone().unwrap();
+        let sending = std::thread::spawn(move || {
+            let bytes = [b"\x02\0\0\0\x01\x7f".to_vec(), vec![0; more]].concat();
+            // It need not be taken.
+            let _ = writer.write_all(&bytes);
+        });
+        let mut header = [0; wire::HEADER_BYTES];
+        socket.read_exact(&mut header).expect("the reason");
+        let mut bytes = vec![0; wire::frame_len(header).unwrap()];
+        socket.read_exact(&mut bytes).expect("all of the reason");
+        let said: wire::Frame<wire::Response> = wire::decode(&bytes).unwrap();
+        assert_eq!(said.id, 0);
+        let wire::Response::Refused(why) = said.message else {
+            panic!("{:?}", said.message);
+        };
+        assert_eq!(why.kind, RefusalKind::Usage);
+        // And then it hangs up.
+        assert_eq!(socket.read(&mut header).unwrap_or(0), 0);
+        sending.join().unwrap();
+    }
+}
+
+#[test]
+fn who_is_hung_up_on_and_does_not_read_keeps_nothing() {
+    let served = serve();
+    let client = served.client();
+    // More than a connection holds that nobody reads.
+    let keep = PutOptions {
+        is_kept: true,
+        ..PutOptions::default()
+    };
+    let chunk = || Ok(vec![7; 1 << 20]);
+    let put = client.put_from(wire::Form::Postcard, 16 << 20, keep, chunk);
+    let kept = client.wait(put).unwrap().to_string();
+    let mut socket = greeted(&served);
+    let message = Request::Get {
+        object: wire::ObjectRef::Prefix(kept),
+        timeout_ms: None,
+        can_map: false,
+    };
+    let get = wire::encode(&wire::Frame { id: 1, message }).unwrap();
+    socket.write_all(&get).unwrap();
+    socket.write_all(b"\x02\0\0\0\x01\x7f").unwrap();
+    // Nothing can be written to a connection that the node has closed.
+    while socket.write_all(&[0]).is_ok() {
+        std::thread::yield_now();
+    }
+    client.wait(client.status()).unwrap();
+}
+
 #[test]
 fn lies_about_lengths_are_found() {
     let served = serve();

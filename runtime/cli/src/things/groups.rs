@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use serde_json::json;
 use wasmrun_client::wire::What;
-use wasmrun_client::{CreateGroup, Error, GroupError};
+use wasmrun_client::{CreateGroup, GroupError};
 use wasmrun_model::group::GroupSpec;
 
 use crate::args::{Global, GroupCommand, GroupCreate, Output, SpecArg};
@@ -74,8 +74,8 @@ fn create(options: &GroupCreate, global: &Global, printer: &Printer) -> CommandR
     printer.note("the group is there until Ctrl-C; with --detach, until it is removed");
     // It ends with our session.
     while interrupt.recv_timeout(LOOK) == Err(mpsc::RecvTimeoutError::Timeout) {
-        if !client.is_connected() {
-            return Err(remote::failed(Error::Closed));
+        if let Some(why) = client.ended() {
+            return Err(remote::failed(why));
         }
     }
     Err(Failure::silent(Exit::Interrupted))

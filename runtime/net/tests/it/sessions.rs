@@ -126,6 +126,22 @@ async fn more_sessions_than_there_may_be() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_says_nothing_hears_that_it_took_too_long() {
+    let cluster = Cluster::new();
+    let mut config = cluster.node_config(1, 1);
+    config.timing.handshake = std::time::Duration::from_millis(100);
+    let node = start::<1, 0>(config);
+    let client = cluster.client(1);
+    let silent: Vec<_> = (0..20).map(|_| open(&client, node.address)).collect();
+    for session in silent {
+        let mut session = soon(session).await;
+        assert!(soon(session.reader.read(&mut [0; 1])).await.is_err());
+        let why = session.reader.ended().expect("it was closed").to_string();
+        assert!(why.contains("in time"), "{why}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_written_arrives_though_the_network_is_closed() {
     let cluster = Cluster::new();
     let node = cluster.node(1);

@@ -119,8 +119,9 @@ impl Service<ClusterProtocol> for Door {
 
     async fn session(&self, session: Session) {
         let clients = self.clients.lock().as_ref().and_then(Weak::upgrade);
-        if let Some(clients) = clients {
-            clients.serve(session).await;
+        match clients {
+            Some(clients) => clients.serve(session).await,
+            None => session.turn_away(),
         }
     }
 

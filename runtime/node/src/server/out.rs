@@ -48,6 +48,8 @@ pub(super) struct ToMap {
 enum Outgoing {
     Frame(Vec<u8>, OwnedSemaphorePermit),
     Mapped(u64, ToMap),
+    /// Nothing comes after it.
+    Last(Vec<u8>),
 }
 
 /// The other end of a connection is gone.
@@ -79,6 +81,21 @@ impl Out {
     /// dropped it, and knows that it is of the client's tenant and has pages of its own.
     pub(super) async fn map(&self, id: u64, value: ToMap) -> Result<(), Gone> {
         self.push(Outgoing::Mapped(id, value)).await
+    }
+
+    /// Says why the session is over, as the answer to a request and for all others, and that nothing more comes. To be
+    /// called once; what is sent later is not written.
+    pub(super) async fn end(&self, id: u64, why: Refusal) -> Result<(), Gone> {
+        let mut last = Vec::new();
+        if id != 0 {
+            last.extend(
+                frame(id, Response::Refused(why.clone()))
+                    .into_iter()
+                    .flatten(),
+            );
+        }
+        last.extend(frame(0, Response::Refused(why)).into_iter().flatten());
+        self.push(Outgoing::Last(last)).await
     }
 
     async fn push(&self, outgoing: Outgoing) -> Result<(), Gone> {
@@ -127,7 +144,7 @@ impl Writer {
         }
     }
 
-    /// Writes until there are no more senders.
+    /// Writes until there are no more senders, or the last words are written.
     async fn write(mut self, mut queue: mpsc::Receiver<Outgoing>, pending: Arc<AtomicUsize>) {
         let (mut batch, mut is_open, mut is_shut) = (Vec::new(), true, false);
         loop {
@@ -145,15 +162,19 @@ impl Writer {
                     count
                 }
             };
+            let is_last = batch.iter().any(|it| matches!(it, Outgoing::Last(_)));
             for outgoing in batch.drain(..) {
                 // What cannot be written is taken all the same, so that nobody waits for room.
                 is_open = is_open && self.gather(outgoing).await.is_ok();
             }
             is_open = is_open && self.flush().await.is_ok();
             pending.fetch_sub(count, Ordering::AcqRel);
-            if !is_open && !std::mem::replace(&mut is_shut, true) {
+            if (is_last || !is_open) && !std::mem::replace(&mut is_shut, true) {
                 // It may not be the client that is gone: then it hears that nothing more comes.
                 let _ = self.way.shutdown().await;
+            }
+            if is_last {
+                return;
             }
         }
     }
@@ -172,6 +193,10 @@ impl Writer {
                 }
             }
             Outgoing::Mapped(id, value) => self.map(id, value).await,
+            Outgoing::Last(frames) => {
+                self.gathered.extend_from_slice(&frames);
+                Ok(())
+            }
         }
     }
 

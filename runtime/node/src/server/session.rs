@@ -39,6 +39,8 @@ use crate::task::Job;
 
 /// How long a client may take to say who it is.
 const GREETING: Duration = Duration::from_secs(10);
+/// How long a client may take to read why its session is over.
+const FAREWELL: Duration = Duration::from_secs(1);
 /// The longest first frame, in bytes.
 const GREETING_BYTES: usize = 4096;
 /// How many bytes are read at once.
@@ -98,13 +100,13 @@ async fn serve(
     };
     let (out, writing) = Out::new(way, inner.pending.clone());
     // Ends when this function, which owns it, does, or all has been written.
-    let mut jobs = JoinSet::new();
-    jobs.spawn(writing);
+    let mut writer = JoinSet::new();
+    writer.spawn(writing);
     inner.sessions.fetch_add(1, Ordering::AcqRel);
     let session = Arc::new(Session {
         client: Client::new(inner.shared.clone(), new_driver()),
         tenant: hello.tenant,
-        out,
+        out: out.clone(),
         origin,
         inner,
         objects: Mutex::default(),
@@ -116,13 +118,36 @@ async fn serve(
     let ending = Ending(session.clone());
     let serving = Serving {
         session,
-        jobs,
+        jobs: JoinSet::new(),
         transfers: HashMap::new(),
     };
-    serving
+    let over = serving
         .serve(BufReader::with_capacity(READ_BYTES, reader))
         .await;
     drop(ending);
+    if let Over::Refused(id, why) = over {
+        tracing::info!(why = why.message, "a client's session is ended");
+        // A client that does not read does not keep us.
+        let _ = tokio::time::timeout(FAREWELL, async {
+            let _ = out.end(id, why).await;
+            writer.join_next().await
+        })
+        .await;
+    }
+}
+
+/// Why a session is over.
+enum Over {
+    /// The client has left, or cannot be reached.
+    Gone,
+    /// We do not go on with it, because of this request; 0 if it is not known which.
+    Refused(u64, Refusal),
+}
+
+impl From<Gone> for Over {
+    fn from(_: Gone) -> Self {
+        Self::Gone
+    }
 }
 
 /// What a session submitted ends with it, however it ends.
@@ -181,19 +206,19 @@ struct Serving {
 }
 
 impl Serving {
-    async fn serve(mut self, mut reader: impl AsyncReadExt + Unpin) {
+    async fn serve(mut self, mut reader: impl AsyncReadExt + Unpin) -> Over {
         let mut buffer = Vec::new();
         loop {
             let mut header = [0; HEADER_BYTES];
             if reader.read_exact(&mut header).await.is_err() {
-                return;
+                return Over::Gone;
             }
             let frame = match wire::frame_len(header) {
                 Err(error) => Err(error),
                 Ok(len) => {
                     buffer.resize(len, 0);
                     if reader.read_exact(&mut buffer).await.is_err() {
-                        return;
+                        return Over::Gone;
                     }
                     wire::decode::<Frame<Request>>(&buffer)
                 }
@@ -202,53 +227,52 @@ impl Serving {
                 Ok(Frame { id, message }) => self.take(id, message).await,
                 Err(error) => {
                     // It may be anything from here on: say so, and close.
-                    let refusal = refusal(RefusalKind::Usage, error);
-                    let _ = self.session.out.send(0, Response::Refused(refusal)).await;
-                    Err(Gone)
+                    Err(Over::Refused(0, refusal(RefusalKind::Usage, error)))
                 }
             };
-            if taken.is_err() {
-                return;
+            if let Err(over) = taken {
+                return over;
             }
             while self.jobs.try_join_next().is_some() {}
         }
     }
 
-    async fn take(&mut self, id: u64, request: Request) -> Result<(), Gone> {
+    async fn take(&mut self, id: u64, request: Request) -> Result<(), Over> {
         let session = self.session.clone();
         let checked = session.origin.check(&request);
         if let Err(why) = checked.and_then(|()| views::check(&request)) {
-            let is_chunk = matches!(request, Request::Chunk(_));
-            session.refuse(id, why).await?;
-            // More would follow that nobody wants.
-            return if is_chunk { Err(Gone) } else { Ok(()) };
+            if matches!(request, Request::Chunk(_)) {
+                // More would follow that nobody wants.
+                return Err(Over::Refused(id, why));
+            }
+            return Ok(session.refuse(id, why).await?);
         }
         match request {
-            Request::Chunk(bytes) => return self.chunk(id, bytes.0).await,
-            Request::Upload { .. } | Request::Put { .. } => return self.upload(id, request).await,
-            request if !self.may_wait(&request) => return session.at_once(id, request).await,
+            Request::Chunk(bytes) => self.chunk(id, bytes.0).await?,
+            Request::Upload { .. } | Request::Put { .. } => self.upload(id, request).await?,
+            request if !self.may_wait(&request) => session.at_once(id, request).await?,
             _ if self.jobs.len() >= MOST_WAITING => {
                 let why = too_many("requests that wait", MOST_WAITING);
-                return session.refuse(id, why).await;
+                session.refuse(id, why).await?;
             }
-            request => self.jobs.spawn(async move {
-                let _ = session.in_time(id, request).await;
-            }),
-        };
+            request => {
+                self.jobs.spawn(async move {
+                    let _ = session.in_time(id, request).await;
+                });
+            }
+        }
         Ok(())
     }
 
     /// Bytes of a value that is on its way here.
-    async fn chunk(&mut self, id: u64, bytes: Vec<u8>) -> Result<(), Gone> {
+    async fn chunk(&mut self, id: u64, bytes: Vec<u8>) -> Result<(), Over> {
         // One that was refused may still have chunks under way.
         let Some(transfer) = self.transfers.get(&id) else {
             return Ok(());
         };
         if !transfer.may_come() {
             let why = "bytes of a value came before the node said that they may";
-            let why = refusal(RefusalKind::Usage, why);
-            let _ = self.session.refuse(id, why).await;
-            return Err(Gone);
+            return Err(Over::Refused(id, refusal(RefusalKind::Usage, why)));
         }
         if !transfer.pass(bytes).await {
             self.transfers.remove(&id);
