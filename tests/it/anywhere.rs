@@ -327,6 +327,38 @@ fn a_job_is_all_that_a_session_has_submitted() {
 }
 
 #[test]
+fn the_output_of_many_tasks_comes_from_any_node() {
+    /// More than are asked for at a time, several times.
+    const TASKS: usize = 300;
+    let members = cluster(&["a", "b"]);
+    let [a, b] = &members[..] else {
+        unreachable!("there are two")
+    };
+    let many = format!("1-{TASKS}");
+    let array = ["--array", &many, "--strategy", "node:b"];
+    detached(a, "say(2)", &array);
+    let mut finished = rows(b, "tasks", &["state=finished"]);
+    while finished.len() < TASKS {
+        finished = rows(b, "tasks", &["state=finished"]);
+    }
+    let job = finished[0]["job"].as_str().expect("an id").to_owned();
+    for at in [a, b] {
+        let logged = at.command(&["logs", &job]).ok();
+        assert_eq!(logged, "0 at b\n1 at b\n".repeat(TASKS));
+    }
+    // Where nothing is kept, that is said.
+    let spins = b.command(&["submit"]).arg(guest("spread"));
+    let spins = spins.args(["--invoke", "spin()"]).start();
+    let running = || rows(a, "tasks", &["state=running"]);
+    while running().is_empty() {}
+    let job = running()[0]["job"].as_str().expect("an id").to_owned();
+    let said = a.command(&["logs", &job]).fails(2);
+    assert_says(&said, &["nothing is kept", "--detach"]);
+    spins.signal(Signal::INT);
+    spins.end();
+}
+
+#[test]
 fn a_node_that_has_died_is_called_by_its_name() {
     let mut members = cluster(&["a", "b"]);
     let [a, b] = &mut members[..] else {

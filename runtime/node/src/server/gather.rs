@@ -20,6 +20,7 @@ use wasmrun_model::wire::{
 
 use super::Inner;
 use super::groups;
+use super::logs;
 use super::lookup;
 use super::out::Gone;
 use super::requests::{log, outputs};
@@ -62,6 +63,7 @@ impl Desk for Inner {
             Question::Logs(prefix) => {
                 log(self, asker, prefix).map(|log| Answer::Outputs(outputs(&log)))
             }
+            Question::LogsOf(tasks) => Ok(logs::of_tasks(self, asker, tasks)),
             Question::Things(text) => Ok(Answer::Things(lookup::things(self, asker, text))),
             Question::CancelJob(job) => Ok(Answer::Count(views::cancel_job(self, asker, *job))),
             Question::Object(prefix) => {
@@ -171,16 +173,7 @@ impl Session {
             }
             Request::Cancel(text) => self.cancel(&text).await,
             Request::Delete(prefix) => self.delete_anywhere(&prefix).await,
-            Request::Logs(text) => {
-                let parts = match self.logs(&text).await {
-                    Ok(parts) => parts,
-                    Err(why) => return self.refuse(id, why).await,
-                };
-                for part in parts {
-                    self.out.send(id, Response::Output(part)).await?;
-                }
-                Ok(Response::Done)
-            }
+            Request::Logs(text) => return self.logs(id, &text).await,
             _ => unreachable!("the session gives us no others"),
         };
         self.answer(id, answer).await
@@ -195,7 +188,7 @@ impl Session {
     }
 
     /// What one node says, which may be this one.
-    async fn ask(&self, node: NodeId, asked: &Asked) -> Result<Answer, String> {
+    pub(super) async fn ask(&self, node: NodeId, asked: &Asked) -> Result<Answer, String> {
         match self.inner.shared.cluster.get() {
             Some(cluster) if node != self.inner.shared.home.node => cluster.ask(node, asked).await,
             _ => Ok(self.inner.answer(asked)),

@@ -11,8 +11,8 @@ use std::fmt;
 
 use wasmrun_model::id::{ActorId, DriverId, TaskId};
 use wasmrun_model::wire::{
-    ActorDetail, ActorRow, JobDetail, List, Output, Refusal, RefusalKind, Response, Rows, Silent,
-    TaskRow, What,
+    ActorDetail, ActorRow, JobDetail, List, Refusal, RefusalKind, Response, Rows, Silent, TaskRow,
+    What,
 };
 
 use super::Inner;
@@ -269,7 +269,7 @@ impl Session {
         })
     }
 
-    async fn describe_job(&self, id: DriverId) -> JobDetail {
+    pub(super) async fn describe_job(&self, id: DriverId) -> JobDetail {
         let filters = vec![("job".to_owned(), id.to_string())];
         let what = What::Tasks;
         let listed = self.list_all(List { what, filters }).await;
@@ -372,37 +372,6 @@ impl Session {
             refusal(RefusalKind::NotFound, why),
             &all.silent,
         ))
-    }
-
-    /// What is kept of the output of what a text stands for.
-    pub(super) async fn logs(&self, text: &str) -> Result<Vec<Output>, Refusal> {
-        match self.meant(text).await? {
-            Meant::Task(id) => self.logs_of(id.to_string()).await,
-            Meant::Actor(id, _) => self.logs_of(id.to_string()).await,
-            Meant::Job(id) => {
-                let mut tasks = self.describe_job(id).await.tasks;
-                // In the order in which they were submitted.
-                tasks.sort_by_key(|row| std::cmp::Reverse(row.age_ms));
-                let (mut parts, mut why) = (Vec::new(), None);
-                for row in tasks.iter().filter(|row| row.is_detached) {
-                    match self.logs_of(row.id.to_string()).await {
-                        Ok(more) => parts.extend(more),
-                        Err(refused) => why = Some(refused),
-                    }
-                }
-                match (why, parts.is_empty()) {
-                    (Some(why), true) => Err(why),
-                    (None, true) if tasks.iter().all(|row| !row.is_detached) => {
-                        let why = format_args!(
-                            "nothing is kept of what job {id} wrote: a task's output goes to whoever waits for it, \
-                             unless it was submitted with --detach"
-                        );
-                        Err(refusal(RefusalKind::Usage, why))
-                    }
-                    _ => Ok(parts),
-                }
-            }
-        }
     }
 }
 

@@ -8,6 +8,7 @@ use wasmrun_model::wire::{Bytes, Output, Refusal, RefusalKind, Request, Response
 
 use super::cluster::listed;
 use super::gather::is_of_all;
+use super::logs;
 use super::out::Gone;
 use super::registry::{ActorLog, Log};
 use super::session::{Session, refusal};
@@ -159,17 +160,7 @@ pub(super) fn log(inner: &Inner, asker: Asker<'_>, prefix: &str) -> Result<Arc<L
     let tasks = registry.tasks();
     let tasks = tasks.filter(|it| asker.owns(&it.tenant, it.driver));
     let record = asker.one(prefix, "task or actor", tasks, |it| it.id)?;
-    match &record.detached {
-        Some(detached) => Ok(detached.log.clone()),
-        None => {
-            let why = format_args!(
-                "nothing is kept of what {} wrote: a task's output goes to whoever waits for it, \
-                 unless it was submitted with --detach, and a call's is its actor's",
-                record.id
-            );
-            Err(refusal(RefusalKind::Usage, why))
-        }
-    }
+    logs::kept(record)
 }
 
 /// What is kept, as it travels.

@@ -68,9 +68,11 @@ fn variants_keep_their_places() {
     holds::<words::Body>("Inline At");
     holds::<words::Moved>("Done Unknown Refused");
     holds::<ask::Question>(
-        "List Describe Cancel Logs Group RemoveGroup Object Delete Things CancelJob",
+        "List Describe Cancel Logs Group RemoveGroup Object Delete Things CancelJob LogsOf",
     );
-    holds::<ask::Answer>("Rows Task Outputs Done Refused NotServed Group Object Things Count");
+    holds::<ask::Answer>(
+        "Rows Task Outputs Done Refused NotServed Group Object Things Count OutputsOf",
+    );
     holds::<Message>("Place Placed Settled Seen Withdraw Group WantGroup GroupStands");
     holds::<gossip::Message>("News Compare Digest Repair");
     holds::<remote::Request>("Get Range Change KeepAlive Revision");

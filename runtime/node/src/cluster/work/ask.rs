@@ -57,6 +57,8 @@ pub(crate) enum Question {
     Things(String),
     /// The live tasks of a job that were submitted at the node are to end. `Count`: how many those are.
     CancelJob(DriverId),
+    /// Of what is kept of the output of these tasks, as much as there is room for in an answer. `OutputsOf`.
+    LogsOf(Vec<TaskId>),
 }
 
 /// Something that has an id.
@@ -98,6 +100,12 @@ pub(crate) enum Answer {
     Object(ObjectName),
     Things(Vec<Thing>),
     Count(u64),
+    OutputsOf {
+        /// Of those that the node knows, in order: what is kept, or why nothing is.
+        of: Vec<(TaskId, Result<Vec<Output>, Refusal>)>,
+        /// How many of those that were asked for it has looked at. At least one.
+        looked_at: u32,
+    },
 }
 
 /// Who answers clients, at each node.
