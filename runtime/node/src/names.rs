@@ -20,11 +20,11 @@ use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::ActorId;
 
 use crate::actor::{ActorCell, ActorRef};
-use crate::cluster::{Claim, Claimed, Cluster, Exchange, Sought};
+use crate::cluster::{Claim, Claimed, Cluster, Exchange, STORE_PATIENCE, Sought};
 use crate::node::Shared;
 
 /// How long the control store and the owner of a name have, in all, to say whose it is.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = STORE_PATIENCE;
 /// How soon somebody is asked again who could not be reached.
 const AGAIN: Duration = Duration::from_millis(100);
 /// How many names are claimed anew at a time.

@@ -4,6 +4,7 @@
 //! made again? Has every node that lives all its resources back, and nothing left in its store? Tests use
 //! addresses, folders and namespaces of their own, so all of them may run at the same time.
 
+mod away;
 mod disk;
 mod durable;
 mod elsewhere;

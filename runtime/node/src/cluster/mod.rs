@@ -23,6 +23,7 @@ mod measured;
 mod members;
 mod membership;
 mod named;
+mod prompt;
 mod protocol;
 mod records;
 mod renew;
@@ -64,6 +65,7 @@ pub use wasmrun_net::{ParseTokenError, Token as JoinToken};
 
 pub(crate) use self::door::Clients;
 pub(crate) use self::named::{Claim, Claimed};
+pub(crate) use self::prompt::STORE_PATIENCE;
 pub(crate) use self::protocol::ClusterProtocol;
 pub(crate) use self::records::{Found, RecordCounts, Records, Written};
 pub(crate) use self::start::{Face, Opened, open};
@@ -489,7 +491,8 @@ impl Cluster {
         is_draining: bool,
     ) -> Result<bool, MembershipError> {
         let change = |record: &mut NodeRecord| record.is_draining = is_draining;
-        wasmrun_control::membership::amend(self.store.as_ref(), node, change).await
+        let amended = wasmrun_control::membership::amend(self.store.as_ref(), node, change);
+        self.changed(amended).await
     }
 
     /// Says, for all nodes, that this one stops, and places anew what waits here to begin. What only this node can run it
@@ -533,7 +536,8 @@ impl Cluster {
             lifetime,
         };
         let made = |book: &mut wasmrun_net::TokenBook| book.create(grant, tokens::now_s());
-        let (id, secret, expires_s) = tokens::change(self.store.as_ref(), made).await?;
+        let made = self.changed(tokens::change(self.store.as_ref(), made));
+        let (id, secret, expires_s) = made.await?;
         Ok(Token {
             addresses: addresses.iter().map(ToString::to_string).collect(),
             authority: identity.fingerprint(),
@@ -549,7 +553,7 @@ impl Cluster {
     /// # Errors
     /// When the store cannot be read.
     pub(crate) async fn tokens(&self) -> Result<Vec<TokenRow>, TokensError> {
-        let book = tokens::read(self.store.as_ref()).await?;
+        let book = self.told(tokens::read(self.store.as_ref())).await?;
         let now = tokens::now_s();
         let rows = book.list().map(|token| TokenRow {
             id: token.id.to_string(),
@@ -587,7 +591,7 @@ impl Cluster {
                 _ => false,
             }
         });
-        match revoked.await? {
+        match self.changed(revoked).await? {
             true => Ok(()),
             false => Err(TokensError::Unknown(prefix.chars().take(80).collect())),
         }

@@ -55,8 +55,8 @@ impl Session {
         let mut notes = Vec::new();
         let config = match shared.cluster.get() {
             Some(cluster) => {
-                let changed = cluster.tenants().change(&tenant, change).await;
-                changed.map_err(refused)?
+                let changed = cluster.changed(cluster.tenants().change(&tenant, change));
+                changed.await.map_err(refused)?
             }
             None => {
                 notes.push(format!(
@@ -79,7 +79,10 @@ impl Session {
     async fn remove_tenant(&self, tenant: TenantName) -> Result<Response, Refusal> {
         let shared = &self.inner.shared;
         match shared.cluster.get() {
-            Some(cluster) => cluster.tenants().remove(&tenant).await.map_err(refused)?,
+            Some(cluster) => {
+                let removed = cluster.changed(cluster.tenants().remove(&tenant));
+                removed.await.map_err(refused)?;
+            }
             None => {
                 let ledger = shared.ledger.lock();
                 let tenants = ledger.scheduler().tenants();
