@@ -20,13 +20,13 @@ use wasmrun_tests::{Stream, Wasmrun, assert_says, guest, scratch};
 use crate::cluster::Member;
 
 /// A cluster of one node.
-struct Cluster {
-    head: Member,
-    address: String,
+pub(crate) struct Cluster {
+    pub(crate) head: Member,
+    pub(crate) address: String,
 }
 
 impl Cluster {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (head, _) = Member::head("n1");
         let seen = head.wait_for("n1", "alive");
         let address = seen["address"].as_str().expect("it listens").to_owned();
@@ -34,7 +34,7 @@ impl Cluster {
     }
 
     /// Who has logged in.
-    fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         let client = Client::new(&self.address);
         let token = self.head.token(&["--client"]);
         let said = client.command(&["login", &token]).ok();
@@ -54,7 +54,7 @@ impl Cluster {
         while self.state() != *before {}
     }
 
-    fn running(&self) -> usize {
+    pub(crate) fn running(&self) -> usize {
         let args = ["list", "tasks", "-f", "state=running"];
         let listed = self.head.command(&args).json(0);
         listed["tasks"].as_array().expect("a list").len()
@@ -62,13 +62,13 @@ impl Cluster {
 }
 
 /// Somebody elsewhere, with a folder for a certificate.
-struct Client {
+pub(crate) struct Client {
     dir: TempDir,
     address: String,
 }
 
 impl Client {
-    fn new(address: &str) -> Self {
+    pub(crate) fn new(address: &str) -> Self {
         Self {
             dir: scratch(),
             address: address.to_owned(),
@@ -79,12 +79,12 @@ impl Client {
         self.dir.path().join("identity")
     }
 
-    fn command(&self, args: &[&str]) -> Wasmrun {
+    pub(crate) fn command(&self, args: &[&str]) -> Wasmrun {
         let command = Wasmrun::new(args).env("WASMRUN_ADDRESS", &self.address);
         command.env("WASMRUN_IDENTITY", self.identity())
     }
 
-    fn submit(&self, call: &str) -> Wasmrun {
+    pub(crate) fn submit(&self, call: &str) -> Wasmrun {
         let submit = self.command(&["submit"]).arg(guest("graph"));
         submit.args(["--invoke", call])
     }

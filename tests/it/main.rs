@@ -11,6 +11,7 @@ mod bench;
 mod cache;
 mod cancel;
 mod circles;
+mod clients;
 mod cluster;
 mod dataflow_examples;
 mod deploy;

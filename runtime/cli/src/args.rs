@@ -8,6 +8,7 @@
 )]
 
 mod amount;
+mod clients;
 mod groups;
 mod policy;
 mod tenants;
@@ -27,6 +28,7 @@ use wasmrun_model::resource::{Amount, ResourceName};
 use wasmrun_model::units;
 use wasmrun_model::wire::Address;
 
+pub use self::clients::ClientCommand;
 pub use self::groups::{GroupCommand, GroupCreate, SpecArg};
 pub use self::policy::PolicyOptions;
 pub use self::tenants::{TenantCommand, TenantSet};
@@ -140,6 +142,11 @@ pub enum Command {
     Group {
         #[command(subcommand)]
         command: GroupCommand,
+    },
+    /// List the clients of the cluster, and take their certificates back.
+    Client {
+        #[command(subcommand)]
+        command: ClientCommand,
     },
     /// Say what tenants are due of the cluster: weights and guaranteed minima.
     Tenant {

@@ -19,6 +19,8 @@ pub const INCARNATIONS: &str = "incarnations/";
 pub const NODE_NAMES: &str = "node-names/";
 /// Join tokens, all in one record.
 pub const TOKENS: &str = "tokens";
+/// Clients that have a certificate of the cluster.
+pub const CLIENTS: &str = "clients/";
 /// Jobs.
 pub const JOBS: &str = "jobs/";
 /// Modules, by their digest.
@@ -58,6 +60,11 @@ pub fn node_name(name: &NodeName) -> Bytes {
 /// The key of the join tokens.
 pub fn tokens() -> Bytes {
     Bytes::from_static(TOKENS.as_bytes())
+}
+
+/// The key of a client, by its id.
+pub fn client(id: impl std::fmt::Display) -> Bytes {
+    key(CLIENTS, id)
 }
 
 /// The key of a job.

@@ -176,6 +176,14 @@ pub(crate) async fn answer(
     from: SocketAddr,
 ) -> Result<(), ConnectError> {
     let from_quinn = |error: quinn::ConnectionError| ConnectError::from_quinn(from, &error);
+    if core
+        .sessions
+        .is_revoked(crate::dial::certified(core, connection))
+    {
+        connection.close(Close::Revoked.code(), b"");
+        let why = "its certificate was revoked".into();
+        return Err(ConnectError::Untrusted { address: from, why });
+    }
     let (mut writer, reader) = connection.accept_bi().await.map_err(from_quinn)?;
     let words = FrameReader::new(reader, hello::MAX_BYTES).one().await;
     let words = words.map_err(|error| ConnectError::from_read(from, &error))?;
@@ -257,7 +265,7 @@ async fn redeem(
         }
         JoinAsk::Renew => {
             let role = crate::dial::certified(core, connection).ok_or(Refused::NoCertificate)?;
-            enrolment.enroll.renew(role)?;
+            enrolment.enroll.renew(role).await?;
             Ok((key, role))
         }
     }

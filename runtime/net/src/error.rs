@@ -38,6 +38,8 @@ pub(crate) enum Close {
     NotServing = 10,
     /// Its first words did not come in time.
     Late = 11,
+    /// The client's certificate was taken back.
+    Revoked = 12,
 }
 
 impl Close {
@@ -59,6 +61,7 @@ impl Close {
             Self::Full,
             Self::NotServing,
             Self::Late,
+            Self::Revoked,
         ];
         all.into_iter().find(|close| close.code() == code)
     }
@@ -76,6 +79,7 @@ impl Close {
             Self::NotClient => "the certificate is no client's",
             Self::Full => "it has as many clients as it may",
             Self::NotServing => "it does not serve clients now: try again soon, or at another node",
+            Self::Revoked => "it was revoked",
             Self::Late => "it has not heard our first words in time: try again",
         }
     }
@@ -266,11 +270,15 @@ impl ConnectError {
                 }
             }
             ConnectionError::ApplicationClosed(close)
-                if Close::of(close.error_code) == Some(Close::NotClient) =>
+                if matches!(
+                    Close::of(close.error_code),
+                    Some(Close::NotClient | Close::Revoked)
+                ) =>
             {
+                let why = Close::of(close.error_code).map_or("", Close::text);
                 Self::NotAccepted {
                     address,
-                    why: Close::NotClient.text().into(),
+                    why: why.into(),
                 }
             }
             ConnectionError::ApplicationClosed(close)

@@ -3,6 +3,7 @@
 //! Owns the public face of a [`Core`]. Invariant: nothing of it runs on after [`Network::close`], or
 //! after the last clone was dropped.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::marker::PhantomData;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -15,7 +16,7 @@ use crate::config::Config;
 use crate::core::{Core, Me, Parts};
 use crate::error::ConnectError;
 use crate::event::{self, Changes};
-use crate::identity::{self, Identity, IdentityError, Role};
+use crate::identity::{self, ClientId, Identity, IdentityError, Role};
 use crate::peer::Peer;
 use crate::service::{Protocol, Service, Typed};
 use crate::tls::Tls;
@@ -218,6 +219,12 @@ impl<P: Protocol> Network<P> {
             tls.map_err(|_| IdentityError::Malformed("its key and certificate do not fit"))?;
         *self.core().tls.lock() = tls;
         Ok(())
+    }
+
+    /// From now on these clients have no sessions here and get no further certificates, and sessions that they have end.
+    /// Instead of all that were named before.
+    pub fn set_revoked(&self, clients: BTreeSet<ClientId>) {
+        self.core().sessions.set_revoked(clients);
     }
 
     /// Sends what is waiting for connected peers and clients, for as long as `Timing::close` says, and ends

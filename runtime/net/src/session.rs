@@ -6,7 +6,7 @@
 //! Invariants: a client holds no more of our memory here than the windows of its connection; a session that has
 //! ended here has a second to take what was written last; one whose client is silent for [`Timing::idle`] ends.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
@@ -169,6 +169,8 @@ pub(crate) struct Sessions {
     count: watch::Sender<usize>,
     /// Whether all are to end.
     ending: watch::Sender<bool>,
+    /// Whose certificates were taken back.
+    revoked: watch::Sender<BTreeSet<ClientId>>,
 }
 
 impl Default for Sessions {
@@ -177,6 +179,7 @@ impl Default for Sessions {
             by_client: Mutex::default(),
             count: watch::Sender::new(0),
             ending: watch::Sender::new(false),
+            revoked: watch::Sender::default(),
         }
     }
 }
@@ -219,6 +222,16 @@ impl Drop for Seat {
 }
 
 impl Sessions {
+    /// From now on these have no sessions here, and those that they have end.
+    pub(crate) fn set_revoked(&self, revoked: BTreeSet<ClientId>) {
+        self.revoked.send_replace(revoked);
+    }
+
+    /// Whether somebody's certificate was taken back.
+    pub(crate) fn is_revoked(&self, role: Option<Role>) -> bool {
+        matches!(role, Some(Role::Client(client)) if self.revoked.borrow().contains(&client))
+    }
+
     /// Lets all end, and waits until their clients have what was written for them.
     pub(crate) async fn end(&self) {
         self.ending.send_replace(true);
@@ -245,6 +258,11 @@ pub(crate) async fn admit(
         connection.close(why.code(), b"");
         error
     };
+    if core.sessions.is_revoked(role) {
+        let why = "its certificate was revoked".into();
+        let error = ConnectError::Untrusted { address, why };
+        return Err(closed(Close::Revoked, error));
+    }
     let client = match role {
         Some(Role::Client(client)) => client,
         other => {
@@ -282,10 +300,17 @@ impl Admitted {
         let (client, from) = (session.client, session.remote);
         tracing::info!(%client, %from, "a client is connected");
         let mut ending = core.sessions.ending.subscribe();
+        let mut revoked = core.sessions.revoked.subscribe();
+        let mut serving = core.handler.session(session);
         tokio::select! {
-            () = core.handler.session(session) => {}
+            () = &mut serving => {}
             _ = ending.wait_for(|is_ending| *is_ending) => {}
+            _ = revoked.wait_for(|revoked| revoked.contains(&client)) => {
+                // Before its streams end with the service, which would say less.
+                connection.close(Close::Revoked.code(), b"");
+            }
         }
+        drop(serving);
         // What was written last is still to arrive; the client closes when it has it.
         let _ = timeout(FAREWELL, connection.closed()).await;
         connection.close(Close::Finished.code(), b"");

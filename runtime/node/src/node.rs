@@ -340,7 +340,7 @@ impl Node {
         lifetime: Duration,
     ) -> Option<Result<JoinToken, TokensError>> {
         let cluster = self.shared.cluster.get()?;
-        let made = cluster.create_token(TokenKind::Node, is_reusable, lifetime);
+        let made = cluster.create_token(TokenKind::Node, is_reusable, lifetime, None);
         Some(self.shared.control.block_on(made))
     }
 

@@ -6,13 +6,16 @@ use wasmrun_tests::{assert_says, guest};
 use crate::cluster::Member;
 
 /// All that writes to the control store or reads it for somebody who waits.
-const ASKED: [&[&str]; 6] = [
+const ASKED: [&[&str]; 9] = [
     &["tenant", "set", "red", "--weight", "2"],
     &["tenant", "remove", "red"],
     &["node", "token", "create"],
+    &["node", "token", "create", "--client", "--name", "ci"],
     &["node", "token", "list"],
     &["node", "token", "revoke", "ab"],
     &["node", "drain", "n2"],
+    &["client", "list"],
+    &["client", "revoke", "ci"],
 ];
 
 /// Asks for all of it at once: each waits for as long.

@@ -49,6 +49,9 @@ pub enum TokenCommand {
         /// Make it for a client, which runs `wasmrun login` with it, and not for a node.
         #[arg(long)]
         client: bool,
+        /// What `wasmrun client` calls the client that comes with it, or all that do.
+        #[arg(long, value_name = "NAME", requires = "client")]
+        name: Option<String>,
         /// Let it serve any number of them.
         #[arg(long)]
         many: bool,

@@ -57,13 +57,22 @@ fn token(command: &TokenCommand, global: &Global, printer: &Printer) -> CommandR
     match command {
         TokenCommand::Create {
             client,
+            name,
             many,
             lifetime,
         } => {
-            let request = Request::CreateToken {
-                is_for_clients: *client,
-                is_reusable: *many,
-                lifetime_ms: u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX),
+            let lifetime_ms = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
+            let request = match name {
+                Some(name) => Request::CreateClientToken {
+                    name: name.clone(),
+                    is_reusable: *many,
+                    lifetime_ms,
+                },
+                None => Request::CreateToken {
+                    is_for_clients: *client,
+                    is_reusable: *many,
+                    lifetime_ms,
+                },
             };
             let Response::Text(token) = ask(request, global)? else {
                 return Err(Failure::usage("the node has answered with something else"));

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value as Json, json};
 use wasmrun_client::wire::{
-    ActorRow, Amounts, GroupBundle, GroupRow, JobRow, MemberRow, ModuleRow, NodeStatus, ObjectRow,
-    Rows, ShareRow, Silent, TaskRow, TenantRow, TokenRow,
+    ActorRow, Amounts, ClientRow, GroupBundle, GroupRow, JobRow, MemberRow, ModuleRow, NodeStatus,
+    ObjectRow, Rows, ShareRow, Silent, TaskRow, TenantRow, TokenRow,
 };
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::units;
@@ -34,6 +34,13 @@ fn bytes(bytes: u64) -> Cell {
 
 fn age(ms: u64) -> Cell {
     (units::milliseconds(ms), ms.into())
+}
+
+fn maybe_age(ms: Option<u64>) -> Cell {
+    match ms {
+        Some(ms) => age(ms),
+        None => maybe(None),
+    }
 }
 
 fn maybe(text: Option<&str>) -> Cell {
@@ -200,6 +207,21 @@ impl Row for MemberRow {
     }
 }
 
+impl Row for ClientRow {
+    const LIST: &'static str = "clients";
+    const HEADER: &'static [&'static str] = &["id", "name", "state", "age_ms", "left_ms"];
+
+    fn cells(&self) -> Vec<Cell> {
+        vec![
+            cell(&self.id),
+            maybe(self.name.as_deref()),
+            cell(&self.state),
+            maybe_age(self.age_ms),
+            maybe_age(self.left_ms),
+        ]
+    }
+}
+
 impl Row for TokenRow {
     const LIST: &'static str = "tokens";
     const HEADER: &'static [&'static str] = &["id", "kind", "state", "many", "joined", "left_ms"];
@@ -323,6 +345,7 @@ pub fn of(rows: &Rows) -> List {
         Rows::Nodes(rows) => listed(rows),
         Rows::Members(rows) => listed(rows),
         Rows::Tokens(rows) => listed(rows),
+        Rows::Clients(rows) => listed(rows),
         Rows::Groups(rows) => listed(rows),
         Rows::Tenants(rows) => of_tenants(rows, &[]),
         Rows::Shares(rows) => listed(rows),

@@ -382,6 +382,33 @@ fn what_tenants_are_due() {
 }
 
 #[test]
+fn clients_of_the_cluster() {
+    let named = Request::CreateClientToken {
+        name: "n".into(),
+        is_reusable: true,
+        lifetime_ms: 300,
+    };
+    assert_bytes(named, "27 01 6e 01 ac 02");
+    assert_bytes(Request::RevokeClient("n".into()), "28 01 6e");
+    let list = List {
+        what: What::Clients,
+        filters: Vec::new(),
+    };
+    assert_bytes(Request::List(list), "10 0b 00");
+    let row = ClientRow {
+        id: "i".into(),
+        name: Some("n".into()),
+        state: "s".into(),
+        age_ms: Some(300),
+        left_ms: None,
+    };
+    assert_bytes(
+        listed(Rows::Clients(vec![row])),
+        "0f 0b 01 01 69 01 01 6e 01 73 01 ac 02 00 01 01 71 01 77",
+    );
+}
+
+#[test]
 fn responses_about_tasks() {
     assert_bytes(Response::Submitted(TASK), "05 07x16");
     let here = Response::SubmittedHere {

@@ -170,6 +170,17 @@ pub enum Request {
     SetTenant(Box<SetTenant>),
     /// Gives a tenant back what it is due by default, for all nodes of the cluster. `Done`.
     RemoveTenant(TenantName),
+    /// Makes a join token for clients, with a name for who comes with it. `Text`: the token.
+    CreateClientToken {
+        /// What they are called in the list of clients.
+        name: String,
+        /// Whether it serves more than once.
+        is_reusable: bool,
+        /// How long it serves, in milliseconds.
+        lifetime_ms: u64,
+    },
+    /// Takes back the certificate of a client, by its name, its id or a unique prefix of that. `Text`: its id.
+    RevokeClient(String),
 }
 
 /// What a node answers.
@@ -677,6 +688,8 @@ pub enum What {
     Groups,
     /// What each tenant is due of the whole cluster, and what it has.
     Shares,
+    /// Clients that have a certificate of the cluster.
+    Clients,
 }
 
 impl What {
@@ -693,6 +706,7 @@ impl What {
             Self::Shares => &["name", "weight"],
             Self::Members => &["name", "id", "state"],
             Self::Tokens => &["id", "kind", "state"],
+            Self::Clients => &["id", "name", "state"],
             Self::Groups => &["id", "name", "kind", "state", "tenant", "job", "node"],
         }
     }

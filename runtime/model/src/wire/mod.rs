@@ -46,9 +46,9 @@ pub use message::{
     Response, SetTenant, Submit, TenantSet, Terms, What, Wishes,
 };
 pub use view::{
-    ActorDetail, ActorRow, Amounts, GroupBundle, GroupRow, JobDetail, JobRow, Listed, MemberRow,
-    ModuleRow, NodeStatus, ObjectRow, Rows, ShareRow, Silent, StoreStatus, TaskDetail, TaskRow,
-    TenantRow, TokenRow,
+    ActorDetail, ActorRow, Amounts, ClientRow, GroupBundle, GroupRow, JobDetail, JobRow, Listed,
+    MemberRow, ModuleRow, NodeStatus, ObjectRow, Rows, ShareRow, Silent, StoreStatus, TaskDetail,
+    TaskRow, TenantRow, TokenRow,
 };
 
 use crate::fairness::TenantName;

@@ -29,6 +29,7 @@ pub enum Rows {
     Tokens(Vec<TokenRow>),
     Groups(Vec<GroupRow>),
     Shares(Vec<ShareRow>),
+    Clients(Vec<ClientRow>),
 }
 
 impl Rows {
@@ -291,6 +292,21 @@ pub struct TokenRow {
     pub joined: u32,
     /// How long it serves, in milliseconds.
     pub left_ms: u64,
+}
+
+/// Somebody who has a certificate of the cluster as a client.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientRow {
+    /// Its id, which is made from its public key.
+    pub id: String,
+    /// What whoever made its token calls it.
+    pub name: Option<String>,
+    /// `valid`, `expired` or `revoked`.
+    pub state: String,
+    /// How long ago it has logged in, in milliseconds, if that is known.
+    pub age_ms: Option<u64>,
+    /// How long its last certificate is of use, in milliseconds, if that is known.
+    pub left_ms: Option<u64>,
 }
 
 /// A node in numbers.

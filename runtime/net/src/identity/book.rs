@@ -92,8 +92,8 @@ pub trait Enroll: Send + Sync + 'static {
     ) -> Pin<Box<dyn Future<Output = Result<Role, Refused>> + Send + 'a>>;
 
     /// Whether whoever has this role may have a further certificate. Anybody, by default.
-    fn renew(&self, _role: Role) -> Result<(), Refused> {
-        Ok(())
+    fn renew(&self, _role: Role) -> Pin<Box<dyn Future<Output = Result<(), Refused>> + Send + '_>> {
+        Box::pin(async { Ok(()) })
     }
 }
 

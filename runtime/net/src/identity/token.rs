@@ -73,6 +73,11 @@ pub enum ParseTokenError {
 }
 
 impl TokenId {
+    /// The one made of exactly these bytes.
+    pub const fn from_bytes(bytes: [u8; 8]) -> Self {
+        Self(bytes)
+    }
+
     /// The bytes of it.
     pub const fn as_bytes(&self) -> &[u8; 8] {
         &self.0

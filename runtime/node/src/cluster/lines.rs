@@ -3,6 +3,7 @@
 //! Owns starting it, and starting it anew for the next life: nothing that was sent in one arrives in another.
 //! Must not: know members or messages.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use wasmrun_model::id::{Incarnation, NodeId};
-use wasmrun_net::{Config, Enrolment, Identity, Network, Peer, StartError, Timing};
+use wasmrun_net::{ClientId, Config, Enrolment, Identity, Network, Peer, StartError, Timing};
 
 use super::door::{Clients, Door};
 use super::protocol::{self, ClusterProtocol};
@@ -36,6 +37,8 @@ pub(super) struct Lines {
     /// Where objects come and go.
     bulk: Handle,
     network: Mutex<Option<Network<ClusterProtocol>>>,
+    /// Whose certificates were taken back.
+    revoked: Mutex<BTreeSet<ClientId>>,
     /// Whose control store we use, if it is another's, and where that is.
     head: Mutex<Option<(NodeId, Vec<SocketAddr>)>>,
 }
@@ -47,6 +50,7 @@ impl Lines {
             door,
             bulk,
             network: Mutex::default(),
+            revoked: Mutex::default(),
             head: Mutex::default(),
         }
     }
@@ -64,8 +68,17 @@ impl Lines {
             // The next life listens at the same port, where others look for us.
             plan.listen.set_port(address.port());
         }
+        network.set_revoked(self.revoked.lock().clone());
         *self.network.lock() = Some(network);
         Ok(())
+    }
+
+    /// From now on these clients are not let in, in this life and the next ones, and their sessions end.
+    pub(super) fn set_revoked(&self, clients: BTreeSet<ClientId>) {
+        self.revoked.lock().clone_from(&clients);
+        if let Some(network) = self.network() {
+            network.set_revoked(clients);
+        }
     }
 
     /// Who serves clients of other machines, in this life and the next ones.

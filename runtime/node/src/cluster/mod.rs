@@ -16,6 +16,7 @@
 //! Invariants: a life is used once, so nothing that was sent in one arrives in another; [`Work`] hears of a
 //! member's life in this order: joined, then views and messages, then left.
 
+mod clients;
 mod door;
 mod lines;
 mod link;
@@ -63,6 +64,7 @@ pub use self::work::Moved;
 pub use wasmrun_control::etcd::EtcdTls;
 pub use wasmrun_net::{ParseTokenError, Token as JoinToken};
 
+pub(crate) use self::clients::ClientsError;
 pub(crate) use self::door::Clients;
 pub(crate) use self::named::{Claim, Claimed};
 pub(crate) use self::prompt::STORE_PATIENCE;
@@ -162,6 +164,7 @@ pub(crate) struct Cluster {
     /// How often it has begun a new life within this process.
     rebirths: watch::Sender<u64>,
     tenants: Arc<Tenants>,
+    clients: Arc<clients::Clients>,
     since: Mutex<Instant>,
     tasks: Mutex<Vec<AbortHandle>>,
 }
@@ -193,6 +196,10 @@ impl Cluster {
             id: parts.id,
             life: AtomicU64::new(parts.life.0),
             state: parts.state,
+            clients: Arc::new(clients::Clients::new(
+                parts.store.clone(),
+                parts.lines.clone(),
+            )),
             lines: parts.lines,
             members: parts.members,
             tenants: Arc::new(Tenants::new(parts.store.clone())),
@@ -233,9 +240,12 @@ impl Cluster {
         });
         // The first task that is placed here is placed by what its tenant is due.
         let (tenants, changes) = Follower::begin(self.tenants.clone(), self.tell_work()).await?;
+        // And whose certificate was taken back is never let in.
+        let (clients, revocations) = clients::Follower::begin(self.clients.clone()).await?;
         let registered = membership::register(self, keeper).await?;
         let tasks = [
             tokio::spawn(tenants.run(changes)).abort_handle(),
+            tokio::spawn(clients.run(revocations)).abort_handle(),
             tokio::spawn(membership::run(self.clone(), registered)).abort_handle(),
             tokio::spawn(views::tell(self.clone())).abort_handle(),
             tokio::spawn(silence::watch(self.clone())).abort_handle(),
@@ -257,6 +267,11 @@ impl Cluster {
     /// What tenants are due, for all nodes.
     pub(crate) fn tenants(&self) -> &Tenants {
         &self.tenants
+    }
+
+    /// Who has a certificate of the cluster as a client.
+    pub(crate) fn clients(&self) -> &clients::Clients {
+        &self.clients
     }
 
     /// Leaves: the others learn of it at once. Nothing of it runs on, and the folder is free. Once is enough.
@@ -512,7 +527,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Makes a join token.
+    /// Makes a join token. Who comes with one that makes clients is called by the name, if there is one.
     ///
     /// # Errors
     /// When the store does not keep it, or there is no head to join at.
@@ -521,6 +536,7 @@ impl Cluster {
         kind: TokenKind,
         is_reusable: bool,
         lifetime: Duration,
+        name: Option<String>,
     ) -> Result<Token, TokensError> {
         let addresses = match &self.authority {
             Some(_) => self.lines.addresses(),
@@ -535,7 +551,12 @@ impl Cluster {
             },
             lifetime,
         };
-        let made = |book: &mut wasmrun_net::TokenBook| book.create(grant, tokens::now_s());
+        let made = |book: &mut tokens::Book| {
+            let made = book.tokens.create(grant, tokens::now_s());
+            book.names
+                .extend(name.iter().map(|name| (made.0, name.clone())));
+            made
+        };
         let made = self.changed(tokens::change(self.store.as_ref(), made));
         let (id, secret, expires_s) = made.await?;
         Ok(Token {
@@ -583,11 +604,12 @@ impl Cluster {
     pub(crate) async fn revoke_token(&self, prefix: &str) -> Result<(), TokensError> {
         let revoked = tokens::change(self.store.as_ref(), |book| {
             let fit = book
+                .tokens
                 .list()
                 .filter(|it| it.id.to_string().starts_with(prefix));
             let fit: Vec<_> = fit.map(|it| it.id).collect();
             match fit[..] {
-                [id] => book.revoke(id),
+                [id] => book.tokens.revoke(id),
                 _ => false,
             }
         });

@@ -3,23 +3,65 @@
 //! Owns the record and its changes, by compare-and-swap: any node may make and revoke tokens, and the head
 //! redeems them. Secrets are kept as hashes (see [`TokenBook`]).
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use wasmrun_control::records::{self, Form, Record, RecordError};
 use wasmrun_control::{Condition, ControlStore, Error, Op, Txn};
-use wasmrun_net::{Applicant, Enroll, Refused, Role, TokenBook};
+use wasmrun_net::{Applicant, Enroll, Refused, Role, TokenBook, TokenId};
 
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct Book(TokenBook);
+use super::clients;
 
-impl Record for Book {
+/// The tokens, as they are written where none has a name.
+#[derive(Debug, Serialize, Deserialize)]
+struct Unnamed(TokenBook);
+
+impl Record for Unnamed {
     // There may be thousands, in one value.
     const FORM: Form = Form::Postcard;
     const VERSION: u8 = 1;
+}
+
+/// All tokens, and what whoever comes with them is called.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Book {
+    pub(super) tokens: TokenBook,
+    pub(super) names: BTreeMap<TokenId, String>,
+}
+
+impl Record for Book {
+    const FORM: Form = Form::Postcard;
+    const VERSION: u8 = 2;
+}
+
+impl Book {
+    fn read(value: &[u8]) -> Result<Self, RecordError> {
+        match value.get(1) {
+            Some(&Unnamed::VERSION) => Unnamed::from_value(value).map(|it| Self {
+                tokens: it.0,
+                names: BTreeMap::new(),
+            }),
+            _ => Self::from_value(value),
+        }
+    }
+
+    fn written(&self) -> Bytes {
+        match self.names.is_empty() {
+            true => Unnamed(self.tokens.clone()).to_value(),
+            false => self.to_value(),
+        }
+    }
+
+    fn prune(&mut self) {
+        self.tokens.prune(now_s());
+        let known: BTreeSet<TokenId> = self.tokens.list().map(|it| it.id).collect();
+        self.names.retain(|id, _| known.contains(id));
+    }
 }
 
 /// Why tokens could not be read or changed.
@@ -48,11 +90,38 @@ impl Enroll for StoreEnroll {
         applicant: &'a Applicant,
     ) -> Pin<Box<dyn Future<Output = Result<Role, Refused>> + Send + 'a>> {
         Box::pin(async move {
-            let redeemed = change(self.0.as_ref(), |book| book.redeem(applicant, now_s())).await;
-            redeemed.unwrap_or_else(|error| {
+            let store = self.0.as_ref();
+            let redeemed = change(store, |book| {
+                let role = book.tokens.redeem(applicant, now_s());
+                (role, book.names.get(&applicant.token).cloned())
+            });
+            let unavailable = |error: &dyn std::error::Error| {
                 tracing::warn!(%error, "a join token could not be checked");
-                Err(Refused::Unavailable)
-            })
+                Refused::Unavailable
+            };
+            let (role, name) = redeemed.await.map_err(|error| unavailable(&error))?;
+            let role = role?;
+            if let Role::Client(client) = role {
+                let known = clients::joined(store, client, name).await;
+                known.map_err(|error| unavailable(&error))?;
+            }
+            Ok(role)
+        })
+    }
+
+    fn renew(&self, role: Role) -> Pin<Box<dyn Future<Output = Result<(), Refused>> + Send + '_>> {
+        Box::pin(async move {
+            let Role::Client(client) = role else {
+                return Ok(());
+            };
+            match clients::renewed(self.0.as_ref(), client).await {
+                Ok(true) => Ok(()),
+                Ok(false) => Err(Refused::NoCertificate),
+                Err(error) => {
+                    tracing::warn!(%error, "a certificate could not be renewed");
+                    Err(Refused::Unavailable)
+                }
+            }
         })
     }
 }
@@ -60,7 +129,7 @@ impl Enroll for StoreEnroll {
 /// All tokens.
 pub(super) async fn read(store: &dyn ControlStore) -> Result<TokenBook, TokensError> {
     match store.get(&records::tokens()).await? {
-        Some(entry) => Ok(Book::from_value(&entry.value)?.0),
+        Some(entry) => Ok(Book::read(&entry.value)?.tokens),
         None => Ok(TokenBook::default()),
     }
 }
@@ -68,7 +137,7 @@ pub(super) async fn read(store: &dyn ControlStore) -> Result<TokenBook, TokensEr
 /// Changes the tokens: what `change` does to them, until that is what is stored.
 pub(super) async fn change<T>(
     store: &dyn ControlStore,
-    change: impl Fn(&mut TokenBook) -> T,
+    change: impl Fn(&mut Book) -> T,
 ) -> Result<T, TokensError> {
     let key = records::tokens();
     loop {
@@ -78,16 +147,16 @@ pub(super) async fn change<T>(
             None => Condition::Absent,
         };
         let mut book = match &entry {
-            Some(entry) => Book::from_value(&entry.value)?,
+            Some(entry) => Book::read(&entry.value)?,
             None => Book::default(),
         };
-        let before = book.0.clone();
-        book.0.prune(now_s());
-        let result = change(&mut book.0);
-        if book.0 == before {
+        let before = book.clone();
+        book.prune();
+        let result = change(&mut book);
+        if book == before {
             return Ok(result);
         }
-        let put = Op::put(key.clone(), book.to_value());
+        let put = Op::put(key.clone(), book.written());
         match store.txn(Txn::when(key.clone(), condition).then(put)).await {
             Ok(reply) if reply.succeeded => return Ok(result),
             // Somebody was faster. Where nobody knows whether it was done: a token that was redeemed is
@@ -102,4 +171,34 @@ pub(super) async fn change<T>(
 pub(super) fn now_s() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use wasmrun_net::{TokenGrant, TokenKind, TokenUses};
+
+    use super::*;
+
+    #[test]
+    fn a_book_reads_as_it_was_written_with_names_and_without() {
+        let mut book = Book::default();
+        let grant = TokenGrant {
+            kind: TokenKind::Client,
+            uses: TokenUses::Once,
+            lifetime: Duration::from_secs(60),
+        };
+        let (id, ..) = book.tokens.create(grant, now_s());
+        assert_eq!(book.written()[1], 1, "as it ever was");
+        assert_eq!(Book::read(&book.written()), Ok(book.clone()));
+        book.names.insert(id, "ci".into());
+        assert_eq!(book.written()[1], 2);
+        assert_eq!(Book::read(&book.written()), Ok(book.clone()));
+        // A name goes with its token.
+        book.names
+            .insert(TokenId::from_bytes([9; 8]), "gone".into());
+        book.prune();
+        assert_eq!(book.names.len(), 1);
+    }
 }

@@ -12,6 +12,20 @@ pub(super) struct Read {
 
 /// Reads all keys below a prefix, and begins to watch it.
 pub(super) async fn read(store: &dyn ControlStore, prefix: &'static str) -> Result<Read, Error> {
+    let (entries, revision) = entries(store, prefix).await?;
+    let watch = store.watch(prefix.as_bytes(), revision.next()).await?;
+    Ok(Read {
+        entries,
+        revision,
+        watch,
+    })
+}
+
+/// All keys below a prefix, and when it was so; some of it may be newer.
+pub(super) async fn entries(
+    store: &dyn ControlStore,
+    prefix: &'static str,
+) -> Result<(Vec<Entry>, Revision), Error> {
     let mut range = Range::prefix(prefix);
     let first = store.range(range.clone()).await?;
     let revision = first.revision;
@@ -22,10 +36,5 @@ pub(super) async fn read(store: &dyn ControlStore, prefix: &'static str) -> Resu
         entries.extend(page.entries);
         next = page.next;
     }
-    let watch = store.watch(prefix.as_bytes(), revision.next()).await?;
-    Ok(Read {
-        entries,
-        revision,
-        watch,
-    })
+    Ok((entries, revision))
 }

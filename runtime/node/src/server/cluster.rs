@@ -6,14 +6,15 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use wasmrun_model::wire::{
-    List, Listed, MemberRow, NodeStatus, Refusal, RefusalKind, Request, Response, Rows, TokenRow,
+    ClientRow, List, Listed, MemberRow, NodeStatus, Refusal, RefusalKind, Request, Response, Rows,
+    TokenRow, What,
 };
-use wasmrun_net::TokenKind;
+use wasmrun_net::{ClientId, TokenKind};
 
 use super::Inner;
 use super::session::{Session, refusal};
 use super::views::{passes, status};
-use crate::cluster::{Cluster, TokensError};
+use crate::cluster::{ClientsError, Cluster, TokensError};
 use crate::ledger::LOCAL;
 
 impl Session {
@@ -34,16 +35,49 @@ impl Session {
                     true => TokenKind::Client,
                     false => TokenKind::Node,
                 };
-                let token = cluster.create_token(kind, is_reusable, lifetime).await;
+                let token = cluster
+                    .create_token(kind, is_reusable, lifetime, None)
+                    .await;
                 token
                     .map(|token| Response::Text(token.to_string()))
                     .map_err(refused)
+            }
+            Request::CreateClientToken {
+                name,
+                is_reusable,
+                lifetime_ms,
+            } => {
+                check_name(&name)?;
+                let lifetime = Duration::from_millis(lifetime_ms);
+                let token =
+                    cluster.create_token(TokenKind::Client, is_reusable, lifetime, Some(name));
+                let token = token.await.map_err(refused)?;
+                Ok(Response::Text(token.to_string()))
+            }
+            Request::RevokeClient(text) => {
+                let revoked = cluster.changed(cluster.clients().revoke(&text)).await;
+                let client = revoked.map_err(not_revoked)?;
+                tracing::info!(%client, "a client's certificate was taken back");
+                Ok(Response::Text(client.to_string()))
             }
             Request::RevokeToken(prefix) => {
                 let revoked = cluster.revoke_token(&prefix).await;
                 revoked.map(|()| Response::Done).map_err(refused)
             }
             Request::Drain { node, is_draining } => drain(cluster, &node, is_draining).await,
+            Request::List(list) if list.what == What::Clients => {
+                let rows = cluster.told(cluster.clients().list()).await;
+                let mut rows = rows.map_err(not_revoked)?;
+                rows.retain(|row: &ClientRow| {
+                    let name = row.name.as_deref().unwrap_or_default();
+                    passes(
+                        &list,
+                        &[("id", &row.id), ("name", &name), ("state", &row.state)],
+                    )
+                });
+                rows.truncate(Rows::MAX);
+                Ok(listed(Rows::Clients(rows)))
+            }
             Request::List(list) => {
                 let mut rows = cluster.tokens().await.map_err(refused)?;
                 rows.retain(|row: &TokenRow| {
@@ -58,6 +92,32 @@ impl Session {
             _ => unreachable!("the session gives us no others"),
         }
     }
+}
+
+/// The longest name of a client, in bytes.
+const MOST_NAME_BYTES: usize = 64;
+
+/// Refuses what would not be readable in a list, or would be taken for an id.
+fn check_name(name: &str) -> Result<(), Refusal> {
+    let is_fit = |it: char| it.is_ascii_alphanumeric() || "-_.@".contains(it);
+    let is_id = ClientId::parse(name).is_some();
+    if !name.is_empty() && name.len() <= MOST_NAME_BYTES && name.chars().all(is_fit) && !is_id {
+        return Ok(());
+    }
+    let shown: String = name.chars().take(80).collect();
+    let why = format_args!(
+        "'{shown}' is no name for a client: use 1 to {MOST_NAME_BYTES} letters, digits and any of - _ . @, and no id"
+    );
+    Err(refusal(RefusalKind::Usage, why))
+}
+
+fn not_revoked(error: ClientsError) -> Refusal {
+    let kind = match &error {
+        ClientsError::Unknown(_) => RefusalKind::NotFound,
+        ClientsError::Ambiguous { .. } => RefusalKind::Ambiguous,
+        ClientsError::Store(_) | ClientsError::Record { .. } => RefusalKind::Full,
+    };
+    refusal(kind, error)
 }
 
 /// Rows that are all there is.

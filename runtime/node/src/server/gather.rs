@@ -38,7 +38,7 @@ impl Desk for Inner {
         let answer = match &asked.question {
             Question::List(list) => match list.what {
                 // Every node knows the members and who has which share, and tokens are in the control store.
-                What::Members | What::Tokens | What::Shares => Err(refusal(
+                What::Members | What::Tokens | What::Clients | What::Shares => Err(refusal(
                     RefusalKind::Usage,
                     "this list is not made of several nodes' answers",
                 )),
@@ -141,7 +141,10 @@ impl Inner {
 /// Whether a request is about what all nodes have.
 pub(super) fn is_of_all(request: &Request) -> bool {
     match request {
-        Request::List(list) => !matches!(list.what, What::Members | What::Tokens | What::Shares),
+        Request::List(list) => !matches!(
+            list.what,
+            What::Members | What::Tokens | What::Clients | What::Shares
+        ),
         Request::Describe(_)
         | Request::Explain(_)
         | Request::Cancel(_)
@@ -508,7 +511,7 @@ fn truncate(rows: &mut Rows) {
             rows.sort_by_key(|row| row.id);
             rows.truncate(Rows::MAX);
         }
-        Rows::Members(_) | Rows::Tokens(_) | Rows::Shares(_) => {}
+        Rows::Members(_) | Rows::Tokens(_) | Rows::Clients(_) | Rows::Shares(_) => {}
     }
 }
 

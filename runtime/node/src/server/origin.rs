@@ -42,6 +42,15 @@ impl Origin {
                 "tokens let others in, so they are made, listed and revoked on the machine of a node: \
                  `wasmrun node token` there"
             }
+            Request::CreateClientToken { .. }
+            | Request::RevokeClient(_)
+            | Request::List(List {
+                what: What::Clients,
+                ..
+            }) => {
+                "who is a client of the cluster is listed and changed on the machine of a node, by whoever may use its \
+                 socket: `wasmrun client` and `wasmrun node token` there"
+            }
             Request::SetTenant(_) | Request::RemoveTenant(_) => {
                 "what tenants are due is set on the machine of a node, by whoever may use its socket: `wasmrun tenant` \
                  there; `wasmrun tenant list` works from anywhere"
@@ -178,6 +187,14 @@ mod tests {
         }
         is_for_here(&Request::RevokeToken("ab".into()), "wasmrun node token");
         is_for_here(&list(What::Tokens), "wasmrun node token");
+        let named = Request::CreateClientToken {
+            name: "ci".into(),
+            is_reusable: false,
+            lifetime_ms: 1,
+        };
+        is_for_here(&named, "wasmrun node token");
+        is_for_here(&Request::RevokeClient("ab".into()), "wasmrun client");
+        is_for_here(&list(What::Clients), "wasmrun client");
         is_for_all(&list(What::Tasks));
         is_for_all(&list(What::Nodes));
     }

@@ -83,6 +83,8 @@ impl Session {
             | Request::Input { .. }
             | Request::CreateToken { .. }
             | Request::RevokeToken(_)
+            | Request::CreateClientToken { .. }
+            | Request::RevokeClient(_)
             | Request::Drain { .. }
             | Request::SetTenant(_)
             | Request::RemoveTenant(_)

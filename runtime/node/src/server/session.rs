@@ -307,6 +307,8 @@ impl Serving {
             | Request::Input { .. }
             | Request::CreateToken { .. }
             | Request::RevokeToken(_)
+            | Request::CreateClientToken { .. }
+            | Request::RevokeClient(_)
             | Request::Drain { .. }
             | Request::SetTenant(_)
             | Request::RemoveTenant(_)
@@ -314,7 +316,7 @@ impl Serving {
             | Request::GroupReady { .. }
             | Request::SubmitOnce { is_again: true, .. }
             | Request::List(wire::List {
-                what: wire::What::Tokens,
+                what: wire::What::Tokens | wire::What::Clients,
                 ..
             }) => true,
             request => {
@@ -358,9 +360,11 @@ impl Session {
             Request::Input { task, bytes } => self.input(task, bytes).await,
             Request::CreateToken { .. }
             | Request::RevokeToken(_)
+            | Request::CreateClientToken { .. }
+            | Request::RevokeClient(_)
             | Request::Drain { .. }
             | Request::List(wire::List {
-                what: wire::What::Tokens,
+                what: wire::What::Tokens | wire::What::Clients,
                 ..
             }) => self.of_cluster(request).await,
             Request::SetTenant(_) | Request::RemoveTenant(_) => self.of_tenants(request).await,

@@ -467,7 +467,7 @@ pub(super) fn list(inner: &Inner, list: &List) -> Rows {
         What::Members => Rows::Members(cluster::members(inner, list)),
         What::Groups => Rows::Groups(groups::groups(inner, list)),
         What::Shares => Rows::Shares(tenants::shares(inner, list)),
-        What::Tokens => unreachable!("the session has taken these"),
+        What::Tokens | What::Clients => unreachable!("the session has taken these"),
     }
 }
 

@@ -1,0 +1,473 @@
+//! Clients of the cluster: who has a certificate, and whose was taken back.
+//!
+//! Owns the record at `clients/ID`, its changes by compare-and-swap, and the watch by which a node hears whom it is not to
+//! let in any more. Must not: make sessions or end them; that is `net`'s, which is told who is revoked.
+//!
+//! Invariants: a revocation is never taken back, as its certificate is not: who is to come again logs in anew and is
+//! another client. A record that cannot be read changes nothing: who was let in before is let in, and who was not is
+//! not. A record is forgotten when no certificate of its client can be valid any more.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use wasmrun_control::records::{self, CLIENTS, Form, Record, RecordError};
+use wasmrun_control::{Condition, ControlStore, Entry, Error, Event, Op, Revision, Txn, Watch};
+use wasmrun_model::wire::ClientRow;
+use wasmrun_net::ClientId;
+
+use super::lines::Lines;
+use super::renew::LIFETIME;
+use super::tokens::now_s;
+use super::watched::{self, Read};
+
+/// How soon the store is asked again that did not answer.
+const AGAIN: Duration = Duration::from_millis(200);
+/// How long whoever has revoked a client waits until this node goes by it. It does so later in any case.
+const APPLYING: Duration = Duration::from_secs(2);
+/// For how long after its last certificate a client is remembered.
+const REMEMBERED_S: u64 = 24 * 3600;
+
+/// What is known of a client. Times in seconds since 1970, by the clock of the head or of the node that was asked.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Known {
+    /// What whoever made its token calls it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    /// When it has logged in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    since_s: Option<u64>,
+    /// When it got its last certificate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    issued_s: Option<u64>,
+    /// When that was taken back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    revoked_s: Option<u64>,
+}
+
+impl Record for Known {
+    // Nodes of two versions read it.
+    const FORM: Form = Form::Json;
+    const VERSION: u8 = 1;
+}
+
+impl Known {
+    /// When its last certificate ends, if that is known.
+    fn ends_s(&self) -> Option<u64> {
+        // Nobody gets one who is revoked.
+        let issued = self.issued_s.or(self.revoked_s);
+        issued.map(|it| it.saturating_add(LIFETIME.as_secs()))
+    }
+
+    fn is_over(&self, now_s: u64) -> bool {
+        self.ends_s()
+            .is_some_and(|it| it.saturating_add(REMEMBERED_S) <= now_s)
+    }
+
+    fn state(&self, now_s: u64) -> &'static str {
+        match () {
+            () if self.revoked_s.is_some() => "revoked",
+            () if self.ends_s().is_some_and(|it| it <= now_s) => "expired",
+            () => "valid",
+        }
+    }
+}
+
+/// Why clients could not be listed or revoked.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClientsError {
+    /// The store did not do it, or has not said whether it did.
+    #[error(transparent)]
+    Store(#[from] Error),
+    /// What is there cannot be read.
+    #[error("what is known of client {client} cannot be read: {source}")]
+    Record {
+        /// The client.
+        client: ClientId,
+        /// Why not.
+        source: RecordError,
+    },
+    /// There is no such client.
+    #[error(
+        "there is no client '{0}': give its name, or its id or the beginning of it, as `wasmrun client list` shows them; \
+         one that is not listed is revoked by its whole id"
+    )]
+    Unknown(String),
+    /// There are several.
+    #[error("'{text}' stands for more than one client: {ids}; give one of the ids")]
+    Ambiguous {
+        /// What was given.
+        text: String,
+        /// Some of them.
+        ids: String,
+    },
+}
+
+/// Somebody has logged in.
+pub(super) async fn joined(
+    store: &dyn ControlStore,
+    client: ClientId,
+    name: Option<String>,
+) -> Result<(), ClientsError> {
+    let now = now_s();
+    change(store, client, |known| {
+        // The same one may ask again.
+        known.since_s = known.since_s.or(Some(now));
+        known.issued_s = known.issued_s.max(Some(now));
+        known.name = known.name.take().or(name.clone());
+    })
+    .await?;
+    if let Err(error) = forget(store, now).await {
+        tracing::debug!(%error, "clients whose certificates have ended are remembered for longer");
+    }
+    Ok(())
+}
+
+/// Somebody is to get a further certificate. Whether it may have one.
+pub(super) async fn renewed(
+    store: &dyn ControlStore,
+    client: ClientId,
+) -> Result<bool, ClientsError> {
+    let now = now_s();
+    let renew = |known: &mut Known| {
+        if known.revoked_s.is_none() {
+            known.issued_s = known.issued_s.max(Some(now));
+        }
+    };
+    let (known, _) = change(store, client, renew).await?;
+    Ok(known.revoked_s.is_none())
+}
+
+/// Forgets those that cannot come any more.
+async fn forget(store: &dyn ControlStore, now_s: u64) -> Result<(), Error> {
+    let (entries, _) = watched::entries(store, CLIENTS).await?;
+    for entry in entries {
+        let known = Known::from_value(&entry.value);
+        if known.is_ok_and(|known| known.is_over(now_s)) {
+            let unchanged = Condition::Modified(entry.modified);
+            let txn = Txn::when(entry.key.clone(), unchanged);
+            store.txn(txn.then(Op::delete(entry.key))).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Changes what is known of a client: what that is then, and since when.
+async fn change(
+    store: &dyn ControlStore,
+    client: ClientId,
+    change: impl Fn(&mut Known),
+) -> Result<(Known, Revision), ClientsError> {
+    let key = records::client(client);
+    let mut doubt: Option<Error> = None;
+    loop {
+        let entry = store.get(&key).await;
+        let entry = entry.map_err(|error| doubt.clone().unwrap_or(error))?;
+        let before = entry.as_ref().map(|entry| Known::from_value(&entry.value));
+        let before = before
+            .transpose()
+            .map_err(|source| ClientsError::Record { client, source })?;
+        let mut known = before.clone().unwrap_or_default();
+        change(&mut known);
+        let condition = match &entry {
+            // It is so already, perhaps by an attempt of ours that was not answered.
+            Some(entry) if before.as_ref() == Some(&known) => return Ok((known, entry.modified)),
+            Some(entry) => Condition::Modified(entry.modified),
+            None => Condition::Absent,
+        };
+        let put = Op::put(key.clone(), known.to_value());
+        match store.txn(Txn::when(key.clone(), condition).then(put)).await {
+            Ok(reply) if reply.succeeded => return Ok((known, reply.revision)),
+            // Somebody was faster.
+            Ok(_) => {}
+            Err(error @ Error::Uncertain { .. }) => doubt = Some(error),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// The clients, as the store has them.
+pub(crate) struct Clients {
+    store: Arc<dyn ControlStore>,
+    lines: Arc<Lines>,
+    /// As of when this node goes by it.
+    applied: watch::Sender<Revision>,
+}
+
+impl Clients {
+    pub(super) fn new(store: Arc<dyn ControlStore>, lines: Arc<Lines>) -> Self {
+        Self {
+            store,
+            lines,
+            applied: watch::Sender::new(Revision(0)),
+        }
+    }
+
+    /// All that are remembered, the youngest first.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub(crate) async fn list(&self) -> Result<Vec<ClientRow>, ClientsError> {
+        let now = now_s();
+        let mut all = self.all().await?;
+        all.sort_by_key(|(id, known)| (std::cmp::Reverse(known.since_s), *id));
+        let ms = |s: u64| s.saturating_mul(1000);
+        let rows = all.into_iter().map(|(id, known)| ClientRow {
+            id: id.to_string(),
+            state: known.state(now).to_owned(),
+            age_ms: known.since_s.map(|it| ms(now.saturating_sub(it))),
+            left_ms: match known.revoked_s {
+                Some(_) => Some(0),
+                None => known.ends_s().map(|it| ms(it.saturating_sub(now))),
+            },
+            name: known.name,
+        });
+        Ok(rows.collect())
+    }
+
+    /// Takes the certificate of a client back, for all nodes: by its name, a unique prefix of its id, or its id, which
+    /// need not be known here. Its id. This node goes by it then, unless the store has stopped answering just now.
+    ///
+    /// # Errors
+    /// When there is none or more than one, and when the store does not do it.
+    pub(crate) async fn revoke(&self, text: &str) -> Result<ClientId, ClientsError> {
+        let client = match ClientId::parse(text) {
+            Some(client) => client,
+            None => meant(text, &self.all().await?)?,
+        };
+        let now = now_s();
+        let revoke = |known: &mut Known| known.revoked_s = known.revoked_s.or(Some(now));
+        let (_, revision) = change(self.store.as_ref(), client, revoke).await?;
+        let mut applied = self.applied.subscribe();
+        let applied = applied.wait_for(|applied| *applied >= revision);
+        // Where the store does not answer any more it comes later.
+        let _ = tokio::time::timeout(APPLYING, applied).await;
+        Ok(client)
+    }
+
+    async fn all(&self) -> Result<Vec<(ClientId, Known)>, ClientsError> {
+        let (entries, _) = watched::entries(self.store.as_ref(), CLIENTS).await?;
+        let known = entries.iter().filter_map(|entry| {
+            let client = client_of(&entry.key)?;
+            match Known::from_value(&entry.value) {
+                Ok(known) => Some((client, known)),
+                Err(error) => {
+                    tracing::warn!(%client, %error, "what is known of a client cannot be read");
+                    Some((client, Known::default()))
+                }
+            }
+        });
+        Ok(known.collect())
+    }
+}
+
+/// The one client of this name, or whose id begins so.
+fn meant(text: &str, all: &[(ClientId, Known)]) -> Result<ClientId, ClientsError> {
+    let shown = || text.chars().take(80).collect::<String>();
+    let is_named = |known: &Known| known.name.as_deref() == Some(text);
+    let mut fit: Vec<_> = all.iter().filter(|(_, known)| is_named(known)).collect();
+    if fit.is_empty() && !text.is_empty() {
+        let begins = |id: &ClientId| id.to_string().starts_with(&text.to_ascii_lowercase());
+        fit = all.iter().filter(|(id, _)| begins(id)).collect();
+    }
+    // Whoever has logged in again under a name is meant, and not who was revoked before.
+    if fit.len() > 1 && fit.iter().any(|(_, known)| known.revoked_s.is_none()) {
+        fit.retain(|(_, known)| known.revoked_s.is_none());
+    }
+    match fit[..] {
+        [(id, _)] => Ok(*id),
+        [] => Err(ClientsError::Unknown(shown())),
+        _ => {
+            let ids: Vec<String> = fit.iter().take(5).map(|(id, _)| id.to_string()).collect();
+            Err(ClientsError::Ambiguous {
+                text: shown(),
+                ids: ids.join(", "),
+            })
+        }
+    }
+}
+
+fn client_of(key: &[u8]) -> Option<ClientId> {
+    let id = key.strip_prefix(CLIENTS.as_bytes())?;
+    ClientId::parse(std::str::from_utf8(id).ok()?)
+}
+
+/// Has the network go by what is in the store.
+pub(super) struct Follower {
+    clients: Arc<Clients>,
+    revoked: BTreeSet<ClientId>,
+}
+
+impl Follower {
+    /// Goes by what is there, and begins to watch it.
+    ///
+    /// # Errors
+    /// When the store does not say.
+    pub(super) async fn begin(clients: Arc<Clients>) -> Result<(Self, Watch), Error> {
+        let mut follower = Self {
+            clients,
+            revoked: BTreeSet::new(),
+        };
+        let watch = follower.read().await?;
+        Ok((follower, watch))
+    }
+
+    /// Goes by what becomes of it, until it is dropped.
+    pub(super) async fn run(mut self, mut watch: Watch) {
+        loop {
+            match self.follow(watch).await {
+                // What is there now is read anew.
+                Error::Compacted { .. } => {}
+                error => {
+                    tracing::warn!(%error, "whose certificates are revoked cannot be followed")
+                }
+            }
+            watch = loop {
+                match self.read().await {
+                    Ok(watch) => break watch,
+                    Err(error) => {
+                        tracing::debug!(%error, "whose certificates are revoked cannot be read");
+                    }
+                }
+                tokio::time::sleep(AGAIN).await;
+            };
+        }
+    }
+
+    /// Follows a watch to its end: why it has ended.
+    async fn follow(&mut self, mut watch: Watch) -> Error {
+        loop {
+            let changes = match watch.next().await {
+                Ok(changes) => changes,
+                Err(error) => return error,
+            };
+            for event in changes.events {
+                match event {
+                    Event::Put(entry) => self.put(&entry),
+                    Event::Delete { key } => {
+                        let client = client_of(&key);
+                        client.map(|client| self.revoked.remove(&client));
+                    }
+                }
+            }
+            self.apply(changes.revision);
+        }
+    }
+
+    /// Reads all there is, which may be less than what was there.
+    async fn read(&mut self) -> Result<Watch, Error> {
+        let Read {
+            entries,
+            revision,
+            watch,
+        } = watched::read(self.clients.store.as_ref(), CLIENTS).await?;
+        let there: BTreeSet<ClientId> =
+            entries.iter().filter_map(|it| client_of(&it.key)).collect();
+        self.revoked.retain(|client| there.contains(client));
+        for entry in &entries {
+            self.put(entry);
+        }
+        self.apply(revision);
+        Ok(watch)
+    }
+
+    fn put(&mut self, entry: &Entry) {
+        let Some(client) = client_of(&entry.key) else {
+            return;
+        };
+        match Known::from_value(&entry.value) {
+            Ok(known) if known.revoked_s.is_some() => {
+                if self.revoked.insert(client) {
+                    tracing::info!(%client, "a client's certificate is revoked");
+                }
+            }
+            Ok(_) => drop(self.revoked.remove(&client)),
+            Err(error) => {
+                tracing::warn!(%client, %error, "whether a client's certificate is revoked cannot be read");
+            }
+        }
+    }
+
+    fn apply(&self, revision: Revision) {
+        self.clients.lines.set_revoked(self.revoked.clone());
+        self.clients.applied.send_replace(revision);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(n: u8) -> ClientId {
+        ClientId::from_bytes([n; 16])
+    }
+
+    #[test]
+    fn a_record_has_these_bytes_and_reads_as_it_was_written() {
+        let known = Known {
+            name: Some("ci".into()),
+            since_s: Some(1),
+            issued_s: Some(2),
+            revoked_s: None,
+        };
+        let value = known.to_value();
+        let text = r#"{"name":"ci","since_s":1,"issued_s":2}"#;
+        assert_eq!(&value[..2], b"j\x01");
+        assert_eq!(std::str::from_utf8(&value[2..]), Ok(text));
+        assert_eq!(Known::from_value(&value), Ok(known));
+        // What a later version adds is skipped.
+        let later = Known::from_value(b"j\x01{\"revoked_s\":3,\"by\":1}").unwrap();
+        assert_eq!(later.revoked_s, Some(3));
+        assert_eq!(client_of(&records::client(client(7))), Some(client(7)));
+        assert_eq!(client_of(b"clients/x"), None);
+    }
+
+    #[test]
+    fn who_is_meant() {
+        let known = |name: Option<&str>, revoked_s| Known {
+            name: name.map(Into::into),
+            revoked_s,
+            ..Known::default()
+        };
+        let all = [
+            (client(0xa1), known(Some("ci"), Some(1))),
+            (client(0xa2), known(Some("ci"), None)),
+            (client(0xb1), known(Some("a1"), None)),
+            (client(0xc1), known(Some("two"), None)),
+            (client(0xc2), known(Some("two"), None)),
+        ];
+        for (text, id) in [("ci", 0xa2), ("a1", 0xb1), ("A1a", 0xa1), ("b", 0xb1)] {
+            assert_eq!(meant(text, &all).unwrap(), client(id), "{text}");
+        }
+        for text in ["", "x", "ci2"] {
+            let error = meant(text, &all).unwrap_err();
+            assert!(matches!(error, ClientsError::Unknown(_)), "{text}: {error}");
+        }
+        for text in ["c", "two"] {
+            let error = meant(text, &all).unwrap_err().to_string();
+            assert!(error.contains("more than one"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_client_is_remembered_as_long_as_a_certificate_of_it_may_be_valid() {
+        let life = LIFETIME.as_secs();
+        let known = |issued_s, revoked_s| Known {
+            issued_s,
+            revoked_s,
+            ..Known::default()
+        };
+        let issued = known(Some(100), None);
+        assert_eq!(issued.state(99 + life), "valid");
+        assert_eq!(issued.state(100 + life), "expired");
+        assert!(!issued.is_over(99 + life + REMEMBERED_S));
+        assert!(issued.is_over(100 + life + REMEMBERED_S));
+        // One that was there before this was recorded.
+        let revoked = known(None, Some(100));
+        assert_eq!(revoked.state(100 + life), "revoked");
+        assert!(!revoked.is_over(100 + life));
+        assert!(!known(None, None).is_over(u64::MAX));
+    }
+}
