@@ -40,6 +40,7 @@ mod orphans;
 mod output;
 mod placing;
 mod programs;
+mod readme;
 mod resources;
 mod scheduling;
 mod sdk;
