@@ -150,6 +150,11 @@ impl Cluster {
         is_meant && expected.remove(&id).is_some()
     }
 
+    /// The nodes that are [expected](Cluster::expect).
+    pub fn expected(&self) -> impl Iterator<Item = NodeId> {
+        self.nodes.expected.keys().copied()
+    }
+
     /// Whether the node that somebody calls so, by its name or id, is [expected](Cluster::expect).
     pub fn is_expected(&self, name: &NodeName) -> bool {
         self.nodes.is_expected(name)

@@ -6,7 +6,8 @@
 //!
 //! Invariants: a bundle is committed only after every bundle of its round was prepared; a node that
 //! was ever asked to prepare a bundle is asked to give it back until it answers or is lost, unless
-//! the bundle is wanted there; an answer counts only for the node and round it was asked of.
+//! the bundle is wanted there; an answer counts only for the node and round it was asked of; what an owner before has
+//! reserved is known of every node before anything is planned.
 //!
 //! ```text
 //!            plan              all prepared           all committed
@@ -17,6 +18,9 @@
 //!
 //!  any state -- remove --> Removing -- all given back --> Removed
 //! ```
+//!
+//! Whoever takes a group over ([`Coordinator::take_over`]) begins by asking all nodes what they have of it. That stays
+//! where it is, and the group goes on from there.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -55,6 +59,8 @@ pub struct Coordinator<N> {
     round: Round,
     /// What is to be given back and may still be held.
     undo: BTreeSet<(N, ReservationId)>,
+    /// What an owner before has left, if there was one.
+    taken_over: Option<TakenOver<N>>,
     /// How often in a row a round was refused.
     refusals: u32,
     last_refusal: Option<(u32, Refusal)>,
@@ -92,6 +98,17 @@ enum Slot<N> {
     },
 }
 
+/// The finding of what an owner before has left.
+#[derive(Debug)]
+struct TakenOver<N> {
+    /// The first round of this owner.
+    from: Round,
+    /// Who has not said yet what it has.
+    unheard: BTreeSet<N>,
+    /// All that were there have said it, or are lost. Who joins later is asked too, and does not keep plans waiting.
+    is_found: bool,
+}
+
 /// How far a group is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GroupState {
@@ -121,6 +138,8 @@ pub enum CoordinatorEffect<N> {
     },
     /// All bundles are ready, for the first time or again.
     Ready,
+    /// Bundles that an owner before has left are ready, perhaps not all.
+    Found,
     /// A bundle that was committed is not there any more, and what ran in it has to be tried again
     /// or fails. It gets a new place with the next plan.
     Lost {
@@ -143,6 +162,7 @@ impl<N: Copy + Ord> Coordinator<N> {
             spec,
             round: Round::default(),
             undo: BTreeSet::new(),
+            taken_over: None,
             refusals: 0,
             last_refusal: None,
             backoff_until: None,
@@ -151,6 +171,29 @@ impl<N: Copy + Ord> Coordinator<N> {
             since: now,
             effects: VecDeque::new(),
         }
+    }
+
+    /// A group that somebody else has owned before, or this node in an earlier life. `from` is higher than every round
+    /// of theirs. What these nodes, all that there are, have of it is found out first.
+    pub fn take_over(
+        group: GroupId,
+        spec: GroupSpec,
+        from: Round,
+        nodes: impl IntoIterator<Item = N>,
+        now: Instant,
+    ) -> Self {
+        let mut it = Self::new(group, spec, now);
+        it.round = from;
+        it.taken_over = Some(TakenOver {
+            from,
+            unheard: BTreeSet::new(),
+            is_found: false,
+        });
+        for node in nodes {
+            it.node_joined(now, node);
+        }
+        it.look_if_found(now);
+        it
     }
 
     /// The group.
@@ -168,6 +211,7 @@ impl<N: Copy + Ord> Coordinator<N> {
         match self.life {
             Life::Removing => return GroupState::Removing,
             Life::Removed => return GroupState::Removed,
+            Life::Active if self.is_finding() => return GroupState::Pending,
             Life::Active => {}
         }
         let state = |slot: &Slot<N>| match slot {
@@ -211,9 +255,15 @@ impl<N: Copy + Ord> Coordinator<N> {
             .map(|(bundle, why)| (*bundle, why))
     }
 
+    /// Whether it is not known yet which bundles an owner before has left.
+    pub fn is_finding(&self) -> bool {
+        self.taken_over.as_ref().is_some_and(|it| !it.is_found)
+    }
+
     /// Whether bundles wait for [`Coordinator::plan`].
     pub fn wants_plan(&self) -> bool {
         self.life == Life::Active
+            && !self.is_finding()
             && self.backoff_until.is_none()
             && !self.is_preparing()
             && self.slots.contains(&Slot::Unplaced)
@@ -257,8 +307,18 @@ impl<N: Copy + Ord> Coordinator<N> {
     /// # Panics
     /// If it is about another group.
     pub fn answer(&mut self, now: Instant, from: N, answer: GroupAnswer) {
-        let id = answer.id();
-        assert_eq!(id.group, self.group, "an answer of another group");
+        assert_eq!(answer.group(), self.group, "an answer of another group");
+        if let GroupAnswer::Holds {
+            from: round,
+            bundles,
+            ..
+        } = &answer
+        {
+            return self.held(now, from, *round, bundles);
+        }
+        let Some(id) = answer.id() else {
+            return;
+        };
         let place = self.slots.get(id.bundle as usize).and_then(Slot::place);
         if place != Some((from, id.round)) {
             return self.answer_stale(now, from, answer);
@@ -301,14 +361,30 @@ impl<N: Copy + Ord> Coordinator<N> {
             ) => {}
             // Said of a prepare that came late or twice: the node has promised this round since.
             (GroupAnswer::Refused { .. }, Slot::Committing { .. } | Slot::Ready { .. }) => {}
-            (GroupAnswer::Removed(_), _) => {}
+            (GroupAnswer::Removed(_) | GroupAnswer::Holds { .. }, _) => {}
             (_, Slot::Unplaced) => unreachable!("a bundle without a place has none to compare"),
+        }
+    }
+
+    /// A node has joined: it may have something that an owner before has left. Otherwise nothing changes.
+    pub fn node_joined(&mut self, now: Instant, node: N) {
+        let Some(taken_over) = &mut self.taken_over else {
+            return;
+        };
+        let from = taken_over.from;
+        if self.life != Life::Removed && taken_over.unheard.insert(node) {
+            let group = self.group;
+            self.send(node, GroupRequest::Claim { group, from });
+            self.arm(now);
         }
     }
 
     /// A node is gone, with all it held. Its bundles get new places; the others stay.
     pub fn node_lost(&mut self, now: Instant, lost: N) {
         self.undo.retain(|(node, _)| *node != lost);
+        if let Some(taken_over) = &mut self.taken_over {
+            taken_over.unheard.remove(&lost);
+        }
         self.effects
             .retain(|effect| !matches!(effect, CoordinatorEffect::Send { to, .. } if *to == lost));
         let mut was_preparing = false;
@@ -331,6 +407,7 @@ impl<N: Copy + Ord> Coordinator<N> {
             self.roll_back(now);
         }
         self.arm(now);
+        self.look_if_found(now);
         self.tell_if_removed(now);
     }
 
@@ -375,10 +452,70 @@ impl<N: Copy + Ord> Coordinator<N> {
         self.effects.pop_front()
     }
 
+    /// A node says which bundles it has that an owner before has left.
+    fn held(&mut self, now: Instant, node: N, round: Round, bundles: &[(u32, Round)]) {
+        let Some(taken_over) = &mut self.taken_over else {
+            return;
+        };
+        if taken_over.from != round || !taken_over.unheard.remove(&node) {
+            return;
+        }
+        for (bundle, round) in bundles {
+            self.keep_or_give_back(now, *bundle, node, *round);
+        }
+        if !bundles.is_empty() && !self.is_finding() {
+            self.effects.push_back(CoordinatorEffect::Found);
+            self.tell_if_ready(now);
+        }
+        self.arm(now);
+        self.look_if_found(now);
+        self.tell_if_removed(now);
+    }
+
+    /// A bundle that can be used on a node stays there, unless it can be used on another already.
+    fn keep_or_give_back(&mut self, now: Instant, bundle: u32, node: N, round: Round) {
+        if let (Life::Active, Some(Slot::Preparing { .. })) =
+            (self.life, self.slots.get(bundle as usize))
+        {
+            // Nobody runs there yet.
+            self.roll_back(now);
+        }
+        match self.slots.get_mut(bundle as usize) {
+            Some(slot @ Slot::Unplaced) if self.life == Life::Active => {
+                *slot = Slot::Ready { node, round };
+            }
+            _ => {
+                let id = self.id(bundle, round);
+                self.undo.insert((node, id));
+                self.send(node, GroupRequest::Remove(id));
+            }
+        }
+    }
+
+    /// Goes on once everybody has said what it has.
+    fn look_if_found(&mut self, now: Instant) {
+        let Some(taken_over) = &mut self.taken_over else {
+            return;
+        };
+        if taken_over.is_found || !taken_over.unheard.is_empty() {
+            return;
+        }
+        taken_over.is_found = true;
+        if self.life == Life::Active {
+            self.since = now;
+            self.effects.push_back(CoordinatorEffect::Found);
+            self.tell_if_ready(now);
+        }
+    }
+
     /// An answer about a reservation that is not wanted there any more, or never was.
     fn answer_stale(&mut self, now: Instant, from: N, answer: GroupAnswer) {
-        let key = (from, answer.id());
+        let Some(id) = answer.id() else {
+            return;
+        };
+        let key = (from, id);
         match answer {
+            GroupAnswer::Holds { .. } => {}
             GroupAnswer::Refused { .. } | GroupAnswer::Gone(_) | GroupAnswer::Removed(_) => {
                 self.undo.remove(&key);
                 self.arm(now);
@@ -477,7 +614,11 @@ impl<N: Copy + Ord> Coordinator<N> {
     }
 
     fn tell_if_removed(&mut self, now: Instant) {
-        if self.life == Life::Removing && self.undo.is_empty() {
+        let is_all_heard = self
+            .taken_over
+            .as_ref()
+            .is_none_or(|it| it.unheard.is_empty());
+        if self.life == Life::Removing && self.undo.is_empty() && is_all_heard {
             self.life = Life::Removed;
             self.since = now;
             self.effects.push_back(CoordinatorEffect::Removed);
@@ -497,7 +638,10 @@ impl<N: Copy + Ord> Coordinator<N> {
             Slot::Committing { .. } => true,
             Slot::Unplaced | Slot::Ready { .. } => false,
         };
-        let is_needed = !self.undo.is_empty() || self.slots.iter().any(is_open);
+        let is_heard = |it: &TakenOver<N>| it.unheard.is_empty();
+        let is_needed = !self.undo.is_empty()
+            || self.slots.iter().any(is_open)
+            || !self.taken_over.as_ref().is_none_or(is_heard);
         self.resend_at = match self.resend_at {
             _ if !is_needed => None,
             None => Some(now + RESEND),
@@ -525,6 +669,17 @@ impl<N: Copy + Ord> Coordinator<N> {
             request: GroupRequest::Remove(*id),
         });
         self.effects.extend(removes);
+        if let Some(TakenOver { from, unheard, .. }) = &self.taken_over {
+            let claim = GroupRequest::Claim {
+                group: self.group,
+                from: *from,
+            };
+            let claims = unheard.iter().map(|to| CoordinatorEffect::Send {
+                to: *to,
+                request: claim.clone(),
+            });
+            self.effects.extend(claims);
+        }
     }
 
     fn send_prepare(&mut self, bundle: u32, node: N, round: Round) {

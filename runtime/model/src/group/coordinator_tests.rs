@@ -52,19 +52,39 @@ impl Owner {
         let effects = std::iter::from_fn(|| self.it.poll_effect());
         let text = |effect| match effect {
             CoordinatorEffect::Send { to, request } => {
-                let id = request.id();
-                let what = match request {
-                    GroupRequest::Prepare { .. } => "prepare",
-                    GroupRequest::Commit(_) => "commit",
-                    GroupRequest::Remove(_) => "remove",
+                let (id, what) = match request {
+                    GroupRequest::Prepare { id, .. } => (id, "prepare"),
+                    GroupRequest::Commit(id) => (id, "commit"),
+                    GroupRequest::Remove(id) => (id, "remove"),
+                    GroupRequest::Claim { .. } => return format!("{to}: claim"),
                 };
                 format!("{to}: {what} {} in {}", id.bundle, id.round)
             }
             CoordinatorEffect::Ready => "ready".into(),
+            CoordinatorEffect::Found => "found".into(),
             CoordinatorEffect::Lost { bundle, node } => format!("lost {bundle} of {node}"),
             CoordinatorEffect::Removed => "removed".into(),
         };
         effects.map(text).collect()
+    }
+
+    /// A group that was taken over while these three nodes were there.
+    fn taken_over(kind: GroupKind) -> Self {
+        let mut owner = Self::new(kind);
+        let spec = owner.it.spec().clone();
+        owner.it = Coordinator::take_over(GROUP, spec, FROM, 0..3, owner.now);
+        let claims = ["0: claim", "1: claim", "2: claim"];
+        assert_eq!(owner.effects(), claims);
+        owner
+    }
+
+    fn holds(&mut self, node: usize, bundles: &[(u32, Round)]) {
+        let holds = GroupAnswer::Holds {
+            group: GROUP,
+            from: FROM,
+            bundles: bundles.to_vec(),
+        };
+        self.answer(node, holds);
     }
 
     fn prepared(&mut self) {
@@ -81,6 +101,9 @@ impl Owner {
         self.effects();
     }
 }
+
+/// The first round of whoever has taken the group over.
+const FROM: Round = Round::of_takeover(1);
 
 fn id(bundle: u32, round: u64) -> ReservationId {
     ReservationId {
@@ -266,6 +289,88 @@ fn removing_ends_in_any_state() {
         (owner.it.state(), owner.it.poll_timeout()),
         (GroupState::Removed, None)
     );
+}
+
+#[test]
+fn who_takes_a_group_over_asks_all_before_it_plans() {
+    let mut owner = Owner::taken_over(GroupKind::Spread);
+    owner.holds(1, &[(0, Round(4))]);
+    owner.holds(1, &[]);
+    assert_eq!(owner.effects(), [""; 0]);
+    assert!(owner.it.is_finding() && !owner.it.wants_plan());
+    owner.pass(RESEND);
+    assert_eq!(owner.effects(), ["0: claim", "2: claim"]);
+    owner.holds(2, &[]);
+    owner.it.node_lost(owner.now, 0);
+    // What is there stays, and the rest is planned as ever.
+    assert_eq!(owner.effects(), ["found"]);
+    assert_eq!(owner.it.ready_node(0), Some(1));
+    assert!(owner.it.wants_plan());
+    owner.nodes.truncate(1);
+    owner.plan().unwrap();
+    let round = FROM.next();
+    assert_eq!(owner.effects(), [format!("0: prepare 1 in {round}")]);
+    owner.answer(0, GroupAnswer::Prepared(id(1, round.0)));
+    owner.answer(0, GroupAnswer::Committed(id(1, round.0)));
+    assert_eq!(
+        owner.effects(),
+        [format!("0: commit 1 in {round}"), "ready".into()]
+    );
+    assert_eq!(owner.it.poll_timeout(), None);
+}
+
+#[test]
+fn what_is_found_late_stays_where_nothing_runs_elsewhere() {
+    let mut owner = Owner::taken_over(GroupKind::Spread);
+    (0..3).for_each(|node| owner.holds(node, &[]));
+    assert_eq!(owner.effects(), ["found"]);
+    owner.plan().unwrap();
+    owner.effects();
+    // It was about to be reserved elsewhere.
+    owner.it.node_joined(owner.now, 3);
+    owner.holds(3, &[(0, Round(9))]);
+    let round = FROM.next();
+    assert_eq!(
+        owner.effects(),
+        [
+            "3: claim".to_owned(),
+            format!("0: remove 0 in {round}"),
+            format!("1: remove 1 in {round}"),
+            "found".to_owned()
+        ]
+    );
+    assert_eq!(owner.it.ready_node(0), Some(3));
+    // It can be used elsewhere already.
+    owner.it.node_joined(owner.now, 4);
+    owner.holds(4, &[(0, Round(8))]);
+    assert_eq!(owner.effects(), ["4: claim", "4: remove 0 in 8", "found"]);
+    assert_eq!(owner.it.ready_node(0), Some(3));
+}
+
+#[test]
+fn a_group_that_is_removed_before_all_is_found_leaves_nothing() {
+    let mut owner = Owner::taken_over(GroupKind::Spread);
+    owner.holds(0, &[(0, Round(1))]);
+    owner.it.remove(owner.now);
+    assert_eq!(owner.effects(), ["0: remove 0 in 1"]);
+    owner.answer(0, GroupAnswer::Removed(id(0, 1)));
+    owner.holds(1, &[(1, Round(1))]);
+    owner.holds(2, &[]);
+    assert_eq!(owner.effects(), ["1: remove 1 in 1"]);
+    assert_eq!(owner.it.state(), GroupState::Removing);
+    owner.answer(1, GroupAnswer::Removed(id(1, 1)));
+    assert_eq!(owner.effects(), ["removed"]);
+}
+
+#[test]
+fn all_that_is_found_is_ready_at_once() {
+    let mut owner = Owner::taken_over(GroupKind::StrictPack);
+    owner.holds(0, &[]);
+    owner.holds(1, &[(0, Round(1)), (1, Round(1))]);
+    assert_eq!(owner.it.state(), GroupState::Pending);
+    owner.holds(2, &[]);
+    assert_eq!(owner.effects(), ["found", "ready"]);
+    assert_eq!(owner.it.poll_timeout(), None);
 }
 
 #[test]

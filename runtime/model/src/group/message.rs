@@ -2,8 +2,8 @@
 //!
 //! Owns the messages and what they name. Must not: send them.
 //!
-//! Invariant: a message names one [`ReservationId`], and its meaning does not depend on the order
-//! in which messages arrive, nor on how often this one does.
+//! Invariant: a message names one [`ReservationId`], or a group and the round from which on it has another owner, and
+//! its meaning does not depend on the order in which messages arrive, nor on how often this one does.
 
 use std::fmt;
 
@@ -24,6 +24,13 @@ impl Round {
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
+    }
+
+    /// The round with which somebody becomes the group's owner who is the `takeovers`-th to do so: higher than all of
+    /// owners before, of which each has less than 2^32 plans.
+    #[must_use]
+    pub const fn of_takeover(takeovers: u32) -> Self {
+        Self((takeovers as u64) << 32)
     }
 }
 
@@ -54,11 +61,11 @@ pub enum GroupMessage {
 }
 
 impl GroupMessage {
-    /// What it is about.
-    pub fn id(&self) -> ReservationId {
+    /// The group that it is about.
+    pub fn group(&self) -> GroupId {
         match self {
-            Self::Request(request) => request.id(),
-            Self::Answer(answer) => answer.id(),
+            Self::Request(request) => request.group(),
+            Self::Answer(answer) => answer.group(),
         }
     }
 }
@@ -91,13 +98,23 @@ pub enum GroupRequest {
     /// rounds from now on. What runs in it is killed. Rolls back and removes alike (as in Ray).
     /// Answered by `Removed`.
     Remove(ReservationId),
+    /// The sender has taken the group over and owns it from this round on: which bundles of it can be used there? They
+    /// stay, and what runs in them; what is not committed is given back. Who owned it before is not heard any more.
+    /// Answered by `Holds`.
+    Claim {
+        /// The group.
+        group: GroupId,
+        /// The first round of its new owner.
+        from: Round,
+    },
 }
 
 impl GroupRequest {
-    /// What it is about.
-    pub fn id(&self) -> ReservationId {
+    /// The group that it is about.
+    pub fn group(&self) -> GroupId {
         match self {
-            Self::Prepare { id, .. } | Self::Commit(id) | Self::Remove(id) => *id,
+            Self::Prepare { id, .. } | Self::Commit(id) | Self::Remove(id) => id.group,
+            Self::Claim { group, .. } => *group,
         }
     }
 }
@@ -120,14 +137,37 @@ pub enum GroupAnswer {
     Gone(ReservationId),
     /// Nothing is reserved for this round, nor will be.
     Removed(ReservationId),
+    /// To a claim: these bundles can be used here, and no others are reserved that will be.
+    Holds {
+        /// The group.
+        group: GroupId,
+        /// The round that was claimed.
+        from: Round,
+        /// Each bundle's number and round.
+        bundles: Vec<(u32, Round)>,
+    },
 }
 
 impl GroupAnswer {
-    /// What it is about.
-    pub fn id(&self) -> ReservationId {
+    /// The group that it is about.
+    pub fn group(&self) -> GroupId {
         match self {
-            Self::Prepared(id) | Self::Committed(id) | Self::Gone(id) | Self::Removed(id) => *id,
-            Self::Refused { id, .. } => *id,
+            Self::Holds { group, .. } => *group,
+            Self::Prepared(id) | Self::Committed(id) | Self::Gone(id) | Self::Removed(id) => {
+                id.group
+            }
+            Self::Refused { id, .. } => id.group,
+        }
+    }
+
+    /// The reservation that it is about, if it is about one.
+    pub fn id(&self) -> Option<ReservationId> {
+        match self {
+            Self::Prepared(id) | Self::Committed(id) | Self::Gone(id) | Self::Removed(id) => {
+                Some(*id)
+            }
+            Self::Refused { id, .. } => Some(*id),
+            Self::Holds { .. } => None,
         }
     }
 
@@ -136,7 +176,8 @@ impl GroupAnswer {
     pub fn reply_to_stray(&self) -> Option<GroupRequest> {
         match self {
             Self::Prepared(id) | Self::Committed(id) => Some(GroupRequest::Remove(*id)),
-            Self::Refused { .. } | Self::Gone(_) | Self::Removed(_) => None,
+            // What it holds for a claim is asked for again by the next owner, or goes with the group's record.
+            Self::Refused { .. } | Self::Gone(_) | Self::Removed(_) | Self::Holds { .. } => None,
         }
     }
 }
@@ -176,7 +217,8 @@ mod tests {
             needs: crate::resource::Amount::ONE,
             free: 0,
         });
-        let messages: [GroupMessage; 9] = [
+        let (group, from) = (id.group, Round::of_takeover(3));
+        let messages: [GroupMessage; 11] = [
             GroupRequest::Prepare { id, bundle }.into(),
             GroupRequest::Commit(id).into(),
             GroupRequest::Remove(id).into(),
@@ -190,9 +232,16 @@ mod tests {
             GroupAnswer::Committed(id).into(),
             GroupAnswer::Gone(id).into(),
             GroupAnswer::Removed(id).into(),
+            GroupRequest::Claim { group, from }.into(),
+            GroupAnswer::Holds {
+                group,
+                from,
+                bundles: vec![(0, Round(7)), (255, from.next())],
+            }
+            .into(),
         ];
         for message in messages {
-            assert_eq!(message.id(), id);
+            assert_eq!(message.group(), id.group);
             let bytes = postcard::to_allocvec(&message).unwrap();
             assert_eq!(
                 postcard::from_bytes::<GroupMessage>(&bytes).unwrap(),

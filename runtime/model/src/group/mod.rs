@@ -7,7 +7,8 @@
 //!
 //! Invariants: nothing is committed unless every bundle of its round is prepared; a bundle that was
 //! taken from a node is given back to it exactly once; messages may be lost, doubled, late and out
-//! of order, and every one names the reservation it is about, so a stale one changes nothing.
+//! of order, and every one names the reservation it is about, so a stale one changes nothing; what can be used stays
+//! where it is when another node takes a group over whose owner is lost.
 //!
 //! The four kinds and their meaning are those of Ray's placement groups, as are the two phases; the
 //! protocol is two-phase commit as in Gray's "Notes on Data Base Operating Systems" (1978), with
@@ -30,7 +31,7 @@ mod spec;
 
 pub use coordinator::{Coordinator, CoordinatorEffect, GroupState};
 pub use message::{GroupAnswer, GroupMessage, GroupRequest, Refusal, ReservationId, Round};
-pub use participant::{BundleError, Participant, ParticipantEffect};
+pub use participant::{BundleError, ORPHAN_LIMIT, Participant, ParticipantEffect};
 pub use plan::{plan, plan_beside};
 pub use plan_error::{Impossible, PlanError, Unplaced};
 pub use room::Offer;

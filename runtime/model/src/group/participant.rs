@@ -5,7 +5,8 @@
 //!
 //! Invariants: a bundle of a group is reserved at most once here, by its newest round; a round that
 //! was refused or removed is never reserved again; a bundle goes back to the node when nobody holds
-//! a part of it any more, exactly once; the same message twice has the effect of one.
+//! a part of it any more, exactly once; the same message twice has the effect of one; a group that somebody has
+//! claimed here listens to nobody who owned it before.
 //!
 //! ```text
 //!   Prepare: room ------> Prepared ---- Commit ----> Committed (tasks run inside)
@@ -14,6 +15,9 @@
 //!        v                   v newer round, 60 s         v
 //!      over <------------ given back <-- idle -------- Ending (tasks are killed)
 //! ```
+//!
+//! A group that may be taken over by another node outlives its owner: what is committed of it stays when that is lost,
+//! and what runs in it, until the next owner claims it, or for [`ORPHAN_LIMIT`].
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -29,9 +33,16 @@ const ANNOUNCE: Duration = Duration::from_secs(1);
 /// After how long without a commit a prepared bundle is given back. An owner decides much earlier;
 /// should the commit come yet, the answer is that the bundle is gone.
 const HOLD_LIMIT: Duration = Duration::from_secs(60);
+/// How long a committed bundle is kept whose owner is lost, for the next owner. That comes seconds after the loss, and
+/// as late as the control store is back if that is away; whoever restarts it should find all as it was. Nobody comes
+/// when the store is lost for good.
+pub const ORPHAN_LIMIT: Duration = Duration::from_secs(600);
 /// How many rounds that are over are remembered; the oldest is forgotten then. A prepare of such a
 /// round that comes later still is announced to its owner, who has it removed.
 const OVER_LIMIT: usize = 16_384;
+/// How many groups are remembered that were claimed here; the one with the lowest id is forgotten then, and what its
+/// owners before have sent is dropped by the caller alone.
+const CLAIMED_LIMIT: usize = 16_384;
 
 /// All bundles that groups have reserved on one node. `N` names nodes, one life of each; the
 /// caller drops messages from lives that are over.
@@ -41,7 +52,11 @@ pub struct Participant<N> {
     over: BTreeMap<Key, Round>,
     /// The keys of `over`, the oldest first.
     over_order: VecDeque<Key>,
+    /// Who has claimed a group, from which round on.
+    claimed: BTreeMap<GroupId, (Round, N)>,
     announce_at: Option<Instant>,
+    /// When the first bundle without an owner is given back.
+    orphans_until: Option<Instant>,
     effects: VecDeque<ParticipantEffect<N>>,
 }
 
@@ -62,6 +77,8 @@ enum Phase {
     Prepared { since: Instant },
     /// Tasks may run in it.
     Committed,
+    /// The same; its owner is lost since then, and the next one has not claimed it yet.
+    Orphaned { since: Instant },
     /// What runs in it is to be killed; then it is given back, and the owner is told that this
     /// round of it is removed, if it has asked.
     Ending { asked: Option<Round> },
@@ -100,7 +117,9 @@ impl<N> Default for Participant<N> {
             reservations: BTreeMap::new(),
             over: BTreeMap::new(),
             over_order: VecDeque::new(),
+            claimed: BTreeMap::new(),
             announce_at: None,
+            orphans_until: None,
             effects: VecDeque::new(),
         }
     }
@@ -112,7 +131,8 @@ impl<N: Copy + Ord> Participant<N> {
         Self::default()
     }
 
-    /// Takes a request of an owner. `node` must always be the same node's resources.
+    /// Takes a request of an owner. `node` must always be the same node's resources. Who has owned the group before
+    /// somebody else has claimed it gets no answer.
     pub fn handle(
         &mut self,
         now: Instant,
@@ -120,7 +140,15 @@ impl<N: Copy + Ord> Participant<N> {
         from: N,
         request: GroupRequest,
     ) {
+        if let GroupRequest::Claim { group, from: round } = request {
+            return self.claim(node, from, group, round);
+        }
+        let claimed = self.claimed.get(&request.group());
+        if claimed.is_some_and(|(_, owner)| *owner != from) {
+            return;
+        }
         let answer = match request {
+            GroupRequest::Claim { .. } => unreachable!("it was dealt with"),
             GroupRequest::Prepare { id, bundle } => {
                 match self.prepare(now, node, from, id, &bundle) {
                     Ok(()) => Some(GroupAnswer::Prepared(id)),
@@ -142,26 +170,61 @@ impl<N: Copy + Ord> Participant<N> {
         }
     }
 
-    /// A node is gone: the groups that it owned end here, committed or not.
-    pub fn owner_lost(&mut self, node: &mut NodeResources, lost: N) {
-        let of_lost = self.reservations.iter().filter(|(_, it)| it.owner == lost);
-        let keys: Vec<Key> = of_lost.map(|(key, _)| *key).collect();
-        for key in keys {
+    /// A node is gone: the groups that it owned end here, committed or not. Of those that `outlives` names only what is
+    /// not committed does: the rest waits for the next owner.
+    pub fn owner_lost(
+        &mut self,
+        now: Instant,
+        node: &mut NodeResources,
+        lost: N,
+        outlives: impl Fn(GroupId) -> bool,
+    ) {
+        let of_lost = self.reservations.iter_mut();
+        let mut over = Vec::new();
+        for (key, it) in of_lost.filter(|(_, it)| it.owner == lost) {
+            match it.phase {
+                Phase::Committed if outlives(key.0) => it.phase = Phase::Orphaned { since: now },
+                Phase::Orphaned { .. } if outlives(key.0) => {}
+                _ => over.push(*key),
+            }
+        }
+        for key in over {
             self.end(node, key, None);
         }
         self.effects.retain(
             |effect| !matches!(effect, ParticipantEffect::Answer { to, .. } if *to == lost),
         );
+        self.note_orphans();
+    }
+
+    /// A group is not there any more, or `owner` is not its owner: what it had here and nobody has claimed ends.
+    pub fn disown(&mut self, node: &mut NodeResources, group: GroupId, owner: Option<N>) {
+        let of_group = self.reservations.range((group, 0)..=(group, u32::MAX));
+        let unclaimed = of_group.filter(|(_, it)| match owner {
+            Some(owner) => it.owner == owner,
+            None => matches!(it.phase, Phase::Orphaned { .. }),
+        });
+        let keys: Vec<Key> = unclaimed.map(|(key, _)| *key).collect();
+        for key in keys {
+            self.end(node, key, None);
+        }
+        self.note_orphans();
     }
 
     /// When [`Participant::handle_timeout`] wants to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.announce_at
+        [self.announce_at, self.orphans_until]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Tells the owners of prepared bundles again that they are, and gives back what was held for
     /// too long.
     pub fn handle_timeout(&mut self, now: Instant, node: &mut NodeResources) {
+        if self.orphans_until.is_some_and(|at| at <= now) {
+            self.end_orphans(now, node);
+        }
         if self.announce_at.is_none_or(|at| at > now) {
             return;
         }
@@ -202,13 +265,13 @@ impl<N: Copy + Ord> Participant<N> {
     /// The bundle of this number, if tasks may run in it.
     pub fn usable(&self, group: GroupId, bundle: u32) -> Option<&Bundle> {
         let it = self.reservations.get(&(group, bundle))?;
-        (it.phase == Phase::Committed).then_some(&it.bundle)
+        it.phase.is_usable().then_some(&it.bundle)
     }
 
     /// The bundles of a group in which tasks may run here, by number.
     pub fn usable_bundles(&self, group: GroupId) -> impl Iterator<Item = (u32, &Bundle)> {
         let all = self.reservations.range((group, 0)..=(group, u32::MAX));
-        let usable = all.filter(|(_, it)| it.phase == Phase::Committed);
+        let usable = all.filter(|(_, it)| it.phase.is_usable());
         usable.map(|((_, bundle), it)| (*bundle, &it.bundle))
     }
 
@@ -355,9 +418,67 @@ impl<N: Copy + Ord> Participant<N> {
                 });
                 true
             }
-            Phase::Committed => true,
+            Phase::Committed | Phase::Orphaned { .. } => true,
             Phase::Ending { .. } => false,
         }
+    }
+
+    /// Somebody owns a group from this round on.
+    fn claim(&mut self, node: &mut NodeResources, owner: N, group: GroupId, from: Round) {
+        let before = self.claimed.get(&group);
+        if before.is_some_and(|(round, _)| *round > from) {
+            return;
+        }
+        self.claimed.insert(group, (from, owner));
+        if self.claimed.len() > CLAIMED_LIMIT {
+            self.claimed.pop_first();
+        }
+        let of_group = self
+            .reservations
+            .range_mut((group, 0)..=(group, u32::MAX))
+            .filter(|(_, it)| it.round < from);
+        let (mut bundles, mut over) = (Vec::new(), Vec::new());
+        for (key, it) in of_group {
+            it.owner = owner;
+            match it.phase {
+                Phase::Committed | Phase::Orphaned { .. } => {
+                    it.phase = Phase::Committed;
+                    bundles.push((key.1, it.round));
+                }
+                Phase::Prepared { .. } => over.push(*key),
+                Phase::Ending { .. } => {}
+            }
+        }
+        for key in over {
+            self.end(node, key, None);
+        }
+        self.note_orphans();
+        let holds = GroupAnswer::Holds {
+            group,
+            from,
+            bundles,
+        };
+        self.answer(owner, holds);
+    }
+
+    fn end_orphans(&mut self, now: Instant, node: &mut NodeResources) {
+        let is_over =
+            |phase| matches!(phase, Phase::Orphaned { since } if now.since(since) >= ORPHAN_LIMIT);
+        let over = self.reservations.iter();
+        let over = over.filter(|(_, it)| is_over(it.phase));
+        let over: Vec<Key> = over.map(|(key, _)| *key).collect();
+        for key in over {
+            self.end(node, key, None);
+        }
+        self.note_orphans();
+    }
+
+    fn note_orphans(&mut self) {
+        let since = self.reservations.values().filter_map(|it| match it.phase {
+            Phase::Orphaned { since } => Some(since + ORPHAN_LIMIT),
+            _ => None,
+        });
+        self.orphans_until = since.min();
     }
 
     /// False if the answer has to wait for tasks inside.
@@ -379,7 +500,7 @@ impl<N: Copy + Ord> Participant<N> {
         let round = it.round;
         match &mut it.phase {
             Phase::Prepared { .. } => {}
-            phase @ Phase::Committed => {
+            phase @ (Phase::Committed | Phase::Orphaned { .. }) => {
                 *phase = Phase::Ending { asked };
                 self.effects
                     .push_back(ParticipantEffect::Ended { group, bundle });
@@ -433,7 +554,7 @@ impl<N: Copy + Ord> Participant<N> {
 
     fn usable_mut(&mut self, group: GroupId, bundle: u32) -> Result<&mut Bundle, BundleError> {
         match self.reservations.get_mut(&(group, bundle)) {
-            Some(it) if it.phase == Phase::Committed => Ok(&mut it.bundle),
+            Some(it) if it.phase.is_usable() => Ok(&mut it.bundle),
             Some(_) | None => Err(BundleError::NotUsable { group, bundle }),
         }
     }
@@ -450,6 +571,13 @@ impl<N: Copy + Ord> Participant<N> {
     fn answer(&mut self, to: N, answer: GroupAnswer) {
         self.effects
             .push_back(ParticipantEffect::Answer { to, answer });
+    }
+}
+
+impl Phase {
+    /// Whether tasks may run in the bundle.
+    fn is_usable(self) -> bool {
+        matches!(self, Self::Committed | Self::Orphaned { .. })
     }
 }
 
@@ -522,14 +650,17 @@ mod tests {
             let effects = std::iter::from_fn(|| self.it.poll_effect());
             let text = |effect| match effect {
                 ParticipantEffect::Answer { to, answer } => {
+                    let Some(id) = answer.id() else {
+                        return format!("to {to}: {answer:?}");
+                    };
                     assert_eq!(to, OWNER);
-                    let id = answer.id();
                     let what = match answer {
                         GroupAnswer::Prepared(_) => "prepared".into(),
                         GroupAnswer::Refused { why, .. } => format!("refused ({why})"),
                         GroupAnswer::Committed(_) => "committed".into(),
                         GroupAnswer::Gone(_) => "gone".into(),
                         GroupAnswer::Removed(_) => "removed".to_string(),
+                        GroupAnswer::Holds { .. } => unreachable!("it names no reservation"),
                     };
                     format!("{} in {}: {what}", id.bundle, id.round)
                 }
@@ -537,6 +668,16 @@ mod tests {
                 ParticipantEffect::Ended { bundle, .. } => format!("{bundle} ended"),
             };
             effects.map(text).collect()
+        }
+
+        fn lose(&mut self, owner: u32, outlives: bool) {
+            self.it
+                .owner_lost(self.now, &mut self.node, owner, |_| outlives);
+        }
+
+        fn ask_as(&mut self, owner: u32, request: GroupRequest) -> Vec<String> {
+            self.it.handle(self.now, &mut self.node, owner, request);
+            self.effects()
         }
 
         fn free(&self) -> u64 {
@@ -655,14 +796,89 @@ mod tests {
         node.commit(0, 1);
         node.commit(1, 1);
         let held = node.acquire("2").unwrap();
-        node.it.owner_lost(&mut node.node, OWNER + 1);
+        node.lose(OWNER + 1, false);
         assert_eq!(node.free(), 2);
-        node.it.owner_lost(&mut node.node, OWNER);
+        node.lose(OWNER, false);
         assert_eq!(node.effects(), ["0 ended", "1 ended"]);
         assert_eq!(node.free(), 6);
         // Nobody is there to be told.
         assert_eq!(node.release(held), [""; 0]);
         assert_eq!((node.free(), node.it.iter().len()), (8, 0));
+    }
+
+    const NEXT: u32 = OWNER + 1;
+
+    fn claim(takeovers: u32) -> GroupRequest {
+        GroupRequest::Claim {
+            group: GROUP,
+            from: Round::of_takeover(takeovers),
+        }
+    }
+
+    #[test]
+    fn what_is_committed_waits_for_the_next_owner() {
+        let mut node = Node::new(8);
+        (0..3).for_each(|bundle| drop(node.prepare(bundle, 1)));
+        node.commit(0, 1);
+        node.commit(1, 1);
+        let held = node.acquire("1").unwrap();
+        node.lose(OWNER, true);
+        // Nobody will commit the third.
+        assert_eq!((node.effects(), node.free()), (vec![], 4));
+        assert_eq!(node.it.orphans_until, Some(node.now + ORPHAN_LIMIT));
+        let more = node.acquire("1").unwrap();
+        let holds = "to 10: Holds { group: GroupId(07070707070707070707070707070707), from: Round(4294967296), \
+                     bundles: [(0, Round(1)), (1, Round(1))] }";
+        for _ in 0..2 {
+            assert_eq!(node.ask_as(NEXT, claim(1)), [holds]);
+        }
+        assert_eq!(node.it.orphans_until, None);
+        assert_eq!(
+            (node.pass(ANNOUNCE), node.it.poll_timeout()),
+            (vec![], None)
+        );
+        // Who owned it before has no say, whatever it has sent.
+        assert_eq!(node.remove(0, 9), [""; 0]);
+        assert_eq!(node.prepare(2, 9), [""; 0]);
+        node.lose(OWNER, false);
+        assert_eq!(node.effects(), [""; 0]);
+        let id = ReservationId {
+            group: GROUP,
+            bundle: 1,
+            round: Round(1),
+        };
+        let removed = node.ask_as(NEXT, GroupRequest::Remove(id));
+        assert_eq!(removed.len(), 2, "{removed:?}");
+        // Nor has an earlier owner than the last.
+        assert_eq!(node.ask_as(OWNER, claim(0)), [""; 0]);
+        node.release(held);
+        node.release(more);
+        assert_eq!(node.free(), 6);
+    }
+
+    #[test]
+    fn what_nobody_claims_is_given_back() {
+        let mut node = Node::new(4);
+        node.prepare(0, 1);
+        node.commit(0, 1);
+        node.lose(OWNER, true);
+        let until = node.now + ORPHAN_LIMIT;
+        assert_eq!(node.pass(ANNOUNCE), [""; 0]);
+        assert_eq!(node.it.poll_timeout(), Some(until));
+        assert_eq!(node.pass(ORPHAN_LIMIT - ANNOUNCE * 2), [""; 0]);
+        assert_eq!(node.pass(ANNOUNCE), ["0 ended"]);
+        assert_eq!((node.free(), node.it.poll_timeout()), (4, None));
+        // Or when there is nobody to claim it.
+        let mut node = Node::new(4);
+        node.prepare(0, 1);
+        node.commit(0, 1);
+        node.it.disown(&mut node.node, GROUP, None);
+        assert_eq!((node.effects(), node.free()), (vec![], 2));
+        assert_eq!(node.pass(ANNOUNCE), [""; 0]);
+        node.lose(OWNER, true);
+        node.it.disown(&mut node.node, GROUP, None);
+        assert_eq!(node.effects(), ["0 ended"]);
+        assert_eq!((node.free(), node.it.poll_timeout()), (4, None));
     }
 
     #[test]

@@ -3,8 +3,11 @@
 //! Owns the network (messages are lost, doubled, late, out of order), the nodes that die and join,
 //! and the tasks inside bundles. The oracles: nothing is committed unless all of its round was
 //! prepared; no unit is given out twice; a node holds exactly what is reserved on it; a group that
-//! says it is ready is; once faults stop, every group becomes ready; once groups are removed, every
-//! node has everything back; same seed, same trace.
+//! says it is ready is; once faults stop, every group becomes ready, each bundle on one node; once groups are removed,
+//! every node has everything back; same seed, same trace.
+//!
+//! Half of the groups have records, and outlive their owners: another node takes them over. What runs in a bundle of
+//! such a group is never killed as long as its record is there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -47,6 +50,18 @@ enum Event {
     },
     /// Everybody learns that a node is dead.
     Death(u32),
+    /// Somebody takes a group over whose owner is dead. It may be the first to know.
+    TakeOver(GroupId),
+    /// Everybody learns that a group has no record any more.
+    Unrecorded(GroupId),
+}
+
+/// What is in the control store of a group.
+#[derive(Debug, Clone)]
+struct Recorded {
+    owner: u32,
+    spec: GroupSpec,
+    takeovers: u32,
 }
 
 struct World {
@@ -57,6 +72,7 @@ struct World {
     /// What is known of nodes: old, as views are. A dead one stays until the notice.
     view: BTreeMap<u32, NodeReport>,
     groups: BTreeMap<GroupId, (u32, Coordinator<u32>)>,
+    recorded: BTreeMap<GroupId, Recorded>,
     wire: BTreeMap<(Instant, u64), Event>,
     events: u64,
     nodes: u32,
@@ -74,6 +90,7 @@ impl World {
             members: BTreeMap::new(),
             view: BTreeMap::new(),
             groups: BTreeMap::new(),
+            recorded: BTreeMap::new(),
             wire: BTreeMap::new(),
             events: 0,
             nodes: 0,
@@ -108,6 +125,9 @@ impl World {
             ..Member::default()
         };
         self.members.insert(self.nodes, member);
+        for (_, coordinator) in self.groups.values_mut() {
+            coordinator.node_joined(self.now, self.nodes);
+        }
         self.nodes += 1;
     }
 
@@ -123,6 +143,32 @@ impl World {
         member.participant.abandon();
         self.groups.retain(|_, (owner, _)| *owner != at);
         self.post(DEATH_NOTICE, Event::Death(at));
+        let of_it = self.recorded.iter().filter(|(_, it)| it.owner == at);
+        let of_it: Vec<GroupId> = of_it.map(|(group, _)| *group).collect();
+        for group in of_it {
+            let delay_ms = 2_000 + self.random.below(4_000) as u64;
+            self.post(Duration::from_millis(delay_ms), Event::TakeOver(group));
+        }
+    }
+
+    fn take_over(&mut self, group: GroupId) {
+        let at = self.random.below(self.members.len());
+        let Some(recorded) = self.recorded.get_mut(&group) else {
+            return;
+        };
+        let before = recorded.owner;
+        recorded.owner = *self.members.keys().nth(at).unwrap();
+        recorded.takeovers += 1;
+        let Recorded {
+            owner,
+            spec,
+            takeovers,
+        } = recorded.clone();
+        let nodes = self.view.keys().copied().filter(|node| *node != before);
+        let from = Round::of_takeover(takeovers);
+        let coordinator = Coordinator::take_over(group, spec, from, nodes, self.now);
+        self.groups.insert(group, (owner, coordinator));
+        self.note(format_args!("{owner} takes {group} over"));
     }
 
     fn post(&mut self, delay: Duration, event: Event) {
@@ -161,6 +207,14 @@ impl World {
         let owner = OWNERS[self.random.below(2)];
         if self.members.contains_key(&owner) {
             self.note(format_args!("group {group} of {owner}: {spec:?}"));
+            if self.chance(50) {
+                let recorded = Recorded {
+                    owner,
+                    spec: spec.clone(),
+                    takeovers: 0,
+                };
+                self.recorded.insert(group, recorded);
+            }
             let coordinator = Coordinator::new(group, spec, self.now);
             self.groups.insert(group, (owner, coordinator));
         }
@@ -183,8 +237,7 @@ impl World {
             0 | 1 if self.groups.len() < 6 => self.add_group(),
             2 => {
                 if let Some(group) = self.some_group() {
-                    self.note(format_args!("remove {group}"));
-                    self.groups.get_mut(&group).unwrap().1.remove(self.now);
+                    self.remove(group);
                 }
             }
             3 => {
@@ -204,6 +257,15 @@ impl World {
             8..14 => self.start_task(),
             14..17 => self.end_task(),
             _ => self.block_task(),
+        }
+    }
+
+    fn remove(&mut self, group: GroupId) {
+        self.note(format_args!("remove {group}"));
+        self.groups.get_mut(&group).unwrap().1.remove(self.now);
+        if self.recorded.remove(&group).is_some() {
+            let delay_ms = self.random.below(1_000) as u64;
+            self.post(Duration::from_millis(delay_ms), Event::Unrecorded(group));
         }
     }
 
@@ -324,8 +386,18 @@ impl World {
                 for (_, coordinator) in self.groups.values_mut() {
                     coordinator.node_lost(now, lost);
                 }
+                let outlives = |group| self.recorded.contains_key(&group);
+                for Member {
+                    node, participant, ..
+                } in self.members.values_mut()
+                {
+                    participant.owner_lost(now, node, lost, outlives);
+                }
+            }
+            Event::TakeOver(group) => self.take_over(group),
+            Event::Unrecorded(group) => {
                 for member in self.members.values_mut() {
-                    member.participant.owner_lost(&mut member.node, lost);
+                    member.participant.disown(&mut member.node, group, None);
                 }
             }
             // Who is known to be dead is not listened to.
@@ -337,7 +409,7 @@ impl World {
                         member.participant.handle(now, node, from, request);
                     }
                 }
-                GroupMessage::Answer(answer) => match self.groups.get_mut(&answer.id().group) {
+                GroupMessage::Answer(answer) => match self.groups.get_mut(&answer.group()) {
                     Some((_, coordinator)) => coordinator.answer(now, from, answer),
                     None if self.members.contains_key(&to) => {
                         if let Some(reply) = answer.reply_to_stray() {
@@ -362,20 +434,22 @@ impl World {
             while let Some(effect) = coordinator.poll_effect() {
                 match effect {
                     CoordinatorEffect::Send { to, request } => {
-                        let id = request.id();
-                        let round = self.asked.entry((id.group, id.round)).or_default();
                         match &request {
-                            GroupRequest::Prepare { id, .. } => drop(round.insert((to, *id))),
-                            GroupRequest::Commit(_) => {
+                            GroupRequest::Prepare { id, .. } => {
+                                let round = self.asked.entry((id.group, id.round)).or_default();
+                                round.insert((to, *id));
+                            }
+                            GroupRequest::Commit(id) => {
+                                let round = self.asked.entry((id.group, id.round)).or_default();
                                 let is_all = round.is_subset(&self.prepared);
                                 assert!(is_all, "{id:?} is committed, but not all was prepared");
                             }
-                            GroupRequest::Remove(_) => {}
+                            GroupRequest::Remove(_) | GroupRequest::Claim { .. } => {}
                         }
                         sends.push((*owner, to, request.into()));
                     }
                     CoordinatorEffect::Ready => check_ready(coordinator, &self.members),
-                    CoordinatorEffect::Lost { .. } => {}
+                    CoordinatorEffect::Lost { .. } | CoordinatorEffect::Found => {}
                     CoordinatorEffect::Removed => removed.push(*group),
                 }
             }
@@ -397,6 +471,8 @@ impl World {
                         assert!(member.participant.usable(group, bundle).is_some());
                     }
                     ParticipantEffect::Ended { group, bundle } => {
+                        let is_recorded = self.recorded.contains_key(&group);
+                        assert!(!is_recorded, "bundle {bundle} of {group} ends at {at}");
                         let mut tasks = member.tasks.iter_mut();
                         tasks
                             .by_ref()
@@ -444,6 +520,27 @@ impl World {
         self.has_faults = false;
         for _ in 0..8 {
             self.join(100, 40);
+        }
+    }
+
+    /// Every bundle of every group is reserved once.
+    fn check_all_there(&self) {
+        let mut there: BTreeMap<(GroupId, u32), usize> = BTreeMap::new();
+        for member in self.members.values() {
+            for (id, owner, _) in member.participant.iter() {
+                *there.entry((id.group, id.bundle)).or_default() += 1;
+                assert_eq!(owner, self.groups[&id.group].0, "{id:?}");
+            }
+        }
+        for (group, (_, coordinator)) in &self.groups {
+            assert_eq!(coordinator.state(), GroupState::Ready, "{coordinator:?}");
+            for (bundle, _) in (0..).zip(coordinator.spec().bundles()) {
+                let count = there.get(&(*group, bundle));
+                assert_eq!(count, Some(&1), "bundle {bundle} of {coordinator:?}");
+            }
+        }
+        for group in self.recorded.keys() {
+            assert!(self.groups.contains_key(group), "{group} is nobody's");
         }
     }
 
@@ -497,6 +594,9 @@ struct Seen {
     ready: usize,
     refused: usize,
     lost: usize,
+    taken_over: usize,
+    /// Bundles that were there when a group was taken over.
+    found: usize,
 }
 
 fn run(seed: u64) -> (Vec<String>, Seen) {
@@ -511,15 +611,14 @@ fn run(seed: u64) -> (Vec<String>, Seen) {
     }
     world.heal();
     world.settle(Duration::from_secs(90));
-    for (_, coordinator) in world.groups.values() {
-        assert_eq!(coordinator.state(), GroupState::Ready, "{coordinator:?}");
-    }
+    world.check_all_there();
     let mut seen = Seen {
         ready: world.groups.len(),
         ..Seen::default()
     };
-    for (_, coordinator) in world.groups.values_mut() {
-        coordinator.remove(world.now);
+    let groups: Vec<GroupId> = world.groups.keys().copied().collect();
+    for group in groups {
+        world.remove(group);
     }
     world.settle(Duration::from_secs(90));
     assert!(world.groups.is_empty(), "{:?}", world.groups.keys());
@@ -538,6 +637,8 @@ fn run(seed: u64) -> (Vec<String>, Seen) {
     };
     seen.refused = count("Refused");
     seen.lost = count("dies");
+    seen.taken_over = count("over");
+    seen.found = count("bundles: [(");
     (std::mem::take(&mut world.trace), seen)
 }
 
@@ -551,9 +652,12 @@ fn groups_are_all_or_nothing_and_leak_nothing() {
         total.ready += seen.ready;
         total.refused += seen.refused;
         total.lost += seen.lost;
+        total.taken_over += seen.taken_over;
+        total.found += seen.found;
     }
     // Else the runs would show nothing.
     assert!(total.ready > 0 && total.refused > 0 && total.lost > 0);
+    assert!(total.taken_over > 0 && total.found > 0);
 }
 
 #[test]

@@ -177,6 +177,33 @@ pub enum Event {
     RemoveGroup(GroupId),
     /// Somebody here wants to know how it stands with a group, which may be another node's.
     WantGroup(GroupId),
+    /// The control store has a record of a group: it outlives its owner, which is this one now.
+    GroupRecorded {
+        /// The group.
+        group: GroupId,
+        /// Who owns it. If that is lost, another is about to take the group over.
+        owner: NodeId,
+        /// How often it was taken over: higher is newer.
+        takeovers: u32,
+    },
+    /// The control store has no record any more of a group.
+    GroupUnrecorded {
+        /// The group.
+        group: GroupId,
+        /// Who owned it.
+        owner: NodeId,
+    },
+    /// This node has taken a group over, from another or from an earlier life of its own.
+    TakeOverGroup {
+        /// The group.
+        group: GroupId,
+        /// Its bundles, and how they lie to each other.
+        spec: GroupSpec,
+        /// Whose tasks may run in it.
+        tenant: TenantName,
+        /// How often it was taken over, with this time.
+        takeovers: u32,
+    },
     /// A tenant's weight or guarantees have changed.
     SetTenant {
         /// The tenant.

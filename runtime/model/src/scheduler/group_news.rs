@@ -5,7 +5,7 @@
 //!
 //! Whoever has a task of a group, or waits for it, asks its owner, which the group's id names. The owner
 //! answers, and again whenever something changes; as news may be lost, it is asked again while a task waits.
-//! Invariants: what is known of another node's group ends with that node; a task is never sent to a node that
+//! Invariants: what is known of another node's group ends with that node, if the group does; a task is never sent to a node that
 //! is not known to have a bundle for it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,6 +36,8 @@ struct Foreign {
     owner: NodeId,
     /// What its owner has told last; nothing yet if `None`.
     face: Option<GroupFace>,
+    /// Whether its owner is known to be lost, and another is about to take it over.
+    is_lost: bool,
     /// Whether it has been asked and has not answered.
     is_asked: bool,
     /// Whether it will be asked again, should there be need.
@@ -204,6 +206,12 @@ impl GroupTable {
     /// What a group that is not ready waits for.
     pub(crate) fn why_not_ready(&self, group: &GroupId) -> Option<String> {
         if let Some(foreign) = self.known.0.get(group) {
+            if foreign.is_lost {
+                return Some(format!(
+                    "its owner, node {}, is lost; another node is about to take it over",
+                    foreign.owner
+                ));
+            }
             return match &foreign.face {
                 Some(face) => face.why.clone(),
                 None => Some(format!(
@@ -213,8 +221,15 @@ impl GroupTable {
             };
         }
         let Some(owned) = self.owned.get(group) else {
-            return Some("no node that is known here owns it".to_owned());
+            return Some(match self.recorded.contains(group) {
+                true => "its owner is lost; another node is about to take it over".to_owned(),
+                false => "no node that is known here owns it".to_owned(),
+            });
         };
+        if owned.coordinator.is_finding() {
+            let text = "it was taken over from a node that is lost, and the nodes are asked which of its bundles they have";
+            return Some(text.to_owned());
+        }
         let state = owned.coordinator.state();
         let refusal = owned.coordinator.last_refusal();
         let refusal = refusal.map(|(bundle, why)| format!("bundle {bundle}: {why}"));
@@ -267,10 +282,13 @@ impl Scheduler {
         })
     }
 
-    /// Whether an answer is awaited of how it stands with a group.
+    /// Whether an answer is awaited of how it stands with a group, or an owner that is to come.
     pub fn is_group_asked_for(&self, group: &GroupId) -> bool {
         let foreign = self.groups.known.0.get(group);
-        foreign.is_some_and(|foreign| foreign.face.is_none())
+        match foreign {
+            Some(foreign) => foreign.face.is_none(),
+            None => self.groups.recorded.contains(group),
+        }
     }
 
     /// Somebody here wants to know how it stands with a group. As news may be lost, its owner is asked each time
@@ -302,6 +320,7 @@ impl Scheduler {
         let foreign = Foreign {
             owner,
             face: None,
+            is_lost: false,
             is_asked: true,
             is_timed: false,
             turn: 0,
@@ -329,7 +348,10 @@ impl Scheduler {
         let (owner, is_asked) = (foreign.owner, foreign.is_asked);
         let mut waiting = WAITING.into_iter();
         if is_asked || waiting.any(|phase| self.count_members(group, phase) > 0) {
-            self.send(owner, Message::WantGroup(group));
+            // It may be that this node is about to take it over.
+            if owner != self.own_id() {
+                self.send(owner, Message::WantGroup(group));
+            }
             self.await_news(group);
         }
     }
@@ -357,6 +379,9 @@ impl Scheduler {
     pub(super) fn group_wanted(&mut self, from: NodeId, group: GroupId) {
         if let Some(owned) = self.groups.owned.get_mut(&group) {
             owned.telling.watchers.insert(from);
+        } else if self.groups.recorded.contains(&group) {
+            // Whose it is, is about to be known.
+            return;
         }
         let face = self.face(group);
         self.send(from, Message::GroupStands { group, face });
@@ -441,7 +466,7 @@ impl Scheduler {
             self.stale += 1;
             return;
         }
-        foreign.is_asked = false;
+        (foreign.is_asked, foreign.is_lost) = (false, false);
         if foreign.face.as_ref() == Some(&*face) {
             // As it was: so are the places of all that waits.
             return;
@@ -474,9 +499,48 @@ impl Scheduler {
         let of_owner = of_owner.filter(|(_, foreign)| foreign.owner == owner);
         let of_owner: Vec<GroupId> = of_owner.map(|(group, _)| *group).collect();
         for group in of_owner {
-            self.groups.known.0.remove(&group);
+            if self.groups.recorded.contains(&group) {
+                self.await_next_owner(group);
+            } else {
+                self.end_known(group, Reason::GroupLost(group));
+            }
+        }
+    }
+
+    /// A group of another node has ended, and what waits for it with it.
+    pub(super) fn end_known(&mut self, group: GroupId, why: Reason) {
+        self.groups.known.0.remove(&group);
+        self.effects.push_back(Effect::GroupChanged(group));
+        self.end_members(group, why);
+    }
+
+    /// The owner of a group is lost, and another will take it over: what is known of it stays until that one tells.
+    fn await_next_owner(&mut self, group: GroupId) {
+        if let Some(foreign) = self.groups.known.0.get_mut(&group) {
+            (foreign.is_lost, foreign.is_asked) = (true, true);
+            foreign.begin_anew();
             self.effects.push_back(Effect::GroupChanged(group));
-            self.end_members(group, Reason::GroupLost(group));
+            self.await_news(group);
+        }
+    }
+
+    /// A group has another owner, or the same one in another life: that one is asked from now on.
+    pub(super) fn follow_owner(&mut self, group: GroupId, owner: NodeId) {
+        let own = self.own_id();
+        if let Some(foreign) = self.groups.known.0.get_mut(&group) {
+            (foreign.owner, foreign.is_asked) = (owner, true);
+            foreign.begin_anew();
+            if owner != own {
+                foreign.is_lost = false;
+                self.send(owner, Message::WantGroup(group));
+            }
+            self.effects.push_back(Effect::GroupChanged(group));
+            self.await_news(group);
+        } else if !self.owns_group(&group) {
+            let mut waiting = WAITING.into_iter();
+            if waiting.any(|phase| self.count_members(group, phase) > 0) {
+                self.ask_owner(group);
+            }
         }
     }
 
@@ -499,7 +563,7 @@ impl Scheduler {
     pub(super) fn may_have_owner(&self, group: &GroupId) -> bool {
         let local = self.config.local;
         let is_others = local.is_some_and(|local| !group.may_be_of(local));
-        is_others && !self.peers.is_without_owner(group)
+        self.groups.recorded.contains(group) || is_others && !self.peers.is_without_owner(group)
     }
 
     /// Whether it is of no use to place the tasks of a group that were infeasible.
@@ -512,11 +576,14 @@ impl Scheduler {
         }
     }
 
-    /// The node that a group's id names, if it is there.
+    /// The node that owns a group by its record, or that the group's id names, if it is there.
     fn owner_of(&self, group: &GroupId) -> Option<NodeId> {
         let others = self.cluster.iter().filter(|(_, node)| !node.is_own());
         let mut others = others.map(|(_, node)| node.id());
-        others.find(|id| group.may_be_of(*id))
+        match self.groups.recorded.owner(group) {
+            Some(owner) => others.find(|id| *id == owner),
+            None => others.find(|id| group.may_be_of(*id)),
+        }
     }
 
     /// Ends the tasks of a group that no executor here has.
@@ -563,7 +630,26 @@ impl Scheduler {
     }
 }
 
+impl Foreign {
+    /// Whoever owns it begins to count its news.
+    fn begin_anew(&mut self) {
+        if let Some(face) = &mut self.face {
+            face.version = 0;
+        }
+    }
+}
+
 impl Known {
+    /// Whether a group is known, and its owner is known to be lost.
+    pub(super) fn has_lost_owner(&self, group: &GroupId) -> bool {
+        self.0.get(group).is_some_and(|foreign| foreign.is_lost)
+    }
+
+    /// A group is this node's now.
+    pub(super) fn forget(&mut self, group: &GroupId) {
+        self.0.remove(group);
+    }
+
     /// A node is gone, with what it had reserved.
     pub(super) fn node_lost(&mut self, node: NodeId) {
         for foreign in self.0.values_mut() {

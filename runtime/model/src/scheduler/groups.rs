@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::event::Message;
 use super::explain::Reason;
 use super::group_news::{Known, Telling, WAITING};
+use super::group_records::Recorded;
 use super::table::TaskIx;
 use super::{Effect, Scheduler};
 use crate::cluster::{Basis, Demand, Node, NodeIx, Strategy, Supply};
@@ -32,6 +33,8 @@ pub(crate) struct GroupTable {
     pub(super) owned: BTreeMap<GroupId, Owned>,
     /// What is known of those of others.
     pub(super) known: Known,
+    /// Which outlive their owners.
+    pub(super) recorded: Recorded,
     /// Owned ones with which it may stand otherwise than was told.
     pub(super) touched: BTreeSet<GroupId>,
     /// Why bundles end, if that is because the node that owns them is gone.
@@ -52,6 +55,8 @@ pub(super) struct Owned {
     pub(super) failed: Option<PlanError>,
     /// Whose tasks may run in it.
     pub(super) tenant: TenantName,
+    /// How often it was taken over before it was owned here.
+    pub(super) takeovers: u32,
     pub(super) telling: Telling,
 }
 
@@ -142,6 +147,11 @@ impl GroupTable {
     ) {
         self.participant(node)
             .release(resources, at.0, at.1, allocation);
+    }
+
+    pub(super) fn part_mut(&mut self, node: NodeIx) -> Option<&mut Participant<NodeId>> {
+        let part = self.parts.get_mut(&node);
+        part.map(|part| &mut part.participant)
     }
 
     fn participant(&mut self, node: NodeIx) -> &mut Participant<NodeId> {
@@ -237,7 +247,7 @@ impl GroupTable {
 
 impl Scheduler {
     /// What owners and nodes of this scheduler call it.
-    fn own_id(&self) -> NodeId {
+    pub(super) fn own_id(&self) -> NodeId {
         self.config.local.unwrap_or(NodeId::from_bytes([0xff; 16]))
     }
 
@@ -252,6 +262,7 @@ impl Scheduler {
             coordinator,
             failed: None,
             tenant,
+            takeovers: 0,
             telling: Telling::default(),
         };
         self.groups.owned.insert(group, owned);
@@ -277,11 +288,17 @@ impl Scheduler {
         self.carry_out_groups();
     }
 
-    /// The owner of these bundles is gone, or (`is_over: false`) was not seen for a while: they are given back.
+    /// The owner of these bundles is gone, or (`is_over: false`) was not seen for a while: they are given back. Where
+    /// another takes the group over they wait for that, unless it was this node that was cut off: then others count
+    /// them as lost.
     pub(super) fn group_owner_lost(&mut self, owner: NodeId, is_over: bool) {
+        let now = self.now;
         for ix in self.own.clone() {
             if let Some(part) = self.groups.parts.get_mut(&ix) {
-                part.participant.owner_lost(self.cluster.own_mut(ix), owner);
+                let recorded = &self.groups.recorded;
+                let outlives = |group| is_over && recorded.contains(&group);
+                part.participant
+                    .owner_lost(now, self.cluster.own_mut(ix), owner, outlives);
             }
         }
         self.groups.lost = Some(match is_over {
@@ -310,7 +327,10 @@ impl Scheduler {
             }
         }
         self.groups.has_changed = true;
+        // What ends by itself is what nobody has taken over.
+        self.groups.lost = Some(Reason::GroupLost);
         self.carry_out_groups();
+        self.groups.lost = None;
     }
 
     /// Plans the groups that wait for that.
@@ -387,6 +407,10 @@ impl Scheduler {
             match effect {
                 CoordinatorEffect::Send { to, request } => self.post(to, request.into()),
                 CoordinatorEffect::Ready => self.place_members(group),
+                CoordinatorEffect::Found => {
+                    self.groups.has_changed = true;
+                    self.place_members(group);
+                }
                 // Its tasks are lost with their node; what waits for it waits on.
                 CoordinatorEffect::Lost { .. } => self.groups.has_changed = true,
                 CoordinatorEffect::Removed => {
@@ -460,11 +484,14 @@ impl Scheduler {
     }
 
     fn deliver_answer(&mut self, from: NodeId, answer: GroupAnswer) {
-        match self.groups.owned.get_mut(&answer.id().group) {
+        let group = answer.group();
+        match self.groups.owned.get_mut(&group) {
             Some(owned) => {
-                self.groups.touched.insert(answer.id().group);
+                self.groups.touched.insert(group);
                 owned.coordinator.answer(self.now, from, answer);
             }
+            // Whoever owns it now asks for it.
+            None if self.groups.recorded.contains(&group) => {}
             None => {
                 if let Some(reply) = answer.reply_to_stray() {
                     self.post(from, reply.into());

@@ -19,6 +19,7 @@ mod event;
 mod explain;
 mod fuzz;
 mod group_news;
+mod group_records;
 mod groups;
 mod lane;
 mod nodes;
@@ -294,6 +295,18 @@ impl Scheduler {
             } => self.create_group(group, spec, tenant),
             Event::RemoveGroup(group) => self.remove_group(group),
             Event::WantGroup(group) => self.want_group(group),
+            Event::GroupRecorded {
+                group,
+                owner,
+                takeovers,
+            } => self.group_recorded(group, owner, takeovers),
+            Event::GroupUnrecorded { group, owner } => self.group_unrecorded(group, owner),
+            Event::TakeOverGroup {
+                group,
+                spec,
+                tenant,
+                takeovers,
+            } => self.take_group_over(group, spec, tenant, takeovers),
             Event::SetTenant { tenant, config } => {
                 if self.tenants.set_config(&tenant, config).is_err() {
                     self.stale += 1;

@@ -34,6 +34,7 @@ impl Scheduler {
         };
         self.own.push(ix);
         self.groups.add_own(ix, id);
+        self.groups.node_joined(self.now, id);
         if self.config.local == Some(id) {
             self.local = Some(ix);
             self.cluster.set_local(Some(ix));
@@ -65,6 +66,8 @@ impl Scheduler {
             return;
         }
         self.cluster.expect(node.id, node.incarnation, node.name);
+        self.groups.node_joined(self.now, node.id);
+        self.carry_out_groups();
     }
 
     pub(super) fn peer_view(&mut self, node: NodeInfo, view: PeerView) {
@@ -128,6 +131,8 @@ impl Scheduler {
             self.groups.set_changed();
         }
         if has_joined {
+            self.groups.node_joined(self.now, id);
+            self.carry_out_groups();
             self.place_members_at(id);
         }
         // One that has nothing to begin may begin something that waits here.
@@ -261,6 +266,8 @@ impl Scheduler {
             self.end_groups_of(id);
         }
         if known.is_none() && (is_over || was_expected) {
+            self.groups.node_stays_away(self.now, id);
+            self.carry_out_groups();
             self.retry_infeasible();
         }
         let Some(ix) = known.filter(|ix| self.cluster[*ix].incarnation() <= incarnation) else {
@@ -273,6 +280,9 @@ impl Scheduler {
             self.own.retain(|own| *own != ix);
             self.hot = self.hot.filter(|hot| *hot != ix);
             self.local = self.local.filter(|local| *local != ix);
+        }
+        if !is_over {
+            self.let_go_of_groups();
         }
         self.groups.node_lost(self.now, ix, id);
         self.group_owner_lost(id, is_over);
