@@ -150,6 +150,11 @@ impl Cluster {
         is_meant && expected.remove(&id).is_some()
     }
 
+    /// Whether a node is part of the cluster or [expected](Cluster::expect).
+    pub fn is_there(&self, node: NodeId) -> bool {
+        self.by_id(node).is_some() || self.nodes.expected.contains_key(&node)
+    }
+
     /// The nodes that are [expected](Cluster::expect).
     pub fn expected(&self) -> impl Iterator<Item = NodeId> {
         self.nodes.expected.keys().copied()

@@ -446,6 +446,123 @@ fn what_runs_in_a_bundle_of_a_node_that_is_gone_says_why_it_ends() {
     }
 }
 
+/// The control store says so of node 1's group.
+fn recorded(owner: u8, takeovers: u32) -> Event {
+    Event::GroupRecorded {
+        group: group(1),
+        owner: node_id(owner),
+        takeovers,
+    }
+}
+
+/// Node 0 takes node 1's group over, of two bundles.
+fn take_over(takeovers: u32) -> Event {
+    Event::TakeOverGroup {
+        group: group(1),
+        spec: spec(2),
+        tenant: TenantName::default(),
+        takeovers,
+    }
+}
+
+fn holds(takeovers: u32, bundles: &[u32]) -> Message {
+    let holds = GroupAnswer::Holds {
+        group: group(1),
+        from: Round::of_takeover(takeovers),
+        bundles: bundles.iter().map(|at| (*at, Round(1))).collect(),
+    };
+    Message::Group(holds.into())
+}
+
+#[test]
+fn what_waits_for_a_group_with_a_record_waits_for_its_next_owner() {
+    let mut it = asking();
+    it.event(recorded(1, 0));
+    it.message(1, stands(4, &[None]));
+    let lost = it.lose(1);
+    assert!(lost.contains(&"group changed".to_owned()), "{lost:?}");
+    assert!(
+        it.explain(1)
+            .contains("is lost; another node is about to take it over")
+    );
+    // Its next owner is asked, and counts its news anew; what an older record says is stale.
+    assert!(
+        it.event(recorded(2, 1))
+            .contains(&"n2: how is the group".to_owned())
+    );
+    assert!(it.event(recorded(1, 0)).is_empty());
+    let placed = it.message(2, stands(1, &[Some(2)]));
+    assert!(
+        placed.contains(&"n2: place t1 1, hop 1".to_owned()),
+        "{placed:?}"
+    );
+    // A group whose record is gone is not waited for.
+    it.message(2, handed_back(1, 1));
+    it.lose(2);
+    let gone = it.event(Event::GroupUnrecorded {
+        group: group(1),
+        owner: node_id(2),
+    });
+    assert!(
+        gone.iter()
+            .any(|it| it.contains("t1 failed: placement group")),
+        "{gone:?}"
+    );
+}
+
+#[test]
+fn who_takes_a_group_over_keeps_what_others_have_of_it() {
+    let mut it = Harness::local(ONE);
+    it.peer(1, 1, ONE);
+    it.peer(2, 1, ONE);
+    it.event(recorded(1, 0));
+    let of_group = |at| task(at, ONE).strategy(&format!("group:{}:{}", group(1), at - 1));
+    it.submit(of_group(1));
+    it.submit(of_group(2));
+    it.lose(1);
+    assert_eq!(it.message(2, Message::WantGroup(group(1))), [""; 0]);
+    let asked = it.event(take_over(1));
+    assert!(
+        asked.contains(&"n2: about a bundle".to_owned()),
+        "{asked:?}"
+    );
+    assert!(
+        it.explain(1)
+            .contains("it was taken over from a node that is lost")
+    );
+    let begun = it.message(2, holds(1, &[0]));
+    // The first is where it was, the other is planned here.
+    assert!(
+        begun.contains(&"n2: place t1 1, hop 1".to_owned()),
+        "{begun:?}"
+    );
+    assert!(begun.contains(&"start t2 on n0".to_owned()), "{begun:?}");
+    let stands = it.message(2, Message::WantGroup(group(1)));
+    assert_eq!(stands, ["n2: the group is at [Some(2), Some(0)]"]);
+    // Another has taken it over meanwhile: this node has nothing of it any more.
+    it.accept(2);
+    let lost = it.event(recorded(2, 2));
+    assert!(lost.contains(&"stop t2".to_owned()), "{lost:?}");
+    assert!(!it.scheduler.owns_group(&group(1)));
+}
+
+#[test]
+fn a_node_that_was_cut_off_leaves_it_to_the_record_whose_its_groups_are() {
+    let mut it = Harness::local(ONE);
+    it.peer(1, 1, ONE);
+    it.event(take_over(1));
+    it.message(1, holds(1, &[0]));
+    assert!(it.scheduler.owns_group(&group(1)));
+    let (node, incarnation) = (node_id(1), Incarnation(1));
+    it.event(Event::NodeUnseen { node, incarnation });
+    assert!(!it.scheduler.owns_group(&group(1)));
+    // Nobody has taken it over: its own bundle is there yet.
+    it.event(take_over(2));
+    assert!(it.scheduler.owns_group(&group(1)));
+    let view = it.scheduler.group(&group(1)).expect("its own");
+    assert!(view.nodes.contains(&Some(node_id(0))), "{view:?}");
+}
+
 #[test]
 fn who_waits_for_a_group_asks_again() {
     let mut it = asking();
