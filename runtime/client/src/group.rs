@@ -50,6 +50,8 @@ impl CreateGroup {
 pub struct Group {
     id: GroupId,
     client: Client,
+    /// Why it ends with its node, if it was to outlive that.
+    why_not_durable: Option<String>,
 }
 
 impl Client {
@@ -64,6 +66,10 @@ impl Client {
             .await?
         {
             Response::Group(id) => Ok(self.group(id)),
+            Response::GroupHere { group, why } => Ok(Group {
+                why_not_durable: Some(why),
+                ..self.group(group)
+            }),
             other => Err(Error::unexpected(&other)),
         }
     }
@@ -72,7 +78,11 @@ impl Client {
     /// says.
     pub fn group(&self, id: GroupId) -> Group {
         let client = self.clone();
-        Group { id, client }
+        Group {
+            id,
+            client,
+            why_not_durable: None,
+        }
     }
 
     /// Waits until tasks can run in all bundles of a group, by its name or a unique prefix of its id.
@@ -108,6 +118,11 @@ impl Group {
     /// Its id.
     pub fn id(&self) -> GroupId {
         self.id
+    }
+
+    /// Why it ends if its node is lost, where it was created as detached at a node of a cluster, and so should stay.
+    pub fn why_not_durable(&self) -> Option<&str> {
+        self.why_not_durable.as_deref()
     }
 
     /// The strategy of what is to run in it: in the bundle of this number, or in any.

@@ -29,7 +29,7 @@ pub const MODULES: &str = "modules/";
 pub const ACTORS: &str = "actors/";
 /// Actors by tenant and name.
 pub const NAMED: &str = "named/";
-/// Placement groups.
+/// Placement groups, under their owner.
 pub const GROUPS: &str = "groups/";
 /// Tenants.
 pub const TENANTS: &str = "tenants/";
@@ -88,9 +88,14 @@ pub fn named(tenant: &TenantName, name: &str) -> Bytes {
     key(NAMED, format_args!("{tenant}/{name}"))
 }
 
+/// What the keys of all placement groups of one owner begin with.
+pub fn groups_of(owner: NodeId) -> Bytes {
+    key(GROUPS, format_args!("{owner}/"))
+}
+
 /// The key of a placement group.
-pub fn group(id: GroupId) -> Bytes {
-    key(GROUPS, id)
+pub fn group(owner: NodeId, id: GroupId) -> Bytes {
+    key(GROUPS, format_args!("{owner}/{id}"))
 }
 
 /// The key of a tenant.

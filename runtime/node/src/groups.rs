@@ -3,7 +3,8 @@
 //! Owns their creation, limits and ends ([`Client::create_group`]). The node where a group is created owns it.
 //! Must not: reserve anything, or hold the ledger's lock while anything else is called.
 //!
-//! Invariants: a group ends with the driver that created it, or with this node. What is never possible here is
+//! Invariants: a group ends with the driver that created it, or with this node, unless the control store has a record
+//! of it: then another node takes it over. What is never possible here is
 //! refused where no other node could help.
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use wasmrun_model::group::{GroupSpec, GroupState};
 use wasmrun_model::id::{DriverId, GroupId};
 
 use crate::client::Client;
+use crate::cluster::GroupRecord;
 use crate::ledger::{MOST_GROUPS, OwnGroup};
 use crate::node::Shared;
 
@@ -218,6 +220,23 @@ impl Shared {
         });
     }
 
+    /// This node owns a group from now on, which somebody else has owned, or an earlier life of it.
+    pub(crate) fn take_group_over(
+        self: &Arc<Self>,
+        id: GroupId,
+        record: GroupRecord,
+        driver: DriverId,
+    ) {
+        let group = OwnGroup {
+            tenant: record.tenant.clone(),
+            driver,
+            name: record.name.clone(),
+            created: Instant::now(),
+        };
+        let todo = self.ledger.lock().take_group_over(id, record, group);
+        self.carry_out(todo);
+    }
+
     /// Ends groups that were created here.
     pub(crate) fn remove_groups(self: &Arc<Self>, groups: &[GroupId]) {
         for group in groups {
@@ -226,10 +245,12 @@ impl Shared {
         }
     }
 
-    /// Ends the groups of a driver.
+    /// Ends the groups of a driver. Those that outlive this node are left to whoever takes them over.
     pub(crate) fn remove_groups_of(self: &Arc<Self>, driver: DriverId) {
         let ledger = self.ledger.lock();
-        let of_driver = ledger.own_groups().filter(|(_, it)| it.driver == driver);
+        let of_driver = ledger.own_groups().filter(|(group, it)| {
+            it.driver == driver && ledger.scheduler().recorded_owner(group).is_none()
+        });
         let of_driver: Vec<GroupId> = of_driver.map(|(group, _)| *group).collect();
         drop(ledger);
         self.remove_groups(&of_driver);

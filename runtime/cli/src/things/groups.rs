@@ -61,6 +61,12 @@ fn create(options: &GroupCreate, global: &Global, printer: &Printer) -> CommandR
     let created = client.wait(client.create_group(create));
     let group = created.map_err(remote::failed)?;
     let id = group.id().to_string();
+    if let Some(why) = group.why_not_durable() {
+        printer.warn(format_args!(
+            "placement group {id} ends if node {} is lost, and is not kept elsewhere: {why}",
+            client.node()
+        ));
+    }
     match printer.output {
         Output::Json => {
             let name = &options.name;

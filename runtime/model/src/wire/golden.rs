@@ -305,6 +305,11 @@ fn placement_groups() {
     assert_bytes(ready, "1f 02 61 62 01 ac 02");
     let group = GroupId::from_bytes([5; 16]);
     assert_bytes(Response::Group(group), "17 05x16");
+    let here = Response::GroupHere {
+        group,
+        why: "w".into(),
+    };
+    assert_bytes(here, "20 05x16 01 77");
     assert_bytes(Response::NotReady("w".into()), "18 01 77");
     let row = GroupRow {
         id: group,

@@ -273,6 +273,13 @@ pub enum Response {
     Found(ObjectName),
     /// What a tenant is due from now on.
     Tenant(Box<TenantSet>),
+    /// The placement group is with the node, and ends with it, because of this.
+    GroupHere {
+        /// The group.
+        group: GroupId,
+        /// Why it is not kept elsewhere.
+        why: String,
+    },
 }
 
 /// What came of one of many objects.

@@ -18,6 +18,7 @@
 
 mod clients;
 mod door;
+mod groups;
 mod lines;
 mod link;
 mod measured;
@@ -66,6 +67,7 @@ pub use wasmrun_net::{ParseTokenError, Token as JoinToken};
 
 pub(crate) use self::clients::ClientsError;
 pub(crate) use self::door::Clients;
+pub(crate) use self::groups::{GroupNews, GroupRecord};
 pub(crate) use self::named::{Claim, Claimed};
 pub(crate) use self::prompt::STORE_PATIENCE;
 pub(crate) use self::protocol::ClusterProtocol;
@@ -135,6 +137,9 @@ pub(crate) trait Work: Send + Sync + 'static {
     /// What a tenant is due from now on, in the whole cluster. Told before this node is registered, and whenever it
     /// changes.
     fn set_tenant(&self, _tenant: TenantName, _config: TenantConfig) {}
+
+    /// Which placement groups have records, and whose. Told before this node is registered, and whenever it changes.
+    fn group_news(&self, _news: GroupNews) {}
 }
 
 /// This node in its cluster.
@@ -242,10 +247,14 @@ impl Cluster {
         let (tenants, changes) = Follower::begin(self.tenants.clone(), self.tell_work()).await?;
         // And whose certificate was taken back is never let in.
         let (clients, revocations) = clients::Follower::begin(self.clients.clone()).await?;
+        // What it has of a group once it is a member is kept as long as that is to be.
+        let (groups, group_changes) =
+            groups::Follower::begin(self.store.clone(), self.tell_of_groups()).await?;
         let registered = membership::register(self, keeper).await?;
         let tasks = [
             tokio::spawn(tenants.run(changes)).abort_handle(),
             tokio::spawn(clients.run(revocations)).abort_handle(),
+            tokio::spawn(groups.run(group_changes)).abort_handle(),
             tokio::spawn(membership::run(self.clone(), registered)).abort_handle(),
             tokio::spawn(views::tell(self.clone())).abort_handle(),
             tokio::spawn(silence::watch(self.clone())).abort_handle(),
@@ -260,6 +269,15 @@ impl Cluster {
         Box::new(move |tenant, config| {
             if let Some(work) = members.work() {
                 work.set_tenant(tenant, config);
+            }
+        })
+    }
+
+    fn tell_of_groups(&self) -> groups::Tell {
+        let members = self.members.clone();
+        Box::new(move |news| {
+            if let Some(work) = members.work() {
+                work.group_news(news);
             }
         })
     }

@@ -1,9 +1,9 @@
-//! Records of detached work in the control store: who owns which, in the whole cluster.
+//! Records of detached tasks, actors and placement groups in the control store: who owns which, in the whole cluster.
 //!
 //! Owns the keys, the order in which they are written, and their change of hands, by compare-and-swap. Must not: know
 //! what is in a record; that is the server's (`server/durable`).
 //!
-//! A record is at `tasks/OWNER/TASK`. Writes go one behind the other, as many in a transaction as fit, so that many
+//! A record is at `tasks/OWNER/TASK`, or `groups/OWNER/GROUP`. Writes go one behind the other, as many in a transaction as fit, so that many
 //! submissions cost one sync of a disk. What the store does not take now is kept and tried again.
 //!
 //! Invariants: a record has one owner, for it is moved in one transaction, and only while its owner is not
@@ -16,15 +16,18 @@ mod writer;
 mod tests;
 
 use std::collections::HashSet;
+use std::fmt::Display;
+use std::hash::Hash;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
-use wasmrun_control::records::{self, TASKS};
+use wasmrun_control::records::{self, GROUPS, NODES, TASKS};
 use wasmrun_control::{Condition, ControlStore, Entry, Error, LeaseId, Op, Range, Txn};
-use wasmrun_model::id::{NodeId, TaskId};
+use wasmrun_model::id::{GroupId, NodeId, TaskId};
 
 use self::writer::{Change, State, Write, Writer};
 use super::Cluster;
@@ -67,11 +70,53 @@ impl Standing for Cluster {
     }
 }
 
-/// The records of this node.
-pub(crate) struct Records {
+/// Something that can have a record.
+pub(crate) trait RecordId:
+    Copy + Eq + Hash + Display + FromStr + Send + Sync + 'static
+{
+    /// What the keys of all of them begin with.
+    const PREFIX: &'static str;
+    /// What they are called.
+    const NAME: &'static str;
+
+    /// The key of its record.
+    fn key(self, owner: NodeId) -> Bytes;
+
+    /// What the keys of all that an owner has begin with.
+    fn keys_of(owner: NodeId) -> Bytes;
+}
+
+impl RecordId for TaskId {
+    const PREFIX: &'static str = TASKS;
+    const NAME: &'static str = "detached tasks";
+
+    fn key(self, owner: NodeId) -> Bytes {
+        records::task(owner, self)
+    }
+
+    fn keys_of(owner: NodeId) -> Bytes {
+        records::tasks_of(owner)
+    }
+}
+
+impl RecordId for GroupId {
+    const PREFIX: &'static str = GROUPS;
+    const NAME: &'static str = "placement groups";
+
+    fn key(self, owner: NodeId) -> Bytes {
+        records::group(owner, self)
+    }
+
+    fn keys_of(owner: NodeId) -> Bytes {
+        records::groups_of(owner)
+    }
+}
+
+/// The records of this node, of one kind.
+pub(crate) struct Records<I = TaskId> {
     cluster: Arc<dyn Standing>,
-    queue: mpsc::UnboundedSender<Write>,
-    state: Arc<State>,
+    queue: mpsc::UnboundedSender<Write<I>>,
+    state: Arc<State<I>>,
 }
 
 /// What came of a change.
@@ -98,20 +143,33 @@ pub(crate) struct RecordCounts {
     pub(crate) taken_over: u64,
 }
 
+impl std::ops::Add for RecordCounts {
+    type Output = Self;
+
+    fn add(self, more: Self) -> Self {
+        Self {
+            waiting: self.waiting + more.waiting,
+            written: self.written + more.written,
+            failed: self.failed + more.failed,
+            taken_over: self.taken_over + more.taken_over,
+        }
+    }
+}
+
 /// A record as it is in the store.
 #[derive(Debug, Clone)]
-pub(crate) struct Found {
-    pub(crate) task: TaskId,
+pub(crate) struct Found<I = TaskId> {
+    pub(crate) id: I,
     entry: Entry,
 }
 
-impl Found {
+impl<I> Found<I> {
     pub(crate) fn value(&self) -> &Bytes {
         &self.entry.value
     }
 }
 
-impl Records {
+impl<I: RecordId> Records<I> {
     /// Begins to write. Ends when nobody has it any more.
     pub(crate) fn start(cluster: Arc<Cluster>, control: &Handle) -> Self {
         Self::begin(cluster, control)
@@ -119,7 +177,7 @@ impl Records {
 
     fn begin(cluster: Arc<dyn Standing>, control: &Handle) -> Self {
         let (queue, writes) = mpsc::unbounded_channel();
-        let state = Arc::<State>::default();
+        let state = Arc::<State<I>>::default();
         let writer = Writer::new(cluster.clone(), state.clone());
         control.spawn(writer.run(writes));
         Self {
@@ -129,10 +187,10 @@ impl Records {
         }
     }
 
-    /// Writes a record of a task that this node owns. `None` if too much is waiting.
-    pub(crate) fn put(&self, task: TaskId, value: Bytes) -> Option<oneshot::Receiver<Written>> {
+    /// Writes a record of what this node owns. `None` if too much is waiting.
+    pub(crate) fn put(&self, id: I, value: Bytes) -> Option<oneshot::Receiver<Written>> {
         match self.state.waiting.load(Ordering::Acquire) < MOST_WAITING {
-            true => Some(self.write(task, Change::Put(value))),
+            true => Some(self.write(id, Change::Put(value))),
             false => {
                 self.state.failed.add(1);
                 None
@@ -141,21 +199,21 @@ impl Records {
     }
 
     /// Changes a record, if it is this node's.
-    pub(crate) fn replace(&self, task: TaskId, value: Bytes) -> oneshot::Receiver<Written> {
-        self.write(task, Change::Replace(value))
+    pub(crate) fn replace(&self, id: I, value: Bytes) -> oneshot::Receiver<Written> {
+        self.write(id, Change::Replace(value))
     }
 
     /// Ends a record. From now on it is none of [`own`](Self::own).
-    pub(crate) fn delete(&self, task: TaskId) {
-        *self.state.ending.lock().entry(task).or_default() += 1;
-        drop(self.write(task, Change::Delete));
+    pub(crate) fn delete(&self, id: I) -> oneshot::Receiver<Written> {
+        *self.state.ending.lock().entry(id).or_default() += 1;
+        self.write(id, Change::Delete)
     }
 
-    fn write(&self, task: TaskId, change: Change) -> oneshot::Receiver<Written> {
+    fn write(&self, id: I, change: Change) -> oneshot::Receiver<Written> {
         let (done, written) = oneshot::channel();
         self.state.waiting.fetch_add(1, Ordering::AcqRel);
         // Its other end lives as long as the node's threads.
-        let _ = self.queue.send(Write { task, change, done });
+        let _ = self.queue.send(Write { id, change, done });
         written
     }
 
@@ -193,7 +251,7 @@ impl Records {
         let store = self.cluster.store();
         let alive = self.cluster.others();
         let mut lost = Vec::new();
-        for owner in owners(store).await? {
+        for owner in owners::<I>(store).await? {
             let is_known = owner == self.cluster.id() || alive.contains(&owner);
             if !is_known && store.get(&records::node(owner)).await?.is_none() {
                 lost.push(owner);
@@ -206,14 +264,14 @@ impl Records {
     ///
     /// # Errors
     /// When the store does not answer.
-    pub(crate) async fn of(&self, owner: NodeId) -> Result<Vec<Found>, Error> {
-        let mut range = Range::prefix(records::tasks_of(owner));
+    pub(crate) async fn of(&self, owner: NodeId) -> Result<Vec<Found<I>>, Error> {
+        let mut range = Range::prefix(I::keys_of(owner));
         let mut all = Vec::new();
         loop {
             let page = self.cluster.store().range(range.clone()).await?;
             all.extend(page.entries.into_iter().filter_map(|entry| {
-                let (_, task) = parts(&entry.key)?;
-                Some(Found { task, entry })
+                let (_, id) = parts(&entry.key)?;
+                Some(Found { id, entry })
             }));
             match page.next {
                 Some(next) => range.from = next,
@@ -226,11 +284,11 @@ impl Records {
     ///
     /// # Errors
     /// When the store does not answer.
-    pub(crate) async fn own(&self) -> Result<Vec<Found>, Error> {
+    pub(crate) async fn own(&self) -> Result<Vec<Found<I>>, Error> {
         let mut found = self.of(self.cluster.id()).await?;
         // Those that have ended since they were read cannot be taken over: see `take`.
         let ending = self.state.ending.lock();
-        found.retain(|found| !ending.contains_key(&found.task));
+        found.retain(|found| !ending.contains_key(&found.id));
         Ok(found)
     }
 
@@ -242,8 +300,8 @@ impl Records {
     pub(crate) async fn take(
         &self,
         owner: NodeId,
-        records: &[(Found, Bytes)],
-    ) -> Result<HashSet<TaskId>, Error> {
+        records: &[(Found<I>, Bytes)],
+    ) -> Result<HashSet<I>, Error> {
         let mut taken = HashSet::new();
         let mut rest = records;
         while !rest.is_empty() {
@@ -256,13 +314,13 @@ impl Records {
             let (some, others) = rest.split_at(fit.count());
             rest = others;
             if self.move_all(owner, some).await? {
-                taken.extend(some.iter().map(|(found, _)| found.task));
+                taken.extend(some.iter().map(|(found, _)| found.id));
                 continue;
             }
             // Somebody has been faster with one of them at least.
             for one in some {
                 if self.move_all(owner, std::slice::from_ref(one)).await? {
-                    taken.insert(one.0.task);
+                    taken.insert(one.0.id);
                 }
             }
         }
@@ -272,14 +330,14 @@ impl Records {
         Ok(taken)
     }
 
-    async fn move_all(&self, owner: NodeId, some: &[(Found, Bytes)]) -> Result<bool, Error> {
+    async fn move_all(&self, owner: NodeId, some: &[(Found<I>, Bytes)]) -> Result<bool, Error> {
         let me = self.cluster.id();
         let mut txn = match owner == me {
             true => Txn::default(),
             false => Txn::when(records::node(owner), Condition::Absent),
         };
         for (found, value) in some {
-            let (from, to) = (&found.entry.key, records::task(me, found.task));
+            let (from, to) = (&found.entry.key, found.id.key(me));
             txn = txn.and(from.clone(), Condition::Modified(found.entry.modified));
             if owner != me {
                 txn = txn.then(Op::delete(from.clone()));
@@ -290,31 +348,31 @@ impl Records {
     }
 }
 
-/// The owner and the task in a record's key.
-fn parts(key: &[u8]) -> Option<(NodeId, TaskId)> {
-    let rest = std::str::from_utf8(key).ok()?.strip_prefix(TASKS)?;
-    let (owner, task) = rest.split_once('/')?;
-    Some((owner.parse().ok()?, task.parse().ok()?))
+/// Whose it is, and what has the record, in its key.
+pub(super) fn parts<I: RecordId>(key: &[u8]) -> Option<(NodeId, I)> {
+    let rest = std::str::from_utf8(key).ok()?.strip_prefix(I::PREFIX)?;
+    let (owner, id) = rest.split_once('/')?;
+    Some((owner.parse().ok()?, id.parse().ok()?))
 }
 
 /// Nodes that own records, whether they live or not.
-async fn owners(store: &dyn ControlStore) -> Result<Vec<NodeId>, Error> {
+async fn owners<I: RecordId>(store: &dyn ControlStore) -> Result<Vec<NodeId>, Error> {
     let mut owners = Vec::new();
-    let mut range = Range::prefix(TASKS);
+    let mut range = Range::prefix(I::PREFIX);
     range.limit = 1;
     loop {
         let page = store.range(range.clone()).await?;
         let Some(entry) = page.entries.first() else {
             return Ok(owners);
         };
-        let Some((owner, _)) = parts(&entry.key) else {
-            tracing::warn!(key = ?entry.key, "a record of a task has a key that none can have");
+        let Some((owner, _)) = parts::<I>(&entry.key) else {
+            tracing::warn!(key = ?entry.key, "a record of {} has a key that none can have", I::NAME);
             range.from = [&entry.key[..], &[0]].concat().into();
             continue;
         };
         owners.push(owner);
         // After all of its: '0' follows '/'.
-        range.from = format!("{TASKS}{owner}0").into();
+        range.from = format!("{}{owner}0", I::PREFIX).into();
     }
 }
 
@@ -322,6 +380,27 @@ impl Cluster {
     /// Who lives besides this node, those first where others join.
     pub(crate) fn others(&self) -> Vec<NodeId> {
         self.members.heads_first()
+    }
+
+    /// All nodes that are registered, by what the store says now.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub(crate) async fn registered(&self) -> Result<Vec<NodeId>, Error> {
+        let mut nodes = Vec::new();
+        let mut range = Range::prefix(NODES);
+        loop {
+            let page = self.store.range(range.clone()).await?;
+            let ids = page.entries.iter().filter_map(|entry| {
+                let id = entry.key.strip_prefix(NODES.as_bytes())?;
+                std::str::from_utf8(id).ok()?.parse::<NodeId>().ok()
+            });
+            nodes.extend(ids);
+            match page.next {
+                Some(next) => range.from = next,
+                None => return Ok(nodes),
+            }
+        }
     }
 
     /// Which of all that live is to act first where one is enough, with regard to a node that is lost: 0 is the

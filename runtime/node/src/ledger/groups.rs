@@ -13,6 +13,7 @@ use wasmrun_model::id::{DriverId, GroupId};
 use wasmrun_model::scheduler::{Event, GroupView};
 
 use super::{Ledger, Todo};
+use crate::cluster::{GroupNews, GroupRecord};
 
 /// The most groups that a tenant may have at one node.
 pub(crate) const MOST_GROUPS: usize = 100;
@@ -21,6 +22,8 @@ pub(crate) const MOST_GROUPS: usize = 100;
 #[derive(Default)]
 pub(super) struct Groups {
     own: BTreeMap<GroupId, OwnGroup>,
+    /// All that outlive their owners, wherever they are: whose tasks may run in them, and their names.
+    recorded: BTreeMap<GroupId, (TenantName, Option<String>)>,
     /// How often it stood otherwise with a group.
     changes: watch::Sender<u64>,
 }
@@ -46,6 +49,54 @@ impl Ledger {
             spec,
             tenant,
         })
+    }
+
+    /// This node owns a group from now on, which somebody else has owned, or an earlier life of it.
+    pub(crate) fn take_group_over(
+        &mut self,
+        id: GroupId,
+        record: GroupRecord,
+        group: OwnGroup,
+    ) -> Todo {
+        self.groups.own.insert(id, group);
+        self.happens(Event::TakeOverGroup {
+            group: id,
+            spec: record.spec,
+            tenant: record.tenant,
+            takeovers: record.takeovers,
+        })
+    }
+
+    /// The control store has a record of a group, or none any more.
+    pub(crate) fn group_news(&mut self, news: GroupNews) -> Todo {
+        match news {
+            GroupNews::Recorded(group, owner, record) => {
+                let GroupRecord {
+                    tenant,
+                    name,
+                    takeovers,
+                    ..
+                } = *record;
+                self.groups.recorded.insert(group, (tenant, name));
+                self.happens(Event::GroupRecorded {
+                    group,
+                    owner,
+                    takeovers,
+                })
+            }
+            GroupNews::Unrecorded(group, owner) => {
+                self.groups.recorded.remove(&group);
+                self.happens(Event::GroupUnrecorded { group, owner })
+            }
+        }
+    }
+
+    /// Groups that outlive their owners: whose tasks may run in them, and their names.
+    pub(crate) fn recorded_groups(
+        &self,
+    ) -> impl Iterator<Item = (GroupId, &TenantName, Option<&str>)> {
+        let recorded = self.groups.recorded.iter();
+        recorded.map(|(group, (tenant, name))| (*group, tenant, name.as_deref()))
     }
 
     /// Ends a group that was created here; another changes nothing.
@@ -102,8 +153,8 @@ impl Ledger {
 
     /// It stands otherwise with a group.
     pub(super) fn group_changed(&mut self, group: GroupId) {
-        if self.scheduler.group(&group).is_none() {
-            // Nothing of it is held anywhere.
+        if !self.scheduler.owns_group(&group) {
+            // Nothing of it is held anywhere, or another node owns it.
             self.groups.own.remove(&group);
         }
         self.groups.changes.send_modify(|changes| *changes += 1);

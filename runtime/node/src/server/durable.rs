@@ -12,6 +12,7 @@
 
 mod actors;
 mod adopt;
+mod groups;
 mod once;
 mod record;
 mod results;
@@ -26,7 +27,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::{Digest, TaskId};
+use wasmrun_model::id::{Digest, GroupId, TaskId};
 use wasmrun_model::wire;
 
 pub(super) use self::record::{Stored, StoredActor};
@@ -56,6 +57,8 @@ const MOST_ENDED_BYTES: usize = 16 << 20;
 /// What a server keeps in the control store.
 pub(super) struct Durable {
     records: Records,
+    /// Of placement groups.
+    groups: Records<GroupId>,
     known: Mutex<Known>,
     /// Actors that have records.
     actors: Mutex<HashMap<TaskId, KeptActor>>,
@@ -180,12 +183,12 @@ impl Durable {
 
     /// How many records were changed.
     pub(super) fn counts(&self) -> RecordCounts {
-        self.records.counts()
+        self.records.counts() + self.groups.counts()
     }
 
     /// Whether nothing waits for the store.
     pub(super) fn is_written(&self) -> bool {
-        self.records.is_written()
+        self.records.is_written() && self.groups.is_written()
     }
 
     fn is_closed(&self) -> bool {
@@ -200,7 +203,7 @@ impl Durable {
         let mut known = self.known.lock();
         if known.tasks.remove(task).is_some() {
             drop(known);
-            self.records.delete(*task);
+            drop(self.records.delete(*task));
         }
     }
 
@@ -224,7 +227,7 @@ impl Durable {
         drop(known);
         for task in over {
             self.unplace(&task);
-            self.records.delete(task);
+            drop(self.records.delete(task));
         }
     }
 }

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -166,7 +167,7 @@ impl Session {
             Request::Explain(text) => {
                 let text = match self.explain(&text).await {
                     Err(why) if why.kind == RefusalKind::NotFound => {
-                        let group = self.find_group(&text).await;
+                        let group = self.find_group(&text, Some(Duration::ZERO)).await;
                         let text = group.map(|(_, row)| groups::explained(&row));
                         text.map_err(|of_group| groups::more_telling(why, of_group))
                     }

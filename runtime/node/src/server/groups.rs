@@ -17,17 +17,30 @@ use wasmrun_model::wire::{
 use super::session::{Session, refusal};
 use super::views::{self, Asker, passes};
 use super::{Inner, gather};
-use crate::cluster::{Answer, Answers, Asked, Cluster, Question};
+use crate::cluster::{Answer, Answers, Asked, Cluster, GroupRecord, Question};
 use crate::groups::{GroupError, NotReady};
 
+/// How long a group that is about to be taken over is waited for where somebody wants to remove it.
+const TAKING_OVER: Duration = Duration::from_secs(10);
+/// How long the record of a group that another node ends may take to be gone.
+const UNRECORDING: Duration = Duration::from_secs(3);
+/// How often is looked whether it is so.
+const LOOK: Duration = Duration::from_millis(20);
+
 impl Session {
-    pub(super) fn create_group(&self, create: CreateGroup) -> Result<Response, Refusal> {
-        let client = match create.is_detached {
+    /// Creates a group. One that is to stay is written down before it is answered.
+    pub(super) async fn create_group(&self, create: CreateGroup) -> Result<Response, Refusal> {
+        let CreateGroup {
+            spec,
+            name,
+            is_detached,
+        } = create;
+        let client = match is_detached {
             true => &self.inner.detached,
             false => &self.client,
         };
-        let created = client.create_group(create.spec, &self.tenant, create.name);
-        created.map(Response::Group).map_err(|error| {
+        let created = client.create_group(spec.clone(), &self.tenant, name.clone());
+        let group = created.map_err(|error| {
             let kind = match &error {
                 GroupError::TooMany { .. } | GroupError::Tenants(_) => RefusalKind::Full,
                 GroupError::Name(_) => RefusalKind::Usage,
@@ -35,25 +48,42 @@ impl Session {
                 GroupError::Stopping => RefusalKind::Stopping,
             };
             refusal(kind, error)
+        })?;
+        if !is_detached {
+            return Ok(Response::Group(group));
+        }
+        let record = GroupRecord {
+            spec,
+            tenant: self.tenant.clone(),
+            name,
+            takeovers: 0,
+        };
+        Ok(match self.inner.keep_group(group, record).await {
+            Ok(()) => Response::Group(group),
+            Err(why) => Response::GroupHere { group, why },
         })
     }
 
     /// Answers a request about a group that may be another node's.
     pub(super) async fn of_group(&self, request: Request) -> Result<Response, Refusal> {
         match request {
+            Request::CreateGroup(create) => self.create_group(*create).await,
             Request::RemoveGroup(group) => {
-                let (owner, row) = self.find_group(&group).await?;
-                self.remove_group(owner, row.id).await
+                let (owner, row) = self.find_group(&group, Some(TAKING_OVER)).await?;
+                self.remove_group(owner, &row).await
             }
             Request::GroupReady { group, timeout_ms } => {
                 let begun = Instant::now();
                 let timeout = timeout_ms.map(Duration::from_millis);
-                let found = within(timeout, self.find_group(&group)).await;
+                let found = within(timeout, self.find_group(&group, None)).await;
                 let Some(found) = found else {
-                    let why = format_args!(
-                        "timed out: not all nodes have said in time whether they have placement group '{group}'"
-                    );
-                    return Ok(Response::NotReady(why.to_string()));
+                    let why = match self.is_between_owners(&group) {
+                        Some(id) => format!("timed out: {}", between_owners(id)),
+                        None => format!(
+                            "timed out: not all nodes have said in time whether they have placement group '{group}'"
+                        ),
+                    };
+                    return Ok(Response::NotReady(why));
                 };
                 let (_, row) = found?;
                 let rest = timeout.map(|timeout| timeout.saturating_sub(begun.elapsed()));
@@ -68,11 +98,45 @@ impl Session {
     }
 
     /// The one group of this name or id, else the one whose id begins so, at whichever node; and that, if it is
-    /// another.
+    /// another. One whose owner is lost, and that another node is about to take over, is waited for; for so long, if
+    /// that is limited.
     pub(super) async fn find_group(
         &self,
         text: &str,
+        patience: Option<Duration>,
     ) -> Result<(Option<NodeId>, GroupRow), Refusal> {
+        let begun = Instant::now();
+        loop {
+            let why = match self.find_group_now(text).await {
+                Err(why) if why.kind == RefusalKind::NotFound => why,
+                found => return found,
+            };
+            let Some(group) = self.is_between_owners(text) else {
+                return Err(why);
+            };
+            if patience.is_some_and(|patience| begun.elapsed() >= patience) {
+                return Err(refusal(RefusalKind::Full, between_owners(group)));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// The group of this name or id that has a record. If nobody has it, it is about to be taken over.
+    fn is_between_owners(&self, text: &str) -> Option<GroupId> {
+        let ledger = self.inner.shared.ledger.lock();
+        let mut recorded = ledger.recorded_groups();
+        let meant = recorded.find(|(group, tenant, name)| {
+            **tenant == self.tenant && (*name == Some(text) || group.to_string().starts_with(text))
+        });
+        meant.map(|(group, ..)| group)
+    }
+
+    fn recorded_owner(&self, group: &GroupId) -> Option<NodeId> {
+        let ledger = self.inner.shared.ledger.lock();
+        ledger.scheduler().recorded_owner(group)
+    }
+
+    async fn find_group_now(&self, text: &str) -> Result<(Option<NodeId>, GroupRow), Refusal> {
         let own = find(&self.inner, self.asker(), text);
         let Some(cluster) = self.inner.shared.cluster.get() else {
             return own.map(|row| (None, row));
@@ -84,7 +148,10 @@ impl Session {
         }
         let asked = self.asked(Question::Group(text.to_owned()));
         let all = match text.parse() {
-            Ok(id) => ask_owner(cluster, &asked, &id).await,
+            Ok(id) => {
+                let recorded = self.recorded_owner(&id);
+                ask_owner(cluster, &asked, &id, recorded).await
+            }
             Err(_) => cluster.ask_all(&asked).await,
         };
         let (mut found, mut missing) = (Vec::new(), None);
@@ -121,10 +188,14 @@ impl Session {
     async fn remove_group(
         &self,
         owner: Option<NodeId>,
-        group: GroupId,
+        row: &GroupRow,
     ) -> Result<Response, Refusal> {
+        let group = row.id;
         let (Some(owner), Some(cluster)) = (owner, self.inner.shared.cluster.get()) else {
-            self.client.remove_group(&group);
+            match row.is_detached {
+                true => self.inner.end_group(group).await,
+                false => self.client.remove_group(&group),
+            }
             return Ok(Response::Done);
         };
         let asked = self.asked(Question::RemoveGroup(group));
@@ -134,19 +205,49 @@ impl Session {
         })?;
         match answer {
             Answer::Refused(why) => Err(why),
-            _ => Ok(Response::Done),
+            _ => {
+                self.is_unrecorded(&group).await;
+                Ok(Response::Done)
+            }
+        }
+    }
+
+    /// Waits until the control store has no record of a group, so that nobody takes it over; not for long where that
+    /// does not answer.
+    async fn is_unrecorded(&self, group: &GroupId) {
+        let begun = Instant::now();
+        while self.recorded_owner(group).is_some() && begun.elapsed() < UNRECORDING {
+            tokio::time::sleep(LOOK).await;
         }
     }
 }
 
-/// Asks the one node that may own a group with this id, if there is one.
-async fn ask_owner(cluster: &Cluster, asked: &Asked, group: &GroupId) -> Answers {
+/// What is said of a group that no node owns just now.
+fn between_owners(group: GroupId) -> String {
+    format!(
+        "placement group {group} has no owner that answers just now: that is lost or begins anew, and the next one takes \
+         the group over as soon as the control store says that it may; what runs in its bundles at other nodes goes on; \
+         ask again soon"
+    )
+}
+
+/// Asks the one node that owns a group by its record, or may own one with this id, if there is one.
+async fn ask_owner(
+    cluster: &Cluster,
+    asked: &Asked,
+    group: &GroupId,
+    recorded: Option<NodeId>,
+) -> Answers {
     let mut all = Answers::default();
     let members = cluster.members();
     let mut others = members
         .into_iter()
         .filter(|it| !it.is_own && it.state != "dead");
-    if let Some(owner) = others.find(|it| group.may_be_of(it.id)) {
+    let owner = others.find(|it| match recorded {
+        Some(owner) => it.id == owner,
+        None => group.may_be_of(it.id),
+    });
+    if let Some(owner) = owner {
         match cluster.ask(owner.id, asked).await {
             Ok(answer) => all.answers.push((owner.id, answer)),
             Err(why) => all.silent.push(Silent {
@@ -178,6 +279,9 @@ fn many_named(name: &str) -> Refusal {
 /// Ends a group that this node owns, for a client of another.
 pub(super) fn remove(inner: &Inner, asker: Asker<'_>, group: &GroupId) -> Result<(), Refusal> {
     let row = find(inner, asker, &group.to_string())?;
+    if row.is_detached {
+        inner.forget_group(row.id);
+    }
     inner.shared.remove_groups(&[row.id]);
     Ok(())
 }

@@ -66,7 +66,8 @@ impl Session {
                 Ok(Response::Done)
             }
             Request::List(list) => Ok(listed(views::list(&self.inner, &list))),
-            Request::CreateGroup(create) => self.create_group(*create),
+            // A detached one is written down first.
+            request @ Request::CreateGroup(_) => self.of_group(request).await,
             Request::Status => Ok(Response::Status(Box::new(views::status(&self.inner)))),
             Request::Stop { is_now } => {
                 let done = self.out.send(id, Response::Done).await;

@@ -20,7 +20,7 @@ const TASK: TaskId = TaskId::from_bytes([3; 16]);
 fn a_key_says_whose_and_which() {
     assert_eq!(parts(&records::task(ME, TASK)), Some((ME, TASK)));
     for wrong in ["tasks/", "tasks/x/y", "nodes/1", "tasks/01"] {
-        assert_eq!(parts(wrong.as_bytes()), None, "{wrong}");
+        assert_eq!(parts::<TaskId>(wrong.as_bytes()), None, "{wrong}");
     }
     // What `owners` goes on from.
     let next = format!("{TASKS}{ME}0");
@@ -265,7 +265,7 @@ async fn what_is_about_to_end_is_not_gone_on_with() {
     assert_eq!(written.await, Ok(Written::Done));
     assert_eq!(records.own().await.unwrap().len(), 1);
     me.fail(Fault::Away);
-    records.delete(TASK);
+    drop(records.delete(TASK));
     assert_eq!(owners_of(&store).await, [ME]);
     assert!(records.own().await.unwrap().is_empty());
     me.fail(Fault::None);

@@ -15,9 +15,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use wasmrun_control::{Condition, Error, LeaseId, MAX_TXN_OPS, Op, OpReply, Txn, records};
-use wasmrun_model::id::TaskId;
 
-use super::{MOST_BYTES, Standing, Written, owners};
+use super::{MOST_BYTES, RecordId, Standing, Written, owners};
 use crate::counters::Counter;
 
 /// How many records a transaction changes at most.
@@ -26,14 +25,13 @@ const MOST_AT_ONCE: usize = 100;
 const AGAIN: Duration = Duration::from_millis(200);
 
 /// How far the changes of a node have come.
-#[derive(Default)]
-pub(super) struct State {
+pub(super) struct State<I> {
     /// How many wait.
     pub(super) waiting: AtomicUsize,
     /// The store did not do what it was asked for last.
     pub(super) is_silent: AtomicBool,
     /// Records that are about to be deleted, and by how many changes.
-    pub(super) ending: Mutex<HashMap<TaskId, usize>>,
+    pub(super) ending: Mutex<HashMap<I, usize>>,
     /// Changes that were made.
     pub(super) written: Counter,
     /// Changes that the store has refused, or that there was no room for.
@@ -42,9 +40,22 @@ pub(super) struct State {
     pub(super) taken_over: Counter,
 }
 
+impl<I> Default for State<I> {
+    fn default() -> Self {
+        Self {
+            waiting: AtomicUsize::default(),
+            is_silent: AtomicBool::default(),
+            ending: Mutex::default(),
+            written: Counter::default(),
+            failed: Counter::default(),
+            taken_over: Counter::default(),
+        }
+    }
+}
+
 /// A change that waits.
-pub(super) struct Write {
-    pub(super) task: TaskId,
+pub(super) struct Write<I> {
+    pub(super) id: I,
     pub(super) change: Change,
     pub(super) done: oneshot::Sender<Written>,
 }
@@ -56,7 +67,7 @@ pub(super) enum Change {
     Delete,
 }
 
-impl Write {
+impl<I> Write<I> {
     fn bytes(&self) -> usize {
         match &self.change {
             Change::Put(value) | Change::Replace(value) => 128 + value.len(),
@@ -84,18 +95,18 @@ enum Tried {
 }
 
 /// Who writes.
-pub(super) struct Writer {
+pub(super) struct Writer<I> {
     cluster: Arc<dyn Standing>,
-    state: Arc<State>,
+    state: Arc<State<I>>,
 }
 
-impl Writer {
-    pub(super) fn new(cluster: Arc<dyn Standing>, state: Arc<State>) -> Self {
+impl<I: RecordId> Writer<I> {
+    pub(super) fn new(cluster: Arc<dyn Standing>, state: Arc<State<I>>) -> Self {
         Self { cluster, state }
     }
 
     /// Writes what comes, until nothing more can.
-    pub(super) async fn run(self, mut writes: mpsc::UnboundedReceiver<Write>) {
+    pub(super) async fn run(self, mut writes: mpsc::UnboundedReceiver<Write<I>>) {
         let mut next = None;
         loop {
             let first = match next.take() {
@@ -106,7 +117,7 @@ impl Writer {
                 },
             };
             let mut bytes = first.bytes();
-            let mut tasks = HashSet::from([first.task]);
+            let mut ids = HashSet::from([first.id]);
             let mut batch = vec![first];
             while batch.len() < MOST_AT_ONCE {
                 let Ok(write) = writes.try_recv() else {
@@ -114,7 +125,7 @@ impl Writer {
                 };
                 bytes += write.bytes();
                 // A transaction changes a key once.
-                if bytes > MOST_BYTES || !tasks.insert(write.task) {
+                if bytes > MOST_BYTES || !ids.insert(write.id) {
                     next = Some(write);
                     break;
                 }
@@ -124,7 +135,7 @@ impl Writer {
         }
     }
 
-    async fn write(&self, batch: Vec<Write>) {
+    async fn write(&self, batch: Vec<Write<I>>) {
         let count = batch.len();
         let mut unsure = None;
         let written = self.make(&batch, &mut unsure).await;
@@ -148,21 +159,21 @@ impl Writer {
         self.state.waiting.fetch_sub(count, Ordering::AcqRel);
     }
 
-    fn ended(&self, write: &Write) {
+    fn ended(&self, write: &Write<I>) {
         let mut ending = self.state.ending.lock();
         if let Change::Delete = write.change
-            && let Some(count) = ending.get_mut(&write.task)
+            && let Some(count) = ending.get_mut(&write.id)
         {
             *count -= 1;
             if *count == 0 {
-                ending.remove(&write.task);
+                ending.remove(&write.id);
             }
         }
     }
 
     /// Makes all changes or none. Tries until the store says something. `unsure`: the life in which they may have been
     /// made without an answer.
-    async fn make(&self, batch: &[Write], unsure: &mut Option<LeaseId>) -> Written {
+    async fn make(&self, batch: &[Write<I>], unsure: &mut Option<LeaseId>) -> Written {
         loop {
             let lease = self.cluster.lease();
             let why = match self.attempt(batch, lease, *unsure).await {
@@ -180,7 +191,7 @@ impl Writer {
                 Err(error) => return Written::Refused(error.to_string()),
             };
             if !self.state.is_silent.swap(true, Ordering::AcqRel) {
-                tracing::warn!(error = %why, "records of detached tasks wait for the control store");
+                tracing::warn!(error = %why, "records of {} wait for the control store", I::NAME);
             }
             tokio::time::sleep(AGAIN).await;
         }
@@ -188,7 +199,7 @@ impl Writer {
 
     async fn attempt(
         &self,
-        batch: &[Write],
+        batch: &[Write<I>],
         lease: Option<LeaseId>,
         unsure: Option<LeaseId>,
     ) -> Result<Tried, Error> {
@@ -210,9 +221,9 @@ impl Writer {
         let me = self.cluster.id();
         let node = records::node(me);
         let ours = Txn::when(node.clone(), Condition::Lease(lease)).otherwise(Op::get(node));
-        let txn = batch.iter().fold(ours, |txn, write| {
-            write.add_to(txn, records::task(me, write.task))
-        });
+        let txn = batch
+            .iter()
+            .fold(ours, |txn, write| write.add_to(txn, write.id.key(me)));
         let reply = self.cluster.store().txn(txn).await?;
         if reply.succeeded {
             return Ok(Tried::Written(Written::Done));
@@ -227,10 +238,10 @@ impl Writer {
     }
 
     /// Whether another node has a record that one of these makes.
-    async fn is_elsewhere(&self, batch: &[Write]) -> Result<bool, Error> {
+    async fn is_elsewhere(&self, batch: &[Write<I>]) -> Result<bool, Error> {
         let me = self.cluster.id();
         let store = self.cluster.store();
-        let mut others = owners(store).await?;
+        let mut others = owners::<I>(store).await?;
         others.extend(self.cluster.others());
         others.retain(|other| *other != me);
         others.sort_unstable();
@@ -239,7 +250,7 @@ impl Writer {
             .iter()
             .filter(|it| matches!(it.change, Change::Put(_)));
         let keys: Vec<Bytes> = made
-            .flat_map(|it| others.iter().map(|other| records::task(*other, it.task)))
+            .flat_map(|it| others.iter().map(|other| it.id.key(*other)))
             .collect();
         for keys in keys.chunks(MAX_TXN_OPS) {
             let txn = keys.iter().fold(Txn::default(), |txn, key| {

@@ -80,7 +80,7 @@ use self::replay::Replays;
 use self::spread::Spread;
 use self::transfer::Transfers;
 use crate::actor::ActorCell;
-use crate::cluster::{Cluster, Work};
+use crate::cluster::{Cluster, GroupNews, Work};
 use crate::counters::{Counter, Counters};
 use crate::ledger::{Outbound, Outgoing, Todo};
 use crate::node::{Shared, WeakShared};
@@ -572,6 +572,10 @@ impl Work for Exchange {
 
     fn set_tenant(&self, tenant: TenantName, config: TenantConfig) {
         self.carry_out(|ledger| ledger.set_tenant(tenant, config));
+    }
+
+    fn group_news(&self, news: GroupNews) {
+        self.carry_out(|ledger| ledger.group_news(news));
     }
 
     fn is_lease_confirmed(&self, is_confirmed: bool) {

@@ -32,11 +32,11 @@ use crate::server::watch::Watcher;
 use crate::task::{Argument, Call, Report, TaskCell, TaskHandle, Work};
 
 /// How often is looked at least.
-const EVERY: Duration = Duration::from_secs(30);
+pub(super) const EVERY: Duration = Duration::from_secs(30);
 /// How soon again where something could not be done.
-const AGAIN: Duration = Duration::from_secs(1);
+pub(super) const AGAIN: Duration = Duration::from_secs(1);
 /// How much later than the one before it each node takes over what a lost one had.
-const STEP: Duration = Duration::from_secs(2);
+pub(super) const STEP: Duration = Duration::from_secs(2);
 /// The most nodes that a task may lose without having ended: it may be the reason.
 const MOST_LOSSES: u32 = 10;
 /// How long what a lost node had here may take to end.
@@ -52,6 +52,7 @@ impl Inner {
         };
         let durable = Durable {
             records: Records::start(cluster.clone(), &self.shared.control),
+            groups: Records::start(cluster.clone(), &self.shared.control),
             known: Default::default(),
             actors: Default::default(),
             placed: Default::default(),
@@ -69,6 +70,7 @@ impl Inner {
             self.shared.control.spawn(looking.run());
             let states = Self::keep_states(Arc::downgrade(self));
             self.shared.control.spawn(states);
+            self.look_for_groups(cluster);
         }
     }
 }
@@ -117,7 +119,7 @@ async fn go_on(
     match going {
         Going::Over => {
             tracing::warn!(%task, node = %owner, "a detached actor is lost with its node: it has no restarts left");
-            durable.records.delete(task);
+            drop(durable.records.delete(task));
         }
         Going::Actor(stored, module) => {
             if durable.note(task, (stored.create.module, stored.module_bytes), true) {
@@ -197,11 +199,11 @@ impl Looking {
         // Those who keep results for us may have lost sight of us.
         inner.claim_places(durable);
         let found = durable.records.own().await?;
-        let there: HashSet<TaskId> = found.iter().map(|found| found.task).collect();
+        let there: HashSet<TaskId> = found.iter().map(|found| found.id).collect();
         for task in kept.iter().filter(|task| !there.contains(task)) {
             inner.give_up(*task);
         }
-        let new = found.into_iter().filter(|it| !durable.knows(&it.task));
+        let new = found.into_iter().filter(|it| !durable.knows(&it.id));
         let new: Vec<Found> = new.collect();
         self.adopt(inner, durable, self.cluster.id(), new).await
     }
@@ -260,7 +262,7 @@ impl Looking {
         let mut next = next.into_iter();
         // In the order in which they are gone on with, so that a crash in the middle leaves little to wait for.
         for some in records.chunks(1000) {
-            let tasks = || some.iter().map(|(found, _)| found.task);
+            let tasks = || some.iter().map(|(found, _)| found.id);
             let taken = match durable.records.take(owner, some).await {
                 Ok(taken) => taken,
                 Err(error) => {
@@ -272,8 +274,8 @@ impl Looking {
                 self.half_taken.remove(&task);
             }
             for ((found, value), going) in some.iter().zip(&mut next) {
-                if taken.contains(&found.task) {
-                    go_on(inner, durable, (found.task, owner), going, value.len()).await;
+                if taken.contains(&found.id) {
+                    go_on(inner, durable, (found.id, owner), going, value.len()).await;
                 }
             }
         }
@@ -291,7 +293,7 @@ impl Looking {
         let stored = match Kept::from_value(found.value()) {
             Ok(stored) => stored,
             Err(error) => {
-                tracing::warn!(task = %found.task, %error, "a record of a detached task is left");
+                tracing::warn!(task = %found.id, %error, "a record of a detached task is left");
                 return Prepared::Unread;
             }
         };
@@ -303,7 +305,7 @@ impl Looking {
                 modules.entry(digest).or_insert(module).clone()
             }
         };
-        let is_counted = owner == self.cluster.id() && self.half_taken.contains(&found.task);
+        let is_counted = owner == self.cluster.id() && self.half_taken.contains(&found.id);
         let loss = u32::from(!is_counted);
         let (going, value) = match (stored, module) {
             (Kept::Task(mut stored), module) => {

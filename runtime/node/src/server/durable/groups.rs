@@ -1,0 +1,243 @@
+//! Detached placement groups that outlive the node where they were created.
+//!
+//! Owns writing their records, and the loop that takes over those of nodes that are lost, and of earlier lives of this
+//! one. One node takes all that a lost one had, in the order of `adopt`. Must not: know what is reserved where; whoever
+//! takes a group over finds that out (`model/src/group`).
+//!
+//! Invariants: what is created and answered without a warning is in the control store; a group is this node's only
+//! while its record is.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use wasmrun_control::Error;
+use wasmrun_control::records::Record as _;
+use wasmrun_model::id::{GroupId, NodeId};
+
+use super::adopt::{AGAIN, EVERY, STEP};
+use super::{Durable, LITTLE_PATIENCE, MOST_BYTES, PATIENCE, Written};
+use crate::cluster::{Cluster, Found, GroupRecord};
+use crate::server::Inner;
+
+/// Why a group is not durable yet.
+const SILENT: &str = "the control store does not answer; when it does, the group will be kept";
+
+/// How often is looked whether all nodes are known.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Who looks for groups without an owner.
+struct Looking {
+    inner: Weak<Inner>,
+    cluster: Arc<Cluster>,
+    /// Since when nodes are known to be lost whose records are there.
+    since: HashMap<NodeId, Instant>,
+}
+
+impl Inner {
+    /// Waits until a group that was created here outlives this node. Else why it does not, for whoever has created it.
+    pub(in crate::server) async fn keep_group(
+        &self,
+        group: GroupId,
+        record: GroupRecord,
+    ) -> Result<(), String> {
+        let Some(durable) = self.durable.get() else {
+            return Ok(());
+        };
+        let value = record.to_value();
+        if value.len() > MOST_BYTES {
+            let bytes = value.len();
+            return Err(format!(
+                "its bundles have {bytes} bytes, and {MOST_BYTES} are kept at most"
+            ));
+        }
+        let Some(written) = durable.groups.put(group, value) else {
+            return Err("too many records wait for the control store".to_owned());
+        };
+        let patience = match durable.groups.is_silent() {
+            true => LITTLE_PATIENCE,
+            false => PATIENCE,
+        };
+        match tokio::time::timeout(patience, written).await {
+            // Where another has it, it is taken over there, and the scheduler hears of that.
+            Ok(Ok(Written::Done | Written::Taken)) => Ok(()),
+            Ok(Ok(Written::Refused(why))) => Err(why),
+            Ok(Err(_)) => Err("the node is stopping".to_owned()),
+            Err(_) => {
+                durable.groups.set_silent();
+                Err(SILENT.to_owned())
+            }
+        }
+    }
+
+    /// Ends the record of a group that this node owns, and then the group: one that was removed is not there again when
+    /// this node is lost. Where the store does not answer the group ends, and the record later.
+    pub(in crate::server) async fn end_group(self: &Arc<Self>, group: GroupId) {
+        if let Some(durable) = self.durable.get() {
+            let deleted = durable.groups.delete(group);
+            let patience = match durable.groups.is_silent() {
+                true => LITTLE_PATIENCE,
+                false => PATIENCE,
+            };
+            let _ = tokio::time::timeout(patience, deleted).await;
+        }
+        self.shared.remove_groups(&[group]);
+    }
+
+    /// Ends the record of a group that this node owns, without waiting for that.
+    pub(in crate::server) fn forget_group(&self, group: GroupId) {
+        if let Some(durable) = self.durable.get() {
+            drop(durable.groups.delete(group));
+        }
+    }
+
+    /// Begins to look for groups without an owner.
+    pub(super) fn look_for_groups(self: &Arc<Self>, cluster: &Arc<Cluster>) {
+        let looking = Looking {
+            inner: Arc::downgrade(self),
+            cluster: cluster.clone(),
+            since: HashMap::new(),
+        };
+        // It ends with the server.
+        self.shared.control.spawn(looking.run());
+    }
+}
+
+impl Looking {
+    async fn run(mut self) {
+        let (mut others, mut rebirths) = (self.cluster.others_changed(), self.cluster.rebirths());
+        let mut is_own_due = true;
+        loop {
+            let Some(inner) = self.inner.upgrade() else {
+                return;
+            };
+            let Some(durable) = inner.durable.get() else {
+                return;
+            };
+            if durable.is_closed() {
+                return;
+            }
+            let mut next = EVERY;
+            if is_own_due {
+                match self.look_at_own(&inner, durable).await {
+                    Ok(()) => is_own_due = false,
+                    Err(error) => {
+                        tracing::debug!(%error, "records of placement groups cannot be read");
+                        next = AGAIN;
+                    }
+                }
+            }
+            match self.look_at_lost(&inner, durable).await {
+                Ok(due) => next = next.min(due),
+                Err(error) => {
+                    tracing::debug!(%error, "placement groups of lost nodes cannot be taken over");
+                    // Some may be this node's by now.
+                    is_own_due = true;
+                    next = AGAIN;
+                }
+            }
+            drop(inner);
+            tokio::select! {
+                changed = others.changed() => if changed.is_err() {
+                    return;
+                },
+                changed = rebirths.changed() => match changed {
+                    Ok(()) => is_own_due = true,
+                    Err(_) => return,
+                },
+                () = tokio::time::sleep(next) => {}
+            }
+        }
+    }
+
+    /// Goes on with what an earlier life of this node had.
+    async fn look_at_own(&self, inner: &Arc<Inner>, durable: &Durable) -> Result<(), Error> {
+        let mut found = durable.groups.own().await?;
+        let is_new = |it: &Found<GroupId>| {
+            let ledger = inner.shared.ledger.lock();
+            !ledger.scheduler().owns_group(&it.id)
+        };
+        found.retain(is_new);
+        self.take_over(inner, durable, self.cluster.id(), found)
+            .await
+    }
+
+    /// Takes over what lost nodes had, where it is this node's turn. When to look again.
+    async fn look_at_lost(
+        &mut self,
+        inner: &Arc<Inner>,
+        durable: &Durable,
+    ) -> Result<Duration, Error> {
+        let lost = durable.groups.lost_owners().await?;
+        self.since.retain(|node, _| lost.contains(node));
+        let mut next = EVERY;
+        for owner in lost {
+            let since = *self.since.entry(owner).or_insert_with(Instant::now);
+            let rank = u32::try_from(self.cluster.rank_for(owner)).unwrap_or(u32::MAX);
+            let wait = STEP.saturating_mul(rank).saturating_sub(since.elapsed());
+            if !wait.is_zero() {
+                next = next.min(wait);
+                continue;
+            }
+            // One that is about to end begins nothing.
+            if inner.is_draining.load(std::sync::atomic::Ordering::Acquire) {
+                continue;
+            }
+            let found = durable.groups.of(owner).await?;
+            self.take_over(inner, durable, owner, found).await?;
+        }
+        Ok(next)
+    }
+
+    /// Waits until all nodes are known here that were there when the groups became this node's: each may have something
+    /// of them, and is asked. Nobody who comes later has anything that an owner before has reserved.
+    async fn meet_all(&self, inner: &Inner) -> Result<(), Error> {
+        loop {
+            let registered = self.cluster.registered().await?;
+            let is_known = |node: &NodeId| {
+                let ledger = inner.shared.ledger.lock();
+                ledger.scheduler().cluster().is_there(*node)
+            };
+            if registered.iter().all(is_known) {
+                return Ok(());
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    async fn take_over(
+        &self,
+        inner: &Arc<Inner>,
+        durable: &Durable,
+        owner: NodeId,
+        found: Vec<Found<GroupId>>,
+    ) -> Result<(), Error> {
+        let (mut records, mut values) = (Vec::new(), Vec::new());
+        for found in found {
+            match GroupRecord::from_value(found.value()) {
+                Ok(mut record) => {
+                    record.takeovers = record.takeovers.saturating_add(1);
+                    values.push((found, record.to_value()));
+                    records.push(record);
+                }
+                Err(error) => {
+                    tracing::warn!(group = %found.id, %error, "the record of a placement group is left");
+                }
+            }
+        }
+        if values.is_empty() {
+            return Ok(());
+        }
+        let taken = durable.groups.take(owner, &values).await?;
+        self.meet_all(inner).await?;
+        for ((found, _), record) in values.iter().zip(records) {
+            if taken.contains(&found.id) {
+                tracing::info!(group = %found.id, node = %owner, "a placement group is taken over");
+                let driver = inner.detached.driver();
+                inner.shared.take_group_over(found.id, record, driver);
+            }
+        }
+        Ok(())
+    }
+}
