@@ -266,12 +266,19 @@ fn a_bundle_of_a_lost_node_is_reserved_on_another() {
 #[test]
 fn the_bundles_of_a_lost_owner_are_given_back() {
     let mut three = Three::new();
-    let group = create(&three.b, "strict_spread", &["cpus=1", "cpus=1", "cpus=1"]);
+    // One that is detached would be taken over.
+    let keep = three.b.command(&["group", "create", "--kind"]);
+    let keep = keep.args(["strict_spread", "--name", "mine"]);
+    let bundle = ["--bundle", "cpus=1"];
+    let mut keep = (0..3).fold(keep, |keep, _| keep.args(bundle)).start();
+    keep.wait_for(Stream::Err, "until Ctrl-C");
+    let group = keep.written(Stream::Out).trim().to_owned();
     ready(&three.a, &group);
     let nodes = nodes(&three.a, &group);
     let at_c = nodes.iter().position(|node| node == "c").expect("one");
     let running = spin(&three.a, &strategy(&group, at_c));
     three.b.kill();
+    assert_ne!(keep.end().code, Some(0));
     let ended = running.end();
     assert_eq!(ended.code, Some(5), "{ended}");
     assert_says(

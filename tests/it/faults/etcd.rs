@@ -172,6 +172,27 @@ fn with_etcd_the_head_may_die_for_good() {
 }
 
 #[test]
+fn with_etcd_a_detached_group_outlives_the_head_that_created_it() {
+    let Some(etcd) = Etcd::new() else { return };
+    let mut three = etcd.three();
+    let create = three.a.command(&["group", "create", "--detach"]);
+    let create = create.args(["--kind", "spread", "--bundle", "cpus=0.5"]);
+    let create = create.args(["--bundle", "cpus=0.5", "--bundle", "cpus=0.5"]);
+    let group = create.ok().trim().to_owned();
+    three.b.command(&["group", "ready", &group]).ok();
+    three.a.kill();
+    three.b.wait_for("a", "dead");
+    for node in [&three.b, &three.c] {
+        let ready = node.command(&["group", "ready", &group, "--timeout", "90s"]);
+        ready.ok();
+    }
+    three.c.command(&["group", "remove", &group]).ok();
+    for node in [&three.b, &three.c] {
+        node.wait_for_rest();
+    }
+}
+
+#[test]
 fn with_etcd_detached_tasks_outlive_the_head_where_they_were_submitted() {
     let Some(etcd) = Etcd::new() else { return };
     let mut three = etcd.three();

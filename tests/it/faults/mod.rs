@@ -10,6 +10,7 @@ mod durable;
 mod elsewhere;
 mod etcd;
 mod gone;
+mod groups;
 mod kill;
 mod lease;
 mod links;

@@ -1,0 +1,308 @@
+//! Detached placement groups whose owner is lost: another node takes them over, and what runs in their bundles goes on.
+
+use rustix::process::Signal;
+use serde_json::Value as Json;
+use wasmrun_tests::{Running, Wasmrun, assert_says, guest};
+
+use super::world::{Node, Three, eventually};
+
+/// A detached group with a bundle for each node, if they have room. Its id.
+fn create(at: &Node, name: &str) -> String {
+    let create = at.command(&["group", "create", "--detach", "--kind", "spread"]);
+    let bundle = ["--bundle", "cpus=0.3,memory=128MiB"];
+    let create = (0..3).fold(create.args(["--name", name]), |it, _| it.args(bundle));
+    let ended = create.run();
+    assert_eq!(ended.code, Some(0), "{ended}");
+    // One that is kept says nothing.
+    assert!(!ended.stderr.contains("is lost"), "{ended}");
+    ended.stdout_text().trim().to_owned()
+}
+
+/// Waits until it is ready, by what a node says.
+#[track_caller]
+fn ready(at: &Node, group: &str) {
+    let ready = at.command(&["group", "ready", group, "--timeout", "90s"]);
+    let ended = ready.run();
+    assert_eq!(ended.code, Some(0), "{ended}");
+}
+
+/// The groups that a node lists.
+fn listed(at: &Node) -> Vec<Json> {
+    let listed = at.command(&["group", "list"]).json(0);
+    listed["groups"].as_array().expect("a list").clone()
+}
+
+/// The nodes of the bundles of the only group.
+fn places(at: &Node) -> Vec<String> {
+    let groups = listed(at);
+    let [group] = &groups[..] else {
+        panic!("not one: {groups:?}");
+    };
+    let bundles = group["bundles"].as_array().expect("bundles").iter();
+    let nodes = bundles.map(|it| it["node"].as_str().expect("it is ready").to_owned());
+    nodes.collect()
+}
+
+/// Waits until a node lists the group once, with this owner or, if it must not be this one, any other.
+#[track_caller]
+fn wait_for_owner(at: &Node, group: &str, is_it: impl Fn(&str) -> bool) -> String {
+    eventually(&format!("owned, by {}", at.name), || {
+        let groups = listed(at);
+        match &groups[..] {
+            [row] if row["id"] == group && is_it(row["node"].as_str().expect("a name")) => {
+                Ok(row["node"].as_str().expect("a name").to_owned())
+            }
+            other => Err(format!("{other:?}")),
+        }
+    })
+}
+
+/// The number of the bundle that is on a node.
+fn bundle_at(places: &[String], node: &str) -> usize {
+    let at = places.iter().position(|place| place == node);
+    at.unwrap_or_else(|| panic!("none on {node}: {places:?}"))
+}
+
+/// Something to run in a bundle.
+fn within(at: &Node, group: &str, bundle: usize, call: &str) -> Wasmrun {
+    let submit = at.command(&["submit", "-q"]).arg(guest("fixture"));
+    let submit = submit.args(["--invoke", call, "--cpus", "0.1", "--memory", "32MiB"]);
+    submit.args(["--strategy", &format!("group:{group}:{bundle}")])
+}
+
+/// An actor in a bundle, which counts from 10 and does not begin again.
+fn counter(at: &Node, group: &str, bundle: usize) {
+    let create = at.command(&["actor", "create"]).arg(guest("graph"));
+    let create = create.args(["counter", "10", "--name", "total", "--cpus", "0.1"]);
+    let create = create.args(["--memory", "32MiB"]);
+    let create = create.args(["--strategy", &format!("group:{group}:{bundle}")]);
+    create.ok();
+}
+
+/// Calls it. What it has counted.
+#[track_caller]
+fn add(at: &Node, number: u32) -> String {
+    let call = at.command(&["actor", "call", "total"]);
+    let ended = call.arg(format!("add({number})")).run();
+    assert_eq!(ended.code, Some(0), "{ended}");
+    ended.stdout_text().trim().to_owned()
+}
+
+/// A task that runs in a bundle until somebody ends it.
+fn forever(at: &Node, group: &str, bundle: usize) -> Running {
+    let running = within(at, group, bundle, "sleep-forever()").start();
+    eventually("a task ran in the bundle", || {
+        let list = [
+            "list",
+            "tasks",
+            "-f",
+            "name=sleep-forever",
+            "-f",
+            "state=running",
+        ];
+        let tasks = at.command(&list).json(0);
+        match tasks["tasks"].as_array().expect("a list").is_empty() {
+            true => Err(tasks.to_string()),
+            false => Ok(()),
+        }
+    });
+    running
+}
+
+/// Ends the group at a node, and the actor and task in it: all of them have gone on until now.
+#[track_caller]
+fn remove(at: &Node, group: &str, mut task: Running, left: &[&Node]) {
+    assert!(task.is_running(), "{}", task.end());
+    at.command(&["group", "remove", group]).ok();
+    let ended = task.end();
+    assert_eq!(ended.code, Some(5), "{ended}");
+    assert_says(&ended.stderr, &["placement group ", " was removed"]);
+    for node in left {
+        node.wait_for_rest();
+        eventually("the group was gone", || match listed(node) {
+            groups if groups.is_empty() => Ok(()),
+            groups => Err(format!("{groups:?}")),
+        });
+    }
+}
+
+#[test]
+fn a_detached_group_outlives_the_node_that_created_it() {
+    let mut three = Three::new();
+    let group = create(&three.b, "kept");
+    ready(&three.c, &group);
+    let before = places(&three.c);
+    let [at_a, at_b] = ["a", "b"].map(|node| bundle_at(&before, node));
+    counter(&three.c, &group, at_a);
+    assert_eq!(add(&three.c, 5), "15");
+    let running = forever(&three.a, &group, bundle_at(&before, "c"));
+    three.b.kill();
+    // It waits for its bundle, whoever owns that.
+    let waiting = within(&three.c, &group, at_b, "join(\"ab\", 2, none)").start();
+    let owner = wait_for_owner(&three.c, &group, |node| node != "b");
+    assert_eq!(waiting.end().stdout_text(), "\"abab\"\n");
+    for node in [&three.a, &three.c] {
+        ready(node, "kept");
+        let after = places(node);
+        assert_ne!(after[at_b], "b");
+        for (bundle, place) in after.iter().enumerate() {
+            assert!(
+                bundle == at_b || *place == before[bundle],
+                "{before:?}, {after:?}"
+            );
+        }
+        let explained = node.command(&["explain", &group]).ok();
+        assert!(explained.contains("(spread) has been ready"), "{explained}");
+    }
+    assert_eq!(add(&three.a, 5), "20");
+    let other = match &*owner {
+        "a" => &three.c,
+        _ => &three.a,
+    };
+    remove(other, &group, running, &[&three.a, &three.c]);
+}
+
+#[test]
+fn a_group_of_a_head_that_was_killed_is_there_when_that_is_back() {
+    let mut three = Three::new();
+    let group = create(&three.a, "kept");
+    ready(&three.b, &group);
+    let before = places(&three.b);
+    counter(&three.c, &group, bundle_at(&before, "b"));
+    let running = forever(&three.b, &group, bundle_at(&before, "c"));
+    three.a.kill();
+    three.a.start(&["--head"]);
+    three.meet();
+    for node in three.all() {
+        ready(node, &group);
+    }
+    assert_eq!(add(&three.b, 5), "15");
+    let at_a = bundle_at(&before, "a");
+    let ended = within(&three.c, &group, at_a, "join(\"ab\", 2, none)").run();
+    assert_eq!(ended.stdout_text(), "\"abab\"\n", "{ended}");
+    remove(&three.c, &group, running, &three.all());
+}
+
+#[test]
+fn a_node_that_was_killed_and_started_again_finds_its_group_as_it_was() {
+    let mut three = Three::new();
+    let group = create(&three.b, "kept");
+    ready(&three.b, &group);
+    let before = places(&three.b);
+    counter(&three.a, &group, bundle_at(&before, "c"));
+    let running = forever(&three.c, &group, bundle_at(&before, "a"));
+    three.b.kill();
+    // Perhaps another has it by now.
+    three.b.start(&["--join"]);
+    three.meet();
+    for node in three.all() {
+        ready(node, &group);
+        assert_eq!(places(node).len(), 3);
+    }
+    assert_eq!(add(&three.c, 5), "15");
+    remove(&three.b, &group, running, &three.all());
+}
+
+#[test]
+fn a_node_that_stops_leaves_its_group_to_another() {
+    let mut three = Three::new();
+    let group = create(&three.b, "kept");
+    ready(&three.b, &group);
+    let before = places(&three.b);
+    counter(&three.c, &group, bundle_at(&before, "a"));
+    let running = forever(&three.a, &group, bundle_at(&before, "c"));
+    three.b.running().signal(Signal::TERM);
+    let ended = three.b.stopped();
+    assert_eq!(ended.code, Some(0), "{ended}");
+    wait_for_owner(&three.c, &group, |node| node != "b");
+    ready(&three.a, &group);
+    assert!(places(&three.a).iter().all(|node| node != "b"));
+    assert_eq!(add(&three.c, 5), "15");
+    remove(&three.c, &group, running, &[&three.a, &three.c]);
+}
+
+#[test]
+fn a_node_that_was_frozen_gives_up_a_group_that_another_one_has_taken_over() {
+    let mut three = Three::new();
+    let group = create(&three.b, "kept");
+    ready(&three.b, &group);
+    let before = places(&three.b);
+    counter(&three.c, &group, bundle_at(&before, "a"));
+    let running = forever(&three.a, &group, bundle_at(&before, "c"));
+    three.b.running().signal(Signal::STOP);
+    three.a.wait_for("b", "dead");
+    let owner = wait_for_owner(&three.a, &group, |node| node != "b");
+    ready(&three.a, &group);
+    let after = places(&three.a);
+    three.b.running().signal(Signal::CONT);
+    three.a.wait_for_life("b", 2);
+    three.meet();
+    for node in three.all() {
+        wait_for_owner(node, &group, |node| node == owner);
+        ready(node, &group);
+        assert_eq!(places(node), after);
+    }
+    // It has nothing of the group any more.
+    three.b.wait_for_rest();
+    assert_eq!(add(&three.b, 5), "15");
+    remove(&three.b, &group, running, &three.all());
+}
+
+#[test]
+fn a_group_that_was_removed_is_not_taken_over() {
+    let mut three = Three::new();
+    let group = create(&three.b, "kept");
+    ready(&three.c, &group);
+    three.c.command(&["group", "remove", &group]).ok();
+    three.b.kill();
+    // What is created afterwards is taken over, so this one would have been.
+    let other = create(&three.c, "other");
+    ready(&three.a, &other);
+    three.a.wait_for("b", "dead");
+    three.c.kill();
+    wait_for_owner(&three.a, &other, |node| node == "a");
+    ready(&three.a, "other");
+    three.a.command(&["group", "remove", "other"]).ok();
+    three.a.wait_for_rest();
+}
+
+#[test]
+fn a_group_that_is_created_while_the_control_store_is_away_says_so() {
+    let mut three = Three::new();
+    three.a.running().signal(Signal::STOP);
+    let create = three.b.command(&["group", "create", "--detach"]);
+    let create = create.args(["--kind", "pack", "--name", "kept"]);
+    let ended = create.args(["--bundle", "cpus=0.3"]).run();
+    assert_eq!(ended.code, Some(0), "{ended}");
+    let parts = [
+        "ends if node b is lost",
+        "the control store does not answer",
+    ];
+    assert_says(&ended.stderr, &parts);
+    let group = ended.stdout_text().trim().to_owned();
+    three.a.running().signal(Signal::CONT);
+    three.meet();
+    // Records are written one after the other.
+    let second = eventually("the store was back", || {
+        let create = three.b.command(&["group", "create", "--detach"]);
+        let create = create.args(["--kind", "pack", "--bundle", "cpus=0.1"]);
+        let ended = create.run();
+        let id = ended.stdout_text().trim().to_owned();
+        match ended.stderr.contains("is lost") {
+            true => Err(ended.to_string()),
+            false => Ok(id),
+        }
+    });
+    three.b.kill();
+    three.a.wait_for("b", "dead");
+    for group in [&group, &second] {
+        ready(&three.c, group);
+    }
+    for row in listed(&three.a) {
+        let id = row["id"].as_str().expect("an id");
+        three.a.command(&["group", "remove", id]).ok();
+    }
+    for node in [&three.a, &three.c] {
+        node.wait_for_rest();
+    }
+}
