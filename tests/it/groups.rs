@@ -272,8 +272,10 @@ fn the_bundles_of_a_lost_owner_are_given_back() {
     let bundle = ["--bundle", "cpus=1"];
     let mut keep = (0..3).fold(keep, |keep, _| keep.args(bundle)).start();
     keep.wait_for(Stream::Err, "until Ctrl-C");
-    let group = keep.written(Stream::Out).trim().to_owned();
-    ready(&three.a, &group);
+    ready(&three.a, "mine");
+    let listed = three.a.command(&["list", "groups"]).json(0);
+    let group = listed["groups"][0]["id"].as_str().expect("an id");
+    let group = group.to_owned();
     let nodes = nodes(&three.a, &group);
     let at_c = nodes.iter().position(|node| node == "c").expect("one");
     let running = spin(&three.a, &strategy(&group, at_c));

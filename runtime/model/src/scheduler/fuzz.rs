@@ -12,7 +12,7 @@ use super::table::TaskIx;
 use super::{Config, Effect, Event, Message, NodeInfo, Outcome, PeerView, Scheduler};
 use crate::cluster::{Basis, NodeFit, NodeIx, QueueReport, Strategy};
 use crate::fairness::{Policy, TenantConfig};
-use crate::group::{GroupKind, GroupSpec};
+use crate::group::{GroupAnswer, GroupKind, GroupMessage, GroupRequest, GroupSpec, Round};
 use crate::id::{ActorId, DriverId, GroupId, Incarnation, JobId, NodeId, ObjectId, TaskId};
 use crate::resource::{
     Allocation, Amount, Load, NodeResources, Request, ResourceId, ResourceName, ResourceSet,
@@ -459,25 +459,62 @@ impl Fuzz<'_> {
                     },
                 },
             },
-            36 => {
-                let group = GroupId::from_bytes([self.bytes.below(2); 16]);
-                let bundles = (0..1 + self.bytes.below(3)).map(|_| self.amounts());
-                let bundles = bundles.map(|bundle| Request::new(bundle).expect("whole units"));
-                let bundles = bundles.collect();
-                match GroupSpec::new(self.bytes.pick(&GroupKind::ALL), bundles) {
-                    Ok(spec) => Event::CreateGroup {
-                        group,
-                        spec,
-                        tenant: self.bytes.pick(&["a", "b"]).parse().expect("a name"),
-                    },
-                    Err(_) => Event::RemoveGroup(group),
-                }
-            }
+            36 => self.group_event(node),
             37..=38 => Event::Message {
                 from: node,
                 message: self.message(task, attempt),
             },
             _ => Event::Tick,
+        }
+    }
+
+    fn group_event(&mut self, owner: NodeId) -> Event {
+        let group = GroupId::from_bytes([self.bytes.below(2); 16]);
+        let takeovers = self.bytes.below(4).into();
+        let kind = self.bytes.below(6);
+        match kind {
+            0 => {
+                return Event::GroupRecorded {
+                    group,
+                    owner,
+                    takeovers,
+                };
+            }
+            1 => return Event::GroupUnrecorded { group, owner },
+            _ => {}
+        }
+        let bundles = (0..1 + self.bytes.below(3)).map(|_| self.amounts());
+        let bundles = bundles.map(|bundle| Request::new(bundle).expect("whole units"));
+        let bundles = bundles.collect();
+        let tenant = self.bytes.pick(&["a", "b"]).parse().expect("a name");
+        match GroupSpec::new(self.bytes.pick(&GroupKind::ALL), bundles) {
+            Ok(spec) if kind == 2 => Event::TakeOverGroup {
+                group,
+                spec,
+                tenant,
+                takeovers,
+            },
+            Ok(spec) => Event::CreateGroup {
+                group,
+                spec,
+                tenant,
+            },
+            Err(_) => Event::RemoveGroup(group),
+        }
+    }
+
+    /// What is said of a claim to a group.
+    fn group_message(&mut self) -> GroupMessage {
+        let group = GroupId::from_bytes([self.bytes.below(2); 16]);
+        let from = Round::of_takeover(self.bytes.below(4).into());
+        match self.bytes.below(2) {
+            0 => GroupRequest::Claim { group, from }.into(),
+            _ => GroupAnswer::Holds {
+                group,
+                from,
+                bundles: vec![(self.bytes.below(4).into(), Round(1))],
+            }
+            .into(),
         }
     }
 
@@ -535,7 +572,7 @@ impl Fuzz<'_> {
     }
 
     fn message(&mut self, task: TaskId, attempt: Attempt) -> Message {
-        match self.bytes.below(6) {
+        match self.bytes.below(7) {
             0 | 1 => Message::Place {
                 spec: self.spec(task),
                 attempt,
@@ -553,6 +590,7 @@ impl Fuzz<'_> {
                 ]),
             },
             4 => Message::Seen { task, attempt },
+            5 => Message::Group(self.group_message()),
             _ => Message::Withdraw { task, attempt },
         }
     }
