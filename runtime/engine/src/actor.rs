@@ -7,6 +7,7 @@
 //! Invariant: an instance runs one call at a time (`&mut self`).
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 
 use wasmrun_model::failure::TaskError;
@@ -109,7 +110,7 @@ pub(crate) async fn create(
         input: Input::Empty,
         services,
     };
-    let creating = async {
+    let creating = pin!(async {
         let of_class = module.class(class);
         if let Origin::Arguments(values) = from {
             check_arguments(&of_class.constructor.ty, values, limits)?;
@@ -132,7 +133,7 @@ pub(crate) async fn create(
             body,
             engine: Engine(engine.clone()),
         })
-    };
+    });
     within(limits.time, creating).await
 }
 
@@ -234,7 +235,11 @@ impl ActorInstance {
         state.limiter.forget_refusal();
         let engine = self.engine.clone();
         let _ticking = engine.0.ticker.start();
-        let returned = within(limits.time, self.call_unhurried(method, values, limits)).await;
+        let returned = within(
+            limits.time,
+            pin!(self.call_unhurried(method, values, limits)),
+        )
+        .await;
         // Between calls it keeps nothing alive.
         self.sandbox.store.data_mut().services = alone();
         let returned = returned?;
@@ -301,7 +306,7 @@ impl ActorInstance {
             return Ok(None);
         };
         let method = class.find(&method.name).expect("it was found by its name");
-        let returned = within(limits.time, self.call_unhurried(method, &[], limits)).await?;
+        let returned = within(limits.time, pin!(self.call_unhurried(method, &[], limits))).await?;
         Ok(returned
             .value
             .map(|value| EncodedRef::from(&value).bytes().to_vec()))

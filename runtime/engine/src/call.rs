@@ -7,6 +7,8 @@
 //! hold the same bytes (`direct`). Where a component has the fast lane, everything else goes there: the
 //! guest gets the encoded bytes and decodes them itself. The rest takes the dynamic path.
 
+use std::pin::pin;
+
 use wasmrun_model::failure::{LimitHit, LimitKind, TaskError};
 use wasmrun_model::value::codec::{decode, encode, validate};
 use wasmrun_model::value::{
@@ -132,8 +134,8 @@ pub(crate) async fn call(
     let value = match plan {
         CallPlan::Direct(result) => {
             let arguments = plain(ty, values)?;
-            let value = call_directly(sandbox, func, receiver, &arguments, result).await;
-            value.map_err(|error| fuel(error, limits))?
+            let called = pin!(call_directly(sandbox, func, receiver, &arguments, result));
+            called.await.map_err(|error| fuel(error, limits))?
         }
         CallPlan::Dynamic | CallPlan::Fast => {
             let called = dynamic(sandbox, func, receiver, ty, values, &mut handles).await;

@@ -146,11 +146,11 @@ impl Engine {
     ///
     /// # Errors
     /// Whatever made the task fail.
-    pub async fn run(
+    pub fn run(
         &self,
         invocation: Invocation<'_>,
-    ) -> Result<Outcome, wasmrun_model::failure::TaskError> {
-        run::run(&self.0, invocation).await
+    ) -> impl Future<Output = Result<Outcome, wasmrun_model::failure::TaskError>> {
+        run::run(&self.0, invocation)
     }
 
     /// Creates an actor in a sandbox of its own, which it keeps until it is dropped.
@@ -159,11 +159,11 @@ impl Engine {
     ///
     /// # Errors
     /// Whatever made its constructor fail.
-    pub async fn create_actor(
+    pub fn create_actor(
         &self,
         birth: Birth<'_>,
-    ) -> Result<ActorInstance, wasmrun_model::failure::TaskError> {
-        actor::create(&self.0, birth).await
+    ) -> impl Future<Output = Result<ActorInstance, wasmrun_model::failure::TaskError>> {
+        actor::create(&self.0, birth)
     }
 
     /// The settings that the engine was made with.

@@ -4,6 +4,7 @@
 //! settings, WASI context and limits, calls a function and drops everything. No
 //! queue, no resources, no ids, no results.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use wasmrun_model::failure::TaskError;
@@ -55,7 +56,7 @@ impl Engine {
             };
             let mut sandbox = Sandbox::new(&self.0, setup)?;
             let function = module.function(function);
-            sandbox.run_function(function, &values, &limits).await?;
+            pin!(sandbox.run_function(function, &values, &limits)).await?;
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! One task: a fresh sandbox, one call, and what came of it.
 
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,14 +61,14 @@ pub(crate) async fn run(
     invocation: Invocation<'_>,
 ) -> Result<Outcome, TaskError> {
     let time = invocation.limits.time;
-    let running = run_unhurried(engine, invocation);
-    within(time, running).await
+    within(time, pin!(run_unhurried(engine, invocation))).await
 }
 
-/// What `running` comes to, if that takes no longer than `time`.
+/// What `running` comes to, if that takes no longer than `time`. It stays where it was made: such a future has
+/// some kilobytes, which would be copied at each step of its way.
 pub(crate) async fn within<T>(
     time: Option<Duration>,
-    running: impl Future<Output = Result<T, TaskError>>,
+    running: Pin<&mut impl Future<Output = Result<T, TaskError>>>,
 ) -> Result<T, TaskError> {
     let Some(limit) = time else {
         return running.await;
@@ -119,9 +120,8 @@ async fn run_unhurried(
     let _ticking = engine.ticker.start();
     let returned = match entry {
         Entry::Function(index) => {
-            sandbox
-                .run_function(module.function(index), values, limits)
-                .await?
+            let function = module.function(index);
+            pin!(sandbox.run_function(function, values, limits)).await?
         }
         Entry::Program => {
             sandbox.run_program().await?;
@@ -232,11 +232,11 @@ impl Sandbox {
         limits: &Limits,
     ) -> Result<Returned, TaskError> {
         check_arguments(&function.ty, values, limits)?;
-        let instance = self.instantiate().await?;
+        let instance = pin!(self.instantiate()).await?;
         if let (CallPlan::Fast, Some(lane)) = (function.plan, self.module.fast_lane()) {
             let (lane, name) = (*lane, function.full_name());
             let (target, ty) = (Target::Function(&name), &function.ty);
-            return call_fast(self, instance, &lane, target, ty, values, limits).await;
+            return pin!(call_fast(self, instance, &lane, target, ty, values, limits)).await;
         }
         let callee = Callee {
             func: self.export(&instance, function.export, &function.name)?,
@@ -244,7 +244,7 @@ impl Sandbox {
             ty: &function.ty,
             plan: function.plan,
         };
-        call(self, callee, values, limits).await
+        pin!(call(self, callee, values, limits)).await
     }
 
     /// An exported function of the instance.

@@ -4,6 +4,7 @@
 //! of it, once. Runs on guest threads; the thread on which one ends goes on with the next that starts
 //! because of that, if it is nobody else's turn.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -145,10 +146,12 @@ pub(crate) async fn start(shared: Arc<Shared>, start: Start, turn: Turn) {
         };
         start.cell.set_running();
         let attempt = (lease, start, started);
+        // Pinned, as all that a task awaits on its way: such a future has some kilobytes, which are copied where
+        // it is handed on.
         next = match attempt.1.cell.work.clone() {
-            Work::Task(job) => run_task(attempt, &job, &turn).await,
-            Work::Create(actor) => create_actor(attempt, &actor, &turn).await,
-            Work::Call(actor, _) => run_call(attempt, &actor, &turn).await,
+            Work::Task(job) => pin!(run_task(attempt, &job, &turn)).await,
+            Work::Create(actor) => pin!(create_actor(attempt, &actor, &turn)).await,
+            Work::Call(actor, _) => pin!(run_call(attempt, &actor, &turn)).await,
             Work::Elsewhere(_) => unreachable!("it is run by its owner"),
         };
     }
@@ -297,25 +300,27 @@ async fn run_task(begun: Begun, job: &Arc<Job>, turn: &Turn) -> Option<Start> {
     let Start { call, cell, .. } = start;
     let attempt = lease.attempt(&call, Arc::default());
     let output = TaskOutput::new(job.limits.output, call.listener);
-    let running = async {
-        let fitted = arguments(&attempt, job.function_type(), &call.values).await?;
-        let values: Vec<EncodedRef<'_>> = fitted.iter().map(Fitted::encoded).collect();
-        let invocation = Invocation {
-            module: &job.module,
-            entry: job.entry,
-            values: &values,
-            args: &call.args,
-            context: context.clone(),
-            grants: &job.grants,
-            limits: &limits,
-            output: &output,
-            input: call.input,
-            services: attempt.clone(),
-        };
-        lease.shared.engine.run(invocation).await
+    let outcome = {
+        let running = pin!(async {
+            let fitted = arguments(&attempt, job.function_type(), &call.values).await?;
+            let values: Vec<EncodedRef<'_>> = fitted.iter().map(Fitted::encoded).collect();
+            let invocation = Invocation {
+                module: &job.module,
+                entry: job.entry,
+                values: &values,
+                args: &call.args,
+                context: context.clone(),
+                grants: &job.grants,
+                limits: &limits,
+                output: &output,
+                input: call.input,
+                services: attempt.clone(),
+            };
+            pin!(lease.shared.engine.run(invocation)).await
+        });
+        let outcome = cell.unless_cancelled(running).await;
+        outcome.unwrap_or(Err(TaskError::Cancelled))
     };
-    let outcome = cell.unless_cancelled(running).await;
-    let outcome = outcome.unwrap_or(Err(TaskError::Cancelled));
     let stderr_tail = match &outcome {
         Ok(_) => String::new(),
         Err(_) => output.stderr_tail(),
@@ -323,7 +328,7 @@ async fn run_task(begun: Begun, job: &Arc<Job>, turn: &Turn) -> Option<Start> {
     // Whoever listens to the output must see its end before the report.
     drop(output);
     let kept = cell
-        .unless_cancelled(kept(&attempt, &cell.work, outcome))
+        .unless_cancelled(pin!(kept(&attempt, &cell.work, outcome)))
         .await;
     let (result, memory_peak) = kept.unwrap_or((Err(TaskError::Cancelled), 0));
     drop(attempt);
@@ -358,26 +363,28 @@ async fn create_actor(begun: Begun, actor: &Arc<ActorCell>, turn: &Turn) -> Opti
     let Some(output) = actor.output() else {
         return lease.end(Report::never_ran(&cell, TaskError::Cancelled), turn);
     };
-    let creating = async {
-        let ty = Some(&actor.class().constructor.ty);
-        let fitted = arguments(&attempt, ty, &call.values).await?;
-        let values: Vec<EncodedRef<'_>> = fitted.iter().map(Fitted::encoded).collect();
-        let birth = Birth {
-            module: &job.module,
-            class: job.class,
-            from: match &checkpoint {
-                Some(checkpoint) => ActorOrigin::Checkpoint(&checkpoint.state),
-                None => ActorOrigin::Arguments(&values),
-            },
-            context: context.clone(),
-            grants: &job.grants,
-            limits: &limits,
-            output: &output,
-            services: attempt.clone(),
-        };
-        lease.shared.engine.create_actor(birth).await
+    let created = {
+        let creating = pin!(async {
+            let ty = Some(&actor.class().constructor.ty);
+            let fitted = arguments(&attempt, ty, &call.values).await?;
+            let values: Vec<EncodedRef<'_>> = fitted.iter().map(Fitted::encoded).collect();
+            let birth = Birth {
+                module: &job.module,
+                class: job.class,
+                from: match &checkpoint {
+                    Some(checkpoint) => ActorOrigin::Checkpoint(&checkpoint.state),
+                    None => ActorOrigin::Arguments(&values),
+                },
+                context: context.clone(),
+                grants: &job.grants,
+                limits: &limits,
+                output: &output,
+                services: attempt.clone(),
+            };
+            pin!(lease.shared.engine.create_actor(birth)).await
+        });
+        cell.unless_cancelled(creating).await
     };
-    let created = cell.unless_cancelled(creating).await;
     let (lease, error) = match created.unwrap_or(Err(TaskError::Cancelled)) {
         Ok(instance) => match lease.born(actor, instance) {
             None => return None,
@@ -411,22 +418,24 @@ async fn run_call(begun: Begun, actor: &Arc<ActorCell>, turn: &Turn) -> Option<S
         ..actor.job().limits.clone()
     };
     let mut has_begun = false;
-    let running = async {
-        let ty = cell.work.function_type();
-        let fitted = arguments(&attempt, ty, &call.values).await?;
-        let values: Vec<EncodedRef<'_>> = fitted.iter().map(Fitted::encoded).collect();
-        has_begun = true;
-        let call = ActorCall {
-            method: actor.class().at(*method).expect("its face has no other"),
-            values: &values,
-            context,
-            limits: &limits,
-            services: attempt.clone(),
-        };
-        instance.call(call).await
+    let outcome = {
+        let running = pin!(async {
+            let ty = cell.work.function_type();
+            let fitted = arguments(&attempt, ty, &call.values).await?;
+            let values: Vec<EncodedRef<'_>> = fitted.iter().map(Fitted::encoded).collect();
+            has_begun = true;
+            let call = ActorCall {
+                method: actor.class().at(*method).expect("its face has no other"),
+                values: &values,
+                context,
+                limits: &limits,
+                services: attempt.clone(),
+            };
+            pin!(instance.call(call)).await
+        });
+        let outcome = cell.unless_cancelled(running).await;
+        outcome.unwrap_or_else(|| Err(stopped(actor, &cell)))
     };
-    let outcome = cell.unless_cancelled(running).await;
-    let outcome = outcome.unwrap_or_else(|| Err(stopped(actor, &cell)));
     let ran = match &outcome {
         _ if !has_begun => Ran::Never,
         Ok(_) => Ran::Well,
@@ -439,8 +448,10 @@ async fn run_call(begun: Begun, actor: &Arc<ActorCell>, turn: &Turn) -> Option<S
         .cloned();
     let mut checkpoint = None;
     if fatal.is_none() && actor.class().can_checkpoint() {
-        let asked = instance.checkpoint(&limits);
-        match cell.unless_cancelled(asked).await {
+        match cell
+            .unless_cancelled(pin!(instance.checkpoint(&limits)))
+            .await
+        {
             Some(Ok(state)) => checkpoint = state,
             // Whatever the call gave, the instance cannot be used again.
             Some(Err(error)) => fatal = Some(error),
@@ -448,7 +459,7 @@ async fn run_call(begun: Begun, actor: &Arc<ActorCell>, turn: &Turn) -> Option<S
         }
     }
     let kept = cell
-        .unless_cancelled(kept(&attempt, &cell.work, outcome))
+        .unless_cancelled(pin!(kept(&attempt, &cell.work, outcome)))
         .await;
     let (result, memory_peak) = kept.unwrap_or_else(|| (Err(stopped(actor, &cell)), 0));
     drop(attempt);
