@@ -96,7 +96,8 @@ impl Shared {
     /// Does what is left to do when the lock is released.
     pub(crate) fn carry_out(self: &Arc<Self>, todo: Todo) {
         // One by one, not one inside the other: what fails may fail a long chain.
-        let mut all = vec![todo];
+        let mut all = Vec::new();
+        self.carry_out_one(todo, &mut all);
         while let Some(todo) = all.pop() {
             self.carry_out_one(todo, &mut all);
         }
