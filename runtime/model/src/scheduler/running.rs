@@ -62,8 +62,6 @@ impl Scheduler {
     }
 
     pub(super) fn finished(&mut self, task: &TaskId, attempt: Attempt) {
-        // What has ended was accepted, whether or not we heard of that.
-        self.accepted_implicitly(task, attempt);
         let Some(ix) = self.executing(task, attempt) else {
             return;
         };
@@ -79,7 +77,6 @@ impl Scheduler {
     }
 
     pub(super) fn failed(&mut self, task: &TaskId, attempt: Attempt, kind: FailureKind) {
-        self.accepted_implicitly(task, attempt);
         let Some(ix) = self.executing(task, attempt) else {
             return;
         };
@@ -131,7 +128,6 @@ impl Scheduler {
     }
 
     pub(super) fn blocked(&mut self, task: &TaskId, attempt: Attempt) {
-        self.accepted_implicitly(task, attempt);
         let Some(ix) = self.executing(task, attempt) else {
             return;
         };
@@ -384,24 +380,18 @@ impl Scheduler {
         self.wake(node);
     }
 
-    fn accepted_implicitly(&mut self, task: &TaskId, attempt: Attempt) {
-        let is_dispatching = self.tasks.find(task).is_some_and(|ix| {
-            let task = &self.tasks[ix];
-            task.attempt == attempt && task.phase() == Phase::Dispatching
-        });
-        if is_dispatching {
-            self.accepted(task, attempt);
-        }
-    }
-
-    /// The task of an attempt that is with an executor.
+    /// The task of an attempt that is with an executor, who says something of it: so it was accepted, whether or not
+    /// we heard of that.
     fn executing(&mut self, task: &TaskId, attempt: Attempt) -> Option<TaskIx> {
         let ix = self.current(task, attempt)?;
-        let is_executing = self.tasks[ix].phase().holds();
-        if !is_executing {
+        let phase = self.tasks[ix].phase();
+        if phase == Phase::Dispatching {
+            self.accept(ix);
+        }
+        if !phase.holds() {
             self.stale += 1;
         }
-        is_executing.then_some(ix)
+        phase.holds().then_some(ix)
     }
 
     /// Whether a ready task could start if these, which hold something, held nothing: by the sums of what
