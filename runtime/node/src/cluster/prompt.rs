@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
 use wasmrun_control::Error;
 
 use super::Cluster;
@@ -15,12 +16,19 @@ impl Cluster {
     /// A change of the control store that somebody waits for.
     ///
     /// # Errors
-    /// Those of the change; and when the store does not answer in [`STORE_PATIENCE`]: then nobody knows whether it is made.
+    /// Those of the change; and when the store does not answer in [`STORE_PATIENCE`]: then nothing was changed, or nobody
+    /// knows, as the error says.
     pub(crate) async fn changed<T, E: From<Error>>(
         &self,
         change: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
-        let changed = tokio::time::timeout(STORE_PATIENCE, change).await;
+        let until = Instant::now() + STORE_PATIENCE;
+        // What has not begun is not made: most often the store is away already, and that can be said.
+        match tokio::time::timeout_at(until, self.store.revision()).await {
+            Ok(there) => there?,
+            Err(_) => return Err(Error::Unavailable { why: self.silent() }.into()),
+        };
+        let changed = tokio::time::timeout_at(until, change).await;
         changed.unwrap_or_else(|_| Err(Error::Uncertain { why: self.silent() }.into()))
     }
 
