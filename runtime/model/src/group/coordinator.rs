@@ -492,6 +492,12 @@ impl<N: Copy + Ord> Coordinator<N> {
         }
     }
 
+    /// Whether a node has not said yet what it has that an owner before has left.
+    fn is_unheard(&self, node: N) -> bool {
+        let taken_over = self.taken_over.as_ref();
+        taken_over.is_some_and(|it| it.unheard.contains(&node))
+    }
+
     /// Goes on once everybody has said what it has.
     fn look_if_found(&mut self, now: Instant) {
         let Some(taken_over) = &mut self.taken_over else {
@@ -521,6 +527,8 @@ impl<N: Copy + Ord> Coordinator<N> {
                 self.arm(now);
                 self.tell_if_removed(now);
             }
+            // It says of all it has whether that can be used; this may have been on its way to an owner before.
+            GroupAnswer::Prepared(_) | GroupAnswer::Committed(_) if self.is_unheard(from) => {}
             // What is in `undo` is asked for again by the timer.
             GroupAnswer::Prepared(_) | GroupAnswer::Committed(_) => {
                 if let (false, Some(request)) = (self.undo.contains(&key), answer.reply_to_stray())

@@ -410,7 +410,11 @@ impl World {
                     }
                 }
                 GroupMessage::Answer(answer) => match self.groups.get_mut(&answer.group()) {
-                    Some((_, coordinator)) => coordinator.answer(now, from, answer),
+                    Some((owner, coordinator)) if *owner == to => {
+                        coordinator.answer(now, from, answer);
+                    }
+                    // To one that has owned it before.
+                    Some(_) => {}
                     None if self.members.contains_key(&to) => {
                         if let Some(reply) = answer.reply_to_stray() {
                             self.send(to, from, reply.into());
