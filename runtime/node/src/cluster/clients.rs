@@ -14,17 +14,17 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use wasmrun_control::records::{self, CLIENTS, Form, Record, RecordError};
-use wasmrun_control::{Condition, ControlStore, Entry, Error, Event, Op, Revision, Txn, Watch};
+use wasmrun_control::{
+    Changes, Condition, ControlStore, Entry, Error, Event, Op, Revision, Txn, Watch,
+};
 use wasmrun_model::wire::ClientRow;
 use wasmrun_net::ClientId;
 
 use super::lines::Lines;
 use super::renew::LIFETIME;
 use super::tokens::now_s;
-use super::watched::{self, Read};
+use super::watched::{self, Follow};
 
-/// How soon the store is asked again that did not answer.
-const AGAIN: Duration = Duration::from_millis(200);
 /// How long whoever has revoked a client waits until this node goes by it. It does so later in any case.
 const APPLYING: Duration = Duration::from_secs(2);
 /// For how long after its last certificate a client is remembered.
@@ -310,67 +310,8 @@ impl Follower {
             clients,
             revoked: BTreeSet::new(),
         };
-        let watch = follower.read().await?;
+        let watch = watched::begin(&mut follower).await?;
         Ok((follower, watch))
-    }
-
-    /// Goes by what becomes of it, until it is dropped.
-    pub(super) async fn run(mut self, mut watch: Watch) {
-        loop {
-            match self.follow(watch).await {
-                // What is there now is read anew.
-                Error::Compacted { .. } => {}
-                error => {
-                    tracing::warn!(%error, "whose certificates are revoked cannot be followed")
-                }
-            }
-            watch = loop {
-                match self.read().await {
-                    Ok(watch) => break watch,
-                    Err(error) => {
-                        tracing::debug!(%error, "whose certificates are revoked cannot be read");
-                    }
-                }
-                tokio::time::sleep(AGAIN).await;
-            };
-        }
-    }
-
-    /// Follows a watch to its end: why it has ended.
-    async fn follow(&mut self, mut watch: Watch) -> Error {
-        loop {
-            let changes = match watch.next().await {
-                Ok(changes) => changes,
-                Err(error) => return error,
-            };
-            for event in changes.events {
-                match event {
-                    Event::Put(entry) => self.put(&entry),
-                    Event::Delete { key } => {
-                        let client = client_of(&key);
-                        client.map(|client| self.revoked.remove(&client));
-                    }
-                }
-            }
-            self.apply(changes.revision);
-        }
-    }
-
-    /// Reads all there is, which may be less than what was there.
-    async fn read(&mut self) -> Result<Watch, Error> {
-        let Read {
-            entries,
-            revision,
-            watch,
-        } = watched::read(self.clients.store.as_ref(), CLIENTS).await?;
-        let there: BTreeSet<ClientId> =
-            entries.iter().filter_map(|it| client_of(&it.key)).collect();
-        self.revoked.retain(|client| there.contains(client));
-        for entry in &entries {
-            self.put(entry);
-        }
-        self.apply(revision);
-        Ok(watch)
     }
 
     fn put(&mut self, entry: &Entry) {
@@ -393,6 +334,38 @@ impl Follower {
     fn apply(&self, revision: Revision) {
         self.clients.lines.set_revoked(self.revoked.clone());
         self.clients.applied.send_replace(revision);
+    }
+}
+
+impl Follow for Follower {
+    const PREFIX: &'static str = CLIENTS;
+    const WHAT: &'static str = "whose certificates are revoked";
+
+    fn store(&self) -> &dyn ControlStore {
+        self.clients.store.as_ref()
+    }
+
+    fn all(&mut self, entries: &[Entry], revision: Revision) {
+        let there: BTreeSet<ClientId> =
+            entries.iter().filter_map(|it| client_of(&it.key)).collect();
+        self.revoked.retain(|client| there.contains(client));
+        for entry in entries {
+            self.put(entry);
+        }
+        self.apply(revision);
+    }
+
+    fn changed(&mut self, changes: Changes) {
+        for event in changes.events {
+            match event {
+                Event::Put(entry) => self.put(&entry),
+                Event::Delete { key } => {
+                    let client = client_of(&key);
+                    client.map(|client| self.revoked.remove(&client));
+                }
+            }
+        }
+        self.apply(changes.revision);
     }
 }
 

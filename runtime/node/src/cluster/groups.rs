@@ -11,20 +11,16 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use wasmrun_control::records::{Form, GROUPS, Record};
-use wasmrun_control::{ControlStore, Entry, Error, Event, Watch};
+use wasmrun_control::{Changes, ControlStore, Entry, Error, Event, Revision, Watch};
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::group::GroupSpec;
 use wasmrun_model::id::{GroupId, NodeId};
 
 use super::records::parts;
-use super::watched::{self, Read};
-
-/// How soon the store is asked again when it did not answer.
-const AGAIN: Duration = Duration::from_millis(200);
+use super::watched::{self, Follow};
 
 /// A placement group that outlives its owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,70 +76,8 @@ impl Follower {
             tell,
             owners: BTreeMap::new(),
         };
-        let watch = follower.read().await?;
+        let watch = watched::begin(&mut follower).await?;
         Ok((follower, watch))
-    }
-
-    /// Tells what changes, until it is dropped.
-    pub(super) async fn run(mut self, mut watch: Watch) {
-        loop {
-            match self.follow(watch).await {
-                // What is there now is read anew.
-                Error::Compacted { .. } => {}
-                error => tracing::warn!(%error, "records of placement groups cannot be followed"),
-            }
-            watch = loop {
-                match self.read().await {
-                    Ok(watch) => break watch,
-                    Err(error) => {
-                        tracing::debug!(%error, "records of placement groups cannot be read");
-                    }
-                }
-                tokio::time::sleep(AGAIN).await;
-            };
-        }
-    }
-
-    async fn follow(&mut self, mut watch: Watch) -> Error {
-        loop {
-            match watch.next().await {
-                Ok(changes) => self.changed(changes.events),
-                Err(error) => return error,
-            }
-        }
-    }
-
-    /// What one revision has changed. A record that has another owner is put there and deleted here.
-    fn changed(&mut self, events: Vec<Event>) {
-        let mut gone = Vec::new();
-        for event in events {
-            match event {
-                Event::Put(entry) => self.put(&entry),
-                Event::Delete { key } => gone.extend(parts::<GroupId>(&key)),
-            }
-        }
-        for (owner, group) in gone {
-            self.remove(group, owner);
-        }
-    }
-
-    async fn read(&mut self) -> Result<Watch, Error> {
-        let Read { entries, watch, .. } = watched::read(self.store.as_ref(), GROUPS).await?;
-        let before = self.owners.clone();
-        // A page may be older than the next, with a record that was taken over between them: the later one counts.
-        for entry in &entries {
-            self.put(entry);
-        }
-        let keys = entries
-            .iter()
-            .filter_map(|entry| parts::<GroupId>(&entry.key));
-        let there: BTreeMap<GroupId, NodeId> = keys.map(|(owner, group)| (group, owner)).collect();
-        for (group, owner) in before {
-            if !there.contains_key(&group) {
-                self.remove(group, owner);
-            }
-        }
-        Ok(watch)
     }
 
     fn put(&mut self, entry: &Entry) {
@@ -167,6 +101,46 @@ impl Follower {
             self.owners.remove(&group);
             tracing::debug!(%group, node = %owner, "a placement group has no record any more");
             (self.tell)(GroupNews::Unrecorded(group, owner));
+        }
+    }
+}
+
+impl Follow for Follower {
+    const PREFIX: &'static str = GROUPS;
+    const WHAT: &'static str = "records of placement groups";
+
+    fn store(&self) -> &dyn ControlStore {
+        self.store.as_ref()
+    }
+
+    fn all(&mut self, entries: &[Entry], _: Revision) {
+        let before = self.owners.clone();
+        // A page may be older than the next, with a record that was taken over between them: the later one counts.
+        for entry in entries {
+            self.put(entry);
+        }
+        let keys = entries
+            .iter()
+            .filter_map(|entry| parts::<GroupId>(&entry.key));
+        let there: BTreeMap<GroupId, NodeId> = keys.map(|(owner, group)| (group, owner)).collect();
+        for (group, owner) in before {
+            if !there.contains_key(&group) {
+                self.remove(group, owner);
+            }
+        }
+    }
+
+    /// A record that has another owner is put there and deleted here.
+    fn changed(&mut self, changes: Changes) {
+        let mut gone = Vec::new();
+        for event in changes.events {
+            match event {
+                Event::Put(entry) => self.put(&entry),
+                Event::Delete { key } => gone.extend(parts::<GroupId>(&key)),
+            }
+        }
+        for (owner, group) in gone {
+            self.remove(group, owner);
         }
     }
 }
@@ -224,13 +198,13 @@ mod tests {
             .then(Op::delete(from))
             .then(put(OTHER, 1));
         store.txn(taken).await.unwrap();
-        follower.changed(watch.next().await.unwrap().events);
+        follower.changed(watch.next().await.unwrap());
         assert_eq!(std::mem::take(&mut *told.lock()), [recorded(OTHER, 1)]);
         // The same where it was not followed meanwhile.
-        drop(follower.read().await.unwrap());
+        drop(watched::begin(&mut follower).await.unwrap());
         assert_eq!(std::mem::take(&mut *told.lock()), [recorded(OTHER, 1)]);
         store.delete(records::group(OTHER, GROUP)).await.unwrap();
-        drop(follower.read().await.unwrap());
+        drop(watched::begin(&mut follower).await.unwrap());
         let gone = GroupNews::Unrecorded(GROUP, OTHER);
         assert_eq!(std::mem::take(&mut *told.lock()), [gone]);
     }

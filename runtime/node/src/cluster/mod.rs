@@ -71,7 +71,7 @@ pub(crate) use self::groups::{GroupNews, GroupRecord};
 pub(crate) use self::named::{Claim, Claimed};
 pub(crate) use self::prompt::STORE_PATIENCE;
 pub(crate) use self::protocol::ClusterProtocol;
-pub(crate) use self::records::{Found, RecordCounts, Records, Written};
+pub(crate) use self::records::{Found, RecordCounts, RecordId, Records, Written};
 pub(crate) use self::start::{Face, Opened, open};
 pub(crate) use self::tenants::{Tenants, TenantsError};
 pub(crate) use self::work::ask::{Answer, Answers, Asked, Desk, Question, Thing, ThingId};
@@ -244,7 +244,8 @@ impl Cluster {
             version: env!("CARGO_PKG_VERSION").to_owned(),
         });
         // The first task that is placed here is placed by what its tenant is due.
-        let (tenants, changes) = Follower::begin(self.tenants.clone(), self.tell_work()).await?;
+        let (tenants, tenant_changes) =
+            Follower::begin(self.tenants.clone(), self.tell_work()).await?;
         // And whose certificate was taken back is never let in.
         let (clients, revocations) = clients::Follower::begin(self.clients.clone()).await?;
         // What it has of a group once it is a member is kept as long as that is to be.
@@ -252,9 +253,9 @@ impl Cluster {
             groups::Follower::begin(self.store.clone(), self.tell_of_groups()).await?;
         let registered = membership::register(self, keeper).await?;
         let tasks = [
-            tokio::spawn(tenants.run(changes)).abort_handle(),
-            tokio::spawn(clients.run(revocations)).abort_handle(),
-            tokio::spawn(groups.run(group_changes)).abort_handle(),
+            tokio::spawn(watched::run(tenants, tenant_changes)).abort_handle(),
+            tokio::spawn(watched::run(clients, revocations)).abort_handle(),
+            tokio::spawn(watched::run(groups, group_changes)).abort_handle(),
             tokio::spawn(membership::run(self.clone(), registered)).abort_handle(),
             tokio::spawn(views::tell(self.clone())).abort_handle(),
             tokio::spawn(silence::watch(self.clone())).abort_handle(),

@@ -31,6 +31,7 @@ use wasmrun_model::id::{GroupId, NodeId, TaskId};
 
 use self::writer::{Change, State, Write, Writer};
 use super::Cluster;
+use super::watched;
 
 /// How many bytes of records a transaction has at most, about.
 const MOST_BYTES: usize = 1 << 20;
@@ -387,20 +388,12 @@ impl Cluster {
     /// # Errors
     /// When the store does not answer.
     pub(crate) async fn registered(&self) -> Result<Vec<NodeId>, Error> {
-        let mut nodes = Vec::new();
-        let mut range = Range::prefix(NODES);
-        loop {
-            let page = self.store.range(range.clone()).await?;
-            let ids = page.entries.iter().filter_map(|entry| {
-                let id = entry.key.strip_prefix(NODES.as_bytes())?;
-                std::str::from_utf8(id).ok()?.parse::<NodeId>().ok()
-            });
-            nodes.extend(ids);
-            match page.next {
-                Some(next) => range.from = next,
-                None => return Ok(nodes),
-            }
-        }
+        let (entries, _) = watched::entries(self.store.as_ref(), NODES).await?;
+        let ids = entries.iter().filter_map(|entry| {
+            let id = entry.key.strip_prefix(NODES.as_bytes())?;
+            std::str::from_utf8(id).ok()?.parse().ok()
+        });
+        Ok(ids.collect())
     }
 
     /// Which of all that live is to act first where one is enough, with regard to a node that is lost: 0 is the

@@ -13,14 +13,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use wasmrun_control::records::{self, Form, Record, RecordError, TENANTS};
-use wasmrun_control::{Condition, ControlStore, Entry, Error, Event, Op, Revision, Txn, Watch};
+use wasmrun_control::{
+    Changes, Condition, ControlStore, Entry, Error, Event, Op, Revision, Txn, Watch,
+};
 use wasmrun_model::fairness::{TenantConfig, TenantName, Weight};
 use wasmrun_model::resource::ResourceSet;
 
-use super::watched::{self, Read};
+use super::watched::{self, Follow};
 
-/// How soon the store is asked again that did not answer.
-const AGAIN: Duration = Duration::from_millis(200);
 /// How long whoever has made a change waits until this node goes by it. It does so later in any case.
 const APPLYING: Duration = Duration::from_secs(2);
 
@@ -214,67 +214,8 @@ impl Follower {
             tell,
             set: BTreeSet::new(),
         };
-        let watch = follower.read().await?;
+        let watch = watched::begin(&mut follower).await?;
         Ok((follower, watch))
-    }
-
-    /// Tells what becomes of it, until it is dropped.
-    pub(super) async fn run(mut self, mut watch: Watch) {
-        loop {
-            match self.follow(watch).await {
-                // What is there now is read anew.
-                Error::Compacted { .. } => {}
-                error => tracing::warn!(%error, "what tenants are due cannot be followed"),
-            }
-            watch = loop {
-                match self.read().await {
-                    Ok(watch) => break watch,
-                    Err(error) => tracing::debug!(%error, "what tenants are due cannot be read"),
-                }
-                tokio::time::sleep(AGAIN).await;
-            };
-        }
-    }
-
-    /// Follows a watch to its end: why it has ended.
-    async fn follow(&mut self, mut watch: Watch) -> Error {
-        loop {
-            let changes = match watch.next().await {
-                Ok(changes) => changes,
-                Err(error) => return error,
-            };
-            for event in changes.events {
-                match event {
-                    Event::Put(entry) => self.put(&entry),
-                    Event::Delete { key } => {
-                        if let Some(tenant) = tenant_of(&key) {
-                            self.remove(tenant);
-                        }
-                    }
-                }
-            }
-            self.tenants.applied.send_replace(changes.revision);
-        }
-    }
-
-    /// Reads all there is, which may be less than what was told.
-    async fn read(&mut self) -> Result<Watch, Error> {
-        let Read {
-            entries,
-            revision,
-            watch,
-        } = watched::read(self.tenants.store.as_ref(), TENANTS).await?;
-        let there = entries.iter().filter_map(|entry| tenant_of(&entry.key));
-        let there: BTreeSet<TenantName> = there.collect();
-        let gone: Vec<TenantName> = self.set.difference(&there).cloned().collect();
-        for tenant in gone {
-            self.remove(tenant);
-        }
-        for entry in &entries {
-            self.put(entry);
-        }
-        self.tenants.applied.send_replace(revision);
-        Ok(watch)
     }
 
     fn put(&mut self, entry: &Entry) {
@@ -298,6 +239,42 @@ impl Follower {
             tracing::debug!(%tenant, "a tenant has its defaults again");
             (self.tell)(tenant, TenantConfig::default());
         }
+    }
+}
+
+impl Follow for Follower {
+    const PREFIX: &'static str = TENANTS;
+    const WHAT: &'static str = "what tenants are due";
+
+    fn store(&self) -> &dyn ControlStore {
+        self.tenants.store.as_ref()
+    }
+
+    fn all(&mut self, entries: &[Entry], revision: Revision) {
+        let there = entries.iter().filter_map(|entry| tenant_of(&entry.key));
+        let there: BTreeSet<TenantName> = there.collect();
+        let gone: Vec<TenantName> = self.set.difference(&there).cloned().collect();
+        for tenant in gone {
+            self.remove(tenant);
+        }
+        for entry in entries {
+            self.put(entry);
+        }
+        self.tenants.applied.send_replace(revision);
+    }
+
+    fn changed(&mut self, changes: Changes) {
+        for event in changes.events {
+            match event {
+                Event::Put(entry) => self.put(&entry),
+                Event::Delete { key } => {
+                    if let Some(tenant) = tenant_of(&key) {
+                        self.remove(tenant);
+                    }
+                }
+            }
+        }
+        self.tenants.applied.send_replace(changes.revision);
     }
 }
 
@@ -378,7 +355,7 @@ mod tests {
         for tenants in [&here, &there] {
             let (told, tell) = listener();
             let (follower, watch) = Follower::begin(tenants.clone(), tell).await.unwrap();
-            listeners.push((told, tokio::spawn(follower.run(watch))));
+            listeners.push((told, tokio::spawn(watched::run(follower, watch))));
         }
         let a = name("a");
         let set = here.change(&a, |config| TenantConfig {
@@ -417,7 +394,7 @@ mod tests {
         let tenants = Arc::new(Tenants::new(store(&dir).await));
         let (_, tell) = listener();
         let (follower, watch) = Follower::begin(tenants.clone(), tell).await.unwrap();
-        let following = tokio::spawn(follower.run(watch));
+        let following = tokio::spawn(watched::run(follower, watch));
         let one = |resource: String| {
             let tenants = tenants.clone();
             async move {
@@ -464,7 +441,7 @@ mod tests {
         put("new", due("4")).await;
         let last = store.revision().await.unwrap();
         store.compact(last).await.unwrap();
-        let following = tokio::spawn(follower.run(watch));
+        let following = tokio::spawn(watched::run(follower, watch));
         let mut applied = tenants.applied.subscribe();
         applied.wait_for(|applied| *applied >= last).await.unwrap();
         let now = |tenant| told.lock()[&name(tenant)].weight.to_string();

@@ -1,6 +1,73 @@
 //! All that is below a prefix of the control store, and what becomes of it.
+//!
+//! Owns the loop that reads it, follows it, and reads it anew where that has ended ([`run`]). Must not: know what is
+//! there, which is each [`Follow`]er's.
 
-use wasmrun_control::{ControlStore, Entry, Error, Range, Revision, Watch};
+use std::time::Duration;
+
+use wasmrun_control::{Changes, ControlStore, Entry, Error, Range, Revision, Watch};
+
+/// How soon the store is asked again that did not answer.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// Somebody who goes by what is below a prefix.
+pub(super) trait Follow: Send + Sync {
+    /// The prefix.
+    const PREFIX: &'static str;
+    /// What is there, for the log.
+    const WHAT: &'static str;
+
+    /// Where it is.
+    fn store(&self) -> &dyn ControlStore;
+
+    /// This is all there is, which may be less than what was there before. Some of it may be newer than the revision.
+    fn all(&mut self, entries: &[Entry], revision: Revision);
+
+    /// A revision has changed this.
+    fn changed(&mut self, changes: Changes);
+}
+
+/// Tells a follower what is there, and begins to watch it: [`run`] goes on.
+///
+/// # Errors
+/// When the store does not say.
+pub(super) async fn begin<F: Follow>(follower: &mut F) -> Result<Watch, Error> {
+    let Read {
+        entries,
+        revision,
+        watch,
+    } = read(follower.store(), F::PREFIX).await?;
+    follower.all(&entries, revision);
+    Ok(watch)
+}
+
+/// Tells a follower what becomes of it, until it is dropped.
+pub(super) async fn run<F: Follow>(mut follower: F, mut watch: Watch) {
+    loop {
+        match follow(&mut follower, watch).await {
+            // What is there now is read anew.
+            Error::Compacted { .. } => {}
+            error => tracing::warn!(%error, "{} cannot be followed", F::WHAT),
+        }
+        watch = loop {
+            match begin(&mut follower).await {
+                Ok(watch) => break watch,
+                Err(error) => tracing::debug!(%error, "{} cannot be read", F::WHAT),
+            }
+            tokio::time::sleep(AGAIN).await;
+        };
+    }
+}
+
+/// Follows a watch to its end: why it has ended.
+async fn follow<F: Follow>(follower: &mut F, mut watch: Watch) -> Error {
+    loop {
+        match watch.next().await {
+            Ok(changes) => follower.changed(changes),
+            Err(error) => return error,
+        }
+    }
+}
 
 /// What was there, and a watch that misses nothing since.
 pub(super) struct Read {
