@@ -16,6 +16,7 @@ mod groups;
 mod once;
 mod record;
 mod results;
+mod turns;
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -38,7 +39,7 @@ use self::actors::KeptActor;
 use self::record::Ending;
 use super::Inner;
 use super::registry::Log;
-use crate::cluster::{RecordCounts, Records, Written};
+use crate::cluster::{RecordCounts, RecordId, Records, Written};
 use crate::task::{Argument, Report};
 
 /// How long a submission waits to be durable. Then it is answered with a warning.
@@ -53,6 +54,14 @@ const MOST_BYTES: usize = 256 << 10;
 const MOST_ENDED: usize = 2_000;
 /// and how many bytes of them.
 const MOST_ENDED_BYTES: usize = 16 << 20;
+
+/// How long to wait until a change of a record is written.
+fn patience<I: RecordId>(records: &Records<I>) -> Duration {
+    match records.is_silent() {
+        true => LITTLE_PATIENCE,
+        false => PATIENCE,
+    }
+}
 
 /// What a server keeps in the control store.
 pub(super) struct Durable {
@@ -295,10 +304,7 @@ impl Inner {
                 None => true,
             }
         };
-        let patience = match durable.records.is_silent() {
-            true => LITTLE_PATIENCE,
-            false => PATIENCE,
-        };
+        let patience = patience(&durable.records);
         let recorded = async { tokio::time::timeout(patience, recorded).await };
         let is_shared = async { tokio::time::timeout(PATIENCE, shared).await };
         let (recorded, is_shared) = tokio::join!(recorded, is_shared);

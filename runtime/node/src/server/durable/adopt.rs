@@ -4,14 +4,13 @@
 //! that a lost one had, and gives the tasks away as it does with its own; where that one does not, the next does after
 //! a while, in an order that all know.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
 use wasmrun_control::Error;
 use wasmrun_engine::{Input, Listener, Module};
 use wasmrun_model::failure::TaskError;
@@ -20,6 +19,7 @@ use wasmrun_model::value::{Encoded, EncodedRef, FunctionType};
 use wasmrun_model::wire::{self, Refusal, RefusalKind};
 
 use super::record::{Ending, Kept, Record as _, Stored, StoredActor};
+use super::turns::{AGAIN, EVERY, Reasons, Turns};
 use super::{Durable, Keeping};
 use crate::client::check;
 use crate::cluster::{Cluster, Found, Records};
@@ -31,12 +31,6 @@ use crate::server::tasks::{OUTPUT_CHUNKS, new_job};
 use crate::server::watch::Watcher;
 use crate::task::{Argument, Call, Report, TaskCell, TaskHandle, Work};
 
-/// How often is looked at least.
-pub(super) const EVERY: Duration = Duration::from_secs(30);
-/// How soon again where something could not be done.
-pub(super) const AGAIN: Duration = Duration::from_secs(1);
-/// How much later than the one before it each node takes over what a lost one had.
-pub(super) const STEP: Duration = Duration::from_secs(2);
 /// The most nodes that a task may lose without having ended: it may be the reason.
 const MOST_LOSSES: u32 = 10;
 /// How long what a lost node had here may take to end.
@@ -62,7 +56,7 @@ impl Inner {
             let looking = Looking {
                 inner: Arc::downgrade(self),
                 cluster: cluster.clone(),
-                since: HashMap::new(),
+                turns: Turns::new(cluster),
                 missing: HashSet::new(),
                 half_taken: HashSet::new(),
             };
@@ -98,8 +92,7 @@ enum Going {
 struct Looking {
     inner: std::sync::Weak<Inner>,
     cluster: Arc<Cluster>,
-    /// Since when nodes are known to be lost whose records are there.
-    since: HashMap<NodeId, Instant>,
+    turns: Turns,
     /// Modules that nobody had when they were needed.
     missing: HashSet<Digest>,
     /// What may have been taken over without having been gone on with, as the store did not answer: its loss of an
@@ -145,8 +138,7 @@ async fn go_on(
 
 impl Looking {
     async fn run(mut self) {
-        let (mut others, mut rebirths) = (self.cluster.others_changed(), self.cluster.rebirths());
-        let mut is_own_due = true;
+        let mut reasons = Reasons::new(&self.cluster);
         loop {
             let Some(inner) = self.inner.upgrade() else {
                 return;
@@ -158,9 +150,9 @@ impl Looking {
                 return;
             }
             let mut next = EVERY;
-            if is_own_due {
+            if reasons.is_own_due {
                 match self.look_at_own(&inner, durable).await {
-                    Ok(is_left) => is_own_due = is_left,
+                    Ok(is_left) => reasons.is_own_due = is_left,
                     Err(error) => {
                         tracing::warn!(%error, "records of detached tasks cannot be read");
                         next = AGAIN;
@@ -173,21 +165,14 @@ impl Looking {
                 Err(error) => {
                     tracing::debug!(%error, "records of lost nodes cannot be taken over");
                     // Some may be this node's by now.
-                    is_own_due = true;
+                    reasons.is_own_due = true;
                     next = AGAIN;
                 }
             }
             inner.share_modules(durable).await;
             drop(inner);
-            tokio::select! {
-                changed = others.changed() => if changed.is_err() {
-                    return;
-                },
-                changed = rebirths.changed() => match changed {
-                    Ok(()) => is_own_due = true,
-                    Err(_) => return,
-                },
-                () = tokio::time::sleep(next) => {}
+            if !reasons.wait(next).await {
+                return;
             }
         }
     }
@@ -214,18 +199,9 @@ impl Looking {
         inner: &Arc<Inner>,
         durable: &Durable,
     ) -> Result<Duration, Error> {
-        let lost = durable.records.lost_owners().await?;
-        self.since.retain(|node, _| lost.contains(node));
-        let mut next = EVERY;
-        for owner in lost {
-            let since = *self.since.entry(owner).or_insert_with(Instant::now);
-            let rank = u32::try_from(self.cluster.rank_for(owner)).unwrap_or(u32::MAX);
-            let wait = STEP.saturating_mul(rank).saturating_sub(since.elapsed());
-            if !wait.is_zero() {
-                next = next.min(wait);
-                continue;
-            }
-            // Nor does it begin anything if it is about to end.
+        let (due, next) = self.turns.due(&durable.records).await?;
+        for owner in due {
+            // One that is about to end begins nothing.
             if inner.is_draining.load(Ordering::Acquire) {
                 continue;
             }

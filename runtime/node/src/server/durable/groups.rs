@@ -7,17 +7,15 @@
 //! Invariants: what is created and answered without a warning is in the control store; a group is this node's only
 //! while its record is.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::time::Instant;
 use wasmrun_control::Error;
 use wasmrun_control::records::Record as _;
 use wasmrun_model::id::{GroupId, NodeId};
 
-use super::adopt::{AGAIN, EVERY, STEP};
-use super::{Durable, LITTLE_PATIENCE, MOST_BYTES, PATIENCE, Written};
+use super::turns::{AGAIN, EVERY, Reasons, Turns};
+use super::{Durable, MOST_BYTES, Written, patience};
 use crate::cluster::{Cluster, Found, GroupRecord};
 use crate::server::Inner;
 
@@ -25,14 +23,13 @@ use crate::server::Inner;
 const SILENT: &str = "the control store does not answer; when it does, the group will be kept";
 
 /// How often is looked whether all nodes are known.
-const LOOK: Duration = Duration::from_millis(20);
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Who looks for groups without an owner.
 struct Looking {
     inner: Weak<Inner>,
     cluster: Arc<Cluster>,
-    /// Since when nodes are known to be lost whose records are there.
-    since: HashMap<NodeId, Instant>,
+    turns: Turns,
 }
 
 impl Inner {
@@ -55,11 +52,7 @@ impl Inner {
         let Some(written) = durable.groups.put(group, value) else {
             return Err("too many records wait for the control store".to_owned());
         };
-        let patience = match durable.groups.is_silent() {
-            true => LITTLE_PATIENCE,
-            false => PATIENCE,
-        };
-        match tokio::time::timeout(patience, written).await {
+        match tokio::time::timeout(patience(&durable.groups), written).await {
             // Where another has it, it is taken over there, and the scheduler hears of that.
             Ok(Ok(Written::Done | Written::Taken)) => Ok(()),
             Ok(Ok(Written::Refused(why))) => Err(why),
@@ -76,11 +69,7 @@ impl Inner {
     pub(in crate::server) async fn end_group(self: &Arc<Self>, group: GroupId) {
         if let Some(durable) = self.durable.get() {
             let deleted = durable.groups.delete(group);
-            let patience = match durable.groups.is_silent() {
-                true => LITTLE_PATIENCE,
-                false => PATIENCE,
-            };
-            let _ = tokio::time::timeout(patience, deleted).await;
+            let _ = tokio::time::timeout(patience(&durable.groups), deleted).await;
         }
         self.shared.remove_groups(&[group]);
     }
@@ -97,7 +86,7 @@ impl Inner {
         let looking = Looking {
             inner: Arc::downgrade(self),
             cluster: cluster.clone(),
-            since: HashMap::new(),
+            turns: Turns::new(cluster),
         };
         // It ends with the server.
         self.shared.control.spawn(looking.run());
@@ -106,8 +95,7 @@ impl Inner {
 
 impl Looking {
     async fn run(mut self) {
-        let (mut others, mut rebirths) = (self.cluster.others_changed(), self.cluster.rebirths());
-        let mut is_own_due = true;
+        let mut reasons = Reasons::new(&self.cluster);
         loop {
             let Some(inner) = self.inner.upgrade() else {
                 return;
@@ -119,9 +107,9 @@ impl Looking {
                 return;
             }
             let mut next = EVERY;
-            if is_own_due {
+            if reasons.is_own_due {
                 match self.look_at_own(&inner, durable).await {
-                    Ok(()) => is_own_due = false,
+                    Ok(()) => reasons.is_own_due = false,
                     Err(error) => {
                         tracing::debug!(%error, "records of placement groups cannot be read");
                         next = AGAIN;
@@ -133,20 +121,13 @@ impl Looking {
                 Err(error) => {
                     tracing::debug!(%error, "placement groups of lost nodes cannot be taken over");
                     // Some may be this node's by now.
-                    is_own_due = true;
+                    reasons.is_own_due = true;
                     next = AGAIN;
                 }
             }
             drop(inner);
-            tokio::select! {
-                changed = others.changed() => if changed.is_err() {
-                    return;
-                },
-                changed = rebirths.changed() => match changed {
-                    Ok(()) => is_own_due = true,
-                    Err(_) => return,
-                },
-                () = tokio::time::sleep(next) => {}
+            if !reasons.wait(next).await {
+                return;
             }
         }
     }
@@ -169,17 +150,8 @@ impl Looking {
         inner: &Arc<Inner>,
         durable: &Durable,
     ) -> Result<Duration, Error> {
-        let lost = durable.groups.lost_owners().await?;
-        self.since.retain(|node, _| lost.contains(node));
-        let mut next = EVERY;
-        for owner in lost {
-            let since = *self.since.entry(owner).or_insert_with(Instant::now);
-            let rank = u32::try_from(self.cluster.rank_for(owner)).unwrap_or(u32::MAX);
-            let wait = STEP.saturating_mul(rank).saturating_sub(since.elapsed());
-            if !wait.is_zero() {
-                next = next.min(wait);
-                continue;
-            }
+        let (due, next) = self.turns.due(&durable.groups).await?;
+        for owner in due {
             // One that is about to end begins nothing.
             if inner.is_draining.load(std::sync::atomic::Ordering::Acquire) {
                 continue;
@@ -192,18 +164,20 @@ impl Looking {
 
     /// Waits until all nodes are known here that were there when the groups became this node's: each may have something
     /// of them, and is asked. Nobody who comes later has anything that an owner before has reserved.
-    async fn meet_all(&self, inner: &Inner) -> Result<(), Error> {
-        loop {
+    async fn meet_all(&self, inner: &Inner, durable: &Durable) -> Result<(), Error> {
+        // Whoever ends meets nobody any more.
+        while !durable.is_closed() {
             let registered = self.cluster.registered().await?;
             let is_known = |node: &NodeId| {
                 let ledger = inner.shared.ledger.lock();
                 ledger.scheduler().cluster().is_there(*node)
             };
             if registered.iter().all(is_known) {
-                return Ok(());
+                break;
             }
             tokio::time::sleep(LOOK).await;
         }
+        Ok(())
     }
 
     async fn take_over(
@@ -230,7 +204,7 @@ impl Looking {
             return Ok(());
         }
         let taken = durable.groups.take(owner, &values).await?;
-        self.meet_all(inner).await?;
+        self.meet_all(inner, durable).await?;
         for ((found, _), record) in values.iter().zip(records) {
             if taken.contains(&found.id) {
                 tracing::info!(group = %found.id, node = %owner, "a placement group is taken over");
