@@ -441,23 +441,17 @@ async fn run_call(begun: Begun, actor: &Arc<ActorCell>, turn: &Turn) -> Option<S
         Ok(_) => Ran::Well,
         Err(_) => Ran::Badly,
     };
-    let mut fatal = outcome
-        .as_ref()
-        .err()
-        .filter(|it| ActorInstance::is_fatal(it))
-        .cloned();
-    let mut checkpoint = None;
-    if fatal.is_none() && actor.class().can_checkpoint() {
-        match cell
-            .unless_cancelled(pin!(instance.checkpoint(&limits)))
-            .await
-        {
-            Some(Ok(state)) => checkpoint = state,
-            // Whatever the call gave, the instance cannot be used again.
-            Some(Err(error)) => fatal = Some(error),
-            None => fatal = Some(stopped(actor, &cell)),
+    let fatal = outcome.as_ref().err();
+    let state = match fatal.filter(|it| ActorInstance::is_fatal(it)) {
+        Some(fatal) => Err(fatal.clone()),
+        None if !actor.class().can_checkpoint() => Ok(None),
+        None => {
+            let state = pin!(instance.checkpoint(&limits));
+            let state = cell.unless_cancelled(state).await;
+            // Whatever the call gave, where that fails the instance cannot be used again.
+            state.unwrap_or_else(|| Err(stopped(actor, &cell)))
         }
-    }
+    };
     let kept = cell
         .unless_cancelled(pin!(kept(&attempt, &cell.work, outcome)))
         .await;
@@ -470,30 +464,31 @@ async fn run_call(begun: Begun, actor: &Arc<ActorCell>, turn: &Turn) -> Option<S
         ran: started.elapsed(),
         held: Vec::new(),
         memory_peak,
-        stderr_tail: match &fatal {
-            Some(_) => actor.stderr_tail(),
-            None => String::new(),
+        stderr_tail: match &state {
+            Err(_) => actor.stderr_tail(),
+            Ok(_) => String::new(),
         },
         ran_at: None,
     };
-    let has_state = checkpoint.is_some();
-    let lost = match fatal {
-        None => match actor.give_back(instance, checkpoint) {
-            Ok(position) => {
-                if let Some(exchange) = lease.shared.exchange.get().filter(|_| actor.is_foreign()) {
-                    // Before the report: where all go to one node, it has the state first.
-                    if has_state {
-                        exchange.checkpointed(actor);
-                    }
-                    if actor.face.is_deterministic {
-                        exchange.tell_call(actor, &cell, &call.values, ran, position);
-                    }
+    let has_state = matches!(state, Ok(Some(_)));
+    let given_back = match state {
+        Ok(state) => actor.give_back(instance, state),
+        Err(_) => Err(instance),
+    };
+    let lost = match given_back {
+        Ok(position) => {
+            if let Some(exchange) = lease.shared.exchange.get().filter(|_| actor.is_foreign()) {
+                // Before the report: where all go to one node, it has the state first.
+                if has_state {
+                    exchange.checkpointed(actor);
                 }
-                None
+                if actor.face.is_deterministic {
+                    exchange.tell_call(actor, &cell, &call.values, ran, position);
+                }
             }
-            Err(instance) => Some(instance),
-        },
-        Some(_) => Some(instance),
+            None
+        }
+        Err(instance) => Some(instance),
     };
     drop(call.values);
     match lost {
