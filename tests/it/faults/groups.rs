@@ -126,16 +126,45 @@ fn remove(at: &Node, group: &str, mut task: Running, left: &[&Node]) {
     }
 }
 
+/// Three nodes, a group with a bundle on each, and what runs in two of them: an actor, and a task for ever.
+struct Scene {
+    three: Three,
+    group: String,
+    /// The nodes of its bundles.
+    before: Vec<String>,
+    running: Running,
+}
+
+impl Scene {
+    /// `at`: where the group is created, and where the task is submitted. The others are the nodes of their bundles.
+    fn new(at: impl Fn(&Three) -> [&Node; 2], actor_on: &str, task_on: &str) -> Self {
+        let three = Three::new();
+        let [creator, submitter] = at(&three);
+        let group = create(creator, "kept");
+        ready(&three.b, &group);
+        let before = places(&three.b);
+        counter(&three.c, &group, bundle_at(&before, actor_on));
+        let running = forever(submitter, &group, bundle_at(&before, task_on));
+        Self {
+            three,
+            group,
+            before,
+            running,
+        }
+    }
+}
+
 #[test]
 fn a_detached_group_outlives_the_node_that_created_it() {
-    let mut three = Three::new();
-    let group = create(&three.b, "kept");
-    ready(&three.c, &group);
-    let before = places(&three.c);
-    let [at_a, at_b] = ["a", "b"].map(|node| bundle_at(&before, node));
-    counter(&three.c, &group, at_a);
+    let scene = Scene::new(|three| [&three.b, &three.a], "a", "c");
+    let Scene {
+        mut three,
+        group,
+        before,
+        running,
+    } = scene;
+    let at_b = bundle_at(&before, "b");
     assert_eq!(add(&three.c, 5), "15");
-    let running = forever(&three.a, &group, bundle_at(&before, "c"));
     three.b.kill();
     // It waits for its bundle, whoever owns that.
     let waiting = within(&three.c, &group, at_b, "join(\"ab\", 2, none)").start();
@@ -164,12 +193,13 @@ fn a_detached_group_outlives_the_node_that_created_it() {
 
 #[test]
 fn a_group_of_a_head_that_was_killed_is_there_when_that_is_back() {
-    let mut three = Three::new();
-    let group = create(&three.a, "kept");
-    ready(&three.b, &group);
-    let before = places(&three.b);
-    counter(&three.c, &group, bundle_at(&before, "b"));
-    let running = forever(&three.b, &group, bundle_at(&before, "c"));
+    let scene = Scene::new(|three| [&three.a, &three.b], "b", "c");
+    let Scene {
+        mut three,
+        group,
+        before,
+        running,
+    } = scene;
     three.a.kill();
     three.a.start(&["--head"]);
     three.meet();
@@ -185,12 +215,13 @@ fn a_group_of_a_head_that_was_killed_is_there_when_that_is_back() {
 
 #[test]
 fn a_node_that_was_killed_and_started_again_finds_its_group_as_it_was() {
-    let mut three = Three::new();
-    let group = create(&three.b, "kept");
-    ready(&three.b, &group);
-    let before = places(&three.b);
-    counter(&three.a, &group, bundle_at(&before, "c"));
-    let running = forever(&three.c, &group, bundle_at(&before, "a"));
+    let scene = Scene::new(|three| [&three.b, &three.c], "c", "a");
+    let Scene {
+        mut three,
+        group,
+        running,
+        ..
+    } = scene;
     three.b.kill();
     // Perhaps another has it by now.
     three.b.start(&["--join"]);
@@ -205,12 +236,13 @@ fn a_node_that_was_killed_and_started_again_finds_its_group_as_it_was() {
 
 #[test]
 fn a_node_that_stops_leaves_its_group_to_another() {
-    let mut three = Three::new();
-    let group = create(&three.b, "kept");
-    ready(&three.b, &group);
-    let before = places(&three.b);
-    counter(&three.c, &group, bundle_at(&before, "a"));
-    let running = forever(&three.a, &group, bundle_at(&before, "c"));
+    let scene = Scene::new(|three| [&three.b, &three.a], "a", "c");
+    let Scene {
+        mut three,
+        group,
+        running,
+        ..
+    } = scene;
     three.b.running().signal(Signal::TERM);
     let ended = three.b.stopped();
     assert_eq!(ended.code, Some(0), "{ended}");
@@ -223,12 +255,13 @@ fn a_node_that_stops_leaves_its_group_to_another() {
 
 #[test]
 fn a_node_that_was_frozen_gives_up_a_group_that_another_one_has_taken_over() {
-    let mut three = Three::new();
-    let group = create(&three.b, "kept");
-    ready(&three.b, &group);
-    let before = places(&three.b);
-    counter(&three.c, &group, bundle_at(&before, "a"));
-    let running = forever(&three.a, &group, bundle_at(&before, "c"));
+    let scene = Scene::new(|three| [&three.b, &three.a], "a", "c");
+    let Scene {
+        mut three,
+        group,
+        running,
+        ..
+    } = scene;
     three.b.running().signal(Signal::STOP);
     three.a.wait_for("b", "dead");
     let owner = wait_for_owner(&three.a, &group, |node| node != "b");
