@@ -80,7 +80,7 @@ pub enum NetGrant {
 
 /// Data of one sandbox's store.
 pub(crate) struct TaskState {
-    pub(crate) wasi: WasiP1Ctx,
+    pub(crate) wasi: Wasi,
     pub(crate) limiter: Limiter,
     pub(crate) context: Arc<TaskContext>,
     /// What runs.
@@ -93,14 +93,61 @@ pub(crate) struct TaskState {
 
 impl WasiView for TaskState {
     fn ctx(&mut self) -> WasiCtxView<'_> {
-        self.wasi.ctx()
+        self.wasi.get().ctx()
     }
 }
 
 impl TaskState {
     /// The host's table of the guest's handles.
     pub(crate) fn table(&mut self) -> &mut ResourceTable {
-        self.wasi.ctx().table
+        self.wasi.get().ctx().table
+    }
+}
+
+/// What a guest sees of the world. It is made when the guest first looks: most functions never do, and to make it
+/// takes longer than many of them run.
+pub(crate) struct Wasi {
+    world: World,
+    made: Option<Box<WasiP1Ctx>>,
+}
+
+impl Wasi {
+    pub(crate) fn get(&mut self) -> &mut WasiP1Ctx {
+        self.made.get_or_insert_with(|| {
+            let mut wasi = WasiCtxBuilder::new();
+            self.world.describe(&mut wasi);
+            Box::new(wasi.build_p1())
+        })
+    }
+}
+
+/// What can be said of a guest's world without a look at the machine's.
+struct World {
+    output: Arc<TaskOutput>,
+    /// Until it is described.
+    input: Input,
+    args: Vec<String>,
+    env: Vec<(String, String)>,
+    net: NetGrant,
+    /// Whether file calls may be made on the guest's own thread: where the host refuses files whose opening can block
+    /// for ever.
+    may_block: bool,
+}
+
+impl World {
+    fn describe(&mut self, wasi: &mut WasiCtxBuilder) {
+        let stream = |source| Stream {
+            output: self.output.clone(),
+            source,
+        };
+        wasi.stdout(stream(OutputSource::Stdout))
+            .stderr(stream(OutputSource::Stderr));
+        if let Some(input) = std::mem::take(&mut self.input).into_stream() {
+            wasi.stdin(input);
+        }
+        wasi.args(&self.args).envs(&self.env);
+        wasi.allow_blocking_current_thread(self.may_block);
+        grant_network(wasi, &self.net);
     }
 }
 
@@ -150,40 +197,23 @@ impl Setup<'_> {
     }
 
     pub(crate) fn into_state(self) -> Result<TaskState, TaskError> {
-        let mut wasi = WasiCtxBuilder::new();
-        let stream = |source| Stream {
+        let env = self.environment().into_iter();
+        let env = env.map(|(name, value)| (name.into_owned(), value.into_owned()));
+        let mut world = World {
+            env: env.collect(),
             output: self.output.clone(),
-            source,
+            input: self.input,
+            args: self.args.to_vec(),
+            net: self.grants.net.clone(),
+            may_block: self.module.has_guarded_files(),
         };
-        wasi.stdout(stream(OutputSource::Stdout))
-            .stderr(stream(OutputSource::Stderr));
-        wasi.args(self.args);
-        for (name, value) in self.environment() {
-            wasi.env(name, value);
-        }
-        if let Some(input) = self.input.into_stream() {
-            wasi.stdin(input);
-        }
-        // Where the host refuses files whose opening can block for ever, file calls may be made on the
-        // guest's own thread.
-        wasi.allow_blocking_current_thread(self.module.has_guarded_files());
-        for dir in &self.grants.dirs {
-            let perms = if dir.read_only {
-                FsPerms::ReadOnly
-            } else {
-                FsPerms::ReadWrite
-            };
-            wasi.preopened_dir(&dir.host, &dir.guest, perms)
-                .map_err(|error| {
-                    let host = dir.host.display();
-                    TaskError::Sandbox(format!(
-                        "cannot open the granted directory {host}: {error:#}"
-                    ))
-                })?;
-        }
-        grant_network(&mut wasi, &self.grants.net);
+        // Who was granted what cannot be opened hears of it, whether it is used or not.
+        let made = match self.grants.dirs.as_slice() {
+            [] => None,
+            dirs => Some(Box::new(with_dirs(dirs, &mut world)?)),
+        };
         Ok(TaskState {
-            wasi: wasi.build_p1(),
+            wasi: Wasi { world, made },
             limiter: Limiter::new(self.limits.memory),
             context: self.context,
             module: self.module.clone(),
@@ -191,6 +221,25 @@ impl Setup<'_> {
             windows: Windows::default(),
         })
     }
+}
+
+fn with_dirs(dirs: &[DirGrant], world: &mut World) -> Result<WasiP1Ctx, TaskError> {
+    let mut wasi = WasiCtxBuilder::new();
+    world.describe(&mut wasi);
+    for dir in dirs {
+        let perms = match dir.read_only {
+            true => FsPerms::ReadOnly,
+            false => FsPerms::ReadWrite,
+        };
+        let opened = wasi.preopened_dir(&dir.host, &dir.guest, perms);
+        opened.map_err(|error| {
+            let host = dir.host.display();
+            TaskError::Sandbox(format!(
+                "cannot open the granted directory {host}: {error:#}"
+            ))
+        })?;
+    }
+    Ok(wasi.build_p1())
 }
 
 fn grant_network(wasi: &mut WasiCtxBuilder, grant: &NetGrant) {

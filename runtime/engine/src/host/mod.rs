@@ -73,7 +73,7 @@ pub(crate) fn add_to_component_linker(
 
 /// Everything that a core module may import.
 pub(crate) fn add_to_core_linker(linker: &mut wasmtime::Linker<TaskState>) -> wasmtime::Result<()> {
-    wasmtime_wasi::p1::add_to_linker_async(linker, |state| &mut state.wasi)?;
+    wasmtime_wasi::p1::add_to_linker_async(linker, |state| state.wasi.get())?;
     // WASI's own keeps to codes below 126; a program may have meant any of eight bits.
     linker.allow_shadowing(true);
     linker.func_wrap(PREVIEW1, "proc_exit", |code: i32| -> wasmtime::Result<()> {
