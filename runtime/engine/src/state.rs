@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::TaskId;
+use wasmrun_model::resource::ResourceName;
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi::p1::WasiP1Ctx;
 use wasmtime_wasi::sockets::SocketAddrUse;
@@ -37,7 +38,7 @@ pub struct TaskContext {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldResource {
     /// The resource's name.
-    pub name: Arc<str>,
+    pub name: ResourceName,
     /// How much in all, in 1/10,000 of a unit.
     pub amount: u64,
     /// Which units and how much of each, in 1/10,000; empty for resources without ids.
@@ -175,7 +176,7 @@ impl Setup<'_> {
             .context
             .resources
             .iter()
-            .find(|held| &*held.name == "GPU")
+            .find(|held| held.name == ResourceName::GPU)
             .map(|gpu| {
                 gpu.units
                     .iter()

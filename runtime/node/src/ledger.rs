@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use wasmrun_engine::{ActorInstance, HeldResource, TaskOutput};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{ByTaskId, DriverId, JobId, NodeId, ObjectId, ObjectName, TaskId};
-use wasmrun_model::resource::{NodeResources, ResourceName};
+use wasmrun_model::resource::NodeResources;
 use wasmrun_model::scheduler::{Config, Event, Message, NodeInfo, Reason, Scheduler};
 use wasmrun_model::task::{Attempt, Phase as State, TaskKind, TaskSpec, Terms};
 use wasmrun_model::time::Instant as ModelInstant;
@@ -41,8 +41,6 @@ pub(crate) struct Ledger {
     started: Instant,
     /// Boxed, so that a look at a key among many touches little memory.
     tasks: HashMap<TaskId, Box<Entry>, ByTaskId>,
-    /// The names of resources as guests see them.
-    names: HashMap<ResourceName, Arc<str>>,
     is_stopping: bool,
     /// What other nodes are to be told.
     outbox: Arc<Outbox>,
@@ -191,7 +189,7 @@ pub(crate) struct Todo {
     /// These have what they asked for: run them.
     pub start: Vec<Start>,
     /// These have ended: tell who waits for them.
-    pub end: Vec<(Arc<TaskCell>, Report)>,
+    pub end: Vec<(Arc<TaskCell>, Box<Report>)>,
     /// These are to stop.
     pub stop: Vec<Arc<TaskCell>>,
     /// This one was not taken.
@@ -210,7 +208,7 @@ pub(crate) struct Todo {
 #[derive(Default)]
 pub(crate) struct Trash {
     calls: Vec<Call>,
-    reports: Vec<Report>,
+    reports: Vec<Box<Report>>,
     lives: Vec<ActorInstance>,
     references: Vec<Reference>,
     outputs: Vec<Arc<TaskOutput>>,
@@ -259,18 +257,12 @@ impl Ledger {
             resend: Duration::from_secs(5),
             ..Config::default()
         });
-        let total = resources.total();
-        let names = total
-            .iter()
-            .map(|(name, _)| (name.clone(), name.as_str().into()));
-        let names = names.collect();
         scheduler.handle(ModelInstant::ZERO, Event::OwnNode { node, resources });
         Self {
             scheduler,
             id,
             started: Instant::now(),
             tasks: HashMap::default(),
-            names,
             is_stopping: false,
             outbox: Arc::default(),
             is_clustered: false,
@@ -432,7 +424,12 @@ impl Ledger {
     }
 
     /// An attempt of a task has ended.
-    pub(crate) fn ended(&mut self, task: TaskId, attempt: Attempt, mut report: Report) -> Todo {
+    pub(crate) fn ended(
+        &mut self,
+        task: TaskId,
+        attempt: Attempt,
+        mut report: Box<Report>,
+    ) -> Todo {
         let now = self.now();
         self.say_why_stopped(&mut report);
         let mut todo = Todo::default();
@@ -450,7 +447,7 @@ impl Ledger {
         &mut self,
         call: TaskId,
         attempt: Attempt,
-        mut report: Report,
+        mut report: Box<Report>,
         actor: &Arc<ActorCell>,
     ) -> Todo {
         let now = self.now();

@@ -14,7 +14,7 @@ use wasmrun_engine::{
     TaskOutput,
 };
 use wasmrun_model::failure::TaskError;
-use wasmrun_model::resource::{Amount, ResourceName};
+use wasmrun_model::resource::Amount;
 use wasmrun_model::task::Attempt as Try;
 use wasmrun_model::value::{Encoded, EncodedRef, FunctionType, Handle, ValueType};
 
@@ -33,10 +33,7 @@ use crate::task::{Argument, Call, Job, Report, TaskCell, Work};
 impl Start {
     /// The part of the CPU that it asked for and holds.
     pub(crate) fn weight(&self) -> Weight {
-        let cpu = self
-            .held
-            .iter()
-            .find(|held| &*held.name == ResourceName::CPU.as_str());
+        let cpu = self.held.iter().find(|held| held.name.is_cpu());
         Weight::of_cpu(cpu.map_or(0, |held| held.amount))
     }
 
@@ -50,10 +47,7 @@ impl Start {
 
     /// The memory that it asked for and holds, in bytes.
     fn memory(&self) -> u64 {
-        let memory = self
-            .held
-            .iter()
-            .find(|held| &*held.name == ResourceName::MEMORY.as_str());
+        let memory = self.held.iter().find(|held| held.name.is_memory());
         memory.map_or(0, |held| Amount::from_steps(held.amount).whole_units())
     }
 }
@@ -68,7 +62,7 @@ struct Lease {
 
 impl Lease {
     /// The end of an attempt. The next, if this thread is to go on with it.
-    fn end(mut self, report: Report, turn: &Turn) -> Option<Start> {
+    fn end(mut self, report: Box<Report>, turn: &Turn) -> Option<Start> {
         self.is_held = false;
         let mut todo = self.ended(report);
         let next = todo.start.first();
@@ -81,7 +75,7 @@ impl Lease {
     }
 
     /// The end of a call whose actor is lost with it.
-    fn end_fatally(mut self, report: Report, actor: &Arc<ActorCell>) {
+    fn end_fatally(mut self, report: Box<Report>, actor: &Arc<ActorCell>) {
         self.is_held = false;
         let mut ledger = self.shared.ledger.lock();
         let todo = ledger.ended_fatally(self.cell.id, self.attempt, report, actor);
@@ -109,7 +103,7 @@ impl Lease {
         }
     }
 
-    fn ended(&self, report: Report) -> Todo {
+    fn ended(&self, report: Box<Report>) -> Todo {
         self.shared
             .counters
             .times
@@ -343,7 +337,7 @@ async fn run_task(begun: Begun, job: &Arc<Job>, turn: &Turn) -> Option<Start> {
         stderr_tail,
         ran_at: None,
     };
-    lease.end(report, turn)
+    lease.end(Box::new(report), turn)
 }
 
 async fn create_actor(begun: Begun, actor: &Arc<ActorCell>, turn: &Turn) -> Option<Start> {
@@ -396,9 +390,9 @@ async fn create_actor(begun: Begun, actor: &Arc<ActorCell>, turn: &Turn) -> Opti
         stderr_tail: actor.stderr_tail(),
         waited: started.duration_since(cell.submitted),
         ran: started.elapsed(),
-        ..Report::never_ran(&cell, error)
+        ..*Report::never_ran(&cell, error)
     };
-    lease.end(report, turn)
+    lease.end(Box::new(report), turn)
 }
 
 async fn run_call(begun: Begun, actor: &Arc<ActorCell>, turn: &Turn) -> Option<Start> {
@@ -492,10 +486,10 @@ async fn run_call(begun: Begun, actor: &Arc<ActorCell>, turn: &Turn) -> Option<S
     };
     drop(call.values);
     match lost {
-        None => lease.end(report, turn),
+        None => lease.end(Box::new(report), turn),
         Some(instance) => {
             drop(instance);
-            lease.end_fatally(report, actor);
+            lease.end_fatally(Box::new(report), actor);
             None
         }
     }

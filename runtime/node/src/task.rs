@@ -273,7 +273,7 @@ impl Work {
 
 #[derive(Default)]
 struct Outcome {
-    report: Option<Report>,
+    report: Option<Box<Report>>,
     /// Whether the ledger knows of the end. `report` follows when its lock is released.
     is_decided: bool,
     waiter: Option<Waker>,
@@ -365,7 +365,7 @@ impl TaskCell {
 
     /// Gives the report to whoever waits for it. A task ends once. True if the scheduler must hear of
     /// it.
-    pub(crate) fn end(&self, report: Report) -> bool {
+    pub(crate) fn end(&self, report: Box<Report>) -> bool {
         let mut outcome = self.outcome.lock();
         let before = self.phase.swap(ENDED, Ordering::SeqCst);
         assert_ne!(before, ENDED, "task {} ends a second time", self.id);
@@ -403,7 +403,7 @@ impl TaskCell {
     }
 
     /// As [`TaskCell::end`], where it may have been ended before: then nothing happens.
-    pub(crate) fn end_once(&self, report: Report) -> bool {
+    pub(crate) fn end_once(&self, report: Box<Report>) -> bool {
         let claimed =
             self.phase
                 .compare_exchange(READY, RUNNING, Ordering::AcqRel, Ordering::Acquire);
@@ -446,7 +446,7 @@ impl TaskCell {
     }
 
     /// What came of it and how, if it has ended and others than its handle may look.
-    pub(crate) fn report(&self) -> Option<Report> {
+    pub(crate) fn report(&self) -> Option<Box<Report>> {
         self.outcome.lock().report.clone()
     }
 
@@ -495,16 +495,15 @@ impl TaskCell {
 
 impl Report {
     /// The report of a task that did not get to its end.
-    pub(crate) fn never_ran(cell: &TaskCell, error: TaskError) -> Self {
-        Self {
-            waited: cell.submitted.elapsed(),
-            ..Self::without_run(cell.id, Err(error))
-        }
+    pub(crate) fn never_ran(cell: &TaskCell, error: TaskError) -> Box<Self> {
+        let mut report = Self::without_run(cell.id, Err(error));
+        report.waited = cell.submitted.elapsed();
+        report
     }
 
     /// Of a task that did not run here.
-    pub(crate) fn without_run(id: TaskId, result: Result<Option<Value>, TaskError>) -> Self {
-        Self {
+    pub(crate) fn without_run(id: TaskId, result: Result<Option<Value>, TaskError>) -> Box<Self> {
+        Box::new(Self {
             id,
             result,
             waited: Duration::ZERO,
@@ -513,7 +512,7 @@ impl Report {
             memory_peak: 0,
             stderr_tail: String::new(),
             ran_at: None,
-        }
+        })
     }
 
     /// Whatever came of it comes too late: the task was cancelled while it ran.
@@ -605,7 +604,7 @@ impl Future for TaskHandle {
             false => outcome.report.take(),
         };
         match report {
-            Some(report) => Poll::Ready(report),
+            Some(report) => Poll::Ready(*report),
             None => {
                 outcome.waiter = Some(cx.waker().clone());
                 Poll::Pending

@@ -84,7 +84,7 @@ fn everything_is_given_back() {
         .collect();
     for (n, report) in wait_all(tasks).into_iter().enumerate() {
         assert_eq!(report.result, Ok(None));
-        let held: Vec<_> = report.held.iter().map(|held| &*held.name).collect();
+        let held: Vec<_> = report.held.iter().map(|held| held.name.as_str()).collect();
         assert_eq!(
             held,
             [&["CPU", "memory"][..], &["CPU", "GPU", "memory"]][n % 2]

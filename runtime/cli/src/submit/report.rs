@@ -8,7 +8,7 @@ use anyhow::Context;
 use serde_json::{Value as Json, json};
 use wasmrun_engine::{Entry, HeldResource};
 use wasmrun_model::failure::{LimitKind, TaskError};
-use wasmrun_model::resource::{Amount, ResourceName};
+use wasmrun_model::resource::Amount;
 use wasmrun_model::value::codec::decode;
 use wasmrun_model::value::{DecodeLimits, EncodedRef, Value, ValueType, json, wave};
 use wasmrun_node::{Job, Readable, Report};
@@ -167,10 +167,7 @@ pub fn held(held: &[HeldResource]) -> String {
     let one = |held: &HeldResource| {
         let ids: Vec<String> = held.units.iter().map(|(id, _)| id.to_string()).collect();
         let amount = Amount::from_steps(held.amount);
-        let amount = match held.name.parse::<ResourceName>() {
-            Ok(name) => amount.display_for(&name).to_string(),
-            Err(_) => amount.to_string(),
-        };
+        let amount = amount.display_for(&held.name);
         match ids[..] {
             [] => format!("{} {amount}", held.name),
             _ => format!("{} {amount} ({})", held.name, ids.join(",")),

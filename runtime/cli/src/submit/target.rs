@@ -294,7 +294,7 @@ fn local(
 ) -> Result<Report, Error> {
     let us = std::time::Duration::from_micros;
     let held = report.held.into_iter().map(|held| HeldResource {
-        name: held.name.into(),
+        name: held.name,
         amount: held.steps,
         units: held.units,
     });

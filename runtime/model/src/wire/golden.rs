@@ -434,7 +434,7 @@ fn responses_about_tasks() {
         waited_us: 1,
         ran_us: 2,
         held: vec![Held {
-            name: "CPU".into(),
+            name: crate::resource::ResourceName::CPU,
             steps: 10_000,
             units: vec![(0, 5000)],
         }],

@@ -12,6 +12,7 @@ use crate::cluster::{Selectors, Strategy};
 use crate::fairness::{TenantName, Weight};
 use crate::group::GroupSpec;
 use crate::id::{ActorId, ActorName, Digest, GroupId, ObjectId, ObjectName, TaskId};
+use crate::resource::ResourceName;
 use crate::task::Cancellation;
 use crate::value::{Encoded, FunctionType, NumberKind, ValueType};
 
@@ -615,7 +616,7 @@ pub struct Report {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
     /// The resource.
-    pub name: String,
+    pub name: ResourceName,
     /// How much, in 1/10,000 of a unit.
     pub steps: u64,
     /// Which units and how much of each, in 1/10,000.

@@ -21,7 +21,7 @@ impl Ledger {
     pub(super) fn carry_out(
         &mut self,
         now: ModelInstant,
-        mut report: Option<Report>,
+        mut report: Option<Box<Report>>,
         todo: &mut Todo,
     ) {
         loop {
@@ -38,7 +38,7 @@ impl Ledger {
     fn carry_out_effects(
         &mut self,
         now: ModelInstant,
-        report: &mut Option<Report>,
+        report: &mut Option<Box<Report>>,
         todo: &mut Todo,
     ) {
         while let Some(effect) = self.scheduler.poll_effect() {
@@ -163,7 +163,7 @@ impl Ledger {
         task: &TaskId,
         phase: State,
         why: Option<Reason>,
-        report: Option<Report>,
+        report: Option<Box<Report>>,
         todo: &mut Todo,
     ) {
         let is_new = self.submitting == Some(*task) && phase == State::Failed;
@@ -267,11 +267,7 @@ impl Ledger {
     fn held(&self, task: &TaskId) -> Vec<HeldResource> {
         let held = self.scheduler.held(task).expect("a dispatched task holds");
         let parts = held.allocation.iter().map(|(name, part)| HeldResource {
-            name: self
-                .names
-                .get(name)
-                .cloned()
-                .unwrap_or_else(|| name.as_str().into()),
+            name: name.clone(),
             amount: part.amount().steps(),
             units: part
                 .ids()

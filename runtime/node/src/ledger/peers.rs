@@ -236,7 +236,7 @@ impl Ledger {
     }
 
     /// What came of an attempt that another node ran for us.
-    pub(crate) fn settled(&mut self, from: NodeId, message: Message, report: Report) -> Todo {
+    pub(crate) fn settled(&mut self, from: NodeId, message: Message, report: Box<Report>) -> Todo {
         let now = self.now();
         let mut todo = Todo::default();
         self.changes += 1;
@@ -399,7 +399,7 @@ impl Ledger {
         &mut self,
         to: NodeId,
         message: Message,
-        report: &mut Option<Report>,
+        report: &mut Option<Box<Report>>,
         todo: &mut Todo,
     ) {
         let outgoing = match &message {
@@ -427,7 +427,7 @@ impl Ledger {
                         self.tasks.insert(task, next);
                     }
                 }
-                Outgoing::Settled(message, report.map(Box::new))
+                Outgoing::Settled(message, report)
             }
             _ => Outgoing::Message(message),
         };
@@ -435,7 +435,12 @@ impl Ledger {
     }
 
     /// The report of another node's task that fails before it runs.
-    fn why_never_ran(&self, task: &TaskId, message: &Message, is_over: bool) -> Option<Report> {
+    fn why_never_ran(
+        &self,
+        task: &TaskId,
+        message: &Message,
+        is_over: bool,
+    ) -> Option<Box<Report>> {
         let Message::Settled {
             outcome: Outcome::Failed(_),
             ..
@@ -447,10 +452,10 @@ impl Ledger {
         match &entry.cell.work {
             Work::Create(actor) => {
                 let why = actor.death().unwrap_or(TaskError::Cancelled);
-                return Some(Report {
+                return Some(Box::new(Report {
                     stderr_tail: actor.stderr_tail(),
-                    ..Report::never_ran(&entry.cell, why)
-                });
+                    ..*Report::never_ran(&entry.cell, why)
+                }));
             }
             Work::Call(actor, _) if !actor.is_here() => {
                 return Some(Report::never_ran(&entry.cell, actor.died()));

@@ -8,7 +8,7 @@ use wasmrun_model::cluster::Labels;
 use wasmrun_model::failure::{LimitHit, LimitKind};
 use wasmrun_model::id::Incarnation;
 use wasmrun_model::manifest::Asked;
-use wasmrun_model::resource::{Amount, Pool, Request, ResourceSet};
+use wasmrun_model::resource::{Amount, Pool, Request, ResourceName, ResourceSet};
 use wasmrun_model::task::{Rule, Terms};
 use wasmrun_model::value::codec::encode;
 use wasmrun_model::value::{Value, ValueType};
@@ -24,7 +24,7 @@ struct Desk {
     driver: DriverId,
     tasks: Vec<(String, Arc<TaskCell>)>,
     running: HashMap<String, Start>,
-    ended: Vec<(String, Report)>,
+    ended: Vec<(String, Box<Report>)>,
     stopped: Vec<String>,
 }
 
@@ -103,9 +103,11 @@ impl Desk {
         let report = Report {
             result: result.map(|()| None),
             held: start.held,
-            ..Report::never_ran(&start.cell, TaskError::Cancelled)
+            ..*Report::never_ran(&start.cell, TaskError::Cancelled)
         };
-        let todo = self.ledger.ended(start.cell.id, start.attempt, report);
+        let todo = self
+            .ledger
+            .ended(start.cell.id, start.attempt, Box::new(report));
         self.carry_out(todo)
     }
 
@@ -746,9 +748,9 @@ fn a_report_that_comes_after_word_of_its_end_is_waited_for_and_not_for_ever() {
         } else {
             let report = Report {
                 result: Ok(None),
-                ..Report::never_ran(&cell, TaskError::Cancelled)
+                ..*Report::never_ran(&cell, TaskError::Cancelled)
             };
-            desk.ledger.settled(other, message, report)
+            desk.ledger.settled(other, message, Box::new(report))
         };
         let [(_, report)] = &todo.end[..] else {
             panic!("it has ended");

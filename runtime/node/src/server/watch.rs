@@ -155,7 +155,7 @@ impl Drop for Pending {
 fn to_wire(report: &Report) -> wire::Report {
     let us = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
     let held = report.held.iter().map(|held| wire::Held {
-        name: held.name.to_string(),
+        name: held.name.clone(),
         steps: held.amount,
         units: held.units.clone(),
     });

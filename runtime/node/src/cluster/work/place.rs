@@ -484,7 +484,7 @@ impl Exchange {
                 .held
                 .iter()
                 .map(|held| Held {
-                    name: held.name.to_string(),
+                    name: held.name.clone(),
                     amount: held.amount,
                     units: held.units.clone(),
                 })
@@ -510,11 +510,11 @@ impl Exchange {
             result.and_then(|carried| carried.map(|carried| self.take(from, carried)).transpose());
         let ran = Duration::from_micros(report.ran_us);
         let held = report.held.into_iter().map(|held| HeldResource {
-            name: held.name.into(),
+            name: held.name,
             amount: held.amount,
             units: held.units,
         });
-        let mut report = Report {
+        let mut report = Box::new(Report {
             id: task,
             result,
             waited: Duration::ZERO,
@@ -523,7 +523,7 @@ impl Exchange {
             memory_peak: report.memory_peak_bytes,
             stderr_tail: report.stderr_tail,
             ran_at: Some(from),
-        };
+        });
         self.carry_out(|ledger| {
             let since = ledger.cell(&task).map(|cell| cell.submitted.elapsed());
             report.waited = since.map_or(Duration::ZERO, |since| since.saturating_sub(ran));

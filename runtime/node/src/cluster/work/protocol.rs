@@ -10,6 +10,7 @@ use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{
     ActorId, ActorName, Digest, DriverId, NodeId, ObjectId, ObjectName, TaskId,
 };
+use wasmrun_model::resource::ResourceName;
 use wasmrun_model::scheduler::Message;
 use wasmrun_model::task::Attempt;
 use wasmrun_model::value::{Encoded, NumberKind, ValueType};
@@ -382,7 +383,7 @@ pub(crate) struct ReportOrder {
 /// What a task held of one resource.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Held {
-    pub(crate) name: String,
+    pub(crate) name: ResourceName,
     pub(crate) amount: u64,
     pub(crate) units: Vec<(u32, u64)>,
 }

@@ -493,12 +493,12 @@ impl Inner {
         let detached = job.map(|job| {
             let work = Work::Task(Arc::new(job));
             let cell = Arc::new(TaskCell::new(task, driver, work, self.shared.home()));
-            cell.end(Report {
+            cell.end(Box::new(Report {
                 waited: end.waited,
                 ran: end.ran,
                 ran_at: end.ran_at,
-                ..Report::without_run(task, result)
-            });
+                ..*Report::without_run(task, result)
+            }));
             Detached {
                 object: TaskHandle(cell).object(),
                 log,
