@@ -18,7 +18,7 @@ pub fn bytes(amount: u64) -> String {
     }
 }
 
-/// A number of milliseconds as people write it: `250ms`, `1.5s`, `2m`, `1h30m`.
+/// A number of milliseconds as people write it: `250ms`, `1.5s`, `2m`, `1h30m`, `90d`.
 pub fn milliseconds(amount: u64) -> String {
     let (seconds, ms) = (amount / 1000, amount % 1000);
     match (seconds, ms) {
@@ -26,7 +26,8 @@ pub fn milliseconds(amount: u64) -> String {
         (1..60, 0) => format!("{seconds}s"),
         (1..60, ms) => format!("{}s", format!("{seconds}.{ms:03}").trim_end_matches('0')),
         _ => {
-            let (h, m, s) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+            let (d, h) = (seconds / 86_400, seconds / 3600 % 24);
+            let (m, s) = (seconds / 60 % 60, seconds % 60);
             let part = |n: u64, unit| {
                 if n > 0 {
                     format!("{n}{unit}")
@@ -34,9 +35,26 @@ pub fn milliseconds(amount: u64) -> String {
                     String::new()
                 }
             };
-            format!("{}{}{}", part(h, 'h'), part(m, 'm'), part(s, 's'))
+            format!(
+                "{}{}{}{}",
+                part(d, 'd'),
+                part(h, 'h'),
+                part(m, 'm'),
+                part(s, 's')
+            )
         }
     }
+}
+
+/// How long ago something was, in milliseconds, as people say it: in the two largest units, such as `3d4h`.
+pub fn age(amount: u64) -> String {
+    let grain = match amount {
+        86_400_000.. => 3_600_000,
+        3_600_000.. => 60_000,
+        60_000.. => 1000,
+        _ => 1,
+    };
+    milliseconds(amount / grain * grain)
 }
 
 /// Text that is not a duration.
@@ -108,6 +126,11 @@ mod tests {
         assert_eq!(milliseconds(250), "250ms");
         assert_eq!(milliseconds(1500), "1.5s");
         assert_eq!(milliseconds(5_400_000), "1h30m");
+        assert_eq!(milliseconds(93_784_500), "1d2h3m4s");
+        assert_eq!(age(93_784_500), "1d2h");
+        assert_eq!(age(7_384_500), "2h3m");
+        assert_eq!(age(184_500), "3m4s");
+        assert_eq!(age(4500), "4.5s");
     }
 
     #[test]

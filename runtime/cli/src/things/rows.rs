@@ -33,7 +33,7 @@ fn bytes(bytes: u64) -> Cell {
 }
 
 fn age(ms: u64) -> Cell {
-    (units::milliseconds(ms), ms.into())
+    (units::age(ms), ms.into())
 }
 
 fn maybe_age(ms: Option<u64>) -> Cell {

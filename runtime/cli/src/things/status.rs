@@ -97,7 +97,7 @@ fn node_text(status: &NodeStatus) -> String {
         ..
     } = status;
     let state = if status.is_draining { ", stopping" } else { "" };
-    let up = units::milliseconds(up_ms / 1000 * 1000);
+    let up = units::age(up_ms / 1000 * 1000);
     let mut text = format!("node {name}: wasmrun {version}, process {process}, up {up}{state}\n\n");
     let resources = status.total.iter().map(|(resource, total)| {
         let used = used(&status.total, &status.available, resource);

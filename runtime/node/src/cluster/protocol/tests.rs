@@ -3,6 +3,7 @@
 use serde::Deserializer;
 use serde::de::value::Error;
 use serde::de::{DeserializeOwned, Error as _, Visitor};
+use wasmrun_model::group;
 use wasmrun_model::scheduler::Message;
 
 use super::work::{ask, protocol as words};
@@ -74,6 +75,10 @@ fn variants_keep_their_places() {
         "Rows Task Outputs Done Refused NotServed Group Object Things Count OutputsOf",
     );
     holds::<Message>("Place Placed Settled Seen Withdraw Group WantGroup GroupStands");
+    holds::<group::GroupMessage>("Request Answer");
+    holds::<group::GroupRequest>("Prepare Commit Remove Claim");
+    holds::<group::GroupAnswer>("Prepared Refused Committed Gone Removed Holds");
+    holds::<group::Refusal>("Unavailable Infeasible Stale Ending");
     holds::<gossip::Message>("News Compare Digest Repair");
     holds::<remote::Request>("Get Range Change KeepAlive Revision");
     holds::<remote::Response>("Entry Page Answer Alive Revision Failed");
