@@ -47,6 +47,7 @@ pub(crate) struct Ledger {
     /// Whether other nodes may come to help.
     is_clustered: bool,
     lineage: Lineage,
+    name_of: NodeNames,
     /// The task that is being submitted.
     submitting: Option<TaskId>,
     /// What tasks have left behind at other nodes, or others' here.
@@ -66,6 +67,9 @@ pub(crate) struct Ledger {
     /// What is counted for whoever watches.
     pub(crate) counts: Counts,
 }
+
+/// What people call a node.
+pub(crate) type NodeNames = Box<dyn Fn(NodeId) -> String + Send>;
 
 /// What a ledger counts for whoever watches. All of it only grows.
 #[derive(Debug, Clone, Copy, Default)]
@@ -267,6 +271,7 @@ impl Ledger {
             outbox: Arc::default(),
             is_clustered: false,
             lineage: Lineage::new(0),
+            name_of: Box::new(|node| node.to_string()),
             submitting: None,
             incoming: None,
             blocked: HashMap::new(),

@@ -55,7 +55,7 @@ fn a_call_that_may_not_be_made_again_fails_and_is_made_once() {
     for (caller, has_states, before) in [("a", false, 0), ("a", true, 1), ("c", true, 1)] {
         let (three, ended) = calls(caller, 0, has_states);
         let said = ended.stdout_text();
-        assert_says(&said, &["on which it lived, is lost"]);
+        assert_says(&said, &["node b, on which it lived, is lost"]);
         assert_eq!(ended.stderr.matches("hangs 10 at ").count(), 1, "{ended}");
         // The one behind it was sent there, too, and nobody knows whether it had begun; unless that came too late.
         let of_next_life = match said.matches("is lost").count() {
@@ -73,11 +73,10 @@ fn a_stored_value_that_is_lost_names_its_node() {
         let mut three = Three::new();
         let ended = when_killed(&mut three, &format!(r#"lost-puts("b", {count})"#), "stored");
         let said = ended.stdout_text();
-        // What is small and was asked for before is at whoever has asked. A task that needs a large one hears the node's
-        // id from its scheduler.
+        // What is small and was asked for before is at whoever has asked.
         let (lost, passed) = match count {
             8 => (1, "\"4\""),
-            _ => (2, "it was node "),
+            _ => (2, "(at node b) failed: "),
         };
         let named = said.matches("node b, which owned it, is lost").count();
         assert_eq!(named, lost, "{said}");

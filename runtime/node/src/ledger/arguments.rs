@@ -9,6 +9,7 @@ use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::ObjectId;
 use wasmrun_model::task::Argument as Needed;
 
+use super::NodeNames;
 use crate::object::{Object, Reference, Value};
 use crate::task::{Argument, Call, TaskCell, Work};
 
@@ -64,15 +65,19 @@ pub(super) fn has_failed(call: &Call, object: &ObjectId) -> bool {
 }
 
 /// Why a task that needs an object which will never be there fails.
-pub(super) fn missing(call: Option<&Call>, object: &ObjectId) -> Option<TaskError> {
+pub(super) fn missing(
+    call: Option<&Call>,
+    object: &ObjectId,
+    name_of: &NodeNames,
+) -> Option<TaskError> {
     let (index, cell) = maker(call?, object)?;
     let mut cause = match cell.result()? {
         Err(cause) => cause,
         Ok(_) => TaskError::Gone {
             object: *object,
             why: format!(
-                "it was node {}'s, every node that had it is gone, and what made it cannot be run again; put it again",
-                cell.object().owner
+                "node {} owned it, every node that had it is gone, and what made it cannot be run again; put it again",
+                name_of(cell.object().owner)
             ),
         },
     };
@@ -83,7 +88,10 @@ pub(super) fn missing(call: Option<&Call>, object: &ObjectId) -> Option<TaskErro
     Some(TaskError::Dependency {
         index: u32::try_from(index).unwrap_or(u32::MAX),
         task: cell.id,
-        name: cell.work.name(),
+        name: match &cell.work {
+            Work::Elsewhere(foreign) => format!("at node {}", name_of(foreign.name().owner)),
+            work => work.name(),
+        },
         cause: Box::new(cause),
     })
 }

@@ -87,6 +87,7 @@ impl Ledger {
     fn died(&self, actor: &ActorCell) -> TaskError {
         match (actor.died(), self.losing) {
             (TaskError::ActorDied { actor, cause: None }, Some(node)) => {
+                let node = (self.name_of)(node);
                 let why = format!("node {node}, on which it lived, is lost");
                 let cause = Some(Box::new(TaskError::Sandbox(why)));
                 TaskError::ActorDied { actor, cause }
@@ -185,7 +186,7 @@ impl Ledger {
         todo.trash.references.extend(keeps.map(Reference::Actor));
         let error = match (&why, &cell.work) {
             (Some(Reason::ArgumentFailed(object)), _) => {
-                Some(missing(call.as_ref(), object).unwrap_or(TaskError::Cancelled))
+                Some(missing(call.as_ref(), object, &self.name_of).unwrap_or(TaskError::Cancelled))
             }
             (Some(Reason::ActorDied(_)), Work::Call(actor, _)) => Some(self.died(actor)),
             (Some(_), _) if is_new => {

@@ -15,7 +15,7 @@ use wasmrun_model::task::{Attempt, Rule, TaskSpec, Terms};
 use wasmrun_model::time::Instant as ModelInstant;
 
 use super::arguments::{missing, needs};
-use super::{Entry, Incoming, Ledger, Outbound, Outgoing, Resuming, Todo};
+use super::{Entry, Incoming, Ledger, NodeNames, Outbound, Outgoing, Resuming, Todo};
 use crate::actor::{ActorCell, Standing};
 use crate::cluster::{CallRecipe, Lineage, Origin};
 use crate::object::{Object, Reference};
@@ -26,9 +26,10 @@ const REPORT_PATIENCE: Duration = Duration::from_secs(60);
 
 impl Ledger {
     /// From now on there may be other nodes.
-    pub(crate) fn join_cluster(&mut self, lineage: Lineage) {
+    pub(crate) fn join_cluster(&mut self, lineage: Lineage, name_of: NodeNames) {
         self.is_clustered = true;
         self.lineage = lineage;
+        self.name_of = name_of;
     }
 
     /// What is kept to make results again.
@@ -101,17 +102,18 @@ impl Ledger {
                 _ => None,
             });
         let hosted: Vec<_> = hosted.filter(|it| it.at() == Some(node)).collect();
+        let name = (self.name_of)(node);
         for entry in self.tasks.values() {
             if let Work::Create(actor) = &entry.cell.work
                 && actor.name().owner == node
             {
-                let why = format!("node {node}, which owned it, is lost");
+                let why = format!("node {name}, which owned it, is lost");
                 actor.is_orphaned(TaskError::Sandbox(why));
             }
         }
         let now = self.now();
         for actor in hosted {
-            let why = TaskError::Sandbox(format!("node {node}, on which it lived, is lost"));
+            let why = TaskError::Sandbox(format!("node {name}, on which it lived, is lost"));
             self.dies(now, &actor, Some(why), &mut todo);
             self.carry_out(now, None, &mut todo);
         }
@@ -361,7 +363,8 @@ impl Ledger {
         if now.duration_since(since) < REPORT_PATIENCE {
             return Todo::default();
         }
-        let why = format!("node {from} ran it, and its report is lost; submit it again");
+        let name = (self.name_of)(from);
+        let why = format!("node {name} ran it, and its report is lost; submit it again");
         let report = Report::never_ran(&entry.cell, TaskError::Sandbox(why));
         self.settled(from, message, report)
     }
@@ -467,7 +470,8 @@ impl Ledger {
             Argument::Object(Object(Reference::Task(cell))) => Some(cell.object().id),
             _ => None,
         });
-        let mut failures = of_tasks.filter_map(|object| missing(Some(call), &object));
+        let mut failures =
+            of_tasks.filter_map(|object| missing(Some(call), &object, &self.name_of));
         let refused = || match &entry.cell.work {
             // It may be here still, about to stop, where its owner is lost.
             Work::Call(actor, _) => actor.died(),

@@ -714,8 +714,9 @@ fn the_oldest_that_waits_is_explained() {
 #[test]
 fn a_report_that_comes_after_word_of_its_end_is_waited_for_and_not_for_ever() {
     let mut desk = Desk::new(1, 0, "1GiB");
+    let name_of = |_: NodeId| "b".to_owned();
     desk.ledger
-        .join_cluster(crate::cluster::Lineage::new(u64::MAX));
+        .join_cluster(crate::cluster::Lineage::new(u64::MAX), Box::new(name_of));
     let other = NodeId::from_bytes([9; 16]);
     let node = NodeInfo {
         id: other,
@@ -757,7 +758,12 @@ fn a_report_that_comes_after_word_of_its_end_is_waited_for_and_not_for_ever() {
         };
         match &report.result {
             Ok(_) => assert!(!is_overdue),
-            Err(error) => assert!(is_overdue && error.to_string().contains("report is lost")),
+            Err(error) => assert!(
+                is_overdue
+                    && error
+                        .to_string()
+                        .contains("node b ran it, and its report is lost")
+            ),
         }
     }
 }

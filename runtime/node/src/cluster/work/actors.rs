@@ -326,8 +326,9 @@ impl Exchange {
         let of_it = foreign.keys().filter(|name| name.owner == node);
         let of_it: Vec<ActorName> = of_it.copied().collect();
         drop(foreign);
+        let owner = self.name_of(node);
         for name in of_it {
-            let why = format!("node {node}, which owned it, is lost");
+            let why = format!("node {owner}, which owned it, is lost");
             self.has_died(name, Some(TaskError::Sandbox(why)));
         }
     }

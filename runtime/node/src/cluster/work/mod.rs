@@ -182,7 +182,14 @@ impl Exchange {
             neighbours.map(|it| exchange.neighbours.set(it));
         }
         let most = shared.store.usage().capacity_bytes / LINEAGE_PART;
-        shared.ledger.lock().join_cluster(Lineage::new(most));
+        let this = exchange.this.clone();
+        let name_of = move |node: NodeId| match this.upgrade() {
+            Some(exchange) => exchange.name_of(node),
+            None => node.to_string(),
+        };
+        let mut ledger = shared.ledger.lock();
+        ledger.join_cluster(Lineage::new(most), Box::new(name_of));
+        drop(ledger);
         // It ends with the node.
         shared.control.spawn(Self::tick(exchange.this.clone()));
         exchange
@@ -248,6 +255,14 @@ impl Exchange {
 
     fn cluster(&self) -> Option<Arc<Cluster>> {
         self.shared.upgrade()?.cluster.get().cloned()
+    }
+
+    /// A node by the name that people know it by, if it is known here.
+    fn name_of(&self, node: NodeId) -> String {
+        match self.cluster() {
+            Some(cluster) => cluster.name_of(node),
+            None => node.to_string(),
+        }
     }
 
     /// Says what the ledger wants other nodes to know.

@@ -434,10 +434,7 @@ impl Exchange {
 
     /// What is said of an object whose owner is lost: it alone knew what could be done.
     pub(super) fn lost_with(&self, owner: NodeId, object: ObjectId) -> TaskError {
-        let name = match self.cluster() {
-            Some(cluster) => cluster.name_of(owner),
-            None => owner.to_string(),
-        };
+        let name = self.name_of(owner);
         let why = format!(
             "node {name}, which owned it, is lost, and no other node has it; put it again, or submit again what made it"
         );
