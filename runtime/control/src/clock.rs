@@ -1,9 +1,10 @@
-//! Time for leases: monotonic, and given to the embedded store by whoever opens it.
+//! Time for leases and for trying again: monotonic, and given by whoever opens a store or keeps a lease.
 //!
 //! Owns the trait and the real clock. Invariant: the clock of one machine is never compared with
 //! that of another, nor with itself across a restart.
 
 use std::fmt;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use wasmrun_model::time::Instant;
@@ -16,6 +17,11 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 
     /// Waits until it shows `deadline` or later.
     async fn sleep_until(&self, deadline: Instant);
+
+    /// Waits for so long.
+    async fn sleep(&self, duration: Duration) {
+        self.sleep_until(self.now() + duration).await;
+    }
 }
 
 /// The machine's clock.

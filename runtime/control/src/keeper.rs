@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::Instant;
 
+use crate::clock::{Clock, MonotonicClock};
 use crate::error::Error;
 use crate::store::ControlStore;
 use crate::types::Lease;
@@ -38,8 +38,13 @@ impl LeaseKeeper {
     /// Keeps a lease that was granted just now. Renews it three times in each time to live. Must be called
     /// within a tokio runtime.
     pub fn new(store: Arc<dyn ControlStore>, lease: Lease) -> Self {
+        Self::with_clock(store, lease, Arc::new(MonotonicClock::default()))
+    }
+
+    /// As [`Self::new`], by a clock of the caller's.
+    pub fn with_clock(store: Arc<dyn ControlStore>, lease: Lease, clock: Arc<dyn Clock>) -> Self {
         let (sender, health) = watch::channel(Health::Confirmed);
-        let task = tokio::spawn(keep(store, lease, sender));
+        let task = tokio::spawn(keep(store, lease, clock, sender));
         Self {
             lease,
             health,
@@ -69,20 +74,27 @@ impl Drop for LeaseKeeper {
     }
 }
 
-async fn keep(store: Arc<dyn ControlStore>, lease: Lease, health: watch::Sender<Health>) {
+async fn keep(
+    store: Arc<dyn ControlStore>,
+    lease: Lease,
+    clock: Arc<dyn Clock>,
+    health: watch::Sender<Health>,
+) {
     let pause = lease.ttl / 3;
-    let mut confirmed = Instant::now();
+    let mut confirmed = clock.now();
     let set = |now| {
         health.send_if_modified(|health| std::mem::replace(health, now) != now);
     };
     loop {
-        tokio::time::sleep(pause).await;
+        clock.sleep(pause).await;
         loop {
-            let asked = Instant::now();
+            let asked = clock.now();
             let doubt = confirmed + lease.ttl;
             let answer = tokio::select! {
+                // An answer that comes at the last moment has come.
+                biased;
                 answer = store.keep_alive(lease.id) => answer,
-                () = tokio::time::sleep_until(doubt), if asked < doubt => {
+                () = clock.sleep_until(doubt), if asked < doubt => {
                     set(Health::Unconfirmed);
                     continue;
                 }
@@ -99,10 +111,10 @@ async fn keep(store: Arc<dyn ControlStore>, lease: Lease, health: watch::Sender<
                 }
                 Err(error) => {
                     tracing::warn!(%error, lease = %lease.id, "the lease could not be renewed");
-                    if Instant::now() >= doubt {
+                    if clock.now() >= doubt {
                         set(Health::Unconfirmed);
                     }
-                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    clock.sleep(Duration::from_millis(100)).await;
                 }
             }
         }

@@ -2,9 +2,9 @@
 //!
 //! Owns the trait [`ControlStore`] (an ordered map with transactions, a history to watch, and leases) and
 //! three ways to have one: [`Embedded`] in a file of the head, [`Remote`](remote::Remote) for the other
-//! nodes of such a cluster, [`Etcd`](etcd::Etcd) in an etcd server. Must not: know tasks, actors or nodes
-//! (keys and values are bytes; [`records`] puts types on top), know QUIC, or be on the path of a single
-//! task. `docs/decisions/control-store.md` says why it is built so.
+//! nodes of such a cluster, [`Etcd`](etcd::Etcd) in an etcd server; tests have one more, [`simulated`].
+//! Must not: know tasks, actors or nodes (keys and values are bytes; [`records`] puts types on top), know
+//! QUIC, or be on the path of a single task. `docs/decisions/control-store.md` says why it is built so.
 //!
 //! ```
 //! # async fn example(folder: &std::path::Path) -> Result<(), Box<dyn std::error::Error>> {
@@ -32,6 +32,7 @@ mod keeper;
 pub mod membership;
 pub mod records;
 pub mod remote;
+pub mod simulated;
 mod store;
 mod types;
 

@@ -30,7 +30,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use self::apply::HistoryLimit;
 pub use self::apply::{Answer, CLIENT_WINDOW, ClientId, MAX_CLIENTS, Mutation, RequestId};
+pub(crate) use self::disk::Disk;
 use self::disk::{Folder, FolderError, SharedDisk};
+pub(crate) use self::shared::Place;
 use self::shared::{Command, ReadError, Shared};
 use self::tables::{ENTRIES, META, decode_entry};
 pub(crate) use self::watch::EmbeddedWatch;
@@ -114,8 +116,15 @@ pub enum OpenError {
 #[derive(Debug)]
 pub struct Embedded {
     shared: Arc<Shared>,
-    writer: Mutex<Option<JoinHandle<()>>>,
+    writer: Mutex<Option<Working>>,
     keeper: tokio::task::JoinHandle<()>,
+}
+
+/// The writer, to be waited for.
+#[derive(Debug)]
+enum Working {
+    Thread(JoinHandle<()>),
+    Task(tokio::task::JoinHandle<()>),
 }
 
 impl Embedded {
@@ -147,13 +156,14 @@ impl Embedded {
             }),
         });
         let folder = folder.await.expect("locking a folder does not panic")?;
-        Self::open_disk(Arc::new(folder), config, clock).await
+        Self::open_disk(Arc::new(folder), config, clock, Place::Threads).await
     }
 
-    async fn open_disk(
+    pub(crate) async fn open_disk(
         disk: SharedDisk,
         config: EmbeddedConfig,
         clock: Arc<dyn Clock>,
+        place: Place,
     ) -> Result<Arc<Self>, OpenError> {
         let limit = HistoryLimit {
             revisions: config.history_revisions.max(1),
@@ -161,9 +171,8 @@ impl Embedded {
         };
         let name = disk.name();
         let (commands, receiver) = mpsc::channel(QUEUE);
-        let opened = tokio::task::spawn_blocking(move || {
-            Shared::open(disk, clock, limit, config.cache_bytes, commands)
-        });
+        let how = (place, config.cache_bytes);
+        let opened = place.run(move || Shared::open(disk, clock, limit, how, commands));
         let (shared, meta) = match opened.await {
             Ok(Ok(opened)) => opened,
             Ok(Err(error)) => return Err(open_error(name, error)),
@@ -175,10 +184,14 @@ impl Embedded {
         };
         let shared = Arc::new(shared);
         let writer = Writer::new(Arc::clone(&shared), receiver, meta);
-        let writer = std::thread::Builder::new()
-            .name("wasmrun-store".to_owned())
-            .spawn(move || writer.run())
-            .map_err(|source| OpenError::Io { path: name, source })?;
+        let writer = match place {
+            Place::Here => Working::Task(tokio::spawn(writer.run_here())),
+            Place::Threads => {
+                let thread = std::thread::Builder::new().name("wasmrun-store".to_owned());
+                let thread = thread.spawn(move || writer.run());
+                Working::Thread(thread.map_err(|source| OpenError::Io { path: name, source })?)
+            }
+        };
         let keeper = tokio::spawn(keep_leases(Arc::clone(&shared)));
         Ok(Arc::new(Self {
             shared,
@@ -194,11 +207,16 @@ impl Embedded {
         // If it no longer listens it is about to end by itself.
         let _ = self.shared.commands.send(Command::Stop).await;
         let writer = self.writer.lock().take();
-        if let Some(writer) = writer {
-            let joined = tokio::task::spawn_blocking(move || writer.join()).await;
-            if !matches!(joined, Ok(Ok(()))) {
-                tracing::error!("the control store's thread has panicked");
+        let is_well = match writer {
+            Some(Working::Thread(thread)) => {
+                let joined = tokio::task::spawn_blocking(move || thread.join()).await;
+                matches!(joined, Ok(Ok(())))
             }
+            Some(Working::Task(task)) => task.await.is_ok(),
+            None => true,
+        };
+        if !is_well {
+            tracing::error!("the control store's thread has panicked");
         }
     }
 
@@ -237,8 +255,10 @@ impl Embedded {
 impl Drop for Embedded {
     fn drop(&mut self) {
         self.keeper.abort();
-        let Some(writer) = self.writer.lock().take() else {
-            return;
+        let writer = match self.writer.lock().take() {
+            Some(Working::Thread(thread)) => thread,
+            Some(Working::Task(task)) => return task.abort(),
+            None => return,
         };
         // Nobody else has a handle, so a full queue is being emptied.
         let mut stop = Command::Stop;
@@ -389,6 +409,7 @@ async fn keep_leases(shared: Arc<Shared>) {
         };
         let wake = next.min(now + TICK);
         tokio::select! {
+            biased;
             () = changed => {}
             () = shared.clock.sleep_until(wake) => {
                 let late = shared.clock.now().since(wake);

@@ -92,6 +92,29 @@ fn size(changes: &Changes) -> usize {
     bytes.sum()
 }
 
+/// Where what may have to wait for the disk is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// On threads of its own.
+    Threads,
+    /// Where it is asked for, one thing after the other: there is no disk, and all is to happen in an order that can
+    /// be had again.
+    Here,
+}
+
+impl Place {
+    /// Does something there.
+    pub async fn run<T: Send + 'static>(
+        self,
+        f: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, tokio::task::JoinError> {
+        match self {
+            Self::Threads => tokio::task::spawn_blocking(f).await,
+            Self::Here => Ok(f()),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub struct Shared {
     pub commands: mpsc::Sender<Command>,
@@ -102,6 +125,7 @@ pub struct Shared {
     pub leases_changed: Notify,
     pub clock: Arc<dyn Clock>,
     pub limit: HistoryLimit,
+    pub place: Place,
     cache_bytes: usize,
     file: RwLock<File>,
 }
@@ -121,7 +145,7 @@ impl Shared {
         disk: SharedDisk,
         clock: Arc<dyn Clock>,
         limit: HistoryLimit,
-        cache_bytes: usize,
+        (place, cache_bytes): (Place, usize),
         commands: mpsc::Sender<Command>,
     ) -> Result<(Self, Meta), redb::Error> {
         let database = open_database(&disk, cache_bytes)?;
@@ -144,6 +168,7 @@ impl Shared {
             leases_changed: Notify::new(),
             clock,
             limit,
+            place,
             cache_bytes,
             file: RwLock::new(File {
                 database: Some(database),
@@ -230,7 +255,7 @@ impl Shared {
                     f(&transaction)
                 })
             };
-            match tokio::task::spawn_blocking(read).await {
+            match self.place.run(read).await {
                 Ok(Some(Ok(value))) => return Ok(value),
                 Ok(Some(Err(ReadError::Error(error)))) => return Err(error),
                 Ok(Some(Err(ReadError::Disk(error)))) => why = error.to_string(),

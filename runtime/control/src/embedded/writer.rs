@@ -1,10 +1,11 @@
-//! The one thread that changes the embedded store.
+//! The one thread (or task, without a disk) that changes the embedded store.
 //!
 //! Owns the order of changes. Takes all that have come while it was at the disk, makes them in one
 //! transaction of the database, syncs once, and only then answers (group commit). Must not: answer
 //! before the sync. After a failure of the file the batch is dropped as a whole, everybody in it is told,
 //! and the database is opened again: redb refuses all use of one whose file has failed once.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use redb::{Durability, WriteTransaction};
@@ -78,44 +79,63 @@ impl Writer {
         }
     }
 
-    /// Works until it is told to stop.
+    /// Works until it is told to stop, on a thread of its own.
     pub fn run(mut self) {
-        let mut stop = false;
-        let mut batch = Vec::new();
-        while !stop {
-            let Some(first) = self.commands.blocking_recv() else {
+        while let Some(first) = self.commands.blocking_recv() {
+            if self.round(first).is_break() {
                 break;
-            };
-            let mut bytes = 0;
-            let mut next = Some(first);
-            while let Some(command) = next {
-                match command {
-                    Command::Stop => {
-                        stop = true;
-                        break;
-                    }
-                    Command::Heal { done } => {
-                        self.heal_if_needed();
-                        let _ = done.send(());
-                    }
-                    command => {
-                        bytes += size(&command);
-                        batch.push(command);
-                    }
-                }
-                let is_full = batch.len() >= MAX_BATCH || bytes >= MAX_BATCH_BYTES;
-                next = match is_full {
-                    true => None,
-                    false => self.commands.try_recv().ok(),
-                };
-            }
-            if !batch.is_empty() {
-                self.work(std::mem::take(&mut batch));
             }
         }
-        // Whoever still asks is told that there is nobody: the channel closes.
+        self.end();
+    }
+
+    /// As [`Self::run`], as a task: for a store without a disk.
+    pub async fn run_here(mut self) {
+        while let Some(first) = self.commands.recv().await {
+            if self.round(first).is_break() {
+                break;
+            }
+        }
+        self.end();
+    }
+
+    /// Whoever still asks is told that there is nobody: the channel closes.
+    fn end(mut self) {
         self.commands.close();
         self.shared.close();
+    }
+
+    /// Does what is asked, and what has come with it. Breaks when told to stop.
+    fn round(&mut self, first: Command) -> ControlFlow<()> {
+        let mut flow = ControlFlow::Continue(());
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        let mut next = Some(first);
+        while let Some(command) = next {
+            match command {
+                Command::Stop => {
+                    flow = ControlFlow::Break(());
+                    break;
+                }
+                Command::Heal { done } => {
+                    self.heal_if_needed();
+                    let _ = done.send(());
+                }
+                command => {
+                    bytes += size(&command);
+                    batch.push(command);
+                }
+            }
+            let is_full = batch.len() >= MAX_BATCH || bytes >= MAX_BATCH_BYTES;
+            next = match is_full {
+                true => None,
+                false => self.commands.try_recv().ok(),
+            };
+        }
+        if !batch.is_empty() {
+            self.work(batch);
+        }
+        flow
     }
 
     fn heal_if_needed(&mut self) {

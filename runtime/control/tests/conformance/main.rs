@@ -1,12 +1,13 @@
 //! What every control store promises, tried on each of them.
 //!
 //! `suite` has the promises, as functions over any store; `embedded`, `remote` (over a link that breaks,
-//! doubles and delays) and `etcd` (a real server) each run all of them.
+//! doubles and delays), `simulated` and `etcd` (a real server) each run all of them.
 
 mod embedded;
 mod etcd;
 mod more;
 mod remote;
+mod simulated;
 mod suite;
 
 use std::sync::Arc;

@@ -13,7 +13,9 @@ async fn open_on(disk: &MemoryDisk) -> Arc<Embedded> {
     let clock = Arc::new(MonotonicClock::default());
     let disk = Arc::new(disk.clone());
     let config = EmbeddedConfig::default();
-    Embedded::open_disk(disk, config, clock).await.unwrap()
+    Embedded::open_disk(disk, config, clock, Place::Threads)
+        .await
+        .unwrap()
 }
 
 #[tokio::test]
