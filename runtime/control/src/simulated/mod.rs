@@ -26,8 +26,9 @@ use crate::{Clock, Embedded, EmbeddedConfig};
 pub use self::time::{Hand, Process, Time};
 pub use self::way::{Faults, Line, Way};
 
-/// Who looks on while transactions are made: the process that sent it, what it is, and what it did.
-pub type Observer = Box<dyn Fn(Process, &Txn, &TxnReply) + Send + Sync>;
+/// Who looks on when a transaction was made: the process that sent it, the store as it is now, what was asked and what it
+/// did.
+pub type Observer = Box<dyn Fn(Process, &Embedded, &Txn, &TxnReply) + Send + Sync>;
 
 /// A disk that is memory, and is always there.
 #[derive(Debug, Clone, Default)]
@@ -145,9 +146,9 @@ impl Store {
         *self.observer.lock() = Some(observer);
     }
 
-    fn made(&self, process: Process, txn: &Txn, reply: &TxnReply) {
+    fn made(&self, process: Process, store: &Embedded, txn: &Txn, reply: &TxnReply) {
         if let Some(observer) = &*self.observer.lock() {
-            observer(process, txn, reply);
+            observer(process, store, txn, reply);
         }
     }
 }

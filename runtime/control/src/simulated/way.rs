@@ -265,7 +265,7 @@ impl ControlStore for Way {
         let ask = move |store: Arc<Embedded>| -> Asked<_> {
             Box::pin(async move {
                 let reply = store.txn(txn.clone()).await?;
-                whole.made(process, &txn, &reply);
+                whole.made(process, &store, &txn, &reply);
                 Ok(reply)
             })
         };

@@ -10,16 +10,18 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use tokio::sync::watch as value;
 use wasmrun_control::membership::{self, Member, MembershipError};
 use wasmrun_control::records::{self, NODES};
 use wasmrun_control::{
-    Changes, Condition, ControlStore, Entry, Error, Event, Health, LeaseKeeper, Op, Txn,
+    Changes, Condition, ControlStore, Entry, Error, Event, Health, LeaseId, LeaseKeeper, Op, Txn,
 };
 use wasmrun_model::cluster::NodeName;
 use wasmrun_model::id::{Incarnation, NodeId};
 
-use super::members::NodeRecord;
+use super::members::{Members, NodeRecord};
+use super::records::Standing;
 use super::watched::{self, Read};
 use super::{Cluster, ClusterError};
 
@@ -71,16 +73,136 @@ pub(super) async fn claim_name(
     Err(ClusterError::Name(name.clone()))
 }
 
+/// What keeping a node's place needs of it, and what follows from it.
+#[async_trait]
+pub(super) trait Host: Standing {
+    /// The store, for those who keep it.
+    fn shared_store(&self) -> Arc<dyn ControlStore>;
+
+    /// How long its leases live.
+    fn lease_ttl(&self) -> Duration;
+
+    /// Who lives, which is kept up to date.
+    fn members(&self) -> &Members;
+
+    /// What it says of itself.
+    fn record(&self) -> NodeRecord;
+
+    /// Somebody has changed what it says of itself.
+    fn amend_own(&self, record: NodeRecord);
+
+    /// It is registered under this lease from now on.
+    fn set_lease(&self, lease: LeaseId);
+
+    /// Whether it is known to live.
+    fn set_confirmed(&self, is_confirmed: bool);
+
+    /// Another node lives, and is about to be a member.
+    fn meet(&self, node: NodeId, record: &NodeRecord);
+
+    /// It is one now.
+    fn met(&self, node: NodeId, life: Incarnation);
+
+    /// It is none any more, in this life.
+    fn left(&self, node: NodeId, life: Incarnation);
+
+    /// Nor will it be one, as far as is known.
+    fn forget(&self, node: NodeId);
+
+    /// Begins a new life of this node, in which none of what was sent in the one before arrives.
+    async fn begin_life(&self);
+
+    /// The new life is registered.
+    fn lives_again(&self);
+}
+
+#[async_trait]
+impl Host for Cluster {
+    fn shared_store(&self) -> Arc<dyn ControlStore> {
+        self.store.clone()
+    }
+
+    fn lease_ttl(&self) -> Duration {
+        self.lease_ttl
+    }
+
+    fn members(&self) -> &Members {
+        &self.members
+    }
+
+    fn record(&self) -> NodeRecord {
+        self.record()
+    }
+
+    fn amend_own(&self, record: NodeRecord) {
+        self.amend_own(record);
+    }
+
+    fn set_lease(&self, lease: LeaseId) {
+        *self.lease.lock() = Some(lease);
+    }
+
+    fn set_confirmed(&self, is_confirmed: bool) {
+        self.set_confirmed(is_confirmed);
+    }
+
+    fn meet(&self, node: NodeId, record: &NodeRecord) {
+        if self.lines.head_id() == Some(node) {
+            self.lines.set_head(node, record.addresses.clone());
+        }
+        if let Some(network) = self.lines.network() {
+            network.expect(node, record.life);
+            if let Err(error) = network.peer(node, record.addresses.clone()) {
+                tracing::warn!(%node, %error, "a node cannot be dialled");
+            }
+        }
+    }
+
+    fn met(&self, node: NodeId, life: Incarnation) {
+        self.views.joined(node, life);
+    }
+
+    fn left(&self, node: NodeId, life: Incarnation) {
+        self.views.left(node, life);
+    }
+
+    fn forget(&self, node: NodeId) {
+        // The head's control store is still wanted.
+        if self.lines.head_id() != Some(node)
+            && let Some(network) = self.lines.network()
+        {
+            network.forget(node);
+        }
+    }
+
+    async fn begin_life(&self) {
+        let life = loop {
+            match self.state.next_life() {
+                Ok(life) => break life,
+                Err(error) => tracing::error!(%error, "a new life cannot be begun"),
+            }
+            self.clock.sleep(AGAIN).await;
+        };
+        self.set_life(life);
+        self.views.begin_anew(self.id, life);
+        self.lines.reopen(&self.state, life).await;
+    }
+
+    fn lives_again(&self) {
+        tracing::info!(life = self.life().0, "this node lives again");
+        self.rebirths.send_modify(|count| *count += 1);
+    }
+}
+
 /// Registers this node in a new life of the control store's.
 pub(super) async fn register(
-    cluster: &Cluster,
+    host: &impl Host,
     keeper: LeaseKeeper,
 ) -> Result<Registered, MembershipError> {
-    let record = cluster.record();
+    let record = host.record();
     let lease = keeper.lease().id;
-    let incarnation =
-        membership::register(cluster.store.as_ref(), cluster.id, lease, record).await?;
-    *cluster.lease.lock() = Some(lease);
+    let incarnation = membership::register(host.store(), host.id(), lease, record).await?;
+    host.set_lease(lease);
     Ok(Registered {
         keeper,
         incarnation,
@@ -88,17 +210,17 @@ pub(super) async fn register(
 }
 
 /// Keeps this node a member and follows the others, until it is dropped.
-pub(super) async fn run(cluster: Arc<Cluster>, registered: Registered) {
+pub(super) async fn run(host: Arc<impl Host>, registered: Registered) {
     let mut registered = registered;
     loop {
-        follow(&cluster, registered).await;
+        follow(host.as_ref(), registered).await;
         tracing::warn!("this node was declared dead; it begins a new life");
-        registered = be_reborn(&cluster).await;
+        registered = be_reborn(host.as_ref()).await;
     }
 }
 
 /// Follows the store until this life of ours is over.
-async fn follow(cluster: &Arc<Cluster>, registered: Registered) {
+async fn follow(host: &impl Host, registered: Registered) {
     let mut health = registered.keeper.watch();
     let confirm = async {
         let mut was_confirmed = true;
@@ -107,7 +229,7 @@ async fn follow(cluster: &Arc<Cluster>, registered: Registered) {
             let is_confirmed = now == Health::Confirmed;
             if is_confirmed != was_confirmed {
                 was_confirmed = is_confirmed;
-                cluster.set_confirmed(is_confirmed);
+                host.set_confirmed(is_confirmed);
             }
             if now == Health::Lost || changed(&mut health).await.is_err() {
                 return;
@@ -116,28 +238,32 @@ async fn follow(cluster: &Arc<Cluster>, registered: Registered) {
     };
     let watch = async {
         loop {
-            let ended = watch_nodes(cluster, registered.incarnation).await;
+            let ended = watch_nodes(host, registered.incarnation).await;
             match ended {
                 Ok(ControlFlow::Break(())) => return,
                 // What is there now is read anew.
                 Ok(ControlFlow::Continue(())) => {}
                 Err(error) => {
                     tracing::warn!(%error, "the members cannot be read");
-                    tokio::time::sleep(AGAIN).await;
+                    host.clock().sleep(AGAIN).await;
                 }
             }
         }
     };
     tokio::select! {
+        biased;
         () = confirm => {}
         () = watch => {
             // Our key is gone, and our lease may live.
             let lease = registered.keeper.lease().id;
-            let revoked = cluster.store.revoke(lease);
-            let _ = tokio::time::timeout(AGAIN, revoked).await;
+            tokio::select! {
+                biased;
+                _ = host.store().revoke(lease) => {}
+                () = host.clock().sleep(AGAIN) => {}
+            }
         }
     }
-    cluster.set_confirmed(false);
+    host.set_confirmed(false);
 }
 
 async fn changed(health: &mut value::Receiver<Health>) -> Result<(), value::error::RecvError> {
@@ -145,23 +271,23 @@ async fn changed(health: &mut value::Receiver<Health>) -> Result<(), value::erro
 }
 
 /// Reads who is there, then follows the changes. Breaks when we are told to be dead.
-async fn watch_nodes(cluster: &Arc<Cluster>, ours: Incarnation) -> Result<ControlFlow<()>, Error> {
+async fn watch_nodes(host: &impl Host, ours: Incarnation) -> Result<ControlFlow<()>, Error> {
     let Read {
         entries, mut watch, ..
-    } = watched::read(cluster.store.as_ref(), NODES).await?;
-    let mut gone: BTreeSet<NodeId> = cluster.members.registered().into_keys().collect();
+    } = watched::read(host.store(), NODES).await?;
+    let mut gone: BTreeSet<NodeId> = host.members().registered().into_keys().collect();
     for entry in entries {
         if let Some(node) = node_of(&entry.key) {
             gone.remove(&node);
         }
-        if put(cluster, &entry, ours).is_break() {
+        if put(host, &entry, ours).is_break() {
             return Ok(ControlFlow::Break(()));
         }
     }
     for node in gone {
-        lost(cluster, node);
+        lost(host, node);
     }
-    cluster.members.give_up_unseen();
+    host.members().give_up_unseen();
     loop {
         let Changes { events, .. } = match watch.next().await {
             Ok(changes) => changes,
@@ -170,11 +296,11 @@ async fn watch_nodes(cluster: &Arc<Cluster>, ours: Incarnation) -> Result<Contro
         };
         for event in events {
             let flow = match event {
-                Event::Put(entry) => put(cluster, &entry, ours),
+                Event::Put(entry) => put(host, &entry, ours),
                 Event::Delete { key } => match node_of(&key) {
-                    Some(node) if node == cluster.id => ControlFlow::Break(()),
+                    Some(node) if node == host.id() => ControlFlow::Break(()),
                     Some(node) => {
-                        lost(cluster, node);
+                        lost(host, node);
                         ControlFlow::Continue(())
                     }
                     None => ControlFlow::Continue(()),
@@ -193,7 +319,7 @@ fn node_of(key: &[u8]) -> Option<NodeId> {
 }
 
 /// A node's entry is there or has changed. Breaks if it is ours and of another life.
-fn put(cluster: &Arc<Cluster>, entry: &Entry, ours: Incarnation) -> ControlFlow<()> {
+fn put(host: &impl Host, entry: &Entry, ours: Incarnation) -> ControlFlow<()> {
     let Some(node) = node_of(&entry.key) else {
         return ControlFlow::Continue(());
     };
@@ -208,98 +334,76 @@ fn put(cluster: &Arc<Cluster>, entry: &Entry, ours: Incarnation) -> ControlFlow<
         incarnation,
         info: record,
     } = member;
-    if node == cluster.id {
+    if node == host.id() {
         if incarnation == ours {
-            cluster.amend_own(record);
+            host.amend_own(record);
         }
         return match incarnation > ours {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         };
     }
-    match cluster.members.registered().get(&node) {
+    match host.members().registered().get(&node) {
         Some(known) if *known > incarnation => {}
-        Some(known) if *known == incarnation => cluster.members.amend(node, record),
+        Some(known) if *known == incarnation => host.members().amend(node, record),
         known => {
             if known.is_some() {
-                leave(cluster, node);
+                leave(host, node);
             }
-            meet(cluster, node, incarnation, record);
+            meet(host, node, incarnation, record);
         }
     }
     ControlFlow::Continue(())
 }
 
 /// A node lives: it is dialled, and may be talked to.
-fn meet(cluster: &Arc<Cluster>, node: NodeId, incarnation: Incarnation, record: NodeRecord) {
+fn meet(host: &impl Host, node: NodeId, incarnation: Incarnation, record: NodeRecord) {
     tracing::info!(%node, name = %record.name, life = record.life.0, "a node has joined");
-    if cluster.lines.head_id() == Some(node) {
-        cluster.lines.set_head(node, record.addresses.clone());
-    }
-    if let Some(network) = cluster.lines.network() {
-        network.expect(node, record.life);
-        if let Err(error) = network.peer(node, record.addresses.clone()) {
-            tracing::warn!(%node, %error, "a node cannot be dialled");
-        }
-    }
+    host.meet(node, &record);
     let life = record.life;
-    cluster.members.join(node, incarnation, record);
-    cluster.views.joined(node, life);
+    host.members().join(node, incarnation, record);
+    host.met(node, life);
 }
 
 /// A node is dead, for everybody.
-fn lost(cluster: &Arc<Cluster>, node: NodeId) {
-    let name = cluster.members.name(node);
+fn lost(host: &impl Host, node: NodeId) {
+    let name = host.members().name(node);
     let name = name.map(tracing::field::display);
     tracing::info!(%node, name, "a node has left or is lost");
-    leave(cluster, node);
-    // The head's control store is still wanted.
-    if cluster.lines.head_id() != Some(node)
-        && let Some(network) = cluster.lines.network()
-    {
-        network.forget(node);
-    }
+    leave(host, node);
+    host.forget(node);
 }
 
-fn leave(cluster: &Cluster, node: NodeId) {
-    if let Some(life) = cluster.members.leave(node, true) {
-        cluster.views.left(node, life);
+fn leave(host: &impl Host, node: NodeId) {
+    if let Some(life) = host.members().leave(node, true) {
+        host.left(node, life);
     }
 }
 
 /// Begins a new life of this node, within the process.
-async fn be_reborn(cluster: &Arc<Cluster>) -> Registered {
-    for node in cluster.members.ids() {
-        cluster.members.leave(node, false);
+async fn be_reborn(host: &impl Host) -> Registered {
+    for node in host.members().ids() {
+        host.members().leave(node, false);
     }
-    let life = loop {
-        match cluster.state.next_life() {
-            Ok(life) => break life,
-            Err(error) => tracing::error!(%error, "a new life cannot be begun"),
-        }
-        tokio::time::sleep(AGAIN).await;
-    };
-    cluster.set_life(life);
-    cluster.views.begin_anew(cluster.id, life);
-    cluster.lines.reopen(&cluster.state, life).await;
+    host.begin_life().await;
     loop {
-        match register_anew(cluster).await {
+        match register_anew(host).await {
             Ok(registered) => {
-                tracing::info!(life = life.0, "this node lives again");
-                cluster.set_confirmed(true);
-                cluster.rebirths.send_modify(|count| *count += 1);
+                host.set_confirmed(true);
+                host.lives_again();
                 return registered;
             }
             Err(error) => tracing::warn!(%error, "this node cannot be registered again"),
         }
-        tokio::time::sleep(AGAIN).await;
+        host.clock().sleep(AGAIN).await;
     }
 }
 
-async fn register_anew(cluster: &Arc<Cluster>) -> Result<Registered, ClusterError> {
-    let lease = cluster.store.grant(cluster.lease_ttl).await?;
-    let keeper = LeaseKeeper::new(cluster.store.clone(), lease);
-    let name = cluster.record().name;
-    claim_name(cluster.store.as_ref(), cluster.id, &keeper, &name, false).await?;
-    Ok(register(cluster, keeper).await?)
+async fn register_anew(host: &impl Host) -> Result<Registered, ClusterError> {
+    let store = host.shared_store();
+    let lease = store.grant(host.lease_ttl()).await?;
+    let keeper = LeaseKeeper::with_clock(store.clone(), lease, host.clock().clone());
+    let name = host.record().name;
+    claim_name(store.as_ref(), host.id(), &keeper, &name, false).await?;
+    Ok(register(host, keeper).await?)
 }

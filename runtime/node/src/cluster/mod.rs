@@ -34,6 +34,7 @@ mod start;
 mod state;
 mod tenants;
 mod tokens;
+mod turns;
 mod views;
 mod watched;
 pub(crate) mod work;
@@ -48,7 +49,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use wasmrun_control::membership::MembershipError;
-use wasmrun_control::{ControlStore, Embedded, LeaseId, LeaseKeeper};
+use wasmrun_control::{Clock, ControlStore, Embedded, LeaseId, LeaseKeeper, MonotonicClock};
 use wasmrun_model::fairness::{TenantConfig, TenantName};
 use wasmrun_model::id::{Incarnation, NodeId};
 use wasmrun_model::scheduler::{NodeInfo, PeerView};
@@ -74,6 +75,7 @@ pub(crate) use self::protocol::ClusterProtocol;
 pub(crate) use self::records::{Found, RecordCounts, RecordId, Records, Written};
 pub(crate) use self::start::{Face, Opened, open};
 pub(crate) use self::tenants::{Tenants, TenantsError};
+pub(crate) use self::turns::{Heir, Reasons, look};
 pub(crate) use self::work::ask::{Answer, Answers, Asked, Desk, Question, Thing, ThingId};
 pub(crate) use self::work::{
     CallLog, CallRecipe, CopyAt, Exchange, Foreign, Kept, Left, Lineage, Origin, Ran, Recipe,
@@ -150,6 +152,8 @@ pub(crate) struct Cluster {
     lines: Arc<Lines>,
     members: Arc<Members>,
     store: Arc<dyn ControlStore>,
+    /// By which is waited for the store.
+    clock: Arc<dyn Clock>,
     /// How long that takes to answer.
     latency: Arc<Latency>,
     /// The store itself, at the head without etcd.
@@ -209,6 +213,7 @@ impl Cluster {
             members: parts.members,
             tenants: Arc::new(Tenants::new(parts.store.clone())),
             store: parts.store,
+            clock: Arc::new(MonotonicClock::default()),
             latency: parts.latency,
             embedded: parts.embedded,
             authority: parts.authority,
@@ -251,11 +256,12 @@ impl Cluster {
         // What it has of a group once it is a member is kept as long as that is to be.
         let (groups, group_changes) =
             groups::Follower::begin(self.store.clone(), self.tell_of_groups()).await?;
-        let registered = membership::register(self, keeper).await?;
+        let registered = membership::register(self.as_ref(), keeper).await?;
+        let clock = || self.clock.clone();
         let tasks = [
-            tokio::spawn(watched::run(tenants, tenant_changes)).abort_handle(),
-            tokio::spawn(watched::run(clients, revocations)).abort_handle(),
-            tokio::spawn(watched::run(groups, group_changes)).abort_handle(),
+            tokio::spawn(watched::run(tenants, tenant_changes, clock())).abort_handle(),
+            tokio::spawn(watched::run(clients, revocations, clock())).abort_handle(),
+            tokio::spawn(watched::run(groups, group_changes, clock())).abort_handle(),
             tokio::spawn(membership::run(self.clone(), registered)).abort_handle(),
             tokio::spawn(views::tell(self.clone())).abort_handle(),
             tokio::spawn(silence::watch(self.clone())).abort_handle(),

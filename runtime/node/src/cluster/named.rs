@@ -13,6 +13,7 @@ use wasmrun_model::id::{ActorId, Digest, NodeId, TaskId};
 use wasmrun_model::task::Attempt;
 
 use super::Cluster;
+use super::records::Standing;
 use crate::actor::ActorCell;
 
 /// Who has a name.
@@ -89,45 +90,7 @@ impl Cluster {
         over: Option<Known>,
     ) -> Result<Claimed, Error> {
         let key = records::named(tenant, name);
-        let ours = claim.to_value();
-        let mut condition = match over {
-            Some(over) => Condition::Value(over.value),
-            None => Condition::Absent,
-        };
-        loop {
-            let lease = self.lease().ok_or_else(no_lease)?;
-            let mut txn = Txn::when(key.clone(), condition);
-            txn.then = vec![Op::put_leased(key.clone(), ours.clone(), lease)];
-            txn.otherwise = vec![Op::get(key.clone())];
-            let reply = match self.store.txn(txn).await {
-                // Who reads what is there finds ours, or not.
-                Err(Error::Uncertain { .. }) => {
-                    condition = Condition::Absent;
-                    continue;
-                }
-                // Another one is about to be there.
-                Err(Error::LeaseLost { .. }) => return Err(no_lease()),
-                reply => reply?,
-            };
-            if reply.succeeded {
-                return Ok(Claimed::Ours(lease));
-            }
-            let Some(OpReply::Got(Some(entry))) = reply.replies.into_iter().next() else {
-                // It has gone meanwhile.
-                condition = Condition::Absent;
-                continue;
-            };
-            if entry.value != ours {
-                let claim = known(&entry.value)?;
-                let value = entry.value;
-                return Ok(Claimed::Taken(Known { claim, value }));
-            }
-            if entry.lease == Some(lease) {
-                return Ok(Claimed::Ours(lease));
-            }
-            // From a life of ours whose lease has not ended yet.
-            condition = Condition::Value(entry.value);
-        }
+        claim_at(self, key, claim, over).await
     }
 
     /// Who has a name.
@@ -168,6 +131,54 @@ impl Cluster {
             Some(name) => name.to_string(),
             None => node.to_string(),
         }
+    }
+}
+
+/// As [`Cluster::claim`], for any node, and by the key of the name.
+pub(super) async fn claim_at(
+    at: &dyn Standing,
+    key: Bytes,
+    claim: &Claim,
+    over: Option<Known>,
+) -> Result<Claimed, Error> {
+    let ours = claim.to_value();
+    let mut condition = match over {
+        Some(over) => Condition::Value(over.value),
+        None => Condition::Absent,
+    };
+    loop {
+        let lease = at.lease().ok_or_else(no_lease)?;
+        let mut txn = Txn::when(key.clone(), condition);
+        txn.then = vec![Op::put_leased(key.clone(), ours.clone(), lease)];
+        txn.otherwise = vec![Op::get(key.clone())];
+        let reply = match at.store().txn(txn).await {
+            // Who reads what is there finds ours, or not.
+            Err(Error::Uncertain { .. }) => {
+                condition = Condition::Absent;
+                continue;
+            }
+            // Another one is about to be there.
+            Err(Error::LeaseLost { .. }) => return Err(no_lease()),
+            reply => reply?,
+        };
+        if reply.succeeded {
+            return Ok(Claimed::Ours(lease));
+        }
+        let Some(OpReply::Got(Some(entry))) = reply.replies.into_iter().next() else {
+            // It has gone meanwhile.
+            condition = Condition::Absent;
+            continue;
+        };
+        if entry.value != ours {
+            let claim = known(&entry.value)?;
+            let value = entry.value;
+            return Ok(Claimed::Taken(Known { claim, value }));
+        }
+        if entry.lease == Some(lease) {
+            return Ok(Claimed::Ours(lease));
+        }
+        // From a life of ours whose lease has not ended yet.
+        condition = Condition::Value(entry.value);
     }
 }
 

@@ -26,12 +26,12 @@ use bytes::Bytes;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use wasmrun_control::records::{self, GROUPS, NODES, TASKS};
-use wasmrun_control::{Condition, ControlStore, Entry, Error, LeaseId, Op, Range, Txn};
+use wasmrun_control::{Clock, Condition, ControlStore, Entry, Error, LeaseId, Op, Range, Txn};
 use wasmrun_model::id::{GroupId, NodeId, TaskId};
 
 use self::writer::{Change, State, Write, Writer};
-use super::Cluster;
 use super::watched;
+use super::{Cluster, Reasons};
 
 /// How many bytes of records a transaction has at most, about.
 const MOST_BYTES: usize = 1 << 20;
@@ -40,11 +40,14 @@ const MOST_TAKEN: usize = 50;
 /// How many changes may wait for the store. Of more nothing is kept.
 const MOST_WAITING: usize = 100_000;
 
-/// What records need of the cluster.
-trait Standing: Send + Sync + 'static {
+/// What is needed of a node by whatever of it is in the control store.
+pub(super) trait Standing: Send + Sync + 'static {
     fn id(&self) -> NodeId;
 
     fn store(&self) -> &dyn ControlStore;
+
+    /// By which is waited for the store.
+    fn clock(&self) -> &Arc<dyn Clock>;
 
     /// Under which lease this node was registered last.
     fn lease(&self) -> Option<LeaseId>;
@@ -60,6 +63,10 @@ impl Standing for Cluster {
 
     fn store(&self) -> &dyn ControlStore {
         self.store.as_ref()
+    }
+
+    fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
     }
 
     fn lease(&self) -> Option<LeaseId> {
@@ -176,7 +183,7 @@ impl<I: RecordId> Records<I> {
         Self::begin(cluster, control)
     }
 
-    fn begin(cluster: Arc<dyn Standing>, control: &Handle) -> Self {
+    pub(super) fn begin(cluster: Arc<dyn Standing>, control: &Handle) -> Self {
         let (queue, writes) = mpsc::unbounded_channel();
         let state = Arc::<State<I>>::default();
         let writer = Writer::new(cluster.clone(), state.clone());
@@ -186,6 +193,23 @@ impl<I: RecordId> Records<I> {
             queue,
             state,
         }
+    }
+
+    /// By which is waited for the store.
+    pub(super) fn clock(&self) -> &Arc<dyn Clock> {
+        self.cluster.clock()
+    }
+
+    /// Which of all that live is to act first where one is enough, with regard to a node that is lost: 0 is the
+    /// first. All see the same order as long as they see the same members.
+    pub(super) fn rank_for(&self, lost: NodeId) -> usize {
+        let distance = |node: &NodeId| {
+            let bytes = node.as_bytes().iter().zip(lost.as_bytes());
+            bytes.map(|(one, other)| one ^ other).collect::<Vec<u8>>()
+        };
+        let ours = distance(&self.cluster.id());
+        let others = self.cluster.others();
+        others.iter().filter(|it| distance(it) < ours).count()
     }
 
     /// Writes a record of what this node owns. `None` if too much is waiting.
@@ -396,25 +420,8 @@ impl Cluster {
         Ok(ids.collect())
     }
 
-    /// Which of all that live is to act first where one is enough, with regard to a node that is lost: 0 is the
-    /// first. All see the same order as long as they see the same members.
-    pub(crate) fn rank_for(&self, lost: NodeId) -> usize {
-        let distance = |node: &NodeId| {
-            let bytes = node.as_bytes().iter().zip(lost.as_bytes());
-            bytes.map(|(one, other)| one ^ other).collect::<Vec<u8>>()
-        };
-        let ours = distance(&self.id);
-        let others = self.members.ids();
-        others.iter().filter(|it| distance(it) < ours).count()
-    }
-
-    /// Counts how often this node has begun a new life within this process: see `membership`.
-    pub(crate) fn rebirths(&self) -> tokio::sync::watch::Receiver<u64> {
-        self.rebirths.subscribe()
-    }
-
-    /// Changes whenever somebody joins, leaves or begins a new life.
-    pub(crate) fn others_changed(&self) -> tokio::sync::watch::Receiver<usize> {
-        self.members.count()
+    /// What is a reason to look for records without an owner.
+    pub(crate) fn reasons(&self) -> Reasons {
+        Reasons::new(self.members.count(), self.rebirths.subscribe())
     }
 }

@@ -298,6 +298,10 @@ mod tests {
 
     use super::*;
 
+    fn clock() -> Arc<dyn wasmrun_control::Clock> {
+        Arc::new(wasmrun_control::MonotonicClock::default())
+    }
+
     #[test]
     fn a_record_has_these_bytes_and_reads_as_it_was_written() {
         let json = r#"{"weight": "2.5", "min_share": {"CPU": 2, "memory": "4GiB"}}"#;
@@ -355,7 +359,7 @@ mod tests {
         for tenants in [&here, &there] {
             let (told, tell) = listener();
             let (follower, watch) = Follower::begin(tenants.clone(), tell).await.unwrap();
-            listeners.push((told, tokio::spawn(watched::run(follower, watch))));
+            listeners.push((told, tokio::spawn(watched::run(follower, watch, clock()))));
         }
         let a = name("a");
         let set = here.change(&a, |config| TenantConfig {
@@ -394,7 +398,7 @@ mod tests {
         let tenants = Arc::new(Tenants::new(store(&dir).await));
         let (_, tell) = listener();
         let (follower, watch) = Follower::begin(tenants.clone(), tell).await.unwrap();
-        let following = tokio::spawn(watched::run(follower, watch));
+        let following = tokio::spawn(watched::run(follower, watch, clock()));
         let one = |resource: String| {
             let tenants = tenants.clone();
             async move {
@@ -441,7 +445,7 @@ mod tests {
         put("new", due("4")).await;
         let last = store.revision().await.unwrap();
         store.compact(last).await.unwrap();
-        let following = tokio::spawn(watched::run(follower, watch));
+        let following = tokio::spawn(watched::run(follower, watch, clock()));
         let mut applied = tenants.applied.subscribe();
         applied.wait_for(|applied| *applied >= last).await.unwrap();
         let now = |tenant| told.lock()[&name(tenant)].weight.to_string();

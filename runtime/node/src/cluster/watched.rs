@@ -3,9 +3,10 @@
 //! Owns the loop that reads it, follows it, and reads it anew where that has ended ([`run`]). Must not: know what is
 //! there, which is each [`Follow`]er's.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use wasmrun_control::{Changes, ControlStore, Entry, Error, Range, Revision, Watch};
+use wasmrun_control::{Changes, Clock, ControlStore, Entry, Error, Range, Revision, Watch};
 
 /// How soon the store is asked again that did not answer.
 const AGAIN: Duration = Duration::from_millis(200);
@@ -42,7 +43,7 @@ pub(super) async fn begin<F: Follow>(follower: &mut F) -> Result<Watch, Error> {
 }
 
 /// Tells a follower what becomes of it, until it is dropped.
-pub(super) async fn run<F: Follow>(mut follower: F, mut watch: Watch) {
+pub(super) async fn run<F: Follow>(mut follower: F, mut watch: Watch, clock: Arc<dyn Clock>) {
     loop {
         match follow(&mut follower, watch).await {
             // What is there now is read anew.
@@ -54,7 +55,7 @@ pub(super) async fn run<F: Follow>(mut follower: F, mut watch: Watch) {
                 Ok(watch) => break watch,
                 Err(error) => tracing::debug!(%error, "{} cannot be read", F::WHAT),
             }
-            tokio::time::sleep(AGAIN).await;
+            clock.sleep(AGAIN).await;
         };
     }
 }

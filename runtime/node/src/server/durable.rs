@@ -16,7 +16,6 @@ mod groups;
 mod once;
 mod record;
 mod results;
-mod turns;
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};

@@ -6,7 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use wasmrun_control::{
-    Embedded, EmbeddedConfig, Lease, Page, Revision, Txn, TxnReply, Watch, membership,
+    Embedded, EmbeddedConfig, Lease, MonotonicClock, Page, Revision, Txn, TxnReply, Watch,
+    membership,
 };
 use wasmrun_model::id::{Incarnation, NodeId, TaskId};
 
@@ -105,6 +106,7 @@ impl ControlStore for Doubtful {
 struct Place {
     me: NodeId,
     store: Doubtful,
+    clock: Arc<dyn Clock>,
     lease: Mutex<Option<LeaseId>>,
 }
 
@@ -115,6 +117,10 @@ impl Standing for Place {
 
     fn store(&self) -> &dyn ControlStore {
         &self.store
+    }
+
+    fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
     }
 
     fn lease(&self) -> Option<LeaseId> {
@@ -134,6 +140,7 @@ impl Place {
                 store: store.clone(),
                 fault: Mutex::new(Fault::None),
             },
+            clock: Arc::new(MonotonicClock::default()),
             lease: Mutex::new(None),
         })
     }

@@ -193,7 +193,7 @@ impl<I: RecordId> Writer<I> {
             if !self.state.is_silent.swap(true, Ordering::AcqRel) {
                 tracing::warn!(error = %why, "records of {} wait for the control store", I::NAME);
             }
-            tokio::time::sleep(AGAIN).await;
+            self.cluster.clock().sleep(AGAIN).await;
         }
     }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use wasmrun_control::Error;
@@ -19,10 +20,9 @@ use wasmrun_model::value::{Encoded, EncodedRef, FunctionType};
 use wasmrun_model::wire::{self, Refusal, RefusalKind};
 
 use super::record::{Ending, Kept, Record as _, Stored, StoredActor};
-use super::turns::{AGAIN, EVERY, Reasons, Turns};
 use super::{Durable, Keeping};
 use crate::client::check;
-use crate::cluster::{Cluster, Found, Records};
+use crate::cluster::{Cluster, Found, Heir, Records, look};
 use crate::object::Value;
 use crate::server::Inner;
 use crate::server::registry::{Detached, Log, Record};
@@ -56,12 +56,11 @@ impl Inner {
             let looking = Looking {
                 inner: Arc::downgrade(self),
                 cluster: cluster.clone(),
-                turns: Turns::new(cluster),
                 missing: HashSet::new(),
                 half_taken: HashSet::new(),
             };
             // It ends with the server.
-            self.shared.control.spawn(looking.run());
+            self.shared.control.spawn(look(looking, cluster.reasons()));
             let states = Self::keep_states(Arc::downgrade(self));
             self.shared.control.spawn(states);
             self.look_for_groups(cluster);
@@ -92,7 +91,6 @@ enum Going {
 struct Looking {
     inner: std::sync::Weak<Inner>,
     cluster: Arc<Cluster>,
-    turns: Turns,
     /// Modules that nobody had when they were needed.
     missing: HashSet<Digest>,
     /// What may have been taken over without having been gone on with, as the store did not answer: its loss of an
@@ -136,50 +134,26 @@ async fn go_on(
     }
 }
 
-impl Looking {
-    async fn run(mut self) {
-        let mut reasons = Reasons::new(&self.cluster);
-        loop {
-            let Some(inner) = self.inner.upgrade() else {
-                return;
-            };
-            let Some(durable) = inner.durable.get() else {
-                return;
-            };
-            if durable.is_closed.load(Ordering::Acquire) {
-                return;
-            }
-            let mut next = EVERY;
-            if reasons.is_own_due {
-                match self.look_at_own(&inner, durable).await {
-                    Ok(is_left) => reasons.is_own_due = is_left,
-                    Err(error) => {
-                        tracing::warn!(%error, "records of detached tasks cannot be read");
-                        next = AGAIN;
-                    }
-                }
-            }
-            match self.look_at_lost(&inner, durable).await {
-                Ok(due) => next = next.min(due),
-                // It is said by whoever writes.
-                Err(error) => {
-                    tracing::debug!(%error, "records of lost nodes cannot be taken over");
-                    // Some may be this node's by now.
-                    reasons.is_own_due = true;
-                    next = AGAIN;
-                }
-            }
-            inner.share_modules(durable).await;
-            drop(inner);
-            if !reasons.wait(next).await {
-                return;
-            }
-        }
+#[async_trait]
+impl Heir<TaskId> for Looking {
+    type Server = Inner;
+
+    fn server(&self) -> Option<Arc<Inner>> {
+        let inner = self.inner.upgrade()?;
+        let is_open = inner.durable.get().is_some_and(|it| !it.is_closed());
+        is_open.then_some(inner)
     }
 
-    /// Goes on with what an earlier process of this node had, and gives up what others have taken over. Whether
-    /// something has to wait.
-    async fn look_at_own(&mut self, inner: &Arc<Inner>, durable: &Durable) -> Result<bool, Error> {
+    fn records(inner: &Inner) -> &Records {
+        &durable(inner).records
+    }
+
+    fn is_willing(inner: &Inner) -> bool {
+        !inner.is_draining.load(Ordering::Acquire)
+    }
+
+    async fn look_at_own(&mut self, inner: &Arc<Inner>) -> Result<bool, Error> {
+        let durable = durable(inner);
         let kept = durable.kept();
         // Those who keep results for us may have lost sight of us.
         inner.claim_places(durable);
@@ -193,26 +167,28 @@ impl Looking {
         self.adopt(inner, durable, self.cluster.id(), new).await
     }
 
-    /// Takes over what lost nodes had, where it is this node's turn. When to look again.
-    async fn look_at_lost(
+    async fn inherit(
         &mut self,
         inner: &Arc<Inner>,
-        durable: &Durable,
-    ) -> Result<Duration, Error> {
-        let (due, next) = self.turns.due(&durable.records).await?;
-        for owner in due {
-            // One that is about to end begins nothing.
-            if inner.is_draining.load(Ordering::Acquire) {
-                continue;
-            }
-            let found = durable.records.of(owner).await?;
-            let count = found.len();
-            tracing::info!(node = %owner, count, "taking over the detached tasks of a lost node");
-            self.adopt(inner, durable, owner, found).await?;
-        }
-        Ok(next)
+        owner: NodeId,
+        found: Vec<Found>,
+    ) -> Result<(), Error> {
+        self.adopt(inner, durable(inner), owner, found).await?;
+        Ok(())
     }
 
+    async fn look_around(&mut self, inner: &Arc<Inner>) {
+        inner.share_modules(durable(inner)).await;
+    }
+}
+
+/// What a server has in the control store, once it looks for more.
+pub(super) fn durable(inner: &Inner) -> &Durable {
+    let durable = inner.durable.get();
+    durable.expect("it is set before anybody looks")
+}
+
+impl Looking {
     /// Takes records over. Whether some were left, which wait for their modules.
     async fn adopt(
         &mut self,

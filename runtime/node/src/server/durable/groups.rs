@@ -7,16 +7,18 @@
 //! Invariants: what is created and answered without a warning is in the control store; a group is this node's only
 //! while its record is.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use wasmrun_control::Error;
 use wasmrun_control::records::Record as _;
 use wasmrun_model::id::{GroupId, NodeId};
 
-use super::turns::{AGAIN, EVERY, Reasons, Turns};
+use super::adopt::durable;
 use super::{Durable, MOST_BYTES, Written, patience};
-use crate::cluster::{Cluster, Found, GroupRecord};
+use crate::cluster::{Cluster, Found, GroupRecord, Heir, Records, look};
 use crate::server::Inner;
 
 /// Why a group is not durable yet.
@@ -29,7 +31,6 @@ const LOOK: Duration = Duration::from_millis(100);
 struct Looking {
     inner: Weak<Inner>,
     cluster: Arc<Cluster>,
-    turns: Turns,
 }
 
 impl Inner {
@@ -86,54 +87,32 @@ impl Inner {
         let looking = Looking {
             inner: Arc::downgrade(self),
             cluster: cluster.clone(),
-            turns: Turns::new(cluster),
         };
         // It ends with the server.
-        self.shared.control.spawn(looking.run());
+        self.shared.control.spawn(look(looking, cluster.reasons()));
     }
 }
 
-impl Looking {
-    async fn run(mut self) {
-        let mut reasons = Reasons::new(&self.cluster);
-        loop {
-            let Some(inner) = self.inner.upgrade() else {
-                return;
-            };
-            let Some(durable) = inner.durable.get() else {
-                return;
-            };
-            if durable.is_closed() {
-                return;
-            }
-            let mut next = EVERY;
-            if reasons.is_own_due {
-                match self.look_at_own(&inner, durable).await {
-                    Ok(()) => reasons.is_own_due = false,
-                    Err(error) => {
-                        tracing::debug!(%error, "records of placement groups cannot be read");
-                        next = AGAIN;
-                    }
-                }
-            }
-            match self.look_at_lost(&inner, durable).await {
-                Ok(due) => next = next.min(due),
-                Err(error) => {
-                    tracing::debug!(%error, "placement groups of lost nodes cannot be taken over");
-                    // Some may be this node's by now.
-                    reasons.is_own_due = true;
-                    next = AGAIN;
-                }
-            }
-            drop(inner);
-            if !reasons.wait(next).await {
-                return;
-            }
-        }
+#[async_trait]
+impl Heir<GroupId> for Looking {
+    type Server = Inner;
+
+    fn server(&self) -> Option<Arc<Inner>> {
+        let inner = self.inner.upgrade()?;
+        let is_open = inner.durable.get().is_some_and(|it| !it.is_closed());
+        is_open.then_some(inner)
     }
 
-    /// Goes on with what an earlier life of this node had.
-    async fn look_at_own(&self, inner: &Arc<Inner>, durable: &Durable) -> Result<(), Error> {
+    fn records(inner: &Inner) -> &Records<GroupId> {
+        &durable(inner).groups
+    }
+
+    fn is_willing(inner: &Inner) -> bool {
+        !inner.is_draining.load(Ordering::Acquire)
+    }
+
+    async fn look_at_own(&mut self, inner: &Arc<Inner>) -> Result<bool, Error> {
+        let durable = durable(inner);
         let mut found = durable.groups.own().await?;
         let is_new = |it: &Found<GroupId>| {
             let ledger = inner.shared.ledger.lock();
@@ -141,27 +120,21 @@ impl Looking {
         };
         found.retain(is_new);
         self.take_over(inner, durable, self.cluster.id(), found)
-            .await
+            .await?;
+        Ok(false)
     }
 
-    /// Takes over what lost nodes had, where it is this node's turn. When to look again.
-    async fn look_at_lost(
+    async fn inherit(
         &mut self,
         inner: &Arc<Inner>,
-        durable: &Durable,
-    ) -> Result<Duration, Error> {
-        let (due, next) = self.turns.due(&durable.groups).await?;
-        for owner in due {
-            // One that is about to end begins nothing.
-            if inner.is_draining.load(std::sync::atomic::Ordering::Acquire) {
-                continue;
-            }
-            let found = durable.groups.of(owner).await?;
-            self.take_over(inner, durable, owner, found).await?;
-        }
-        Ok(next)
+        owner: NodeId,
+        found: Vec<Found<GroupId>>,
+    ) -> Result<(), Error> {
+        self.take_over(inner, durable(inner), owner, found).await
     }
+}
 
+impl Looking {
     /// Waits until all nodes are known here that were there when the groups became this node's: each may have something
     /// of them, and is asked. Nobody who comes later has anything that an owner before has reserved.
     async fn meet_all(&self, inner: &Inner, durable: &Durable) -> Result<(), Error> {
