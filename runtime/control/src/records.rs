@@ -35,6 +35,8 @@ pub const GROUPS: &str = "groups/";
 pub const TENANTS: &str = "tenants/";
 /// Tasks and their lineage, under their owner.
 pub const TASKS: &str = "tasks/";
+/// What each node has written last.
+pub const FENCES: &str = "fences/";
 /// Who owns an object.
 pub const OBJECTS: &str = "objects/";
 
@@ -111,6 +113,11 @@ pub fn tasks_of(owner: NodeId) -> Bytes {
 /// The key of a task.
 pub fn task(owner: NodeId, id: TaskId) -> Bytes {
     key(TASKS, format_args!("{owner}/{id}"))
+}
+
+/// The key of what a node has written last, of one kind.
+pub fn fence(node: NodeId, what: impl std::fmt::Display) -> Bytes {
+    key(FENCES, format_args!("{node}/{what}"))
 }
 
 /// The key of an object.

@@ -7,9 +7,10 @@
 //! submissions cost one sync of a disk. What the store does not take now is kept and tried again.
 //!
 //! Invariants: a record has one owner, for it is moved in one transaction, and only while its owner is not
-//! registered: a node that lives keeps what it has. An owner writes only while it is registered, each life under its
-//! own lease, and changes a record only as long as it has it.
+//! registered: a node that lives keeps what it has. An owner writes and takes over only while it is registered, each life
+//! under its own lease, and changes a record only as long as it has it. Each transaction is made once, or not (`fence`).
 
+mod fence;
 mod writer;
 
 #[cfg(test)]
@@ -29,7 +30,8 @@ use wasmrun_control::records::{self, GROUPS, NODES, TASKS};
 use wasmrun_control::{Clock, Condition, ControlStore, Entry, Error, LeaseId, Op, Range, Txn};
 use wasmrun_model::id::{GroupId, NodeId, TaskId};
 
-use self::writer::{Change, State, Write, Writer};
+use self::fence::{Fence, Tried};
+use self::writer::{AGAIN, Change, State, Write, Writer};
 use super::watched;
 use super::{Cluster, Reasons};
 
@@ -125,6 +127,8 @@ pub(crate) struct Records<I = TaskId> {
     cluster: Arc<dyn Standing>,
     queue: mpsc::UnboundedSender<Write<I>>,
     state: Arc<State<I>>,
+    /// One after the other are taken over.
+    takes: tokio::sync::Mutex<Fence>,
 }
 
 /// What came of a change.
@@ -188,7 +192,9 @@ impl<I: RecordId> Records<I> {
         let state = Arc::<State<I>>::default();
         let writer = Writer::new(cluster.clone(), state.clone());
         control.spawn(writer.run(writes));
+        let takes = Fence::new(cluster.clone(), format_args!("{}taken", I::PREFIX));
         Self {
+            takes: tokio::sync::Mutex::new(takes),
             cluster,
             queue,
             state,
@@ -318,17 +324,27 @@ impl<I: RecordId> Records<I> {
     }
 
     /// Takes records over, each with its new value, from a node that does not live, or this node's own from an
-    /// earlier process. Which of them are this node's now: the others have another owner by now, or none.
+    /// earlier process. Which of them are this node's now: the others have another owner by now, or none, or are to end
+    /// here: whether they have is said there.
     ///
     /// # Errors
-    /// When the store does not do it, or does not know whether it did: look again.
+    /// When the store does not do it, and when this node's life ends before it has said whether it did: then some of them
+    /// may be its own in the next life.
     pub(crate) async fn take(
         &self,
         owner: NodeId,
         records: &[(Found<I>, Bytes)],
     ) -> Result<HashSet<I>, Error> {
+        let mut fence = self.takes.lock().await;
         let mut taken = HashSet::new();
-        let mut rest = records;
+        let records: Vec<_> = {
+            let ending = self.state.ending.lock();
+            let wanted = records
+                .iter()
+                .filter(|(it, _)| !ending.contains_key(&it.id));
+            wanted.cloned().collect()
+        };
+        let mut rest = records.as_slice();
         while !rest.is_empty() {
             let mut bytes = 0;
             let fit = rest.iter().take(MOST_TAKEN).take_while(|(_, value)| {
@@ -338,13 +354,14 @@ impl<I: RecordId> Records<I> {
             });
             let (some, others) = rest.split_at(fit.count());
             rest = others;
-            if self.move_all(owner, some).await? {
+            if self.move_all(&mut fence, owner, some).await? {
                 taken.extend(some.iter().map(|(found, _)| found.id));
                 continue;
             }
             // Somebody has been faster with one of them at least.
             for one in some {
-                if self.move_all(owner, std::slice::from_ref(one)).await? {
+                let one_alone = std::slice::from_ref(one);
+                if self.move_all(&mut fence, owner, one_alone).await? {
                     taken.insert(one.0.id);
                 }
             }
@@ -355,7 +372,33 @@ impl<I: RecordId> Records<I> {
         Ok(taken)
     }
 
-    async fn move_all(&self, owner: NodeId, some: &[(Found<I>, Bytes)]) -> Result<bool, Error> {
+    /// Moves all of them or none. Asks until it is known which.
+    async fn move_all(
+        &self,
+        fence: &mut Fence,
+        owner: NodeId,
+        some: &[(Found<I>, Bytes)],
+    ) -> Result<bool, Error> {
+        let txn = self.moving(owner, some);
+        let not_registered = || Error::Unavailable {
+            why: "this node is not registered there".to_owned(),
+        };
+        let life = self.cluster.lease().ok_or_else(not_registered)?;
+        fence.begin();
+        loop {
+            match fence.attempt(life, &txn).await {
+                Ok(Tried::Made(_) | Tried::MadeBefore) => return Ok(true),
+                Ok(Tried::Otherwise) => return Ok(false),
+                // In the next life it is asked anew what is there.
+                Ok(Tried::NotRegistered) => return Err(not_registered()),
+                Err(error) if !fence.is_unsure() => return Err(error),
+                Err(error) => tracing::debug!(%error, "it is asked again what is taken over"),
+            }
+            self.clock().sleep(AGAIN).await;
+        }
+    }
+
+    fn moving(&self, owner: NodeId, some: &[(Found<I>, Bytes)]) -> Txn {
         let me = self.cluster.id();
         let mut txn = match owner == me {
             true => Txn::default(),
@@ -369,7 +412,7 @@ impl<I: RecordId> Records<I> {
             }
             txn = txn.then(Op::put(to, value.clone()));
         }
-        Ok(self.cluster.store().txn(txn).await?.succeeded)
+        txn
     }
 }
 

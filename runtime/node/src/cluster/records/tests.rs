@@ -39,12 +39,16 @@ enum Fault {
     Unheard,
     /// One is not made, and nobody hears of it; then the store is away.
     Unmade,
+    /// One is not made yet, when its sender gives up; then all is well.
+    Late,
 }
 
 /// A store between which and the node something goes wrong.
 struct Doubtful {
     store: Arc<Embedded>,
     fault: Mutex<Fault>,
+    /// What has not arrived yet.
+    late: Mutex<Option<Txn>>,
 }
 
 impl fmt::Debug for Doubtful {
@@ -75,8 +79,12 @@ impl ControlStore for Doubtful {
             Fault::Away => return Err(away()),
             Fault::Unheard => drop(self.store.txn(txn).await?),
             Fault::Unmade => {}
+            Fault::Late => *self.late.lock() = Some(txn),
         }
-        *self.fault.lock() = Fault::Away;
+        *self.fault.lock() = match fault {
+            Fault::Late => Fault::None,
+            _ => Fault::Away,
+        };
         let why = "the network has gone".to_owned();
         Err(Error::Uncertain { why })
     }
@@ -139,6 +147,7 @@ impl Place {
             store: Doubtful {
                 store: store.clone(),
                 fault: Mutex::new(Fault::None),
+                late: Mutex::default(),
             },
             clock: Arc::new(MonotonicClock::default()),
             lease: Mutex::new(None),
@@ -160,6 +169,12 @@ impl Place {
 
     fn fail(&self, fault: Fault) {
         *self.store.fault.lock() = fault;
+    }
+
+    /// What was late arrives.
+    async fn arrive(&self) {
+        let late = self.store.late.lock().take().unwrap();
+        self.store.store.txn(late).await.unwrap();
     }
 
     async fn failed(&self) {
@@ -284,4 +299,85 @@ async fn what_is_about_to_end_is_not_gone_on_with() {
     let written = records.put(TASK, "mine".into()).unwrap();
     assert_eq!(written.await, Ok(Written::Done));
     assert_eq!(records.own().await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn what_arrives_late_is_not_made_a_second_time() {
+    let (_folder, store) = store().await;
+    let me = Place::new(ME, &store);
+    me.live().await;
+    let records = me.records();
+    me.fail(Fault::Late);
+    let written = records.put(TASK, "first".into()).unwrap();
+    assert_eq!(written.await, Ok(Written::Done));
+    assert_eq!(records.delete(TASK).await, Ok(Written::Done));
+    me.arrive().await;
+    assert_eq!(owners_of(&store).await, []);
+}
+
+#[tokio::test]
+async fn what_has_ended_at_another_node_is_not_begun_again() {
+    let (_folder, store) = store().await;
+    let (me, other) = (Place::new(ME, &store), Place::new(OTHER, &store));
+    me.live().await;
+    other.live().await;
+    let records = me.records();
+    me.fail(Fault::Unheard);
+    let written = records.put(TASK, "mine".into()).unwrap();
+    me.failed().await;
+    me.die().await;
+    take_over(&other).await;
+    let ended = other.records().delete(TASK).await;
+    assert_eq!(ended, Ok(Written::Done));
+    me.live().await;
+    me.fail(Fault::None);
+    assert_eq!(written.await, Ok(Written::Taken));
+    assert_eq!(owners_of(&store).await, []);
+}
+
+#[tokio::test]
+async fn what_another_node_has_is_not_said_to_be_deleted() {
+    let (_folder, store) = store().await;
+    let (me, other) = (Place::new(ME, &store), Place::new(OTHER, &store));
+    me.live().await;
+    other.live().await;
+    let records = me.records();
+    let written = records.put(TASK, "mine".into()).unwrap();
+    assert_eq!(written.await, Ok(Written::Done));
+    me.die().await;
+    take_over(&other).await;
+    me.live().await;
+    assert_eq!(records.delete(TASK).await, Ok(Written::Taken));
+    assert_eq!(owners_of(&store).await, [OTHER]);
+    // Of what nobody has it can be said.
+    let nobodys = TaskId::from_bytes([9; 16]);
+    assert_eq!(records.delete(nobodys).await, Ok(Written::Done));
+}
+
+#[tokio::test]
+async fn only_a_node_that_lives_takes_over_and_knows_what() {
+    let (_folder, store) = store().await;
+    let (me, other) = (Place::new(ME, &store), Place::new(OTHER, &store));
+    me.live().await;
+    other.live().await;
+    let written = me.records().put(TASK, "mine".into()).unwrap();
+    assert_eq!(written.await, Ok(Written::Done));
+    me.die().await;
+    other.die().await;
+    let records = other.records();
+    let found = records.of(ME).await.unwrap();
+    let found: Vec<_> = found.into_iter().map(|it| (it, "taken".into())).collect();
+    let taken = records.take(ME, &found).await;
+    assert!(matches!(taken, Err(Error::Unavailable { .. })), "{taken:?}");
+    assert_eq!(owners_of(&store).await, [ME]);
+    other.live().await;
+    other.fail(Fault::Unheard);
+    let heard_later = async {
+        other.failed().await;
+        other.fail(Fault::None);
+    };
+    let (taken, ()) = tokio::join!(records.take(ME, &found), heard_later);
+    assert_eq!(taken, Ok(HashSet::from([TASK])));
+    assert_eq!(owners_of(&store).await, [OTHER]);
+    assert_eq!(records.counts().taken_over, 1);
 }

@@ -3,8 +3,8 @@
 //! Owns the order of changes and trying them again. Must not: write anything that a life of this node has begun when
 //! another node may have taken it over since.
 //!
-//! Invariants: each transaction holds only for the life, by its lease, in which it was sent, however late it arrives.
-//! What may have been made in a life that is over is looked for at all other owners before it is made again.
+//! Invariants: each transaction holds only for the life, by its lease, in which it was sent, however late it arrives, and
+//! is made once ([`Fence`]). What was made in a life that is over, without an answer, is not made again.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -14,15 +14,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
-use wasmrun_control::{Condition, Error, LeaseId, MAX_TXN_OPS, Op, OpReply, Txn, records};
+use wasmrun_control::{Condition, Error, MAX_TXN_OPS, Op, OpReply, Txn};
 
+use super::fence::{Fence, Tried};
 use super::{MOST_BYTES, RecordId, Standing, Written, owners};
 use crate::counters::Counter;
 
 /// How many records a transaction changes at most.
 const MOST_AT_ONCE: usize = 100;
 /// How soon something is tried again that the store did not do.
-const AGAIN: Duration = Duration::from_millis(200);
+pub(super) const AGAIN: Duration = Duration::from_millis(200);
 
 /// How far the changes of a node have come.
 pub(super) struct State<I> {
@@ -87,26 +88,36 @@ impl<I> Write<I> {
     }
 }
 
-/// What came of one try.
-enum Tried {
-    Written(Written),
-    /// This node is not registered, or not as it was when it began.
-    NotRegistered,
+/// What came of some changes.
+#[derive(Clone)]
+enum Made<I> {
+    /// They are made. These are another node's by now, or still.
+    Done(HashSet<I>),
+    /// One of them at least is of a record that is not this node's.
+    Otherwise,
+    /// The store will not make them.
+    Refused(String),
 }
 
 /// Who writes.
 pub(super) struct Writer<I> {
+    fence: Fence,
     cluster: Arc<dyn Standing>,
     state: Arc<State<I>>,
 }
 
 impl<I: RecordId> Writer<I> {
     pub(super) fn new(cluster: Arc<dyn Standing>, state: Arc<State<I>>) -> Self {
-        Self { cluster, state }
+        let fence = Fence::new(cluster.clone(), format_args!("{}written", I::PREFIX));
+        Self {
+            fence,
+            cluster,
+            state,
+        }
     }
 
     /// Writes what comes, until nothing more can.
-    pub(super) async fn run(self, mut writes: mpsc::UnboundedReceiver<Write<I>>) {
+    pub(super) async fn run(mut self, mut writes: mpsc::UnboundedReceiver<Write<I>>) {
         let mut next = None;
         loop {
             let first = match next.take() {
@@ -135,18 +146,23 @@ impl<I: RecordId> Writer<I> {
         }
     }
 
-    async fn write(&self, batch: Vec<Write<I>>) {
+    async fn write(&mut self, batch: Vec<Write<I>>) {
         let count = batch.len();
-        let mut unsure = None;
-        let written = self.make(&batch, &mut unsure).await;
+        let made = self.make(&batch).await;
         for write in batch {
-            let written = match &written {
+            let made = match &made {
                 // One of them is not as it should be: which?
-                Written::Taken | Written::Refused(_) if count > 1 => {
+                Made::Otherwise | Made::Refused(_) if count > 1 => {
                     let one = std::slice::from_ref(&write);
-                    self.make(one, &mut unsure.clone()).await
+                    self.make(one).await
                 }
-                written => written.clone(),
+                made => made.clone(),
+            };
+            let written = match made {
+                Made::Done(others) if others.contains(&write.id) => Written::Taken,
+                Made::Done(_) => Written::Done,
+                Made::Otherwise => Written::Taken,
+                Made::Refused(why) => Written::Refused(why),
             };
             match &written {
                 Written::Done => self.state.written.add(1),
@@ -171,95 +187,93 @@ impl<I: RecordId> Writer<I> {
         }
     }
 
-    /// Makes all changes or none. Tries until the store says something. `unsure`: the life in which they may have been
-    /// made without an answer.
-    async fn make(&self, batch: &[Write<I>], unsure: &mut Option<LeaseId>) -> Written {
-        loop {
-            let lease = self.cluster.lease();
-            let why = match self.attempt(batch, lease, *unsure).await {
-                Ok(Tried::Written(written)) => {
-                    self.state.is_silent.store(false, Ordering::Release);
-                    return written;
-                }
-                Ok(Tried::NotRegistered) => "this node is not registered there".to_owned(),
-                // All of them may be made twice, in one life.
-                Err(error @ Error::Uncertain { .. }) => {
-                    *unsure = lease;
-                    error.to_string()
-                }
-                Err(error) if error.is_retryable() => error.to_string(),
-                Err(error) => return Written::Refused(error.to_string()),
-            };
-            if !self.state.is_silent.swap(true, Ordering::AcqRel) {
-                tracing::warn!(error = %why, "records of {} wait for the control store", I::NAME);
-            }
-            self.cluster.clock().sleep(AGAIN).await;
-        }
-    }
-
-    async fn attempt(
-        &self,
-        batch: &[Write<I>],
-        lease: Option<LeaseId>,
-        unsure: Option<LeaseId>,
-    ) -> Result<Tried, Error> {
-        let Some(lease) = lease else {
-            return Ok(Tried::NotRegistered);
-        };
-        let is_over = unsure.is_some_and(|life| life != lease);
-        if is_over {
-            let elsewhere = self.is_elsewhere(batch).await;
-            // Whatever became of the question, it has changed nothing.
-            let is_elsewhere = elsewhere.map_err(|error| match error {
-                Error::Uncertain { why } => Error::Unavailable { why },
-                error => error,
-            })?;
-            if is_elsewhere {
-                return Ok(Tried::Written(Written::Taken));
-            }
-        }
+    /// Makes all changes or none. Tries until the store says something.
+    async fn make(&mut self, batch: &[Write<I>]) -> Made<I> {
+        self.fence.begin();
         let me = self.cluster.id();
-        let node = records::node(me);
-        let ours = Txn::when(node.clone(), Condition::Lease(lease)).otherwise(Op::get(node));
-        let txn = batch
-            .iter()
-            .fold(ours, |txn, write| write.add_to(txn, write.id.key(me)));
-        let reply = self.cluster.store().txn(txn).await?;
-        if reply.succeeded {
-            return Ok(Tried::Written(Written::Done));
-        }
-        // One may be another node's, or this node has lost its own place.
-        Ok(match reply.replies.first() {
-            Some(OpReply::Got(Some(entry))) if entry.lease == Some(lease) => {
-                Tried::Written(Written::Taken)
+        let txn = batch.iter().fold(Txn::default(), |txn, write| {
+            write.add_to(txn, write.id.key(me))
+        });
+        loop {
+            match self.attempt(&txn).await {
+                Ok(Tried::Made(replies)) => {
+                    // What was not there to be deleted may be where it was taken over.
+                    let is_missing = |at: usize| replies.get(at) == Some(&OpReply::Deleted(false));
+                    let missing = batch.iter().enumerate().filter(|(at, _)| is_missing(*at));
+                    let missing: Vec<_> = missing.map(|(_, write)| write).collect();
+                    return self.made(&missing).await;
+                }
+                Ok(Tried::MadeBefore) => {
+                    let all: Vec<_> = batch.iter().collect();
+                    return self.made(&all).await;
+                }
+                Ok(Tried::Otherwise) => {
+                    self.state.is_silent.store(false, Ordering::Release);
+                    return Made::Otherwise;
+                }
+                Ok(Tried::NotRegistered) => self.wait("this node is not registered there").await,
+                Err(error @ Error::Uncertain { .. }) => self.wait(error).await,
+                Err(error) if error.is_retryable() => self.wait(error).await,
+                Err(error) => return Made::Refused(error.to_string()),
             }
-            _ => Tried::NotRegistered,
-        })
+        }
     }
 
-    /// Whether another node has a record that one of these makes.
-    async fn is_elsewhere(&self, batch: &[Write<I>]) -> Result<bool, Error> {
+    async fn attempt(&mut self, txn: &Txn) -> Result<Tried, Error> {
+        match self.cluster.lease() {
+            Some(lease) => self.fence.attempt(lease, txn).await,
+            None => Ok(Tried::NotRegistered),
+        }
+    }
+
+    /// The store has not done it: waits to try again.
+    async fn wait(&self, why: impl std::fmt::Display) {
+        if !self.state.is_silent.swap(true, Ordering::AcqRel) {
+            tracing::warn!(error = %why, "records of {} wait for the control store", I::NAME);
+        }
+        self.cluster.clock().sleep(AGAIN).await;
+    }
+
+    /// All is made. Of some it must be seen whose they are now: another node may have taken them over, since they were
+    /// made or before.
+    async fn made(&self, doubtful: &[&Write<I>]) -> Made<I> {
+        let mut others = HashSet::new();
+        for write in doubtful {
+            let is_mine = loop {
+                match self.is_mine(write).await {
+                    Ok(is_mine) => break is_mine,
+                    Err(error) => self.wait(error).await,
+                }
+            };
+            if !is_mine {
+                others.insert(write.id);
+            }
+        }
+        self.state.is_silent.store(false, Ordering::Release);
+        Made::Done(others)
+    }
+
+    /// Whether what was changed is this node's, or what was deleted nobody's.
+    async fn is_mine(&self, write: &Write<I>) -> Result<bool, Error> {
         let me = self.cluster.id();
         let store = self.cluster.store();
-        let mut others = owners::<I>(store).await?;
-        others.extend(self.cluster.others());
-        others.retain(|other| *other != me);
-        others.sort_unstable();
-        others.dedup();
-        let made = batch
-            .iter()
-            .filter(|it| matches!(it.change, Change::Put(_)));
-        let keys: Vec<Bytes> = made
-            .flat_map(|it| others.iter().map(|other| it.id.key(*other)))
-            .collect();
-        for keys in keys.chunks(MAX_TXN_OPS) {
-            let txn = keys.iter().fold(Txn::default(), |txn, key| {
-                txn.and(key.clone(), Condition::Absent)
+        if !matches!(write.change, Change::Delete) {
+            return Ok(store.get(&write.id.key(me)).await?.is_some());
+        }
+        // This node may have taken it over again, too.
+        let mut owners = owners::<I>(store).await?;
+        owners.extend(self.cluster.others());
+        owners.push(me);
+        owners.sort_unstable();
+        owners.dedup();
+        for some in owners.chunks(MAX_TXN_OPS) {
+            let txn = some.iter().fold(Txn::default(), |txn, owner| {
+                txn.and(write.id.key(*owner), Condition::Absent)
             });
             if !store.txn(txn).await?.succeeded {
-                return Ok(true);
+                return Ok(false);
             }
         }
-        Ok(false)
+        Ok(true)
     }
 }
