@@ -275,6 +275,10 @@ async fn watch_nodes(host: &impl Host, ours: Incarnation) -> Result<ControlFlow<
     let Read {
         entries, mut watch, ..
     } = watched::read(host.store(), NODES).await?;
+    // It may have gone while nobody watched, and its lease live.
+    if !entries.iter().any(|it| node_of(&it.key) == Some(host.id())) {
+        return Ok(ControlFlow::Break(()));
+    }
     let mut gone: BTreeSet<NodeId> = host.members().registered().into_keys().collect();
     for entry in entries {
         if let Some(node) = node_of(&entry.key) {
