@@ -82,7 +82,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "simulation",
-        what: "schedulers and objects under faults, thousands of seeds",
+        what: "schedulers, objects and the control store's records under faults, many seeds",
         run: simulation,
     },
     Step {
@@ -283,8 +283,10 @@ fn tests() -> Result<Outcome> {
     all_of([test])
 }
 
-/// How many seeds each simulation is tried with here. `cargo test` alone tries fewer.
+/// How many seeds each simulation of the model is tried with here. `cargo test` alone tries fewer.
 const SEEDS: &str = "2000";
+/// The same for what nodes have in the control store.
+const CLUSTER_SEEDS: &str = "300";
 
 fn simulation() -> Result<Outcome> {
     let mut test = with(&[
@@ -298,11 +300,20 @@ fn simulation() -> Result<Outcome> {
         "--test",
         "objects",
     ]);
+    let mut cluster = with(&[
+        "test",
+        "--quiet",
+        "--locked",
+        "--workspace",
+        "--lib",
+        "cluster::simulation",
+    ]);
     // Whoever looks for one seed sets these.
     if std::env::var_os("WASMRUN_SEED").is_none() && std::env::var_os("WASMRUN_SEEDS").is_none() {
         test.env("WASMRUN_SEEDS", SEEDS);
+        cluster.env("WASMRUN_SEEDS", CLUSTER_SEEDS);
     }
-    all_of([test])
+    all_of([test, cluster])
 }
 
 fn guest_tests() -> Result<Outcome> {

@@ -30,6 +30,8 @@ mod protocol;
 mod records;
 mod renew;
 mod silence;
+#[cfg(test)]
+mod simulation;
 mod start;
 mod state;
 mod tenants;

@@ -46,6 +46,17 @@ impl Claim {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn for_test(owner: NodeId, actor: ActorId) -> Self {
+        Self {
+            owner,
+            actor,
+            class: "sample:app/app#tally".into(),
+            module: Digest::from_bytes([3; 32]),
+            creator: None,
+        }
+    }
+
     /// Whether what has made `this` has made the other one in an earlier attempt, so that it is on its way out.
     pub(crate) fn is_of_earlier_attempt(&self, this: &Self) -> bool {
         match (self.creator, this.creator) {
