@@ -22,8 +22,8 @@ use super::node::Said;
 struct Promised {
     /// The changes that were acknowledged.
     changes: u64,
-    /// It is to end, as its owner has decided.
-    ends: bool,
+    /// How many have decided that it is to end, who may have believed to own it at the same time.
+    ends: u32,
     /// That it has ended was acknowledged.
     has_ended: bool,
 }
@@ -124,7 +124,7 @@ impl Oracle {
     pub(super) fn ends(&self, prefix: &str, id: impl Display) {
         let thing = thing(prefix, id);
         self.note(format_args!("{thing} is to end"));
-        self.state.lock().promised.entry(thing).or_default().ends = true;
+        self.state.lock().promised.entry(thing).or_default().ends += 1;
     }
 
     /// That a record is deleted was acknowledged.
@@ -147,7 +147,7 @@ impl Oracle {
     pub(super) fn lives_on(&self, prefix: &str, id: impl Display) {
         let thing = thing(prefix, id);
         self.note(format_args!("{thing} is another's, and lives on"));
-        self.state.lock().promised.entry(thing).or_default().ends = false;
+        self.state.lock().promised.entry(thing).or_default().ends -= 1;
     }
 
     /// A transaction was made.
@@ -306,7 +306,7 @@ impl Oracle {
                     let changes = promised.changes;
                     return Some(format!("{thing} was kept with {changes} changes: {said:?}"));
                 }
-                None if !promised.ends && promised.changes > 0 => {
+                None if promised.ends == 0 && promised.changes > 0 => {
                     return Some(format!("{thing} was kept, and is lost"));
                 }
                 _ => {}
