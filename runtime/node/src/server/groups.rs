@@ -193,7 +193,15 @@ impl Session {
         let group = row.id;
         let (Some(owner), Some(cluster)) = (owner, self.inner.shared.cluster.get()) else {
             match row.is_detached {
-                true => self.inner.end_group(group).await,
+                true if !self.inner.end_group(group).await => {
+                    return Err(refusal(
+                        RefusalKind::Full,
+                        format_args!(
+                            "another node has just taken group {group} over from this one, which counted as lost; remove it again"
+                        ),
+                    ));
+                }
+                true => {}
                 false => self.client.remove_group(&group),
             }
             return Ok(Response::Done);

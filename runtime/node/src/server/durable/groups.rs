@@ -66,13 +66,18 @@ impl Inner {
     }
 
     /// Ends the record of a group that this node owns, and then the group: one that was removed is not there again when
-    /// this node is lost. Where the store does not answer the group ends, and the record later.
-    pub(in crate::server) async fn end_group(self: &Arc<Self>, group: GroupId) {
+    /// this node is lost. Where the store does not answer the group ends, and the record later. False, and nothing ends,
+    /// where another node has taken it over, while this one counted as dead.
+    pub(in crate::server) async fn end_group(self: &Arc<Self>, group: GroupId) -> bool {
         if let Some(durable) = self.durable.get() {
             let deleted = durable.groups.delete(group);
-            let _ = tokio::time::timeout(patience(&durable.groups), deleted).await;
+            let deleted = tokio::time::timeout(patience(&durable.groups), deleted).await;
+            if matches!(deleted, Ok(Ok(Written::Taken))) {
+                return false;
+            }
         }
         self.shared.remove_groups(&[group]);
+        true
     }
 
     /// Ends the record of a group that this node owns, without waiting for that.
