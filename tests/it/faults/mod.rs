@@ -18,6 +18,7 @@ mod lost;
 mod newcomer;
 mod peers;
 mod proxy;
+mod remade;
 mod room;
 mod soak;
 mod stops;

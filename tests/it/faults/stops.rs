@@ -12,14 +12,14 @@ fn submit(at: &Node, call: &str, args: &[&str]) -> Wasmrun {
 }
 
 /// The same, left to the cluster. Its id.
-fn detached(at: &Node, call: &str, args: &[&str]) -> String {
+pub(super) fn detached(at: &Node, call: &str, args: &[&str]) -> String {
     let id = submit(at, call, args).args(["--detach"]).ok();
     id.trim().to_owned()
 }
 
 /// Waits until a task is in this state. Where it is.
 #[track_caller]
-fn wait_for(at: &Node, task: &str, state: &str) -> String {
+pub(super) fn wait_for(at: &Node, task: &str, state: &str) -> String {
     eventually(&format!("{task} {state}"), || {
         let seen = at.command(&["get", task]).json(0);
         match seen["state"] == state {
@@ -30,7 +30,7 @@ fn wait_for(at: &Node, task: &str, state: &str) -> String {
 }
 
 /// A task that runs on a node until it is cancelled, and has all of its CPU.
-fn occupied(at: &Node, node: &str) -> String {
+pub(super) fn occupied(at: &Node, node: &str) -> String {
     let strategy = format!("node:{node}");
     let task = detached(at, "spin()", &["--cpus", "1", "--strategy", &strategy]);
     wait_for(at, &task, "running");
@@ -237,7 +237,7 @@ fn a_node_that_waits_for_others_stops_at_once_if_it_is_told_twice() {
 
 /// Waits until a node gives a result of so many numbers.
 #[track_caller]
-fn has_numbers(at: &Node, task: &str, count: usize) {
+pub(super) fn has_numbers(at: &Node, task: &str, count: usize) {
     eventually(&format!("{task} has a result"), || {
         let got = at.command(&["object", "get", task]).run();
         match got.code {

@@ -17,9 +17,9 @@ use wasmrun_model::time::Instant as ModelInstant;
 use super::arguments::{missing, needs};
 use super::{Entry, Incoming, Ledger, NodeNames, Outbound, Outgoing, Resuming, Todo};
 use crate::actor::{ActorCell, Standing};
-use crate::cluster::{CallRecipe, Lineage, Origin};
-use crate::object::{Object, Reference};
-use crate::task::{Argument, Report, Work};
+use crate::cluster::{CallRecipe, Kept, Lineage, Origin, Recipe};
+use crate::object::{Object, Reference, Value};
+use crate::task::{Argument, Call, Job, Report, TaskCell, Work};
 
 /// How long a report may be under way when the end that it is of is known. Nodes are asked again every few seconds.
 const REPORT_PATIENCE: Duration = Duration::from_secs(60);
@@ -548,6 +548,21 @@ impl Ledger {
         }))
     }
 
+    /// Notes how to make the result of a task again that another node owned, and that has ended. What there is no room
+    /// for any more, for the caller to drop outside the lock.
+    #[must_use]
+    pub(crate) fn inherit_recipe(
+        &mut self,
+        cell: &TaskCell,
+        job: &Arc<Job>,
+        call: &Call,
+        value: &Value,
+    ) -> Vec<Kept> {
+        let (recipe, over) = self.lineage.add(cell, job, call, Attempt::FIRST);
+        set_recipe(cell, value, recipe);
+        over
+    }
+
     /// Notes how to make the result of a task again, if that may get lost.
     pub(super) fn note_recipe(
         &mut self,
@@ -569,10 +584,7 @@ impl Ledger {
             (Work::Task(job), Some(call)) => {
                 let (recipe, over) = self.lineage.add(&entry.cell, job, call, attempt);
                 todo.trash.recipes.extend(over);
-                if let Some(remote) = value.as_remote() {
-                    remote.set_origin(Origin::Task(recipe.clone()));
-                }
-                entry.cell.set_recipe(recipe);
+                set_recipe(&entry.cell, value, recipe);
             }
             (Work::Call(actor, _), _) => {
                 if let Some(remote) = value.as_remote() {
@@ -583,4 +595,12 @@ impl Ledger {
             _ => {}
         }
     }
+}
+
+/// From now on a task's result can be made again.
+fn set_recipe(cell: &TaskCell, value: &Value, recipe: Arc<Recipe>) {
+    if let Some(remote) = value.as_remote() {
+        remote.set_origin(Origin::Task(recipe.clone()));
+    }
+    cell.set_recipe(recipe);
 }

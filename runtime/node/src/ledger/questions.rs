@@ -91,6 +91,11 @@ impl Ledger {
         self.tasks.get(task).map(|entry| entry.cell.clone())
     }
 
+    /// Whether a task runs here, or is to, for another node.
+    pub(crate) fn is_of_other(&self, task: &TaskId) -> bool {
+        self.tasks.get(task).is_some_and(|it| it.from.is_some())
+    }
+
     /// What a task that has not ended runs.
     pub(crate) fn work(&self, task: &TaskId) -> Option<&Work> {
         self.tasks.get(task).map(|entry| &entry.cell.work)

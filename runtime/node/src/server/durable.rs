@@ -13,12 +13,13 @@
 mod actors;
 mod adopt;
 mod groups;
+mod known;
 mod once;
 mod record;
 mod results;
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -27,15 +28,15 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::{Digest, GroupId, TaskId};
+use wasmrun_model::id::{Digest, GroupId, NodeId, TaskId};
 use wasmrun_model::wire;
 
 pub(super) use self::record::{Stored, StoredActor};
 
-use self::results::Placed;
-
 use self::actors::KeptActor;
+use self::known::{Ended, Known, Task};
 use self::record::Ending;
+use self::results::Placed;
 use super::Inner;
 use super::registry::Log;
 use crate::cluster::{RecordCounts, RecordId, Records, Written};
@@ -49,10 +50,6 @@ const LITTLE_PATIENCE: Duration = Duration::from_millis(50);
 const SILENT: &str = "the control store does not answer; when it does, the task will be kept";
 /// The most bytes of a record. Arguments are in it.
 const MOST_BYTES: usize = 256 << 10;
-/// How many tasks that have ended this node keeps in the store, the last ones,
-const MOST_ENDED: usize = 2_000;
-/// and how many bytes of them.
-const MOST_ENDED_BYTES: usize = 16 << 20;
 
 /// How long to wait until a change of a record is written.
 fn patience<I: RecordId>(records: &Records<I>) -> Duration {
@@ -74,24 +71,6 @@ pub(super) struct Durable {
     placed: Mutex<HashMap<TaskId, Placed>>,
     /// The node is stopping: what ends now ends because of that, and is for others to go on with.
     is_closed: AtomicBool,
-}
-
-#[derive(Default)]
-struct Known {
-    tasks: HashMap<TaskId, Task>,
-    /// Those that have ended, the first one first, with their sizes.
-    ended: VecDeque<(TaskId, usize)>,
-    ended_bytes: usize,
-}
-
-/// What is known of a task that has a record, or is about to have one.
-#[derive(Clone, Copy)]
-struct Task {
-    module: Digest,
-    module_bytes: u64,
-    /// Whether the store has said that it has the record.
-    is_kept: bool,
-    has_ended: bool,
 }
 
 /// A task's record, as long as the task lives.
@@ -149,7 +128,7 @@ impl Durable {
             module,
             module_bytes,
             is_kept,
-            has_ended: false,
+            ended: None,
         };
         let mut tasks = self.known.lock();
         match tasks.tasks.entry(task) {
@@ -177,11 +156,24 @@ impl Durable {
         kept.map(|(task, _)| *task).collect()
     }
 
-    /// Modules of tasks that have not ended, with their lengths.
-    fn modules(&self) -> BTreeMap<Digest, u64> {
+    /// Modules of tasks that have not ended, or may be run again for their results, with their lengths; and the nodes
+    /// without which they must be found.
+    fn modules(&self) -> BTreeSet<(Digest, u64, Vec<NodeId>)> {
+        let placed = self.placed.lock();
+        let may_run_again = placed.values().filter_map(Placed::module);
+        let mut modules: BTreeSet<_> = may_run_again.collect();
+        drop(placed);
         let known = self.known.lock();
-        let live = known.tasks.values().filter(|task| !task.has_ended);
-        live.map(|it| (it.module, it.module_bytes)).collect()
+        let live = known.tasks.values().filter(|task| task.ended.is_none());
+        modules.extend(live.map(|it| (it.module, it.module_bytes, Vec::new())));
+        modules
+    }
+
+    /// How many bytes records have that keep what results were made of, and how many records have given that up for
+    /// others.
+    pub(super) fn lineage(&self) -> (u64, u64) {
+        let known = self.known.lock();
+        (known.lineage_bytes as u64, known.lineage_dropped)
     }
 
     /// Nothing more is written.
@@ -209,33 +201,9 @@ impl Durable {
         drop(actor);
         self.unplace(task);
         let mut known = self.known.lock();
-        if known.tasks.remove(task).is_some() {
+        if known.remove(task) {
             drop(known);
             drop(self.records.delete(*task));
-        }
-    }
-
-    /// The oldest that have ended are let go.
-    fn add_ended(&self, task: TaskId, bytes: usize) {
-        let mut over = Vec::new();
-        let mut known = self.known.lock();
-        if let Some(task) = known.tasks.get_mut(&task) {
-            task.has_ended = true;
-        }
-        known.ended.push_back((task, bytes));
-        known.ended_bytes += bytes;
-        while (known.ended.len() > MOST_ENDED || known.ended_bytes > MOST_ENDED_BYTES)
-            && let Some((oldest, bytes)) = known.ended.pop_front()
-        {
-            known.ended_bytes -= bytes;
-            if known.tasks.remove(&oldest).is_some() {
-                over.push(oldest);
-            }
-        }
-        drop(known);
-        for task in over {
-            self.unplace(&task);
-            drop(self.records.delete(task));
         }
     }
 }
@@ -277,7 +245,7 @@ impl Inner {
             return Ok(());
         };
         let Some(written) = written else {
-            durable.known.lock().tasks.remove(&task);
+            durable.known.lock().remove(&task);
             return Err("too many records wait for the control store".to_owned());
         };
         let inner = self.clone();
@@ -293,13 +261,15 @@ impl Inner {
                     }
                 }
                 Written::Taken => inner.is_taken(task),
-                Written::Refused(_) => drop(durable.known.lock().tasks.remove(&task)),
+                Written::Refused(_) => {
+                    durable.known.lock().remove(&task);
+                }
             }
             written
         });
         let shared = async {
             match self.shared.exchange.get() {
-                Some(exchange) => exchange.share_module(digest, len, PATIENCE).await,
+                Some(exchange) => exchange.share_module(digest, len, &[], PATIENCE).await,
                 None => true,
             }
         };
@@ -339,7 +309,7 @@ impl Keeping {
         let place = result.and_then(|value| inner.where_is(task, value));
         let stored = stored.ended(Ending::of(report, log, place));
         let value = stored.to_value();
-        durable.add_ended(task, value.len());
+        inner.count_ended(durable, task, &stored, value.len());
         if let Some(result) = result {
             inner.note_place(task, stored, result);
         }
@@ -348,6 +318,28 @@ impl Keeping {
 }
 
 impl Inner {
+    /// The record of a task that has ended has so many bytes. The oldest are let go.
+    fn count_ended(
+        self: &Arc<Self>,
+        durable: &Durable,
+        task: TaskId,
+        stored: &Stored,
+        bytes: usize,
+    ) {
+        let ended = Ended {
+            bytes,
+            has_lineage: stored.has_lineage(),
+        };
+        let over = durable.known.lock().add_ended(task, ended);
+        for task in over.tasks {
+            durable.unplace(&task);
+            drop(durable.records.delete(task));
+        }
+        for task in over.lineage {
+            self.forget_lineage(durable, task);
+        }
+    }
+
     /// Writes what came of a task. It ends when that is written, or the task is another node's.
     fn replace(
         self: &Arc<Self>,
@@ -380,8 +372,7 @@ impl Inner {
         let Some(durable) = self.durable.get() else {
             return;
         };
-        let known = durable.known.lock().tasks.remove(&task);
-        if known.is_none() {
+        if !durable.known.lock().remove(&task) {
             return;
         }
         tracing::info!(%task, "a detached task is another node's now");

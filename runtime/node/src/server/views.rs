@@ -27,7 +27,7 @@ use crate::actor::ActorCell;
 use crate::client::Actor;
 use crate::deadlock::Place;
 use crate::ledger::Ledger;
-use crate::object::Reference;
+use crate::object::{Reference, Value};
 use crate::task::{TaskCell, Work};
 
 /// Who asks: a tenant, and the session that may have submitted for others.
@@ -549,7 +549,7 @@ fn objects(inner: &Inner, list: &List) -> Vec<ObjectRow> {
             let inline = || ObjectRow {
                 id: detached.object.id(),
                 size_bytes: value.size_bytes(),
-                place: "inline".into(),
+                place: place_of(inner, &value).into(),
                 tenant: record.tenant.clone(),
                 is_kept: true,
                 node: inner.name(),
@@ -571,6 +571,19 @@ fn objects(inner: &Inner, list: &List) -> Vec<ObjectRow> {
         passes(list, &fields)
     });
     passing.take(Rows::MAX).collect()
+}
+
+/// Where a value is that is not in the store here.
+fn place_of(inner: &Inner, value: &Value) -> &'static str {
+    if value.as_inline().is_some() {
+        return "inline";
+    }
+    let exchange = inner.shared.exchange.get();
+    match exchange.is_some_and(|exchange| exchange.is_somewhere(value)) {
+        true => "elsewhere",
+        // Unless it can be made again, and is when it is read.
+        false => "lost",
+    }
 }
 
 fn jobs(inner: &Inner, list: &List) -> Vec<JobRow> {

@@ -18,6 +18,8 @@ use super::hedged::first_of;
 
 /// Of how many modules it is remembered who else keeps them.
 const MOST_HELD: usize = 1024;
+/// How many nodes are remembered of each.
+const MOST_HOLDERS: usize = 8;
 /// How many nodes are asked to keep a module.
 const MOST_ASKED: usize = 3;
 /// How long one may say nothing until the next is asked too.
@@ -29,7 +31,7 @@ pub(super) struct Holders(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    by_module: HashMap<Digest, NodeId>,
+    by_module: HashMap<Digest, Vec<NodeId>>,
     /// Modules that somebody is being asked to keep, and what will come of it.
     asking: HashMap<Digest, watch::Receiver<Option<bool>>>,
 }
@@ -42,47 +44,78 @@ impl Holders {
         digest: Digest,
         others: Vec<NodeId>,
         patience: Duration,
-        ask: impl Fn(NodeId) -> A + Send + Sync + 'static,
+        ask: impl Fn(NodeId) -> A + Clone + Send + Sync + 'static,
     ) -> bool
     where
         A: Future<Output = bool> + Send + 'static,
     {
-        let mut answer = {
-            let mut state = self.0.lock();
-            let holder = state.by_module.get(&digest);
-            if others.is_empty() || holder.is_some_and(|holder| others.contains(holder)) {
-                return true;
-            }
-            // One that is closed has ended with the threads that asked.
-            match state.asking.get(&digest) {
-                Some(asking) if asking.has_changed().is_ok() => asking.clone(),
-                _ => {
-                    let (said, answer) = watch::channel(None);
-                    state.asking.insert(digest, answer.clone());
-                    let this = Arc::downgrade(self);
-                    // It ends when all have been asked, at the latest with the node.
-                    tokio::spawn(async move {
-                        let some = others.into_iter().take(MOST_ASKED);
-                        let ask = |node| {
-                            let asking = ask(node);
-                            async move { asking.await.then_some(node) }
-                        };
-                        let holder = first_of(some, SOON, ask).await;
-                        if let Some(this) = this.upgrade() {
-                            this.0.lock().ended(digest, holder);
-                        }
-                        said.send_replace(Some(holder.is_some()));
-                    });
-                    answer
+        let shared = async {
+            loop {
+                let mut answer = match self.begin(digest, &others, &ask) {
+                    Begun::Held => return true,
+                    Begun::Asking(answer) => answer,
+                };
+                let is_held = match answer.wait_for(Option::is_some).await {
+                    Ok(is_held) => *is_held == Some(true),
+                    Err(_) => false,
+                };
+                // Where others were asked for somebody else, it may be that one of those keeps it.
+                if !is_held {
+                    return false;
                 }
             }
         };
-        let answered = answer.wait_for(Option::is_some);
-        match tokio::time::timeout(patience, answered).await {
-            Ok(Ok(is_held)) => *is_held == Some(true),
-            Ok(Err(_)) | Err(_) => false,
-        }
+        let shared = tokio::time::timeout(patience, shared).await;
+        shared.unwrap_or(false)
     }
+
+    /// Asks these nodes, unless one of them keeps a module already or somebody is being asked.
+    fn begin<A>(
+        self: &Arc<Self>,
+        digest: Digest,
+        others: &[NodeId],
+        ask: &(impl Fn(NodeId) -> A + Clone + Send + Sync + 'static),
+    ) -> Begun
+    where
+        A: Future<Output = bool> + Send + 'static,
+    {
+        let mut state = self.0.lock();
+        let mut holders = state.by_module.get(&digest).into_iter().flatten();
+        if others.is_empty() || holders.any(|holder| others.contains(holder)) {
+            return Begun::Held;
+        }
+        // One that is closed has ended with the threads that asked.
+        if let Some(asking) = state.asking.get(&digest)
+            && asking.has_changed().is_ok()
+        {
+            return Begun::Asking(asking.clone());
+        }
+        let (said, answer) = watch::channel(None);
+        state.asking.insert(digest, answer.clone());
+        let (this, ask) = (Arc::downgrade(self), ask.clone());
+        let some: Vec<NodeId> = others.iter().copied().take(MOST_ASKED).collect();
+        // It ends when all have been asked, at the latest with the node.
+        tokio::spawn(async move {
+            let ask = |node| {
+                let asking = ask(node);
+                async move { asking.await.then_some(node) }
+            };
+            let holder = first_of(some, SOON, ask).await;
+            if let Some(this) = this.upgrade() {
+                this.0.lock().ended(digest, holder);
+            }
+            said.send_replace(Some(holder.is_some()));
+        });
+        Begun::Asking(answer)
+    }
+}
+
+/// What is done so that a module is kept.
+enum Begun {
+    /// Nothing: somebody keeps it, or there is nobody who could.
+    Held,
+    /// Somebody is asked.
+    Asking(watch::Receiver<Option<bool>>),
 }
 
 impl State {
@@ -92,7 +125,12 @@ impl State {
             if self.by_module.len() >= MOST_HELD {
                 self.by_module.clear();
             }
-            self.by_module.insert(digest, holder);
+            let holders = self.by_module.entry(digest).or_default();
+            holders.retain(|it| *it != holder);
+            holders.push(holder);
+            if holders.len() > MOST_HOLDERS {
+                holders.remove(0);
+            }
         }
     }
 }
@@ -165,6 +203,30 @@ mod tests {
         assert!(share(vec![node(1)]).await);
         assert_eq!(asked.load(Ordering::Relaxed), 1);
         assert!(share(vec![node(2)]).await);
+        assert_eq!(asked.load(Ordering::Relaxed), 2);
+    }
+    #[tokio::test]
+    async fn another_keeps_it_where_the_one_who_does_may_be_lost() {
+        let holders = Arc::<Holders>::default();
+        let asked = Arc::<AtomicUsize>::default();
+        let share = |others: Vec<NodeId>| {
+            let asked = asked.clone();
+            let ask = move |_| {
+                asked.fetch_add(1, Ordering::Relaxed);
+                async {
+                    tokio::task::yield_now().await;
+                    true
+                }
+            };
+            holders.share(module(1), others, FAR, ask)
+        };
+        // Also where somebody else is being asked just now.
+        let (one, other) = (vec![node(1), node(2)], vec![node(2)]);
+        let both = tokio::join!(share(one.clone()), share(other.clone()));
+        assert_eq!(both, (true, true));
+        assert_eq!(asked.load(Ordering::Relaxed), 2);
+        // Both are remembered.
+        assert!(share(vec![node(1)]).await && share(other).await && share(one).await);
         assert_eq!(asked.load(Ordering::Relaxed), 2);
     }
 }

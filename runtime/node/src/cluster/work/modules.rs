@@ -169,13 +169,20 @@ impl Exchange {
         found
     }
 
-    /// Sees to it that another node that lives has a module, if there is one. False if none has said in time that it
-    /// keeps it.
-    pub(crate) async fn share_module(&self, digest: Digest, len: u64, patience: Duration) -> bool {
+    /// Sees to it that another node that lives has a module, besides some that may be lost with this one, if there is one.
+    /// False if none has said in time that it keeps it.
+    pub(crate) async fn share_module(
+        &self,
+        digest: Digest,
+        len: u64,
+        besides: &[NodeId],
+        patience: Duration,
+    ) -> bool {
         let Some(cluster) = self.cluster() else {
             return false;
         };
-        let others = cluster.others();
+        let mut others = cluster.others();
+        others.retain(|node| !besides.contains(node));
         let ask = move |node| {
             let cluster = cluster.clone();
             async move {

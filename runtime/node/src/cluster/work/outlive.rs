@@ -176,12 +176,14 @@ impl Exchange {
         }
     }
 
-    /// Takes over a result whose owner is lost. `None` if nobody has it any more who could have it.
+    /// Takes over a result whose owner is lost. `None` if nobody has it any more who could have it, unless
+    /// `can_be_made_again`: then it is had when it is read.
     pub(crate) fn adopt_result(
         &self,
         id: ObjectId,
         tenant: &TenantName,
         place: &Whereabouts,
+        can_be_made_again: bool,
     ) -> Option<Value> {
         if let Some((value, _)) = self.outliving.0.lock().orphans.remove(&id) {
             return Some(value);
@@ -189,7 +191,13 @@ impl Exchange {
         let mut holders = place.holders.clone();
         holders.retain(|holder| self.is_alive(holder));
         if holders.is_empty() {
-            return self.own_orphan(id, place);
+            let here = self.own_orphan(id, place);
+            if here.is_some() || !can_be_made_again {
+                return here;
+            }
+            // They are named where that fails, and may be there again by then.
+            holders.clone_from(&place.holders);
+            holders.retain(|holder| *holder != self.me);
         }
         self.let_outlive(id, &holders);
         let at = At {
@@ -203,6 +211,13 @@ impl Exchange {
         let body = Body::At(Box::new(at));
         // Values are laid out by it, and anybody could have written the record.
         body.is_whole().then(|| self.value(body, Vec::new()))
+    }
+
+    /// Whether some node has a value, as far as is known here.
+    pub(crate) fn is_somewhere(&self, value: &Value) -> bool {
+        value.as_remote().is_none_or(|remote| {
+            remote.here().is_some() || remote.holders().iter().any(|holder| self.is_alive(holder))
+        })
     }
 
     /// A result that is kept here for an owner of which this node has not heard yet that it is lost.

@@ -8,6 +8,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -26,6 +27,11 @@ use crate::task::{Argument, Call, Job, TaskCell, Work};
 
 /// What a recipe takes besides what it keeps of arguments, about.
 const RECIPE_BYTES: u64 = 512;
+
+/// How long what a lost node had here may take to end,
+const LEAVING: Duration = Duration::from_secs(60);
+/// and how often is looked whether it has.
+const LOOK: Duration = Duration::from_millis(10);
 
 const NOT_KEPT: &str = "what it was made of was not kept: that takes memory, of which there is a quarter of \
                         --object-memory; give the node more";
@@ -380,6 +386,20 @@ impl Drop for Again<'_> {
     }
 }
 
+/// Why a task is not run again.
+enum NotAgain {
+    /// An attempt runs here for the node that owned the task before, and is about to end: that node is lost.
+    Leaving,
+    /// This.
+    For(String),
+}
+
+impl From<&str> for NotAgain {
+    fn from(why: &str) -> Self {
+        Self::For(why.to_owned())
+    }
+}
+
 /// Results that are being made again, by the tasks that make them.
 #[derive(Default)]
 pub(super) struct Remaking(Mutex<HashMap<TaskId, Arc<TaskCell>>>);
@@ -409,7 +429,12 @@ impl Exchange {
         };
         let value = made.ok_or(TaskError::Lost(object))?;
         match remote.was_remade(value) {
-            true => Ok(()),
+            true => {
+                if let Some(desk) = self.desk() {
+                    desk.has_moved(&object);
+                }
+                Ok(())
+            }
             false => Err(gone(format!(
                 "{had}, and what made it has made something else this time: is it deterministic?"
             ))),
@@ -441,7 +466,19 @@ impl Exchange {
             exchange: self,
             tasks: Vec::new(),
         };
-        let made = [self.run_again(recipe, &mut again.tasks)?];
+        let until = Instant::now() + LEAVING;
+        let made = loop {
+            match self.run_again(recipe, &mut again.tasks) {
+                Ok(cell) => break [cell],
+                Err(NotAgain::For(why)) => return Err(why),
+                Err(NotAgain::Leaving) if Instant::now() < until => {
+                    tokio::time::sleep(LOOK).await;
+                }
+                Err(NotAgain::Leaving) => {
+                    return Err("an attempt of it for a node that is lost does not end here".into());
+                }
+            }
+        };
         let watch = Watch::new(&made, 1);
         watch.countdown.done().await;
         drop(watch);
@@ -465,7 +502,7 @@ impl Exchange {
         &self,
         last: &Arc<Recipe>,
         again: &mut Vec<TaskId>,
-    ) -> Result<Arc<TaskCell>, String> {
+    ) -> Result<Arc<TaskCell>, NotAgain> {
         let mut path = Path::new(last.clone());
         loop {
             let lacking = |recipe: &Arc<Recipe>| {
@@ -486,11 +523,15 @@ impl Exchange {
     }
 
     /// `None` if what it is made of, which was being made again for somebody else, is gone meanwhile.
-    fn submit_again(&self, recipe: &Arc<Recipe>) -> Result<Option<Arc<TaskCell>>, String> {
+    fn submit_again(&self, recipe: &Arc<Recipe>) -> Result<Option<Arc<TaskCell>>, NotAgain> {
         let shared = self
             .shared
             .upgrade()
             .ok_or("what made it cannot be run again: the node is stopping")?;
+        if shared.ledger.lock().is_of_other(&recipe.id) {
+            // That is nobody's any more, and what came of it nobody would hear.
+            return Err(NotAgain::Leaving);
+        }
         let mut remaking = self.remaking.0.lock();
         if let Some(cell) = remaking.get(&recipe.id).filter(|cell| !cell.has_ended()) {
             return Ok(Some(cell.clone()));
@@ -550,7 +591,8 @@ impl Exchange {
             }
             Err(error) => {
                 self.remaking.0.lock().remove(&recipe.id);
-                Err(format!("what made it cannot be run again: {error}"))
+                let why = format!("what made it cannot be run again: {error}");
+                Err(NotAgain::For(why))
             }
         }
     }

@@ -29,7 +29,7 @@ use crate::server::registry::{Detached, Log, Record};
 use crate::server::session::refusal;
 use crate::server::tasks::{OUTPUT_CHUNKS, new_job};
 use crate::server::watch::Watcher;
-use crate::task::{Argument, Call, Report, TaskCell, TaskHandle, Work};
+use crate::task::{Argument, Call, Job, Report, TaskCell, TaskHandle, Work};
 
 /// The most nodes that a task may lose without having ended: it may be the reason.
 const MOST_LOSSES: u32 = 10;
@@ -80,7 +80,7 @@ enum Prepared {
 
 /// How it goes on with what was taken over.
 enum Going {
-    /// A task that has ended, or that begins again: that has its module.
+    /// A task that has ended, or that begins again or may have to: that has its module.
     Task(Box<Stored>, Option<Module>),
     Actor(Box<StoredActor>, Module),
     /// An actor that has lived for the last time.
@@ -261,11 +261,12 @@ impl Looking {
         let loss = u32::from(!is_counted);
         let (going, value) = match (stored, module) {
             (Kept::Task(mut stored), module) => {
-                if stored.ending.is_none() {
-                    // What has ended does without.
-                    if module.is_none() {
-                        return Prepared::Waits;
-                    }
+                let has_ended = stored.ending.is_some();
+                // What has ended does without, unless it may have to be run again.
+                if module.is_none() && (!has_ended || stored.has_lineage()) {
+                    return Prepared::Waits;
+                }
+                if !has_ended {
                     stored.losses += loss;
                 }
                 let value = stored.to_value();
@@ -316,8 +317,9 @@ impl Inner {
             return;
         };
         let sharing = async {
-            for (digest, len) in durable.modules() {
-                exchange.share_module(digest, len, super::PATIENCE).await;
+            for (digest, len, besides) in durable.modules() {
+                let sharing = exchange.share_module(digest, len, &besides, super::PATIENCE);
+                sharing.await;
             }
         };
         // What has been asked for goes on; the rest comes next time.
@@ -334,7 +336,7 @@ impl Inner {
     ) {
         if let Some(ending) = stored.ending.clone() {
             if let Some(durable) = self.durable.get() {
-                durable.add_ended(task, bytes);
+                self.count_ended(durable, task, &stored, bytes);
             }
             if let Some(value) = self.restore(task, &stored, ending, module) {
                 self.note_place(task, stored, &value);
@@ -399,26 +401,15 @@ impl Inner {
             return Ok(None);
         }
         self.has_left(task).await?;
-        let submit = &stored.submit;
-        let job = Arc::new(new_job(self, module, submit, stored.tenant.clone())?);
-        let values = match job.function_type() {
-            Some(ty) => plain(ty, &submit.values)?,
-            None => Vec::new(),
-        };
+        let job = new_job(self, module, &stored.submit, stored.tenant.clone())?;
+        let job = Arc::new(job);
         let (sender, chunks) = mpsc::channel(OUTPUT_CHUNKS);
         let call = Call {
-            values,
-            args: submit.args.clone(),
-            array_index: submit.array_index,
-            input: match &submit.input {
-                wire::Input::Bytes(bytes) => Input::Bytes(bytes.0.clone().into()),
-                wire::Input::Empty | wire::Input::Stream => Input::Empty,
-            },
             listener: Some(Listener {
                 tag: 0,
                 chunks: sender,
             }),
-            time_limit: None,
+            ..call_of(&job, &stored.submit)?
         };
         let log = Arc::<Log>::default();
         let once = self.once.lock();
@@ -458,17 +449,26 @@ impl Inner {
         ending.write_to(&log);
         log.close();
         let object = ObjectId::of(task, 0);
+        let job =
+            module.and_then(|it| new_job(self, &it, &stored.submit, stored.tenant.clone()).ok());
+        let job = job.map(Arc::new);
+        let again = job.as_ref().filter(|_| ending.has_lineage());
+        let again = again.and_then(|job| call_of(job, &stored.submit).ok());
         let (end, result) = ending.restore(object, |place| {
             let exchange = self.shared.exchange.get()?;
-            exchange.adopt_result(object, &stored.tenant, place)
+            exchange.adopt_result(object, &stored.tenant, place, again.is_some())
         });
         let value = result.as_ref().ok().cloned().flatten();
         let driver = self.detached.driver();
-        let job =
-            module.and_then(|it| new_job(self, &it, &stored.submit, stored.tenant.clone()).ok());
         let detached = job.map(|job| {
-            let work = Work::Task(Arc::new(job));
+            let work = Work::Task(job.clone());
             let cell = Arc::new(TaskCell::new(task, driver, work, self.shared.home()));
+            if let (Some(call), Some(value)) = (&again, &value) {
+                let mut ledger = self.shared.ledger.lock();
+                let over = ledger.inherit_recipe(&cell, &job, call, value);
+                drop(ledger);
+                drop(over);
+            }
             cell.end(Box::new(Report {
                 waited: end.waited,
                 ran: end.ran,
@@ -494,6 +494,25 @@ impl Inner {
         drop(forgotten);
         value
     }
+}
+
+/// What a task of this job is to do, that was submitted so.
+fn call_of(job: &Job, submit: &wire::Submit) -> Result<Call, Refusal> {
+    let values = match job.function_type() {
+        Some(ty) => plain(ty, &submit.values)?,
+        None => Vec::new(),
+    };
+    Ok(Call {
+        values,
+        args: submit.args.clone(),
+        array_index: submit.array_index,
+        input: match &submit.input {
+            wire::Input::Bytes(bytes) => Input::Bytes(bytes.0.clone().into()),
+            wire::Input::Empty | wire::Input::Stream => Input::Empty,
+        },
+        listener: None,
+        time_limit: None,
+    })
 }
 
 /// Arguments that name nothing.

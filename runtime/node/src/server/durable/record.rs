@@ -13,6 +13,8 @@ use wasmrun_model::id::{Digest, NodeId, ObjectId};
 use wasmrun_model::value::Encoded;
 use wasmrun_model::wire::{self, Bytes, WireError};
 
+use super::MOST_BYTES;
+use super::known::MOST_LINEAGE_BYTES;
 use crate::actor::{ActorCell, Checkpoint};
 use crate::cluster::Whereabouts;
 use crate::object::Value;
@@ -34,7 +36,7 @@ pub(in crate::server) struct Stored {
     pub(super) tenant: TenantName,
     /// How long the module is.
     pub(super) module_bytes: u64,
-    /// What to run. Without arguments when it has ended.
+    /// What to run. When it has ended without what it was given, unless its result is elsewhere: see [`Lineage`].
     pub(super) submit: wire::Submit,
     /// How many nodes were lost that owned it and on which it had not ended.
     pub(super) losses: u32,
@@ -138,8 +140,36 @@ enum Outcome {
     Value(Encoded),
     /// It names objects or actors.
     NotKept(u64),
-    /// It is there.
+    /// It is there. An older wasmrun says so, and has kept nothing of what it was made of.
     Elsewhere(Whereabouts),
+    /// It is there, and may be made again when it is not there any more.
+    Made(Whereabouts, Lineage),
+}
+
+/// Whether the record of a task that has ended still has what the task was given, so that its result can be made again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Lineage {
+    Kept,
+    /// With that the record would be too large.
+    TooLarge,
+    /// There were later ones that needed the room.
+    LetGo,
+}
+
+impl Lineage {
+    /// Why a result that is lost is not made again, for people.
+    fn why_not(self) -> String {
+        match self {
+            Self::Kept => "what it was made of is not what its module takes".to_owned(),
+            Self::TooLarge => format!(
+                "what it was made of was not kept, as its record would have more than {MOST_BYTES} bytes with that"
+            ),
+            Self::LetGo => format!(
+                "what it was made of was let go: a node keeps {MOST_LINEAGE_BYTES} bytes of that in the control \
+                 store, of the last tasks"
+            ),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -171,14 +201,38 @@ impl Stored {
         Kept::Task(Box::new(self.clone())).to_value()
     }
 
-    /// The same, ended. What it was given nobody needs any more.
+    /// The same, ended. What it was given stays only where its result may have to be made again.
     pub(super) fn ended(mut self, ending: Ending) -> Self {
+        let has_lineage = ending.has_lineage();
+        self.ending = Some(ending);
+        if !has_lineage {
+            self.forget();
+        } else if self.to_value().len() > MOST_BYTES {
+            self.forget_lineage(Lineage::TooLarge);
+        }
+        self
+    }
+
+    /// Whether it has ended, and its result can be made again of what is here.
+    pub(super) fn has_lineage(&self) -> bool {
+        self.ending.as_ref().is_some_and(Ending::has_lineage)
+    }
+
+    /// Its result cannot be made again any more, and why.
+    pub(super) fn forget_lineage(&mut self, why: Lineage) {
+        if let Some(ending) = &mut self.ending
+            && let Ok(Outcome::Made(_, lineage)) = &mut ending.result
+        {
+            *lineage = why;
+            self.forget();
+        }
+    }
+
+    fn forget(&mut self) {
         self.submit.values = Vec::new();
         self.submit.args = Vec::new();
         self.submit.input = wire::Input::Empty;
         self.submit.grants = wire::Grants::default();
-        self.ending = Some(ending);
-        self
     }
 }
 
@@ -201,18 +255,25 @@ impl Ending {
     /// Where the result is, if it is not kept here.
     pub(super) fn place(&self) -> Option<&Whereabouts> {
         match &self.result {
-            Ok(Outcome::Elsewhere(place)) => Some(place),
+            Ok(Outcome::Elsewhere(place) | Outcome::Made(place, _)) => Some(place),
             Ok(Outcome::Nothing | Outcome::Value(_) | Outcome::NotKept(_)) | Err(_) => None,
         }
     }
 
     /// The result is somewhere else now.
-    pub(super) fn set_place(&mut self, place: Whereabouts) {
-        self.result = Ok(Outcome::Elsewhere(place));
+    pub(super) fn set_place(&mut self, now: Whereabouts) {
+        if let Ok(Outcome::Elsewhere(place) | Outcome::Made(place, _)) = &mut self.result {
+            *place = now;
+        }
+    }
+
+    /// Whether the result can be made again of what is in the record.
+    pub(super) fn has_lineage(&self) -> bool {
+        matches!(self.result, Ok(Outcome::Made(_, Lineage::Kept)))
     }
 
     /// What the registry is told, and what its object is. `adopt` takes a result over that is elsewhere, if somebody has
-    /// it.
+    /// it or can make it again.
     pub(super) fn restore(
         self,
         object: ObjectId,
@@ -236,13 +297,12 @@ impl Ending {
                 Err(TaskError::Gone { object, why })
             }
             (Ok(Outcome::Elsewhere(place)), _) => adopt(&place).map(Some).ok_or_else(|| {
-                let why = format!(
-                    "it had {} bytes, and the nodes that had it are lost with the one that owned its task; a node \
-                     that stops gives such results to others first",
-                    place.len
-                );
-                TaskError::Gone { object, why }
+                let why = "an older wasmrun has not kept what it was made of".to_owned();
+                lost(object, &place, &why)
             }),
+            (Ok(Outcome::Made(place, lineage)), _) => adopt(&place)
+                .map(Some)
+                .ok_or_else(|| lost(object, &place, &lineage.why_not())),
             (Ok(Outcome::Nothing) | Err(_), _) => Ok(None),
         };
         (end, result)
@@ -271,10 +331,19 @@ impl Outcome {
             {
                 Self::Value(encoded.clone())
             }
-            (_, Some(place)) => Self::Elsewhere(place),
+            (_, Some(place)) => Self::Made(place, Lineage::Kept),
             _ => Self::NotKept(value.size_bytes()),
         }
     }
+}
+
+/// No node has a result any more, nor can make it again.
+fn lost(object: ObjectId, place: &Whereabouts, why_not: &str) -> TaskError {
+    let why = format!(
+        "it had {} bytes, and the nodes that had it are lost with the one that owned its task; {why_not}; submit it again",
+        place.len
+    );
+    TaskError::Gone { object, why }
 }
 
 fn tail(log: &Log) -> Vec<Written> {
@@ -297,98 +366,4 @@ fn tail(log: &Log) -> Vec<Written> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use wasmrun_model::id::TaskId;
-
-    use super::*;
-
-    fn stored() -> Stored {
-        let submit = wire::Submit {
-            module: Digest::from_bytes([9; 32]),
-            entry: wire::Entry::Function("f".into()),
-            name: String::new(),
-            values: vec![wire::Argument::Value(Encoded::Postcard(vec![1]))],
-            args: Vec::new(),
-            array_index: None,
-            terms: wire::Terms::default(),
-            limits: wire::Limits::default(),
-            grants: wire::Grants::default(),
-            input: wire::Input::Empty,
-            is_watched: false,
-            is_detached: true,
-        };
-        Stored::new(submit, "f", &"t".parse().unwrap(), 300)
-    }
-
-    fn report(result: Result<Option<Value>, TaskError>) -> Report {
-        Report {
-            id: TaskId::from_bytes([2; 16]),
-            result,
-            waited: Duration::from_micros(3),
-            ran: Duration::from_micros(4),
-            held: Vec::new(),
-            memory_peak: 0,
-            stderr_tail: String::new(),
-            ran_at: None,
-        }
-    }
-
-    #[test]
-    fn a_record_has_these_bytes() {
-        let mut bytes = b"p\x01\x00\x01f\x01t\xac\x02".to_vec();
-        bytes.extend([9; 32]);
-        // The function, no name, one value, then defaults: 256 MiB of output, 64 MiB of arguments and of result.
-        bytes.extend(b"\x01\x01f\x00\x01\x00\x00\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00");
-        bytes.extend(b"\x00\x80\x80\x80\x80\x01\x80\x80\x80\x20\x80\x80\x80\x20");
-        bytes.extend(b"\x00\x00\x00\x00\x00\x01\x00\x00");
-        assert_eq!(stored().to_value(), bytes);
-        assert_eq!(Kept::from_value(&bytes), Ok(Kept::Task(Box::new(stored()))));
-    }
-
-    #[test]
-    fn what_came_of_a_task_outlives_it_if_it_is_small() {
-        let object = ObjectId::of(TaskId::from_bytes([2; 16]), 0);
-        let log = Log::default();
-        log.add(1, OutputSource::Stdout, &[b'a'; 3000]);
-        log.add(1, OutputSource::Stderr, &[b'b'; 3000]);
-        let small = Value::inline(Encoded::Postcard(vec![7; 100]), Vec::new());
-        let ending = Ending::of(&report(Ok(Some(small.clone()))), &log, None);
-        let ended = stored().ended(ending);
-        let kept = Kept::Task(Box::new(ended.clone()));
-        assert_eq!(Kept::from_value(&ended.to_value()), Ok(kept));
-        assert!(ended.submit.values.is_empty());
-        let ending = ended.ending.expect("it has ended");
-        let kept = Log::default();
-        ending.write_to(&kept);
-        let bytes: Vec<usize> = kept.chunks().iter().map(|it| it.bytes.len()).collect();
-        assert_eq!(bytes, [MOST_LOG_BYTES - 3000, 3000]);
-        let nobody = |_: &Whereabouts| None;
-        let (end, result) = ending.restore(object, nobody);
-        assert_eq!(
-            (end.state(), end.ran),
-            ("finished", Duration::from_micros(4))
-        );
-        assert_eq!(result, Ok(Some(small.clone())));
-        // A larger one is where the record says, if it is; the task has finished in any case.
-        let place = Whereabouts {
-            numbers: None,
-            len: MOST_RESULT_BYTES as u64 + 1,
-            holders: vec![NodeId::from_bytes([3; 16])],
-        };
-        let large = vec![7; MOST_RESULT_BYTES + 1];
-        let large = Value::inline(Encoded::Postcard(large), Vec::new());
-        let ending = Ending::of(&report(Ok(Some(large))), &log, Some(place.clone()));
-        assert_eq!(ending.place(), Some(&place));
-        let (end, result) = ending.clone().restore(object, |_| Some(small.clone()));
-        assert_eq!((end.state(), result), ("finished", Ok(Some(small))));
-        let (end, result) = ending.restore(object, nobody);
-        assert_eq!(end.state(), "finished");
-        assert!(matches!(result, Err(TaskError::Gone { .. })));
-        let failed = report(Err(TaskError::Cancelled));
-        let (end, result) = Ending::of(&failed, &log, None).restore(object, nobody);
-        assert_eq!(end.state(), "cancelled");
-        assert_eq!(result, Err(TaskError::Cancelled));
-    }
-}
+mod tests;

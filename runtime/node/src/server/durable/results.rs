@@ -3,7 +3,8 @@
 //! A result that is too large for its task's record is in the stores of nodes, and the record says in whose. Who keeps it
 //! goes on with that when the owner is lost, and whoever takes the record over finds it there.
 //!
-//! Owns what the records say of that, and having results kept elsewhere when this node leaves. Must not: move bytes.
+//! Owns what the records say of that, and having results kept elsewhere when this node leaves. Must not: move bytes, or
+//! make results again: who has a record says to `cluster/work` how that is done.
 //!
 //! Invariant: what is here only is said to be here, so nobody waits for it elsewhere.
 
@@ -12,10 +13,10 @@ use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt};
 use tokio::task::JoinHandle;
-use wasmrun_model::id::{NodeId, ObjectId, TaskId};
+use wasmrun_model::id::{Digest, NodeId, ObjectId, TaskId};
 
-use super::Durable;
-use super::record::Stored;
+use super::record::{Lineage, Stored};
+use super::{Durable, PATIENCE};
 use crate::cluster::{CopyAt, Whereabouts};
 use crate::object::{Value, WeakValue};
 use crate::server::Inner;
@@ -31,6 +32,19 @@ pub(super) struct Placed {
     safe_at: Option<NodeId>,
     /// What keeps it there, where the value does not.
     copy: Option<CopyAt>,
+}
+
+impl Placed {
+    /// What is needed to make the result again, if it can be: the module and its length, and the nodes that may be lost
+    /// when that is needed.
+    pub(super) fn module(&self) -> Option<(Digest, u64, Vec<NodeId>)> {
+        if !self.stored.has_lineage() {
+            return None;
+        }
+        let place = self.stored.ending.as_ref()?.place()?;
+        let (digest, len) = (self.stored.submit.module, self.stored.module_bytes);
+        Some((digest, len, place.holders.clone()))
+    }
 }
 
 impl Durable {
@@ -70,7 +84,29 @@ impl Inner {
             safe_at: None,
             copy: None,
         };
+        let module = placed.module();
         durable.placed.lock().insert(task, placed);
+        if let Some((digest, len, holders)) = module {
+            let exchange = exchange.clone();
+            // It ends within that time. What none has taken by then is tried again.
+            self.shared.control.spawn(async move {
+                exchange.share_module(digest, len, &holders, PATIENCE).await;
+            });
+        }
+    }
+
+    /// There is no room any more for what a result was made of.
+    pub(super) fn forget_lineage(self: &Arc<Self>, durable: &Durable, task: TaskId) {
+        let mut placed = durable.placed.lock();
+        let Some(it) = placed.get_mut(&task) else {
+            return;
+        };
+        it.stored.forget_lineage(Lineage::LetGo);
+        let (stored, value) = (it.stored.clone(), it.stored.to_value());
+        drop(placed);
+        tracing::debug!(%task, "what a result was made of is not kept any longer");
+        self.count_ended(durable, task, &stored, value.len());
+        drop(self.replace(durable, task, value));
     }
 
     /// Says once more to all who keep results for us that those outlive us.
@@ -102,6 +138,10 @@ impl Inner {
         let ending = it.stored.ending.as_mut()?;
         if ending.place() == Some(&place) {
             return None;
+        }
+        // Before the record can be read that says so.
+        if let Some(exchange) = self.shared.exchange.get() {
+            exchange.let_outlive(ObjectId::of(task, 0), &place.holders);
         }
         ending.set_place(place);
         let value = it.stored.to_value();
@@ -148,8 +188,8 @@ impl Inner {
             placed.map_err(|why| (ObjectId::of(task, 0), why))
         });
         let placing = stream::iter(placing).buffer_unordered(AT_A_TIME);
-        let placed: Vec<Result<(), _>> = placing.collect().await;
-        let kept = placed.iter().filter(|it| it.is_ok()).count();
+        let placed: Vec<Result<bool, _>> = placing.collect().await;
+        let kept = placed.iter().filter(|it| **it == Ok(true)).count();
         if kept > 0 {
             tracing::info!(
                 kept,
@@ -159,15 +199,22 @@ impl Inner {
         placed.into_iter().filter_map(Result::err).collect()
     }
 
-    async fn place_one(self: &Arc<Self>, durable: &Durable, task: TaskId) -> Result<(), String> {
-        let value = {
+    /// False if there is nothing that another node could keep.
+    async fn place_one(self: &Arc<Self>, durable: &Durable, task: TaskId) -> Result<bool, String> {
+        let (value, has_lineage) = {
             let placed = durable.placed.lock();
-            placed.get(&task).and_then(|it| it.value.upgrade())
+            let it = placed.get(&task);
+            let has_lineage = it.is_some_and(|it| it.stored.has_lineage());
+            (it.and_then(|it| it.value.upgrade()), has_lineage)
         };
         let (Some(value), Some(exchange)) = (value, self.shared.exchange.get()) else {
             // Nobody needs it any more.
-            return Ok(());
+            return Ok(false);
         };
+        if has_lineage && !exchange.is_somewhere(&value) {
+            // Whoever goes on with the record makes it again when somebody needs it, as this node would.
+            return Ok(false);
+        }
         let (node, copy) = exchange.keep_beyond(ObjectId::of(task, 0), &value).await?;
         let before = match durable.placed.lock().get_mut(&task) {
             Some(it) => {
@@ -182,6 +229,6 @@ impl Inner {
             // Before that nobody would find it there. It cannot fail but with the node.
             let _ = written.await;
         }
-        Ok(())
+        Ok(true)
     }
 }

@@ -114,6 +114,22 @@ pub(super) fn records(text: &mut Text, counts: RecordCounts) {
     );
 }
 
+/// What is in the control store besides, to make results of detached tasks again.
+pub(super) fn lineage(text: &mut Text, (bytes, dropped): (u64, u64)) {
+    text.one(
+        "wasmrun_detached_lineage_bytes",
+        Kind::Gauge,
+        "Records in the control store of detached tasks that have ended and whose results can be made again from them.",
+        bytes,
+    );
+    text.one(
+        "wasmrun_detached_lineage_dropped_total",
+        Kind::Counter,
+        "Records that keep no more what results were made of, because others needed the room.",
+        dropped,
+    );
+}
+
 /// What went over connections with others, by node.
 fn peers(text: &mut Text, cluster: &Cluster, members: &[&MemberRow]) {
     let tallies = members.iter().take(MOST_PEERS).filter_map(|member| {

@@ -62,6 +62,7 @@ pub(super) fn sample(inner: &Inner) -> String {
     }
     if let Some(durable) = inner.durable.get() {
         nodes::records(&mut text, durable.counts());
+        nodes::lineage(&mut text, durable.lineage());
     }
     process::add(&mut text);
     text.into_string()

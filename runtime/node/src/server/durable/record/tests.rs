@@ -1,0 +1,183 @@
+//! What is in records, and what becomes of it.
+
+use std::time::Duration;
+
+use wasmrun_model::id::TaskId;
+
+use super::*;
+
+fn stored() -> Stored {
+    let submit = wire::Submit {
+        module: Digest::from_bytes([9; 32]),
+        entry: wire::Entry::Function("f".into()),
+        name: String::new(),
+        values: vec![wire::Argument::Value(Encoded::Postcard(vec![1]))],
+        args: Vec::new(),
+        array_index: None,
+        terms: wire::Terms::default(),
+        limits: wire::Limits::default(),
+        grants: wire::Grants::default(),
+        input: wire::Input::Empty,
+        is_watched: false,
+        is_detached: true,
+    };
+    Stored::new(submit, "f", &"t".parse().unwrap(), 300)
+}
+
+fn report(result: Result<Option<Value>, TaskError>) -> Report {
+    Report {
+        id: TaskId::from_bytes([2; 16]),
+        result,
+        waited: Duration::from_micros(3),
+        ran: Duration::from_micros(4),
+        held: Vec::new(),
+        memory_peak: 0,
+        stderr_tail: String::new(),
+        ran_at: None,
+    }
+}
+
+#[test]
+fn a_record_has_these_bytes() {
+    let mut bytes = b"p\x01\x00\x01f\x01t\xac\x02".to_vec();
+    bytes.extend([9; 32]);
+    // The function, no name, one value, then defaults: 256 MiB of output, 64 MiB of arguments and of result.
+    bytes.extend(b"\x01\x01f\x00\x01\x00\x00\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00");
+    bytes.extend(b"\x00\x80\x80\x80\x80\x01\x80\x80\x80\x20\x80\x80\x80\x20");
+    bytes.extend(b"\x00\x00\x00\x00\x00\x01\x00\x00");
+    assert_eq!(stored().to_value(), bytes);
+    assert_eq!(Kept::from_value(&bytes), Ok(Kept::Task(Box::new(stored()))));
+}
+
+/// What came of a task whose result node 3 has.
+fn ending_elsewhere(written: usize) -> Ending {
+    let log = Log::default();
+    if written > 0 {
+        log.add(1, OutputSource::Stdout, &vec![b'a'; written]);
+    }
+    let place = Whereabouts {
+        numbers: None,
+        len: 100_000,
+        holders: vec![NodeId::from_bytes([3; 16])],
+    };
+    let large = Value::inline(Encoded::Postcard(vec![7; 100_000]), Vec::new());
+    Ending::of(&report(Ok(Some(large))), &log, Some(place))
+}
+
+/// Why a result is lost whose record is this.
+fn why_lost(stored: &Stored) -> String {
+    let object = ObjectId::of(TaskId::from_bytes([2; 16]), 0);
+    let ending = stored.ending.clone().expect("it has ended");
+    let (_, result) = ending.restore(object, |_| None);
+    result.expect_err("it is lost").to_string()
+}
+
+#[test]
+fn what_a_result_was_made_of_stays_as_long_as_it_is_elsewhere() {
+    let ended = stored().ended(ending_elsewhere(0));
+    assert!(ended.has_lineage());
+    assert_eq!(ended.submit, stored().submit);
+    let mut bytes = stored().to_value().to_vec();
+    // Instead of no ending: what there is elsewhere, of 100,000 bytes, at one node, with what it was made of.
+    bytes.pop();
+    bytes.extend(b"\x01\x00\x04\x00\xa0\x8d\x06\x01");
+    bytes.extend([3; 16]);
+    bytes.extend(b"\x00\x03\x04\x00\x00");
+    assert_eq!(ended.to_value(), bytes);
+    let kept = Kept::Task(Box::new(ended.clone()));
+    assert_eq!(Kept::from_value(&bytes), Ok(kept));
+    // Where there is no room for it any more the record says so.
+    let mut without = ended;
+    without.forget_lineage(Lineage::LetGo);
+    assert!(!without.has_lineage() && without.submit.values.is_empty());
+    assert!(
+        why_lost(&without).contains("was let go"),
+        "{}",
+        why_lost(&without)
+    );
+    let mut failed = stored().ended(Ending::of(
+        &report(Err(TaskError::Cancelled)),
+        &Log::default(),
+        None,
+    ));
+    let before = failed.clone();
+    failed.forget_lineage(Lineage::LetGo);
+    assert_eq!(failed, before);
+}
+
+#[test]
+fn a_record_is_never_larger_for_what_a_result_was_made_of() {
+    let large = |bytes: usize| {
+        let mut large = stored();
+        large.submit.values = vec![wire::Argument::Value(Encoded::Postcard(vec![1; bytes]))];
+        large
+    };
+    let bytes = MOST_BYTES - stored().to_value().len() - 100;
+    assert!(large(bytes).ended(ending_elsewhere(10)).has_lineage());
+    let ended = large(bytes).ended(ending_elsewhere(1000));
+    assert!(!ended.has_lineage() && ended.to_value().len() < 2000);
+    assert!(why_lost(&ended).contains("more than 262144 bytes"));
+}
+
+#[test]
+fn a_record_of_an_older_wasmrun_says_that_its_result_is_lost() {
+    let mut old = stored().ended(ending_elsewhere(0));
+    old.forget();
+    let ending = old.ending.as_mut().expect("it has ended");
+    let place = ending.place().expect("it is elsewhere").clone();
+    ending.result = Ok(Outcome::Elsewhere(place));
+    let Ok(Kept::Task(read)) = Kept::from_value(&old.to_value()) else {
+        panic!("it can be read");
+    };
+    assert!(!read.has_lineage());
+    let why = why_lost(&read);
+    assert!(
+        why.contains("100000 bytes") && why.contains("an older wasmrun"),
+        "{why}"
+    );
+}
+
+#[test]
+fn what_came_of_a_task_outlives_it_if_it_is_small() {
+    let object = ObjectId::of(TaskId::from_bytes([2; 16]), 0);
+    let log = Log::default();
+    log.add(1, OutputSource::Stdout, &[b'a'; 3000]);
+    log.add(1, OutputSource::Stderr, &[b'b'; 3000]);
+    let small = Value::inline(Encoded::Postcard(vec![7; 100]), Vec::new());
+    let ending = Ending::of(&report(Ok(Some(small.clone()))), &log, None);
+    let ended = stored().ended(ending);
+    let kept = Kept::Task(Box::new(ended.clone()));
+    assert_eq!(Kept::from_value(&ended.to_value()), Ok(kept));
+    assert!(ended.submit.values.is_empty());
+    let ending = ended.ending.expect("it has ended");
+    let kept = Log::default();
+    ending.write_to(&kept);
+    let bytes: Vec<usize> = kept.chunks().iter().map(|it| it.bytes.len()).collect();
+    assert_eq!(bytes, [MOST_LOG_BYTES - 3000, 3000]);
+    let nobody = |_: &Whereabouts| None;
+    let (end, result) = ending.restore(object, nobody);
+    assert_eq!(
+        (end.state(), end.ran),
+        ("finished", Duration::from_micros(4))
+    );
+    assert_eq!(result, Ok(Some(small.clone())));
+    // A larger one is where the record says, if it is; the task has finished in any case.
+    let place = Whereabouts {
+        numbers: None,
+        len: MOST_RESULT_BYTES as u64 + 1,
+        holders: vec![NodeId::from_bytes([3; 16])],
+    };
+    let large = vec![7; MOST_RESULT_BYTES + 1];
+    let large = Value::inline(Encoded::Postcard(large), Vec::new());
+    let ending = Ending::of(&report(Ok(Some(large))), &log, Some(place.clone()));
+    assert_eq!(ending.place(), Some(&place));
+    let (end, result) = ending.clone().restore(object, |_| Some(small.clone()));
+    assert_eq!((end.state(), result), ("finished", Ok(Some(small))));
+    let (end, result) = ending.restore(object, nobody);
+    assert_eq!(end.state(), "finished");
+    assert!(matches!(result, Err(TaskError::Gone { .. })));
+    let failed = report(Err(TaskError::Cancelled));
+    let (end, result) = Ending::of(&failed, &log, None).restore(object, nobody);
+    assert_eq!(end.state(), "cancelled");
+    assert_eq!(result, Err(TaskError::Cancelled));
+}
