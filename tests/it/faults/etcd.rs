@@ -198,6 +198,12 @@ fn with_etcd_detached_tasks_outlive_the_head_where_they_were_submitted() {
     let mut three = etcd.three();
     let done = detached(&three.a, "join(\"ab\", 2, none)");
     wait_for(&three.a, &done, "finished");
+    // Only that node has it.
+    let large = detached(
+        &three.a,
+        &format!("join(\"{}\", 2, none)", "x".repeat(40_000)),
+    );
+    wait_for(&three.a, &large, "finished");
     let forever = detached(&three.a, "sleep-forever()");
     wait_for(&three.a, &forever, "running");
     three.a.kill();
@@ -208,6 +214,9 @@ fn with_etcd_detached_tasks_outlive_the_head_where_they_were_submitted() {
         assert_eq!(rows(node, "sleep-forever").len(), 1);
     }
     assert_eq!(result([&three.b, &three.c], &done), "\"abab\"\n");
+    // It is made again.
+    assert_eq!(result([&three.b, &three.c], &large).len(), 80_003);
+    three.b.command(&["object", "delete", &large]).ok();
     three.c.command(&["cancel", &forever]).ok();
     for node in [&three.b, &three.c] {
         wait_for(node, &forever, "cancelled");

@@ -163,6 +163,21 @@ fn what_a_head_had_itself_is_made_again_when_it_is_back() {
 }
 
 #[test]
+fn what_another_node_has_is_found_there_by_a_head_that_is_back() {
+    let mut three = watched();
+    let task = ramp(&mut three.a, "c");
+    three.a.kill();
+    three.a.start(&["--head"]);
+    three.meet();
+    has_numbers(&three.a, &task, COUNT);
+    assert_eq!(made_again(&mut three.a), 0, "c has it");
+    three.c.command(&["object", "delete", &task]).ok();
+    for node in three.all() {
+        node.wait_for_rest();
+    }
+}
+
+#[test]
 fn what_was_taken_over_and_is_lost_later_is_made_again() {
     let mut three = watched();
     let task = ramp(&mut three.b, "c");
