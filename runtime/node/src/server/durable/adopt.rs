@@ -460,26 +460,16 @@ impl Inner {
         });
         let value = result.as_ref().ok().cloned().flatten();
         let driver = self.detached.driver();
-        let detached = job.map(|job| {
-            let work = Work::Task(job.clone());
-            let cell = Arc::new(TaskCell::new(task, driver, work, self.shared.home()));
-            if let (Some(call), Some(value)) = (&again, &value) {
-                let mut ledger = self.shared.ledger.lock();
-                let over = ledger.inherit_recipe(&cell, &job, call, value);
-                drop(ledger);
-                drop(over);
-            }
-            cell.end(Box::new(Report {
-                waited: end.waited,
-                ran: end.ran,
-                ran_at: end.ran_at,
-                ..*Report::without_run(task, result)
-            }));
-            Detached {
-                object: TaskHandle(cell).object(),
-                log,
-                lasting: Some(Ok(())),
-            }
+        let report = Report {
+            waited: end.waited,
+            ran: end.ran,
+            ran_at: end.ran_at,
+            ..*Report::without_run(task, result)
+        };
+        let detached = job.map(|job| Detached {
+            object: TaskHandle(self.ended_cell(job, again, Box::new(report))).object(),
+            log,
+            lasting: Some(Ok(())),
         });
         let record = Record {
             id: task,
@@ -493,6 +483,20 @@ impl Inner {
         let forgotten = self.registry().add_ended(record);
         drop(forgotten);
         value
+    }
+
+    /// A task that has ended at another node; its result can be made again by this call, if there is one.
+    fn ended_cell(&self, job: Arc<Job>, again: Option<Call>, report: Box<Report>) -> Arc<TaskCell> {
+        let (driver, home) = (self.detached.driver(), self.shared.home());
+        let cell = TaskCell::new(report.id, driver, Work::Task(job.clone()), home);
+        if let (Some(call), Ok(Some(value))) = (&again, &report.result) {
+            let mut ledger = self.shared.ledger.lock();
+            let over = ledger.inherit_recipe(&cell, &job, call, value);
+            drop(ledger);
+            drop(over);
+        }
+        cell.end(report);
+        Arc::new(cell)
     }
 }
 
