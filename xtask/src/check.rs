@@ -286,7 +286,7 @@ fn tests() -> Result<Outcome> {
 /// How many seeds each simulation of the model is tried with here. `cargo test` alone tries fewer.
 const SEEDS: &str = "2000";
 /// The same for what nodes have in the control store.
-const CLUSTER_SEEDS: &str = "300";
+const CLUSTER_SEEDS: &str = "200";
 
 fn simulation() -> Result<Outcome> {
     let mut test = with(&[
