@@ -47,7 +47,7 @@ struct State {
     stopped: BTreeSet<Process>,
 }
 
-/// See the module.
+/// Time that passes only when nothing else is left to do.
 #[derive(Debug)]
 pub struct Time {
     state: Mutex<State>,

@@ -111,7 +111,7 @@ enum Kind {
 
 type Asked<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
 
-/// See the module.
+/// The way of one client to a [`Store`], on which [`Faults`] happen.
 pub struct Way {
     store: Arc<Store>,
     line: Arc<Line>,
