@@ -212,6 +212,10 @@ pub(crate) struct Todo {
 #[derive(Default)]
 pub(crate) struct Trash {
     calls: Vec<Call>,
+    #[expect(
+        clippy::vec_box,
+        reason = "they come in boxes, and are not moved out of them"
+    )]
     reports: Vec<Box<Report>>,
     lives: Vec<ActorInstance>,
     references: Vec<Reference>,
