@@ -45,7 +45,7 @@ pub(crate) trait Heir<I: RecordId>: Send {
     /// When the store does not do it, or does not know whether it did.
     async fn look_at_own(&mut self, server: &Arc<Self::Server>) -> Result<bool, Error>;
 
-    /// Takes over all that a lost node had, and goes on with it. Whether something was left there that was found.
+    /// Takes over all that was found of a lost node, as far as it can, and goes on with it.
     ///
     /// # Errors
     /// When the store does not do it, or does not know whether it did.
