@@ -99,7 +99,13 @@ impl Changes {
     }
 
     pub(crate) fn refused(&self, from: SocketAddr, why: ConnectError) {
-        tracing::warn!(%from, error = %why, "somebody was turned away");
+        match &why {
+            // Whoever has dialled is gone: a node that is told to stop while it dials, for one.
+            ConnectError::Lost { .. } => {
+                tracing::info!(%from, error = %why, "somebody left before being let in");
+            }
+            _ => tracing::warn!(%from, error = %why, "somebody was turned away"),
+        }
         // A flood of refusals is not worth memory.
         let _ = self.refusals.try_send((from, why));
     }
