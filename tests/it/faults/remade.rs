@@ -84,11 +84,17 @@ fn object(at: &Node, task: &str) -> Json {
     })
 }
 
-/// Waits until these are dead for a node.
-fn are_dead(at: &Node, names: [&str; 2]) {
-    for name in names {
-        at.wait_for(name, "dead");
+/// Three nodes, and a task whose owner `b` is lost, and `c`, which had the result.
+fn lost() -> (Three, String) {
+    let mut three = watched();
+    let task = ramp(&mut three.b, "c");
+    has_module(&three.a);
+    three.b.kill();
+    three.c.kill();
+    for name in ["b", "c"] {
+        three.a.wait_for(name, "dead");
     }
+    (three, task)
 }
 
 /// How many results a node has made again.
@@ -105,12 +111,7 @@ fn delete(task: &str, at: &Node) {
 
 #[test]
 fn what_is_lost_with_its_owner_and_who_had_it_is_made_again_when_it_is_read() {
-    let mut three = watched();
-    let task = ramp(&mut three.b, "c");
-    has_module(&three.a);
-    three.b.kill();
-    three.c.kill();
-    are_dead(&three.a, ["b", "c"]);
+    let (mut three, task) = lost();
     let row = object(&three.a, &task);
     assert_eq!(
         (&row["place"], &row["kept"]),
@@ -127,12 +128,7 @@ fn what_is_lost_with_its_owner_and_who_had_it_is_made_again_when_it_is_read() {
 
 #[test]
 fn what_is_lost_is_made_again_for_a_task_that_is_given_it() {
-    let mut three = watched();
-    let task = ramp(&mut three.b, "c");
-    has_module(&three.a);
-    three.b.kill();
-    three.c.kill();
-    are_dead(&three.a, ["b", "c"]);
+    let (mut three, task) = lost();
     let row = object(&three.a, &task);
     let id = row["id"].as_str().expect("an id");
     let submit = three.a.command(&["submit", "-q"]).arg(guest("spread"));

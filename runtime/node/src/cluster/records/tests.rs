@@ -210,11 +210,24 @@ async fn owners_of(store: &Embedded) -> Vec<NodeId> {
     having
 }
 
+/// Two nodes that live.
+async fn two(store: &Arc<Embedded>) -> (Arc<Place>, Arc<Place>) {
+    let (me, other) = (Place::new(ME, store), Place::new(OTHER, store));
+    me.live().await;
+    other.live().await;
+    (me, other)
+}
+
+/// What there is to be taken over.
+async fn found(records: &Records) -> Vec<(Found<TaskId>, Bytes)> {
+    let found = records.of(ME).await.unwrap();
+    found.into_iter().map(|it| (it, "taken".into())).collect()
+}
+
 async fn take_over(place: &Arc<Place>) -> HashSet<TaskId> {
     let records = place.records();
     assert_eq!(records.lost_owners().await, Ok(vec![ME]));
-    let found = records.of(ME).await.unwrap();
-    let found: Vec<_> = found.into_iter().map(|it| (it, "taken".into())).collect();
+    let found = found(&records).await;
     let taken = records.take(ME, &found).await.unwrap();
     assert_eq!(records.counts().taken_over, taken.len() as u64);
     taken
@@ -223,9 +236,7 @@ async fn take_over(place: &Arc<Place>) -> HashSet<TaskId> {
 #[tokio::test]
 async fn what_may_have_been_written_in_a_life_that_is_over_is_not_written_twice() {
     let (_folder, store) = store().await;
-    let (me, other) = (Place::new(ME, &store), Place::new(OTHER, &store));
-    me.live().await;
-    other.live().await;
+    let (me, other) = two(&store).await;
     let records = me.records();
     me.fail(Fault::Unheard);
     let written = records.put(TASK, "mine".into()).unwrap();
@@ -318,9 +329,7 @@ async fn what_arrives_late_is_not_made_a_second_time() {
 #[tokio::test]
 async fn what_has_ended_at_another_node_is_not_begun_again() {
     let (_folder, store) = store().await;
-    let (me, other) = (Place::new(ME, &store), Place::new(OTHER, &store));
-    me.live().await;
-    other.live().await;
+    let (me, other) = two(&store).await;
     let records = me.records();
     me.fail(Fault::Unheard);
     let written = records.put(TASK, "mine".into()).unwrap();
@@ -338,9 +347,7 @@ async fn what_has_ended_at_another_node_is_not_begun_again() {
 #[tokio::test]
 async fn what_another_node_has_is_not_said_to_be_deleted() {
     let (_folder, store) = store().await;
-    let (me, other) = (Place::new(ME, &store), Place::new(OTHER, &store));
-    me.live().await;
-    other.live().await;
+    let (me, other) = two(&store).await;
     let records = me.records();
     let written = records.put(TASK, "mine".into()).unwrap();
     assert_eq!(written.await, Ok(Written::Done));
@@ -357,16 +364,13 @@ async fn what_another_node_has_is_not_said_to_be_deleted() {
 #[tokio::test]
 async fn only_a_node_that_lives_takes_over_and_knows_what() {
     let (_folder, store) = store().await;
-    let (me, other) = (Place::new(ME, &store), Place::new(OTHER, &store));
-    me.live().await;
-    other.live().await;
+    let (me, other) = two(&store).await;
     let written = me.records().put(TASK, "mine".into()).unwrap();
     assert_eq!(written.await, Ok(Written::Done));
     me.die().await;
     other.die().await;
     let records = other.records();
-    let found = records.of(ME).await.unwrap();
-    let found: Vec<_> = found.into_iter().map(|it| (it, "taken".into())).collect();
+    let found = found(&records).await;
     let taken = records.take(ME, &found).await;
     assert!(matches!(taken, Err(Error::Unavailable { .. })), "{taken:?}");
     assert_eq!(owners_of(&store).await, [ME]);
