@@ -2,6 +2,7 @@
 
 mod executors;
 mod faults;
+mod records;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hasher};
@@ -18,6 +19,7 @@ use wasmrun_model::scheduler::{
 use wasmrun_model::task::{Attempt, FailureKind, Phase, TaskKind, TaskSpec, Terms};
 use wasmrun_model::time::Instant;
 
+use self::records::{Group, Heard, OfGroup, Records};
 use crate::work::{self, chance, pick};
 
 /// Who schedules.
@@ -64,7 +66,13 @@ enum Coming {
     Submit(usize),
     /// To all that are up, at once: what the control store tells of actors.
     Announce(ActorNews),
-    RemoveGroup(usize),
+    OfGroup(usize, OfGroup),
+    /// A member, in this life, hears so much of what the control store says of groups.
+    OfRecords {
+        to: usize,
+        life: u64,
+        until: usize,
+    },
     Fault,
     Rejoin(usize),
     Heal,
@@ -114,6 +122,7 @@ struct Member {
     submitted: BTreeSet<TaskId>,
     version: u64,
     woken_at: Option<Instant>,
+    heard: Heard,
 }
 
 pub struct World {
@@ -132,8 +141,8 @@ pub struct World {
     /// The last call that was started of a driver to an actor, by its number.
     last_calls: BTreeMap<(usize, DriverId), u64>,
     calls: BTreeMap<TaskId, (usize, DriverId, u64)>,
-    /// Who owns each group.
-    groups: Vec<(usize, u64)>,
+    groups: Vec<Group>,
+    records: Records,
     /// What no node can ever serve.
     impossible: BTreeSet<TaskId>,
     /// Attempts that an executor has or had; each is begun once, wherever.
@@ -174,6 +183,7 @@ impl World {
             last_calls: BTreeMap::new(),
             calls: BTreeMap::new(),
             groups: Vec::new(),
+            records: Records::default(),
             impossible: BTreeSet::new(),
             dispatched: BTreeSet::new(),
             finished: BTreeSet::new(),
@@ -221,6 +231,7 @@ impl World {
             submitted: BTreeSet::new(),
             version: 0,
             woken_at: None,
+            heard: Heard::default(),
         }
     }
 
@@ -315,13 +326,8 @@ impl World {
             Coming::Heartbeat(node) => self.heartbeat(node),
             Coming::Submit(driver) => self.submit(driver),
             Coming::Announce(news) => self.announce(news),
-            Coming::RemoveGroup(group) => {
-                let (at, life) = self.groups[group];
-                if self.is_up(at) && self.life_of(at) == life {
-                    let group = work::group_id(group, work::node_id(at));
-                    self.handle(at, Event::RemoveGroup(group));
-                }
-            }
+            Coming::OfGroup(group, what) => self.of_group(group, what),
+            Coming::OfRecords { to, life, until } => self.hear(to, life, until),
             Coming::EndAll => self.end_all(),
             Coming::Fault if self.has_healed => {}
             Coming::Fault => self.fault(),
@@ -408,6 +414,7 @@ impl World {
                 attempt,
                 node,
             } => {
+                self.check_outlives(at, scheduler.why_stopped(&task));
                 let id = scheduler.cluster()[node].id();
                 self.stop(usize::from(id.as_bytes()[0]), (task, attempt));
             }
@@ -427,8 +434,9 @@ impl World {
                 task,
                 attempt,
                 phase,
-                ..
+                why,
             } => {
+                self.check_outlives(at, why.as_deref());
                 let was_there = self.members[at].submitted.remove(&task);
                 assert!(was_there && phase.is_terminal(), "{task} ends twice");
                 let is_true = phase != Phase::Finished || self.finished.contains(&(task, attempt));
@@ -525,21 +533,10 @@ impl World {
                         .insert(spec.id, (actor, spec.driver, self.counter));
                 }
             }
-            25..30 => {
-                let group = self.groups.len();
-                self.groups.push((at, life));
-                let (group, of) = (work::group_id(group, work::node_id(at)), group);
-                let event = Event::CreateGroup {
-                    group,
-                    spec: work::group(&mut self.random),
-                    tenant: Default::default(),
-                };
-                self.handle(at, event);
-                self.come(1_000, 6_000, Coming::RemoveGroup(of));
-            }
+            25..30 => self.create_group(at),
             30..42 if !groups.is_empty() => {
                 let group = pick(&mut self.random, &groups);
-                let group = work::group_id(group, work::node_id(self.groups[group].0));
+                let group = self.groups[group].id;
                 spec.terms = work::terms_in(&mut self.random, group);
             }
             _ => {}

@@ -6,6 +6,7 @@ use wasmrun_model::resource::ResourceName;
 use wasmrun_model::scheduler::{Event, NodeInfo};
 use wasmrun_model::task::Phase;
 
+use super::records::OfGroup;
 use super::{Actor, ActorNews, Coming, Mode, World};
 use crate::work;
 
@@ -113,6 +114,9 @@ impl World {
                 }
             }
         }
+        if self.mode == Mode::Each {
+            self.leave_records(node);
+        }
         self.come(50, 4_000, Coming::Rejoin(node));
     }
 
@@ -142,6 +146,9 @@ impl World {
             },
         );
         self.come(0, 100, Coming::Heartbeat(node));
+        if self.mode == Mode::Each {
+            self.read_records(node);
+        }
     }
 
     /// All is well from now on: nodes are there, whole, with their labels.
@@ -188,8 +195,9 @@ impl World {
     }
 
     pub(super) fn end_all(&mut self) {
+        self.check_owners();
         for group in 0..self.groups.len() {
-            self.at(self.now, Coming::RemoveGroup(group));
+            self.at(self.now, Coming::OfGroup(group, OfGroup::Remove));
         }
         for actor in 0..self.actors.len() {
             let Actor {
