@@ -117,13 +117,15 @@ enum Resuming {
     },
     /// Its thread waits for the CPU.
     Asked(Arc<Countdown>),
+    /// Its thread has gone on without the CPU: the time was up that it wanted to wait.
+    Ahead,
 }
 
 impl Resuming {
     /// It has its CPU again. Who is to be told so.
     fn resumes(&mut self) -> Option<Arc<Countdown>> {
         match std::mem::take(self) {
-            Self::No => None,
+            Self::No | Self::Ahead => None,
             Self::Due { .. } => {
                 *self = Self::Due { has_cpu: true };
                 None
@@ -147,10 +149,21 @@ impl Resuming {
         }
     }
 
+    /// Its thread waits no more, whether it has the CPU or not. Whether it has.
+    fn goes_ahead(&mut self) -> bool {
+        match std::mem::replace(self, Self::Ahead) {
+            Self::Due { has_cpu: true } => {
+                *self = Self::No;
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// The task is gone, and its thread is about to notice.
     fn abandon(self) -> Option<Arc<Countdown>> {
         match self {
-            Self::No | Self::Due { .. } => None,
+            Self::No | Self::Due { .. } | Self::Ahead => None,
             Self::Asked(resumed) => Some(resumed),
         }
     }
@@ -573,15 +586,24 @@ impl Ledger {
         let mut todo = Todo::default();
         self.changes += 1;
         if let Some(entry) = self.tasks.get_mut(&task) {
-            if blocked.wait.countdown.is_decided() {
+            let has_cpu = !matches!(entry.resuming, Resuming::Ahead);
+            let is_decided = blocked.wait.countdown.is_decided();
+            match is_decided {
                 // What it waits for has ended just now, and it is about to be told so.
-                entry.resuming = Resuming::Due { has_cpu: true };
+                true => entry.resuming = Resuming::Due { has_cpu },
+                false => {
+                    entry.resuming = Resuming::No;
+                    self.blocked.insert(task, blocked);
+                }
+            }
+            if is_decided && has_cpu {
                 return todo;
             }
-            entry.resuming = Resuming::No;
-            self.blocked.insert(task, blocked);
+            self.scheduler.note(now, Event::Blocked { task, attempt });
+            if is_decided {
+                self.scheduler.note(now, Event::Unblocked { task, attempt });
+            }
         }
-        self.scheduler.note(now, Event::Blocked { task, attempt });
         self.carry_out(now, None, &mut todo);
         todo
     }
@@ -607,6 +629,21 @@ impl Ledger {
         };
         if !is_known {
             self.scheduler.note(now, Event::Unblocked { task, attempt });
+            self.carry_out(now, None, &mut todo);
+        }
+        todo
+    }
+
+    /// The time is up that a blocked attempt wanted to wait: it goes on at once, and has its CPU when one is free.
+    pub(crate) fn overdue(&mut self, task: TaskId, attempt: Attempt) -> Todo {
+        let now = self.now();
+        let mut todo = Todo::default();
+        self.blocked.remove(&task);
+        self.changes += 1;
+        let entry = self.tasks.get_mut(&task);
+        // One that is gone is about to notice.
+        if entry.is_some_and(|entry| !entry.resuming.goes_ahead()) {
+            self.scheduler.note(now, Event::Overdue { task, attempt });
             self.carry_out(now, None, &mut todo);
         }
         todo

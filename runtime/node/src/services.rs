@@ -33,6 +33,7 @@ use crate::names::{Known as Named, Naming};
 use crate::node::Shared;
 use crate::object::{LoadError, Loaded, Object, PutObject, Reference, Value, is_fit};
 use crate::reach::Held;
+use crate::shared::BlockGuard;
 use crate::task::{Argument, Call, Job, Parent, TaskCell, Work};
 use crate::wait::Countdown;
 
@@ -372,7 +373,11 @@ impl Attempt {
             Some(limit) => tokio::time::timeout(limit, done).await.is_ok(),
         };
         drop(watch);
-        guard.resume().await;
+        match is_done {
+            true => guard.resume().await,
+            // Whoever has all CPUs may have them for ever.
+            false => guard.go_ahead(),
+        }
         match wait.deadlock() {
             Some(why) => Err(ServiceError::Deadlock(why)),
             None => Ok(is_done),
@@ -458,6 +463,14 @@ impl Attempt {
 
     /// Waits for something that ends by itself, with the CPU given back.
     async fn aside<T>(&self, reads: Option<ObjectId>, waiting: impl Future<Output = T>) -> T {
+        let guard = self.step_aside(reads);
+        let done = waiting.await;
+        guard.resume().await;
+        done
+    }
+
+    /// Gives the CPU back, to wait for something that ends by itself.
+    fn step_aside(&self, reads: Option<ObjectId>) -> BlockGuard {
         let blocked = Blocked {
             needs: Vec::new(),
             reads,
@@ -466,10 +479,7 @@ impl Attempt {
             wait: Wait::new(Countdown::new(1), self.shared.next_wait()),
             attempt: self.this.clone(),
         };
-        let guard = self.shared.block(self.id(), self.number, blocked);
-        let done = waiting.await;
-        guard.resume().await;
-        done
+        self.shared.block(self.id(), self.number, blocked)
     }
 
     /// A value in memory. Where it is at another node, or has to be made again, the CPU is somebody else's
@@ -491,7 +501,13 @@ impl Attempt {
         match deadline {
             Some(deadline) if !value.is_here() => {
                 let reading = self.shared.read_by(value, deadline);
-                self.aside(value.stored_id(), reading).await
+                let guard = self.step_aside(value.stored_id());
+                let read = reading.await;
+                match read {
+                    Some(_) => guard.resume().await,
+                    None => guard.go_ahead(),
+                }
+                read
             }
             _ => Some(self.read(value).await),
         }

@@ -441,6 +441,15 @@ impl BlockGuard {
         self.unblock().done().await;
     }
 
+    /// The attempt goes on without its CPU: it has waited as long as it wanted to.
+    pub(crate) fn go_ahead(self) {
+        let mut ledger = self.shared.ledger.lock();
+        let todo = ledger.overdue(self.task, self.attempt);
+        self.shared.home.set_waiting(ledger.waiting());
+        drop(ledger);
+        self.shared.carry_out(todo);
+    }
+
     fn unblock(&self) -> Arc<Countdown> {
         let resumed = Countdown::new(1);
         let mut ledger = self.shared.ledger.lock();

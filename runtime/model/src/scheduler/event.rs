@@ -75,6 +75,14 @@ pub enum Event {
         /// Its attempt.
         attempt: Attempt,
     },
+    /// A blocked task waits no more, though what it waited for is not there: it goes on at once, and gets its CPU as
+    /// soon as one is free. If it waits for others again before that, it is blocked as before.
+    Overdue {
+        /// The task.
+        task: TaskId,
+        /// Its attempt.
+        attempt: Attempt,
+    },
     /// Somebody wants a task to end, in whatever state it is.
     Cancel(TaskId),
     /// Somebody wants all tasks of a job to end.

@@ -13,7 +13,7 @@ use crate::cluster::{Basis, NodeFit, NodeIx, NodeName, Strategy, Unschedulable};
 use crate::fairness::{Ahead, TooManyTenants};
 use crate::group::Impossible;
 use crate::id::{ActorId, GroupId, NodeId, ObjectId, TaskId};
-use crate::task::{Attempt, MAX_ALTERNATIVES, Phase, Place, TaskState};
+use crate::task::{Attempt, BlockedOn, MAX_ALTERNATIVES, Phase, Place, TaskState};
 
 /// Why a task did not start, or will never.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -146,6 +146,11 @@ pub enum Waits {
         /// Where it runs.
         node: NodeName,
     },
+    /// For the same, and it runs meanwhile: the time is up that it wanted to wait.
+    CpuMeanwhile {
+        /// Where it runs.
+        node: NodeName,
+    },
     /// For objects to come here.
     Arguments(Vec<ObjectId>),
     /// For its actor to be created.
@@ -238,11 +243,12 @@ impl Scheduler {
             TaskState::Dispatching(held) | TaskState::Running(held) => Waits::Nothing {
                 node: name(held.node),
             },
-            TaskState::Blocked { held, wants_cpu } => {
+            TaskState::Blocked { held, on } => {
                 let node = name(held.node);
-                match wants_cpu {
-                    true => Waits::Cpu { node },
-                    false => Waits::Others { node },
+                match on {
+                    BlockedOn::Others => Waits::Others { node },
+                    BlockedOn::Cpu => Waits::Cpu { node },
+                    BlockedOn::Nothing => Waits::CpuMeanwhile { node },
                 }
             }
             TaskState::Infeasible => match &task.terms.rule.strategy {
@@ -376,6 +382,12 @@ impl fmt::Display for Waits {
             Self::Nothing { node } => write!(f, "nothing: it is with node {node}"),
             Self::Others { node } => write!(f, "others, on node {node}; its CPU is given back"),
             Self::Cpu { node } => write!(f, "its CPU on node {node}, to go on"),
+            Self::CpuMeanwhile { node } => {
+                write!(
+                    f,
+                    "its CPU on node {node}, and runs meanwhile: the time is up that it wanted to wait"
+                )
+            }
             Self::Arguments(objects) => match &objects[..] {
                 [one] => write!(f, "an argument, object {one}"),
                 many => write!(f, "{} arguments that are not here", many.len()),

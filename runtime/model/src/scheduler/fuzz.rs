@@ -18,7 +18,8 @@ use crate::resource::{
     Allocation, Amount, Load, NodeResources, Request, ResourceId, ResourceName, ResourceSet,
 };
 use crate::task::{
-    Argument, Attempt, FailureKind, Phase, Place, Rule, TaskKind, TaskSpec, TaskState, Terms,
+    Argument, Attempt, BlockedOn, FailureKind, Phase, Place, Rule, TaskKind, TaskSpec, TaskState,
+    Terms,
 };
 use crate::time::Instant;
 
@@ -51,8 +52,9 @@ fn check_classes(scheduler: &Scheduler) {
         match task.state() {
             TaskState::Ready if is_call => {}
             TaskState::Ready => assert!(task.is_in_line, "ready task {} is in no line", task.id),
-            TaskState::Blocked { wants_cpu, .. } => {
-                assert_eq!(task.is_in_line, *wants_cpu && task.doom.is_none());
+            TaskState::Blocked { on, .. } => {
+                let wants_cpu = *on != BlockedOn::Others;
+                assert_eq!(task.is_in_line, wants_cpu && task.doom.is_none());
             }
             other => assert!(!task.is_in_line, "task {} is in line: {other:?}", task.id),
         }
@@ -433,7 +435,8 @@ impl Fuzz<'_> {
                 }
             }
             16..=17 => Event::Blocked { task, attempt },
-            18..=19 => Event::Unblocked { task, attempt },
+            18 => Event::Unblocked { task, attempt },
+            19 => Event::Overdue { task, attempt },
             20 => Event::ArgumentReady(self.object()),
             21 => Event::ArgumentLost(self.object()),
             22 if self.bytes.below(4) == 0 => Event::ArgumentFailed(self.object()),

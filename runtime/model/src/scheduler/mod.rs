@@ -56,7 +56,7 @@ use crate::fairness::{Policy, TenantIx, Tenants};
 use crate::id::{NodeId, ObjectId, TaskId};
 use crate::random::Random;
 use crate::task::{
-    Attempt, FailureKind, MAX_ALTERNATIVES, Phase, Place, TaskKind, TaskSpec, TaskState,
+    Attempt, BlockedOn, FailureKind, MAX_ALTERNATIVES, Phase, Place, TaskKind, TaskSpec, TaskState,
 };
 use crate::time::Instant;
 
@@ -260,7 +260,8 @@ impl Scheduler {
                 kind,
             } => self.failed(&task, attempt, kind),
             Event::Blocked { task, attempt } => self.blocked(&task, attempt),
-            Event::Unblocked { task, attempt } => self.unblocked(&task, attempt),
+            Event::Unblocked { task, attempt } => self.unblocked(&task, attempt, BlockedOn::Cpu),
+            Event::Overdue { task, attempt } => self.unblocked(&task, attempt, BlockedOn::Nothing),
             Event::Cancel(task) => match self.tasks.find(&task) {
                 Some(ix) => self.cancel(ix),
                 None => self.stale += 1,

@@ -14,7 +14,7 @@ use super::{Effect, Outcome, Scheduler};
 use crate::cluster::{NodeIx, Strategy};
 use crate::id::{DriverId, TaskId};
 use crate::resource::{Bundle, NodeResources, ResourceName, ResourceSet};
-use crate::task::{self, Attempt, FailureKind, Held, Phase, Rule, TaskKind, TaskState};
+use crate::task::{self, Attempt, BlockedOn, FailureKind, Held, Phase, Rule, TaskKind, TaskState};
 
 /// Where a task holds something: of a node, or of a bundle there.
 type Place = (NodeIx, Option<BundleRef>);
@@ -131,11 +131,26 @@ impl Scheduler {
         let Some(ix) = self.executing(task, attempt) else {
             return;
         };
+        if let TaskState::Blocked {
+            on: BlockedOn::Nothing,
+            ..
+        } = self.tasks[ix].state()
+        {
+            // It has gone on without its CPU.
+            self.leave_line(ix);
+        }
         let task = &self.tasks[ix];
         let (tenant, terms) = (task.tenant, task.terms.clone());
-        let TaskState::Running(held) = self.tasks.state_mut(ix) else {
-            self.stale += 1;
-            return;
+        let held = match self.tasks.state_mut(ix) {
+            TaskState::Running(held) => held,
+            TaskState::Blocked { on, .. } if *on == BlockedOn::Nothing => {
+                *on = BlockedOn::Others;
+                return;
+            }
+            _ => {
+                self.stale += 1;
+                return;
+            }
         };
         let node = held.node;
         let request = &terms.rule.alternatives[usize::from(held.alternative)];
@@ -156,24 +171,33 @@ impl Scheduler {
         self.change_with(ix, |state| match state {
             TaskState::Running(held) => TaskState::Blocked {
                 held,
-                wants_cpu: false,
+                on: BlockedOn::Others,
             },
             other => other,
         });
         self.wake(node);
     }
 
-    pub(super) fn unblocked(&mut self, task: &TaskId, attempt: Attempt) {
+    /// A blocked task needs its CPU again, to go on or (`BlockedOn::Nothing`) because it does already.
+    pub(super) fn unblocked(&mut self, task: &TaskId, attempt: Attempt, now_on: BlockedOn) {
         let Some(ix) = self.executing(task, attempt) else {
             return;
         };
-        let TaskState::Blocked { wants_cpu, .. } = self.tasks.state_mut(ix) else {
+        let TaskState::Blocked { on, .. } = self.tasks.state_mut(ix) else {
             self.stale += 1;
             return;
         };
-        if std::mem::replace(wants_cpu, true) {
-            self.stale += 1;
-            return;
+        match (*on, now_on) {
+            (BlockedOn::Others, _) => *on = now_on,
+            (BlockedOn::Cpu, BlockedOn::Nothing) => {
+                // It stands in line already.
+                *on = now_on;
+                return;
+            }
+            _ => {
+                self.stale += 1;
+                return;
+            }
         }
         if self.tasks[ix].doom.is_some() && !self.may_outlive_doom(ix) {
             return;

@@ -236,6 +236,10 @@ impl Harness {
         self.about(at, |task, attempt| Event::Unblocked { task, attempt })
     }
 
+    fn overdue(&mut self, at: u8) -> Vec<String> {
+        self.about(at, |task, attempt| Event::Overdue { task, attempt })
+    }
+
     fn cancel(&mut self, at: u8) -> Vec<String> {
         self.event(Event::Cancel(task_id(at)))
     }

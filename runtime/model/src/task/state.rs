@@ -173,6 +173,17 @@ pub enum Place {
     },
 }
 
+/// What a blocked task lacks to go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BlockedOn {
+    /// What it waits for.
+    Others,
+    /// Its CPU alone: what it waited for is there.
+    Cpu,
+    /// Nothing: the time is up that it wanted to wait. It goes on, and gets its CPU when one is free.
+    Nothing,
+}
+
 /// The state of a live task, with what is true in it alone.
 #[derive(Debug)]
 pub enum TaskState {
@@ -195,8 +206,8 @@ pub enum TaskState {
     Blocked {
         /// What it holds; without a CPU.
         held: Box<Held>,
-        /// Whether what it waited for is there, and it waits for its CPU alone.
-        wants_cpu: bool,
+        /// What it still lacks.
+        on: BlockedOn,
     },
     /// See [`Phase::Infeasible`].
     Infeasible,

@@ -101,6 +101,8 @@ enum Executed {
     Refuse,
     Block,
     Unblock,
+    /// It goes on though what it waited for is not there.
+    Overdue,
     Finish,
     Fail(FailureKind),
     /// What creates an actor has done so; it lives from then on.
@@ -113,6 +115,8 @@ struct Node {
     is_alive: bool,
     /// What its executor has.
     runs: BTreeSet<Run>,
+    /// Of these, who has gone on without its CPU.
+    ahead: BTreeSet<Run>,
     objects: BTreeSet<ObjectId>,
 }
 
@@ -167,6 +171,7 @@ impl World {
             life: 0,
             is_alive: false,
             runs: BTreeSet::new(),
+            ahead: BTreeSet::new(),
             objects: BTreeSet::new(),
         });
         let mut world = Self {
@@ -420,8 +425,10 @@ impl World {
             }
             Effect::Resume { task, attempt } => {
                 let held = scheduler.held(&task).expect("what resumes holds");
-                let node = scheduler.cluster()[held.node].id().as_bytes()[0].into();
-                self.continue_run(node, (task, attempt));
+                let node = usize::from(scheduler.cluster()[held.node].id().as_bytes()[0]);
+                if !self.nodes[node].ahead.remove(&(task, attempt)) {
+                    self.continue_run(node, (task, attempt));
+                }
             }
             Effect::Fetch { objects, .. } => {
                 for object in objects {

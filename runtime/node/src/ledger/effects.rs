@@ -11,7 +11,7 @@ use wasmrun_model::task::{Attempt, FailureKind, Phase as State};
 use wasmrun_model::time::Instant as ModelInstant;
 
 use super::arguments::missing;
-use super::{Entry, Ledger, Start, Todo};
+use super::{Entry, Ledger, Resuming, Start, Todo};
 use crate::actor::ActorCell;
 use crate::object::Reference;
 use crate::task::{Call, Report, Work};
@@ -257,6 +257,8 @@ impl Ledger {
             _ => entry.call.as_ref().and_then(Call::try_clone),
         };
         let call = std::mem::replace(&mut entry.call, again);
+        // The attempt before this one may have left something.
+        entry.resuming = Resuming::No;
         Start {
             call: call.expect("a task that is started has something to do"),
             cell: entry.cell.clone(),

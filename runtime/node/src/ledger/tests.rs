@@ -1,6 +1,7 @@
 //! What starts when, decided by hand: nothing runs here, each test says itself how attempts end.
 
 mod retries;
+mod waits;
 
 use std::collections::VecDeque;
 
@@ -203,6 +204,13 @@ impl Desk {
         let has_cpu = std::mem::take(&mut todo.resume).len() == 1;
         assert!(self.carry_out(todo).is_empty(), "it has waited for longer");
         has_cpu
+    }
+
+    /// The time is up that a task wanted to wait.
+    fn go_ahead(&mut self, name: &str) {
+        let (task, attempt) = (self.cell(name).id, self.attempt(name));
+        let todo = self.ledger.overdue(task, attempt);
+        assert!(self.carry_out(todo).is_empty(), "nobody gives it a CPU");
     }
 
     fn attempt(&self, name: &str) -> Attempt {
@@ -417,81 +425,6 @@ fn what_is_refused_leaves_nothing_behind() {
     desk.assert_idle();
     // Others are not disturbed.
     assert_eq!(desk.submit("t", Overrides::default()), ["t"]);
-    desk.clear();
-}
-
-#[test]
-fn who_waits_goes_on_with_the_cpu_of_what_it_waited_for() {
-    let mut desk = Desk::new(1, 0, "4GiB");
-    desk.submit("waits", of("t", 0));
-    for name in ["a", "b", "c", "next"] {
-        assert!(desk.submit(name, of("t", 0)).is_empty());
-    }
-    let (_watch, starts) = desk.block("waits", &["a", "b", "c"], 2);
-    assert_eq!(starts, ["a"]);
-    assert_eq!(desk.end("a", Ok(())), ["b"]);
-    // Nobody else starts before its thread has heard of it.
-    assert!(desk.end("b", Ok(())).is_empty());
-    assert!(desk.resume("waits"));
-    assert_eq!(desk.end("waits", Ok(())), ["c"]);
-    desk.clear();
-}
-
-#[test]
-fn who_waits_for_what_another_has_ended_waits_for_a_cpu_before_others() {
-    let mut desk = Desk::new(2, 0, "4GiB");
-    desk.submit("first", of("t", 0));
-    desk.submit("second", of("t", 0));
-    desk.submit("it", of("t", 0));
-    desk.submit("next", of("t", 0));
-    let (_one, starts) = desk.block("first", &["it"], 1);
-    assert_eq!(starts, ["it"]);
-    let (_two, starts) = desk.block("second", &["it"], 1);
-    assert_eq!(starts, ["next"]);
-    desk.submit("last", of("t", 0));
-    // One CPU for the two of them.
-    assert!(desk.end("it", Ok(())).is_empty());
-    assert_eq!([desk.resume("first"), desk.resume("second")], [true, false]);
-    assert!(desk.end("next", Ok(())).is_empty());
-    assert_eq!(desk.end("first", Ok(())), ["last"]);
-    desk.clear();
-}
-
-#[test]
-fn an_attempt_that_is_tried_again_ends_no_wait() {
-    let mut desk = Desk::new(1, 0, "4GiB");
-    desk.submit("waits", of("t", 0));
-    let again = Overrides {
-        retries: Some(1),
-        ..of("t", 0)
-    };
-    desk.submit("it", again);
-    desk.submit("next", of("t", 0));
-    let (_watch, starts) = desk.block("waits", &["it"], 1);
-    assert_eq!(starts, ["it"]);
-    assert_eq!(desk.end("it", Err(trap())), ["next"]);
-    assert_eq!(desk.end("next", Ok(())), ["it"]);
-    assert!(
-        desk.end("it", Err(trap())).is_empty(),
-        "a failure is an end"
-    );
-    assert!(desk.resume("waits"));
-    desk.clear();
-}
-
-#[test]
-fn what_has_ended_before_the_wait_begins_leaves_the_cpu_where_it_is() {
-    let mut desk = Desk::new(2, 0, "4GiB");
-    desk.submit("waits", of("t", 0));
-    desk.submit("it", of("t", 0));
-    desk.submit("next", of("t", 0));
-    let countdown = Countdown::of(1, Some((desk.cell("waits").id, desk.attempt("waits"))));
-    assert!(!desk.cell("it").watch(&countdown));
-    assert_eq!(desk.end("it", Ok(())), ["next"]);
-    desk.submit("last", of("t", 0));
-    assert!(desk.block_for("waits", &countdown).is_empty());
-    assert!(desk.resume("waits"));
-    assert_eq!(desk.end("waits", Ok(())), ["last"]);
     desk.clear();
 }
 

@@ -61,6 +61,37 @@ fn blocked_ones_resume_before_new_work_of_their_tenant() {
 }
 
 #[test]
+fn who_has_waited_long_enough_goes_on_and_gets_a_cpu_later() {
+    let mut it = Harness::local(r#"{"CPU": 1}"#);
+    for at in 1..=3 {
+        it.submit(task(at, ONE));
+    }
+    it.accept(1);
+    assert_eq!(it.block(1), ["start t2 on n0"]);
+    // It runs, without a CPU, and so counts as blocked.
+    assert!(it.overdue(1).is_empty());
+    let why = it.explain(1);
+    assert!(why.contains("runs meanwhile"), "{why}");
+    // It waits again, and nobody keeps a CPU for it.
+    assert!(it.block(1).is_empty());
+    assert_eq!(it.finish(2), ["t2 finished", "start t3 on n0"]);
+    assert!(it.overdue(1).is_empty());
+    assert_eq!(it.finish(3), ["t3 finished", "resume t1"]);
+    assert_eq!(it.phase(1), Phase::Running);
+
+    // What it waited for may come at the same time: it stands in line once.
+    it.submit(task(4, ONE));
+    assert_eq!(it.block(1), ["start t4 on n0"]);
+    assert!(it.unblock(1).is_empty());
+    assert!(it.overdue(1).is_empty());
+    assert!(it.unblock(1).is_empty());
+    // It ends without ever having got its CPU back.
+    it.submit(task(5, ONE));
+    assert_eq!(it.finish(1), ["t1 finished"]);
+    assert_eq!(it.finish(4), ["t4 finished", "start t5 on n0"]);
+}
+
+#[test]
 fn at_most_so_many_run() {
     let config = Config {
         max_running: 2,

@@ -95,10 +95,19 @@ impl World {
             Executed::Accept => Event::Accepted { task, attempt },
             Executed::Refuse => Event::Refused { task, attempt },
             Executed::Block => {
-                self.execute(node, run, Executed::Unblock, 300);
+                let next = pick(&mut self.random, &[Executed::Unblock, Executed::Overdue]);
+                self.execute(node, run, next, 300);
+                self.nodes[node].ahead.remove(&run);
                 Event::Blocked { task, attempt }
             }
             Executed::Unblock => Event::Unblocked { task, attempt },
+            Executed::Overdue => {
+                if is_known {
+                    self.nodes[node].ahead.insert(run);
+                    self.continue_run(node, run);
+                }
+                Event::Overdue { task, attempt }
+            }
             Executed::Finish => {
                 if is_known {
                     self.finished.insert(run);
@@ -116,6 +125,7 @@ impl World {
             Executed::Refuse | Executed::Finish | Executed::Fail(_)
         ) {
             self.nodes[node].runs.remove(&run);
+            self.nodes[node].ahead.remove(&run);
         }
         self.handle(self.member_of(node), event);
     }

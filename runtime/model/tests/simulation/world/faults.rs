@@ -89,6 +89,7 @@ impl World {
         let life = self.nodes[node].life;
         self.nodes[node].is_alive = false;
         self.nodes[node].runs.clear();
+        self.nodes[node].ahead.clear();
         self.nodes[node].objects.clear();
         let lost = Event::NodeLost {
             node: work::node_id(node),
