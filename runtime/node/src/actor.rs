@@ -118,6 +118,8 @@ pub(crate) struct ActorCell {
     is_over: AtomicBool,
     /// Whether it can be found by its name: it was submitted.
     is_public: AtomicBool,
+    /// Whether another node has it live on when its owner is lost: there is a record of it.
+    is_recorded: AtomicBool,
     /// Its name within its tenant, on its owner, if it was given one.
     public_name: OnceLock<String>,
     /// What it was called with at other nodes, on its owner, if its class is deterministic.
@@ -228,6 +230,7 @@ impl ActorCell {
             restarts_left: AtomicU32::new(0),
             is_telling: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
+            is_recorded: AtomicBool::new(false),
             is_public: AtomicBool::new(false),
             public_name: OnceLock::new(),
             log: None,
@@ -263,6 +266,16 @@ impl ActorCell {
             id: self.id,
             owner: self.owner,
         }
+    }
+
+    /// From now on another node has it live on when this one is lost.
+    pub(crate) fn set_recorded(&self) {
+        self.is_recorded.store(true, Ordering::Release);
+    }
+
+    /// Whether another node has it live on when this one, its owner, is lost.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.is_recorded.load(Ordering::Acquire)
     }
 
     /// Whether another node owns it.

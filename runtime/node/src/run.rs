@@ -37,11 +37,13 @@ impl Start {
         Weight::of_cpu(cpu.map_or(0, |held| held.amount))
     }
 
-    /// Whether it is the creation or a call of an actor that another node owns.
-    pub(crate) fn is_of_foreign_actor(&self) -> bool {
+    /// The actor that it creates or calls, if others may have that live elsewhere when they take this node for dead.
+    pub(crate) fn movable_actor(&self) -> Option<&ActorCell> {
         match &self.cell.work {
-            Work::Create(actor) | Work::Call(actor, _) => actor.is_foreign(),
-            Work::Task(_) | Work::Elsewhere(_) => false,
+            Work::Create(actor) | Work::Call(actor, _) => {
+                Some(&**actor).filter(|actor| actor.is_foreign() || actor.is_recorded())
+            }
+            Work::Task(_) | Work::Elsewhere(_) => None,
         }
     }
 
@@ -66,9 +68,9 @@ impl Lease {
         self.is_held = false;
         let mut todo = self.ended(report);
         let next = todo.start.first();
-        // One of another node's actor may have to wait: see `Exchange::hold_back`.
-        let next =
-            next.is_some_and(|next| !next.is_of_foreign_actor() && turn.may_go_on(next.weight()));
+        // Calls of some actors may have to wait: see `Exchange::hold_back`.
+        let next = next
+            .is_some_and(|next| next.movable_actor().is_none() && turn.may_go_on(next.weight()));
         let next = next.then(|| todo.start.remove(0));
         self.shared.carry_out(todo);
         next

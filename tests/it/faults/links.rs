@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use wasmrun_tests::Stream;
+use wasmrun_tests::{Stream, assert_says, guest};
 
 use super::proxy::Proxy;
-use super::world::{Node, Three, Tree};
+use super::world::{Node, Three, Tree, eventually};
 
 /// Says that tests without namespaces must fail.
 pub(super) const REQUIRED: &str = "WASMRUN_REQUIRE_NETNS";
@@ -273,6 +273,87 @@ fn a_driver_that_comes_back_while_its_objects_are_still_being_fetched() {
         time: PARTED_BRIEFLY,
     }
     .run();
+}
+
+/// Its node is cut off, where it was created, and where somebody calls it: another has it live on meanwhile.
+#[test]
+fn a_detached_actor_whose_node_nobody_can_hear_lives_once() {
+    let Some(hosts) = Hosts::new() else { return };
+    let nodes = NAMES.map(|name| hosts.node(name).with(&["--log", "info,wasmrun_node=debug"]));
+    let mut three = Three::with(nodes);
+    let create = three.b.command(&["actor", "create"]).arg(guest("graph"));
+    let create = create.args(["counter", "10", "--name", "total", "--cpus", "0"]);
+    let created = create.args(["--restarts", "2", "--strategy", "node:b:soft"]);
+    let created = created.run();
+    assert_eq!(created.code, Some(0), "{created}");
+    let add = |at: &Node, number: u32| {
+        let call = at.command(&["actor", "call", "total"]);
+        call.arg(format!("add({number})"))
+    };
+    assert_eq!(add(&three.c, 5).ok(), "15\n");
+    let kept = "the state of a detached actor is kept";
+    three.b.running().wait_for(Stream::Err, kept);
+    for other in ["a", "c"] {
+        hosts.part("b", other, true);
+    }
+    three.a.wait_for("b", "dead");
+    three.b.wait_for("b", "unconfirmed");
+    let there = eventually("the actor lived on", || {
+        let ended = add(&three.c, 1).run();
+        let is_answer = ended.code == Some(0);
+        is_answer
+            .then(|| ended.stdout_text())
+            .ok_or(ended.to_string())
+    });
+    assert_eq!(there, "16\n");
+    // Where it lived before it does not answer.
+    let mut call = add(&three.b, 100).start();
+    let why = eventually("with the node that is cut off", || {
+        let list = three.b.command(&["list", "tasks"]).json(0);
+        let tasks = list["tasks"].as_array().expect("a list");
+        let name = |it: &serde_json::Value| it["name"].as_str().map(ToOwned::to_owned);
+        let found = tasks
+            .iter()
+            .find(|it| name(it).is_some_and(|it| it.contains("add")));
+        let id = found
+            .and_then(|it| it["id"].as_str())
+            .ok_or(list.to_string())?;
+        let why = three.b.command(&["explain", id]).ok();
+        let is_held = why.contains("does not confirm");
+        is_held.then(|| why.clone()).ok_or(why)
+    });
+    assert_says(&why, &["another node may have live elsewhere"]);
+    assert!(call.is_running());
+    assert_eq!(add(&three.a, 1).ok(), "17\n");
+    for other in ["a", "c"] {
+        hosts.heal("b", other, true);
+    }
+    three.a.wait_for_life("b", 2);
+    three.meet();
+    // The actor of which it was a call is another node's now: it counts there, or its caller hears that it does not.
+    let ended = call.end();
+    let sum = match ended.code {
+        Some(0) => {
+            assert_eq!(ended.stdout_text(), "117\n");
+            118
+        }
+        _ => 18,
+    };
+    for (node, more) in three.all().into_iter().zip(0..) {
+        let sum = format!("{}\n", sum + more);
+        let said = eventually("the actor answered", || {
+            let ended = add(node, 1).run();
+            let is_answer = ended.code == Some(0);
+            is_answer
+                .then(|| ended.stdout_text())
+                .ok_or(ended.to_string())
+        });
+        assert_eq!(said, sum);
+    }
+    three.b.command(&["actor", "kill", "total"]).ok();
+    for node in three.all() {
+        node.wait_for_rest();
+    }
 }
 
 /// The head, at which the driver is, is cut off from all others.

@@ -190,7 +190,7 @@ impl Host for Cluster {
 
     fn lives_again(&self) {
         tracing::info!(life = self.life().0, "this node lives again");
-        self.rebirths.send_modify(|count| *count += 1);
+        self.returns.send_modify(|count| *count += 1);
     }
 }
 

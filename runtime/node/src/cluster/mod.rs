@@ -172,8 +172,8 @@ pub(crate) struct Cluster {
     has_left: AtomicBool,
     /// Work that is here already may run here yet, though the others know that this node takes none.
     is_stopping: AtomicBool,
-    /// How often it has begun a new life within this process.
-    rebirths: watch::Sender<u64>,
+    /// Moves when it has begun a new life within this process, and when it is known to live again.
+    returns: watch::Sender<u64>,
     tenants: Arc<Tenants>,
     clients: Arc<clients::Clients>,
     since: Mutex<Instant>,
@@ -226,7 +226,7 @@ impl Cluster {
             is_confirmed: AtomicBool::new(true),
             has_left: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
-            rebirths: watch::Sender::new(0),
+            returns: watch::Sender::new(0),
             since: Mutex::new(Instant::now()),
             tasks: Mutex::default(),
         }
@@ -690,6 +690,10 @@ impl Cluster {
         }
         if let Some(work) = self.members.work() {
             work.is_lease_confirmed(is_confirmed);
+        }
+        if is_confirmed {
+            // What is this node's own is looked at again.
+            self.returns.send_modify(|count| *count += 1);
         }
     }
 }

@@ -465,6 +465,6 @@ impl Cluster {
 
     /// What is a reason to look for records without an owner.
     pub(crate) fn reasons(&self) -> Reasons {
-        Reasons::new(self.members.count(), self.rebirths.subscribe())
+        Reasons::new(self.members.count(), self.returns.subscribe())
     }
 }

@@ -152,17 +152,17 @@ impl Turns {
 /// What is a reason to look.
 pub(crate) struct Reasons {
     others: watch::Receiver<usize>,
-    rebirths: watch::Receiver<u64>,
-    /// Whether an earlier life of this node may have records that are to be gone on with.
+    returns: watch::Receiver<u64>,
+    /// Whether an earlier life of this node may have records that are to be gone on with, or others may have taken some.
     is_own_due: bool,
 }
 
 impl Reasons {
-    /// Looks whenever another joins or leaves, and when this node has begun a new life.
-    pub(crate) fn new(others: watch::Receiver<usize>, rebirths: watch::Receiver<u64>) -> Self {
+    /// Looks whenever another joins or leaves, and when this node has begun a new life or is known to live again.
+    pub(crate) fn new(others: watch::Receiver<usize>, returns: watch::Receiver<u64>) -> Self {
         Self {
             others,
-            rebirths,
+            returns,
             is_own_due: true,
         }
     }
@@ -171,7 +171,7 @@ impl Reasons {
     async fn wait(&mut self, longest: impl Future<Output = ()>) -> bool {
         tokio::select! {
             biased;
-            changed = self.rebirths.changed() => {
+            changed = self.returns.changed() => {
                 self.is_own_due |= changed.is_ok();
                 changed.is_ok()
             }

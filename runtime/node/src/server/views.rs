@@ -387,13 +387,13 @@ fn stalled(inner: &Inner, reads: &[ObjectId]) -> String {
     text
 }
 
-/// Why a call of another node's actor does not begin, if it could.
+/// Why a call of an actor that may live elsewhere by now does not begin, if it could.
 fn held_back(inner: &Inner, task: &TaskId) -> &'static str {
     let exchange = inner.shared.exchange.get();
     match exchange.is_some_and(|exchange| exchange.is_held_back(task)) {
         true => {
-            "\nit has not begun: the control store does not confirm that this node lives, and until it does no call of \
-             another node's actor begins here"
+            "\nit has not begun: the control store does not confirm that this node lives, and until it does no call \
+             begins here of an actor that another node may have live elsewhere"
         }
         false => "",
     }

@@ -254,7 +254,7 @@ struct Body {
     own: Mutex<NodeRecord>,
     /// Which lives the node has had: on its disk.
     lives: Arc<AtomicU64>,
-    rebirths: watch::Sender<u64>,
+    returns: watch::Sender<u64>,
     is_up: AtomicBool,
 }
 
@@ -329,7 +329,7 @@ impl Host for Place {
     }
 
     fn lives_again(&self) {
-        self.body.rebirths.send_modify(|count| *count += 1);
+        self.body.returns.send_modify(|count| *count += 1);
     }
 }
 
@@ -379,7 +379,7 @@ impl Node {
             lease: Mutex::default(),
             own: Mutex::new(own),
             lives: lives.clone(),
-            rebirths: watch::Sender::new(0),
+            returns: watch::Sender::new(0),
             is_up: AtomicBool::default(),
         });
         let line = Line::new(faults);
@@ -441,7 +441,7 @@ impl Node {
             }
         };
         tokio::spawn(membership::run(self.place.clone(), registered));
-        let reasons = || Reasons::new(self.body.members.count(), self.body.rebirths.subscribe());
+        let reasons = || Reasons::new(self.body.members.count(), self.body.returns.subscribe());
         tokio::spawn(look(Looking(self.tasks.clone()), reasons()));
         tokio::spawn(look(Looking(self.groups.clone()), reasons()));
         self.body.is_up.store(true, Ordering::Release);

@@ -50,11 +50,40 @@ struct Known {
     lenders: Lenders,
 }
 
+/// Calls that would begin if it were known that their actors live nowhere else.
 #[derive(Default)]
 struct HeldBack {
+    /// Whether nobody confirms that this node lives.
     is_paused: bool,
+    /// Whether it is not known which of this node's own actors others have live on by now.
+    are_own_paused: bool,
+    /// How often nobody confirmed it.
+    pauses: u64,
     starts: Vec<Start>,
 }
+
+impl HeldBack {
+    fn holds(&self, start: &Start) -> bool {
+        start
+            .movable_actor()
+            .is_some_and(|actor| match actor.is_foreign() {
+                true => self.is_paused,
+                false => self.are_own_paused,
+            })
+    }
+
+    /// What is held back no more.
+    fn release(&mut self) -> Vec<Start> {
+        let starts = std::mem::take(&mut self.starts);
+        let (held, free) = starts.into_iter().partition(|start| self.holds(start));
+        self.starts = held;
+        free
+    }
+}
+
+/// That this node is known to live, from a time on: see [`Exchange::confirmation`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Confirmation(u64);
 
 impl Known {
     /// Whether anything here needs it.
@@ -479,16 +508,17 @@ pub(super) fn state(checkpoint: &Checkpoint) -> State {
     }
 }
 
-/// What waits while nobody confirms that this node lives. Its actors' owners may take it for dead, and have
-/// them live elsewhere: until that is settled, they do nothing here.
+/// What waits while nobody confirms that this node lives. Owners of actors that are here may take it for dead, and have
+/// them live elsewhere; so may whoever takes over its own actors of which there are records. Until that is settled, they
+/// do nothing here.
 impl Exchange {
     /// Gives back what may begin now.
     pub(crate) fn hold_back(&self, start: Start) -> Option<Start> {
-        if !start.is_of_foreign_actor() {
+        if start.movable_actor().is_none() {
             return Some(start);
         }
         let mut held_back = self.actors.held_back.lock();
-        match held_back.is_paused {
+        match held_back.holds(&start) {
             true => {
                 held_back.starts.push(start);
                 None
@@ -506,11 +536,33 @@ impl Exchange {
     pub(super) fn pause_actors(&self, is_paused: bool) {
         let mut held_back = self.actors.held_back.lock();
         held_back.is_paused = is_paused;
-        let starts = match is_paused {
-            true => Vec::new(),
-            false => std::mem::take(&mut held_back.starts),
-        };
+        // They go on when the records have been read that say whose they are: see `own_actors_are_known`.
+        held_back.are_own_paused |= is_paused;
+        held_back.pauses += u64::from(is_paused);
+        let starts = held_back.release();
         drop(held_back);
+        self.let_go(starts);
+    }
+
+    /// Whether this node is known to live now: records that are read from here on say whose its actors are.
+    pub(crate) fn confirmation(&self) -> Option<Confirmation> {
+        let held_back = self.actors.held_back.lock();
+        (!held_back.is_paused).then_some(Confirmation(held_back.pauses))
+    }
+
+    /// The records have been read since then, and actors that are others' by now were given up.
+    pub(crate) fn own_actors_are_known(&self, since: Confirmation) {
+        let mut held_back = self.actors.held_back.lock();
+        if held_back.is_paused || Confirmation(held_back.pauses) != since {
+            return;
+        }
+        held_back.are_own_paused = false;
+        let starts = held_back.release();
+        drop(held_back);
+        self.let_go(starts);
+    }
+
+    fn let_go(&self, starts: Vec<Start>) {
         if let Some(shared) = self.shared.upgrade() {
             let todo = crate::ledger::Todo {
                 start: starts,

@@ -594,7 +594,6 @@ impl Work for Exchange {
     }
 
     fn is_lease_confirmed(&self, is_confirmed: bool) {
-        // Only an owner has its actors live anew, and it ends with this process: none of ours can live twice.
         self.pause_actors(!is_confirmed);
         if is_confirmed && let Some(shared) = self.shared.upgrade() {
             // It ends when all of them are settled, or with the node.

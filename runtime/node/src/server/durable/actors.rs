@@ -144,6 +144,7 @@ impl Inner {
             return;
         };
         let task = actor.id.task();
+        actor.set_recorded();
         let cell = Arc::downgrade(actor);
         durable.actors.lock().insert(
             task,

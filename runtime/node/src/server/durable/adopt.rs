@@ -154,6 +154,8 @@ impl Heir<TaskId> for Looking {
 
     async fn look_at_own(&mut self, inner: &Arc<Inner>) -> Result<bool, Error> {
         let durable = durable(inner);
+        let exchange = inner.shared.exchange.get();
+        let since = exchange.and_then(|exchange| exchange.confirmation());
         let kept = durable.kept();
         // Those who keep results for us may have lost sight of us.
         inner.claim_places(durable);
@@ -161,6 +163,9 @@ impl Heir<TaskId> for Looking {
         let there: HashSet<TaskId> = found.iter().map(|found| found.id).collect();
         for task in kept.iter().filter(|task| !there.contains(task)) {
             inner.give_up(*task);
+        }
+        if let (Some(exchange), Some(since)) = (exchange, since) {
+            exchange.own_actors_are_known(since);
         }
         let new = found.into_iter().filter(|it| !durable.knows(&it.id));
         let new: Vec<Found> = new.collect();
