@@ -285,7 +285,7 @@ fn tests() -> Result<Outcome> {
 
 /// How many seeds each simulation of the model is tried with here. `cargo test` alone tries fewer.
 const SEEDS: &str = "2000";
-/// The same for what nodes have in the control store.
+/// The same for what nodes have in the control store, for placement groups, and for the disk of the store.
 const CLUSTER_SEEDS: &str = "200";
 
 fn simulation() -> Result<Outcome> {
@@ -306,7 +306,10 @@ fn simulation() -> Result<Outcome> {
         "--locked",
         "--workspace",
         "--lib",
+        "--",
         "cluster::simulation",
+        "group::simulation",
+        "embedded::tests::faults",
     ]);
     // Whoever looks for one seed sets these.
     if std::env::var_os("WASMRUN_SEED").is_none() && std::env::var_os("WASMRUN_SEEDS").is_none() {

@@ -98,11 +98,15 @@ pub struct WatchOptions {
     /// The form of a line: text for people, json for programs.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub log_format: Format,
-    /// Serve metrics for Prometheus over HTTP, and /healthz and /readyz, to all who reach this address
+    /// Serve metrics for Prometheus over HTTP, and /healthz and /readyz, at this address
     /// [default address: 127.0.0.1:7462].
     #[arg(long, value_name = "ADDRESS:PORT", num_args = 0..=1, require_equals = true, default_missing_value = METRICS,
         value_parser = listening)]
     pub metrics: Option<SocketAddr>,
+    /// Other machines may read the metrics, without a password: needed where --metrics is no address of this machine
+    /// alone.
+    #[arg(long, requires = "metrics")]
+    pub metrics_open: bool,
 }
 
 /// Where metrics are served if nobody says where: only this machine reaches it.

@@ -120,6 +120,7 @@ fn start(options: &NodeStart, global: &Global, printer: &Printer) -> CommandResu
     if let Some(name) = &options.node.node_name {
         log::set_node(name.as_str());
     }
+    let metrics = metrics_address(options)?;
     let address = remote::address(global)?;
     let several = options.cluster.local.map(Several::new).transpose()?;
     let mut config = local::config(&options.node)?;
@@ -140,7 +141,7 @@ fn start(options: &NodeStart, global: &Global, printer: &Printer) -> CommandResu
     let server = served.map_err(|error| Failure::new(Exit::Usage, error))?;
     let (version, resources) = (env!("CARGO_PKG_VERSION"), node.total());
     tracing::info!(id = %node.id(), %address, version, %resources, "the node has started");
-    let metrics = serve_metrics(options, &server)?;
+    let metrics = serve_metrics(metrics, &server)?;
     let token = match is_head {
         true => node.join_token(true, TOKEN).transpose()?,
         false => None,
@@ -185,21 +186,31 @@ fn start(options: &NodeStart, global: &Global, printer: &Printer) -> CommandResu
     Ok(())
 }
 
+/// Where metrics are served, if they are. Whoever reaches that can read them: where that may be another machine,
+/// somebody must want it.
+fn metrics_address(options: &NodeStart) -> Result<Option<SocketAddr>, Failure> {
+    let is_meant = |address: &SocketAddr| address.ip().is_loopback() || options.watch.metrics_open;
+    match options.watch.metrics {
+        Some(address) if !is_meant(&address) => Err(Failure::new(
+            Exit::Usage,
+            anyhow::anyhow!(
+                "metrics have no password, and other machines may reach {address}: say --metrics-open as well if they \
+                 are to read them, and keep others away with a firewall; or leave the address out, and this machine \
+                 alone reads them"
+            ),
+        )),
+        metrics => Ok(metrics),
+    }
+}
+
 /// Serves metrics, if they are wanted.
-fn serve_metrics(options: &NodeStart, server: &Server) -> Result<Option<Metrics>, Failure> {
-    let Some(address) = options.watch.metrics else {
+fn serve_metrics(address: Option<SocketAddr>, server: &Server) -> Result<Option<Metrics>, Failure> {
+    let Some(address) = address else {
         return Ok(None);
     };
     let metrics = server.serve_metrics(address)?;
     let address = metrics.address();
     tracing::info!(%address, "metrics are served");
-    if !address.ip().is_loopback() {
-        tracing::warn!(
-            %address,
-            "metrics are served without authentication, and not only to this machine: whoever reaches the address can \
-             read them"
-        );
-    }
     Ok(Some(metrics))
 }
 

@@ -648,7 +648,7 @@ fn run(seed: u64) -> (Vec<String>, Seen) {
 
 #[test]
 fn groups_are_all_or_nothing_and_leak_nothing() {
-    let seeds = std::env::var("GROUP_SEEDS").map_or(24, |text| text.parse().unwrap());
+    let seeds = std::env::var("WASMRUN_SEEDS").map_or(24, |text| text.parse().unwrap());
     let mut total = Seen::default();
     for seed in 0..seeds {
         let result = std::panic::catch_unwind(|| run(seed).1);
