@@ -12,6 +12,8 @@ pub struct TaskSettings {
     pub resources: Vec<(String, String)>,
     /// How often it is tried again.
     pub retries: Option<u32>,
+    /// Whether it is after an error that its function returns, too.
+    pub retry_on_error: Option<bool>,
     /// How long one attempt may take.
     pub time_limit: Option<Duration>,
     /// Higher goes first.
@@ -108,6 +110,13 @@ macro_rules! __task_setters {
             /// How often it is tried again after a trap, an exit code or a limit.
             pub fn retries(mut self, count: u32) -> Self {
                 self.settings.retries = ::core::option::Option::Some(count);
+                self
+            }
+
+            /// Whether it is tried again, too, when its function returns an error: then that is its result only if the
+            /// last attempt ends so.
+            pub fn retry_on_error(mut self, is_failure: bool) -> Self {
+                self.settings.retry_on_error = ::core::option::Option::Some(is_failure);
                 self
             }
 

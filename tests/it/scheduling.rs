@@ -80,6 +80,25 @@ fn an_error_of_the_functions_own_is_an_answer() {
 }
 
 #[test]
+fn an_error_of_the_functions_own_is_a_failure_where_that_is_said() {
+    let run = |at: u32| succeed_at(at, "error").args(["--retries", "2", "--retry-on-error"]);
+    assert_eq!(run(2).ok(), "ok((2, \"x\", [1.5, -2]))\n");
+    // It is the answer in the end.
+    let stderr = run(9).fails(5);
+    assert_failed_before(3, &stderr);
+    assert_says(&stderr, &["the function returned an error: \"x\""]);
+    // It says what is a failure, not how often that is tried again.
+    let stderr = succeed_at(1, "error").args(["--retry-on-error"]).fails(5);
+    assert_failed_before(1, &stderr);
+    // The module may say so.
+    let dir = scratch();
+    let functions = json!({"succeed-at": {"retries": 1, "retry_on_error": true}});
+    let module = with_manifest(dir.path(), &functions);
+    let call = "succeed-at(1, error, \"\", [])";
+    Wasmrun::submit_file(&module).args(["--invoke", call]).ok();
+}
+
+#[test]
 fn a_time_limit_is_that_of_each_attempt() {
     let run = |at: u32, limit: &str| {
         succeed_at(at, "spin").args(["--retries", "1", "--time-limit", limit])

@@ -121,6 +121,10 @@ fn failures_say_what_happened() {
 #[test]
 fn a_task_is_tried_again_as_often_as_its_caller_says() {
     assert_result("retrying()", "ok(2)");
+    // Where an error that is returned is a failure, too.
+    for run in sdk("right-in-the-end()") {
+        assert_says(&run.ok(), &["[\"2\", ", "too early: 2", "too early: 0"]);
+    }
     for run in sdk("succeed-at(1)") {
         assert_says(&run.fails(5), &["the guest trapped"]);
     }

@@ -126,7 +126,10 @@ fn output_and_failures_come_back_from_other_nodes() {
     assert_eq!(said.stderr, "0 at b\n1 at b\n2 at b\n");
     let failed = on(&three.a, "c", "fail()");
     assert_ne!(failed.code, Some(0));
-    assert_says(&failed.stderr, &["as it was told to", "trapped"]);
+    assert_says(
+        &failed.stderr,
+        &["as it was told to", "trapped", "guest backtrace:", "fail"],
+    );
     let nowhere = on(&three.a, "d", "place()");
     assert_ne!(nowhere.code, Some(0));
     assert_says(&nowhere.stderr, &["node d is not in the cluster"]);
@@ -137,6 +140,22 @@ fn output_and_failures_come_back_from_other_nodes() {
         &folder.stderr,
         &["runs where it is submitted", "submit it at b"],
     );
+}
+
+#[test]
+fn another_node_is_told_whether_an_error_is_a_failure() {
+    let three = Three::new();
+    let run = |args: &[&str]| {
+        let submit = three.a.command(&["submit"]).arg(guest("fixture"));
+        let submit = submit.args(["--invoke", "succeed-at(1, error, \"\", [])"]);
+        let there = ["--strategy", "node:b", "--retries", "1"];
+        submit.args(there).args(args).run()
+    };
+    let answered = run(&[]);
+    assert_eq!(answered.code, Some(5), "{answered}");
+    assert_says(&answered.stderr, &["the function returned an error"]);
+    let again = run(&["--retry-on-error"]);
+    assert_eq!(again.stdout_text(), "ok((1, \"\", []))\n", "{again}");
 }
 
 #[test]

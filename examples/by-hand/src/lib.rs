@@ -97,6 +97,7 @@ fn run(count: u32, parts: u32) -> Result<Summary, Error> {
         let options = Options {
             strategy: Some("spread".into()),
             retries: Some(2),
+            retry_on_error: None,
             ..as_declared()
         };
         let summary = tasks::spawn("look", &arguments, Some(&options))?;
@@ -138,6 +139,7 @@ fn as_declared() -> Options {
     Options {
         resources: Vec::new(),
         retries: None,
+        retry_on_error: None,
         time_limit_ms: None,
         priority: None,
         label_selector: None,

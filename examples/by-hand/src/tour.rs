@@ -62,6 +62,7 @@ fn options() -> Result<Vec<String>, Error> {
             ("memory".into(), "16MiB".into()),
         ],
         retries: Some(1),
+        retry_on_error: None,
         time_limit_ms: Some(60_000),
         priority: Some(1),
         label_selector: Some("!spot".into()),
@@ -77,6 +78,7 @@ fn options() -> Result<Vec<String>, Error> {
 
     let patient = Options {
         retries: Some(2),
+        retry_on_error: None,
         ..as_declared()
     };
     let attempt = tasks::spawn("flaky", &[number(2_u64)], Some(&patient))?.get(None)?;

@@ -48,6 +48,9 @@ fn task(settings: &TaskSettings) -> String {
     if let Some(retries) = settings.retries {
         fields.push(pair("retries", &retries.to_string()));
     }
+    if settings.retry_on_error {
+        fields.push(pair("retry_on_error", "true"));
+    }
     if let Some(limit) = &settings.time_limit {
         fields.push(pair("time_limit", &string(limit)));
     }

@@ -22,6 +22,7 @@ pub struct TaskSettings {
     pub resources: Amounts,
     pub alternatives: Vec<Amounts>,
     pub retries: Option<u32>,
+    pub retry_on_error: bool,
     pub time_limit: Option<String>,
 }
 
@@ -62,7 +63,7 @@ impl Parse for TaskSettings {
     }
 }
 
-const TASK_KEYS: &str = "cpus, gpus, memory, resources(…), alternative(…), retries and time_limit";
+const TASK_KEYS: &str = "cpus, gpus, memory, resources(…), alternative(…), retries, retry_on_error and time_limit";
 
 impl TaskSettings {
     /// Takes the value of a key. False if a task has no such key.
@@ -70,6 +71,7 @@ impl TaskSettings {
         match key.to_string().as_str() {
             "alternative" => self.alternatives.push(amounts_in_parentheses(input)?),
             "retries" => self.retries = Some(count(input)?),
+            "retry_on_error" => self.retry_on_error = true,
             "time_limit" => self.time_limit = Some(duration(input)?),
             _ => return take_amount(key, input, &mut self.resources),
         }
@@ -80,6 +82,7 @@ impl TaskSettings {
         self.resources.is_empty()
             && self.alternatives.is_empty()
             && self.retries.is_none()
+            && !self.retry_on_error
             && self.time_limit.is_none()
     }
 }

@@ -65,7 +65,7 @@ const MODULE: &str = r##"
         type Money = u64;
         struct Unused<T>(T);
 
-        #[task(cpus = 0.5, memory = "64MiB", retries = 3, time_limit = "30s",
+        #[task(cpus = 0.5, memory = "64MiB", retries = 3, retry_on_error, time_limit = "30s",
                resources(FPGA = 1), alternative(cpus = 4), alternative(gpus = "0.25"))]
         pub fn sample(part: Part, shapes: Vec<Shape>, price: Money) -> Result<(), String> { todo!() }
         #[task]
@@ -158,7 +158,7 @@ fn the_manifest_is_what_the_attributes_say() {
     let expected = concat!(
         r#"{"version":1,"functions":{"*":{"resources":{"CPU":"1"}},"#,
         r#""sample":{"resources":{"CPU":"0.5","FPGA":"1","memory":"64MiB"},"#,
-        r#""alternatives":[{"CPU":"4"},{"GPU":"0.25"}],"retries":3,"time_limit":"30s"}},"#,
+        r#""alternatives":[{"CPU":"4"},{"GPU":"0.25"}],"retries":3,"retry_on_error":true,"time_limit":"30s"}},"#,
         r#""actors":{"counter":{"resources":{"memory":"64MiB"},"restarts":2,"call_retries":0,"deterministic":true}},"#,
         r#""capabilities":{"env":["A\"B"]}}"#,
     );

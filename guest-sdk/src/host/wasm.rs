@@ -211,6 +211,7 @@ impl From<&TaskSettings> for tasks::Options {
         Self {
             resources: settings.resources.clone(),
             retries: settings.retries,
+            retry_on_error: settings.retry_on_error,
             time_limit_ms: milliseconds(settings.time_limit),
             priority: settings.priority,
             label_selector: settings.label_selector.clone(),

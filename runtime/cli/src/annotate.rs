@@ -61,10 +61,14 @@ fn amended(annotate: &Annotate, module: &Module) -> Result<Manifest, Failure> {
     let mut amounts = ResourceSet::new();
     asked.apply_to(&mut amounts);
     Request::new(amounts)?;
-    if asked.is_empty() && annotate.time_limit.is_none() && annotate.retries.is_none() {
+    if asked.is_empty()
+        && annotate.time_limit.is_none()
+        && annotate.retries.is_none()
+        && !annotate.retry_on_error
+    {
         return Err(Failure::usage(
             "there is nothing to write: give --cpus, --gpus, --memory, --resource, --time-limit, \
-             --retries or --manifest",
+             --retries, --retry-on-error or --manifest",
         ));
     }
     let settings = manifest.functions.entry(known).or_default();
@@ -74,5 +78,8 @@ fn amended(annotate: &Annotate, module: &Module) -> Result<Manifest, Failure> {
         settings.time_limit = Some(TimeLimit { ms });
     }
     settings.retries = annotate.retries.or(settings.retries);
+    if annotate.retry_on_error {
+        settings.retry_on_error = Some(true);
+    }
     Ok(manifest)
 }

@@ -382,6 +382,9 @@ pub struct SchedulingOptions {
     /// A program that may be tried again gets its standard input as a whole, not as it comes.
     #[arg(long, value_name = "N")]
     pub retries: Option<u32>,
+    /// Try again after an error that the function returns, too, and do not take that for its answer.
+    #[arg(long)]
+    pub retry_on_error: bool,
     /// Run only where the labels match: 'zone=a,disk in (ssd,nvme)'; fallbacks after ';'.
     #[arg(long, value_name = "SELECTOR")]
     pub label_selector: Option<Selectors>,
@@ -419,9 +422,13 @@ pub struct Annotate {
     /// How often to try again after a trap, an exit code or a limit.
     #[arg(long)]
     pub retries: Option<u32>,
+    /// Try again after an error that the function returns, too.
+    #[arg(long)]
+    pub retry_on_error: bool,
     /// Take the whole manifest from a JSON file instead.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
-          conflicts_with_all = ["function", "cpus", "gpus", "memory", "resource", "time_limit", "retries"])]
+          conflicts_with_all = ["function", "cpus", "gpus", "memory", "resource", "time_limit", "retries",
+                                "retry_on_error"])]
     pub manifest: Option<PathBuf>,
     /// Where to write the module; may be the same file.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]

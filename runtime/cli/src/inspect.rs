@@ -51,6 +51,9 @@ fn declared<'a>(settings: impl Iterator<Item = &'a FunctionSettings>) -> String 
     if let Some(retries) = settings.iter().find_map(|settings| settings.retries) {
         words.push(format!("{retries} retries"));
     }
+    if settings.iter().find_map(|settings| settings.retry_on_error) == Some(true) {
+        words.push("after errors that it returns, too".to_owned());
+    }
     words.join(", ")
 }
 

@@ -69,6 +69,8 @@ pub struct Wishes {
     pub resources: Vec<(String, String)>,
     /// How often a task is tried again.
     pub retries: Option<u32>,
+    /// Whether it is after an error that its function returns, too.
+    pub retry_on_error: Option<bool>,
     /// How long an attempt of a task, or an actor's constructor, may take.
     pub time_limit: Option<Duration>,
     /// Higher goes first.

@@ -52,6 +52,9 @@ pub struct FunctionSettings {
     /// How often to try again after a failure that is not its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retries: Option<u32>,
+    /// Whether an error that it returns is such a failure, and not an answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_on_error: Option<bool>,
     /// How long it may run, such as `30s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_limit: Option<TimeLimit>,

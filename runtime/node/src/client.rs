@@ -136,6 +136,7 @@ impl ActorJob {
             tenant: options.tenant,
             priority: options.priority,
             retries: 0,
+            retry_on_error: false,
             rule: Arc::new(Rule::of(Request::default())),
         };
         let parent = Parent {

@@ -77,6 +77,7 @@ fn new_job(parent: Parent<'_>, function: FunctionIndex, wishes: Wishes) -> Resul
         tenant: parent.terms.tenant.clone(),
         priority: wishes.priority.unwrap_or(parent.terms.priority),
         retries: wishes.retries,
+        retry_on_error: wishes.retry_on_error,
         selectors: selectors(&wishes)?,
         strategy: strategy(&wishes)?,
         time_limit: wishes.time_limit,
@@ -120,6 +121,7 @@ pub(crate) fn actor(
         tenant: parent.terms.tenant.clone(),
         priority: parent.terms.priority,
         retries,
+        retry_on_error: false,
         rule: Arc::new(Rule::of(request)),
     };
     let rule = Rule {

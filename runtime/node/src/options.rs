@@ -25,6 +25,8 @@ pub struct Overrides {
     /// How often it is tried again after a trap, an exit code or a limit, in place of what is
     /// declared.
     pub retries: Option<u32>,
+    /// Whether it is tried again, too, after an error that its function returns, in place of what is declared.
+    pub retry_on_error: Option<bool>,
     /// What labels the node must have.
     pub selectors: Selectors,
     /// How the node is chosen.
@@ -49,6 +51,7 @@ impl Default for Overrides {
             tenant: TenantName::default(),
             priority: 0,
             retries: None,
+            retry_on_error: None,
             selectors: Selectors::default(),
             strategy: Strategy::default(),
             time_limit: None,
@@ -114,6 +117,8 @@ impl Job {
         let requests: Result<Vec<Request>, RequestError> =
             alternatives.into_iter().map(Request::new).collect();
         let declared_retries = declared.iter().find_map(|settings| settings.retries);
+        let declared_on_error = declared.iter().find_map(|settings| settings.retry_on_error);
+        let retry_on_error = overrides.retry_on_error.or(declared_on_error);
         let declared_time = declared.iter().find_map(|settings| settings.time_limit);
         let declared_time = declared_time.map(|limit| Duration::from_millis(limit.ms));
         let time = policy.task_time(overrides.time_limit.or(declared_time))?;
@@ -121,6 +126,7 @@ impl Job {
             tenant: overrides.tenant.clone(),
             priority: overrides.priority,
             retries: overrides.retries.or(declared_retries).unwrap_or(0),
+            retry_on_error: retry_on_error.unwrap_or(false),
             rule: Arc::new(Rule {
                 alternatives: requests?,
                 selectors: overrides.selectors.clone(),

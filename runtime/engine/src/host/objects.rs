@@ -323,6 +323,7 @@ impl From<tasks::Options> for Wishes {
         Self {
             resources: options.resources,
             retries: options.retries,
+            retry_on_error: options.retry_on_error,
             time_limit: duration(options.time_limit_ms),
             priority: options.priority,
             label_selector: options.label_selector,

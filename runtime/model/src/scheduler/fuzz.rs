@@ -686,6 +686,7 @@ impl Fuzz<'_> {
                 tenant: self.bytes.pick(&["a", "b", "c"]).parse().expect("a name"),
                 priority: i32::from(self.bytes.below(3)) - 1,
                 retries: self.bytes.below(3).into(),
+                retry_on_error: false,
                 rule: Arc::new(rule),
             }),
             kind: match self.bytes.below(6) {

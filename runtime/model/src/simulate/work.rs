@@ -259,6 +259,7 @@ impl Entry {
             tenant: scenario.tenants[of_file.tenant.0 as usize].name.clone(),
             priority: of_file.priority,
             retries: of_file.retries.unwrap_or(u32::MAX),
+            retry_on_error: false,
             rule: Arc::new(rule),
         };
         let args = of_file.args.iter().zip(0..).map(|(arg, index)| Argument {

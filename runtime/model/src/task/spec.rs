@@ -53,6 +53,8 @@ pub struct Terms {
     pub priority: i32,
     /// How often it is tried again after a failure that is not its own.
     pub retries: u32,
+    /// Whether an error that its function returns is such a failure. Its executor looks at that, the scheduler does not.
+    pub retry_on_error: bool,
     /// Where it can run.
     #[serde(with = "shared")]
     pub rule: Arc<Rule>,
@@ -65,6 +67,7 @@ impl Terms {
             tenant: TenantName::default(),
             priority: 0,
             retries: 0,
+            retry_on_error: false,
             rule: Arc::new(Rule::of(request)),
         }
     }

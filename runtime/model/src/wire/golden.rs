@@ -89,6 +89,7 @@ fn terms() -> Terms {
         tenant: Some("t".parse().unwrap()),
         priority: -1,
         retries: Some(3),
+        retry_on_error: Some(true),
         selectors: "zone=a".parse().unwrap(),
         strategy: Strategy::Spread,
     }
@@ -156,7 +157,7 @@ fn requests_about_tasks() {
     assert_bytes(
         Request::Submit(Box::new(submit())),
         "03 09x32 01 01 66 01 6e 02 00 00 01 05 01 07x16 00x4 01 01 61 01 04 01 03 43 50 55 \
-         a0 9c 01 01 01 74 01 01 03 01 06 7a 6f 6e 65 3d 61 02 01 01 02 03 ac 02 01 01 6b 01 \
+         a0 9c 01 01 01 74 01 01 03 01 01 01 06 7a 6f 6e 65 3d 61 02 01 01 02 03 ac 02 01 01 6b 01 \
          76 01 02 2f 68 01 67 01 01 01 00 7f 00 00 01 50 01 01 06 01 00",
     );
     let bytes = Bytes(vec![1]);
@@ -195,7 +196,7 @@ fn requests_for_many_at_once() {
     let submit = Box::new(few);
     assert_bytes(
         Request::SubmitAll { submit, calls },
-        "18 09x32 01 01 66 01 6e 00x10 80x4 01 80 80 80 20 80 80 80 20 00x6 03 01 00 00 01 05 \
+        "18 09x32 01 01 66 01 6e 00x11 80x4 01 80 80 80 20 80 80 80 20 00x6 03 01 00 00 01 05 \
          00 01 01 07x16 00x4",
     );
     let get_all = Request::GetAll {
@@ -260,7 +261,7 @@ fn requests_about_actors() {
     assert_bytes(
         Request::Create(Box::new(create)),
         "0a 09x32 01 63 01 01 07x16 00x4 01 01 6e 01 03 43 50 55 a0 9c 01 01 01 74 01 01 03 \
-         01 06 7a 6f 6e 65 3d 61 02 01 01 02 03 ac 02 00 00 02 01 02 00 01",
+         01 01 01 06 7a 6f 6e 65 3d 61 02 01 01 02 03 ac 02 00 00 02 01 02 00 01",
     );
     assert_bytes(Request::ReleaseActor(ACTOR), "09 03x16");
     assert_bytes(Request::FindActor("n".into()), "0b 01 6e");

@@ -447,6 +447,8 @@ pub struct Terms {
     pub priority: i32,
     /// How often it is tried again, in place of what is declared.
     pub retries: Option<u32>,
+    /// Whether it is after an error that its function returns, too, in place of what is declared.
+    pub retry_on_error: Option<bool>,
     /// What labels the node must have.
     pub selectors: Selectors,
     /// How the node is chosen.

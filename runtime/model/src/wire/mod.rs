@@ -55,7 +55,7 @@ use crate::fairness::TenantName;
 use crate::id::NodeId;
 
 /// The version of all this. Two sides with different ones do not talk.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 
 /// The largest frame, without its length, in bytes.
 pub const MAX_FRAME_BYTES: usize = 2 << 20;

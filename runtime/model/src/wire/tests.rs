@@ -15,21 +15,21 @@ fn bytes<T: Serialize>(id: u64, message: T) -> Vec<u8> {
 fn first_frames_are_as_they_are_for_ever() {
     let hello = Hello {
         magic: MAGIC,
-        protocol: 4,
+        protocol: 5,
         version: "0.1".into(),
         tenant: TenantName::default(),
     };
-    let expected = b"\x15\0\0\0wasmrun\0\x04\x030.1\x07default";
+    let expected = b"\x15\0\0\0wasmrun\0\x05\x030.1\x07default";
     assert_eq!(encode(&hello).unwrap(), expected);
     assert_eq!(decode_greeting(&expected[4..]), Ok(hello));
     let welcome = Welcome {
         magic: MAGIC,
-        protocol: 4,
+        protocol: 5,
         version: "0.1".into(),
         node: "n1".into(),
         id: NodeId::from_bytes([6; 16]),
     };
-    let expected = b"\x20\0\0\0wasmrun\0\x04\x030.1\x02n1\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06";
+    let expected = b"\x20\0\0\0wasmrun\0\x05\x030.1\x02n1\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06";
     assert_eq!(encode(&welcome).unwrap(), expected);
     assert_eq!(decode_greeting(&expected[4..]), Ok(welcome));
 }

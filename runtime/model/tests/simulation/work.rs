@@ -112,6 +112,7 @@ pub fn all_terms() -> Vec<Arc<Terms>> {
         tenant: ["a", "b", "c"][at % 3].parse().expect("a name"),
         priority: (at % 4 == 3).into(),
         retries: (at % 3) as u32,
+        retry_on_error: false,
         rule: Arc::new(rule),
     });
     terms.map(Arc::new).collect()

@@ -280,14 +280,19 @@ impl Ledger {
         parts.collect()
     }
 
-    /// Whether a failure is the task's own. A guest's typed error is an answer, and bad arguments
-    /// stay bad; what has read its input to the end cannot be given it again.
+    /// Whether a failure is the task's own. A guest's typed error is an answer unless its terms say otherwise, and bad
+    /// arguments stay bad; what has read its input to the end cannot be given it again.
     pub(super) fn kind_of(&self, task: &TaskId, error: &TaskError) -> FailureKind {
-        let has_call = self
-            .tasks
-            .get(task)
-            .is_some_and(|entry| entry.call.is_some());
+        let entry = self.tasks.get(task);
+        let has_call = entry.is_some_and(|entry| entry.call.is_some());
+        let is_on_error = || {
+            entry.is_some_and(|entry| match &entry.cell.work {
+                Work::Task(job) => job.terms.retry_on_error,
+                _ => false,
+            })
+        };
         match error {
+            TaskError::Guest { .. } if has_call && is_on_error() => FailureKind::Retryable,
             TaskError::Guest { .. } | TaskError::Arguments(_) | TaskError::Cancelled => {
                 FailureKind::Final
             }

@@ -336,6 +336,7 @@ pub(super) fn new_job(
         tenant,
         priority: terms.priority,
         retries: terms.retries,
+        retry_on_error: terms.retry_on_error,
         selectors: terms.selectors.clone(),
         strategy: terms.strategy.clone(),
         time_limit: limits.time_ms.map(Duration::from_millis),

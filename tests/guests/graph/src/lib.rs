@@ -297,6 +297,7 @@ impl Guest for Graph {
                 let options = Options {
                     resources: vec![("CPU".into(), "100000".into())],
                     retries: None,
+                    retry_on_error: None,
                     time_limit_ms: None,
                     priority: None,
                     label_selector: None,

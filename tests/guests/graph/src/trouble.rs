@@ -71,6 +71,7 @@ fn plain_options() -> Options {
     Options {
         resources: Vec::new(),
         retries: None,
+        retry_on_error: None,
         time_limit_ms: None,
         priority: None,
         label_selector: None,

@@ -414,6 +414,24 @@ mod app {
         context::attempt()
     }
 
+    /// Returns an error in every attempt before this one.
+    #[task(retries = 2, retry_on_error)]
+    pub fn right_at(attempt: u32) -> Result<u32, String> {
+        match context::attempt() {
+            now if now < attempt => Err(format!("too early: {now}")),
+            now => Ok(now),
+        }
+    }
+
+    /// Whether an error counts as a failure, as declared and as asked for.
+    #[task]
+    pub fn right_in_the_end() -> Vec<String> {
+        let asked = right_at::options().retry_on_error(false).remote(2).get();
+        [right_at::remote(2).get(), right_at::remote(3).get(), asked]
+            .map(|said| said.map_or_else(|error| error.to_string(), |said| format!("{said:?}")))
+            .into()
+    }
+
     /// Has a task that fails twice tried again: the attempt that succeeded.
     #[task]
     pub fn retrying() -> Result<u32, Error> {
