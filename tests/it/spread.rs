@@ -126,10 +126,13 @@ fn output_and_failures_come_back_from_other_nodes() {
     assert_eq!(said.stderr, "0 at b\n1 at b\n2 at b\n");
     let failed = on(&three.a, "c", "fail()");
     assert_ne!(failed.code, Some(0));
-    assert_says(
-        &failed.stderr,
-        &["as it was told to", "trapped", "guest backtrace:", "fail"],
-    );
+    // With the place in the guest where that was.
+    let says = [
+        "as it was told to",
+        "trapped",
+        "    at spread:spread/app#fail",
+    ];
+    assert_says(&failed.stderr, &says);
     let nowhere = on(&three.a, "d", "place()");
     assert_ne!(nowhere.code, Some(0));
     assert_says(&nowhere.stderr, &["node d is not in the cluster"]);
