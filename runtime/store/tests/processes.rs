@@ -3,13 +3,15 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use common::{KIB, MIB, contents, open, open_with_spill, put};
+use rustix::fs::{FallocateFlags, Mode, OFlags, SealFlags};
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use wasmrun_store::{
     Backing, Beside, Place, SegmentNumber, Segments, Store, StoreConfig, receive, send,
@@ -116,8 +118,8 @@ fn client(role: &str, place: &Path) {
     let mapped =
         unsafe { rustix::mm::mmap(std::ptr::null_mut(), 4096, both, MapFlags::SHARED, fd, 0) };
     let refused = match role {
-        "sealed" => rustix::io::Errno::PERM,
-        _ => rustix::io::Errno::ACCESS,
+        "sealed" => Errno::PERM,
+        _ => Errno::ACCESS,
     };
     assert_eq!(mapped.unwrap_err(), refused);
     assert!(rustix::io::pwrite(fd, b"no", place.offset_bytes).is_err());
@@ -157,6 +159,88 @@ fn place_from(socket: &UnixStream) -> (Place, OwnedFd) {
         len_bytes: number(3),
     };
     (place, fd)
+}
+
+/// `/proc` opens the file of a descriptor anew, and asks only what the opener may do with that file.
+#[test]
+fn a_descriptor_that_is_opened_again_gives_nobody_else_more() {
+    let test = "a_descriptor_that_is_opened_again_gives_nobody_else_more";
+    if let Some((_, place)) = role() {
+        return reopen(&place);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let in_files = Store::open(StoreConfig {
+        backing: Backing::Dir(dir.path().into()),
+        ..StoreConfig::new(64 * MIB)
+    })
+    .unwrap();
+    let in_memory = open(128 * MIB);
+    let cases = [
+        (&in_memory, 3 * MIB, Some(SEALED)),
+        (&in_files, 3 * MIB, Some(OWN)),
+        // In huge pages, if the system has them. Whether those can be sealed is the system's affair.
+        (&in_memory, 32 * MIB, None),
+    ];
+    for (n, (store, len, is)) in (0..).zip(cases) {
+        let place = dir.path().join(format!("socket{n}"));
+        let listener = UnixListener::bind(&place).unwrap();
+        let mut child = start(test, "reopen", &place);
+        let (mut socket, _) = listener.accept().unwrap();
+        let object = put(store, n, len);
+        send(&socket, &[0; 32], &object.view().unwrap()).unwrap();
+        let mut answer = [0];
+        socket.read_exact(&mut answer).unwrap();
+        assert!(is.is_none_or(|is| is == answer[0]), "case {n}: {answer:?}");
+        assert!(child.wait().unwrap().success());
+        common::assert_contents(&object, n);
+    }
+}
+
+/// A seal keeps everybody from writing.
+const SEALED: u8 = b's';
+/// It is a file of this user, who may do with it what a user may.
+const OWN: u8 = b'o';
+
+fn reopen(place: &Path) {
+    let mut socket = UnixStream::connect(place).unwrap();
+    let (_, fd) = place_from(&socket);
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let open = |flags| rustix::fs::open(&path, flags, Mode::empty());
+    let seals = rustix::fs::fcntl_get_seals(&fd).unwrap_or(SealFlags::empty());
+    let is_sealed = seals.contains(SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE);
+    let again = open(OFlags::RDWR).unwrap();
+    if is_sealed {
+        assert_sealed(&again);
+    }
+    if rustix::process::geteuid().is_root() {
+        // Of this thread alone, which is all that opens something here.
+        // SAFETY: only numbers are passed.
+        let changed = unsafe { libc::syscall(libc::SYS_setresuid, OTHER, OTHER, OTHER) };
+        assert_eq!(changed, 0);
+        match is_sealed {
+            true => assert_sealed(&open(OFlags::RDWR).unwrap()),
+            false => {
+                for flags in [OFlags::RDWR, OFlags::WRONLY, OFlags::RDONLY] {
+                    assert_eq!(open(flags).unwrap_err(), Errno::ACCESS);
+                }
+                assert_eq!(rustix::fs::fchmod(&fd, Mode::RWXU), Err(Errno::PERM));
+            }
+        }
+    }
+    socket
+        .write_all(&[if is_sealed { SEALED } else { OWN }])
+        .unwrap();
+}
+
+/// A user that owns nothing.
+const OTHER: libc::uid_t = 65534;
+
+/// What can be written through cannot be written through.
+fn assert_sealed(fd: &OwnedFd) {
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    assert_eq!(rustix::io::pwrite(fd, b"no", 0), Err(Errno::PERM));
+    assert_eq!(rustix::fs::ftruncate(fd, 0), Err(Errno::PERM));
+    assert_eq!(rustix::fs::fallocate(fd, punch, 0, 4096), Err(Errno::PERM));
 }
 
 #[test]
