@@ -17,6 +17,9 @@ pub(super) struct Counts {
     spilled_bytes: u64,
 }
 
+/// How many objects an operation may look at only to check them.
+const CHECKED_PER_OPERATION: usize = 16;
+
 impl State {
     pub(crate) fn usage(&self) -> Usage {
         let mut tenants: std::collections::BTreeMap<_, TenantUsage> = Default::default();
@@ -74,8 +77,22 @@ impl State {
         self.arena.used() - may_go - self.unsealed_bytes - self.spilling_bytes
     }
 
+    /// After an operation, for debug builds: looks at everything where there is little, and otherwise once in as many
+    /// operations as make that cheap. Inequalities of sums are looked at each time.
+    ///
+    /// # Panics
+    /// If a sum is not what it is the sum of.
+    pub(crate) fn check_as_cheap(&mut self) {
+        self.unchecked += 1;
+        if self.unchecked * CHECKED_PER_OPERATION < self.objects.len() {
+            return self.check_sums();
+        }
+        self.unchecked = 0;
+        self.check();
+    }
+
     /// The sums that can be checked without looking at every object.
-    pub(crate) fn check_sums(&self) {
+    fn check_sums(&self) {
         let may_go = self.lru.secondary_bytes() + self.lru.primary_bytes();
         let accounted = may_go + self.unsealed_bytes + self.spilling_bytes;
         assert!(
@@ -91,7 +108,7 @@ impl State {
         }
     }
 
-    /// Looks at everything. For tests.
+    /// Looks at everything: used and free bytes are the capacity, of each segment and all together.
     ///
     /// # Panics
     /// If a sum is not what it is the sum of.

@@ -66,6 +66,8 @@ pub(crate) struct State {
     has_changed: bool,
     tenants: BTreeMap<TenantName, account::Counts>,
     after: After,
+    /// Operations since all of it was checked, in debug builds.
+    unchecked: usize,
 }
 
 /// What is known of one object.
@@ -189,6 +191,7 @@ impl State {
             has_changed: false,
             tenants: BTreeMap::new(),
             after: After::default(),
+            unchecked: 0,
         }
     }
 
