@@ -4,6 +4,7 @@
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -209,6 +210,42 @@ fn who_needs_the_same_shares_one_transfer() {
     }
     let after = cluster.nodes[1].moved();
     assert_eq!(after.received_bytes - before.received_bytes, 8 * MIB as u64);
+}
+
+/// Each of the large ones has as many pieces under way as it may, and all of them together as many as a connection may.
+#[test]
+fn large_objects_hold_up_neither_small_ones_nor_calls() {
+    const LARGE: usize = 8;
+    const LARGE_BYTES: usize = 64 * MIB;
+    const SMALL_BYTES: usize = 128 << 10;
+    let cluster = Cluster::new(2);
+    let made = |bytes| cluster.make(1, bytes).wait().result.unwrap().unwrap();
+    let large: Vec<_> = (0..LARGE).map(|_| made(LARGE_BYTES)).collect();
+    let small = made(SMALL_BYTES);
+    let (other_way, sum) = put(&cluster, SMALL_BYTES);
+    let sent = || cluster.nodes[1].moved().sent_bytes;
+    let before = sent();
+    let arrived = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for value in &large {
+            scope.spawn(|| {
+                let loaded = cluster.client.load(value).unwrap();
+                arrived.fetch_add(1, Ordering::SeqCst);
+                assert_eq!(loaded.encoded().bytes().len(), LARGE_BYTES);
+            });
+        }
+        while sent() - before < 16 * MIB as u64 {
+            std::thread::yield_now();
+        }
+        let loaded = cluster.client.load(&small).unwrap();
+        assert!(bytes_of(&loaded).iter().all(|byte| *byte == FILL));
+        assert_eq!(sum_of(cluster.sum(1, &other_way)), sum);
+        let arrived = arrived.load(Ordering::SeqCst);
+        assert!(arrived < LARGE, "the small ones came after all large ones");
+    });
+    let large = (LARGE * LARGE_BYTES) as u64;
+    let received = cluster.nodes[0].moved().received_bytes;
+    assert!(received >= large, "{received} bytes came");
 }
 
 #[test]
