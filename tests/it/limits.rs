@@ -481,6 +481,19 @@ fn a_result_beyond_the_limit_by_a_little_and_by_a_lot() {
 }
 
 #[test]
+fn handles_beyond_the_limit() {
+    let many = |count: u32| {
+        let call = format!("many-handles({count})");
+        Wasmrun::submit("graph").args(["--invoke", &call])
+    };
+    // Of 524,288, one is the first, and some are the sandbox's own.
+    assert_eq!(many(524_000).ok(), "524000\n");
+    let said = many(524_288).fails(5);
+    let what = "the guest trapped: it has 524288 handles, as many as a sandbox may; drop those";
+    assert_says(&said, &[what, "many-handles"]);
+}
+
+#[test]
 fn a_module_beyond_the_limit() {
     let stderr = Wasmrun::call("noop()")
         .args(["--max-module", "1KiB"])

@@ -140,6 +140,8 @@ async fn run_unhurried(
 
 /// How many handles a sandbox may have: some tens of bytes each, on the host.
 const MOST_HANDLES: usize = 1 << 19;
+/// What wasmtime says when there are more. Its error has no type that could be asked for.
+const OUT_OF_HANDLES: &str = "store handle limit exceeded";
 
 /// A store that is about to hold one instance.
 pub(crate) struct Sandbox {
@@ -347,7 +349,15 @@ impl Sandbox {
                 message: trap.to_string(),
                 frames,
             },
-            None => TaskError::Sandbox(format!("{error:#}")),
+            None => match format!("{error:#}") {
+                text if text.contains(OUT_OF_HANDLES) => TaskError::Trap {
+                    message: format!(
+                        "it has {MOST_HANDLES} handles, as many as a sandbox may; drop those that are not needed"
+                    ),
+                    frames,
+                },
+                text => TaskError::Sandbox(text),
+            },
         }
     }
 }

@@ -337,6 +337,20 @@ impl Guest for Graph {
         Ok(right)
     }
 
+    fn keep_window(kib: u32, others: u32) -> Result<u32, String> {
+        let bytes = pattern(kib << 10);
+        let window = map(&put(&bytes));
+        let _stored = store(others, 1024).map_err(say)?;
+        let same = bytes.iter().zip(window.bytes()).filter(|(a, b)| a == b);
+        Ok(same.count() as u32)
+    }
+
+    fn many_handles(count: u32) -> u32 {
+        let object = put(&[1]);
+        (0..count).for_each(|_| std::mem::forget(object.duplicate()));
+        count
+    }
+
     fn hoard_and_spin(count: u32, kib: u32) {
         let _stored = store(count, kib).expect("there is room");
         println!("all is stored");
