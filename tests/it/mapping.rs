@@ -4,7 +4,7 @@
 use std::fs;
 
 use serde_json::Value as Json;
-use wasmrun_tests::{Wasmrun, assert_says, guest};
+use wasmrun_tests::{Wasmrun, assert_says, guest, scratch};
 
 use crate::node::Node;
 
@@ -114,6 +114,22 @@ fn more_windows_than_may_be_mapped_are_copies() {
         let said = graph(&format!("many-windows({count})")).args(["--memory", "128MiB"]);
         assert_eq!(said.ok(), format!("({count}, {count})\n"));
     }
+}
+
+#[test]
+fn a_window_keeps_its_object_when_no_handle_does() {
+    let dir = scratch();
+    // Six of the eight MiB are in the window, and ten more are stored: most of them go to disk, and what was there
+    // first cannot.
+    let store = [
+        "--object-memory",
+        "8MiB",
+        "--memory",
+        "64MiB",
+        "--spill-dir",
+    ];
+    let said = graph("keep-window(6144, 10)").args(store).arg(dir.path());
+    assert_eq!(said.ok(), format!("ok({})\n", 6144 << 10));
 }
 
 #[test]

@@ -4,6 +4,8 @@
 use rustix::process::Signal;
 use wasmrun_tests::{Stream, Wasmrun, assert_says, scratch};
 
+use crate::node::Node;
+
 /// A call of one of the graph's functions.
 fn graph(call: &str) -> Wasmrun {
     Wasmrun::submit("graph").args(["--invoke", call])
@@ -133,6 +135,23 @@ fn an_object_larger_than_the_store_is_refused_at_once() {
             "--object-memory",
         ],
     );
+}
+
+#[test]
+fn who_waits_for_room_can_be_stopped() {
+    let full = ["--object-memory", "20MiB", "--put-wait", "1h"];
+    let late = graph("hoard(100, 1024)").args(full);
+    let late = late.args(["--time-limit", "1s"]).fails(6);
+    assert_says(&late, &["time limit of 1s reached"]);
+    let mut node = Node::new();
+    node.start_with(&full);
+    let used = || node.wasmrun(["status"]).json(0)["store"]["used_bytes"].clone();
+    let hoard = node.submit("hoard(100, 1024)").args(["--detach"]).ok();
+    // It wants one more then, for which nobody makes room.
+    while used() != 20 << 20 {}
+    node.wasmrun(["cancel", hoard.trim()]).ok();
+    node.wait_for("cancelled", 1);
+    while used() != 0 {}
 }
 
 #[test]

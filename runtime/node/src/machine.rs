@@ -135,6 +135,24 @@ mod tests {
     }
 
     #[test]
+    fn objects_get_three_tenths_and_tasks_all_but_a_reserve() {
+        let with = |memory_bytes| Machine {
+            memory_bytes,
+            ..Machine::detect()
+        };
+        let shares = |bytes| {
+            let machine = with(bytes);
+            (machine.object_memory_bytes(), machine.task_memory_bytes())
+        };
+        // In whole MiB, downwards.
+        assert_eq!(shares(1000 << 20), (300 << 20, 744 << 20));
+        assert_eq!(shares((1000 << 20) - 1), (299 << 20, 743 << 20));
+        assert_eq!(shares(10 << 30), (3 << 30, 9 << 30));
+        assert_eq!(shares(100 << 30), (30 << 30, 96 << 30));
+        assert_eq!(shares(256 << 20), (76 << 20, 128 << 20));
+    }
+
+    #[test]
     fn limits_of_all_groups_above_count() {
         let files = cgroup_limit_files("0::/user.slice/app\n");
         assert_eq!(

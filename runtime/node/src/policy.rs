@@ -232,6 +232,21 @@ mod tests {
     }
 
     #[test]
+    fn who_says_nothing_gets_what_is_usual() {
+        let policy = Policy::default();
+        let (cpu, memory) = (ResourceName::CPU, ResourceName::MEMORY);
+        let task = ResourceSet::new()
+            .with(cpu, Amount::units(1))
+            .with(memory.clone(), Amount::units(256 << 20));
+        assert_eq!(policy.task(), task);
+        // An actor holds no CPU: most of them wait most of the time.
+        let actor = ResourceSet::new().with(memory, Amount::units(64 << 20));
+        assert_eq!(policy.actor(), actor);
+        assert_eq!(policy.task_time(None), Ok(None));
+        assert_eq!(policy.actor_time("call", None), Ok(None));
+    }
+
+    #[test]
     fn what_is_usual_stays_below_the_maxima() {
         let config = PolicyConfig {
             most: asked(&[(ResourceName::MEMORY, 32 << 20)]),
