@@ -5,13 +5,15 @@
 //! checksum that its sender gives.
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::BytesMut;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use quinn::Connection;
+use quinn::{Connection, ConnectionError, RecvStream, SendStream};
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 use super::{BulkPool, BulkRefusal, Range};
@@ -247,6 +249,23 @@ async fn fetch<'a>(
     (piece, fetched)
 }
 
+/// A stream, once the peer lets us have one more. Others of ours may come before it, and take long: there is no reason to
+/// give up for as long as bytes come on any of them.
+async fn open(
+    connection: &Connection,
+    stall: Duration,
+) -> Result<Result<(SendStream, RecvStream), ConnectionError>, Elapsed> {
+    let mut opening = pin!(connection.open_bi());
+    let came = || connection.stats().frame_rx.stream;
+    loop {
+        let before = came();
+        match timeout(stall, &mut opening).await {
+            Err(_) if came() != before => {}
+            opened => return opened,
+        }
+    }
+}
+
 async fn fill(
     core: &Core,
     connection: &Connection,
@@ -259,9 +278,7 @@ async fn fill(
         Some(error) => PullWhy::Lost(Lost::from_quinn(&error, stall)),
         None => PullWhy::Broken,
     };
-    let opened = timeout(stall, connection.open_bi())
-        .await
-        .map_err(stalled)?;
+    let opened = open(connection, stall).await.map_err(stalled)?;
     let (mut writer, mut reader) = opened.map_err(|_| lost())?;
     let mut payload = postcard::to_stdvec(&piece.range).expect("a range can be encoded");
     payload.extend_from_slice(body);

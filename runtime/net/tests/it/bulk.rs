@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use wasmrun_net::{BulkRefusal, PullOptions, PullWhy, Range};
 
-use crate::harness::{Ask, Cluster, End, PATIENCE, byte_at, node_id, soon, start};
+use crate::harness::{Ask, Cluster, End, PATIENCE, SLOWLY, byte_at, node_id, soon, start};
 use crate::proxy::{Faults, Proxy};
 
 fn is_right(bytes: &[u8], offset: u64) -> bool {
@@ -260,6 +260,30 @@ async fn a_stream_that_stalls_holds_up_nothing_else() {
     // Whoever waits no longer is waited for no longer.
     let let_go = soon(hanging.wait_for(|count| *count == 0)).await;
     drop(let_go.expect("it is ours"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_for_its_turn_is_not_stalled() {
+    let cluster = Cluster::new();
+    let mut config = cluster.node_config(1, 1);
+    // Less than each of them takes, and far more than is between two parts of it.
+    config.timing.bulk_stall = SLOWLY / 3 * 2;
+    let mut serving = cluster.node_config(2, 1);
+    serving.limits.bulk_streams = 1;
+    let (one, two): (End, End) = (start(config), start(serving));
+    let peer = one.network.peer(node_id(2), vec![two.address]);
+    let peer = peer.expect("a peer");
+    let options = PullOptions {
+        retries: 0,
+        ..PullOptions::default()
+    };
+    let pull = async || {
+        let mut to = vec![0; 30_000];
+        let pulled = soon(peer.pull(&6, 0, &mut to, &options)).await;
+        pulled.expect("the bytes");
+        assert!(is_right(&to, 0));
+    };
+    tokio::join!(pull(), pull());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -20,6 +20,9 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub const LOCAL: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
+/// How long a slow peer takes for a range, with something every now and then.
+pub const SLOWLY: Duration = Duration::from_secs(3);
+
 /// The protocol of these tests, in several versions.
 #[derive(Debug)]
 pub struct Test<const MAJOR: u16 = 1, const MINOR: u16 = 0>;
@@ -43,7 +46,7 @@ impl<const MAJOR: u16, const MINOR: u16> Protocol for Test<MAJOR, MINOR> {
     type Request = Ask;
     type Response = (u64, Vec<u8>);
     /// 0: the bytes; 1: refused; 2: half of it; 3: stops without a word; 4: a wrong byte; 5: half of it, and then
-    /// nothing more.
+    /// nothing more; 6: the bytes, in [`SLOWLY`].
     type Bulk = u8;
 }
 
@@ -127,6 +130,15 @@ impl<const MAJOR: u16, const MINOR: u16> Service<Test<MAJOR, MINOR>>
                 }
                 let sent = to.write(sent.into()).await;
                 sent.map_err(|_| BulkRefusal::Failed)
+            }
+            6 => {
+                let (whole, mut tick) = (bytes(range.len), tokio::time::interval(SLOWLY / 30));
+                let parts = whole.chunks(whole.len().div_ceil(30));
+                for part in parts.map(Bytes::copy_from_slice) {
+                    tick.tick().await;
+                    to.write(part).await.map_err(|_| BulkRefusal::Failed)?;
+                }
+                Ok(())
             }
             5 => {
                 let _ = to.write(bytes(range.len / 2)).await;
