@@ -5,6 +5,7 @@
 //! object, tells so whenever it is asked, and never becomes an argument or part of a value.
 
 use std::borrow::Borrow;
+use std::cell::RefCell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::rc::Rc;
@@ -204,12 +205,14 @@ pub fn wait<T>(
     Ok((ready, rest))
 }
 
-/// Stores a value: tasks that are given the future share it.
+/// Stores a value: tasks that are given the future share it. It keeps the objects and actors whose handles are
+/// in it.
 ///
 /// # Errors
-/// [`Error::Refused`] when there is no room for it.
+/// [`Error::Refused`] when there is no room for it, or it holds a future whose task was refused.
 pub fn put<T: Value>(value: T) -> Result<Future<T>, Error> {
-    let object = host::put(&Encoded::of(value)?)?;
+    let (encoded, names) = noting_names(|| Encoded::of(value));
+    let object = host::put(&encoded?, &names)?;
     Ok(Future::new(Ok(object)))
 }
 
@@ -261,7 +264,25 @@ impl<'de, T> Deserialize<'de> for Future<T> {
     }
 }
 
+thread_local! {
+    /// The names of handles in the value that is being encoded, while somebody asks for them. Serde's serializers
+    /// do not tell a name from other bytes.
+    static NAMES: RefCell<Option<Vec<Vec<u8>>>> = const { RefCell::new(None) };
+}
+
+/// What comes of encoding something, and the names of the handles in it.
+pub(crate) fn noting_names<T>(encode: impl FnOnce() -> T) -> (T, Vec<Vec<u8>>) {
+    NAMES.set(Some(Vec::new()));
+    let encoded = encode();
+    (encoded, NAMES.take().unwrap_or_default())
+}
+
 pub(crate) fn serialize_name<S: Serializer>(name: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    NAMES.with_borrow_mut(|names| {
+        if let Some(names) = names {
+            names.push(name.to_vec());
+        }
+    });
     let mut tuple = serializer.serialize_tuple(name.len())?;
     for byte in name {
         tuple.serialize_element(byte)?;

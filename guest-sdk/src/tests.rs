@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::future::noting_names;
+use crate::value::Encoded;
 use crate::{Error, FailureKind, Future, get, get_all, put, wait};
 
 use self::app::*;
@@ -135,7 +137,23 @@ fn types_may_hold_futures_of_themselves() {
         n: 1,
         next: Some(last),
     };
-    assert_eq!(length::remote(first).get(), Ok(2));
+    assert_eq!(length::remote(put(first).unwrap()).get(), Ok(2));
+}
+
+#[test]
+fn what_is_stored_tells_which_handles_are_in_it() {
+    let last = put(Linked { n: 2, next: None }).unwrap();
+    let name = last.shared().unwrap().name().to_vec();
+    let names = |value: Vec<Option<Future<Linked>>>| {
+        let (encoded, names) = noting_names(|| Encoded::of(value));
+        assert!(encoded.is_ok());
+        names
+    };
+    let twice = vec![None, Some(last.clone()), Some(last.clone())];
+    assert_eq!(names(twice), [name.clone(), name]);
+    // What is encoded without being stored leaves nothing behind.
+    let _ = length::remote(last.get().unwrap());
+    assert_eq!(names(vec![None]), Vec::<Vec<u8>>::new());
 }
 
 #[test]

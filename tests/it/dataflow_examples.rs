@@ -154,7 +154,10 @@ fn without_an_sdk_each_chapter_sees_what_it_should() {
                 "stored [1, 0, 2, 0, 3, 0] as 6 bytes",
                 "its duplicate is the same: true",
                 "8 + 9 + 10 + 5 = 32",
+                "the stored list: 32",
                 "a forged name is refused: true",
+                "nor kept by what is stored: true",
+                "what is no name is refused: true",
             ],
         ),
         (

@@ -4,7 +4,9 @@
 use std::fs;
 
 use serde_json::json;
-use wasmrun_tests::{Wasmrun, assert_says, scratch};
+use wasmrun_tests::{Wasmrun, assert_says, guest, scratch};
+
+use crate::anywhere::cluster;
 
 /// A call of one of the module's functions, by both ways of building it.
 fn sdk(call: &str) -> [Wasmrun; 2] {
@@ -79,6 +81,28 @@ fn objects_are_handed_around() {
     assert_result("lend(1000000)", &format!("ok(({sum}, 1000000))"));
     assert_result("churn(20, 1024)", "ok(190)");
     assert_result("gather([])", "ok(0)");
+}
+
+#[test]
+fn stored_values_keep_what_they_name() {
+    // Small ones stay inline, large ones do not.
+    for (count, sum) in [(8, 20), (4000, 10_000)] {
+        for run in sdk(&format!("use-stored({count}, \"here\")")) {
+            let said = run.args(["--node-name", "here"]).ok();
+            assert_eq!(said, format!("ok([15, {sum}, {sum}, 17])\n"));
+        }
+    }
+}
+
+#[test]
+fn stored_values_keep_what_they_name_at_other_nodes() {
+    let members = cluster(&["a", "b"]);
+    for (count, sum) in [(8, 20), (4000, 10_000)] {
+        let call = format!("use-stored({count}, \"b\")");
+        let submit = members[0].command(&["submit"]).arg(guest("sdk"));
+        let submit = submit.args(["--strategy", "node:a", "--invoke", &call]);
+        assert_eq!(submit.ok(), format!("ok([15, {sum}, {sum}, 17])\n"));
+    }
 }
 
 #[test]

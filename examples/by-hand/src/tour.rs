@@ -43,15 +43,27 @@ fn values() -> Result<Vec<String>, Error> {
     some.remove(0);
     some.push(five);
     let names = Writer::default().list(&some, |to, it| to.raw(&it.name()));
+    // Stored, the list keeps what it names. The host does not see names in the bytes, so it is told.
+    let told: Vec<Vec<u8>> = some.iter().map(Object::name).collect();
+    let stored_names = objects::put_with(Form::Postcard, &names.0, &told)?;
+    drop(some);
     let sum = tasks::spawn("sum", &[Argument::Value(names.0)], None)?.get(None)?;
+    let sum_of_stored = tasks::spawn("sum", &[Argument::Object(&stored_names)], None)?.get(None)?;
     // A name opens nothing by itself: it must have been given to this task.
     let forged = Object::named(&[7; OBJECT_NAME]).map(|it| it.id());
+    let told = vec![vec![7; OBJECT_NAME]];
+    let kept = objects::put_with(Form::Postcard, &told[0], &told).map(|it| it.id());
+    let told = vec![vec![7; OBJECT_NAME - 1]];
+    let cut = objects::put_with(Form::Postcard, &told[0], &told).map(|it| it.id());
 
     Ok(vec![
         format!("stored {:?} as {size} bytes", stored.bytes),
         format!("its duplicate is the same: {same}"),
         format!("8 + 9 + 10 + 5 = {}", Reader(&sum.bytes).number()),
+        format!("the stored list: {}", Reader(&sum_of_stored.bytes).number()),
         format!("a forged name is refused: {}", is_refused(&forged)),
+        format!("nor kept by what is stored: {}", is_refused(&kept)),
+        format!("what is no name is refused: {}", is_refused(&cut)),
     ])
 }
 

@@ -85,8 +85,9 @@ pub fn unmap(window: &[u8]) -> Result<(), Error> {
     Ok(objects::unmap(window)?)
 }
 
-pub fn put(value: &Encoded) -> Result<Object, Error> {
-    Ok(Object(objects::put(value.form.into(), &value.bytes)?))
+pub fn put(value: &Encoded, names: &[Vec<u8>]) -> Result<Object, Error> {
+    let (form, bytes) = (value.form.into(), &value.bytes);
+    Ok(Object(objects::put_with(form, bytes, names)?))
 }
 
 pub fn wait(

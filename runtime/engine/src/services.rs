@@ -158,8 +158,9 @@ pub trait Services: Send + Sync {
     /// Cancels what is to make an object.
     fn cancel(&self, object: &ObjectName) -> Cancellation;
 
-    /// Stores a value. The guest gets a handle to it.
-    fn put(&self, value: Encoded) -> Waiting<'_, ObjectName>;
+    /// Stores a value, which keeps what these handles stand for: the guest says that it names them. The guest
+    /// gets a handle to it.
+    fn put(&self, value: Encoded, handles: Vec<Handle>) -> Waiting<'_, ObjectName>;
 
     /// The value of an object, once it is there.
     fn get(&self, object: &ObjectName, timeout: Option<Duration>)
@@ -240,7 +241,7 @@ impl Services for Alone {
         Cancellation::Over
     }
 
-    fn put(&self, _: Encoded) -> Waiting<'_, ObjectName> {
+    fn put(&self, _: Encoded, _: Vec<Handle>) -> Waiting<'_, ObjectName> {
         Box::pin(async { Self::refuse() })
     }
 

@@ -5,7 +5,7 @@
 //! Must not: decide who runs when.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::future::Future;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -173,6 +173,19 @@ impl Attempt {
              --max-nested {}",
             most.saturating_mul(2).max(1)
         )))
+    }
+
+    /// The name of the next object that it stores: the same in each attempt. But an object of an attempt before
+    /// that is still in the store is not taken for one that names others: it may name what only that one made.
+    fn next_stored(&self, names_others: bool) -> ObjectName {
+        loop {
+            let number = self.stored.fetch_add(1, Ordering::Relaxed);
+            let id = ObjectId::put_by(self.id(), number);
+            if !names_others || self.shared.store.get(&id).is_none() {
+                let owner = self.shared.home.node;
+                return ObjectName { id, owner };
+            }
+        }
     }
 
     /// What a handle of the guest's stands for.
@@ -646,17 +659,20 @@ impl Services for Attempt {
         }
     }
 
-    fn put(&self, value: Encoded) -> Waiting<'_, ObjectName> {
-        let number = self.stored.fetch_add(1, Ordering::Relaxed);
-        let name = ObjectName {
-            id: ObjectId::put_by(self.id(), number),
-            owner: self.shared.home.node,
-        };
+    fn put(&self, value: Encoded, handles: Vec<Handle>) -> Waiting<'_, ObjectName> {
         Box::pin(async move {
+            // Each once, however often the guest says it.
+            let handles: BTreeSet<Handle> = handles.into_iter().collect();
+            let references: Result<Vec<Reference>, ServiceError> = handles
+                .iter()
+                .map(|handle| self.reference(handle))
+                .collect();
+            let references = references?;
+            let name = self.next_stored(!references.is_empty());
             let tenant = self.parent().terms.tenant.clone();
             let value = self
                 .shared
-                .keep(&tenant, name.id, Cow::Owned(value), Vec::new())
+                .keep(&tenant, name.id, Cow::Owned(value), references)
                 .await;
             let value = value.map_err(|error| ServiceError::Refused(error.to_string()))?;
             self.known

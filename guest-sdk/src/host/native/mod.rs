@@ -161,7 +161,8 @@ impl Object {
     }
 }
 
-pub fn put(value: &Encoded) -> Result<Object, Error> {
+/// The names are kept as all others are.
+pub fn put(value: &Encoded, _names: &[Vec<u8>]) -> Result<Object, Error> {
     let outcome = Outcome::There(Ok(value.clone()));
     Ok(Object(
         WORLD.with_borrow_mut(|world| world.add_object(outcome)),

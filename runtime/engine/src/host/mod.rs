@@ -38,6 +38,7 @@ pub(crate) mod bindings {
             "wasmrun:runtime/objects.[method]object.map": async | trappable,
             "wasmrun:runtime/objects.wait": async | trappable,
             "wasmrun:runtime/objects.put": async | trappable,
+            "wasmrun:runtime/objects.put-with": async | trappable,
             "wasmrun:runtime/actors.create": async | trappable,
             "wasmrun:runtime/actors.find": async | trappable,
             default: trappable,

@@ -31,6 +31,15 @@ impl objects::Host for TaskState {
     }
 
     async fn put(&mut self, form: Form, bytes: Vec<u8>) -> Answer<Resource<ObjectHandle>> {
+        self.put_with(form, bytes, Vec::new()).await
+    }
+
+    async fn put_with(
+        &mut self,
+        form: Form,
+        bytes: Vec<u8>,
+        names: Vec<Vec<u8>>,
+    ) -> Answer<Resource<ObjectHandle>> {
         let value = match form {
             Form::Postcard => Encoded::Postcard(bytes),
             Form::Buffer(number) => {
@@ -46,8 +55,14 @@ impl objects::Host for TaskState {
                 Encoded::Buffer { kind, bytes }
             }
         };
+        let handles: Result<Vec<Handle>, Error> =
+            names.iter().map(|name| handle_named(name)).collect();
+        let handles = match handles {
+            Ok(handles) => handles,
+            Err(error) => return Ok(Err(error)),
+        };
         let services = self.services();
-        match services.put(value).await {
+        match services.put(value, handles).await {
             Ok(name) => Ok(Ok(self.push_object(name)?)),
             Err(error) => Ok(Err(error.into())),
         }
@@ -294,6 +309,22 @@ impl TaskState {
 
 pub(super) fn duration(ms: Option<u64>) -> Option<Duration> {
     ms.map(Duration::from_millis)
+}
+
+/// What bytes name that are an object's or an actor's name; whether the guest knows it is not said.
+fn handle_named(name: &[u8]) -> Result<Handle, Error> {
+    if let Ok(name) = <&[u8; ObjectName::BYTES]>::try_from(name) {
+        return Ok(Handle::Object(ObjectName::from_bytes(name)));
+    }
+    if let Ok(name) = <&[u8; ActorName::BYTES]>::try_from(name) {
+        return Ok(Handle::Actor(ActorName::from_bytes(name)));
+    }
+    Err(Error::Refused(format!(
+        "{} bytes are no name of a handle: an object's has {}, an actor's {}; pass what `name` returned",
+        name.len(),
+        ObjectName::BYTES,
+        ActorName::BYTES
+    )))
 }
 
 fn not_given(what: &str, bytes: usize) -> Error {

@@ -677,6 +677,41 @@ mod app {
         Ok((Some(counter), last))
     }
 
+    /// Stores a record that names a counter and two futures, and leaves it to the record to keep them.
+    #[task]
+    pub fn stored_visit(start: u64) -> Result<Future<Visit>, Error> {
+        let counter = Some(Counter::create(start)?);
+        let by = vec![double::remote(1), put(3_u64)?];
+        put(Visit { counter, by })
+    }
+
+    /// Stores a list that names so many futures, of 0, 1 … each plus 1; a long list is a large object.
+    #[task]
+    pub fn stored_list(count: u32) -> Result<Future<Vec<Future<u64>>>, Error> {
+        let few: Vec<Future<u64>> = (0..4).map(|n| add::remote(n, 1_u64)).collect();
+        put(few.into_iter().cycle().take(count as usize).collect())
+    }
+
+    /// Reads stored values that name others when the tasks that stored them at a node have ended: passes them on,
+    /// and reads them itself. What it gets is counted on, summed up twice, and counted on once more.
+    #[task]
+    pub fn use_stored(count: u32, node: String) -> Result<Vec<u64>, Error> {
+        let there = format!("node:{node}");
+        let visit = stored_visit::options().strategy(&*there).remote(10);
+        let list = stored_list::options().strategy(&*there).remote(count);
+        let (visit, list) = (visit.get()?, list.get()?);
+        let (counter, last) = go_round::remote(&visit).get()?;
+        let mut said = vec![last.get()?, gather::remote(&list).get()?];
+        drop(counter);
+        said.push(get_all(list.get()?)?.into_iter().sum());
+        let again = visit.get()?;
+        drop(visit);
+        if let Some(counter) = again.counter {
+            said.push(counter.incr(&again.by[0]).get()?);
+        }
+        Ok(said)
+    }
+
     /// A counter from hand to hand: made by a task, used by two others, with a future as argument.
     #[task]
     pub fn share_counter() -> Result<u64, Error> {

@@ -75,6 +75,8 @@ fn objects_are_handed_around() {
     assert_eq!(churn::remote(4, 1).get().unwrap(), 6);
     assert_eq!(lend::remote(4).get().unwrap(), (6.0, 4));
     assert_eq!(spread_out::remote(3).get().unwrap(), 3);
+    let said = use_stored::remote(8, "local").get().unwrap();
+    assert_eq!(said, [15, 20, 20, 17]);
 }
 
 #[test]
