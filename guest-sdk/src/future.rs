@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::de::Error as _;
 use serde::ser::{Error as _, SerializeTuple};
@@ -160,11 +160,32 @@ pub fn get<T: Value>(future: &Future<T>) -> Result<T::Output, Error> {
 pub fn get_all<T: Value>(
     futures: impl IntoIterator<Item = impl Borrow<Future<T>>>,
 ) -> Result<Vec<T::Output>, Error> {
-    let get = |future: &Future<T>| future.get();
-    futures
-        .into_iter()
-        .map(|future| get(future.borrow()))
-        .collect()
+    read_all(futures, None)
+}
+
+/// The values of all these futures, in their order, if all are there within this time.
+///
+/// # Errors
+/// As [`get_all`], and [`Error::TimedOut`] when one is not there in time and none before it has failed.
+pub fn get_all_timeout<T: Value>(
+    futures: impl IntoIterator<Item = impl Borrow<Future<T>>>,
+    timeout: Duration,
+) -> Result<Vec<T::Output>, Error> {
+    // What no clock reaches is no limit.
+    read_all(futures, Instant::now().checked_add(timeout))
+}
+
+fn read_all<T: Value>(
+    futures: impl IntoIterator<Item = impl Borrow<Future<T>>>,
+    deadline: Option<Instant>,
+) -> Result<Vec<T::Output>, Error> {
+    // All before the first is waited for: the iterator may be what starts the tasks.
+    let futures: Vec<_> = futures.into_iter().collect();
+    let read = |future: &Future<T>| {
+        let now = Instant::now();
+        future.read(deadline.map(|deadline| deadline.saturating_duration_since(now)))
+    };
+    futures.iter().map(|future| read(future.borrow())).collect()
 }
 
 /// Waits until `count` of the futures are there (or have failed), or time is up. Returns all that

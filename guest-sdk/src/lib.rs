@@ -242,7 +242,7 @@ mod value;
 pub use actor::{ActorHandle, LimitCalls};
 pub use argument::IntoArgument;
 pub use error::{Error, Failure, FailureKind};
-pub use future::{Cancellation, Future, cancel, get, get_all, put, wait};
+pub use future::{Cancellation, Future, cancel, get, get_all, get_all_timeout, put, wait};
 pub use mapped::Mapped;
 pub use value::{Element, Value};
 pub use wasmrun_guest_macros::{actor, module, task, value};

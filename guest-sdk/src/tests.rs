@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::future::noting_names;
 use crate::value::Encoded;
-use crate::{Error, FailureKind, Future, get, get_all, put, wait};
+use crate::{Error, FailureKind, Future, get, get_all, get_all_timeout, put, wait};
 
 use self::app::*;
 
@@ -116,6 +116,10 @@ impl PartialEq for Future<Linked> {
     fn eq(&self, other: &Self) -> bool {
         self.id() == other.id()
     }
+}
+
+fn fail_later() -> Future<u64> {
+    double::remote(fail::remote())
 }
 
 #[test]
@@ -270,6 +274,12 @@ fn tasks_have_ids_of_their_own() {
 #[test]
 fn timeouts_of_what_is_there_do_nothing() {
     assert_eq!(double::remote(1).get_timeout(Duration::ZERO), Ok(2));
+    for timeout in [Duration::ZERO, Duration::MAX] {
+        let two = [double::remote(1), double::remote(2)];
+        assert_eq!(get_all_timeout(&two, timeout), Ok(vec![2, 4]));
+        let failed = get_all_timeout([double::remote(1), fail_later()], timeout);
+        assert_eq!(failed.unwrap_err().kind(), Some(FailureKind::Dependency));
+    }
     let done = double::remote(1);
     done.cancel();
     assert_eq!(done.get(), Ok(2));

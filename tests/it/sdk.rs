@@ -185,6 +185,19 @@ fn options_of_a_call_count_instead_of_what_is_declared() {
 }
 
 #[test]
+fn all_values_have_one_deadline() {
+    // Each of ten comes within half the time, all of them only in five times as much.
+    for run in sdk("in-time(10, 100, 200)") {
+        assert_says(
+            &run.fails(5),
+            &["the function returned an error: timed-out"],
+        );
+    }
+    assert_result("in-time(3, 1, 60000)", "ok([1, 2, 3])");
+    assert_result("in-time(0, 0, 0)", "ok([])");
+}
+
+#[test]
 fn actors_keep_their_state() {
     assert_result("count(200)", "ok(200)");
     assert_result("share-counter()", "ok(76)");

@@ -16,6 +16,7 @@ mod tests;
 )]
 mod app {
     use std::hint::black_box;
+    use std::iter::successors;
 
     use wasmrun_guest::prelude::*;
 
@@ -457,6 +458,25 @@ mod app {
             None => false,
         };
         Ok((was_late, is_late))
+    }
+
+    /// Takes its time after another: one more than that.
+    #[task]
+    pub fn slow_after(before: u64, ms: u64) -> u64 {
+        slow(ms);
+        before + 1
+    }
+
+    /// The values of so many tasks that follow each other, in so much time for all of them.
+    #[task]
+    pub fn in_time(tasks: u32, task_ms: u64, patience_ms: u64) -> Result<Vec<u64>, Error> {
+        let next = |before: &Future<u64>| Some(slow_after::remote(before, task_ms));
+        let chain = successors(Some(put(0_u64)?), next).skip(1);
+        // They are started in there: the time has begun.
+        get_all_timeout(
+            chain.take(tasks as usize),
+            Duration::from_millis(patience_ms),
+        )
     }
 
     /// Is busy for ever.
