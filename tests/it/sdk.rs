@@ -185,6 +185,11 @@ fn options_of_a_call_count_instead_of_what_is_declared() {
 }
 
 #[test]
+fn an_actors_calls_are_made_again_as_its_class_declares() {
+    assert_result("calling-again-as-declared()", "ok(1)");
+}
+
+#[test]
 fn all_values_have_one_deadline() {
     // Each of ten comes within half the time, all of them only in five times as much.
     for run in sdk("in-time(10, 100, 200)") {

@@ -583,6 +583,33 @@ mod app {
         }
     }
 
+    /// Dies of calls, which are made again: it says so itself.
+    #[actor(restarts = 1, call_retries = 1)]
+    pub struct Stubborn {
+        lives: u32,
+    }
+
+    #[actor]
+    impl Stubborn {
+        pub fn new() -> Self {
+            Stubborn {
+                lives: context::attempt(),
+            }
+        }
+
+        /// Dies of the call in as many lives.
+        pub fn survive(&mut self, lives: u32) -> u32 {
+            assert!(self.lives >= lives, "not in this life");
+            self.lives
+        }
+    }
+
+    /// Calls an actor that dies of the call in its first life, without saying what is to come of that.
+    #[task]
+    pub fn calling_again_as_declared() -> Result<u32, Error> {
+        Stubborn::create()?.survive(1).get()
+    }
+
     /// Calls another of its kind.
     #[actor]
     pub struct Caller {
