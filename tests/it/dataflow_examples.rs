@@ -106,8 +106,20 @@ fn words_are_counted_as_they_are_in_one_go() {
 fn a_policy_learns_from_actors() {
     let run = Wasmrun::submit("reinforce").args(["--invoke", "train(6, 4, 100)"]);
     let json = run.json(0);
-    let last = json["result"]["ok"]["last-steps"].as_f64();
+    let learned = &json["result"]["ok"];
+    let last = learned["last-steps"].as_f64();
     assert!(last.is_some_and(|steps| steps > 200.0), "{json:#}");
+    // update   7:  22.7 steps, 2 late ██
+    let said = json["stderr"].as_str().expect("a text");
+    let late = said.lines().filter_map(|line| {
+        let (before, _) = line.strip_prefix("update ")?.split_once(" late")?;
+        before.rsplit(' ').next()?.parse::<u32>().ok()
+    });
+    let late: Vec<u32> = late.collect();
+    assert_eq!(learned["updates"], late.len(), "{json:#}");
+    // Updates take the fastest, and what comes after them counts in a later one. Who waits for all has none late,
+    // ever; in some update of so many somebody is, on any machine.
+    assert!(late.iter().sum::<u32>() > 0, "{json:#}");
 }
 
 #[test]

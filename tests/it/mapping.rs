@@ -109,6 +109,37 @@ fn what_the_sdk_maps_is_not_copied() {
 }
 
 #[test]
+fn bands_of_a_picture_are_mapped() {
+    const WIDTH: u64 = 1024;
+    let mut node = Node::new();
+    node.start_with(&["--object-memory", "512MiB"]);
+    let status = node.wasmrun(["status"]).json(0);
+    let process = status["process"].as_u64().expect("a number");
+    let dir = scratch();
+    let [pixels, out] = ["pixels", "out"].map(|name| dir.path().join(name));
+    // The steps of the pipeline, and how many bands each is given. Each of them is larger than those of the step
+    // before, whose mappings may still be there.
+    for (step, bands, rows) in [("blur", 3, 2048), ("ink", 3, 2304), ("shrink", 1, 2560)] {
+        let bytes = 3 * WIDTH * rows;
+        fs::write(&pixels, vec![7; bytes as usize]).expect("there is room");
+        let band = node.wasmrun(["put"]).arg(&pixels).ok();
+        let band = band.trim();
+        // A parameter that is not mapped takes no object's id.
+        let given = vec![format!("\"{band}\""); bands].join(", ");
+        let call = format!("{step}({given}, {WIDTH})");
+        let submit = node.wasmrun(["submit", "--invoke", &call]);
+        let submit = submit.arg(guest("image-pipeline")).arg("-O").arg(&out);
+        submit.ok();
+        assert!(fs::metadata(&out).expect("it was made").len() > 0);
+        // What the guest has left is kept with the object, and nobody has written to it.
+        let (kept, _) = mappings(process, bytes);
+        let is_whole = |it: &Private| it.resident_bytes >= bytes;
+        assert!(kept.iter().any(is_whole), "{step} has read all: {kept:?}");
+        assert!(kept.iter().all(|it| it.copied_bytes == 0), "{kept:?}");
+    }
+}
+
+#[test]
 fn more_windows_than_may_be_mapped_are_copies() {
     for count in [1, 256, 257, 300] {
         let said = graph(&format!("many-windows({count})")).args(["--memory", "128MiB"]);
