@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::guests::{self, MANIFESTS, P2};
 use crate::shell::{self, cargo, root, seconds};
-use crate::{debian, layers, outside, tutorial};
+use crate::{debian, demo, layers, outside, tutorial};
 
 struct Step {
     name: &'static str,
@@ -94,6 +94,11 @@ const STEPS: &[Step] = &[
         name: "tutorial",
         what: "the tutorial's commands print what it says",
         run: follow_tutorial,
+    },
+    Step {
+        name: "demo",
+        what: "the demo's acts, small, say and make what they should",
+        run: play_demo,
     },
     Step {
         name: "doc-tests",
@@ -325,6 +330,11 @@ fn guest_tests() -> Result<Outcome> {
 
 fn follow_tutorial() -> Result<Outcome> {
     tutorial::follow()?;
+    Ok(Outcome::Done)
+}
+
+fn play_demo() -> Result<Outcome> {
+    demo::check()?;
     Ok(Outcome::Done)
 }
 

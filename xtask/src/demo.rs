@@ -1,9 +1,10 @@
 //! `cargo xtask demo`: the project at work, through the real binary, in four acts.
 //!
 //! Owns what is shown and in which order. Every command is printed before it runs, so that a
-//! newcomer can type the same.
+//! newcomer can type the same. `check` runs the same acts, small and with the binary of the tests, and looks at
+//! what they say and make.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -14,38 +15,80 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::shell::{self, cargo, root, size, target_dir};
 use crate::{guests, shell::seconds};
 
-/// A task for each band of the picture.
-const BANDS: u32 = 32;
-const WIDTH: u32 = 960;
-const HEIGHT: u32 = 540;
-const SAMPLES: u32 = 16;
-/// Where the picture is made, from the root of the checkout.
-const DIR: &str = "target/demo";
+/// How much is shown.
+struct Scale {
+    /// A task for each band of the picture.
+    bands: u32,
+    width: u32,
+    height: u32,
+    samples: u32,
+    /// Where the picture is made, from the root of the checkout.
+    dir: &'static str,
+}
 
-/// One act: its name, what it shows, and how.
-type Act = (&'static str, &'static str, fn(&Path) -> Result<()>);
+const FOR_PEOPLE: Scale = Scale {
+    bands: 32,
+    width: 960,
+    height: 540,
+    samples: 16,
+    dir: "target/demo",
+};
+
+/// With as many samples as the cluster takes: it makes the same picture.
+const FOR_TESTS: Scale = Scale {
+    bands: 27,
+    width: 96,
+    height: 54,
+    samples: CLUSTER_SAMPLES,
+    dir: "target/demo-check",
+};
+
+const CLUSTER_SAMPLES: u32 = 1;
+
+/// Where the acts play.
+struct Stage {
+    wasmrun: PathBuf,
+    scale: Scale,
+    /// What is said is kept, to be looked at.
+    is_kept: bool,
+}
+
+/// One act.
+struct Act {
+    name: &'static str,
+    /// What it shows.
+    what: &'static str,
+    /// Gives what its commands said, where that is kept.
+    play: fn(&Stage) -> Result<String>,
+    /// Looks at what they said, and at what they made.
+    check: fn(&Stage, &str) -> Result<()>,
+}
 
 const ACTS: [Act; 4] = [
-    (
-        "code-stats",
-        "an ordinary program in a sandbox that sees one directory",
-        count_code,
-    ),
-    (
-        "render",
-        "an array of typed tasks on all cores, then a program to join them",
-        render,
-    ),
-    (
-        "reinforce",
-        "actors that play a game, and tasks that learn from those who are done first, live",
-        reinforce,
-    ),
-    (
-        "cluster",
-        "three nodes on this machine share the picture; each is a process of its own",
-        cluster,
-    ),
+    Act {
+        name: "code-stats",
+        what: "an ordinary program in a sandbox that sees one directory",
+        play: count_code,
+        check: check_counts,
+    },
+    Act {
+        name: "render",
+        what: "an array of typed tasks on all cores, then a program to join them",
+        play: render,
+        check: check_bands,
+    },
+    Act {
+        name: "reinforce",
+        what: "actors that play a game, and tasks that learn from those who are done first, live",
+        play: reinforce,
+        check: check_learning,
+    },
+    Act {
+        name: "cluster",
+        what: "three nodes on this machine share the picture; each is a process of its own",
+        play: cluster,
+        check: check_cluster,
+    },
 ];
 
 pub fn run() -> Result<()> {
@@ -56,11 +99,19 @@ pub fn run() -> Result<()> {
         "wasmrun is {}",
         wasmrun.strip_prefix(root()).unwrap_or(&wasmrun).display()
     );
+    let stage = Stage {
+        wasmrun,
+        scale: FOR_PEOPLE,
+        is_kept: false,
+    };
 
     let mut failed = Vec::new();
-    for (name, what, act) in ACTS {
+    for Act {
+        name, what, play, ..
+    } in ACTS
+    {
         println!("\n── {name}: {what}");
-        if let Err(error) = act(&wasmrun) {
+        if let Err(error) = play(&stage) {
             eprintln!("error: {error:#}");
             failed.push(name);
         }
@@ -78,12 +129,33 @@ pub fn run() -> Result<()> {
     Ok(())
 }
 
+/// Plays all acts, small, with the binary and the guests that the tests have built.
+pub fn check() -> Result<()> {
+    let wasmrun = target_dir().join(format!("debug/wasmrun{}", env::consts::EXE_SUFFIX));
+    ensure!(
+        wasmrun.is_file(),
+        "there is no {}; run `cargo xtask test guests build demo`",
+        wasmrun.display()
+    );
+    let stage = Stage {
+        wasmrun,
+        scale: FOR_TESTS,
+        is_kept: true,
+    };
+    for act in ACTS {
+        let said = (act.play)(&stage).with_context(|| format!("the act {}", act.name))?;
+        (act.check)(&stage, &said)
+            .with_context(|| format!("the act {} said:\n{said}", act.name))?;
+    }
+    Ok(())
+}
+
 /// The bands of the picture once more, on a cluster of three nodes.
-fn cluster(wasmrun: &Path) -> Result<()> {
+fn cluster(stage: &Stage) -> Result<String> {
     // Paths of sockets must be short, and another node of the user's may run at the usual place.
     let dir = env::temp_dir().join(format!("wasmrun-demo-{}", std::process::id()));
     shell::private_dir(&dir)?;
-    let shown = Nodes::start(wasmrun, &dir).and_then(|nodes| share(wasmrun, &nodes));
+    let shown = Nodes::start(&stage.wasmrun, &dir).and_then(|nodes| share(stage, &nodes));
     let _ = fs::remove_dir_all(&dir);
     shown
 }
@@ -97,35 +169,45 @@ fn fresh_dir(dir: &Path) -> Result<PathBuf> {
     Ok(dir.to_path_buf())
 }
 
-fn share(wasmrun: &Path, nodes: &Nodes) -> Result<()> {
-    let parts = fresh_dir(&root().join(DIR).join("cluster"))?;
-    let mut submit = nodes.command(wasmrun);
+fn share(stage: &Stage, nodes: &Nodes) -> Result<String> {
+    let Scale { bands, dir, .. } = stage.scale;
+    let parts = fresh_dir(&root().join(dir).join("cluster"))?;
+    let mut submit = nodes.command();
     submit.args([
         "submit",
         "target/guests/render.wasm",
         "--strategy",
         "spread",
     ]);
-    submit.args(["--array", &format!("0-{}", BANDS - 1)]);
-    submit.args([
-        "--invoke",
-        &format!("band($i, {BANDS}, {WIDTH}, {HEIGHT}, 1)"),
-    ]);
-    submit.args(["-O", &format!("{DIR}/cluster/band-$i.bin")]);
-    show_and_run(&mut submit)?;
-    bytes_of_bands(&parts)?;
+    submit.args(["--array", &format!("0-{}", bands - 1)]);
+    submit.args(["--invoke", &stage.scale.band(CLUSTER_SAMPLES)]);
+    submit.args(["-O", &format!("{dir}/cluster/band-$i.bin")]);
+    let mut said = stage.show(&mut submit)?.1;
+    stage.scale.bytes_of_bands(&parts)?;
 
-    let mut status = nodes.command(wasmrun);
+    let mut status = nodes.command();
     status.arg("status");
-    show_and_run(&mut status)?;
-    let mut list = nodes.command(wasmrun);
+    said += &stage.show(&mut status)?.1;
+    let mut list = nodes.command();
     list.args(["list", "tasks", "-o", "json"]);
     let tasks = shell::read(&mut list)?;
     println!();
     for node in ["n1", "n2", "n3"] {
         let ran = tasks.matches(&format!("\"node\": \"{node}\"")).count();
         ensure!(ran > 0, "no band was made on node {node}");
-        println!("{node} made {ran} of {BANDS} bands");
+        println!("{node} made {ran} of {bands} bands");
+    }
+    Ok(said)
+}
+
+/// What three nodes have made is what one has.
+fn check_cluster(stage: &Stage, said: &str) -> Result<()> {
+    check_bands(stage, said)?;
+    let dir = root().join(stage.scale.dir);
+    for index in 0..stage.scale.bands {
+        let band = format!("band-{index}.bin");
+        let [one, three] = ["parts", "cluster"].map(|made| fs::read(dir.join(made).join(&band)));
+        ensure!(one? == three?, "three nodes made another {band} than one");
     }
     Ok(())
 }
@@ -171,8 +253,8 @@ impl Nodes {
         }
     }
 
-    fn command(&self, wasmrun: &Path) -> Command {
-        let mut command = shell::command(wasmrun);
+    fn command(&self) -> Command {
+        let mut command = shell::command(&self.wasmrun);
         command.env("WASMRUN_ADDRESS", &self.address);
         command
     }
@@ -181,8 +263,7 @@ impl Nodes {
 impl Drop for Nodes {
     /// Asks them to end, and if that does not help, ends them.
     fn drop(&mut self) {
-        let wasmrun = self.wasmrun.clone();
-        let mut stop = self.command(&wasmrun);
+        let mut stop = self.command();
         if !shell::succeeds(stop.args(["node", "stop", "--quiet"])) {
             let _ = self.process.kill();
         }
@@ -191,11 +272,29 @@ impl Drop for Nodes {
 }
 
 /// A policy learns to balance a pole: the loop of the Ray paper, in one module.
-fn reinforce(wasmrun: &Path) -> Result<()> {
-    let mut train = shell::command(wasmrun);
+fn reinforce(stage: &Stage) -> Result<String> {
+    let mut train = shell::command(&stage.wasmrun);
     train.args(["submit", "target/guests/reinforce.wasm"]);
     train.args(["--invoke", "train(6, 4, 100)"]);
-    show_and_run(&mut train)?;
+    Ok(stage.show(&mut train)?.1)
+}
+
+/// Each update is told, in order, before what has come of them.
+fn check_learning(_: &Stage, said: &str) -> Result<()> {
+    let lines: Vec<&str> = said.lines().collect();
+    let told = |line: &&str| line.starts_with("update ");
+    let updates = lines.iter().filter(|line| told(line)).count();
+    let last = lines.iter().rposition(told);
+    let result = lines.iter().position(|line| line.starts_with("ok({"));
+    ensure!(
+        last.is_some() && last < result,
+        "the updates were not told before the result"
+    );
+    let result = lines[result.unwrap_or_default()];
+    ensure!(
+        result.contains(&format!("updates: {updates},")),
+        "{updates} updates were told, and the result is {result}"
+    );
     Ok(())
 }
 
@@ -224,91 +323,139 @@ pub fn build_wasmrun() -> Result<PathBuf> {
     Ok(binary)
 }
 
-fn count_code(wasmrun: &Path) -> Result<()> {
+fn count_code(stage: &Stage) -> Result<String> {
     let module = "target/guests/code-stats.wasm";
-    let mut sources = shell::command(wasmrun);
+    let mut sources = shell::command(&stage.wasmrun);
     sources.args(["submit", module, "--dir", ".::/src:ro", "--", "/src"]);
-    show_and_run(&mut sources)?;
+    let said = stage.show(&mut sources)?.1;
 
-    // Any longer text will do; these are what a checkout has.
+    let mut words = shell::command(&stage.wasmrun);
+    words.args(["submit", module, "--stdin", longer_text()?]);
+    Ok(said + &stage.show(&mut words)?.1)
+}
+
+/// Any will do; these are what a checkout has.
+fn longer_text() -> Result<&'static str> {
     let texts = ["README.md", "LICENSE-APACHE", "LICENSE", "wit/context.wit"];
     let text = texts.into_iter().find(|text| root().join(text).exists());
-    let text = text.context("no text in this checkout to count the words of")?;
-    let mut words = shell::command(wasmrun);
-    words.args(["submit", module, "--stdin", text]);
-    show_and_run(&mut words)?;
+    text.context("no text in this checkout to count the words of")
+}
+
+/// Both tables are there, and the text is as long as they say.
+fn check_counts(_: &Stage, said: &str) -> Result<()> {
+    let number = |row: &str| {
+        let mut words = said.lines().map(str::split_whitespace);
+        let found = words.find_map(|mut words| (words.next() == Some(row)).then(|| words.next()));
+        let number = found.flatten().map(|number| number.replace(',', ""));
+        let number = number.and_then(|number| number.parse::<usize>().ok());
+        number.with_context(|| format!("there is no row {row}"))
+    };
+    ensure!(number("Rust")? > 0, "no file of Rust was found");
+    let text = fs::read_to_string(root().join(longer_text()?))?;
+    let counted = (number("lines")?, number("bytes")?);
+    let expected = (text.lines().count(), text.len());
+    ensure!(
+        counted == expected,
+        "lines and bytes of the text are {expected:?}, not {counted:?}"
+    );
     Ok(())
 }
 
-fn render(wasmrun: &Path) -> Result<()> {
-    let dir = fresh_dir(&root().join(DIR))?;
+fn render(stage: &Stage) -> Result<String> {
+    let Scale {
+        bands,
+        width,
+        height,
+        samples,
+        dir: made_in,
+    } = stage.scale;
+    let dir = fresh_dir(&root().join(made_in))?;
     let parts = fresh_dir(&dir.join("parts"))?;
-    let mut bands = shell::command(wasmrun);
-    bands.args(["submit", "target/guests/render.wasm"]);
-    bands.args(["--array", &format!("0-{}", BANDS - 1)]);
-    bands.args([
-        "--invoke",
-        &format!("band($i, {BANDS}, {WIDTH}, {HEIGHT}, {SAMPLES})"),
-    ]);
-    bands.args(["-O", &format!("{DIR}/parts/band-$i.bin")]);
-    let time = show_and_run(&mut bands)?;
-    let bytes = bytes_of_bands(&parts)?;
-    let rays = f64::from(WIDTH * HEIGHT * SAMPLES) / time.as_secs_f64();
+    let mut array = shell::command(&stage.wasmrun);
+    array.args(["submit", "target/guests/render.wasm"]);
+    array.args(["--array", &format!("0-{}", bands - 1)]);
+    array.args(["--invoke", &stage.scale.band(samples)]);
+    array.args(["-O", &format!("{made_in}/parts/band-$i.bin")]);
+    let (time, said) = stage.show(&mut array)?;
+    let bytes = stage.scale.bytes_of_bands(&parts)?;
+    let rays = f64::from(width * height * samples) / time.as_secs_f64();
     println!(
-        "{BANDS} bands, {}, {:.1} million paths of light per second",
+        "{bands} bands, {}, {:.1} million paths of light per second",
         size(bytes),
         rays / 1e6
     );
 
-    let mut assemble = shell::command(wasmrun);
+    let mut assemble = shell::command(&stage.wasmrun);
     assemble.args([
         "submit",
         "target/guests/assemble.wasm",
         "--dir",
-        &format!("{DIR}::/demo"),
+        &format!("{made_in}::/demo"),
     ]);
     assemble.args([
         "--",
         "--width",
-        &WIDTH.to_string(),
+        &width.to_string(),
         "--height",
-        &HEIGHT.to_string(),
+        &height.to_string(),
     ]);
     assemble.args(["/demo/parts", "/demo/image.png"]);
-    show_and_run(&mut assemble)?;
+    let joined = stage.show(&mut assemble)?.1;
 
     let image = dir.join("image.png");
     let png = fs::read(&image).with_context(|| format!("there is no {}", image.display()))?;
-    let (width, height) =
-        png_size(&png).with_context(|| format!("{} is not a PNG", image.display()))?;
+    let found = png_size(&png).with_context(|| format!("{} is not a PNG", image.display()))?;
     ensure!(
-        (width, height) == (WIDTH, HEIGHT),
-        "{} is {width} x {height}, not {WIDTH} x {HEIGHT}",
-        image.display()
+        found == (width, height),
+        "{} is {} x {}, not {width} x {height}",
+        image.display(),
+        found.0,
+        found.1
     );
     println!(
         "The picture, {width} x {height}, {}: {}",
         size(png.len() as u64),
         image.display()
     );
+    Ok(said + &joined)
+}
+
+/// All bands were made.
+fn check_bands(stage: &Stage, said: &str) -> Result<()> {
+    let all = format!("{} finished, 0 failed", stage.scale.bands);
+    ensure!(said.contains(&all), "it does not say `{all}`");
     Ok(())
 }
 
-/// The bytes of all bands together; all must be there.
-fn bytes_of_bands(parts: &Path) -> Result<u64> {
-    let mut bytes = 0;
-    for index in 0..BANDS {
-        let band = parts.join(format!("band-{index}.bin"));
-        let about = fs::metadata(&band)
-            .with_context(|| format!("wasmrun was content, but there is no {}", band.display()))?;
-        bytes += about.len();
+impl Scale {
+    /// The call of a task of the array.
+    fn band(&self, samples: u32) -> String {
+        let Self {
+            bands,
+            width,
+            height,
+            ..
+        } = self;
+        format!("band($i, {bands}, {width}, {height}, {samples})")
     }
-    let expected = u64::from(WIDTH) * u64::from(HEIGHT) * 3;
-    ensure!(
-        bytes == expected,
-        "the bands are {bytes} bytes together, not {expected}"
-    );
-    Ok(bytes)
+
+    /// The bytes of all bands together; all must be there.
+    fn bytes_of_bands(&self, parts: &Path) -> Result<u64> {
+        let mut bytes = 0;
+        for index in 0..self.bands {
+            let band = parts.join(format!("band-{index}.bin"));
+            let about = fs::metadata(&band).with_context(|| {
+                format!("wasmrun was content, but there is no {}", band.display())
+            })?;
+            bytes += about.len();
+        }
+        let expected = u64::from(self.width) * u64::from(self.height) * 3;
+        ensure!(
+            bytes == expected,
+            "the bands are {bytes} bytes together, not {expected}"
+        );
+        Ok(bytes)
+    }
 }
 
 /// Width and height, from a PNG's first chunk.
@@ -319,13 +466,43 @@ fn png_size(png: &[u8]) -> Option<(u32, u32)> {
     Some((u32::from_be_bytes(*width), u32::from_be_bytes(*height)))
 }
 
-fn show_and_run(command: &mut Command) -> Result<Duration> {
-    println!("\n$ {}", shell::show(command));
-    let start = Instant::now();
-    shell::run(command)?;
-    let time = start.elapsed();
-    println!("({})", seconds(time));
-    Ok(time)
+impl Stage {
+    /// Shows a command and runs it: how long that took, and what it said, if that is kept.
+    fn show(&self, command: &mut Command) -> Result<(Duration, String)> {
+        println!("\n$ {}", shell::show(command));
+        let start = Instant::now();
+        let said = match self.is_kept {
+            true => listen(command)?,
+            false => {
+                shell::run(command)?;
+                String::new()
+            }
+        };
+        let time = start.elapsed();
+        println!("({})", seconds(time));
+        Ok((time, said))
+    }
+}
+
+/// Runs a command: what it said on both of its outputs, in the order in which it said it.
+fn listen(command: &mut Command) -> Result<String> {
+    let (mut said, output) = std::io::pipe()?;
+    command.stdout(output.try_clone()?).stderr(output);
+    let mut child = command
+        .spawn()
+        .with_context(|| format!("cannot run `{}`", shell::show(command)))?;
+    // The command has the ends that it gave to its child, and nothing would end what is read.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut text = String::new();
+    let read = said.read_to_string(&mut text);
+    let status = child.wait()?;
+    read.with_context(|| format!("`{}` said what is no text", shell::show(command)))?;
+    ensure!(
+        status.success(),
+        "`{}` failed ({status}):\n{text}",
+        shell::show(command)
+    );
+    Ok(text)
 }
 
 #[cfg(test)]
