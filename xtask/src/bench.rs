@@ -2,6 +2,7 @@
 //! on Ray beside them, for anybody to repeat.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
@@ -41,12 +42,8 @@ pub fn run(args: &[String]) -> Result<()> {
 }
 
 fn against_ray(wasmrun: &Path, cases: &[&String]) -> Result<()> {
-    let python = ray()?;
-    // Ray listens on every address that there is, so it gets a network of its own with nothing in it.
-    let mut bench = shell::command("unshare");
-    bench.args(["--net", "--map-root-user", "sh", "-c"]);
-    bench.arg("ip link set lo up && exec \"$@\"").arg("sh");
-    bench.arg(python).arg(AGAINST_RAY).arg(wasmrun);
+    let mut bench = alone(&ray()?);
+    bench.arg(AGAINST_RAY).arg(wasmrun);
     bench.args([GUEST, FLOW_GUEST]);
     bench.args(cases);
     eprintln!("$ {}", shell::show(&bench));
@@ -54,6 +51,16 @@ fn against_ray(wasmrun: &Path, cases: &[&String]) -> Result<()> {
         "the comparison needs unshare (util-linux), ip (iproute2) and a kernel that lets users make \
          network namespaces",
     )
+}
+
+/// Runs a program in a network of its own with nothing in it but its loopback: Ray listens on every address that
+/// there is.
+fn alone(program: &Path) -> Command {
+    let mut command = shell::command("unshare");
+    command.args(["--net", "--map-root-user", "sh", "-c"]);
+    command.arg("ip link set lo up && exec \"$@\"").arg("sh");
+    command.arg(program);
+    command
 }
 
 /// A Python that has Ray: in a virtual environment under `target`, made when it is first needed.
@@ -69,4 +76,35 @@ fn ray() -> Result<PathBuf> {
         shell::run(&mut install)?;
     }
     Ok(python)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn what_is_compared_with_is_alone_in_its_network() {
+        let mut probe = shell::command("unshare");
+        if !shell::succeeds(probe.args(["--net", "--map-root-user", "ip", "link"])) {
+            eprintln!(
+                "skipped: there is no unshare or no ip, or the kernel lets us make no network namespace"
+            );
+            return;
+        }
+        // What stands in for Ray tells where it is and what is up there. Some kernels have tunnels in every network,
+        // which are down.
+        let mut ray = alone(Path::new("sh"));
+        ray.args(["-c", "readlink /proc/self/ns/net; ip -oneline link show up"]);
+        let said = shell::read(&mut ray).unwrap();
+        let (network, up) = said.split_once('\n').unwrap();
+        let ours = fs::read_link("/proc/self/ns/net").unwrap();
+        assert_ne!(network, ours.to_str().unwrap());
+        let up: Vec<&str> = up
+            .lines()
+            .map(|line| line.split(": ").nth(1).unwrap())
+            .collect();
+        assert_eq!(up, ["lo"], "{said}");
+    }
 }
