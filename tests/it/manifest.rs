@@ -1,6 +1,7 @@
 //! What a module declares: written by `annotate`, shown by `inspect`, used by `submit`.
 
 use std::fs;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value as Json, json};
@@ -201,7 +202,11 @@ fn a_whole_manifest_from_a_file() {
         "functions": {"*": {"resources": {"CPU": "1", "memory": "64MiB"}},
                       "noop": {"resources": {"GPU": "0.25"}, "alternatives": [{"CPU": "4"}]}},
         "actors": {"counter": {"resources": {"CPU": "0"}, "restarts": 2, "call_retries": 0}},
-        "capabilities": {"env": ["HOME"]},
+        "capabilities": {
+            "env": ["HOME"],
+            "dirs": ["/data"],
+            "net": ["127.0.0.1:80"],
+        },
     });
     fs::write(&file, manifest.to_string()).unwrap();
     annotate(&guest("fixture"), &out)
@@ -209,9 +214,6 @@ fn a_whole_manifest_from_a_file() {
         .arg(&file)
         .ok();
     assert_eq!(inspect(&out)["manifest"], manifest);
-    // A wish is not a grant.
-    let run = Wasmrun::submit_file(&out).args(["--invoke", "env(\"HOME\")"]);
-    assert_eq!(run.ok(), "none\n");
 
     for (text, says) in WRONG {
         fs::write(&file, text).unwrap();
@@ -242,6 +244,41 @@ fn a_whole_manifest_from_a_file() {
         &both.args(["--cpus", "1"]).fails(2),
         &["cannot be used with"],
     );
+}
+
+#[test]
+fn what_a_manifest_wishes_for_is_not_granted() {
+    let dir = scratch();
+    let file = dir.path().join("file");
+    fs::write(&file, "secret").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let wishes = json!({"env": ["HOME"], "dirs": [dir.path()], "net": [address]});
+    let manifest = json!({"version": 1, "capabilities": wishes}).to_string();
+    let module = with_manifest(dir.path(), "fixture", &manifest);
+    assert_eq!(inspect(&module)["manifest"]["capabilities"], wishes);
+
+    let env = "env(\"HOME\")".to_owned();
+    let read = format!("read-file(\"{}\")", file.display());
+    let connect = format!("connect-tcp(\"{address}\")");
+    let call = |call: &str| Wasmrun::submit_file(&module).args(["--invoke", call]);
+    assert_eq!(call(&env).ok(), "none\n");
+    let why = "the function returned an error";
+    assert_says(&call(&read).fails(5), &[why]);
+    assert_says(&call(&connect).fails(5), &["Permission denied"]);
+    // The guest has ended: a connection that it made is in the listener's queue by now.
+    assert!(listener.accept().is_err(), "it has connected");
+
+    // Nothing else was in the way: granted, all of it works.
+    assert_eq!(
+        call(&env).args(["--env", "HOME=here"]).ok(),
+        "some(\"here\")\n"
+    );
+    let grant = format!("{}:ro", dir.path().display());
+    assert_says(&call(&read).args(["--dir", &grant]).ok(), &["secret"]);
+    call(&connect).arg(format!("--net={address}")).ok();
+    assert!(listener.accept().is_ok(), "it has not connected");
 }
 
 /// Manifests that are none, and what is said about them.
