@@ -1,9 +1,12 @@
 //! Limits that hold: each is a typed error that names the limit, its value and the flag that
 //! raises it, and raising it as told helps.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use wasmrun_tests::{Stream, Wasmrun, assemble, assert_says, guest, scratch};
+
+use crate::node::Node;
 
 /// A function of the fixture, and the same of the two programs.
 fn everywhere(call: &str, command: &str) -> [Wasmrun; 3] {
@@ -622,6 +625,44 @@ fn a_node_has_defaults_of_its_own() {
         &declared.fails(3),
         &["time limit of 200ms for one task on this node: 5s"],
     );
+}
+
+#[test]
+fn what_declares_nothing_gets_the_defaults() {
+    const MIB: u64 = 1 << 20;
+    let mut node = Node::new();
+    node.start_with(&["--node-memory", "512MiB"]);
+    let [manifest, module] = ["manifest.json", "nothing.wasm"].map(|it| node.dir.path().join(it));
+    fs::write(&manifest, "{\"version\": 1}").unwrap();
+    let annotate = Wasmrun::new(["annotate"]).arg(guest("sdk"));
+    annotate
+        .arg("--manifest")
+        .arg(&manifest)
+        .arg("--out")
+        .arg(&module)
+        .ok();
+    let free = || {
+        let nodes = node.wasmrun(["list", "nodes"]).json(0);
+        let free = ["CPU", "memory"].map(|name| nodes["nodes"][0]["available"][name].clone());
+        free.map(|amount| amount.as_str().map(str::to_owned))
+    };
+    let amounts = |cpus: &str, mib: u64| [cpus.to_owned(), (mib * MIB).to_string()].map(Some);
+    let all = amounts("2", 512);
+    assert_eq!(free(), all);
+    // A task has one CPU and 256 MiB …
+    for (resource, amount) in [("CPU", "1".to_owned()), ("memory", (256 * MIB).to_string())] {
+        let call = format!("held(\"{resource}\")");
+        let held = node.wasmrun(["submit", "--invoke", &call]).arg(&module);
+        assert_eq!(held.ok(), format!("\"{amount}\"\n"));
+    }
+    while free() != all {}
+    // … and an actor, all its life, no CPU and 64 MiB.
+    let create = node.wasmrun(["actor", "create"]).arg(&module);
+    create.args(["keeper", "--name", "one"]).ok();
+    let sum = node.wasmrun(["actor", "call", "one", "sum()"]);
+    assert_eq!(sum.ok(), "ok(0)\n");
+    while free() == all {}
+    assert_eq!(free(), amounts("2", 512 - 64));
 }
 
 #[test]
