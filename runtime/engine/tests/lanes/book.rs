@@ -169,7 +169,7 @@ impl Services for Book {
         Cancellation::Over
     }
 
-    fn put(&self, value: Encoded) -> Waiting<'_, ObjectName> {
+    fn put(&self, value: Encoded, _: Vec<Handle>) -> Waiting<'_, ObjectName> {
         let name = self.0.lock().unwrap().make(format!("put {value:?}"));
         Box::pin(async move { Ok(name) })
     }
