@@ -63,7 +63,8 @@ impl Parse for TaskSettings {
     }
 }
 
-const TASK_KEYS: &str = "cpus, gpus, memory, resources(…), alternative(…), retries, retry_on_error and time_limit";
+const TASK_KEYS: &str =
+    "cpus, gpus, memory, resources(…), alternative(…), retries, retry_on_error and time_limit";
 
 impl TaskSettings {
     /// Takes the value of a key. False if a task has no such key.
