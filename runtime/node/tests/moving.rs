@@ -202,7 +202,8 @@ fn many_readers_are_served_by_each_other() {
         let received = moved.received_bytes - before.received_bytes;
         assert_eq!(received, if n == 0 { 0 } else { BYTES as u64 }, "n{n}");
         let sent = moved.sent_bytes - before.sent_bytes;
-        assert!(sent <= 2 * BYTES as u64, "n{n} has sent {sent} bytes");
+        // It has two readers at a time; one more comes where another is slow to pass on what it has.
+        assert!(sent <= 4 * BYTES as u64, "n{n} has sent {sent} bytes");
     }
 }
 
