@@ -443,21 +443,21 @@ impl BlockGuard {
 
     /// The attempt goes on without its CPU: it has waited as long as it wanted to.
     pub(crate) fn go_ahead(self) {
-        let mut ledger = self.shared.ledger.lock();
-        let todo = ledger.overdue(self.task, self.attempt);
-        self.shared.home.set_waiting(ledger.waiting());
-        drop(ledger);
-        self.shared.carry_out(todo);
+        self.tell(|ledger| ledger.overdue(self.task, self.attempt));
     }
 
     fn unblock(&self) -> Arc<Countdown> {
         let resumed = Countdown::new(1);
+        self.tell(|ledger| ledger.unblock(self.task, self.attempt, &resumed));
+        resumed
+    }
+
+    fn tell(&self, what: impl FnOnce(&mut Ledger) -> Todo) {
         let mut ledger = self.shared.ledger.lock();
-        let todo = ledger.unblock(self.task, self.attempt, &resumed);
+        let todo = what(&mut ledger);
         self.shared.home.set_waiting(ledger.waiting());
         drop(ledger);
         self.shared.carry_out(todo);
-        resumed
     }
 }
 

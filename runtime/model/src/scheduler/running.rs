@@ -131,26 +131,18 @@ impl Scheduler {
         let Some(ix) = self.executing(task, attempt) else {
             return;
         };
-        if let TaskState::Blocked {
-            on: BlockedOn::Nothing,
-            ..
-        } = self.tasks[ix].state()
+        if let TaskState::Blocked { on, .. } = self.tasks.state_mut(ix)
+            && *on == BlockedOn::Nothing
         {
-            // It has gone on without its CPU.
-            self.leave_line(ix);
+            // It has gone on without its CPU, and has none to give back.
+            *on = BlockedOn::Others;
+            return self.leave_line(ix);
         }
         let task = &self.tasks[ix];
         let (tenant, terms) = (task.tenant, task.terms.clone());
-        let held = match self.tasks.state_mut(ix) {
-            TaskState::Running(held) => held,
-            TaskState::Blocked { on, .. } if *on == BlockedOn::Nothing => {
-                *on = BlockedOn::Others;
-                return;
-            }
-            _ => {
-                self.stale += 1;
-                return;
-            }
+        let TaskState::Running(held) = self.tasks.state_mut(ix) else {
+            self.stale += 1;
+            return;
         };
         let node = held.node;
         let request = &terms.rule.alternatives[usize::from(held.alternative)];

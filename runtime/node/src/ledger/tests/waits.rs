@@ -2,13 +2,19 @@
 
 use super::*;
 
-#[test]
-fn who_waits_goes_on_with_the_cpu_of_what_it_waited_for() {
+/// One CPU, which a task has that is about to wait, and others in line for it.
+fn one_waits(in_line: &[&str]) -> Desk {
     let mut desk = Desk::new(1, 0, "4GiB");
-    desk.submit("waits", of("t", 0));
-    for name in ["a", "b", "c", "next"] {
+    assert_eq!(desk.submit("waits", of("t", 0)), ["waits"]);
+    for name in in_line {
         assert!(desk.submit(name, of("t", 0)).is_empty());
     }
+    desk
+}
+
+#[test]
+fn who_waits_goes_on_with_the_cpu_of_what_it_waited_for() {
+    let mut desk = one_waits(&["a", "b", "c", "next"]);
     let (_watch, starts) = desk.block("waits", &["a", "b", "c"], 2);
     assert_eq!(starts, ["a"]);
     assert_eq!(desk.end("a", Ok(())), ["b"]);
@@ -79,11 +85,7 @@ fn what_has_ended_before_the_wait_begins_leaves_the_cpu_where_it_is() {
 
 #[test]
 fn who_has_waited_long_enough_goes_on_and_gets_a_cpu_when_one_is_free() {
-    let mut desk = Desk::new(1, 0, "4GiB");
-    desk.submit("waits", of("t", 0));
-    for name in ["it", "next", "last"] {
-        assert!(desk.submit(name, of("t", 0)).is_empty());
-    }
+    let mut desk = one_waits(&["it", "next", "last"]);
     let (_watch, starts) = desk.block("waits", &["it"], 1);
     assert_eq!(starts, ["it"]);
     desk.go_ahead("waits");
@@ -108,10 +110,7 @@ fn who_has_waited_long_enough_goes_on_and_gets_a_cpu_when_one_is_free() {
 
 #[test]
 fn what_ends_when_the_time_is_up_gives_its_cpu_to_who_waited() {
-    let mut desk = Desk::new(1, 0, "4GiB");
-    desk.submit("waits", of("t", 0));
-    desk.submit("it", of("t", 0));
-    desk.submit("next", of("t", 0));
+    let mut desk = one_waits(&["it", "next"]);
     let (_watch, starts) = desk.block("waits", &["it"], 1);
     assert_eq!(starts, ["it"]);
     // The thread has not heard of that, and its time is up.
@@ -123,11 +122,7 @@ fn what_ends_when_the_time_is_up_gives_its_cpu_to_who_waited() {
 
 #[test]
 fn who_runs_without_a_cpu_and_waits_for_what_is_there_waits_for_a_cpu() {
-    let mut desk = Desk::new(1, 0, "4GiB");
-    desk.submit("waits", of("t", 0));
-    for name in ["it", "next"] {
-        assert!(desk.submit(name, of("t", 0)).is_empty());
-    }
+    let mut desk = one_waits(&["it", "next"]);
     let (_watch, starts) = desk.block("waits", &["it"], 1);
     assert_eq!(starts, ["it"]);
     desk.go_ahead("waits");
