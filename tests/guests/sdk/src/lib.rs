@@ -6,6 +6,7 @@
 mod shapes;
 #[cfg(test)]
 mod tests;
+mod told;
 
 /// Everything that others call.
 #[wasmrun_guest::module(
@@ -449,15 +450,7 @@ mod app {
     /// Does not wait for a slow task: whether time was up, both for `get` and for `wait`.
     #[task]
     pub fn impatient(task_ms: u64, patience_ms: u64) -> Result<(bool, bool), Error> {
-        let patience = Duration::from_millis(patience_ms);
-        let future = slow::remote(task_ms);
-        let (ready, rest) = wait([future], 1, Some(patience))?;
-        let was_late = ready.is_empty();
-        let is_late = match rest.first().or(ready.first()) {
-            Some(future) => future.get_timeout(patience) == Err(Error::TimedOut),
-            None => false,
-        };
-        Ok((was_late, is_late))
+        crate::told::impatient(task_ms, patience_ms)
     }
 
     /// Takes its time after another: one more than that.
@@ -492,16 +485,7 @@ mod app {
     /// failure its future has then.
     #[task]
     pub fn cancel_spin() -> Result<String, String> {
-        let future = spin::remote();
-        let first = cancel(&future);
-        match future.get() {
-            Ok(_) => Err("it ended".to_owned()),
-            Err(error) => Ok(format!(
-                "{first:?}, {:?}, {:?}",
-                error.kind(),
-                cancel(&future)
-            )),
-        }
+        crate::told::cancel_spin()
     }
 
     // Actors.
@@ -771,55 +755,19 @@ mod app {
     /// Finds an actor by its name, and what is said when its name is taken or unknown.
     #[task]
     pub fn named(name: String) -> Result<Vec<String>, Error> {
-        let first = Counter::options().name(&*name).create(1)?;
-        let found = Counter::find(&name)?;
-        found.incr(1).get()?;
-        let again = Counter::options().name(&*name).create(5);
-        let unknown = Counter::find(&format!("{name}-unknown"));
-        let said = vec![
-            first.value().get()?.to_string(),
-            again.map_or_else(|error| error.to_string(), |_| "created".to_owned()),
-            unknown.map_or_else(|error| error.to_string(), |_| "found".to_owned()),
-        ];
-        first.kill();
-        Ok(said)
+        crate::told::named(&name)
     }
 
     /// What the caller sees of an actor that fails, then dies: the payload, the panic, and the call after.
     #[task]
     pub fn dying() -> Result<Vec<String>, String> {
-        let counter = Counter::options().restarts(0).create(1)?;
-        let said = |error: Result<u64, Error>| match error {
-            Ok(n) => n.to_string(),
-            Err(error) => format!("{:?}: {error}", error.kind()),
-        };
-        let refused = counter.decr(2).get();
-        let payload = refused.as_ref().err().and_then(Error::payload::<String>);
-        let panicked = counter.panic("on purpose").get().map(|()| 0);
-        let after = counter.incr(1).get();
-        Ok(vec![
-            payload.unwrap_or_default(),
-            said(panicked),
-            said(after),
-        ])
+        crate::told::dying()
     }
 
     /// What is said of a call and of a constructor that take longer than they may, and the sum afterwards.
     #[task]
     pub fn overdue(limit_ms: u64) -> Result<Vec<String>, String> {
-        let limit = Duration::from_millis(limit_ms);
-        let counter = Counter::create(1)?;
-        counter.incr(1).get()?;
-        let said = |error: Result<u64, Error>| match error {
-            Ok(n) => n.to_string(),
-            Err(error) => format!("{:?}: {error}", error.kind()),
-        };
-        let spun = said(counter.with_time_limit(limit).spin().get());
-        // The handle itself has no limit.
-        let sum = said(counter.incr(1).get());
-        let never = Counter::options().restarts(0).time_limit(limit);
-        let born = never.create(u64::MAX)?.value().get();
-        Ok(vec![spun, sum, said(born)])
+        crate::told::overdue(limit_ms)
     }
 
     /// Panics an actor that is started again: the sum afterwards, which comes from its checkpoint or its
