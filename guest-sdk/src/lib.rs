@@ -66,7 +66,8 @@
 //!
 //! `#[task(…)]` takes `cpus`, `gpus` and `memory`, `resources(name = amount, …)` for others,
 //! `alternative(cpus = 4, …)` (as often as there are alternatives, in order of preference), `retries`,
-//! `retry_on_error` (an error that the function returns is a failure like others) and `time_limit`. `#[module(…)]` takes the same for all tasks of the module; besides, `package` and
+//! `retry_on_error` (an error that the function returns is a failure like others) and `time_limit`.
+//! `#[module(…)]` takes the same for all tasks of the module; besides, `package` and
 //! `interface` for the names of the exports (`crate:crate` and the name of the `mod` otherwise), and
 //! `dirs(…)`, `net(…)` and `env(…)` for what the module would like to be granted.
 //!
