@@ -20,9 +20,15 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 use serde_json::Value as Json;
 
+mod skipped;
+
+pub use skipped::skipped;
+
 /// How long any command may take. Far more than any needs, even on a busy machine: it is there
 /// so that a hung one fails its test instead of hanging the run.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// How long it is waited for more of what a command wrote that was killed.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// The folder of this build's binaries: `target/debug` or the like.
 fn profile_dir() -> PathBuf {
@@ -546,6 +552,13 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.kill();
+        if thread::panicking() {
+            // What it wrote may say why.
+            while let Ok(event) = self.events.recv_timeout(LAST_WORDS) {
+                self.take(event);
+            }
+            println!("at the end of a test that failed: {self}");
+        }
     }
 }
 
@@ -596,7 +609,8 @@ fn show(
     stdout: &[u8],
     stderr: &str,
 ) -> fmt::Result {
-    const MOST: usize = 4000;
+    /// How much of the beginning and of the end is shown of what is long, in bytes.
+    const MOST: [usize; 2] = [2000, 10_000];
     writeln!(f, "\n$ {shown}")?;
     match status {
         Some(status) => writeln!(f, "{status}")?,
@@ -604,9 +618,15 @@ fn show(
     }
     let stdout = String::from_utf8_lossy(stdout);
     for (name, text) in [("stdout", &*stdout), ("stderr", stderr)] {
-        let start: String = text.chars().take(MOST).collect();
-        let cut = if start.len() < text.len() { "…" } else { "" };
-        writeln!(f, "--- {name} ({} bytes)\n{start}{cut}", text.len())?;
+        writeln!(f, "--- {name} ({} bytes)", text.len())?;
+        match text.len() {
+            len if len <= MOST[0] + MOST[1] => writeln!(f, "{text}")?,
+            len => {
+                let start = &text[..text.floor_char_boundary(MOST[0])];
+                let end = &text[text.ceil_char_boundary(len - MOST[1])..];
+                writeln!(f, "{start}\n…\n{end}")?;
+            }
+        }
     }
     Ok(())
 }

@@ -5,6 +5,7 @@
 //! flags would have cargo build everything twice. Clippy denies them, rustc's own among them, on
 //! every target that the tests build.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
 use std::time::Instant;
@@ -23,6 +24,8 @@ struct Step {
 
 enum Outcome {
     Done,
+    /// All but what this machine has no part for: a line for each reason.
+    Partly(Vec<String>),
     /// There was nothing to check, and why.
     Skipped(&'static str),
 }
@@ -142,19 +145,17 @@ pub fn run(args: &[String]) -> Result<()> {
         let step_start = Instant::now();
         let outcome = (step.run)().with_context(|| format!("step `{}` failed", step.name))?;
         match outcome {
-            Outcome::Done => {
-                passed += 1;
-                eprintln!(
-                    "   {} passed in {}",
-                    step.name,
-                    seconds(step_start.elapsed())
-                );
-            }
+            Outcome::Done => {}
+            Outcome::Partly(without) => skipped.extend(without),
             Outcome::Skipped(why) => {
                 eprintln!("   {} skipped: {why}", step.name);
                 skipped.push(format!("{} skipped: {why}", step.name));
+                continue;
             }
         }
+        passed += 1;
+        let took = seconds(step_start.elapsed());
+        eprintln!("   {} passed in {took}", step.name);
     }
     let skipped = match skipped.as_slice() {
         [] => String::new(),
@@ -285,7 +286,30 @@ fn tests() -> Result<Outcome> {
         "--tests",
     ]);
     debian::name_to(&mut test)?;
-    all_of([test])
+    let list = shell::target_dir().join("skipped-tests");
+    // Of an earlier run.
+    let _ = fs::remove_file(&list);
+    test.env("WASMRUN_SKIPPED", &list);
+    shell::run(&mut test)?;
+    // There is none where nothing was skipped.
+    let list = fs::read_to_string(&list).unwrap_or_default();
+    Ok(match why_skipped(&list) {
+        none if none.is_empty() => Outcome::Done,
+        some => Outcome::Partly(some),
+    })
+}
+
+/// Why tests, or parts of them, were skipped, and how often, from a list with a line for each.
+fn why_skipped(list: &str) -> Vec<String> {
+    let mut by_reason = BTreeMap::<&str, usize>::new();
+    for why in list.lines() {
+        *by_reason.entry(why).or_default() += 1;
+    }
+    let said = by_reason.into_iter().map(|(why, count)| match count {
+        1 => format!("skipped once: {why}"),
+        more => format!("skipped {more} times: {why}"),
+    });
+    said.collect()
 }
 
 /// How many seeds each simulation of the model is tried with here. `cargo test` alone tries fewer.
@@ -373,4 +397,16 @@ fn fuzz() -> Result<Outcome> {
         .arg(root().join("target/fuzz-build"));
     fs::create_dir_all(root().join("target"))?;
     all_of([build])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn skipped_tests_are_counted_by_reason() {
+        assert!(why_skipped("").is_empty());
+        let said = why_skipped("no etcd\nno wires\nno etcd\n");
+        assert_eq!(said, ["skipped 2 times: no etcd", "skipped once: no wires"]);
+    }
 }

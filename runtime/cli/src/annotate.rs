@@ -64,7 +64,7 @@ fn amended(annotate: &Annotate, module: &Module) -> Result<Manifest, Failure> {
     if asked.is_empty()
         && annotate.time_limit.is_none()
         && annotate.retries.is_none()
-        && !annotate.retry_on_error
+        && annotate.retry_on_error.is_none()
     {
         return Err(Failure::usage(
             "there is nothing to write: give --cpus, --gpus, --memory, --resource, --time-limit, \
@@ -78,8 +78,6 @@ fn amended(annotate: &Annotate, module: &Module) -> Result<Manifest, Failure> {
         settings.time_limit = Some(TimeLimit { ms });
     }
     settings.retries = annotate.retries.or(settings.retries);
-    if annotate.retry_on_error {
-        settings.retry_on_error = Some(true);
-    }
+    settings.retry_on_error = annotate.retry_on_error.or(settings.retry_on_error);
     Ok(manifest)
 }

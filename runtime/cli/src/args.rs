@@ -1,4 +1,4 @@
-//! What can be typed: commands, options, and the small languages inside them.
+//! What can be typed: commands and their options.
 //!
 //! Everything is checked here as far as it can be without a module: what comes out is typed.
 
@@ -13,19 +13,18 @@ mod groups;
 mod policy;
 mod tenants;
 mod things;
+mod words;
 
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
-use wasmrun_engine::{CompileTask, DirGrant, NetGrant};
-use wasmrun_model::cluster::{LabelKey, LabelValue, NodeName, Selectors, Strategy};
+use wasmrun_engine::CompileTask;
+use wasmrun_model::cluster::{NodeName, Selectors, Strategy};
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::manifest::Asked;
 use wasmrun_model::resource::{Amount, ResourceName};
-use wasmrun_model::units;
 use wasmrun_model::wire::Address;
 
 pub use self::clients::ClientCommand;
@@ -33,9 +32,12 @@ pub use self::groups::{GroupCommand, GroupCreate, SpecArg};
 pub use self::policy::PolicyOptions;
 pub use self::tenants::{TenantCommand, TenantSet};
 pub use self::things::{
-    ActorCommand, ActorCreate, ClusterOptions, FilterArg, Id, ListThings, Login, NodeCommand,
-    NodeStart, ObjectCommand, Put, Things, TokenCommand,
+    ActorCommand, ActorCreate, ClusterOptions, Doctor, FilterArg, Id, ListThings, Login,
+    NodeCommand, NodeStart, ObjectCommand, Put, Things, TokenCommand,
 };
+pub use self::words::{ArgFile, DirArg, EnvArg, Indices, LabelArg, NetArg, ResourceArg};
+
+use self::words::{amount, duration, memory, size};
 
 /// Run sandboxed WebAssembly tasks with the resources they declare.
 ///
@@ -105,8 +107,8 @@ pub enum Command {
     Simulate(Simulate),
     /// Measure this machine: tasks per second, latencies, start-up.
     Bench(Bench),
-    /// Check whether this machine is fit to run tasks, and fast.
-    Doctor(NodeOptions),
+    /// Check whether this machine is fit to run tasks, and fast, and whether a node can listen here.
+    Doctor(Doctor),
     /// Start and stop the node of this machine that other commands find, and see to its cluster.
     Node {
         #[command(subcommand)]
@@ -315,26 +317,6 @@ impl Request {
     }
 }
 
-/// A label: `KEY=VALUE`.
-#[derive(Debug, Clone)]
-pub struct LabelArg {
-    pub key: LabelKey,
-    pub value: LabelValue,
-}
-
-impl FromStr for LabelArg {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let form = || format!("'{text}' must be KEY=VALUE, such as zone=a");
-        let (key, value) = text.split_once('=').ok_or_else(form)?;
-        Ok(Self {
-            key: key.parse().map_err(|error| format!("{error}"))?,
-            value: value.parse().map_err(|error| format!("{error}"))?,
-        })
-    }
-}
-
 /// What a task may reach. Nothing, unless granted here.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Grants")]
@@ -382,9 +364,10 @@ pub struct SchedulingOptions {
     /// A program that may be tried again gets its standard input as a whole, not as it comes.
     #[arg(long, value_name = "N")]
     pub retries: Option<u32>,
-    /// Try again after an error that the function returns, too, and do not take that for its answer.
-    #[arg(long)]
-    pub retry_on_error: bool,
+    /// Try again after an error that the function returns, too, and do not take that for its answer [default: the
+    /// module's, or false].
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub retry_on_error: Option<bool>,
     /// Run only where the labels match: 'zone=a,disk in (ssd,nvme)'; fallbacks after ';'.
     #[arg(long, value_name = "SELECTOR")]
     pub label_selector: Option<Selectors>,
@@ -423,8 +406,8 @@ pub struct Annotate {
     #[arg(long)]
     pub retries: Option<u32>,
     /// Try again after an error that the function returns, too.
-    #[arg(long)]
-    pub retry_on_error: bool,
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub retry_on_error: Option<bool>,
     /// Take the whole manifest from a JSON file instead.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
           conflicts_with_all = ["function", "cpus", "gpus", "memory", "resource", "time_limit", "retries",
@@ -481,201 +464,6 @@ pub struct IdleNode {
     pub node: NodeOptions,
 }
 
-fn amount(text: &str) -> Result<Amount, String> {
-    text.parse().map_err(|error| format!("{error}"))
-}
-
-fn memory(text: &str) -> Result<Amount, String> {
-    Amount::parse_memory(text).map_err(|error| format!("{error}"))
-}
-
-/// A number of bytes: `4096`, `64KiB`, `1.5GB`.
-fn size(text: &str) -> Result<u64, String> {
-    let bytes = memory(text)?;
-    Ok(bytes.whole_units())
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    units::parse_milliseconds(text)
-        .map(Duration::from_millis)
-        .map_err(|error| error.to_string())
-}
-
-/// `NAME=AMOUNT`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ResourceArg {
-    pub name: ResourceName,
-    pub amount: Amount,
-}
-
-impl FromStr for ResourceArg {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (name, value) = text
-            .split_once('=')
-            .ok_or_else(|| format!("'{text}' must be NAME=AMOUNT, such as tpu=1"))?;
-        let name: ResourceName = name.parse().map_err(|error| format!("{error}"))?;
-        let amount = Amount::parse_for(&name, value).map_err(|error| format!("{error}"))?;
-        Ok(Self { name, amount })
-    }
-}
-
-/// `N=PATH`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ArgFile {
-    /// Which argument, from 1.
-    pub position: usize,
-    pub path: PathBuf,
-}
-
-impl FromStr for ArgFile {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let bad = || format!("'{text}' must be N=PATH, where N counts the arguments from 1");
-        let (position, path) = text.split_once('=').ok_or_else(bad)?;
-        let position = position.parse().ok().filter(|n| *n > 0).ok_or_else(bad)?;
-        Ok(Self {
-            position,
-            path: path.into(),
-        })
-    }
-}
-
-/// `HOST::GUEST[:ro]` or `HOST[:ro]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DirArg(pub DirGrant);
-
-impl FromStr for DirArg {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (rest, read_only) = match text.strip_suffix(":ro") {
-            Some(rest) => (rest, true),
-            None => (text, false),
-        };
-        let (host, guest) = rest.split_once("::").unwrap_or((rest, rest));
-        if host.is_empty() || guest.is_empty() {
-            return Err(format!(
-                "'{text}' must be HOST::GUEST, such as ./data::/data"
-            ));
-        }
-        Ok(Self(DirGrant {
-            host: host.into(),
-            guest: guest.into(),
-            read_only,
-        }))
-    }
-}
-
-/// `all`, or addresses.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NetArg(pub NetGrant);
-
-impl FromStr for NetArg {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "all" {
-            return Ok(Self(NetGrant::All));
-        }
-        let parse = |address: &str| {
-            address.parse().map_err(|_| {
-                format!(
-                    "'{address}' must be an IP address and a port, such as 10.0.0.1:80 or [::1]:0"
-                )
-            })
-        };
-        text.split(',')
-            .map(parse)
-            .collect::<Result<_, _>>()
-            .map(|only| Self(NetGrant::Only(only)))
-    }
-}
-
-/// `K=V`, or `K` for the value that we have ourselves.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EnvArg(pub String, pub String);
-
-impl FromStr for EnvArg {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (key, value) = match text.split_once('=') {
-            Some((key, value)) => (key, value.to_owned()),
-            None => {
-                let value = std::env::var(text).map_err(|_| {
-                    format!("there is no variable {text} to pass on; use {text}=VALUE")
-                })?;
-                (text, value)
-            }
-        };
-        if key.is_empty() || text.contains('\0') {
-            return Err(format!("'{text}' must be K=V"));
-        }
-        Ok(Self(key.into(), value))
-    }
-}
-
-/// The most tasks in one array.
-const MAX_ARRAY: u64 = 10_000_000;
-
-/// Indices of an array: ranges with steps, in the order written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Indices(Vec<(u64, u64, u64)>);
-
-impl Indices {
-    pub fn len(&self) -> u64 {
-        self.0
-            .iter()
-            .map(|(first, last, step)| (last - first) / step + 1)
-            .sum()
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
-        self.0
-            .iter()
-            .flat_map(|&(first, last, step)| (first..=last).step_by(step as usize))
-    }
-}
-
-impl FromStr for Indices {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let mut ranges = Vec::new();
-        for part in text.split(',') {
-            let bad = || format!("'{part}' is not a range: write 0-31, 1-9:2 or 7");
-            let number = |text: &str| text.trim().parse::<u64>().map_err(|_| bad());
-            let (range, step) = match part.split_once(':') {
-                Some((range, step)) => (range, number(step)?),
-                None => (part, 1),
-            };
-            let (first, last) = match range.split_once('-') {
-                Some((first, last)) => (number(first)?, number(last)?),
-                None => (number(range)?, number(range)?),
-            };
-            if step == 0 {
-                return Err(format!("'{part}' has a step of 0: use 1 or more"));
-            }
-            if first > last {
-                return Err(format!("'{part}' runs backwards: write {last}-{first}"));
-            }
-            ranges.push((first, last, step));
-        }
-        let tasks = ranges.iter().try_fold(0u64, |sum, (first, last, step)| {
-            sum.checked_add(((last - first) / step).checked_add(1)?)
-        });
-        match tasks {
-            Some(..=MAX_ARRAY) => Ok(Self(ranges)),
-            _ => Err(format!(
-                "'{text}' has more than {MAX_ARRAY} indices: submit it in parts"
-            )),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -684,63 +472,5 @@ mod tests {
     fn the_definition_of_the_command_line_is_sound() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn indices() {
-        let all = |text: &str| {
-            text.parse::<Indices>()
-                .map(|i| i.iter().collect::<Vec<_>>())
-        };
-        assert_eq!(all("1-3"), Ok(vec![1, 2, 3]));
-        assert_eq!(all("1-9:4,7"), Ok(vec![1, 5, 9, 7]));
-        assert_eq!("0-31".parse::<Indices>().unwrap().len(), 32);
-        for bad in [
-            "",
-            "3-1",
-            "1-5:0",
-            "a-b",
-            "1-",
-            "0-18446744073709551615",
-            "-1",
-        ] {
-            assert!(all(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn grants() {
-        let dir = |text: &str| text.parse::<DirArg>().unwrap().0;
-        assert_eq!(
-            dir("./a::/b:ro"),
-            DirGrant {
-                host: "./a".into(),
-                guest: "/b".into(),
-                read_only: true
-            }
-        );
-        assert_eq!(
-            dir("/data"),
-            DirGrant {
-                host: "/data".into(),
-                guest: "/data".into(),
-                read_only: false
-            }
-        );
-        assert!("::/b".parse::<DirArg>().is_err());
-        assert!("example.com:80".parse::<NetArg>().is_err());
-        assert!(
-            matches!("[::1]:0".parse::<NetArg>().unwrap().0, NetGrant::Only(a) if a.len() == 1)
-        );
-        assert_eq!(
-            "A=b=c".parse::<EnvArg>(),
-            Ok(EnvArg("A".into(), "b=c".into()))
-        );
-        assert!("=x".parse::<EnvArg>().is_err());
-        assert_eq!(
-            "2=x=y".parse::<ArgFile>().unwrap().path,
-            PathBuf::from("x=y")
-        );
-        assert!("0=x".parse::<ArgFile>().is_err());
     }
 }

@@ -1,24 +1,29 @@
 //! `wasmrun doctor`: is this machine fit to run tasks, and fast?
 
+mod ports;
+
 use std::fs;
 use std::path::Path;
 
 use serde_json::json;
 use wasmrun_engine::CacheStatus;
+use wasmrun_model::fairness::TenantName;
 use wasmrun_model::units;
+use wasmrun_model::wire::Address;
 use wasmrun_node::{Machine, Node};
 
-use crate::args::{NodeOptions, Output};
+use self::ports::{Own, Port, Protocol};
+use crate::args::{Doctor, Global, Output};
 use crate::fail::{CommandResult, Exit, Failure};
-use crate::local;
 use crate::printer::{Printer, table};
+use crate::{local, remote};
 
 /// How a check came out.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Good,
-    /// It works, but not as well as it could.
-    Slow,
+    /// It works, but not as well as it could, or not as it is.
+    Note,
     /// Tasks cannot run.
     Bad,
 }
@@ -31,7 +36,7 @@ struct Check {
 
 impl Check {
     fn new(name: &'static str, good: bool, found: impl Into<String>) -> Self {
-        let verdict = if good { Verdict::Good } else { Verdict::Slow };
+        let verdict = if good { Verdict::Good } else { Verdict::Note };
         Self {
             name,
             verdict,
@@ -40,7 +45,7 @@ impl Check {
     }
 }
 
-pub fn doctor(options: &NodeOptions, printer: &Printer) -> CommandResult {
+pub fn doctor(options: &Doctor, global: &Global, printer: &Printer) -> CommandResult {
     let machine = Machine::detect();
     let mut checks = vec![
         cpus(&machine),
@@ -54,7 +59,8 @@ pub fn doctor(options: &NodeOptions, printer: &Printer) -> CommandResult {
         open_files(),
         shared_memory(),
     ];
-    match Node::start(local::config(options)?) {
+    checks.extend(ports(options).map(|port| port.check(|| own(global))));
+    match Node::start(local::config(&options.node)?) {
         Ok(node) => {
             checks.push(cache(&node.engine().cache_status()));
             checks.push(sandbox(&node));
@@ -67,7 +73,7 @@ pub fn doctor(options: &NodeOptions, printer: &Printer) -> CommandResult {
     }
     let word = |verdict| match verdict {
         Verdict::Good => "ok",
-        Verdict::Slow => "note",
+        Verdict::Note => "note",
         Verdict::Bad => "FAIL",
     };
     if printer.output == Output::Json {
@@ -219,6 +225,37 @@ fn shared_memory() -> Check {
         }
         Err(_) => Check::new("/dev/shm", true, "not mounted (not needed)"),
     }
+}
+
+/// Where a node listens if it is started with the same options.
+fn ports(options: &Doctor) -> [Port; 2] {
+    [
+        Port {
+            name: "node port",
+            protocol: Protocol::Udp,
+            address: options.listen,
+            option: "--listen",
+        },
+        Port {
+            name: "metrics port",
+            protocol: Protocol::Tcp,
+            address: options.metrics,
+            option: "--metrics",
+        },
+    ]
+}
+
+/// The node that runs here, if one is found. One of another machine has nothing to do with this one's ports.
+fn own(global: &Global) -> Option<Own> {
+    let Ok(Address::Unix(_)) = remote::address(global) else {
+        return None;
+    };
+    let client = remote::connect(global, &TenantName::default()).ok()?;
+    let status = client.wait(client.status()).ok()?;
+    Some(Own {
+        name: status.name,
+        process: status.process,
+    })
 }
 
 fn cache(status: &CacheStatus) -> Check {

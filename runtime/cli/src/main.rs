@@ -69,7 +69,7 @@ fn run(cli: &Cli, printer: &Printer) -> CommandResult {
         Command::Annotate(annotate) => annotate::annotate(annotate, printer),
         Command::Simulate(simulate) => simulate::simulate(simulate, printer),
         Command::Bench(bench) => bench::bench(bench, printer),
-        Command::Doctor(node) => doctor::doctor(node, printer),
+        Command::Doctor(options) => doctor::doctor(options, &cli.global, printer),
         Command::IdleNode(idle) => bench::idle_node(idle, printer),
         Command::CompileModule { task } => {
             std::process::exit(wasmrun_engine::compile_as_told(task))

@@ -88,7 +88,9 @@ pub fn failed(error: Error) -> Failure {
         Error::Closed | Error::Ended { .. } | Error::Undecided { .. } | Error::Unexpected(_) => {
             Exit::Unreachable
         }
-        Error::TooLarge { .. } | Error::Frame(_) | Error::Source(_) => Exit::Usage,
+        Error::TooLarge { .. } | Error::TooNew { .. } | Error::Frame(_) | Error::Source(_) => {
+            Exit::Usage
+        }
     };
     Failure::new(exit, error)
 }

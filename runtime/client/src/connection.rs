@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::NodeId;
+use wasmrun_model::version::Version;
 use wasmrun_model::wire::{
     self, Address, Frame, FrameError, HEADER_BYTES, Hello, MAGIC, PROTOCOL, Request, Welcome,
 };
@@ -36,6 +37,8 @@ const RELEASED: usize = 10_000;
 #[derive(Debug)]
 pub(crate) struct Connection {
     node: String,
+    /// The version that both sides know.
+    spoken: Version,
     /// Which node: the owner of what the session makes.
     pub(crate) owner: NodeId,
     /// Where it is, and who pays: to begin another session like this one.
@@ -79,11 +82,12 @@ impl Connection {
                 return Err(why.unwrap_or_else(|| frame_error(FrameError::NotWasmrun)));
             }
         };
-        let welcome: Welcome = wire::decode_greeting(&bytes).map_err(frame_error)?;
+        let (welcome, spoken) = wire::decode_greeting::<Welcome>(&bytes).map_err(frame_error)?;
         let (frames, queue) = mpsc::channel(FRAMES_OUT);
         let routes = Routes::new();
         Ok(Self {
             node: welcome.node,
+            spoken,
             owner: welcome.id,
             address: address.clone(),
             tenant,
@@ -124,6 +128,7 @@ impl Connection {
 
     /// Sends a request.
     pub(crate) async fn start(&self, request: Request) -> Result<Answers, Error> {
+        knows(self.spoken, request.since())?;
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let answers = self.routes.expect(id)?;
         self.send(id, request).await?;
@@ -195,6 +200,20 @@ async fn write(
     }
 }
 
+/// Whether a node that speaks this knows what came with this minor version of ours.
+fn knows(spoken: Version, since: u16) -> Result<(), Error> {
+    match spoken.has(since) {
+        true => Ok(()),
+        false => Err(Error::TooNew {
+            since: Version {
+                minor: since,
+                ..PROTOCOL
+            },
+            spoken,
+        }),
+    }
+}
+
 /// Writes frames, small ones together.
 async fn write_all(
     writer: &mut (impl AsyncWrite + Unpin),
@@ -257,6 +276,14 @@ mod tests {
         });
         let last = wire::encode(&Frame { id: 0, message }).unwrap();
         socket.write_all(&last).await.unwrap();
+    }
+
+    #[test]
+    fn what_is_newer_than_the_node_is_not_asked_for() {
+        let spoken = Version { major: 1, minor: 4 };
+        assert!(knows(spoken, 0).is_ok() && knows(spoken, 4).is_ok());
+        let error = knows(spoken, 5).unwrap_err().to_string();
+        assert!(error.contains("1.4") && error.contains(".5"), "{error}");
     }
 
     #[tokio::test]

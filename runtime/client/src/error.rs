@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::TaskId;
+use wasmrun_model::version::Version;
 use wasmrun_model::wire::{Address, FrameError, INLINE_BYTES, Refusal, Response};
 use wasmrun_net::IdentityError;
 
@@ -148,6 +149,17 @@ pub enum Error {
     TooLarge {
         /// How many it has.
         bytes: usize,
+    },
+    /// The node is a version behind, and does not know of this yet.
+    #[error(
+        "the node speaks version {spoken} of the protocol, and what you ask for came with {since}: bring the node to your \
+         wasmrun"
+    )]
+    TooNew {
+        /// The version that it came with.
+        since: Version,
+        /// The one that the node speaks.
+        spoken: Version,
     },
     /// The request cannot be sent.
     #[error(transparent)]

@@ -21,6 +21,8 @@ pub const NODE_NAMES: &str = "node-names/";
 pub const TOKENS: &str = "tokens";
 /// Clients that have a certificate of the cluster.
 pub const CLIENTS: &str = "clients/";
+/// Nodes that were taken out of the cluster.
+pub const REMOVED: &str = "removed/";
 /// Jobs.
 pub const JOBS: &str = "jobs/";
 /// Modules, by their digest.
@@ -67,6 +69,11 @@ pub fn tokens() -> Bytes {
 /// The key of a client, by its id.
 pub fn client(id: impl std::fmt::Display) -> Bytes {
     key(CLIENTS, id)
+}
+
+/// The key of a node that was taken out of the cluster.
+pub fn removed(id: NodeId) -> Bytes {
+    key(REMOVED, id)
 }
 
 /// The key of a job.

@@ -89,6 +89,16 @@ pub enum LoadError {
         /// Which import, and what is wrong with it.
         message: String,
     },
+    /// The module was built for another version of what wasmrun itself offers.
+    #[error(
+        "the module imports something that is not on offer: {message}; it was built for another \
+         version of wasmrun's interface than this host has (wasmrun:runtime@0.1.0): build it anew \
+         with the guest SDK, or the WIT files, of this wasmrun"
+    )]
+    Interface {
+        /// Which import, and what is wrong with it.
+        message: String,
+    },
     /// There is nothing in the module that could run.
     #[error(
         "the module has nothing to run: {found}; export a function or wasi:cli/run from a \

@@ -174,6 +174,13 @@ impl fmt::Debug for Function {
     }
 }
 
+/// Whether what wasmtime cannot link is one of our interfaces: of another version, or with other types.
+fn is_ours(message: &str) -> bool {
+    let interfaces = ["actors", "calls", "context", "objects", "tasks"];
+    let names = interfaces.map(|name| format!("`wasmrun:runtime/{name}@"));
+    names.iter().any(|name| message.contains(name))
+}
+
 impl Module {
     /// Resolves imports and finds exports.
     pub(crate) fn link(
@@ -183,8 +190,12 @@ impl Module {
         runtime: &Runtime,
         code: Code,
     ) -> Result<Self, LoadError> {
-        let missing = |error: wasmtime::Error| LoadError::Import {
-            message: format!("{error:#}"),
+        let missing = |error: wasmtime::Error| {
+            let message = format!("{error:#}");
+            match is_ours(&message) {
+                true => LoadError::Interface { message },
+                false => LoadError::Import { message },
+            }
         };
         let mut inner = match code {
             Code::Component(component) => {

@@ -21,4 +21,5 @@ pub mod task;
 pub mod time;
 pub mod units;
 pub mod value;
+pub mod version;
 pub mod wire;

@@ -239,8 +239,7 @@ fn decide(
     if hello.addresses.len() > MAX_ADDRESSES {
         return Err(refuse(Refusal::Malformed));
     }
-    core.saw(hello.id, hello.incarnation)
-        .map_err(|known| refuse(Refusal::OldIncarnation { known }))?;
+    core.saw(hello.id, hello.incarnation).map_err(refuse)?;
     let peer = core.peer(hello.id).map_err(refuse)?;
     let info = PeerInfo {
         id: hello.id,

@@ -74,7 +74,9 @@ pub struct Limits {
     pub sessions_of_one: usize,
     /// Bulk streams that one peer may have open. At the limit it waits.
     pub bulk_streams: u32,
-    /// Bulk streams that are served at a time to all peers. At the limit they wait.
+    /// Bulk streams that are served at a time to all peers. At the limit they wait, and a peer whose stream waits for
+    /// longer than [`Timing::bulk_stall`] looks for another holder: so there should be room for what many peers may
+    /// have open each. A stream that is served costs a task of some kilobytes; windows are the connection's.
     pub bulk_serving: usize,
 }
 
@@ -134,7 +136,7 @@ impl Default for Limits {
             sessions: 256,
             sessions_of_one: 64,
             bulk_streams: 32,
-            bulk_serving: 256,
+            bulk_serving: 4096,
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Owns the peers, the tasks and what is known of incarnations. Must not: know types of messages.
 //! Invariant: all that is spawned is in [`Tasks`], and ends when the network is closed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -59,6 +59,8 @@ pub(crate) struct Core {
     pub(crate) sessions: Sessions,
     peers: Mutex<BTreeMap<NodeId, Arc<PeerCore>>>,
     incarnations: Mutex<BTreeMap<NodeId, Incarnation>>,
+    /// Who is none of us any more.
+    removed: Mutex<BTreeSet<NodeId>>,
     random: Mutex<Random>,
 }
 
@@ -98,6 +100,7 @@ impl Core {
             sessions: Sessions::default(),
             peers: Mutex::default(),
             incarnations: Mutex::default(),
+            removed: Mutex::default(),
             random: Mutex::new(Random::new(parts.seed)),
         })
     }
@@ -147,15 +150,27 @@ impl Core {
     /// A life of a node is known; older ones are refused from now on.
     ///
     /// # Errors
-    /// The later one that is known.
-    pub(crate) fn saw(&self, id: NodeId, incarnation: Incarnation) -> Result<(), Incarnation> {
+    /// When a later one is known, or the node was removed.
+    pub(crate) fn saw(&self, id: NodeId, incarnation: Incarnation) -> Result<(), Refusal> {
+        if self.removed.lock().contains(&id) {
+            return Err(Refusal::Removed);
+        }
         let mut incarnations = self.incarnations.lock();
         let known = incarnations.entry(id).or_insert(incarnation);
         if incarnation < *known {
-            return Err(*known);
+            return Err(Refusal::OldIncarnation { known: *known });
         }
         *known = incarnation;
         Ok(())
+    }
+
+    /// From now on these, and no others, are refused, and let go of.
+    pub(crate) fn set_removed(&self, nodes: BTreeSet<NodeId>) {
+        // First: a connection that is being made looks at this, and then whether its peer was let go of.
+        self.removed.lock().clone_from(&nodes);
+        for node in nodes {
+            self.forget(node);
+        }
     }
 
     pub(crate) fn draw(&self) -> u64 {

@@ -13,7 +13,7 @@ use crate::config::Timing;
 use crate::core::Core;
 use crate::error::{Close, ConnectError};
 use crate::frame::FrameReader;
-use crate::hello::{self, Answer, Hello, HelloAnswer, HelloError, Purpose, Refusal, Welcome};
+use crate::hello::{self, Answer, Hello, HelloAnswer, HelloError, Purpose, Welcome};
 use crate::identity::{ROLE_NODE_DNS, Role, names_of};
 use crate::peer::{Candidate, PeerCore, PeerInfo, Serving};
 use crate::transport::Kind;
@@ -170,9 +170,8 @@ pub(crate) async fn bulk(
     let connection = greeted.connection;
     check_id(&connection, address, Some(peer), &greeted.info)?;
     let saw = core.saw(greeted.info.id, greeted.info.incarnation);
-    if let Err(known) = saw {
+    if let Err(why) = saw {
         connection.close(Close::Finished.code(), b"");
-        let why = Refusal::OldIncarnation { known };
         return Err(ConnectError::WeRefuse { address, why });
     }
     Ok(connection)

@@ -158,6 +158,17 @@ pub enum ConnectError {
         /// What was wrong with it.
         why: String,
     },
+    /// Its certificate is not valid now, by the clock of this machine.
+    #[error(
+        "the certificate of {address} is not valid now by the clock of this machine ({why}): compare the clocks of both \
+         machines; if they are right, that side's certificate has ended"
+    )]
+    NotValidNow {
+        /// Where.
+        address: SocketAddr,
+        /// What was wrong with it.
+        why: String,
+    },
     /// It does not take our certificate.
     #[error(
         "{address} does not accept our certificate ({why}): join its cluster, or join again if the certificate has expired"
@@ -224,6 +235,12 @@ pub enum ConnectError {
     Closed,
 }
 
+/// Whether TLS has broken off because a certificate has ended or is not valid yet, by the clock of whoever says so.
+fn is_not_valid_now(code: quinn::TransportErrorCode) -> bool {
+    const CERTIFICATE_EXPIRED: u8 = 45;
+    code == quinn::TransportErrorCode::crypto(CERTIFICATE_EXPIRED)
+}
+
 impl ConnectError {
     /// Whether trying again will not help unless somebody does something.
     pub fn is_permanent(&self) -> bool {
@@ -236,6 +253,7 @@ impl ConnectError {
                 !matches!(why, Refusal::Duplicate | Refusal::Full | Refusal::Closing)
             }
             Self::Untrusted { .. }
+            | Self::NotValidNow { .. }
             | Self::Identity { .. }
             | Self::NotAccepted { .. }
             | Self::Hello { .. }
@@ -248,18 +266,23 @@ impl ConnectError {
         let is_tls = |code: quinn::TransportErrorCode| (0x100..0x200).contains(&u64::from(code));
         match error {
             ConnectionError::TimedOut => Self::Unreachable { address },
+            ConnectionError::TransportError(error) if is_not_valid_now(error.code) => {
+                Self::NotValidNow {
+                    address,
+                    why: error.reason.clone(),
+                }
+            }
             ConnectionError::TransportError(error) if is_tls(error.code) => Self::Untrusted {
                 address,
                 why: error.reason.clone(),
             },
             ConnectionError::ConnectionClosed(close) if is_tls(close.error_code) => {
-                Self::NotAccepted {
-                    address,
-                    why: String::from_utf8_lossy(&close.reason)
-                        .chars()
-                        .filter(|c| !c.is_control())
-                        .collect(),
+                let reason = String::from_utf8_lossy(&close.reason);
+                let mut why: String = reason.chars().filter(|c| !c.is_control()).collect();
+                if is_not_valid_now(close.error_code) {
+                    why.push_str("; compare the clocks of both machines");
                 }
+                Self::NotAccepted { address, why }
             }
             ConnectionError::ApplicationClosed(close)
                 if Close::of(close.error_code) == Some(Close::NoCertificate) =>

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use wasmrun_model::id::{Incarnation, NodeId};
+pub use wasmrun_model::version::Version;
 
 use crate::identity::{ClusterId, Refused, Role, TokenId, TokenSecret};
 
@@ -20,46 +21,6 @@ pub(crate) const MAX_BYTES: usize = 16 << 10;
 pub(crate) const MAX_ADDRESSES: usize = 8;
 const MAX_SOFTWARE_CHARS: usize = 64;
 const MAGIC: [u8; 8] = *b"wasmrunQ";
-
-/// A version of the protocol. The same major number, and minor numbers at most one apart, understand
-/// each other; then the lower one is spoken. What that asks of messages stands at [`crate::Protocol`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Version {
-    /// Changes when old and new cannot talk.
-    pub major: u16,
-    /// Changes when something is added; the newer side leaves it away towards the older one.
-    pub minor: u16,
-}
-
-impl Version {
-    /// What two sides speak; `None` if they cannot.
-    pub const fn common(self, other: Self) -> Option<Self> {
-        if self.major != other.major || self.minor.abs_diff(other.minor) > 1 {
-            return None;
-        }
-        Some(if self.minor < other.minor {
-            self
-        } else {
-            other
-        })
-    }
-
-    /// Whether all that we may talk to know what came with this minor number of ours.
-    pub(crate) const fn is_old(self, since: u16) -> bool {
-        since < self.minor || since == 0
-    }
-
-    /// Whether whoever speaks this knows what came with this minor number.
-    pub(crate) const fn has(self, since: u16) -> bool {
-        since <= self.minor
-    }
-}
-
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.major, self.minor)
-    }
-}
 
 /// What stands before everything else, in every version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -178,6 +139,12 @@ pub enum Refusal {
     /// What it was told makes no sense.
     #[error("it did not understand the hello: use the same wasmrun on both sides")]
     Malformed,
+    /// The node was taken out of the cluster.
+    #[error(
+        "the node was removed from the cluster; it can come back as another one, which joins with a token and an empty \
+         state folder"
+    )]
+    Removed,
 }
 
 /// Why first words were not understood.
@@ -306,33 +273,6 @@ mod tests {
     fn golden_preamble() {
         let bytes = encode(Version { major: 1, minor: 2 }, "0.1", &());
         assert_eq!(bytes, b"wasmrunQ\x01\x02\x030.1");
-    }
-
-    #[test]
-    fn versions_understand_one_minor_apart() {
-        let version = |major, minor| Version { major, minor };
-        assert_eq!(version(1, 1).common(version(1, 0)), Some(version(1, 0)));
-        assert_eq!(version(1, 0).common(version(1, 1)), Some(version(1, 0)));
-        assert_eq!(version(1, 2).common(version(1, 0)), None);
-        assert_eq!(version(1, 0).common(version(2, 0)), None);
-    }
-
-    #[test]
-    fn only_what_came_with_this_version_may_be_unknown() {
-        let ours = Version { major: 1, minor: 2 };
-        for theirs in [1, 2, 3] {
-            let spoken = ours.common(Version {
-                major: 1,
-                minor: theirs,
-            });
-            let spoken = spoken.expect("at most one apart");
-            for since in 0..=ours.minor {
-                let is_known = since <= theirs;
-                assert_eq!(spoken.has(since), is_known);
-                assert!(!ours.is_old(since) || is_known, "{since} towards {theirs}");
-            }
-        }
-        assert!(Version { major: 1, minor: 0 }.is_old(0));
     }
 
     #[test]

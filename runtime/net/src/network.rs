@@ -195,7 +195,7 @@ impl<P: Protocol> Network<P> {
     /// From now on lives of a node before this one are refused, and a connection with one is closed.
     pub fn expect(&self, node: NodeId, incarnation: Incarnation) {
         let core = self.core();
-        // An error means that a later one is known, which is as good.
+        // An error means that it is refused already, which is as good.
         let _ = core.saw(node, incarnation);
         if let Some(peer) = core.known_peer(node)
             && let Some(info) = peer.status().info
@@ -225,6 +225,12 @@ impl<P: Protocol> Network<P> {
     /// Instead of all that were named before.
     pub fn set_revoked(&self, clients: BTreeSet<ClientId>) {
         self.core().sessions.set_revoked(clients);
+    }
+
+    /// From now on these nodes are refused, whoever dials, and connections with them are closed. Instead of all that were
+    /// named before.
+    pub fn set_removed(&self, nodes: BTreeSet<NodeId>) {
+        self.core().set_removed(nodes);
     }
 
     /// Sends what is waiting for connected peers and clients, for as long as `Timing::close` says, and ends

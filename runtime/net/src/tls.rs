@@ -161,3 +161,43 @@ impl ServerCertVerifier for Pinned {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use wasmrun_model::id::NodeId;
+
+    use super::*;
+    use crate::identity::{Authority, ROLE_NODE_DNS, Role, unix_now};
+
+    /// Whoever joins has nothing but its own clock to look at a certificate by that the head has just made, by another.
+    #[test]
+    fn a_certificate_is_valid_for_whoever_is_a_day_behind() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let authority = Authority::create(folder.path()).expect("the first one");
+        let role = Role::Node(NodeId::from_bytes([1; 16]));
+        let identity = authority.issue(role, Duration::from_secs(90 * 24 * 3600));
+        let [own, root] = &identity.expect("issued").chain()[..] else {
+            panic!("two certificates");
+        };
+        let name = ServerName::try_from(ROLE_NODE_DNS).expect("a name");
+        let pinned = Pinned(authority.fingerprint());
+        let issued = unix_now();
+        let look = |ahead_hours: i64| {
+            let now = issued.saturating_add_signed(ahead_hours * 3600);
+            let now = UnixTime::since_unix_epoch(Duration::from_secs(now));
+            let seen = pinned.verify_server_cert(own, std::slice::from_ref(root), &name, &[], now);
+            seen.map(drop)
+        };
+        for ahead_hours in [0, -1, -23, 1, 89 * 24] {
+            assert_eq!(look(ahead_hours), Ok(()), "{ahead_hours} h");
+        }
+        let is_said = |ahead_hours, what: &str| {
+            let error = look(ahead_hours).expect_err("it is too far off");
+            assert!(error.to_string().contains(what), "{error}");
+        };
+        is_said(-25, "certificate not valid yet");
+        is_said(91 * 24, "certificate expired");
+    }
+}

@@ -45,6 +45,10 @@ pub(crate) struct Counters {
     pub(crate) transfers_out: Counter,
     /// Its bytes.
     pub(crate) bytes_out: Counter,
+    /// Modules that were brought here from other nodes.
+    pub(crate) modules_in: Counter,
+    /// Their bytes.
+    pub(crate) module_bytes_in: Counter,
     /// Objects that were lost and are made again.
     pub(crate) objects_remade: Counter,
     /// Values that found no room in the store in time.

@@ -16,7 +16,7 @@ use wasmrun_model::scheduler::{Config, Event, Message, NodeInfo, Reason, Schedul
 use wasmrun_model::task::{Attempt, Phase as State, TaskKind, TaskSpec, Terms};
 use wasmrun_model::time::Instant as ModelInstant;
 
-pub(crate) use self::groups::{MOST_GROUPS, OwnGroup};
+pub(crate) use self::groups::{MOST_GROUPS, OwnGroup, RecordedGroup};
 pub(crate) use self::outbox::{Outbound, Outbox};
 
 use self::arguments::{has_failed, must_stay, needs};

@@ -12,6 +12,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
 use parking_lot::Mutex;
@@ -20,7 +21,7 @@ use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::ActorId;
 
 use crate::actor::{ActorCell, ActorRef};
-use crate::cluster::{Claim, Claimed, Cluster, Exchange, STORE_PATIENCE, Sought};
+use crate::cluster::{Claim, Cluster, Exchange, STORE_PATIENCE, Settled, Sought, WaitsFor, Wants};
 use crate::node::Shared;
 
 /// How long the control store and the owner of a name have, in all, to say whose it is.
@@ -235,6 +236,39 @@ impl Drop for Naming {
     }
 }
 
+/// A name that an actor of this node is to have.
+struct Giving<'a> {
+    shared: &'a Shared,
+    cluster: &'a Cluster,
+    exchange: &'a Exchange,
+    name: &'a str,
+    actor: &'a ActorCell,
+    /// Who is waited for.
+    silent: Mutex<Silent>,
+}
+
+#[async_trait]
+impl Wants for Giving<'_> {
+    fn is_wanted(&self) -> bool {
+        self.shared.names.change(self.actor, |_| ())
+    }
+
+    async fn is_held(&self, by: &Claim) -> Option<bool> {
+        let tenant = self.actor.tenant();
+        let sought = self.exchange.seek(tenant, self.name, by, false);
+        Some(!matches!(sought.await?, Sought::Gone))
+    }
+
+    fn waits_for(&self, what: WaitsFor) {
+        *self.silent.lock() = match what {
+            WaitsFor::Store(error) => Silent::Refused(error),
+            WaitsFor::Owner(node) => Silent::Owner {
+                node: self.cluster.name_of(node),
+            },
+        };
+    }
+}
+
 impl Shared {
     /// Whether giving or finding a name may take a while.
     pub(crate) fn are_names_elsewhere(&self) -> bool {
@@ -282,16 +316,32 @@ impl Shared {
         // From here on it may be there, whatever we hear of it.
         self.names
             .change(actor, |named| named.claim = Some(claim.to_value()));
+        let giving = Giving {
+            shared: self,
+            cluster,
+            exchange,
+            name,
+            actor,
+            silent: Mutex::new(Silent::Store),
+        };
+        let unknown = |why| NameError::Unknown {
+            name: name.to_owned(),
+            why,
+        };
         loop {
-            let mut silent = Silent::Store;
-            let claiming = self.claim_once(cluster, exchange, name, actor, &claim, &mut silent);
-            let claimed = tokio::time::timeout(PATIENCE, claiming).await;
-            let unknown = |why| NameError::Unknown {
-                name: name.to_owned(),
-                why,
-            };
-            let Some(lease) = claimed.unwrap_or_else(|_| Err(unknown(silent)))? else {
-                return Ok(());
+            let claiming = cluster.claim(actor.tenant(), name, &claim, &giving);
+            let lease = match tokio::time::timeout(PATIENCE, claiming).await {
+                Ok(Ok(Settled::Ours(lease))) => lease,
+                Ok(Ok(Settled::Unwanted)) => return Ok(()),
+                Ok(Ok(Settled::Taken(other))) => {
+                    return Err(NameError::Taken {
+                        name: name.to_owned(),
+                        actor: other.actor,
+                        node: cluster.name_of(other.owner),
+                    });
+                }
+                Ok(Err(error)) => return Err(unknown(Silent::Refused(error))),
+                Err(_) => return Err(unknown(giving.silent.lock().clone())),
             };
             if !self.names.change(actor, |named| named.lease = Some(lease)) {
                 // It was given up before it was there.
@@ -303,64 +353,6 @@ impl Shared {
                 return Ok(());
             }
         }
-    }
-
-    /// The lease under which a name is claimed. `None` if the actor has it no more here. `silent` says who is waited
-    /// for.
-    async fn claim_once(
-        &self,
-        cluster: &Cluster,
-        exchange: &Exchange,
-        name: &str,
-        actor: &ActorCell,
-        claim: &Claim,
-        silent: &mut Silent,
-    ) -> Result<Option<LeaseId>, NameError> {
-        // What may be replaced.
-        let mut over = None;
-        // A claim of this node's that is not this actor's is over only as long as the name is kept for this actor.
-        while self.names.change(actor, |_| ()) {
-            let claimed = cluster.claim(actor.tenant(), name, claim, over.take());
-            let other = match claimed.await {
-                Ok(Claimed::Ours(lease)) => return Ok(Some(lease)),
-                Ok(Claimed::Taken(other)) => other,
-                Err(error) if error.is_retryable() => {
-                    *silent = Silent::Refused(error);
-                    tokio::time::sleep(AGAIN).await;
-                    continue;
-                }
-                Err(error) => {
-                    return Err(NameError::Unknown {
-                        name: name.to_owned(),
-                        why: Silent::Refused(error),
-                    });
-                }
-            };
-            let is_over =
-                other.claim.owner == self.home.node || other.claim.is_of_earlier_attempt(claim);
-            if !is_over {
-                *silent = Silent::Owner {
-                    node: cluster.name_of(other.claim.owner),
-                };
-                let sought = exchange.seek(actor.tenant(), name, &other.claim, false);
-                match sought.await {
-                    Some(Sought::Gone) => {}
-                    Some(Sought::Held | Sought::Actor(_)) => {
-                        return Err(NameError::Taken {
-                            name: name.to_owned(),
-                            actor: other.claim.actor,
-                            node: cluster.name_of(other.claim.owner),
-                        });
-                    }
-                    None => {
-                        tokio::time::sleep(AGAIN).await;
-                        continue;
-                    }
-                }
-            }
-            over = Some(other);
-        }
-        Ok(None)
     }
 
     /// The actor of a tenant that has a name, wherever it was created.
@@ -375,8 +367,8 @@ impl Shared {
         let none = || FindError::None(shown(name));
         let (cluster, exchange) = match self.names.find(tenant, name) {
             Known::Public(actor) => return Ok(actor),
-            Known::Reserved(_) => return Err(none()),
-            Known::None => match (self.cluster.get(), self.exchange.get()) {
+            // Who is about to have it here may find that another node's has it.
+            Known::Reserved(_) | Known::None => match (self.cluster.get(), self.exchange.get()) {
                 (Some(cluster), Some(exchange)) if is_name(name) => (cluster, exchange),
                 _ => return Err(none()),
             },
@@ -390,7 +382,7 @@ impl Shared {
             let mut before = None;
             loop {
                 let other = match cluster.claim_of(tenant, name).await {
-                    Ok(Some(other)) if other.claim.owner != self.home.node => other,
+                    Ok(Some(other)) if other.owner != self.home.node => other,
                     Ok(_) => return Err(none()),
                     Err(error) if error.is_retryable() => {
                         silent = Silent::Refused(error);
@@ -400,16 +392,16 @@ impl Shared {
                     Err(error) => return Err(unknown(Silent::Refused(error))),
                 };
                 silent = Silent::Owner {
-                    node: cluster.name_of(other.claim.owner),
+                    node: cluster.name_of(other.owner),
                 };
-                match exchange.seek(tenant, name, &other.claim, true).await {
+                match exchange.seek(tenant, name, &other, true).await {
                     Some(Sought::Actor(actor)) => return Ok(actor),
                     Some(Sought::Held) => return Err(none()),
                     // Another may have it by now.
-                    Some(Sought::Gone) if before.as_ref() == Some(&other.claim) => {
+                    Some(Sought::Gone) if before.as_ref() == Some(&other) => {
                         return Err(none());
                     }
-                    Some(Sought::Gone) => before = Some(other.claim),
+                    Some(Sought::Gone) => before = Some(other),
                     None => tokio::time::sleep(AGAIN).await,
                 }
             }
@@ -456,12 +448,8 @@ impl Shared {
             let (cluster, tenant) = (cluster.clone(), actor.tenant().clone());
             let name = name.to_owned();
             // It ends when the store has done it, or with the node.
-            self.control.spawn(async move {
-                while let Err(error) = cluster.unclaim(&tenant, &name, &claim).await {
-                    tracing::debug!(%error, "the name of an actor cannot be given up yet");
-                    tokio::time::sleep(AGAIN).await;
-                }
-            });
+            self.control
+                .spawn(async move { cluster.unclaim(&tenant, &name, &claim).await });
         }
     }
 

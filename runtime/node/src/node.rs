@@ -330,6 +330,12 @@ impl Node {
         }
     }
 
+    /// Whether it was taken out of its cluster, by `wasmrun node remove` at another node: nobody talks to it any more.
+    pub fn is_removed(&self) -> bool {
+        let cluster = self.shared.cluster.get();
+        cluster.is_some_and(|cluster| cluster.is_removed())
+    }
+
     /// Makes a token with which others join this node's cluster; `None` if it is in none.
     ///
     /// # Errors
@@ -408,7 +414,7 @@ impl Node {
         own.map(NodeResources::available).unwrap_or_default()
     }
 
-    /// How much of objects came from other nodes and went to them since it was started.
+    /// How much of objects and modules came from other nodes, and of objects went to them, since it was started.
     pub fn moved(&self) -> Moved {
         let counters = &self.shared.counters;
         Moved {
@@ -416,6 +422,8 @@ impl Node {
             sent_bytes: counters.bytes_out.get(),
             changed: counters.transfers_changed.get(),
             borrowed: counters.borrowed.get(),
+            modules: counters.modules_in.get(),
+            module_bytes: counters.module_bytes_in.get(),
         }
     }
 

@@ -132,6 +132,17 @@ impl Cluster {
 
     /// A function, with one argument, at a node.
     fn call(&self, function: &str, at: usize, argument: Argument) -> TaskHandle {
+        self.call_of(&self.module, function, at, argument)
+    }
+
+    /// The same, of any module.
+    fn call_of(
+        &self,
+        module: &Module,
+        function: &str,
+        at: usize,
+        argument: Argument,
+    ) -> TaskHandle {
         let overrides = Overrides {
             strategy: Strategy::NodeAffinity {
                 node: format!("n{at}").parse().unwrap(),
@@ -141,8 +152,8 @@ impl Cluster {
             result_bytes: 1 << 30,
             ..Overrides::default()
         };
-        let entry = Entry::Function(self.module.find(function).unwrap());
-        let job = Job::new(function, &self.module, entry, &overrides, Grants::default());
+        let entry = Entry::Function(module.find(function).unwrap());
+        let job = Job::new(function, module, entry, &overrides, Grants::default());
         let job = Arc::new(job.unwrap());
         loop {
             let call = Call {
@@ -218,6 +229,31 @@ fn who_needs_the_same_shares_one_transfer() {
     }
     let after = cluster.nodes[1].moved();
     assert_eq!(after.received_bytes - before.received_bytes, 8 * MIB as u64);
+}
+
+#[test]
+fn a_module_comes_once_to_each_node_that_wants_it() {
+    let cluster = Cluster::new(3);
+    let came = || {
+        let moved = cluster.nodes.iter().map(Node::moved);
+        let came = moved.map(|moved| (moved.modules, moved.module_bytes));
+        came.collect::<Vec<_>>()
+    };
+    // That of the tasks that each has run so far.
+    let first = wat::parse_str(GUEST).unwrap().len() as u64;
+    assert_eq!(came(), [(0, 0), (1, first), (1, first)]);
+    // Of another one many tasks at once, and then one more.
+    let text = GUEST.replace("0xa7", "0xa8");
+    let bytes = wat::parse_str(text).unwrap();
+    let module = cluster.nodes[0].load(&bytes).unwrap();
+    let one = || encode(&ValueType::U32, &Plain::U32(1)).unwrap();
+    let make = |at| cluster.call_of(&module, "make", at, one().into());
+    let tasks: Vec<_> = (0..24).map(|n| make(n % 3)).collect();
+    for task in tasks.into_iter().chain([make(1), make(2)]) {
+        task.wait().result.unwrap();
+    }
+    let both = first + bytes.len() as u64;
+    assert_eq!(came(), [(0, 0), (2, both), (2, both)]);
 }
 
 /// Each of the large ones has as many pieces under way as it may, and all of them together as many as a connection may.

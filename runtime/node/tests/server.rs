@@ -16,6 +16,7 @@ use wasmrun_model::fairness::TenantName;
 use wasmrun_model::resource::Amount;
 use wasmrun_model::value::codec::{decode, encode};
 use wasmrun_model::value::{DecodeLimits, Encoded, NumberKind, Value, ValueType};
+use wasmrun_model::version::Version;
 use wasmrun_node::{NodeConfig, ServeError};
 
 use crate::common::{GUEST, Served};
@@ -318,15 +319,6 @@ fn one_node_listens_at_an_address() {
 fn nonsense_closes_its_own_connection_only() {
     let served = serve();
     let client = served.client();
-    let greeting = |protocol| {
-        wire::encode(&wire::Hello {
-            magic: wire::MAGIC,
-            protocol,
-            version: "0".into(),
-            tenant: TenantName::default(),
-        })
-        .unwrap()
-    };
     let hello = greeting(wire::PROTOCOL);
     let nonsense = [
         b"GET / HTTP/1.1\r\n\r\n".to_vec(),
@@ -342,25 +334,53 @@ fn nonsense_closes_its_own_connection_only() {
         // It hangs up.
         let _ = socket.read_to_end(&mut Vec::new());
     }
-    let mut socket = UnixStream::connect(common::path(&served.address)).unwrap();
-    socket.write_all(&greeting(99)).unwrap();
-    let mut answer = Vec::new();
-    socket.read_to_end(&mut answer).unwrap();
-    let welcome = wire::decode_greeting::<wire::Welcome>(&answer[4..]).unwrap();
-    assert_eq!(welcome.protocol, wire::PROTOCOL);
     client.wait(client.status()).unwrap();
+}
+
+#[test]
+fn a_client_one_minor_version_apart_is_served_and_another_is_told_ours() {
+    let served = serve();
+    let ours = wire::PROTOCOL;
+    // What a client says first, and then a request: is it answered?
+    let is_served = |protocol| {
+        let status = wire::Frame {
+            id: 1,
+            message: wire::Request::Status,
+        };
+        let said = [greeting(protocol), wire::encode(&status).unwrap()].concat();
+        let mut socket = UnixStream::connect(common::path(&served.address)).unwrap();
+        socket.write_all(&said).unwrap();
+        socket.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = Vec::new();
+        // It ends with a reset where the node has hung up on the request; what it said before is there.
+        let _ = socket.read_to_end(&mut answer);
+        let len = wire::frame_len(answer[..4].try_into().unwrap()).unwrap();
+        let (welcome, rest) = answer[4..].split_at(len);
+        let (welcome, _) = wire::decode_greeting::<wire::Welcome>(welcome).unwrap();
+        assert_eq!(welcome.protocol, ours);
+        !rest.is_empty()
+    };
+    let version = |major, minor| Version { major, minor };
+    assert!(is_served(ours));
+    assert!(is_served(version(ours.major, ours.minor + 1)));
+    assert!(!is_served(version(ours.major, ours.minor + 2)));
+    assert!(!is_served(version(ours.major + 1, ours.minor)));
+}
+
+fn greeting(protocol: Version) -> Vec<u8> {
+    let hello = wire::Hello {
+        magic: wire::MAGIC,
+        protocol,
+        version: "0".into(),
+        tenant: TenantName::default(),
+    };
+    wire::encode(&hello).unwrap()
 }
 
 /// A connection by hand, greeted.
 fn greeted(served: &Served) -> UnixStream {
-    let hello = wire::encode(&wire::Hello {
-        magic: wire::MAGIC,
-        protocol: wire::PROTOCOL,
-        version: "0".into(),
-        tenant: TenantName::default(),
-    });
     let mut socket = UnixStream::connect(common::path(&served.address)).unwrap();
-    socket.write_all(&hello.unwrap()).unwrap();
+    socket.write_all(&greeting(wire::PROTOCOL)).unwrap();
     let mut header = [0; wire::HEADER_BYTES];
     socket.read_exact(&mut header).unwrap();
     let mut welcome = vec![0; wire::frame_len(header).unwrap()];

@@ -1,6 +1,6 @@
 //! What can be typed about a running node: itself, and the tasks, objects and actors it has.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -33,6 +33,14 @@ pub enum NodeCommand {
         /// Let it take work again.
         #[arg(long)]
         undo: bool,
+    },
+    /// Take a node out of the cluster for good: nobody talks to it any more, whatever certificate it has.
+    Remove {
+        /// Its name, its id, or as much of the beginning of that as is its alone.
+        node: String,
+        /// Though it lives: its work begins elsewhere, and what only it has is lost.
+        #[arg(long)]
+        force: bool,
     },
     /// Make, list and take back tokens, with which nodes join the cluster and clients log in to it.
     Token {
@@ -111,6 +119,22 @@ pub struct WatchOptions {
 
 /// Where metrics are served if nobody says where: only this machine reaches it.
 const METRICS: &str = "127.0.0.1:7462";
+/// Where a head listens if nobody says where.
+const NODES: SocketAddr =
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), wasmrun_node::DEFAULT_PORT);
+
+/// What to check.
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// Where a node is to listen for other nodes (UDP).
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listening, default_value_t = NODES)]
+    pub listen: SocketAddr,
+    /// Where it is to serve metrics (TCP).
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listening, default_value = METRICS)]
+    pub metrics: SocketAddr,
+    #[command(flatten)]
+    pub node: super::NodeOptions,
+}
 
 /// How a node is part of a cluster.
 #[derive(Debug, Clone, Default, Args)]

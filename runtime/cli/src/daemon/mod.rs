@@ -16,7 +16,7 @@ use tracing::level_filters::LevelFilter;
 use wasmrun_client::wire::{Request, Response};
 use wasmrun_engine::CacheStatus;
 use wasmrun_model::fairness::TenantName;
-use wasmrun_node::{JoinToken, Metrics, Node, Server, Stopper};
+use wasmrun_node::{ClusterError, JoinToken, Metrics, Node, Server, Stopper};
 
 use self::several::Several;
 use crate::args::{Global, NodeCommand, NodeStart, Output, TokenCommand};
@@ -47,6 +47,17 @@ pub fn node(command: &NodeCommand, global: &Global, printer: &Printer) -> Comman
                 true => printer.note(format_args!("node {node} takes work again")),
                 false => printer.note(format_args!("node {node} takes no new work")),
             }
+            Ok(())
+        }
+        NodeCommand::Remove { node, force } => {
+            let request = Request::RemoveNode {
+                node: node.clone(),
+                is_forced: *force,
+            };
+            ask(request, global)?;
+            printer.note(format_args!(
+                "node {node} is out of the cluster, and nobody talks to it; tokens that it may know are to be revoked, too"
+            ));
             Ok(())
         }
         NodeCommand::Token { command } => token(command, global, printer),
@@ -177,11 +188,15 @@ fn start(options: &NodeStart, global: &Global, printer: &Printer) -> CommandResu
         others.stop(is_now);
         others.wait();
     }
+    let is_removed = node.is_removed();
     // Before those who have asked for it hear that we have stopped.
     node.leave_cluster();
     drop(server);
     drop(node);
     tracing::info!("the node has stopped");
+    if is_removed {
+        return Err(Failure::new(Exit::Usage, ClusterError::Removed));
+    }
     printer.note("stopped");
     Ok(())
 }

@@ -100,7 +100,7 @@ impl Target {
                 tenant: Some(scheduling.tenant.clone()),
                 priority: scheduling.priority,
                 retries: scheduling.retries,
-                retry_on_error: scheduling.retry_on_error.then_some(true),
+                retry_on_error: scheduling.retry_on_error,
                 selectors: scheduling.label_selector.clone().unwrap_or_default(),
                 strategy: scheduling.strategy.clone(),
             },

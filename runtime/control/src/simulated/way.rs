@@ -79,7 +79,8 @@ impl Line {
         self.0.lock().0
     }
 
-    fn is_cut(&self) -> bool {
+    /// Whether it is cut.
+    pub fn is_cut(&self) -> bool {
         self.0.lock().1
     }
 }

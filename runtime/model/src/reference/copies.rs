@@ -160,8 +160,9 @@ impl Lives {
 
 /// Who keeps one result for this node, which owns it.
 ///
-/// Invariant: each is told once that it need not keep it any longer, if it has kept it until then. One that has left keeps
-/// nothing for us; if it has come back and has made the result again, that is kept for who was told so.
+/// Invariant: each is told that it need not keep it any longer as often as it is here, if it has kept it until then. One
+/// that has left keeps nothing for us until it says so; if it has come back and has made the result again, that is kept for
+/// who was told so.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Keepers(SmallVec<[(NodeId, Life); 1]>);
 
@@ -173,6 +174,12 @@ impl Keepers {
             Some((*node, *life))
         });
         Self(alive.collect())
+    }
+
+    /// This one has said that it keeps it now, once more if it did before.
+    pub fn add(&mut self, node: NodeId, lives: &Lives) {
+        let life = lives.nodes.get(&node);
+        self.0.extend(life.map(|life| (node, *life)));
     }
 
     /// Nobody need keep it any longer: who is to be told.

@@ -176,6 +176,23 @@ fn who_has_left_is_not_told_to_let_go_of_what_it_made_again() {
 }
 
 #[test]
+fn who_has_come_back_is_told_to_let_go_as_often_as_it_has_said_that_it_keeps_it() {
+    let mut lives = Lives::default();
+    lives.joined(ME);
+    lives.joined(OTHER);
+    let mut keepers = Keepers::new(&[ME, OTHER], &lives);
+    lives.left(OTHER);
+    // It cannot have said so in this life.
+    keepers.add(OTHER, &lives);
+    lives.joined(OTHER);
+    assert_eq!(keepers.clone().let_go(&lives).as_slice(), [ME]);
+    keepers.add(OTHER, &lives);
+    keepers.add(OTHER, &lives);
+    assert_eq!(keepers.let_go(&lives).as_slice(), [ME, OTHER, OTHER]);
+    assert!(keepers.let_go(&lives).is_empty());
+}
+
+#[test]
 fn holders_are_known_once() {
     let mut holders = Holders::default();
     let object = name().id;

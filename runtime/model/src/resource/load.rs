@@ -63,6 +63,12 @@ impl Load {
     /// which is right for a view of another node that a fresh report has replaced meanwhile.
     #[must_use]
     pub fn remove(&mut self, request: &Request) -> bool {
+        self.remove_all(request, 1)
+    }
+
+    /// The same of so many that are alike.
+    #[must_use]
+    pub(super) fn remove_all(&mut self, request: &Request, count: u64) -> bool {
         let mut was_there = true;
         for (name, amount) in request.amounts().iter() {
             let Ok(at) = self.claims.find(name) else {
@@ -70,7 +76,7 @@ impl Load {
                 continue;
             };
             let claims = &mut self.claims.0[at].1;
-            was_there &= claims.remove(amount);
+            was_there &= claims.remove(amount, count);
             if claims.is_empty() {
                 self.claims.0.remove(at);
             }
@@ -128,17 +134,22 @@ impl Claims {
         }
     }
 
-    fn remove(&mut self, amount: Amount) -> bool {
-        let mut was_there = self.steps >= u128::from(amount.steps());
-        self.steps = self.steps.saturating_sub(amount.steps().into());
+    fn remove(&mut self, amount: Amount, count: u64) -> bool {
+        let steps = u128::from(amount.steps()) * u128::from(count);
+        let mut was_there = self.steps >= steps;
+        self.steps = self.steps.saturating_sub(steps);
         match IndexedDemand::new(amount) {
             Some(IndexedDemand::Units(units)) => {
-                was_there &= self.units >= units.get();
-                self.units = self.units.saturating_sub(units.get());
+                let units = units.get().saturating_mul(count);
+                was_there &= self.units >= units;
+                self.units = self.units.saturating_sub(units);
             }
             Some(IndexedDemand::Share(share)) => match self.shares.find(&share) {
-                Ok(at) if self.shares.0[at].1 <= 1 => drop(self.shares.0.remove(at)),
-                Ok(at) => self.shares.0[at].1 -= 1,
+                Ok(at) if self.shares.0[at].1 <= count => {
+                    was_there &= self.shares.0[at].1 == count;
+                    self.shares.0.remove(at);
+                }
+                Ok(at) => self.shares.0[at].1 -= count,
                 Err(_) => was_there = false,
             },
             None => {}
@@ -307,6 +318,20 @@ mod tests {
                 largest_share.map_or("0".into(), |share| share.to_string()),
             ),
             PoolReport::Sum { .. } => unreachable!(),
+        }
+    }
+
+    #[test]
+    fn many_that_are_alike_are_taken_out_at_once() {
+        for amount in ["0.25", "2"] {
+            let mut many = load(&[(amount, 5), ("0.5", 1)]);
+            assert!(many.remove_all(&request(amount), 3));
+            assert_eq!(many, load(&[(amount, 2), ("0.5", 1)]));
+            assert!(!many.remove_all(&request(amount), 3), "two are left");
+            assert_eq!(
+                many.of(&ResourceName::GPU).map(|it| it.shares.0.len()),
+                Some(1)
+            );
         }
     }
 

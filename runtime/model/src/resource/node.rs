@@ -236,8 +236,13 @@ impl NodeReport {
 
     /// Stops counting a task, as far as this report counts it.
     pub fn remove_load(&mut self, request: &Request) {
-        // A newer report may have come without it.
-        let _ = self.load.remove(request);
+        self.remove_loads(request, 1);
+    }
+
+    /// Stops counting so many tasks that are alike, as far as this report counts them.
+    pub fn remove_loads(&mut self, request: &Request, count: u64) {
+        // A newer report may have come without them.
+        let _ = self.load.remove_all(request, count);
     }
 }
 

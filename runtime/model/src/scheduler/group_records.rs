@@ -84,7 +84,8 @@ impl Scheduler {
                 self.effects.push_back(Effect::GroupChanged(group));
             }
             if !self.owns_group(&group) {
-                self.disown(group, Some(own));
+                // The group lives, with another bundle instead of what was here.
+                self.disown(group, Some(own), Reason::BundleLost);
             }
         }
         if before.is_some() {
@@ -100,10 +101,10 @@ impl Scheduler {
             return;
         }
         self.groups.recorded.0.remove(&group);
-        self.disown(group, None);
+        self.disown(group, None, Reason::GroupRemoved);
         if !self.owns_group(&group) {
             let own = self.own_id();
-            self.disown(group, Some(own));
+            self.disown(group, Some(own), Reason::GroupRemoved);
         }
         if self.groups.known.has_lost_owner(&group) {
             self.end_known(group, Reason::GroupRemoved(group));
@@ -159,14 +160,14 @@ impl Scheduler {
     }
 
     /// Ends what is here of a group, and whose next owner nobody is: that of `owner`, or what has none.
-    fn disown(&mut self, group: GroupId, owner: Option<NodeId>) {
+    fn disown(&mut self, group: GroupId, owner: Option<NodeId>, why: fn(GroupId) -> Reason) {
         for ix in self.own.clone() {
             if let Some(part) = self.groups.part_mut(ix) {
                 part.disown(self.cluster.own_mut(ix), group, owner);
                 self.wake(ix);
             }
         }
-        self.carry_out_groups();
+        self.carry_out_lost(why);
     }
 }
 

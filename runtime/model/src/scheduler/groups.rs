@@ -301,10 +301,15 @@ impl Scheduler {
                     .owner_lost(now, self.cluster.own_mut(ix), owner, outlives);
             }
         }
-        self.groups.lost = Some(match is_over {
+        self.carry_out_lost(match is_over {
             true => Reason::GroupLost,
             false => Reason::BundleLost,
         });
+    }
+
+    /// Carries out what is due for groups. Bundles that end now do so because of this.
+    pub(super) fn carry_out_lost(&mut self, why: fn(GroupId) -> Reason) {
+        self.groups.lost = Some(why);
         self.carry_out_groups();
         self.groups.lost = None;
     }
@@ -328,9 +333,7 @@ impl Scheduler {
         }
         self.groups.has_changed = true;
         // What ends by itself is what nobody has taken over.
-        self.groups.lost = Some(Reason::GroupLost);
-        self.carry_out_groups();
-        self.groups.lost = None;
+        self.carry_out_lost(Reason::GroupLost);
     }
 
     /// Plans the groups that wait for that.

@@ -13,7 +13,7 @@ use crate::cluster::{Cluster, NodeIx, QueueReport};
 use crate::fairness::{TenantName, Tenants, TooManyTenants};
 use crate::group::GroupState;
 use crate::id::{ActorId, DriverId, JobId, NodeId, ObjectId, TaskId};
-use crate::resource::{NodeResources, ResourceSet};
+use crate::resource::{NodeReport, NodeResources, ResourceSet};
 use crate::task::{Attempt, Phase};
 
 /// How many tasks are in a state, and what they ask for.
@@ -150,13 +150,34 @@ impl Scheduler {
     /// What the node that this scheduler serves tells the others. Its version is 0: whoever sends it
     /// numbers it. Empty as long as there is no node.
     pub fn own_view(&self) -> PeerView {
-        let own = self.own.first().and_then(|ix| self.cluster.own(*ix));
         PeerView {
             version: 0,
-            resources: own.map(NodeResources::report).unwrap_or_default(),
+            resources: self.own_report(),
             queue: self.own_queue(),
             usage: self.tenants.own_usage(),
         }
+    }
+
+    /// What the node itself has, and what will be needed of it by the tasks that could begin. What waits for its arguments
+    /// is in the queue and does not count as load for others: a task that they have may be what it waits for, and would
+    /// else find no node that is free.
+    fn own_report(&self) -> NodeReport {
+        let Some(ix) = self.own.first() else {
+            return NodeReport::default();
+        };
+        let own = self.cluster.own(*ix);
+        let mut report = own.map(NodeResources::report).unwrap_or_default();
+        for (_, class) in self.classes.iter() {
+            let waiting = u64::from(class.counts[Phase::Waiting.index()]);
+            let is_counted = match class.key.bound {
+                Some(bound) => bound == *ix,
+                None => self.counts_local && !class.is_grouped(),
+            };
+            if waiting > 0 && is_counted {
+                report.remove_loads(class.rule().preferred(), waiting);
+            }
+        }
+        report
     }
 
     /// What waits here for the node itself.

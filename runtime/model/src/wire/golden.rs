@@ -415,6 +415,15 @@ fn clients_of_the_cluster() {
 }
 
 #[test]
+fn nodes_are_removed_by_this() {
+    let remove = Request::RemoveNode {
+        node: "n".into(),
+        is_forced: true,
+    };
+    assert_bytes(remove, "29 01 6e 01");
+}
+
+#[test]
 fn responses_about_tasks() {
     assert_bytes(Response::Submitted(TASK), "05 07x16");
     let here = Response::SubmittedHere {

@@ -182,6 +182,13 @@ pub enum Request {
     },
     /// Takes back the certificate of a client, by its name, its id or a unique prefix of that. `Text`: its id.
     RevokeClient(String),
+    /// Takes a node out of the cluster, for good. `Text`: its id.
+    RemoveNode {
+        /// Its name, its id, or a unique prefix of that.
+        node: String,
+        /// Though it lives.
+        is_forced: bool,
+    },
 }
 
 /// What a node answers.

@@ -9,6 +9,8 @@
 //!       length    postcard of (request id, message)      length: u32, little-endian, of what follows
 //! ```
 //!
+//! Two sides of different minor versions speak the lower one.
+//!
 //! A request has an id that its connection has not in use; all that answers it carries the same. A
 //! request has one answer, but for these:
 //!
@@ -53,9 +55,14 @@ pub use view::{
 
 use crate::fairness::TenantName;
 use crate::id::NodeId;
+use crate::version::Version;
 
-/// The version of all this. Two sides with different ones do not talk.
-pub const PROTOCOL: u32 = 5;
+/// The version of all this. Two sides that are [further apart](Version::common) do not talk.
+///
+/// A variant at the end of a [`Request`] raises the minor number and says so in [`Request::since`]; one of a
+/// [`Response`], or of what is in it, only answers requests that came with it. Any other change of
+/// variants, fields or their order raises the major number.
+pub const PROTOCOL: Version = Version { major: 6, minor: 0 };
 
 /// The largest frame, without its length, in bytes.
 pub const MAX_FRAME_BYTES: usize = 2 << 20;
@@ -95,8 +102,8 @@ pub const MAGIC: [u8; 8] = *b"wasmrun\0";
 pub struct Hello {
     /// [`MAGIC`].
     pub magic: [u8; 8],
-    /// [`PROTOCOL`]. Nothing after it is read if it is another.
-    pub protocol: u32,
+    /// [`PROTOCOL`]. Nothing after it is read if the two do not understand each other.
+    pub protocol: Version,
     /// The version of wasmrun, for people.
     pub version: String,
     /// Whose work this session submits, if a task does not say otherwise.
@@ -109,7 +116,7 @@ pub struct Welcome {
     /// [`MAGIC`].
     pub magic: [u8; 8],
     /// [`PROTOCOL`].
-    pub protocol: u32,
+    pub protocol: Version,
     /// The version of wasmrun, for people.
     pub version: String,
     /// The node's name.
@@ -124,7 +131,16 @@ pub struct Greeting {
     /// [`MAGIC`].
     pub magic: [u8; 8],
     /// The protocol of whoever says it.
-    pub protocol: u32,
+    pub protocol: Version,
+}
+
+impl Request {
+    /// The minor version of [`PROTOCOL`] with which it came, and all that it has in it. A node that speaks an
+    /// older one is not asked.
+    pub const fn since(&self) -> u16 {
+        // All came with the first of this major version.
+        0
+    }
 }
 
 /// A message with the request that it belongs to.
@@ -158,11 +174,12 @@ pub enum FrameError {
     NotWasmrun,
     /// The other side speaks another version.
     #[error(
-        "the other side speaks version {theirs} of the protocol and we {PROTOCOL}; use the same wasmrun on both sides"
+        "the other side speaks version {theirs} of the protocol and we {PROTOCOL}; bring both to the same wasmrun; one \
+         minor version apart is fine"
     )]
     Version {
         /// Its version.
-        theirs: u32,
+        theirs: Version,
     },
 }
 
@@ -208,29 +225,19 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, FrameError> {
     }
 }
 
-/// A first frame: whether it is wasmrun's, of our version, and then what it says.
+/// A first frame: whether it is wasmrun's, of a version that we understand, and then what it says and the
+/// version to speak.
 ///
 /// # Errors
 /// When it is not.
-pub fn decode_greeting<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, FrameError> {
-    let greeting = postcard::take_from_bytes::<Greeting>(bytes);
-    match greeting {
-        Ok((
-            Greeting {
-                magic: MAGIC,
-                protocol: PROTOCOL,
-            },
-            _,
-        )) => decode(bytes),
-        Ok((
-            Greeting {
-                magic: MAGIC,
-                protocol,
-            },
-            _,
-        )) => Err(FrameError::Version { theirs: protocol }),
-        _ => Err(FrameError::NotWasmrun),
-    }
+pub fn decode_greeting<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, Version), FrameError> {
+    let theirs = match postcard::take_from_bytes::<Greeting>(bytes) {
+        Ok((greeting, _)) if greeting.magic == MAGIC => greeting.protocol,
+        _ => return Err(FrameError::NotWasmrun),
+    };
+    let spoken = PROTOCOL.common(theirs);
+    let spoken = spoken.ok_or(FrameError::Version { theirs })?;
+    Ok((decode(bytes)?, spoken))
 }
 
 /// For the fuzzer and a stable test: whatever the bytes are, they give a message or an error, and a

@@ -15,33 +15,66 @@ fn bytes<T: Serialize>(id: u64, message: T) -> Vec<u8> {
 fn first_frames_are_as_they_are_for_ever() {
     let hello = Hello {
         magic: MAGIC,
-        protocol: 5,
+        protocol: Version { major: 6, minor: 0 },
         version: "0.1".into(),
         tenant: TenantName::default(),
     };
-    let expected = b"\x15\0\0\0wasmrun\0\x05\x030.1\x07default";
+    let expected = b"\x16\0\0\0wasmrun\0\x06\0\x030.1\x07default";
     assert_eq!(encode(&hello).unwrap(), expected);
-    assert_eq!(decode_greeting(&expected[4..]), Ok(hello));
+    assert_eq!(decode_greeting(&expected[4..]), Ok((hello, PROTOCOL)));
     let welcome = Welcome {
         magic: MAGIC,
-        protocol: 5,
+        protocol: Version { major: 6, minor: 0 },
         version: "0.1".into(),
         node: "n1".into(),
         id: NodeId::from_bytes([6; 16]),
     };
-    let expected = b"\x20\0\0\0wasmrun\0\x05\x030.1\x02n1\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06";
+    let expected = b"\x21\0\0\0wasmrun\0\x06\0\x030.1\x02n1\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06";
     assert_eq!(encode(&welcome).unwrap(), expected);
-    assert_eq!(decode_greeting(&expected[4..]), Ok(welcome));
+    assert_eq!(decode_greeting(&expected[4..]), Ok((welcome, PROTOCOL)));
 }
 
 #[test]
 fn another_version_and_another_protocol_are_told_apart() {
-    let newer = b"wasmrun\0\x09 whatever comes then";
+    let newer = b"wasmrun\0\x09\x01 whatever comes then";
     let told = decode_greeting::<Hello>(newer);
-    assert_eq!(told, Err(FrameError::Version { theirs: 9 }));
-    for other in [&b"GET / HTTP/1.1\r\n"[..], b"", b"wasmrun", b"wasmrun\0"] {
+    let theirs = Version { major: 9, minor: 1 };
+    assert_eq!(told, Err(FrameError::Version { theirs }));
+    for other in [
+        &b"GET / HTTP/1.1\r\n"[..],
+        b"",
+        b"wasmrun",
+        b"wasmrun\0",
+        b"wasmrun\0\x06",
+    ] {
         assert_eq!(decode_greeting::<Hello>(other), Err(FrameError::NotWasmrun));
     }
+}
+
+#[test]
+fn one_minor_version_apart_is_understood_and_the_lower_one_spoken() {
+    let greets = |minor| {
+        let hello = Hello {
+            magic: MAGIC,
+            protocol: Version { minor, ..PROTOCOL },
+            version: "0.1".into(),
+            tenant: TenantName::default(),
+        };
+        let spoken = decode_greeting(&encode(&hello).unwrap()[HEADER_BYTES..]);
+        spoken.map(|(said, spoken)| {
+            assert_eq!(hello, said);
+            spoken
+        })
+    };
+    assert_eq!(greets(PROTOCOL.minor + 1), Ok(PROTOCOL));
+    if let Some(minor) = PROTOCOL.minor.checked_sub(1) {
+        assert_eq!(greets(minor), Ok(Version { minor, ..PROTOCOL }));
+    }
+    let theirs = Version {
+        minor: PROTOCOL.minor + 2,
+        ..PROTOCOL
+    };
+    assert_eq!(greets(theirs.minor), Err(FrameError::Version { theirs }));
 }
 
 #[test]

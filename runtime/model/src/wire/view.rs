@@ -143,9 +143,10 @@ pub struct GroupRow {
     pub name: Option<String>,
     /// How its bundles lie to each other.
     pub kind: GroupKind,
-    /// `pending`, `preparing`, `committing`, `ready`, `removing`.
+    /// `pending`, `preparing`, `committing`, `ready`, `removing`; `unowned` where its owner is lost and no other node
+    /// has taken it over yet.
     pub state: String,
-    /// For how long, in milliseconds.
+    /// For how long, in milliseconds. Of one that is unowned, how long its record is known, as it is.
     pub since_ms: u64,
     /// Its bundles, by number.
     pub bundles: Vec<GroupBundle>,
@@ -153,13 +154,13 @@ pub struct GroupRow {
     pub why: Option<String>,
     /// Whose it is.
     pub tenant: TenantName,
-    /// The session that created it.
+    /// The session that created it; all zero of one that is unowned.
     pub job: DriverId,
     /// Whether it stays without the session.
     pub is_detached: bool,
-    /// How long ago it was created, in milliseconds.
+    /// How long ago it was created or taken over, in milliseconds, as far as the node knows that says so.
     pub age_ms: u64,
-    /// The node that owns it.
+    /// The node that owns it, or has owned it last.
     pub node: String,
 }
 

@@ -297,8 +297,7 @@ impl PeerCore {
             info,
             peers_last,
         } = candidate;
-        core.saw(self.id, info.incarnation)
-            .map_err(|known| Refusal::OldIncarnation { known })?;
+        core.saw(self.id, info.incarnation)?;
         let mut state = self.state.lock();
         if state.is_closed {
             return Err(Refusal::Closing);

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use wasmrun_model::id::Incarnation;
-use wasmrun_net::{ConnectError, Event, HelloError, Network, Refusal, Role, StartError, Version};
+use wasmrun_net::{
+    ConnectError, Event, HelloError, Network, Peer, Refusal, Role, StartError, Version,
+};
 
 use crate::harness::{Cluster, End, LOCAL, Memory, Test, node_id, soon, start};
 
@@ -93,7 +95,7 @@ async fn another_cluster_is_refused_by_its_certificate() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_expired_certificate_is_refused() {
     let cluster = Cluster::new();
-    let node = cluster.node(1);
+    let mut node = cluster.node(1);
     let mut config = cluster.node_config(2, 1);
     let role = Role::Node(node_id(2));
     config.identity = cluster
@@ -115,6 +117,22 @@ async fn an_expired_certificate_is_refused() {
         matches!(error, ConnectError::NotAccepted { .. }),
         "{error:?}"
     );
+    // Of the attempts before, some may have been given up half way.
+    let is_it = |event: &Event<_>| {
+        let Event::Refused { why, .. } = event else {
+            return false;
+        };
+        matches!(why, ConnectError::NotValidNow { .. })
+    };
+    let Event::Refused { why: there, .. } = node.event(is_it).await else {
+        unreachable!("this was asked for");
+    };
+    // It may as well be that one of the clocks is wrong.
+    for error in [error, there] {
+        let error = error.to_string();
+        let says = ["certificate expired", "compare the clocks of both machines"];
+        assert!(says.iter().all(|it| error.contains(it)), "{error}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -142,9 +160,8 @@ async fn the_wrong_node_at_an_address() {
     );
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_life_that_is_known_to_be_over() {
-    let cluster = Cluster::new();
+/// Two nodes of which the second has dialled the first, and the first as the second sees it.
+async fn connected(cluster: &Cluster) -> (End, End, Peer<Test>) {
     let (mut one, two) = (cluster.node(1), cluster.node(2));
     let peer = two
         .network
@@ -153,6 +170,13 @@ async fn a_life_that_is_known_to_be_over() {
     soon(peer.connected()).await.expect("connected");
     one.event(|event| matches!(event, Event::Connected { .. }))
         .await;
+    (one, two, peer)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_life_that_is_known_to_be_over() {
+    let cluster = Cluster::new();
+    let (mut one, _two, _peer) = connected(&cluster).await;
     one.network.expect(node_id(2), Incarnation(2));
     one.event(|event| matches!(event, Event::Lost { .. })).await;
     let there = refused_here(&mut one).await;
@@ -166,6 +190,62 @@ async fn a_life_that_is_known_to_be_over() {
         ),
         "{there:?}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_was_removed_is_let_go_of_and_refused_whoever_dials() {
+    let cluster = Cluster::new();
+    let (mut one, two, peer) = connected(&cluster).await;
+    one.network.set_removed([node_id(2)].into());
+    one.event(|event| matches!(event, Event::Lost { .. })).await;
+    // It dials again, and hears why not.
+    let there = refused_here(&mut one).await;
+    assert!(
+        matches!(
+            there,
+            ConnectError::WeRefuse {
+                why: Refusal::Removed,
+                ..
+            }
+        ),
+        "{there:?}"
+    );
+    let heard = soon(async {
+        loop {
+            match peer.connected().await {
+                // Of before.
+                Ok(_) => tokio::task::yield_now().await,
+                Err(error) => return error,
+            }
+        }
+    })
+    .await;
+    assert!(
+        matches!(
+            heard,
+            ConnectError::Refused {
+                why: Refusal::Removed,
+                ..
+            }
+        ),
+        "{heard:?}"
+    );
+    let dialled = soon(one.network.connect(vec![two.address])).await;
+    assert!(
+        matches!(
+            dialled,
+            Err(ConnectError::WeRefuse {
+                why: Refusal::Removed,
+                ..
+            })
+        ),
+        "{dialled:?}"
+    );
+    // Who is not named any more is as any other.
+    one.network.set_removed([].into());
+    soon(one.network.connect(vec![two.address]))
+        .await
+        .expect("connected");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -9,10 +9,8 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tokio::sync::watch;
 use wasmrun_control::records::{self, CLIENTS, Form, Record, RecordError};
 use wasmrun_control::{
     Changes, Condition, ControlStore, Entry, Error, Event, Op, Revision, Txn, Watch,
@@ -20,19 +18,18 @@ use wasmrun_control::{
 use wasmrun_model::wire::ClientRow;
 use wasmrun_net::ClientId;
 
+use super::clock::now_s;
 use super::lines::Lines;
 use super::renew::LIFETIME;
-use super::tokens::now_s;
-use super::watched::{self, Follow};
+use super::watched::{self, Applied, Follow};
 
-/// How long whoever has revoked a client waits until this node goes by it. It does so later in any case.
-const APPLYING: Duration = Duration::from_secs(2);
 /// For how long after its last certificate a client is remembered.
 const REMEMBERED_S: u64 = 24 * 3600;
 
-/// What is known of a client. Times in seconds since 1970, by the clock of the head or of the node that was asked.
+/// What is known of a client. Times in seconds since 1970, by the clock of the head; when it was revoked is by that of
+/// the node that was asked, and nothing goes by it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Known {
+pub(super) struct Known {
     /// What whoever made its token calls it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     name: Option<String>,
@@ -56,9 +53,8 @@ impl Record for Known {
 impl Known {
     /// When its last certificate ends, if that is known.
     fn ends_s(&self) -> Option<u64> {
-        // Nobody gets one who is revoked.
-        let issued = self.issued_s.or(self.revoked_s);
-        issued.map(|it| it.saturating_add(LIFETIME.as_secs()))
+        self.issued_s
+            .map(|it| it.saturating_add(LIFETIME.as_secs()))
     }
 
     fn is_over(&self, now_s: u64) -> bool {
@@ -142,16 +138,11 @@ pub(super) async fn renewed(
 
 /// Forgets those that cannot come any more.
 async fn forget(store: &dyn ControlStore, now_s: u64) -> Result<(), Error> {
-    let (entries, _) = watched::entries(store, CLIENTS).await?;
-    for entry in entries {
+    let is_over = |entry: &Entry| {
         let known = Known::from_value(&entry.value);
-        if known.is_ok_and(|known| known.is_over(now_s)) {
-            let unchanged = Condition::Modified(entry.modified);
-            let txn = Txn::when(entry.key.clone(), unchanged);
-            store.txn(txn.then(Op::delete(entry.key))).await?;
-        }
-    }
-    Ok(())
+        known.is_ok_and(|known| known.is_over(now_s))
+    };
+    watched::prune(store, CLIENTS, is_over).await
 }
 
 /// Changes what is known of a client: what that is then, and since when.
@@ -193,7 +184,7 @@ pub(crate) struct Clients {
     store: Arc<dyn ControlStore>,
     lines: Arc<Lines>,
     /// As of when this node goes by it.
-    applied: watch::Sender<Revision>,
+    applied: Applied,
 }
 
 impl Clients {
@@ -201,30 +192,8 @@ impl Clients {
         Self {
             store,
             lines,
-            applied: watch::Sender::new(Revision(0)),
+            applied: Applied::default(),
         }
-    }
-
-    /// All that are remembered, the youngest first.
-    ///
-    /// # Errors
-    /// When the store cannot be read.
-    pub(crate) async fn list(&self) -> Result<Vec<ClientRow>, ClientsError> {
-        let now = now_s();
-        let mut all = self.all().await?;
-        all.sort_by_key(|(id, known)| (std::cmp::Reverse(known.since_s), *id));
-        let ms = |s: u64| s.saturating_mul(1000);
-        let rows = all.into_iter().map(|(id, known)| ClientRow {
-            id: id.to_string(),
-            state: known.state(now).to_owned(),
-            age_ms: known.since_s.map(|it| ms(now.saturating_sub(it))),
-            left_ms: match known.revoked_s {
-                Some(_) => Some(0),
-                None => known.ends_s().map(|it| ms(it.saturating_sub(now))),
-            },
-            name: known.name,
-        });
-        Ok(rows.collect())
     }
 
     /// Takes the certificate of a client back, for all nodes: by its name, a unique prefix of its id, or its id, which
@@ -240,14 +209,15 @@ impl Clients {
         let now = now_s();
         let revoke = |known: &mut Known| known.revoked_s = known.revoked_s.or(Some(now));
         let (_, revision) = change(self.store.as_ref(), client, revoke).await?;
-        let mut applied = self.applied.subscribe();
-        let applied = applied.wait_for(|applied| *applied >= revision);
-        // Where the store does not answer any more it comes later.
-        let _ = tokio::time::timeout(APPLYING, applied).await;
+        self.applied.reach_soon(revision).await;
         Ok(client)
     }
 
-    async fn all(&self) -> Result<Vec<(ClientId, Known)>, ClientsError> {
+    /// All that are remembered.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub(super) async fn all(&self) -> Result<Vec<(ClientId, Known)>, ClientsError> {
         let (entries, _) = watched::entries(self.store.as_ref(), CLIENTS).await?;
         let known = entries.iter().filter_map(|entry| {
             let client = client_of(&entry.key)?;
@@ -333,8 +303,25 @@ impl Follower {
 
     fn apply(&self, revision: Revision) {
         self.clients.lines.set_revoked(self.revoked.clone());
-        self.clients.applied.send_replace(revision);
+        self.clients.applied.set(revision);
     }
+}
+
+/// As lists show them, the youngest first. `now_s` is by the clock of the head.
+pub(super) fn rows(mut all: Vec<(ClientId, Known)>, now_s: u64) -> Vec<ClientRow> {
+    all.sort_by_key(|(id, known)| (std::cmp::Reverse(known.since_s), *id));
+    let ms = |s: u64| s.saturating_mul(1000);
+    let rows = all.into_iter().map(|(id, known)| ClientRow {
+        id: id.to_string(),
+        state: known.state(now_s).to_owned(),
+        age_ms: known.since_s.map(|it| ms(now_s.saturating_sub(it))),
+        left_ms: match known.revoked_s {
+            Some(_) => Some(0),
+            None => known.ends_s().map(|it| ms(it.saturating_sub(now_s))),
+        },
+        name: known.name,
+    });
+    rows.collect()
 }
 
 impl Follow for Follower {
@@ -437,10 +424,10 @@ mod tests {
         assert_eq!(issued.state(100 + life), "expired");
         assert!(!issued.is_over(99 + life + REMEMBERED_S));
         assert!(issued.is_over(100 + life + REMEMBERED_S));
-        // One that was there before this was recorded.
+        // Nobody knows until when a certificate of it may be valid: it stays revoked.
         let revoked = known(None, Some(100));
         assert_eq!(revoked.state(100 + life), "revoked");
-        assert!(!revoked.is_over(100 + life));
+        assert!(!revoked.is_over(u64::MAX));
         assert!(!known(None, None).is_over(u64::MAX));
     }
 }

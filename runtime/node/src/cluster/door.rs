@@ -13,6 +13,7 @@ use wasmrun_control::remote::{Server, Session as StoreSession};
 use wasmrun_model::id::{Incarnation, NodeId};
 use wasmrun_net::{BulkRefusal, BulkSender, Event, Peer, Range, Service, Session};
 
+use super::clock::now_s;
 use super::link;
 use super::members::Members;
 use super::protocol::{ClusterProtocol, OneWay, Request, Response};
@@ -101,6 +102,7 @@ impl Service<ClusterProtocol> for Door {
                 Some(session) => link::poll(&session, watch, is_first).await,
                 None => Response::NoStore,
             },
+            Request::Clock => Response::Clock(now_s()),
         }
     }
 

@@ -39,6 +39,8 @@ pub(super) struct Lines {
     network: Mutex<Option<Network<ClusterProtocol>>>,
     /// Whose certificates were taken back.
     revoked: Mutex<BTreeSet<ClientId>>,
+    /// Who was taken out of the cluster.
+    removed: Mutex<BTreeSet<NodeId>>,
     /// Whose control store we use, if it is another's, and where that is.
     head: Mutex<Option<(NodeId, Vec<SocketAddr>)>>,
 }
@@ -51,6 +53,7 @@ impl Lines {
             bulk,
             network: Mutex::default(),
             revoked: Mutex::default(),
+            removed: Mutex::default(),
             head: Mutex::default(),
         }
     }
@@ -69,6 +72,7 @@ impl Lines {
             plan.listen.set_port(address.port());
         }
         network.set_revoked(self.revoked.lock().clone());
+        network.set_removed(self.removed.lock().clone());
         *self.network.lock() = Some(network);
         Ok(())
     }
@@ -78,6 +82,14 @@ impl Lines {
         self.revoked.lock().clone_from(&clients);
         if let Some(network) = self.network() {
             network.set_revoked(clients);
+        }
+    }
+
+    /// From now on these nodes are not talked to, in this life and the next ones.
+    pub(super) fn set_removed(&self, nodes: BTreeSet<NodeId>) {
+        self.removed.lock().clone_from(&nodes);
+        if let Some(network) = self.network() {
+            network.set_removed(nodes);
         }
     }
 

@@ -353,6 +353,13 @@ impl Members {
         self.table.lock().alive.contains_key(&node)
     }
 
+    /// The head, as far as is known.
+    pub(super) fn head(&self) -> Option<NodeId> {
+        let table = self.table.lock();
+        let mut alive = table.alive.iter();
+        alive.find(|(_, it)| it.record.is_head).map(|(id, _)| *id)
+    }
+
     /// Where one can join, as far as is known.
     pub(super) fn head_addresses(&self) -> Option<Vec<SocketAddr>> {
         let table = self.table.lock();

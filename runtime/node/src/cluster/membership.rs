@@ -19,14 +19,17 @@ use wasmrun_control::{
 };
 use wasmrun_model::cluster::NodeName;
 use wasmrun_model::id::{Incarnation, NodeId};
+use wasmrun_net::{ConnectError, Refusal};
 
 use super::members::{Members, NodeRecord};
 use super::records::Standing;
 use super::watched::{self, Read};
-use super::{Cluster, ClusterError};
+use super::{Cluster, ClusterError, removed};
 
 /// How soon something is tried again that the store did not do.
 const AGAIN: Duration = Duration::from_millis(200);
+/// How often a node whose lease is not confirmed looks whether that is because it was removed.
+const LOOK: Duration = Duration::from_secs(1);
 /// How many names are tried if nobody has said which.
 const MOST_NAMES: u32 = 1000;
 
@@ -114,6 +117,9 @@ pub(super) trait Host: Standing {
 
     /// The new life is registered.
     fn lives_again(&self);
+
+    /// Looks whether it was taken out of the cluster, and so cannot be registered.
+    async fn look_if_removed(&self);
 }
 
 #[async_trait]
@@ -188,6 +194,31 @@ impl Host for Cluster {
         self.lines.reopen(&self.state, life).await;
     }
 
+    async fn look_if_removed(&self) {
+        // Whose control store is the head's gets no answer from that, and hears from the head why not.
+        let is_turned_away = match self.lines.head() {
+            None => false,
+            Some(head) => {
+                let tried = tokio::time::timeout(AGAIN, head.connected()).await;
+                let why = tried.ok().and_then(Result::err);
+                matches!(
+                    why,
+                    Some(ConnectError::Refused {
+                        why: Refusal::Removed,
+                        ..
+                    })
+                )
+            }
+        };
+        let is_removed = is_turned_away
+            || removed::is_removed(self.store.as_ref(), self.id)
+                .await
+                .is_ok_and(|is_removed| is_removed);
+        if is_removed {
+            self.removed.hear();
+        }
+    }
+
     fn lives_again(&self) {
         tracing::info!(life = self.life().0, "this node lives again");
         self.returns.send_modify(|count| *count += 1);
@@ -231,8 +262,23 @@ async fn follow(host: &impl Host, registered: Registered) {
                 was_confirmed = is_confirmed;
                 host.set_confirmed(is_confirmed);
             }
-            if now == Health::Lost || changed(&mut health).await.is_err() {
+            if now == Health::Lost {
                 return;
+            }
+            // Whoever has removed this node does not let it hear so from the store. What comes of the lease meanwhile is
+            // not kept waiting by that.
+            let look = async {
+                host.clock().sleep(LOOK).await;
+                host.look_if_removed().await;
+            };
+            tokio::select! {
+                biased;
+                changed = changed(&mut health) => {
+                    if changed.is_err() {
+                        return;
+                    }
+                }
+                () = look, if !is_confirmed => {}
             }
         }
     };
@@ -391,6 +437,8 @@ async fn be_reborn(host: &impl Host) -> Registered {
     }
     host.begin_life().await;
     loop {
+        // Nobody would talk to it. Whoever runs it ends it then.
+        host.look_if_removed().await;
         match register_anew(host).await {
             Ok(registered) => {
                 host.set_confirmed(true);

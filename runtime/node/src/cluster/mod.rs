@@ -17,6 +17,7 @@
 //! member's life in this order: joined, then views and messages, then left.
 
 mod clients;
+mod clock;
 mod door;
 mod groups;
 mod lines;
@@ -28,6 +29,7 @@ mod named;
 mod prompt;
 mod protocol;
 mod records;
+mod removed;
 mod renew;
 mod silence;
 #[cfg(test)]
@@ -52,10 +54,11 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use wasmrun_control::membership::MembershipError;
 use wasmrun_control::{Clock, ControlStore, Embedded, LeaseId, LeaseKeeper, MonotonicClock};
+use wasmrun_model::cluster::NodeName;
 use wasmrun_model::fairness::{TenantConfig, TenantName};
 use wasmrun_model::id::{Incarnation, NodeId};
 use wasmrun_model::scheduler::{NodeInfo, PeerView};
-use wasmrun_model::wire::{MemberRow, TokenRow};
+use wasmrun_model::wire::{ClientRow, MemberRow, TokenRow};
 use wasmrun_net::{
     Authority, BulkRefusal, BulkSender, CallError, Identity, Peer, PullError, PullOptions, Range,
     SendError, Tally, Token, TokenGrant, TokenKind, TokenUses,
@@ -71,7 +74,7 @@ pub use wasmrun_net::{ParseTokenError, Token as JoinToken};
 pub(crate) use self::clients::ClientsError;
 pub(crate) use self::door::Clients;
 pub(crate) use self::groups::{GroupNews, GroupRecord};
-pub(crate) use self::named::{Claim, Claimed};
+pub(crate) use self::named::{Claim, Settled, WaitsFor, Wants};
 pub(crate) use self::prompt::STORE_PATIENCE;
 pub(crate) use self::protocol::ClusterProtocol;
 pub(crate) use self::records::{Found, RecordCounts, RecordId, Records, Written};
@@ -89,6 +92,7 @@ use crate::counters::Latency;
 use self::lines::Lines;
 use self::members::{Members, NodeRecord};
 use self::protocol::{OneWay, Request, Response};
+use self::removed::Removed;
 use self::state::{CONTROL, StateDir};
 use self::tenants::{Follower, Tell};
 use self::views::Views;
@@ -176,6 +180,7 @@ pub(crate) struct Cluster {
     returns: watch::Sender<u64>,
     tenants: Arc<Tenants>,
     clients: Arc<clients::Clients>,
+    removed: Arc<Removed>,
     since: Mutex<Instant>,
     tasks: Mutex<Vec<AbortHandle>>,
 }
@@ -208,6 +213,11 @@ impl Cluster {
             life: AtomicU64::new(parts.life.0),
             state: parts.state,
             clients: Arc::new(clients::Clients::new(
+                parts.store.clone(),
+                parts.lines.clone(),
+            )),
+            removed: Arc::new(Removed::new(
+                parts.id,
                 parts.store.clone(),
                 parts.lines.clone(),
             )),
@@ -253,7 +263,8 @@ impl Cluster {
         // The first task that is placed here is placed by what its tenant is due.
         let (tenants, tenant_changes) =
             Follower::begin(self.tenants.clone(), self.tell_work()).await?;
-        // And whose certificate was taken back is never let in.
+        // And who was removed, or whose certificate was taken back, is never let in.
+        let (removed, removals) = removed::Follower::begin(self.removed.clone()).await?;
         let (clients, revocations) = clients::Follower::begin(self.clients.clone()).await?;
         // What it has of a group once it is a member is kept as long as that is to be.
         let (groups, group_changes) =
@@ -263,6 +274,7 @@ impl Cluster {
         let tasks = [
             tokio::spawn(watched::run(tenants, tenant_changes, clock())).abort_handle(),
             tokio::spawn(watched::run(clients, revocations, clock())).abort_handle(),
+            tokio::spawn(watched::run(removed, removals, clock())).abort_handle(),
             tokio::spawn(watched::run(groups, group_changes, clock())).abort_handle(),
             tokio::spawn(membership::run(self.clone(), registered)).abort_handle(),
             tokio::spawn(views::tell(self.clone())).abort_handle(),
@@ -294,6 +306,29 @@ impl Cluster {
     /// What tenants are due, for all nodes.
     pub(crate) fn tenants(&self) -> &Tenants {
         &self.tenants
+    }
+
+    /// Takes a node out of the cluster, for good: nobody talks to it any more, and what it did begins elsewhere.
+    ///
+    /// # Errors
+    /// When the store does not do it. To do it again is fine.
+    pub(crate) async fn remove(
+        &self,
+        node: NodeId,
+        name: Option<NodeName>,
+    ) -> Result<(), wasmrun_control::Error> {
+        let now_s = self.clock_for_change().await?;
+        self.changed(self.removed.remove(node, name, now_s)).await
+    }
+
+    /// Waits until this node was taken out of the cluster, for ever if it never is.
+    pub(crate) async fn removed(&self) {
+        self.removed.own().await;
+    }
+
+    /// Whether it was.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.removed.contains(self.id)
     }
 
     /// Who has a certificate of the cluster as a client.
@@ -488,6 +523,11 @@ impl Cluster {
             rows.push(row);
         }
         rows.extend(self.members.rows(is_connected));
+        for row in &mut rows {
+            if self.removed.contains(row.id) {
+                row.state = "removed".to_owned();
+            }
+        }
         rows
     }
 
@@ -570,6 +610,8 @@ impl Cluster {
             None => self.members.head_addresses().ok_or(TokensError::NoHead)?,
         };
         let identity = Identity::load(self.state.path()).map_err(|_| TokensError::NoHead)?;
+        let now_s = self.clock_for_change().await?;
+        let now_s = now_s.ok_or(TokensError::NoHead)?;
         let grant = TokenGrant {
             kind,
             uses: match is_reusable {
@@ -579,12 +621,12 @@ impl Cluster {
             lifetime,
         };
         let made = |book: &mut tokens::Book| {
-            let made = book.tokens.create(grant, tokens::now_s());
+            let made = book.tokens.create(grant, now_s);
             book.names
                 .extend(name.iter().map(|name| (made.0, name.clone())));
             made
         };
-        let made = self.changed(tokens::change(self.store.as_ref(), made));
+        let made = self.changed(tokens::change(self.store.as_ref(), Some(now_s), made));
         let (id, secret, expires_s) = made.await?;
         Ok(Token {
             addresses: addresses.iter().map(ToString::to_string).collect(),
@@ -596,13 +638,22 @@ impl Cluster {
         })
     }
 
+    /// All clients that are remembered, the youngest first.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub(crate) async fn list_clients(&self) -> Result<Vec<ClientRow>, ClientsError> {
+        let all = self.told(self.clients.all()).await?;
+        Ok(clients::rows(all, self.about_now_s().await))
+    }
+
     /// All join tokens that are remembered.
     ///
     /// # Errors
     /// When the store cannot be read.
     pub(crate) async fn tokens(&self) -> Result<Vec<TokenRow>, TokensError> {
         let book = self.told(tokens::read(self.store.as_ref())).await?;
-        let now = tokens::now_s();
+        let now = self.about_now_s().await;
         let rows = book.list().map(|token| TokenRow {
             id: token.id.to_string(),
             kind: match token.kind {
@@ -629,7 +680,7 @@ impl Cluster {
     /// # Errors
     /// When there is none or more than one, and when the store does not do it.
     pub(crate) async fn revoke_token(&self, prefix: &str) -> Result<(), TokensError> {
-        let revoked = tokens::change(self.store.as_ref(), |book| {
+        let revoked = tokens::change(self.store.as_ref(), None, |book| {
             let fit = book
                 .tokens
                 .list()

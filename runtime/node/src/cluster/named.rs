@@ -1,9 +1,12 @@
 //! Names of actors in the control store: who has which, in the whole cluster.
 //!
 //! Owns the record and its changes, by compare-and-swap. A name is under the lease of the node that has claimed it, and
-//! so free again when that is lost. Must not: know which actors live; whoever claims a name that another has may ask
-//! that node.
+//! so free again when that is lost. Must not: know which actors live; whoever wants a name that another has ([`Wants`])
+//! asks that node.
 
+use std::time::Duration;
+
+use async_trait::async_trait;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use wasmrun_control::records::{self, Form, Record};
@@ -73,35 +76,71 @@ impl Claim {
 
 /// A claim as it is in the store.
 #[derive(Debug, Clone)]
-pub(crate) struct Known {
-    pub(crate) claim: Claim,
+struct Known {
+    claim: Claim,
     value: Bytes,
 }
 
-/// What came of claiming a name.
-#[derive(Debug)]
-pub(crate) enum Claimed {
+/// How soon the store, or a node, is asked again that has not answered.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// Who wants a name for an actor.
+#[async_trait]
+pub(crate) trait Wants: Send + Sync {
+    /// Whether the name is kept for the actor at this node. As long as it is, a claim of this node's that is another
+    /// actor's is over.
+    fn is_wanted(&self) -> bool;
+
+    /// Asks the node that has claimed the name whether it is still taken. `None` if that node is not there, as far as is
+    /// known here: then it is tried again.
+    async fn is_held(&self, by: &Claim) -> Option<bool>;
+
+    /// This is why it takes longer.
+    fn waits_for(&self, what: WaitsFor);
+}
+
+/// Why a name takes longer to be claimed.
+#[derive(Debug, Clone)]
+pub(crate) enum WaitsFor {
+    /// The control store does not do it now.
+    Store(Error),
+    /// The node that has the name has not answered yet.
+    Owner(NodeId),
+}
+
+/// What came of wanting a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Settled {
     /// It is claimed, under this lease.
     Ours(LeaseId),
-    /// Somebody else has it.
+    /// Another actor has it.
+    Taken(Claim),
+    /// It is not wanted any more.
+    Unwanted,
+}
+
+/// What came of claiming a name once.
+#[derive(Debug)]
+enum Claimed {
+    /// It is claimed, under this lease.
+    Ours(LeaseId),
+    /// Somebody else has it, or had it.
     Taken(Known),
 }
 
 impl Cluster {
-    /// Claims a name, unless another has it; also if `over` has, whose time is known to be over.
+    /// Claims a name, as long as it takes, unless another has it.
     ///
     /// # Errors
-    /// When the store does not do it, or this node has no lease that lives now. It may have been done nevertheless:
-    /// to try again is right.
+    /// When the store refuses it.
     pub(crate) async fn claim(
         &self,
         tenant: &TenantName,
         name: &str,
         claim: &Claim,
-        over: Option<Known>,
-    ) -> Result<Claimed, Error> {
-        let key = records::named(tenant, name);
-        claim_at(self, key, claim, over).await
+        wants: &dyn Wants,
+    ) -> Result<Settled, Error> {
+        claim_at(self, records::named(tenant, name), claim, wants).await
     }
 
     /// Who has a name.
@@ -112,28 +151,14 @@ impl Cluster {
         &self,
         tenant: &TenantName,
         name: &str,
-    ) -> Result<Option<Known>, Error> {
-        let Some(entry) = self.store.get(&records::named(tenant, name)).await? else {
-            return Ok(None);
-        };
-        let (claim, value) = (known(&entry.value)?, entry.value);
-        Ok(Some(Known { claim, value }))
+    ) -> Result<Option<Claim>, Error> {
+        let entry = self.store.get(&records::named(tenant, name)).await?;
+        entry.map(|entry| known(&entry.value)).transpose()
     }
 
-    /// Gives a name up, if this is still the claim to it.
-    ///
-    /// # Errors
-    /// When the store does not do it; to try again is right.
-    pub(crate) async fn unclaim(
-        &self,
-        tenant: &TenantName,
-        name: &str,
-        claim: &Bytes,
-    ) -> Result<(), Error> {
-        let key = records::named(tenant, name);
-        let txn = Txn::when(key.clone(), Condition::Value(claim.clone())).then(Op::delete(key));
-        self.store.txn(txn).await?;
-        Ok(())
+    /// Gives a name up, as long as it takes, if this is still the claim to it.
+    pub(crate) async fn unclaim(&self, tenant: &TenantName, name: &str, claim: &Bytes) {
+        unclaim_at(self, records::named(tenant, name), claim).await;
     }
 
     /// A node by the name that people know it by, if it is known here.
@@ -147,6 +172,56 @@ impl Cluster {
 
 /// As [`Cluster::claim`], for any node, and by the key of the name.
 pub(super) async fn claim_at(
+    at: &dyn Standing,
+    key: Bytes,
+    claim: &Claim,
+    wants: &dyn Wants,
+) -> Result<Settled, Error> {
+    // What may be replaced.
+    let mut over = None;
+    while wants.is_wanted() {
+        let other = match claim_once(at, key.clone(), claim, over.take()).await {
+            Ok(Claimed::Ours(lease)) => return Ok(Settled::Ours(lease)),
+            Ok(Claimed::Taken(other)) => other,
+            Err(error) if error.is_retryable() => {
+                wants.waits_for(WaitsFor::Store(error));
+                at.clock().sleep(AGAIN).await;
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        let is_over = other.claim.owner == at.id() || other.claim.is_of_earlier_attempt(claim);
+        if !is_over {
+            wants.waits_for(WaitsFor::Owner(other.claim.owner));
+            match wants.is_held(&other.claim).await {
+                Some(false) => {}
+                Some(true) => return Ok(Settled::Taken(other.claim)),
+                None => {
+                    at.clock().sleep(AGAIN).await;
+                    continue;
+                }
+            }
+        }
+        over = Some(other);
+    }
+    Ok(Settled::Unwanted)
+}
+
+/// As [`Cluster::unclaim`], for any node, and by the key of the name.
+pub(super) async fn unclaim_at(at: &dyn Standing, key: Bytes, claim: &Bytes) {
+    let give_up = Txn::when(key.clone(), Condition::Value(claim.clone())).then(Op::delete(key));
+    while let Err(error) = at.store().txn(give_up.clone()).await {
+        tracing::debug!(%error, "the name of an actor cannot be given up yet");
+        at.clock().sleep(AGAIN).await;
+    }
+}
+
+/// Claims a name, unless another has it; also if `over` has, whose time is known to be over.
+///
+/// # Errors
+/// When the store does not do it, or this node has no lease that lives now. It may have been done nevertheless: to try
+/// again is right.
+async fn claim_once(
     at: &dyn Standing,
     key: Bytes,
     claim: &Claim,

@@ -54,6 +54,8 @@ pub(crate) enum Request {
         /// Whether to answer at once with the position, to say that the watch is possible.
         is_first: bool,
     },
+    /// What time is it, by your clock? `Clock`.
+    Clock,
 }
 
 /// Answers a [`Request`].
@@ -69,6 +71,8 @@ pub(crate) enum Response {
     NotMember,
     /// The receiver has no control store.
     NoStore,
+    /// To `Clock`: in seconds since 1970.
+    Clock(u64),
 }
 
 /// What peers may take from us.

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use wasmrun_net::{Authority, Identity, Role};
 
+use super::Cluster;
+use super::clock::now_s;
 use super::lines::Lines;
-use super::{Cluster, tokens};
 
 /// How long certificates are valid.
 pub(super) const LIFETIME: Duration = Duration::from_secs(90 * 24 * 3600);
@@ -17,9 +18,10 @@ const LEFT: Duration = Duration::from_secs(60 * 24 * 3600);
 /// How often that is looked at.
 const LOOK: Duration = Duration::from_secs(3600);
 
-/// Whether an identity should be renewed.
+/// Whether an identity should be renewed, by our own clock: it has been made by the head's, and what is left is far
+/// more than clocks differ by.
 pub(super) fn is_due(identity: &Identity) -> bool {
-    identity.valid_until_s() < tokens::now_s().saturating_add(LEFT.as_secs())
+    identity.valid_until_s() < now_s().saturating_add(LEFT.as_secs())
 }
 
 /// Renews the node's certificate whenever it is due, until it is dropped.

@@ -18,8 +18,8 @@ use wasmrun_control::{ClientId, ControlStore, Embedded, EmbeddedConfig, LeaseKee
 use wasmrun_model::cluster::NodeName;
 use wasmrun_model::id::NodeId;
 use wasmrun_net::{
-    Authority, AuthorityError, ConnectError, Enrolment, Identity, IdentityError, JoinError, Role,
-    Token, TokenKind,
+    Authority, AuthorityError, ConnectError, Enrolment, Identity, IdentityError, JoinError,
+    Refusal, Role, Token, TokenKind,
 };
 
 use super::door::Door;
@@ -30,7 +30,7 @@ use super::members::Members;
 use super::state::{CONTROL, Head, StateDir, StateError};
 use super::tokens::StoreEnroll;
 use super::views::Views;
-use super::{Cluster, membership, renew};
+use super::{Cluster, membership, removed, renew};
 
 /// The port that a node listens at if nobody says otherwise.
 pub const DEFAULT_PORT: u16 = 7461;
@@ -163,6 +163,12 @@ pub enum ClusterError {
     /// Registering.
     #[error(transparent)]
     Register(#[from] MembershipError),
+    /// This node was taken out of the cluster.
+    #[error(
+        "this node was removed from its cluster (`wasmrun node remove`); to come back as another one, join with a token \
+         (`wasmrun node token create`) and an empty --state-dir"
+    )]
+    Removed,
     /// Somebody else has the name.
     #[error("another node of the cluster is called '{0}': choose another --node-name")]
     Name(NodeName),
@@ -233,6 +239,10 @@ pub(crate) async fn open(
     let views = Arc::new(Views::new(id, life));
     let door = Arc::new(Door::new(members.clone(), views.clone(), server));
     let lines = Arc::new(Lines::new(plan, door, bulk.clone()));
+    if let Some(own) = &own {
+        // Before anybody can come in.
+        lines.set_removed(removed::all(own.as_ref()).await?);
+    }
     lines.open(found.identity, life)?;
     let store = match (own, &found.head) {
         (Some(store), _) => store,
@@ -245,6 +255,9 @@ pub(crate) async fn open(
         }
     };
     let (store, latency) = Measured::around(store);
+    if removed::is_removed(store.as_ref(), id).await? {
+        return Err(ClusterError::Removed);
+    }
     let lease = store.grant(config.lease_ttl).await?;
     let keeper = LeaseKeeper::new(store.clone(), lease);
     let is_proposed = face.is_name_proposed;
@@ -430,6 +443,10 @@ async fn reach_head(state: &StateDir, lines: &Lines, head: Head) -> Result<(), C
                 }
                 return Ok(());
             }
+            Ok(Err(ConnectError::Refused {
+                why: Refusal::Removed,
+                ..
+            })) => return Err(ClusterError::Removed),
             Ok(Err(error)) => (error.to_string(), error.is_permanent()),
             Err(_) => ("it does not answer".to_owned(), true),
         };

@@ -8,10 +8,8 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tokio::sync::watch;
 use wasmrun_control::records::{self, Form, Record, RecordError, TENANTS};
 use wasmrun_control::{
     Changes, Condition, ControlStore, Entry, Error, Event, Op, Revision, Txn, Watch,
@@ -19,10 +17,7 @@ use wasmrun_control::{
 use wasmrun_model::fairness::{TenantConfig, TenantName, Weight};
 use wasmrun_model::resource::ResourceSet;
 
-use super::watched::{self, Follow};
-
-/// How long whoever has made a change waits until this node goes by it. It does so later in any case.
-const APPLYING: Duration = Duration::from_secs(2);
+use super::watched::{self, Applied, Follow};
 
 /// What an operator has said of a tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,14 +81,14 @@ pub(crate) enum TenantsError {
 pub(crate) struct Tenants {
     store: Arc<dyn ControlStore>,
     /// As of when this node goes by it.
-    applied: watch::Sender<Revision>,
+    applied: Applied,
 }
 
 impl Tenants {
     pub(super) fn new(store: Arc<dyn ControlStore>) -> Self {
         Self {
             store,
-            applied: watch::Sender::new(Revision(0)),
+            applied: Applied::default(),
         }
     }
 
@@ -125,7 +120,7 @@ impl Tenants {
             let condition = match &entry {
                 // It is so already, perhaps by an attempt of ours that was not answered.
                 Some(entry) if before.as_ref() == Some(&due) => {
-                    self.wait_for(entry.modified).await;
+                    self.applied.reach_soon(entry.modified).await;
                     return Ok(config);
                 }
                 Some(entry) => Condition::Modified(entry.modified),
@@ -138,7 +133,7 @@ impl Tenants {
                 .await
             {
                 Ok(reply) if reply.succeeded => {
-                    self.wait_for(reply.revision).await;
+                    self.applied.reach_soon(reply.revision).await;
                     return Ok(config);
                 }
                 // Somebody was faster.
@@ -167,7 +162,7 @@ impl Tenants {
             let txn = Txn::when(key.clone(), Condition::Modified(entry.modified));
             match self.store.txn(txn.then(Op::delete(key.clone()))).await {
                 Ok(reply) if reply.succeeded => {
-                    self.wait_for(reply.revision).await;
+                    self.applied.reach_soon(reply.revision).await;
                     return Ok(());
                 }
                 Ok(_) => {}
@@ -181,14 +176,6 @@ impl Tenants {
     async fn entry(&self, key: &[u8], doubt: Option<&Error>) -> Result<Option<Entry>, Error> {
         let entry = self.store.get(key).await;
         entry.map_err(|error| doubt.cloned().unwrap_or(error))
-    }
-
-    /// Waits until this node goes by what the store had at this revision, for a moment.
-    async fn wait_for(&self, revision: Revision) {
-        let mut applied = self.applied.subscribe();
-        let applied = applied.wait_for(|applied| *applied >= revision);
-        // Where the store does not answer any more it comes later.
-        let _ = tokio::time::timeout(APPLYING, applied).await;
     }
 }
 
@@ -260,7 +247,7 @@ impl Follow for Follower {
         for entry in entries {
             self.put(entry);
         }
-        self.tenants.applied.send_replace(revision);
+        self.tenants.applied.set(revision);
     }
 
     fn changed(&mut self, changes: Changes) {
@@ -274,7 +261,7 @@ impl Follow for Follower {
                 }
             }
         }
-        self.tenants.applied.send_replace(changes.revision);
+        self.tenants.applied.set(changes.revision);
     }
 }
 
@@ -446,8 +433,7 @@ mod tests {
         let last = store.revision().await.unwrap();
         store.compact(last).await.unwrap();
         let following = tokio::spawn(watched::run(follower, watch, clock()));
-        let mut applied = tenants.applied.subscribe();
-        applied.wait_for(|applied| *applied >= last).await.unwrap();
+        tenants.applied.reach(last).await;
         let now = |tenant| told.lock()[&name(tenant)].weight.to_string();
         let seen = ["kept", "changed", "removed", "broken", "new"].map(now);
         // What cannot be read changes nothing.

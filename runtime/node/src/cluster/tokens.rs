@@ -1,13 +1,12 @@
 //! The cluster's join tokens, in the control store.
 //!
 //! Owns the record and its changes, by compare-and-swap: any node may make and revoke tokens, and the head
-//! redeems them. Secrets are kept as hashes (see [`TokenBook`]).
+//! redeems them. Secrets are kept as hashes (see [`TokenBook`]). Invariant: all times in it are by the head's clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -15,7 +14,8 @@ use wasmrun_control::records::{self, Form, Record, RecordError};
 use wasmrun_control::{Condition, ControlStore, Error, Op, Txn};
 use wasmrun_net::{Applicant, Enroll, Refused, Role, TokenBook, TokenId};
 
-use super::clients;
+use super::clock::now_s;
+use super::{clients, removed};
 
 /// The tokens, as they are written where none has a name.
 #[derive(Debug, Serialize, Deserialize)]
@@ -57,8 +57,9 @@ impl Book {
         }
     }
 
-    fn prune(&mut self) {
-        self.tokens.prune(now_s());
+    /// Forgets what ended long ago.
+    fn prune(&mut self, now_s: u64) {
+        self.tokens.prune(now_s);
         let known: BTreeSet<TokenId> = self.tokens.list().map(|it| it.id).collect();
         self.names.retain(|id, _| known.contains(id));
     }
@@ -91,8 +92,9 @@ impl Enroll for StoreEnroll {
     ) -> Pin<Box<dyn Future<Output = Result<Role, Refused>> + Send + 'a>> {
         Box::pin(async move {
             let store = self.0.as_ref();
-            let redeemed = change(store, |book| {
-                let role = book.tokens.redeem(applicant, now_s());
+            let now_s = now_s();
+            let redeemed = change(store, Some(now_s), |book| {
+                let role = book.tokens.redeem(applicant, now_s);
                 (role, book.names.get(&applicant.token).cloned())
             });
             let unavailable = |error: &dyn std::error::Error| {
@@ -111,10 +113,15 @@ impl Enroll for StoreEnroll {
 
     fn renew(&self, role: Role) -> Pin<Box<dyn Future<Output = Result<(), Refused>> + Send + '_>> {
         Box::pin(async move {
-            let Role::Client(client) = role else {
-                return Ok(());
+            let store = self.0.as_ref();
+            let may = match role {
+                Role::Client(client) => clients::renewed(store, client).await,
+                Role::Node(node) => removed::is_removed(store, node)
+                    .await
+                    .map(|is_removed| !is_removed)
+                    .map_err(Into::into),
             };
-            match clients::renewed(self.0.as_ref(), client).await {
+            match may {
                 Ok(true) => Ok(()),
                 Ok(false) => Err(Refused::NoCertificate),
                 Err(error) => {
@@ -134,9 +141,11 @@ pub(super) async fn read(store: &dyn ControlStore) -> Result<TokenBook, TokensEr
     }
 }
 
-/// Changes the tokens: what `change` does to them, until that is what is stored.
+/// Changes the tokens: what `change` does to them, until that is what is stored. Whoever knows what time it is at the
+/// head has those forgotten that ended long ago.
 pub(super) async fn change<T>(
     store: &dyn ControlStore,
+    now_s: Option<u64>,
     change: impl Fn(&mut Book) -> T,
 ) -> Result<T, TokensError> {
     let key = records::tokens();
@@ -151,7 +160,9 @@ pub(super) async fn change<T>(
             None => Book::default(),
         };
         let before = book.clone();
-        book.prune();
+        if let Some(now_s) = now_s {
+            book.prune(now_s);
+        }
         let result = change(&mut book);
         if book == before {
             return Ok(result);
@@ -165,12 +176,6 @@ pub(super) async fn change<T>(
             Err(error) => return Err(error.into()),
         }
     }
-}
-
-/// Seconds since 1970: what tokens end by, at the head alone.
-pub(super) fn now_s() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
 }
 
 #[cfg(test)]
@@ -198,7 +203,7 @@ mod tests {
         // A name goes with its token.
         book.names
             .insert(TokenId::from_bytes([9; 8]), "gone".into());
-        book.prune();
+        book.prune(now_s());
         assert_eq!(book.names.len(), 1);
     }
 }

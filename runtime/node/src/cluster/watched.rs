@@ -6,8 +6,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use wasmrun_control::{Changes, Clock, ControlStore, Entry, Error, Range, Revision, Watch};
+use tokio::sync::watch;
+use wasmrun_control::{
+    Changes, Clock, Condition, ControlStore, Entry, Error, Op, Range, Revision, Txn, Watch,
+};
 
+/// How long whoever has changed something waits until this node goes by it. It does so later in any case.
+const APPLYING: Duration = Duration::from_secs(2);
 /// How soon the store is asked again that did not answer.
 const AGAIN: Duration = Duration::from_millis(200);
 
@@ -68,6 +73,53 @@ async fn follow<F: Follow>(follower: &mut F, mut watch: Watch) -> Error {
             Err(error) => return error,
         }
     }
+}
+
+/// As of when this node goes by what is below a prefix.
+#[derive(Debug)]
+pub(super) struct Applied(watch::Sender<Revision>);
+
+impl Default for Applied {
+    fn default() -> Self {
+        Self(watch::Sender::new(Revision(0)))
+    }
+}
+
+impl Applied {
+    /// It goes by all that was there then.
+    pub(super) fn set(&self, revision: Revision) {
+        self.0.send_replace(revision);
+    }
+
+    /// Waits until it goes by what was there then.
+    pub(super) async fn reach(&self, revision: Revision) {
+        let mut applied = self.0.subscribe();
+        // The sender is ours.
+        let _ = applied.wait_for(|applied| *applied >= revision).await;
+    }
+
+    /// The same, and not for long: where the store has stopped answering it comes later.
+    pub(super) async fn reach_soon(&self, revision: Revision) {
+        let _ = tokio::time::timeout(APPLYING, self.reach(revision)).await;
+    }
+}
+
+/// Deletes what is over below a prefix, unless somebody changes it meanwhile.
+///
+/// # Errors
+/// When the store does not do it; some of it may be done.
+pub(super) async fn prune(
+    store: &dyn ControlStore,
+    prefix: &'static str,
+    is_over: impl Fn(&Entry) -> bool,
+) -> Result<(), Error> {
+    let (entries, _) = entries(store, prefix).await?;
+    for entry in entries.into_iter().filter(is_over) {
+        let unchanged = Condition::Modified(entry.modified);
+        let txn = Txn::when(entry.key.clone(), unchanged);
+        store.txn(txn.then(Op::delete(entry.key))).await?;
+    }
+    Ok(())
 }
 
 /// What was there, and a watch that misses nothing since.

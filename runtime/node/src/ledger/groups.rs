@@ -3,7 +3,7 @@
 //! Owns what the scheduler does not know of them: their driver, their name, and who is to hear of changes. Must
 //! not: reserve anything; that is the scheduler's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use tokio::sync::watch;
@@ -22,8 +22,10 @@ pub(crate) const MOST_GROUPS: usize = 100;
 #[derive(Default)]
 pub(super) struct Groups {
     own: BTreeMap<GroupId, OwnGroup>,
-    /// All that outlive their owners, wherever they are: whose tasks may run in them, and their names.
-    recorded: BTreeMap<GroupId, (TenantName, Option<String>)>,
+    /// All that outlive their owners, wherever they are.
+    recorded: BTreeMap<GroupId, RecordedGroup>,
+    /// Those of them that were ended here, and whose records may be there for a moment longer.
+    ended: BTreeSet<GroupId>,
     /// How often it stood otherwise with a group.
     changes: watch::Sender<u64>,
 }
@@ -37,6 +39,13 @@ pub(crate) struct OwnGroup {
     /// What people call it, if anything.
     pub(crate) name: Option<String>,
     pub(crate) created: Instant,
+}
+
+/// A group that has a record, as that says.
+pub(crate) struct RecordedGroup {
+    pub(crate) record: GroupRecord,
+    /// Since when this node knows of it, or of its takeover.
+    pub(crate) since: Instant,
 }
 
 impl Ledger {
@@ -59,6 +68,7 @@ impl Ledger {
         group: OwnGroup,
     ) -> Todo {
         self.groups.own.insert(id, group);
+        self.groups.ended.remove(&id);
         self.happens(Event::TakeOverGroup {
             group: id,
             spec: record.spec,
@@ -71,13 +81,12 @@ impl Ledger {
     pub(crate) fn group_news(&mut self, news: GroupNews) -> Todo {
         match news {
             GroupNews::Recorded(group, owner, record) => {
-                let GroupRecord {
-                    tenant,
-                    name,
-                    takeovers,
-                    ..
-                } = *record;
-                self.groups.recorded.insert(group, (tenant, name));
+                let takeovers = record.takeovers;
+                let recorded = RecordedGroup {
+                    record: *record,
+                    since: Instant::now(),
+                };
+                self.groups.recorded.insert(group, recorded);
                 self.happens(Event::GroupRecorded {
                     group,
                     owner,
@@ -86,25 +95,28 @@ impl Ledger {
             }
             GroupNews::Unrecorded(group, owner) => {
                 self.groups.recorded.remove(&group);
+                self.groups.ended.remove(&group);
                 self.happens(Event::GroupUnrecorded { group, owner })
             }
         }
     }
 
-    /// Groups that outlive their owners: whose tasks may run in them, and their names.
-    pub(crate) fn recorded_groups(
-        &self,
-    ) -> impl Iterator<Item = (GroupId, &TenantName, Option<&str>)> {
+    /// Groups that outlive their owners, but for those that were ended here just now.
+    pub(crate) fn recorded_groups(&self) -> impl Iterator<Item = (GroupId, &RecordedGroup)> {
         let recorded = self.groups.recorded.iter();
-        recorded.map(|(group, (tenant, name))| (*group, tenant, name.as_deref()))
+        let recorded = recorded.filter(|(group, _)| !self.groups.ended.contains(group));
+        recorded.map(|(group, recorded)| (*group, recorded))
     }
 
     /// Ends a group that was created here; another changes nothing.
     pub(crate) fn remove_group(&mut self, group: GroupId) -> Todo {
-        match self.groups.own.contains_key(&group) {
-            true => self.happens(Event::RemoveGroup(group)),
-            false => Todo::default(),
+        if !self.groups.own.contains_key(&group) {
+            return Todo::default();
         }
+        if self.groups.recorded.contains_key(&group) {
+            self.groups.ended.insert(group);
+        }
+        self.happens(Event::RemoveGroup(group))
     }
 
     /// Somebody here wants to know how it stands with a group, which may be another node's.

@@ -5,6 +5,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use wasmrun_model::cluster::NodeName;
+use wasmrun_model::id::NodeId;
 use wasmrun_model::wire::{
     ClientRow, List, Listed, MemberRow, NodeStatus, Refusal, RefusalKind, Request, Response, Rows,
     TokenRow, What,
@@ -65,9 +67,9 @@ impl Session {
                 revoked.map(|()| Response::Done).map_err(refused)
             }
             Request::Drain { node, is_draining } => drain(cluster, &node, is_draining).await,
+            Request::RemoveNode { node, is_forced } => remove(cluster, &node, is_forced).await,
             Request::List(list) if list.what == What::Clients => {
-                let rows = cluster.told(cluster.clients().list()).await;
-                let mut rows = rows.map_err(not_revoked)?;
+                let mut rows = cluster.list_clients().await.map_err(not_revoked)?;
                 rows.retain(|row: &ClientRow| {
                     let name = row.name.as_deref().unwrap_or_default();
                     passes(
@@ -136,8 +138,7 @@ fn begun_so<'a>(prefix: &str, members: &'a [MemberRow]) -> Result<&'a MemberRow,
     match (fit.next(), fit.next()) {
         (Some(one), None) => Ok(one),
         (None, _) => {
-            let why =
-                format_args!("there is no node '{shown}' that lives; see `wasmrun list nodes`");
+            let why = format_args!("there is no node '{shown}'; see `wasmrun list nodes`");
             Err(refusal(RefusalKind::NotFound, why))
         }
         (Some(_), Some(_)) => {
@@ -164,6 +165,52 @@ async fn drain(cluster: &Cluster, node: &str, is_draining: bool) -> Result<Respo
             Err(refusal(RefusalKind::NotFound, why))
         }
     }
+}
+
+async fn remove(cluster: &Cluster, node: &str, is_forced: bool) -> Result<Response, Refusal> {
+    let (id, name) = removable(&cluster.members(), node, is_forced)?;
+    let removed = cluster.remove(id, name).await;
+    removed.map_err(|error| refusal(RefusalKind::Full, error))?;
+    tracing::info!(node = %id, "a node was taken out of the cluster");
+    Ok(Response::Text(id.to_string()))
+}
+
+/// Which node is meant, and what it is called, if it may be removed.
+fn removable(
+    members: &[MemberRow],
+    node: &str,
+    is_forced: bool,
+) -> Result<(NodeId, Option<NodeName>), Refusal> {
+    let usage = |why: std::fmt::Arguments<'_>| Err(refusal(RefusalKind::Usage, why));
+    let is_gone = |row: &MemberRow| matches!(&row.state[..], "dead" | "removed");
+    // A name that is used again is that of who lives.
+    let named = members.iter().filter(|row| row.name == node);
+    let row = match (named.min_by_key(|row| is_gone(row)), node.parse::<NodeId>()) {
+        (Some(row), _) => row,
+        // It need not be known here.
+        (None, Ok(id)) => match members.iter().find(|row| row.id == id) {
+            Some(row) => row,
+            None => return Ok((id, None)),
+        },
+        (None, Err(_)) => begun_so(node, members)?,
+    };
+    if row.is_own {
+        return usage(format_args!(
+            "node '{node}' is the one that you ask: ask another, or end it with `wasmrun node stop`"
+        ));
+    }
+    if row.is_head {
+        return usage(format_args!(
+            "node '{node}' is the head: it has the authority that all others are known by, and the cluster is none without it"
+        ));
+    }
+    if !is_gone(row) && !is_forced {
+        return usage(format_args!(
+            "node '{node}' lives: drain it (`wasmrun node drain {node}`) and stop it first, or say --force: then its work \
+             begins elsewhere, and what only it has is lost"
+        ));
+    }
+    Ok((row.id, row.name.parse().ok()))
 }
 
 fn refused(error: TokensError) -> Refusal {

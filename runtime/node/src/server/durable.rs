@@ -28,7 +28,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::{Digest, GroupId, NodeId, TaskId};
+use wasmrun_model::id::{Digest, GroupId, Incarnation, NodeId, ObjectId, TaskId};
 use wasmrun_model::wire;
 
 pub(super) use self::record::{Stored, StoredActor};
@@ -69,6 +69,8 @@ pub(super) struct Durable {
     actors: Mutex<HashMap<TaskId, KeptActor>>,
     /// Where large results are of tasks that have ended.
     placed: Mutex<HashMap<TaskId, Placed>>,
+    /// The life in which it was read last which records are this node's.
+    read_in: Mutex<Option<Incarnation>>,
     /// The node is stopping: what ends now ends because of that, and is for others to go on with.
     is_closed: AtomicBool,
 }
@@ -176,6 +178,17 @@ impl Durable {
         (known.lineage_bytes as u64, known.lineage_dropped)
     }
 
+    /// Whether what this node takes for its own is that, by what was read in this life. At its beginning it may be
+    /// others' by now.
+    pub(super) fn knows_own_in(&self, life: Incarnation) -> bool {
+        *self.read_in.lock() == Some(life)
+    }
+
+    /// It was read in that life, and what is others' is given up.
+    fn own_is_known_in(&self, life: Incarnation) {
+        *self.read_in.lock() = Some(life);
+    }
+
     /// Nothing more is written.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
@@ -199,7 +212,7 @@ impl Durable {
     pub(super) fn forget(&self, task: &TaskId) {
         let actor = self.actors.lock().remove(task);
         drop(actor);
-        self.unplace(task);
+        drop(self.unplace(task));
         let mut known = self.known.lock();
         if known.remove(task) {
             drop(known);
@@ -307,7 +320,7 @@ impl Keeping {
         }
         let result = report.result.as_ref().ok().and_then(Option::as_ref);
         let place = result.and_then(|value| inner.where_is(task, value));
-        let stored = stored.ended(Ending::of(report, log, place));
+        let stored = stored.ended(Ending::of(report, inner.shared.home.node, log, place));
         let value = stored.to_value();
         inner.count_ended(durable, task, &stored, value.len());
         if let Some(result) = result {
@@ -332,7 +345,7 @@ impl Inner {
         };
         let over = durable.known.lock().add_ended(task, ended);
         for task in over.tasks {
-            durable.unplace(&task);
+            drop(durable.unplace(&task));
             drop(durable.records.delete(task));
         }
         for task in over.lineage {
@@ -377,7 +390,10 @@ impl Inner {
         }
         tracing::info!(%task, "a detached task is another node's now");
         drop(durable.actors.lock().remove(&task));
-        durable.unplace(&task);
+        if let (Some(value), Some(exchange)) = (durable.unplace(&task), self.shared.exchange.get())
+        {
+            exchange.leave(ObjectId::of(task, 0), value);
+        }
         self.shared.cancel(task);
         let forgotten = self.registry().forget(&task);
         drop(forgotten);

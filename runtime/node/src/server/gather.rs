@@ -106,6 +106,19 @@ impl Desk for Inner {
         self.copy_has_left(object.task(), node);
     }
 
+    fn has_come(&self, node: NodeId) {
+        if let (Some(durable), Some(cluster)) = (self.durable.get(), self.shared.cluster.get())
+            && durable.knows_own_in(cluster.life())
+        {
+            self.claim_places(durable, |holder| holder == node);
+        }
+    }
+
+    fn is_kept_by(&self, node: NodeId, object: &ObjectId) -> bool {
+        let durable = self.durable.get();
+        durable.is_some_and(|it| it.has_copy_again(&object.task(), node))
+    }
+
     fn place_results(self: Arc<Self>) -> BoxFuture<'static, ()> {
         let placing = async move {
             for (object, why) in self.place_all().await {
@@ -208,6 +221,10 @@ impl Session {
     }
 
     pub(super) async fn list_all(&self, list: List) -> Listed {
+        let lost = match list.what {
+            What::Groups => groups::lost(&self.inner, &list),
+            _ => Vec::new(),
+        };
         let mut rows = views::list(&self.inner, &list);
         let asked = self.asked(Question::List(list));
         let mut all = self.others(&asked).await;
@@ -219,6 +236,10 @@ impl Session {
         match &mut rows {
             Rows::Tasks(tasks) => *tasks = merged(std::mem::take(tasks)),
             Rows::Actors(actors) => *actors = merged_actors(std::mem::take(actors)),
+            Rows::Groups(groups) => {
+                let known: BTreeSet<_> = groups.iter().map(|row| row.id).collect();
+                groups.extend(lost.into_iter().filter(|row| !known.contains(&row.id)));
+            }
             _ => {}
         }
         truncate(&mut rows);

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 use std::time::{Duration, Instant};
 
+use wasmrun_model::cluster::Cluster as Nodes;
 use wasmrun_model::group::GroupState;
 use wasmrun_model::id::{DriverId, GroupId, NodeId};
 use wasmrun_model::resource::{ResourceName, ResourceSet};
@@ -19,6 +20,7 @@ use super::views::{self, Asker, passes};
 use super::{Inner, gather};
 use crate::cluster::{Answer, Answers, Asked, Cluster, GroupRecord, Question};
 use crate::groups::{GroupError, NotReady};
+use crate::ledger::RecordedGroup;
 
 /// How long a group that is about to be taken over is waited for where somebody wants to remove it.
 const TAKING_OVER: Duration = Duration::from_secs(10);
@@ -125,10 +127,11 @@ impl Session {
     fn is_between_owners(&self, text: &str) -> Option<GroupId> {
         let ledger = self.inner.shared.ledger.lock();
         let mut recorded = ledger.recorded_groups();
-        let meant = recorded.find(|(group, tenant, name)| {
-            **tenant == self.tenant && (*name == Some(text) || group.to_string().starts_with(text))
+        let meant = recorded.find(|(group, it)| {
+            let is_named = it.record.name.as_deref() == Some(text);
+            it.record.tenant == self.tenant && (is_named || group.to_string().starts_with(text))
         });
-        meant.map(|(group, ..)| group)
+        meant.map(|(group, _)| group)
     }
 
     fn recorded_owner(&self, group: &GroupId) -> Option<NodeId> {
@@ -309,9 +312,76 @@ pub(super) fn find(inner: &Inner, asker: Asker<'_>, text: &str) -> Result<GroupR
         .cloned()
 }
 
-/// The groups that this node owns.
+/// The groups that this node owns, or is about to take over.
 pub(super) fn groups(inner: &Inner, list: &List) -> Vec<GroupRow> {
     let mut rows = all(inner, inner.detached.driver());
+    let own = inner.shared.home.node;
+    rows.extend(unowned(inner, |_, owner| owner == own));
+    filtered(rows, list)
+}
+
+/// The groups whose owners are lost and that nobody has taken over yet, as far as this node knows. To be asked for
+/// before other nodes are: then one that is taken over meanwhile is in the answer of the node that has done it.
+pub(super) fn lost(inner: &Inner, list: &List) -> Vec<GroupRow> {
+    let own = inner.shared.home.node;
+    let is_lost = |nodes: &Nodes, owner| owner != own && !nodes.is_there(owner);
+    filtered(unowned(inner, is_lost), list)
+}
+
+/// The groups whose records name such an owner, and that this node does not own.
+fn unowned(inner: &Inner, is_meant: impl Fn(&Nodes, NodeId) -> bool) -> Vec<GroupRow> {
+    let ledger = inner.shared.ledger.lock();
+    let scheduler = ledger.scheduler();
+    let rows = ledger.recorded_groups().filter_map(|(id, recorded)| {
+        let owner = scheduler.recorded_owner(&id)?;
+        let is_unowned = is_meant(scheduler.cluster(), owner) && !scheduler.owns_group(&id);
+        is_unowned.then(|| (owner, unowned_row(id, recorded)))
+    });
+    let rows: Vec<(NodeId, GroupRow)> = rows.collect();
+    drop(ledger);
+    let cluster = inner.shared.cluster.get();
+    let rows = rows.into_iter().map(|(owner, mut row)| {
+        row.node = cluster.map_or_else(|| owner.to_string(), |it| it.name_of(owner));
+        row.why = Some(match owner == inner.shared.home.node {
+            true => format!("node {} is about to take it over", row.node),
+            false => format!(
+                "node {}, which owned it, is lost; the next one takes it over as soon as the control store says that \
+                 it may; what runs in its bundles at other nodes goes on",
+                row.node
+            ),
+        });
+        row
+    });
+    rows.collect()
+}
+
+/// What is known of a group by its record alone: which bundles lie where, nodes say to the one that takes it over.
+fn unowned_row(id: GroupId, recorded: &RecordedGroup) -> GroupRow {
+    let GroupRecord {
+        spec, tenant, name, ..
+    } = &recorded.record;
+    let bundles = spec.bundles().iter().map(|bundle| GroupBundle {
+        amounts: amounts(bundle.amounts()),
+        node: None,
+    });
+    let known_ms = ms(recorded.since.elapsed());
+    GroupRow {
+        id,
+        name: name.clone(),
+        kind: spec.kind(),
+        state: UNOWNED.to_owned(),
+        since_ms: known_ms,
+        bundles: bundles.collect(),
+        why: None,
+        is_detached: true,
+        tenant: tenant.clone(),
+        job: DriverId::from_bytes([0; 16]),
+        age_ms: known_ms,
+        node: String::new(),
+    }
+}
+
+fn filtered(mut rows: Vec<GroupRow>, list: &List) -> Vec<GroupRow> {
     rows.retain(|row| {
         let name = row.name.clone().unwrap_or_default();
         let fields: [(&str, &dyn Display); 7] = [
@@ -361,7 +431,10 @@ fn all(inner: &Inner, detached: DriverId) -> Vec<GroupRow> {
     rows.collect()
 }
 
-/// What the states of groups are called.
+/// What the state of a group is called that is between two owners.
+const UNOWNED: &str = "unowned";
+
+/// What the states of groups are called that nodes own.
 pub(super) const STATES: [&str; 5] = ["pending", "preparing", "committing", "ready", "removing"];
 
 /// One of [`STATES`].
@@ -385,11 +458,11 @@ fn amounts(set: &ResourceSet) -> BTreeMap<ResourceName, wasmrun_model::resource:
         .collect()
 }
 
-/// Why there is neither a task nor a group of this name: that there are several groups says more than that there is
-/// no task.
+/// Why there is neither a task nor a group of this name: that there are several groups, or one that nobody owns just now,
+/// says more than that there is no task.
 pub(super) fn more_telling(of_task: Refusal, of_group: Refusal) -> Refusal {
     match of_group.kind {
-        RefusalKind::Ambiguous => of_group,
+        RefusalKind::Ambiguous | RefusalKind::Full => of_group,
         _ => of_task,
     }
 }

@@ -167,14 +167,15 @@ impl Server {
     }
 
     /// Blocks this thread until it is to end: somebody has said so, and, unless it is to be at once, the others have
-    /// been told, all tasks have ended, and other nodes have what they need of this one, as far as they can. Actors that live on do not count. Whether it is to be at once.
+    /// been told, all tasks have ended, and other nodes have what they need of this one, as far as they can. Actors that
+    /// live on do not count. Also when it was [removed](Node::is_removed) from its cluster. Whether it is to be at once.
     ///
     /// # Panics
     /// When it is called in a thread of a tokio runtime.
     pub fn wait(&self) -> bool {
         let inner = &self.inner;
         let mut stop = inner.stop.subscribe();
-        inner.shared.control.block_on(async {
+        let told = async {
             // The sender is ours: neither wait can fail.
             let _ = stop.wait_for(|stop| *stop > Stop::Not).await;
             tokio::select! {
@@ -186,6 +187,12 @@ impl Server {
                 } => {}
             }
             *stop.borrow() == Stop::Now
+        };
+        inner.shared.control.block_on(async {
+            tokio::select! {
+                is_now = told => is_now,
+                () = inner.removed() => true,
+            }
         })
     }
 }
@@ -232,6 +239,15 @@ impl Inner {
 
     fn registry(&self) -> MutexGuard<'_, Registry> {
         self.ends.noted(&self.registry)
+    }
+
+    /// Waits until this node was removed from its cluster: nobody waits for what it does any more.
+    async fn removed(&self) {
+        match self.shared.cluster.get() {
+            Some(cluster) => cluster.removed().await,
+            None => std::future::pending().await,
+        }
+        tracing::error!("this node was removed from its cluster");
     }
 
     /// Lets the cluster know that this node takes no new work, and gives what has not begun here to who can begin it.

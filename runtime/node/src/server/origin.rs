@@ -51,6 +51,10 @@ impl Origin {
                 "who is a client of the cluster is listed and changed on the machine of a node, by whoever may use its \
                  socket: `wasmrun client` and `wasmrun node token` there"
             }
+            Request::RemoveNode { .. } => {
+                "a node is removed from the cluster on the machine of another, by whoever may use its socket: `wasmrun node \
+                 remove` there; `wasmrun node drain NODE` lets it take no new work from anywhere"
+            }
             Request::SetTenant(_) | Request::RemoveTenant(_) => {
                 "what tenants are due is set on the machine of a node, by whoever may use its socket: `wasmrun tenant` \
                  there; `wasmrun tenant list` works from anywhere"
@@ -173,6 +177,11 @@ mod tests {
         for is_now in [false, true] {
             is_for_here(&Request::Stop { is_now }, "wasmrun node stop");
         }
+        let removal = Request::RemoveNode {
+            node: "a".into(),
+            is_forced: true,
+        };
+        is_for_here(&removal, "wasmrun node remove");
         // What can be undone from there may be done from there.
         is_for_all(&Request::Drain {
             node: "a".into(),

@@ -87,6 +87,7 @@ impl Session {
             | Request::CreateClientToken { .. }
             | Request::RevokeClient(_)
             | Request::Drain { .. }
+            | Request::RemoveNode { .. }
             | Request::SetTenant(_)
             | Request::RemoveTenant(_)
             | Request::RemoveGroup(_)

@@ -95,8 +95,16 @@ async fn serve(
     mut way: Way,
 ) {
     let greeted = tokio::time::timeout(GREETING, greet(&inner, &mut reader, &mut way)).await;
-    let Ok(Ok(hello)) = greeted else {
-        return;
+    let hello = match greeted {
+        Ok(Ok(hello)) => hello,
+        Ok(Err(why)) => {
+            // Who hangs up before it has said anything looks whether somebody is here.
+            if why.kind() != io::ErrorKind::UnexpectedEof {
+                tracing::info!(%why, "a client is turned away");
+            }
+            return;
+        }
+        Err(_) => return,
     };
     let (out, writing) = Out::new(way, inner.pending.clone());
     // Ends when this function, which owns it, does, or all has been written.
@@ -166,7 +174,9 @@ impl Drop for Ending {
     }
 }
 
-/// The first frame of each side. Ours is sent even to a client of another version, to tell it.
+/// The first frame of each side. Ours is sent even to a client of another version, to tell it. One that is a
+/// minor version behind asks for nothing whose answer it does not know; one that is ahead asks for nothing
+/// that we do not know: see `docs/decisions/versions.md`.
 async fn greet(
     inner: &Inner,
     reader: &mut (impl AsyncRead + Unpin),
@@ -181,7 +191,7 @@ async fn greet(
         Some(len) => {
             let mut bytes = vec![0; len];
             reader.read_exact(&mut bytes).await?;
-            wire::decode_greeting::<Hello>(&bytes)
+            wire::decode_greeting::<Hello>(&bytes).map(|(hello, _)| hello)
         }
         None => Err(FrameError::NotWasmrun),
     };
@@ -310,6 +320,7 @@ impl Serving {
             | Request::CreateClientToken { .. }
             | Request::RevokeClient(_)
             | Request::Drain { .. }
+            | Request::RemoveNode { .. }
             | Request::SetTenant(_)
             | Request::RemoveTenant(_)
             | Request::RemoveGroup(_)
@@ -364,6 +375,7 @@ impl Session {
             | Request::CreateClientToken { .. }
             | Request::RevokeClient(_)
             | Request::Drain { .. }
+            | Request::RemoveNode { .. }
             | Request::List(wire::List {
                 what: wire::What::Tokens | wire::What::Clients,
                 ..

@@ -564,6 +564,29 @@ fn a_node_that_was_cut_off_leaves_it_to_the_record_whose_its_groups_are() {
 }
 
 #[test]
+fn what_ran_in_a_group_that_another_has_taken_over_is_not_told_that_it_was_removed() {
+    let mut it = Harness::local(ONE);
+    it.peer(1, 1, ONE);
+    it.event(recorded(1, 0));
+    let (node, incarnation) = (node_id(1), Incarnation(1));
+    it.event(Event::NodeLost { node, incarnation });
+    it.event(Event::TakeOverGroup {
+        group: group(1),
+        spec: spec(1),
+        tenant: TenantName::default(),
+        takeovers: 1,
+    });
+    it.submit(task(1, ONE).strategy(&format!("group:{}", group(1))));
+    it.accept(1);
+    assert_eq!(it.phase(1), Phase::Running);
+    let stopped = it.event(recorded(2, 2));
+    assert!(stopped.contains(&"stop t1".to_owned()), "{stopped:?}");
+    let why = it.scheduler.why_stopped(&task_id(1));
+    let why = why.map(ToString::to_string).unwrap_or_default();
+    assert!(why.contains("has given back the bundle"), "{why}");
+}
+
+#[test]
 fn who_waits_for_a_group_asks_again() {
     let mut it = asking();
     it.message(1, stands(1, &[None]));

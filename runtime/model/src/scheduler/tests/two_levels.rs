@@ -1,6 +1,7 @@
 //! A node and its peers: what stays, what goes, and the messages between.
 
 use super::*;
+use crate::resource::{Amount, ResourceName};
 use crate::scheduler::Outcome;
 
 const ONE: &str = r#"{"CPU": 1}"#;
@@ -222,6 +223,28 @@ fn a_task_that_was_handed_on_too_often_moves_again_after_a_while() {
     assert_eq!(it.phase(1), Phase::Ready);
     let moved = it.wait(200);
     assert_eq!(moved, ["n1: settled t1 4 HandedBack"]);
+}
+
+/// A task that another node cannot begin may be what those that wait here wait for.
+#[test]
+fn what_waits_for_arguments_keeps_no_task_of_others_away() {
+    let mut it = Harness::local(ONE);
+    it.peer(1, 1, "{}");
+    for at in [1, 2, 3] {
+        let fetched = it.submit(task(at, ONE).arg(1, false));
+        assert_eq!(fetched, [format!("fetch [1] for t{at}")]);
+    }
+    let told = |it: &Harness| {
+        let view = it.scheduler.own_view();
+        let load = view.resources.load().amounts();
+        (load.get(&ResourceName::CPU), view.queue.tasks)
+    };
+    assert_eq!(told(&it), (Amount::ZERO, 3));
+    // What could begin as soon as there is room does.
+    it.event(Event::ArgumentReady(object_id(1)));
+    assert_eq!(told(&it), (Amount::units(2), 2));
+    it.event(Event::ArgumentLost(object_id(1)));
+    assert_eq!(told(&it), (Amount::ZERO, 2));
 }
 
 #[test]

@@ -51,12 +51,12 @@ fn holds<T: DeserializeOwned>(names: &str) {
 #[test]
 fn variants_keep_their_places() {
     holds::<OneWay>("Work View");
-    holds::<Request>("Work Control Watch");
-    holds::<Response>("Work Control Watched NotMember NoStore");
+    holds::<Request>("Work Control Watch Clock");
+    holds::<Response>("Work Control Watched NotMember NoStore Clock");
     holds::<work::OneWay>(
         "Scheduler Place Settled Output Want Made Release Holding Drop DriverGone WantActor Stands Lives \
          Kill State Cancel Find Found Called Replay CalledAgain Lend Lent LendKept LeftBehind EndLeft \
-         BreakWait Outlives",
+         BreakWait Outlives Keeps Left",
     );
     holds::<work::Request>("Where Ask Source Hold Neighbour Waits MoveAway Keep Bring");
     holds::<work::Response>("Made Answered Source Holds Neighbour Waits Moved");

@@ -6,7 +6,7 @@
 //! Invariants: each transaction holds only for the life, by its lease, in which it was sent, however late it arrives, and
 //! is made once ([`Fence`]). What was made in a life that is over, without an answer, is not made again.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -15,6 +15,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use wasmrun_control::{Condition, Error, MAX_TXN_OPS, Op, OpReply, Txn};
+use wasmrun_model::id::NodeId;
 
 use super::fence::{Fence, Tried};
 use super::{MOST_BYTES, RecordId, Standing, Written, owners};
@@ -201,11 +202,15 @@ impl<I: RecordId> Writer<I> {
                     let is_missing = |at: usize| replies.get(at) == Some(&OpReply::Deleted(false));
                     let missing = batch.iter().enumerate().filter(|(at, _)| is_missing(*at));
                     let missing: Vec<_> = missing.map(|(_, write)| write).collect();
-                    return self.made(&missing).await;
+                    return match missing.is_empty() {
+                        true => self.made(HashSet::new()),
+                        false => self.look_at(batch, &missing).await,
+                    };
                 }
                 Ok(Tried::MadeBefore) => {
-                    let all: Vec<_> = batch.iter().collect();
-                    return self.made(&all).await;
+                    let is_deleted = |it: &&Write<I>| matches!(it.change, Change::Delete);
+                    let deleted: Vec<_> = batch.iter().filter(is_deleted).collect();
+                    return self.look_at(batch, &deleted).await;
                 }
                 Ok(Tried::Otherwise) => {
                     self.state.is_silent.store(false, Ordering::Release);
@@ -234,46 +239,83 @@ impl<I: RecordId> Writer<I> {
         self.cluster.clock().sleep(AGAIN).await;
     }
 
-    /// All is made. Of some it must be seen whose they are now: another node may have taken them over, since they were
-    /// made or before.
-    async fn made(&self, doubtful: &[&Write<I>]) -> Made<I> {
-        let mut others = HashSet::new();
-        for write in doubtful {
-            let is_mine = loop {
-                match self.is_mine(write).await {
-                    Ok(is_mine) => break is_mine,
-                    Err(error) => self.wait(error).await,
-                }
-            };
-            if !is_mine {
-                others.insert(write.id);
-            }
-        }
+    /// All is made, and these are another node's.
+    fn made(&self, others: HashSet<I>) -> Made<I> {
         self.state.is_silent.store(false, Ordering::Release);
         Made::Done(others)
     }
 
-    /// Whether what was changed is this node's, or what was deleted nobody's.
-    async fn is_mine(&self, write: &Write<I>) -> Result<bool, Error> {
-        let me = self.cluster.id();
-        let store = self.cluster.store();
-        if !matches!(write.change, Change::Delete) {
-            return Ok(store.get(&write.id.key(me)).await?.is_some());
-        }
-        // This node may have taken it over again, too.
-        let mut owners = owners::<I>(store).await?;
-        owners.extend(self.cluster.others());
-        owners.push(me);
-        owners.sort_unstable();
-        owners.dedup();
-        for some in owners.chunks(MAX_TXN_OPS) {
-            let txn = some.iter().fold(Txn::default(), |txn, owner| {
-                txn.and(write.id.key(*owner), Condition::Absent)
-            });
-            if !store.txn(txn).await?.succeeded {
-                return Ok(false);
+    /// All is made. Of these that were deleted, and of all that was put, it must be seen whose they are now: another node
+    /// may have taken them over, since they were made or before.
+    async fn look_at(&self, batch: &[Write<I>], deleted: &[&Write<I>]) -> Made<I> {
+        let mut others = HashSet::new();
+        for write in deleted {
+            let is_gone = loop {
+                match self.is_gone(write.id).await {
+                    Ok(is_gone) => break is_gone,
+                    Err(error) => self.wait(error).await,
+                }
+            };
+            if !is_gone {
+                others.insert(write.id);
             }
         }
-        Ok(true)
+        // At last, and all at once: that may have taken longer than this node has lived.
+        loop {
+            match self.taken_of(batch).await {
+                Ok(taken) => others.extend(taken),
+                Err(error) => {
+                    self.wait(error).await;
+                    continue;
+                }
+            }
+            return self.made(others);
+        }
+    }
+
+    /// What was put and is not this node's any more.
+    async fn taken_of(&self, batch: &[Write<I>]) -> Result<Vec<I>, Error> {
+        let put = batch
+            .iter()
+            .filter(|it| !matches!(it.change, Change::Delete));
+        let put: Vec<I> = put.map(|write| write.id).collect();
+        if put.is_empty() {
+            return Ok(put);
+        }
+        let me = self.cluster.id();
+        let txn = Txn::of(put.iter().map(|id| Op::get(id.key(me))));
+        let replies = self.cluster.store().txn(txn).await?.replies;
+        let is_there = |reply: &OpReply| matches!(reply, OpReply::Got(Some(_)));
+        let both = put.into_iter().zip(&replies);
+        Ok(both
+            .filter(|(_, reply)| !is_there(reply))
+            .map(|(id, _)| id)
+            .collect())
+    }
+
+    /// Whether what was deleted is nobody's.
+    async fn is_gone(&self, id: I) -> Result<bool, Error> {
+        let (me, store) = (self.cluster.id(), self.cluster.store());
+        let mut looked_at = BTreeSet::new();
+        loop {
+            let before = looked_at.len();
+            looked_at.extend(owners::<I>(store).await?);
+            looked_at.extend(self.cluster.others());
+            // This node may have taken it over again, too.
+            looked_at.insert(me);
+            let all: Vec<NodeId> = looked_at.iter().copied().collect();
+            for some in all.chunks(MAX_TXN_OPS) {
+                let txn = some.iter().fold(Txn::default(), |txn, owner| {
+                    txn.and(id.key(*owner), Condition::Absent)
+                });
+                if !store.txn(txn).await?.succeeded {
+                    return Ok(false);
+                }
+            }
+            // Since it was asked who owns something it may have gone to one who owned nothing then.
+            if looked_at.len() == before {
+                return Ok(true);
+            }
+        }
     }
 }

@@ -9,6 +9,7 @@
 //!
 //! `WASMRUN_SEEDS` is how many seeds are tried (40), `WASMRUN_SEED` the first; one seed alone prints its trace.
 
+mod names;
 mod node;
 mod oracles;
 mod world;

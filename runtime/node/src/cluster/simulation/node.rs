@@ -1,8 +1,8 @@
 //! A process of a node: all of it that has to do with the control store.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,23 +10,22 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use wasmrun_control::records::{GROUPS, TASKS, named};
+use wasmrun_control::records::{GROUPS, TASKS};
 use wasmrun_control::simulated::{Faults, Line, Process, Store, Time, Way};
 use wasmrun_control::{
     Changes, Clock, ControlStore, Entry, Error, Event, LeaseId, LeaseKeeper, Revision,
 };
 use wasmrun_model::cluster::Labels;
-use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::{ActorId, GroupId, Incarnation, NodeId, TaskId};
+use wasmrun_model::id::{GroupId, Incarnation, NodeId, TaskId};
 use wasmrun_model::random::Random;
 use wasmrun_model::wire::Amounts;
 
 use super::super::members::{Members, NodeRecord};
 use super::super::membership::{self, Host, Registered};
-use super::super::named::{Claim, Claimed, claim_at};
 use super::super::records::{Found, RecordId, Records, Standing, Written};
 use super::super::turns::{Heir, Reasons, look};
 use super::super::watched::{self, Follow};
+use super::names::{Book, Names};
 use super::oracles::Oracle;
 
 /// How long leases live here.
@@ -256,6 +255,8 @@ struct Body {
     lives: Arc<AtomicU64>,
     returns: watch::Sender<u64>,
     is_up: AtomicBool,
+    is_confirmed: AtomicBool,
+    names: OnceLock<Weak<Names>>,
 }
 
 /// One part of a process, with its own way to the store.
@@ -313,7 +314,13 @@ impl Host for Place {
         *self.body.lease.lock() = Some(lease);
     }
 
-    fn set_confirmed(&self, _: bool) {}
+    fn set_confirmed(&self, is_confirmed: bool) {
+        let was_confirmed = self.body.is_confirmed.swap(is_confirmed, Ordering::AcqRel);
+        if is_confirmed && !was_confirmed {
+            let names = self.body.names.get().and_then(Weak::upgrade);
+            names.expect("it has a table").claim_again();
+        }
+    }
 
     fn meet(&self, _: NodeId, _: &NodeRecord) {}
 
@@ -327,6 +334,8 @@ impl Host for Place {
         self.body.own.lock().life = next_life(&self.body.lives);
         self.clock.sleep(Duration::from_millis(10)).await;
     }
+
+    async fn look_if_removed(&self) {}
 
     fn lives_again(&self) {
         self.body.returns.send_modify(|count| *count += 1);
@@ -348,9 +357,7 @@ pub(super) struct Node {
     /// What it has heard of all records.
     pub(super) seen: [Arc<Mutex<BTreeMap<Bytes, Bytes>>>; 2],
     follows: [Arc<Way>; 2],
-    /// Names that it has claimed, in which life.
-    claimed: Mutex<BTreeMap<String, LeaseId>>,
-    oracle: Arc<Oracle>,
+    pub(super) names: Arc<Names>,
 }
 
 impl Node {
@@ -360,7 +367,7 @@ impl Node {
         process: Process,
         (time, store): (&Arc<Time>, &Arc<Store>),
         (faults, mut random): (Faults, Random),
-        oracle: &Arc<Oracle>,
+        (book, oracle): (&Arc<Book>, &Arc<Oracle>),
     ) -> Arc<Self> {
         let number = id.as_bytes()[0];
         let own = NodeRecord {
@@ -381,6 +388,8 @@ impl Node {
             lives: lives.clone(),
             returns: watch::Sender::new(0),
             is_up: AtomicBool::default(),
+            is_confirmed: AtomicBool::new(true),
+            names: OnceLock::new(),
         });
         let line = Line::new(faults);
         let mut way = || Way::new(store, &line, (time, process), random.split());
@@ -393,15 +402,18 @@ impl Node {
             })
         });
         let mut place = || places.next().expect("there are three");
+        let (tasks, groups) = (shelf(id, place(), oracle), shelf(id, place(), oracle));
+        let place = place();
+        let names = Names::new(process, place.clone(), &line, book, oracle);
+        let _ = body.names.set(Arc::downgrade(&names));
         let node = Arc::new(Self {
             process,
-            tasks: shelf(id, place(), oracle),
-            groups: shelf(id, place(), oracle),
-            place: place(),
+            tasks,
+            groups,
+            place,
             seen: Default::default(),
             follows: [ways[3].clone(), ways[4].clone()],
-            claimed: Mutex::default(),
-            oracle: oracle.clone(),
+            names,
             body,
             line,
         });
@@ -418,19 +430,8 @@ impl Node {
         self.body.is_up.load(Ordering::Acquire)
     }
 
-    pub(super) fn lease(&self) -> Option<LeaseId> {
-        *self.body.lease.lock()
-    }
-
     pub(super) fn others(&self) -> Vec<NodeId> {
         self.body.members.ids()
-    }
-
-    /// Names that it believes to have.
-    pub(super) fn names(&self) -> Vec<String> {
-        let (claimed, now) = (self.claimed.lock(), self.lease());
-        let ours = claimed.iter().filter(|(_, lease)| Some(**lease) == now);
-        ours.map(|(name, _)| name.clone()).collect()
     }
 
     async fn run(self: Arc<Self>) {
@@ -461,28 +462,6 @@ impl Node {
         follow::<true>(tasks, see_tasks, place).await.ok()?;
         follow::<false>(groups, see_groups, place).await.ok()?;
         membership::register(place, keeper).await.ok()
-    }
-
-    /// Claims the name of an actor.
-    pub(super) fn claim(self: &Arc<Self>, name: String) {
-        let node = self.clone();
-        tokio::spawn(async move {
-            let key = named(&TenantName::default(), &name);
-            let actor = ActorId::from_bytes(*node.id().as_bytes());
-            let claim = Claim::for_test(node.id(), actor);
-            match claim_at(node.place.as_ref(), key, &claim, None).await {
-                Ok(Claimed::Ours(lease)) => {
-                    node.oracle
-                        .note(format_args!("{} has the name {name}", node.process));
-                    node.claimed.lock().insert(name, lease);
-                }
-                Ok(Claimed::Taken(known)) if known.claim.owner == node.id() => {
-                    node.oracle
-                        .violated(format!("{name} is taken by who claims it"));
-                }
-                Ok(Claimed::Taken(_)) | Err(_) => {}
-            }
-        });
     }
 }
 

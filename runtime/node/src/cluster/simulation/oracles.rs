@@ -8,13 +8,15 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 use wasmrun_control::membership::{Member, member};
-use wasmrun_control::records::{self, GROUPS, NODES, TASKS};
+use wasmrun_control::records::{self, GROUPS, NAMED, NODES, Record as _, TASKS};
 use wasmrun_control::simulated::{Process, Time};
-use wasmrun_control::{ControlStore, Embedded, LeaseId, Op, Range, Txn, TxnReply};
-use wasmrun_model::id::{GroupId, Incarnation, NodeId, TaskId};
+use wasmrun_control::{Condition, ControlStore, Embedded, LeaseId, Op, Range, Txn, TxnReply};
+use wasmrun_model::id::{ActorId, GroupId, Incarnation, NodeId, TaskId};
 
 use super::super::members::NodeRecord;
+use super::super::named::Claim;
 use super::super::records::{RecordId, parts};
+use super::names;
 use super::node::Said;
 
 /// What was promised of one record.
@@ -41,6 +43,8 @@ struct State {
     /// Which node each process is of.
     nodes: BTreeMap<Process, NodeId>,
     moves: u64,
+    /// Which names actors were given and have not given back, by which process, and under which lease at last.
+    names: BTreeMap<(String, ActorId), (Process, LeaseId)>,
 }
 
 /// See the module.
@@ -150,6 +154,68 @@ impl Oracle {
         self.state.lock().promised.entry(thing).or_default().ends -= 1;
     }
 
+    /// A process is no more, and all its actors with it.
+    pub(super) fn dies(&self, process: Process) {
+        let mut state = self.state.lock();
+        state.names.retain(|_, (of, _)| *of != process);
+    }
+
+    /// An actor was given a name, or has it in another life of its node.
+    pub(super) fn named(&self, process: Process, name: &str, actor: ActorId, lease: LeaseId) {
+        self.note(format_args!("{process}: {actor} has the name {name}"));
+        let names = &mut self.state.lock().names;
+        names.insert((name.to_owned(), actor), (process, lease));
+    }
+
+    /// An actor has its name no more: it has ended, or never came to be.
+    pub(super) fn unnamed(&self, name: &str, actor: ActorId) {
+        self.note(format_args!("{actor} gives the name {name} back"));
+        self.state.lock().names.remove(&(name.to_owned(), actor));
+    }
+
+    /// An actor finds its name taken in a life of its node under this lease.
+    pub(super) fn loses(&self, name: &str, actor: ActorId, lease: Option<LeaseId>) {
+        let state = self.state.lock();
+        let held = state.names.get(&(name.to_owned(), actor));
+        let is_same_life = held.is_some_and(|(_, under)| Some(*under) == lease);
+        drop(state);
+        if is_same_life {
+            self.violated(format_args!(
+                "{actor} loses the name {name} in the life in which it got it"
+            ));
+        }
+    }
+
+    /// All names that actors have.
+    pub(super) fn names(&self) -> Vec<(String, ActorId)> {
+        self.state.lock().names.keys().cloned().collect()
+    }
+
+    /// A claim is put into the store, or deleted there. Who has the name while its node holds its lease keeps it.
+    fn claimed(&self, key: &Bytes, by: Option<ActorId>, txn: &Txn, store: &Embedded) {
+        let is_compared = |actor: &ActorId| {
+            txn.compares.iter().any(|it| match &it.condition {
+                Condition::Value(value) if it.key == *key => {
+                    Claim::from_value(value).expect("it is a claim").actor == *actor
+                }
+                _ => false,
+            })
+        };
+        let state = self.state.lock();
+        let others = state.names.iter().filter(|((name, actor), _)| {
+            names::key(name) == *key && by != Some(*actor) && (by.is_some() || is_compared(actor))
+        });
+        let alive = others.filter(|(_, (process, lease))| {
+            let node = state.nodes.get(process).expect("it has begun");
+            let entry = now(store.get(&records::node(*node)));
+            entry.is_some_and(|entry| entry.lease == Some(*lease))
+        });
+        let taken = alive.map(|((name, actor), _)| format!("{name} is taken from {actor}"));
+        let taken: Vec<_> = taken.collect();
+        drop(state);
+        taken.into_iter().for_each(|why| self.violated(why));
+    }
+
     /// A transaction was made.
     pub(super) fn made(&self, from: Process, store: &Embedded, txn: &Txn, reply: &TxnReply) {
         let ops = if reply.succeeded {
@@ -177,11 +243,18 @@ impl Oracle {
                 Op::Put { key, value, lease } if key.starts_with(NODES.as_bytes()) => {
                     self.registered(from, me, value, *lease);
                 }
+                Op::Put { key, value, .. } if key.starts_with(NAMED.as_bytes()) => {
+                    let claim = Claim::from_value(value).expect("it is a claim");
+                    self.claimed(key, Some(claim.actor), txn, store);
+                }
                 Op::Put { key, value, .. } => {
                     if let Some((owner, thing)) = owner_of(key) {
                         self.writes(from, me, owner, store);
                         self.put(&thing, Said::from_value(value), txn);
                     }
+                }
+                Op::Delete { key } if key.starts_with(NAMED.as_bytes()) => {
+                    self.claimed(key, None, txn, store);
                 }
                 Op::Delete { key } => {
                     if let Some((owner, thing)) = owner_of(key) {

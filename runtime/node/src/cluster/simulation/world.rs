@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use wasmrun_control::records::{NODES, node as node_key};
 use wasmrun_control::simulated::{Faults, Hand, Process, Store, Time};
-use wasmrun_control::{Clock, ControlStore, EmbeddedConfig, Error, Range};
-use wasmrun_model::id::{GroupId, NodeId, TaskId};
+use wasmrun_control::{Clock, ControlStore, Embedded, EmbeddedConfig, Error, Range};
+use wasmrun_model::id::{ActorId, GroupId, NodeId, TaskId};
 use wasmrun_model::random::Random;
 use wasmrun_model::time::Instant;
 
 use super::super::records::RecordId;
+use super::names::Book;
 use super::node::{Node, Shelf, TTL};
 use super::oracles::Oracle;
 
@@ -40,6 +41,7 @@ struct World {
     clock: Hand,
     store: Arc<Store>,
     oracle: Arc<Oracle>,
+    book: Arc<Book>,
     random: Random,
     faults: Faults,
     seats: Vec<Seat>,
@@ -92,6 +94,7 @@ impl World {
         });
         Self {
             clock: time.hand(WORLD, 0),
+            book: Book::new(&time),
             seats: seats.collect(),
             time,
             store,
@@ -137,7 +140,8 @@ impl World {
             .note(format_args!("node {} starts as {process}", seat.id));
         self.oracle.begins(process, seat.id);
         let how = (self.faults, self.random.split());
-        let node = Node::start((seat.id, &seat.lives), process, world, how, &self.oracle);
+        let others = (&self.book, &self.oracle);
+        let node = Node::start((seat.id, &seat.lives), process, world, how, others);
         (seat.node, seat.back) = (Some(node), None);
     }
 
@@ -177,11 +181,28 @@ impl World {
         if !node.is_up() || self.time.is_stopped(node.process) {
             return;
         }
-        match self.random.below(8) {
+        match self.random.below(10) {
             0..4 => self.work_on(&node.tasks, TaskId::from_bytes),
             4..7 => self.work_on(&node.groups, GroupId::from_bytes),
-            _ => node.claim(format!("name-{}", self.random.below(NAMES))),
+            _ => self.name(&node),
         }
+    }
+
+    /// An actor is created that is to have a name, or the one ends that has it.
+    fn name(&mut self, node: &Node) {
+        let name = format!("name-{}", self.random.below(NAMES));
+        match node.names.has(&name) {
+            true if self.random.below(3) == 0 => node.names.end(&name),
+            true => {}
+            false => drop(self.give(node, name)),
+        }
+    }
+
+    fn give(&mut self, node: &Node, name: String) -> ActorId {
+        self.things += 1;
+        let actor = ActorId::from_bytes(self.things.to_be_bytes());
+        node.names.give(name, actor);
+        actor
     }
 
     fn work_on<I: RecordId + Ord>(&mut self, shelf: &Arc<Shelf<I>>, id: fn([u8; 16]) -> I) {
@@ -226,6 +247,7 @@ impl World {
         };
         self.oracle.note(format_args!("{} is killed", node.process));
         self.time.stop(node.process);
+        self.oracle.dies(node.process);
         self.taken_over += taken_over(&node);
         // At once, or when the others have taken over what it had.
         self.seats[at].back = Some(self.later(Duration::from_millis(50), TTL * 5));
@@ -287,7 +309,36 @@ impl World {
         }
     }
 
-    async fn come_to_rest(&self) {
+    async fn come_to_rest(&mut self) {
+        self.rest().await;
+        self.oracle.note("all is well");
+        self.clock.sleep(PEACE).await;
+        self.oracle.check();
+        let why = self.unrest().await.expect("the store is there");
+        assert_eq!(why, None, "all was well before");
+        let nodes = self.alive().into_iter();
+        let counted = self.taken_over + nodes.map(|node| taken_over(&node)).sum::<u64>();
+        let made = self.oracle.moves();
+        assert!(counted <= made, "{counted} takeovers are counted of {made}");
+        self.name_again().await;
+    }
+
+    /// Each name is given back, if an actor has it, and to another one, at any node: it is free.
+    async fn name_again(&mut self) {
+        for number in 0..NAMES {
+            let name = format!("name-{number}");
+            let alive = self.alive();
+            alive.iter().for_each(|node| node.names.end(&name));
+            let node = alive[self.random.below(alive.len())].clone();
+            let actor = self.give(&node, name.clone());
+            self.rest().await;
+            let has_it = node.names.actor(&name) == Some(actor);
+            assert!(has_it, "{}: {name} is not free", node.process);
+        }
+    }
+
+    /// Waits until all is as it must be.
+    async fn rest(&self) {
         let until = self.clock.now() + REST;
         loop {
             self.clock.sleep(Duration::from_millis(500)).await;
@@ -299,15 +350,6 @@ impl World {
                 Err(error) => panic!("the store is there: {error}"),
             }
         }
-        self.oracle.note("all is well");
-        self.clock.sleep(PEACE).await;
-        self.oracle.check();
-        let why = self.unrest().await.expect("the store is there");
-        assert_eq!(why, None, "all was well before");
-        let nodes = self.alive().into_iter();
-        let counted = self.taken_over + nodes.map(|node| taken_over(&node)).sum::<u64>();
-        let made = self.oracle.moves();
-        assert!(counted <= made, "{counted} takeovers are counted of {made}");
     }
 
     fn alive(&self) -> Vec<Arc<Node>> {
@@ -350,7 +392,33 @@ impl World {
                 }
             }
         }
-        Ok(names_twice(&alive))
+        self.unrest_of_names(&store, &alive).await
+    }
+}
+
+impl World {
+    /// What is not yet well with names: each that was given, and not given back, is that actor's, wherever it is looked
+    /// for. Of those that nobody has the store may say what it likes, as they can be taken.
+    async fn unrest_of_names(
+        &self,
+        store: &Embedded,
+        alive: &[Arc<Node>],
+    ) -> Result<Option<String>, Error> {
+        let unsettled = |node: &Arc<Node>| Some((node.process, node.names.unsettled()?));
+        if let Some((process, name)) = alive.iter().find_map(unsettled) {
+            return Ok(Some(format!("{process}: {name} is not settled")));
+        }
+        for (name, actor) in self.oracle.names() {
+            for node in alive {
+                let found = node.names.find(store, &name).await?;
+                if found != Some(actor) {
+                    let process = node.process;
+                    let why = format!("{name} is {actor}'s, and {process} finds {found:?}");
+                    return Ok(Some(why));
+                }
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -386,12 +454,4 @@ fn unrest_of(node: &Node, owned: &BTreeSet<String>, ids: &BTreeSet<NodeId>) -> O
         true => format!("it believes to own {one}"),
         false => format!("it does not know that it owns {one}"),
     })
-}
-
-/// A name that two believe to have.
-fn names_twice(alive: &[Arc<Node>]) -> Option<String> {
-    let mut names = BTreeSet::new();
-    let mut all = alive.iter().flat_map(|node| node.names());
-    all.find(|name| !names.insert(name.clone()))
-        .map(|name| format!("two have the name {name}"))
 }

@@ -125,6 +125,12 @@ pub(crate) trait Desk: Send + Sync {
     /// A node that has a copy of such a result gives it up.
     fn has_left(self: Arc<Self>, object: &ObjectId, node: NodeId);
 
+    /// A node is there, perhaps again: it may have such results of ours, and not know whose they are.
+    fn has_come(&self, node: NodeId);
+
+    /// A node keeps a copy of such a result for us again. Whether we need that.
+    fn is_kept_by(&self, node: NodeId, object: &ObjectId) -> bool;
+
     /// Has others keep such results that are here only.
     fn place_results(self: Arc<Self>) -> BoxFuture<'static, ()>;
 }

@@ -464,6 +464,8 @@ impl Work for Exchange {
             OneWay::EndLeft(task) => self.carry_out(|ledger| ledger.end_left(from, task)),
             OneWay::BreakWait(broken) => self.break_wait(&broken),
             OneWay::Outlives(object) => self.outlives(from, object),
+            OneWay::Keeps(object) => self.is_kept_by(from, object),
+            OneWay::Left(object) => self.was_left_at(from, object),
         }
     }
 
@@ -517,6 +519,9 @@ impl Work for Exchange {
         self.queues.lock().insert(node.id, queue);
         self.want_again(node.id);
         self.ask_about_again(node.id);
+        if let Some(desk) = self.desk() {
+            desk.has_come(node.id);
+        }
         // If it had left, it was we who were cut off.
         self.carry_out(|ledger| ledger.node_expected(node.clone()));
         // It ends when the node has left, or with the exchange.

@@ -4,10 +4,12 @@
 //! asked for by.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fs::File;
 use std::io::{self, Write};
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -32,6 +34,8 @@ pub(crate) struct Modules {
     /// Where their bytes are kept.
     folder: Option<PathBuf>,
     loaded: Mutex<Loaded>,
+    /// Those whose bytes somebody is looking for just now, for all who want them.
+    wanted: Mutex<HashMap<Digest, Weak<OnceCell<Bytes>>>>,
     /// How long some are, so that no file need be asked: each task that goes to another node asks.
     lengths: Mutex<BTreeMap<Digest, u64>>,
     /// Who else keeps those that must outlive this node.
@@ -49,6 +53,7 @@ impl Modules {
         Self {
             folder,
             loaded: Mutex::default(),
+            wanted: Mutex::default(),
             lengths: Mutex::default(),
             holders: Arc::default(),
         }
@@ -71,7 +76,7 @@ impl Modules {
         static WRITTEN: AtomicU64 = AtomicU64::new(0);
         let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
         let new = folder.join(format!(".{digest}.{number}"));
-        let mut file = std::fs::File::create(&new)?;
+        let mut file = File::create(&new)?;
         file.write_all(bytes)?;
         // A name that is there after a crash must have all its bytes.
         file.sync_all()?;
@@ -125,6 +130,31 @@ impl Modules {
         cell
     }
 
+    /// Where a module's bytes will be for all who want them now.
+    fn wanted(&self, digest: &Digest) -> Arc<OnceCell<Bytes>> {
+        let mut wanted = self.wanted.lock();
+        if let Some(bytes) = wanted.get(digest).and_then(Weak::upgrade) {
+            return bytes;
+        }
+        wanted.retain(|_, bytes| bytes.strong_count() > 0);
+        let bytes = Arc::<OnceCell<Bytes>>::default();
+        wanted.insert(*digest, Arc::downgrade(&bytes));
+        bytes
+    }
+
+    /// What is kept of a module, if it is what it was. Blocks this thread while it is read.
+    fn kept(&self, digest: &Digest) -> Option<Bytes> {
+        let path = self.path(digest)?;
+        let bytes = std::fs::read(&path).ok()?;
+        if Digest::of(&bytes) == *digest {
+            return Some(bytes.into());
+        }
+        // Somebody has changed it.
+        let _ = std::fs::remove_file(path);
+        self.lengths.lock().remove(digest);
+        None
+    }
+
     /// Sends a range of a module's bytes.
     pub(super) async fn serve(
         &self,
@@ -133,21 +163,23 @@ impl Modules {
         to: &mut BulkSender,
     ) -> Result<(), BulkRefusal> {
         let path = self.path(digest).ok_or(BulkRefusal::NotHere)?;
-        let bytes = read(path).await;
-        let bytes = Bytes::from(bytes.ok_or(BulkRefusal::NotHere)?);
-        let end = range.offset.saturating_add(range.len);
-        if end > bytes.len() as u64 {
-            return Err(BulkRefusal::Malformed);
-        }
-        let part = bytes.slice(range.offset as usize..end as usize);
+        let reading = tokio::task::spawn_blocking(move || read(&path, range));
+        let part = reading.await.map_err(|_| BulkRefusal::Failed)??;
         to.write(part).await.map_err(|_| BulkRefusal::Failed)
     }
 }
 
-/// The bytes of a file, if it is there.
-async fn read(path: PathBuf) -> Option<Vec<u8>> {
-    let reading = tokio::task::spawn_blocking(|| std::fs::read(path).ok());
-    reading.await.ok().flatten()
+/// A range of a file. Blocks this thread while it is read.
+fn read(path: &Path, range: Range) -> Result<Bytes, BulkRefusal> {
+    let file = File::open(path).map_err(|_| BulkRefusal::NotHere)?;
+    let len = file.metadata().map_err(|_| BulkRefusal::Failed)?.len();
+    if range.offset.saturating_add(range.len) > len {
+        return Err(BulkRefusal::Malformed);
+    }
+    let mut part = vec![0; range.len as usize];
+    let read = file.read_exact_at(&mut part, range.offset);
+    read.map_err(|_| BulkRefusal::Failed)?;
+    Ok(part.into())
 }
 
 impl Exchange {
@@ -200,22 +232,54 @@ impl Exchange {
         if self.modules.len(&digest).is_some() {
             return true;
         }
-        let held = async {
-            let bytes = self.pull_module(from, digest, len).await?;
-            let this = self.this.clone();
-            let keeping = tokio::task::spawn_blocking(move || {
-                let this = this.upgrade().filter(|_| Digest::of(&bytes) == digest);
-                this.is_some_and(|this| this.modules.keep(&digest, &bytes).is_ok())
-            });
-            Ok::<_, TaskError>(keeping.await.unwrap_or(false))
-        };
-        match held.await {
-            Ok(is_kept) => is_kept,
+        match self.bytes(from, digest, len).await {
+            Ok(_) => self.modules.len(&digest).is_some(),
             Err(error) => {
                 tracing::info!(%digest, %error, "another node's module is not kept");
                 false
             }
         }
+    }
+
+    /// A module's bytes, from this node's folder, or else from that node, and then they are in the folder. All who
+    /// want them at a time share one transfer.
+    async fn bytes(&self, from: NodeId, digest: Digest, len: u64) -> Result<Bytes, TaskError> {
+        let wanted = self.modules.wanted(&digest);
+        let bytes = wanted.get_or_try_init(|| self.fetch(from, digest, len));
+        bytes.await.cloned()
+    }
+
+    async fn fetch(&self, from: NodeId, digest: Digest, len: u64) -> Result<Bytes, TaskError> {
+        let kept = self.with_files(move |modules| modules.kept(&digest));
+        if let Some(kept) = kept.await.flatten() {
+            return Ok(kept);
+        }
+        let bytes = Bytes::from(self.pull_module(from, digest, len).await?);
+        let fetched = bytes.clone();
+        let kept = self.with_files(move |modules| {
+            if Digest::of(&fetched) != digest {
+                return Err("its bytes are not those of its digest");
+            }
+            if let Err(error) = modules.keep(&digest, &fetched) {
+                tracing::warn!(%digest, %error, "a module cannot be kept in the state folder");
+            }
+            Ok(())
+        });
+        let kept = kept.await.unwrap_or(Err("the node is stopping"));
+        kept.map_err(|why| TaskError::Sandbox(format!("module {digest}: {why}")))?;
+        self.count(|counters| &counters.modules_in, 1);
+        self.count(|counters| &counters.module_bytes_in, bytes.len() as u64);
+        Ok(bytes)
+    }
+
+    /// Does something with files, on a thread that may wait for them. None when the node is stopping.
+    async fn with_files<T: Send + 'static>(
+        &self,
+        act: impl FnOnce(&Modules) -> T + Send + 'static,
+    ) -> Option<T> {
+        let this = self.this.clone();
+        let acting = move || this.upgrade().map(|this| act(&this.modules));
+        tokio::task::spawn_blocking(acting).await.ok().flatten()
     }
 
     async fn pull_module(
@@ -260,37 +324,11 @@ impl Exchange {
         let shared = self.shared.upgrade().ok_or_else(stopping)?;
         let engine = shared.engine.clone();
         drop(shared);
-        let kept = match self.modules.path(&digest) {
-            Some(path) => read(path.clone()).await.filter(|kept| {
-                let is_whole = Digest::of(kept) == digest;
-                if !is_whole {
-                    // Somebody has changed it.
-                    let _ = std::fs::remove_file(path);
-                    self.modules.lengths.lock().remove(&digest);
-                }
-                is_whole
-            }),
-            None => None,
-        };
-        let bytes = match kept {
-            Some(bytes) => bytes,
-            None => self.pull_module(from, digest, len).await?,
-        };
-        let this = self.this.clone();
+        let bytes = self.bytes(from, digest, len).await?;
         // Compiling takes seconds and all cores.
-        let loading = tokio::task::spawn_blocking(move || {
-            if Digest::of(&bytes) != digest {
-                return Err("its bytes are not those of its digest".to_owned());
-            }
-            if let Some(this) = this.upgrade()
-                && let Err(error) = this.modules.keep(&digest, &bytes)
-            {
-                tracing::warn!(%digest, %error, "a module cannot be kept in the state folder");
-            }
-            engine.load(&bytes).map_err(|error| error.to_string())
-        });
+        let loading = tokio::task::spawn_blocking(move || engine.load(&bytes));
         match loading.await {
-            Ok(loaded) => loaded.map_err(failed),
+            Ok(loaded) => loaded.map_err(|error| failed(error.to_string())),
             Err(error) => Err(failed(error.to_string())),
         }
     }

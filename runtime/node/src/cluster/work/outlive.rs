@@ -3,9 +3,13 @@
 //! The owner says to who keeps such a result that it is one. When the owner is lost it stays, and whoever takes the task
 //! over says that it is its own now.
 //!
+//! A node that comes back after it counted as dead has what it had, and is asked for it anew: also for results of its own
+//! tasks, which others have taken over.
+//!
 //! Owns who keeps what of this kind, and until when. Must not: know tasks or their records; those are the server's.
 //!
-//! Invariant: what nobody comes for is let go, after a time in which somebody could have come.
+//! Invariants: what nobody comes for is let go, after a time in which somebody could have come. Who keeps a result that was
+//! left there says so to its new owner, which so knows whom to tell when nobody needs it any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Weak;
@@ -37,6 +41,8 @@ struct State {
     marked: BTreeSet<(NodeId, ObjectId)>,
     /// What was, and since when it waits for its new owner.
     orphans: BTreeMap<ObjectId, (Value, Instant)>,
+    /// What was taken over from a node that counts as alive here, and was its own. It does not know so in that life.
+    taken: BTreeSet<(NodeId, ObjectId)>,
 }
 
 impl Outliving {
@@ -65,6 +71,15 @@ pub(crate) struct CopyAt {
     object: ObjectId,
     keepers: Keepers,
     pub(crate) node: NodeId,
+}
+
+impl CopyAt {
+    /// The node has come back, and has said that it keeps it.
+    pub(crate) fn is_kept_again(&mut self) {
+        if let Some(exchange) = self.exchange.upgrade() {
+            self.keepers.add(self.node, &exchange.lives.lock());
+        }
+    }
 }
 
 impl Drop for CopyAt {
@@ -120,27 +135,73 @@ impl Exchange {
 
     /// A node owns this, which is kept here or was left here by its owner before.
     pub(super) fn outlives(&self, owner: NodeId, object: ObjectId) {
-        if self.kept.lock().get(owner, &object).is_some() {
-            return self.outliving.mark(owner, object);
-        }
         let mut state = self.outliving.0.lock();
+        if state.taken.contains(&(owner, object)) {
+            return;
+        }
         let orphan = state.orphans.remove(&object).map(|(value, _)| value);
+        if self.kept.lock().get(owner, &object).is_some() {
+            state.marked.insert((owner, object));
+            drop(state);
+            // It was made again here.
+            return drop(orphan);
+        }
         // We may not have heard yet that its owner is lost.
         let before = state.marked.iter().find(|(_, it)| *it == object).copied();
         if let Some(before) = before {
             state.marked.remove(&before);
+            state.taken.insert(before);
         }
         drop(state);
         let left = before.and_then(|(before, _)| self.kept.lock().forget(before, &object));
         if let Some(value) = orphan.or(left) {
             self.keep_for(owner, object, value);
             self.outliving.mark(owner, object);
+            // It cannot know that it is here still.
+            self.queue(owner, Queued::Message(OneWay::Keeps(object)));
+        }
+    }
+
+    /// A node keeps a result of ours that was left there. If we need it, that is told when we do no more.
+    pub(super) fn is_kept_by(&self, node: NodeId, object: ObjectId) {
+        let value = self.owned.lock().get(&object).and_then(|it| it.upgrade());
+        let is_needed = match value.as_ref().and_then(Value::as_remote) {
+            Some(remote) => remote.is_kept_by(self, node),
+            None => self
+                .desk()
+                .is_some_and(|desk| desk.is_kept_by(node, &object)),
+        };
+        if !is_needed {
+            self.queue(node, Queued::Message(OneWay::Drop(object)));
+        }
+    }
+
+    /// The task that made a result of this node is another's now: if the result is here, it waits for its new owner.
+    pub(crate) fn leave(&self, object: ObjectId, value: Value) {
+        if value.in_store().is_none() {
+            return;
+        }
+        let orphan = (value, Instant::now());
+        let before = self.outliving.0.lock().orphans.insert(object, orphan);
+        drop(before);
+        // Its owner may have asked before it was one.
+        let nodes: Vec<NodeId> = self.queues.lock().keys().copied().collect();
+        for node in nodes {
+            self.queue(node, Queued::Message(OneWay::Left(object)));
+        }
+    }
+
+    /// A result was left at a node, perhaps for us.
+    pub(super) fn was_left_at(&self, node: NodeId, object: ObjectId) {
+        if self.desk().is_some_and(|desk| desk.outlives(&object)) {
+            self.let_outlive(object, &[node]);
         }
     }
 
     /// An owner is lost: what outlives it waits for its next one.
     pub(super) fn orphan(&self, owner: NodeId) {
         let mut state = self.outliving.0.lock();
+        state.taken.retain(|(it, _)| *it != owner);
         let of_owner = state.marked.extract_if(.., |(it, _)| *it == owner);
         let of_owner: Vec<ObjectId> = of_owner.map(|(_, object)| object).collect();
         let mut kept = self.kept.lock();
@@ -199,18 +260,23 @@ impl Exchange {
             holders.clone_from(&place.holders);
             holders.retain(|holder| *holder != self.me);
         }
-        self.let_outlive(id, &holders);
         let at = At {
             id,
             owner: self.me,
             tenant: tenant.clone(),
             numbers: place.numbers,
             len: place.len,
-            holders,
+            holders: holders.clone(),
         };
         let body = Body::At(Box::new(at));
         // Values are laid out by it, and anybody could have written the record.
-        body.is_whole().then(|| self.value(body, Vec::new()))
+        let value = body.is_whole().then(|| self.value(body, Vec::new()))?;
+        if let Some(remote) = value.as_remote() {
+            remote.is_left();
+        }
+        // After it is known here of what they are about to say that they keep it.
+        self.let_outlive(id, &holders);
+        Some(value)
     }
 
     /// Whether some node has a value, as far as is known here.

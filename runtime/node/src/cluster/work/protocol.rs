@@ -81,6 +81,11 @@ pub(crate) enum OneWay {
     BreakWait(Box<BreakWait>),
     /// This object, which you keep, is mine, perhaps since its owner is lost; if I am lost, another node will come for it.
     Outlives(ObjectId),
+    /// This object of yours, which its owner before has left here, I keep for you until you say [`OneWay::Drop`].
+    Keeps(ObjectId),
+    /// This object was mine, and another node has taken over what made it. It is here: say [`OneWay::Outlives`] if it is
+    /// yours.
+    Left(ObjectId),
 }
 
 /// A wait that would never end.

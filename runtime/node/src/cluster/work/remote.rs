@@ -177,6 +177,24 @@ impl Remote {
         }
     }
 
+    /// It was left by its owner before: those who have it keep it for us from when they say so.
+    pub(super) fn is_left(&self) {
+        *self.keepers.lock() = Keepers::default();
+    }
+
+    /// A node keeps it for us again, or still. False if we do not need that.
+    pub(super) fn is_kept_by(&self, exchange: &Exchange, node: NodeId) -> bool {
+        if self.remade.lock().is_some() {
+            return false;
+        }
+        self.keepers.lock().add(node, &exchange.lives.lock());
+        let mut holders = self.holders.lock();
+        if !holders.contains(&node) {
+            holders.push(node);
+        }
+        true
+    }
+
     async fn bring(&self) -> Result<View, LoadError> {
         let lost = || LoadError::Lost(TaskError::Lost(self.id));
         let _one_at_a_time = self.bringing.lock().await;

@@ -46,17 +46,21 @@ pub(super) struct Transfers {
     under_way: Mutex<HashMap<ObjectId, Weak<Transfer>>>,
 }
 
-/// How much of objects came to a node and went from it, since it was started.
+/// How much of objects and modules came to a node and went from it, since it was started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// Bytes that came.
+    /// Bytes of objects that came.
     pub received_bytes: u64,
-    /// Bytes that went, as far as they were handed to the network.
+    /// Bytes of objects that went, as far as they were handed to the network.
     pub sent_bytes: u64,
     /// How often bytes came that are not what they were when they were made.
     pub changed: u64,
     /// Objects that were borrowed from other nodes of this machine, in place.
     pub borrowed: u64,
+    /// Modules that came.
+    pub modules: u64,
+    /// Their bytes.
+    pub module_bytes: u64,
 }
 
 /// What is to be brought.

@@ -50,6 +50,7 @@ impl Inner {
             known: Default::default(),
             actors: Default::default(),
             placed: Default::default(),
+            read_in: Default::default(),
             is_closed: Default::default(),
         };
         if self.durable.set(Arc::new(durable)).is_ok() {
@@ -157,13 +158,15 @@ impl Heir<TaskId> for Looking {
         let exchange = inner.shared.exchange.get();
         let since = exchange.and_then(|exchange| exchange.confirmation());
         let kept = durable.kept();
-        // Those who keep results for us may have lost sight of us.
-        inner.claim_places(durable);
+        let life = self.cluster.life();
         let found = durable.records.own().await?;
         let there: HashSet<TaskId> = found.iter().map(|found| found.id).collect();
         for task in kept.iter().filter(|task| !there.contains(task)) {
             inner.give_up(*task);
         }
+        durable.own_is_known_in(life);
+        // Those who keep results for us may have lost sight of us. What is not ours any more is claimed by others.
+        inner.claim_places(durable, |_| true);
         if let (Some(exchange), Some(since)) = (exchange, since) {
             exchange.own_actors_are_known(since);
         }
@@ -376,7 +379,12 @@ impl Inner {
         };
         let report = Report::without_run(task, Err(TaskError::Unschedulable(why.message)));
         let log = Log::default();
-        let _ = self.restore(task, &stored, Ending::of(&report, &log, None), Some(module));
+        let _ = self.restore(
+            task,
+            &stored,
+            Ending::of(&report, self.shared.home.node, &log, None),
+            Some(module),
+        );
         Keeping { task, stored }.ended(&self, &report, &log);
     }
 

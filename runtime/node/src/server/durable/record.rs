@@ -127,7 +127,7 @@ pub(super) struct Ending {
     result: Result<Outcome, WireError>,
     waited_us: u64,
     ran_us: u64,
-    /// Where it ran, if not where it was submitted.
+    /// Where it ran. An older wasmrun does not say so of what ran where it was submitted.
     ran_at: Option<NodeId>,
     /// The end of what it wrote.
     log: Vec<Written>,
@@ -237,8 +237,8 @@ impl Stored {
 }
 
 impl Ending {
-    /// `place` is where the result is, if not in messages.
-    pub(super) fn of(report: &Report, log: &Log, place: Option<Whereabouts>) -> Self {
+    /// `here` is where it was submitted, `place` where the result is, if not in messages.
+    pub(super) fn of(report: &Report, here: NodeId, log: &Log, place: Option<Whereabouts>) -> Self {
         let us = |it: std::time::Duration| u64::try_from(it.as_micros()).unwrap_or(u64::MAX);
         Self {
             result: match &report.result {
@@ -247,7 +247,7 @@ impl Ending {
             },
             waited_us: us(report.waited),
             ran_us: us(report.ran),
-            ran_at: report.ran_at,
+            ran_at: report.ran_at.or(Some(here)),
             log: tail(log),
         }
     }

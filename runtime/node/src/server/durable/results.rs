@@ -48,10 +48,19 @@ impl Placed {
 }
 
 impl Durable {
-    /// A task is not known any more.
-    pub(super) fn unplace(&self, task: &TaskId) {
-        let placed = self.placed.lock().remove(task);
-        drop(placed);
+    /// A task is not known any more. Its result, if there is one that somebody still has.
+    pub(super) fn unplace(&self, task: &TaskId) -> Option<Value> {
+        let placed = self.placed.lock().remove(task)?;
+        placed.value.upgrade()
+    }
+
+    /// A node keeps a copy of a result for us that it has had before. Whether we have asked it to.
+    pub(in crate::server) fn has_copy_again(&self, task: &TaskId, node: NodeId) -> bool {
+        let mut placed = self.placed.lock();
+        let copy = placed.get_mut(task).and_then(|it| it.copy.as_mut());
+        copy.filter(|copy| copy.node == node)
+            .map(CopyAt::is_kept_again)
+            .is_some()
     }
 
     pub(in crate::server) fn is_placed(&self, task: &TaskId) -> bool {
@@ -109,15 +118,21 @@ impl Inner {
         drop(self.replace(durable, task, value));
     }
 
-    /// Says once more to all who keep results for us that those outlive us.
-    pub(super) fn claim_places(&self, durable: &Durable) {
+    /// Says once more to those of these nodes who keep results for us that those are ours, and outlive us.
+    pub(in crate::server) fn claim_places(
+        &self,
+        durable: &Durable,
+        is_asked: impl Fn(NodeId) -> bool,
+    ) {
         let Some(exchange) = self.shared.exchange.get() else {
             return;
         };
         for (task, placed) in &*durable.placed.lock() {
             let ending = placed.stored.ending.as_ref();
             if let Some(place) = ending.and_then(|it| it.place()) {
-                exchange.let_outlive(ObjectId::of(*task, 0), &place.holders);
+                let holders = place.holders.iter().copied();
+                let asked: Vec<NodeId> = holders.filter(|it| is_asked(*it)).collect();
+                exchange.let_outlive(ObjectId::of(*task, 0), &asked);
             }
         }
     }

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use wasmrun_model::wire::MemberRow;
 use wasmrun_net::Tally;
 
+use super::super::Inner;
 use super::sample::buckets;
 use super::text::{Kind, Text};
 use crate::cluster::{Cluster, RecordCounts};
@@ -18,7 +19,7 @@ use crate::counters::Latency;
 /// How many nodes have numbers of their own.
 const MOST_PEERS: usize = 1000;
 
-pub(super) fn in_cluster(text: &mut Text, cluster: &Cluster) {
+pub(super) fn in_cluster(text: &mut Text, inner: &Inner, cluster: &Cluster) {
     text.one(
         "wasmrun_node_life",
         Kind::Gauge,
@@ -67,6 +68,7 @@ pub(super) fn in_cluster(text: &mut Text, cluster: &Cluster) {
         family.add(&[("peer", &member.name)], is_connected);
     }
     peers(text, cluster, &others);
+    bandwidths(text, inner, &others);
     let mut family = text.family(
         "wasmrun_gossip_messages_total",
         Kind::Counter,
@@ -163,6 +165,26 @@ fn peers(text: &mut Text, cluster: &Cluster, members: &[&MemberRow]) {
         "Bytes of datagrams from and to another node but those of objects, which go over connections of their own.",
         |tally| [tally.bytes_received, tally.bytes_sent],
     );
+}
+
+/// What the scheduler goes by where it estimates how long a task waits for its arguments.
+fn bandwidths(text: &mut Text, inner: &Inner, members: &[&MemberRow]) {
+    let ledger = inner.shared.ledger.lock();
+    let nodes = ledger.scheduler().cluster();
+    let known = members.iter().take(MOST_PEERS).filter_map(|member| {
+        let node = nodes.by_id(member.id)?;
+        Some((&member.name, nodes[node].bandwidth()))
+    });
+    let known: Vec<_> = known.collect();
+    drop(ledger);
+    let mut family = text.family(
+        "wasmrun_peer_bandwidth_bytes_per_second",
+        Kind::Gauge,
+        "How fast another node sends objects to this one, by the last transfers; 100 MB/s until there was one.",
+    );
+    for (peer, bandwidth) in known {
+        family.add(&[("peer", peer)], bandwidth);
+    }
 }
 
 fn control(text: &mut Text, latency: &Latency) {

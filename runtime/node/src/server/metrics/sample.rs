@@ -58,7 +58,7 @@ pub(super) fn sample(inner: &Inner) -> String {
     times(&mut text, inner);
     sandboxes(&mut text, inner);
     if let Some(cluster) = inner.shared.cluster.get() {
-        nodes::in_cluster(&mut text, cluster);
+        nodes::in_cluster(&mut text, inner, cluster);
     }
     if let Some(durable) = inner.durable.get() {
         nodes::records(&mut text, durable.counts());
@@ -558,6 +558,16 @@ fn transfers(text: &mut Text, inner: &Inner) {
             "wasmrun_borrow_failures_total",
             "Objects that such a node did not lend, and that were brought.",
             counters.not_borrowed.get(),
+        ),
+        (
+            "wasmrun_module_fetches_total",
+            "Modules that were brought here from other nodes: each comes once, and stays in the state folder.",
+            counters.modules_in.get(),
+        ),
+        (
+            "wasmrun_module_fetch_bytes_total",
+            "Their bytes.",
+            counters.module_bytes_in.get(),
         ),
     ];
     for (name, help, count) in counts {

@@ -6,6 +6,9 @@ use wasmrun_model::id::TaskId;
 
 use super::*;
 
+/// Where tasks were submitted.
+const HERE: NodeId = NodeId::from_bytes([5; 16]);
+
 fn stored() -> Stored {
     let submit = wire::Submit {
         module: Digest::from_bytes([9; 32]),
@@ -61,7 +64,7 @@ fn ending_elsewhere(written: usize) -> Ending {
         holders: vec![NodeId::from_bytes([3; 16])],
     };
     let large = Value::inline(Encoded::Postcard(vec![7; 100_000]), Vec::new());
-    Ending::of(&report(Ok(Some(large))), &log, Some(place))
+    Ending::of(&report(Ok(Some(large))), HERE, &log, Some(place))
 }
 
 /// Why a result is lost whose record is this.
@@ -82,7 +85,9 @@ fn what_a_result_was_made_of_stays_as_long_as_it_is_elsewhere() {
     bytes.pop();
     bytes.extend(b"\x01\x00\x04\x00\xa0\x8d\x06\x01");
     bytes.extend([3; 16]);
-    bytes.extend(b"\x00\x03\x04\x00\x00");
+    bytes.extend(b"\x00\x03\x04\x01");
+    bytes.extend([5; 16]);
+    bytes.push(0);
     assert_eq!(ended.to_value(), bytes);
     let kept = Kept::Task(Box::new(ended.clone()));
     assert_eq!(Kept::from_value(&bytes), Ok(kept));
@@ -97,6 +102,7 @@ fn what_a_result_was_made_of_stays_as_long_as_it_is_elsewhere() {
     );
     let mut failed = stored().ended(Ending::of(
         &report(Err(TaskError::Cancelled)),
+        HERE,
         &Log::default(),
         None,
     ));
@@ -144,7 +150,7 @@ fn what_came_of_a_task_outlives_it_if_it_is_small() {
     log.add(1, OutputSource::Stdout, &[b'a'; 3000]);
     log.add(1, OutputSource::Stderr, &[b'b'; 3000]);
     let small = Value::inline(Encoded::Postcard(vec![7; 100]), Vec::new());
-    let ending = Ending::of(&report(Ok(Some(small.clone()))), &log, None);
+    let ending = Ending::of(&report(Ok(Some(small.clone()))), HERE, &log, None);
     let ended = stored().ended(ending);
     let kept = Kept::Task(Box::new(ended.clone()));
     assert_eq!(Kept::from_value(&ended.to_value()), Ok(kept));
@@ -169,7 +175,7 @@ fn what_came_of_a_task_outlives_it_if_it_is_small() {
     };
     let large = vec![7; MOST_RESULT_BYTES + 1];
     let large = Value::inline(Encoded::Postcard(large), Vec::new());
-    let ending = Ending::of(&report(Ok(Some(large))), &log, Some(place.clone()));
+    let ending = Ending::of(&report(Ok(Some(large))), HERE, &log, Some(place.clone()));
     assert_eq!(ending.place(), Some(&place));
     let (end, result) = ending.clone().restore(object, |_| Some(small.clone()));
     assert_eq!((end.state(), result), ("finished", Ok(Some(small))));
@@ -177,7 +183,7 @@ fn what_came_of_a_task_outlives_it_if_it_is_small() {
     assert_eq!(end.state(), "finished");
     assert!(matches!(result, Err(TaskError::Gone { .. })));
     let failed = report(Err(TaskError::Cancelled));
-    let (end, result) = Ending::of(&failed, &log, None).restore(object, nobody);
+    let (end, result) = Ending::of(&failed, HERE, &log, None).restore(object, nobody);
     assert_eq!(end.state(), "cancelled");
     assert_eq!(result, Err(TaskError::Cancelled));
 }

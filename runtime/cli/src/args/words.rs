@@ -1,0 +1,290 @@
+//! Words of a command line: amounts and times, and the small languages of single arguments.
+//!
+//! Each is read as a whole, and its error says what was meant.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use wasmrun_engine::{DirGrant, NetGrant};
+use wasmrun_model::cluster::{LabelKey, LabelValue};
+use wasmrun_model::resource::{Amount, ResourceName};
+use wasmrun_model::units;
+
+pub(super) fn amount(text: &str) -> Result<Amount, String> {
+    text.parse().map_err(|error| format!("{error}"))
+}
+
+pub(super) fn memory(text: &str) -> Result<Amount, String> {
+    Amount::parse_memory(text).map_err(|error| format!("{error}"))
+}
+
+/// A number of bytes: `4096`, `64KiB`, `1.5GB`.
+pub(super) fn size(text: &str) -> Result<u64, String> {
+    let bytes = memory(text)?;
+    Ok(bytes.whole_units())
+}
+
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    units::parse_milliseconds(text)
+        .map(Duration::from_millis)
+        .map_err(|error| error.to_string())
+}
+
+/// `NAME=AMOUNT`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResourceArg {
+    pub name: ResourceName,
+    pub amount: Amount,
+}
+
+impl FromStr for ResourceArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, value) = text
+            .split_once('=')
+            .ok_or_else(|| format!("'{text}' must be NAME=AMOUNT, such as tpu=1"))?;
+        let name: ResourceName = name.parse().map_err(|error| format!("{error}"))?;
+        let amount = Amount::parse_for(&name, value).map_err(|error| format!("{error}"))?;
+        Ok(Self { name, amount })
+    }
+}
+
+/// `N=PATH`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArgFile {
+    /// Which argument, from 1.
+    pub position: usize,
+    pub path: PathBuf,
+}
+
+impl FromStr for ArgFile {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || format!("'{text}' must be N=PATH, where N counts the arguments from 1");
+        let (position, path) = text.split_once('=').ok_or_else(bad)?;
+        let position = position.parse().ok().filter(|n| *n > 0).ok_or_else(bad)?;
+        Ok(Self {
+            position,
+            path: path.into(),
+        })
+    }
+}
+
+/// `HOST::GUEST[:ro]` or `HOST[:ro]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirArg(pub DirGrant);
+
+impl FromStr for DirArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (rest, read_only) = match text.strip_suffix(":ro") {
+            Some(rest) => (rest, true),
+            None => (text, false),
+        };
+        let (host, guest) = rest.split_once("::").unwrap_or((rest, rest));
+        if host.is_empty() || guest.is_empty() {
+            return Err(format!(
+                "'{text}' must be HOST::GUEST, such as ./data::/data"
+            ));
+        }
+        Ok(Self(DirGrant {
+            host: host.into(),
+            guest: guest.into(),
+            read_only,
+        }))
+    }
+}
+
+/// `all`, or addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetArg(pub NetGrant);
+
+impl FromStr for NetArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "all" {
+            return Ok(Self(NetGrant::All));
+        }
+        let parse = |address: &str| {
+            address.parse().map_err(|_| {
+                format!(
+                    "'{address}' must be an IP address and a port, such as 10.0.0.1:80 or [::1]:0"
+                )
+            })
+        };
+        text.split(',')
+            .map(parse)
+            .collect::<Result<_, _>>()
+            .map(|only| Self(NetGrant::Only(only)))
+    }
+}
+
+/// `K=V`, or `K` for the value that we have ourselves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EnvArg(pub String, pub String);
+
+impl FromStr for EnvArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (key, value) = match text.split_once('=') {
+            Some((key, value)) => (key, value.to_owned()),
+            None => {
+                let value = std::env::var(text).map_err(|_| {
+                    format!("there is no variable {text} to pass on; use {text}=VALUE")
+                })?;
+                (text, value)
+            }
+        };
+        if key.is_empty() || text.contains('\0') {
+            return Err(format!("'{text}' must be K=V"));
+        }
+        Ok(Self(key.into(), value))
+    }
+}
+
+/// The most tasks in one array.
+const MAX_ARRAY: u64 = 10_000_000;
+
+/// Indices of an array: ranges with steps, in the order written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Indices(Vec<(u64, u64, u64)>);
+
+impl Indices {
+    pub fn len(&self) -> u64 {
+        self.0
+            .iter()
+            .map(|(first, last, step)| (last - first) / step + 1)
+            .sum()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
+        self.0
+            .iter()
+            .flat_map(|&(first, last, step)| (first..=last).step_by(step as usize))
+    }
+}
+
+impl FromStr for Indices {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut ranges = Vec::new();
+        for part in text.split(',') {
+            let bad = || format!("'{part}' is not a range: write 0-31, 1-9:2 or 7");
+            let number = |text: &str| text.trim().parse::<u64>().map_err(|_| bad());
+            let (range, step) = match part.split_once(':') {
+                Some((range, step)) => (range, number(step)?),
+                None => (part, 1),
+            };
+            let (first, last) = match range.split_once('-') {
+                Some((first, last)) => (number(first)?, number(last)?),
+                None => (number(range)?, number(range)?),
+            };
+            if step == 0 {
+                return Err(format!("'{part}' has a step of 0: use 1 or more"));
+            }
+            if first > last {
+                return Err(format!("'{part}' runs backwards: write {last}-{first}"));
+            }
+            ranges.push((first, last, step));
+        }
+        let tasks = ranges.iter().try_fold(0u64, |sum, (first, last, step)| {
+            sum.checked_add(((last - first) / step).checked_add(1)?)
+        });
+        match tasks {
+            Some(..=MAX_ARRAY) => Ok(Self(ranges)),
+            _ => Err(format!(
+                "'{text}' has more than {MAX_ARRAY} indices: submit it in parts"
+            )),
+        }
+    }
+}
+
+/// A label: `KEY=VALUE`.
+#[derive(Debug, Clone)]
+pub struct LabelArg {
+    pub key: LabelKey,
+    pub value: LabelValue,
+}
+
+impl FromStr for LabelArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let form = || format!("'{text}' must be KEY=VALUE, such as zone=a");
+        let (key, value) = text.split_once('=').ok_or_else(form)?;
+        Ok(Self {
+            key: key.parse().map_err(|error| format!("{error}"))?,
+            value: value.parse().map_err(|error| format!("{error}"))?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indices() {
+        let all = |text: &str| {
+            text.parse::<Indices>()
+                .map(|i| i.iter().collect::<Vec<_>>())
+        };
+        assert_eq!(all("1-3"), Ok(vec![1, 2, 3]));
+        assert_eq!(all("1-9:4,7"), Ok(vec![1, 5, 9, 7]));
+        assert_eq!("0-31".parse::<Indices>().unwrap().len(), 32);
+        for bad in [
+            "",
+            "3-1",
+            "1-5:0",
+            "a-b",
+            "1-",
+            "0-18446744073709551615",
+            "-1",
+        ] {
+            assert!(all(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn grants() {
+        let dir = |text: &str| text.parse::<DirArg>().unwrap().0;
+        assert_eq!(
+            dir("./a::/b:ro"),
+            DirGrant {
+                host: "./a".into(),
+                guest: "/b".into(),
+                read_only: true
+            }
+        );
+        assert_eq!(
+            dir("/data"),
+            DirGrant {
+                host: "/data".into(),
+                guest: "/data".into(),
+                read_only: false
+            }
+        );
+        assert!("::/b".parse::<DirArg>().is_err());
+        assert!("example.com:80".parse::<NetArg>().is_err());
+        assert!(
+            matches!("[::1]:0".parse::<NetArg>().unwrap().0, NetGrant::Only(a) if a.len() == 1)
+        );
+        assert_eq!(
+            "A=b=c".parse::<EnvArg>(),
+            Ok(EnvArg("A".into(), "b=c".into()))
+        );
+        assert!("=x".parse::<EnvArg>().is_err());
+        assert_eq!(
+            "2=x=y".parse::<ArgFile>().unwrap().path,
+            PathBuf::from("x=y")
+        );
+        assert!("0=x".parse::<ArgFile>().is_err());
+    }
+}
