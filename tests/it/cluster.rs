@@ -93,6 +93,11 @@ impl Member {
         self.starting(args).env(name, value).fails(2)
     }
 
+    /// What it says when it cannot start so.
+    pub(crate) fn unreached_with_env(&self, args: &[&str], (name, value): (&str, &str)) -> String {
+        self.starting(args).env(name, value).fails(4)
+    }
+
     pub(crate) fn start(&mut self, args: &[&str]) {
         let mut running = self.starting(args).start();
         running.wait_for(Stream::Out, "listens at unix:");

@@ -12,6 +12,7 @@ mod cache;
 mod cancel;
 mod circles;
 mod clients;
+mod clocks;
 mod cluster;
 mod dataflow_examples;
 mod deploy;

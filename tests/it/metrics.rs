@@ -9,6 +9,8 @@ use rustix::process::Signal;
 use wasmrun_tests::{Stream, assert_says, guest};
 
 use crate::cluster::Member;
+use crate::deploy;
+use crate::faults::eventually;
 use crate::node::Node;
 
 /// A node whose metrics can be asked for, and where.
@@ -97,8 +99,7 @@ impl Scrape {
 /// Prometheus' own tool reads it, and has nothing to say about names and types.
 #[track_caller]
 fn read_as_prometheus_does(text: &str) {
-    // Where there is none, `cargo xtask test` says so.
-    let Some(promtool) = std::env::var_os("WASMRUN_PROMTOOL") else {
+    let Some(promtool) = deploy::promtool() else {
         return;
     };
     let mut child = Command::new(promtool)
@@ -233,6 +234,52 @@ fn however_many_tenants_there_are_the_answer_stays_short() {
     assert_eq!(scrape.count("wasmrun_tenant_tasks_total"), 101 * 5);
     let others = "wasmrun_tenant_tasks_total{tenant=\"_others\",event=\"finished\"}";
     assert_eq!(scrape.value(others), 20.0);
+}
+
+#[test]
+fn what_comes_from_another_node_is_counted_and_how_fast_it_came() {
+    let mut head = Member::new("a");
+    let start = ["--head", "--listen", "127.0.0.1:0", "--metrics=127.0.0.1:0"];
+    let head_at = head.watched(&start, address);
+    let mut b = Member::new("b");
+    let token = head.token(&["--many"]);
+    let b_at = b.watched(&["--join", &token, "--metrics=127.0.0.1:0"], address);
+    head.wait_for_life("b", 1);
+    b.wait_for_life("a", 1);
+    let module = std::fs::metadata(guest("spread")).expect("it is built");
+    let fetched = |at| {
+        let scrape = Scrape::new(at);
+        let names = ["fetches_total", "fetch_bytes_total"];
+        names.map(|name| scrape.value(&format!("wasmrun_module_{name}")))
+    };
+    assert_eq!(fetched(b_at), [0.0, 0.0]);
+    // It is to keep the module of what outlives the other, and to run it, at the same time.
+    let at_b = |args: &[&str]| {
+        let submit = head.command(&["submit", "-q"]).arg(guest("spread"));
+        submit.args(["--strategy", "node:b"]).args(args).ok()
+    };
+    let detached = at_b(&["--invoke", "place()", "--detach"]);
+    at_b(&["--invoke", "place()", "--array", "1-20"]);
+    eventually("it ended", || {
+        let task = head.command(&["get", detached.trim()]).json(0);
+        let is_over = task["state"] == "finished";
+        is_over.then_some(()).ok_or(task)
+    });
+    assert_eq!(fetched(b_at), [1.0, module.len() as f64]);
+    assert_eq!(fetched(head_at), [0.0, 0.0]);
+    // Numbers that it makes are read by the other: the scheduler there takes from it how fast it sends.
+    let bandwidth = |at, peer: &str| {
+        let name = format!("wasmrun_peer_bandwidth_bytes_per_second{{peer=\"{peer}\"}}");
+        Scrape::new(at).value(&name)
+    };
+    let unseen = 100e6;
+    assert_eq!(bandwidth(head_at, "b"), unseen);
+    let read = head.command(&["submit", "-q"]).arg(guest("spread"));
+    let read = read.args(["--strategy", "node:a"]);
+    let sums = read.args(["--invoke", r#"there-and-back("b", "b", 200000)"#]);
+    assert_says(&sums.ok(), &["19999900000"]);
+    let seen = bandwidth(head_at, "b");
+    assert!(seen > 0.0 && seen != unseen, "{seen}");
 }
 
 #[test]

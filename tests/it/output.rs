@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::{Value as Json, json};
 use wasmrun_tests::{Wasmrun, assert_says, guest, scratch};
 
+use crate::cluster::Member;
+
 #[test]
 fn the_fields_of_a_result_in_json() {
     let json = Wasmrun::call("echo-u8(7)")
@@ -275,6 +277,81 @@ fn doctor_checks_the_machine() {
         cache["found"].as_str().unwrap(),
         &["cannot make the cache folder /proc/nowhere"],
     );
+}
+
+/// What `doctor` says of a node's ports: their verdicts, and what it found.
+#[track_caller]
+fn ports(doctor: Wasmrun) -> [(String, String); 2] {
+    let json = doctor.json(0);
+    let checks = json["checks"].as_array().expect("checks");
+    ["node port", "metrics port"].map(|name| {
+        let check = checks.iter().find(|check| check["name"] == name);
+        let check = check.unwrap_or_else(|| panic!("no {name}: {json:#}"));
+        let text = |field: &str| check[field].as_str().expect("a text").to_owned();
+        (text("verdict"), text("found"))
+    })
+}
+
+#[test]
+fn doctor_says_whether_a_node_can_listen_here() {
+    let doctor = |listen: &str, metrics: &str| {
+        Wasmrun::new(["doctor", "--listen", listen, "--metrics", metrics])
+    };
+    // Nobody else uses this address, nor ports that the system gives away.
+    let (udp, tcp) = ("127.71.6.1:7461", "127.71.6.1:7462");
+    let free = ports(doctor(udp, tcp));
+    let ok = |found: String| ("ok".to_owned(), found);
+    let free_now = [("UDP", udp), ("TCP", tcp)].map(|it| ok(format!("{} {} is free", it.0, it.1)));
+    assert_eq!(free, free_now);
+    // This process has them.
+    let _udp = std::net::UdpSocket::bind(udp).expect("it is free");
+    let _tcp = std::net::TcpListener::bind(tcp).expect("it is free");
+    let who = format!("(process {}): stop that, or", std::process::id());
+    for ((verdict, found), option) in ports(doctor(udp, tcp))
+        .into_iter()
+        .zip(["listen", "metrics"])
+    {
+        assert_eq!(verdict, "note");
+        let option = format!("another port with --{option}");
+        assert_says(&found, &["127.71.6.1:746", "is taken by ", &who, &option]);
+    }
+    let text = doctor(udp, tcp).ok();
+    let says = "\nnode port        note  UDP 127.71.6.1:7461 is taken by ";
+    assert_says(&text, &[says]);
+    // No address of this machine: it is for documentation.
+    let [(verdict, found), _] = ports(doctor("192.0.2.1:7461", tcp));
+    assert_eq!(verdict, "note");
+    assert_says(
+        &found,
+        &["192.0.2.1 is no address of this machine", "--listen"],
+    );
+    let wrong = doctor("localhost", tcp).fails(2);
+    assert_says(
+        &wrong,
+        &["'localhost' must be the IP address", "127.0.0.1:7461"],
+    );
+}
+
+#[test]
+fn doctor_knows_a_node_of_this_machine_by_its_name() {
+    let mut node = Member::new("here");
+    let start = ["--head", "--listen", "127.0.0.1:0", "--metrics=127.0.0.1:0"];
+    let metrics = node.watched(&start, crate::metrics::address).to_string();
+    let row = node.wait_for("here", "alive");
+    let listen = row["address"].as_str().expect("it listens");
+    let args = ["doctor", "--listen", listen, "--metrics", &metrics];
+    let process = node.process().as_raw_nonzero();
+    let named = format!("is taken by node here (process {process})");
+    for (verdict, found) in ports(node.command(&args)) {
+        assert_eq!(verdict, "ok");
+        assert_says(&found, &[&named]);
+    }
+    // Where it is not known which node that is.
+    let unnamed = format!("is taken by wasmrun (process {process}); a second node");
+    for (verdict, found) in ports(Wasmrun::new(args)) {
+        assert_eq!(verdict, "ok");
+        assert_says(&found, &[&unnamed]);
+    }
 }
 
 #[test]

@@ -95,7 +95,13 @@ fn an_error_of_the_functions_own_is_a_failure_where_that_is_said() {
     let functions = json!({"succeed-at": {"retries": 1, "retry_on_error": true}});
     let module = with_manifest(dir.path(), &functions);
     let call = "succeed-at(1, error, \"\", [])";
-    Wasmrun::submit_file(&module).args(["--invoke", call]).ok();
+    let submit = || Wasmrun::submit_file(&module).args(["--invoke", call]);
+    submit().ok();
+    // And the command that it is not.
+    let stderr = submit().args(["--retry-on-error=false"]).fails(5);
+    assert_failed_before(1, &stderr);
+    let stderr = submit().args(["--retry-on-error=perhaps"]).fails(2);
+    assert_says(&stderr, &["perhaps", "--retry-on-error"]);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::Value as Json;
 use tempfile::TempDir;
-use wasmrun_tests::{assert_says, scratch};
+use wasmrun_tests::{assert_says, guest, scratch, skipped};
 
 use super::durable::{detached, result, rows, wait_for};
 use super::world::{Node, Three, Tree, address, eventually};
@@ -19,25 +19,21 @@ use super::world::{Node, Three, Tree, address, eventually};
 const AWAY: Duration = Duration::from_secs(10);
 
 /// An etcd server of a test's own.
-struct Etcd {
+pub(super) struct Etcd {
     folder: TempDir,
     address: SocketAddr,
     child: Child,
 }
 
 impl Etcd {
-    fn new() -> Option<Self> {
+    pub(super) fn new() -> Option<Self> {
         let (folder, mut address) = (scratch(), address());
         address.set_port(2379);
         let child = match spawn(&folder, address) {
             Ok(child) => child,
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                assert!(
-                    std::env::var_os("WASMRUN_REQUIRE_ETCD").is_none(),
-                    "no etcd server on this machine, and WASMRUN_REQUIRE_ETCD is set: install Debian's \
-                     etcd-server"
-                );
-                eprintln!("skipped: no etcd server on this machine");
+                let why = "there is no etcd server here: install Debian's etcd-server";
+                skipped("WASMRUN_REQUIRE_ETCD", why);
                 return None;
             }
             Err(error) => panic!("cannot start etcd: {error}"),
@@ -70,7 +66,7 @@ impl Etcd {
         self.wait();
     }
 
-    fn three(&self) -> Three {
+    pub(super) fn three(&self) -> Three {
         Three::with(["a", "b", "c"].map(|name| Node::new(name).with(&["--etcd", &self.url()])))
     }
 }
@@ -132,6 +128,54 @@ fn etcd_that_is_away_for_ten_seconds_is_not_missed_by_work() {
         assert_eq!(three.a.sees(name).expect("it lives")["life"], 1);
     }
     three.c.token(&[]);
+}
+
+#[test]
+fn once_etcd_is_back_who_dies_is_missed_and_who_comes_gets_work() {
+    let Some(mut etcd) = Etcd::new() else { return };
+    let mut three = etcd.three();
+    let submit = three.c.command(&["submit"]).arg(guest("fixture"));
+    let submit = submit.args(["--invoke", "sleep-forever()", "--cpus", "0.1"]);
+    let kept = submit.arg("--detach").ok().trim().to_owned();
+    wait_for(&three.b, &kept, "running");
+    etcd.kill();
+    for node in three.all() {
+        node.wait_for(&node.name, "unconfirmed");
+    }
+    etcd.start_again();
+    three.meet();
+    let mut tree = Tree::start_large(&three.b);
+    tree.wait_until_at("c", 20);
+    three.c.kill();
+    let mut new = Node::new("d").with(&["--etcd", &etcd.url()]);
+    new.start(&["--join", &three.a.token(&[])]);
+    let left = [&three.a, &three.b, &new];
+    for node in left {
+        node.wait_for("c", "dead");
+        for other in left {
+            node.wait_for(&other.name, "alive");
+        }
+    }
+    tree.ends_well();
+    // What it had submitted goes on, once.
+    for node in left {
+        wait_for(node, &kept, "running");
+        assert_eq!(rows(node, "sleep-forever").len(), 1);
+    }
+    // Work of the newcomer is done by all, and it does that of others.
+    for driver in [&new, &three.a] {
+        let mut tree = Tree::start(driver);
+        for node in left {
+            tree.wait_until_at(&node.name, 0);
+        }
+        tree.ends_well();
+    }
+    new.command(&["cancel", &kept]).ok();
+    for node in left {
+        wait_for(node, &kept, "cancelled");
+        node.wait_for_rest();
+        assert_eq!(node.ended("failed"), 0);
+    }
 }
 
 #[test]

@@ -8,8 +8,13 @@ use super::world::{Node, Three, eventually};
 
 /// A detached group with a bundle for each node, if they have room. Its id.
 fn create(at: &Node, name: &str) -> String {
+    create_of(at, name, "cpus=0.3,memory=128MiB")
+}
+
+/// The same of bundles like this.
+pub(super) fn create_of(at: &Node, name: &str, bundle: &str) -> String {
     let create = at.command(&["group", "create", "--detach", "--kind", "spread"]);
-    let bundle = ["--bundle", "cpus=0.3,memory=128MiB"];
+    let bundle = ["--bundle", bundle];
     let create = (0..3).fold(create.args(["--name", name]), |it, _| it.args(bundle));
     let ended = create.run();
     assert_eq!(ended.code, Some(0), "{ended}");
@@ -20,20 +25,20 @@ fn create(at: &Node, name: &str) -> String {
 
 /// Waits until it is ready, by what a node says.
 #[track_caller]
-fn ready(at: &Node, group: &str) {
+pub(super) fn ready(at: &Node, group: &str) {
     let ready = at.command(&["group", "ready", group, "--timeout", "90s"]);
     let ended = ready.run();
     assert_eq!(ended.code, Some(0), "{ended}");
 }
 
 /// The groups that a node lists.
-fn listed(at: &Node) -> Vec<Json> {
+pub(super) fn listed(at: &Node) -> Vec<Json> {
     let listed = at.command(&["group", "list"]).json(0);
     listed["groups"].as_array().expect("a list").clone()
 }
 
 /// The nodes of the bundles of the only group.
-fn places(at: &Node) -> Vec<String> {
+pub(super) fn places(at: &Node) -> Vec<String> {
     let groups = listed(at);
     let [group] = &groups[..] else {
         panic!("not one: {groups:?}");
@@ -45,11 +50,12 @@ fn places(at: &Node) -> Vec<String> {
 
 /// Waits until a node lists the group once, with this owner or, if it must not be this one, any other.
 #[track_caller]
-fn wait_for_owner(at: &Node, group: &str, is_it: impl Fn(&str) -> bool) -> String {
+pub(super) fn wait_for_owner(at: &Node, group: &str, is_it: impl Fn(&str) -> bool) -> String {
     eventually(&format!("owned, by {}", at.name), || {
         let groups = listed(at);
+        let is_owned = |row: &Json| row["id"] == group && row["state"] != "unowned";
         match &groups[..] {
-            [row] if row["id"] == group && is_it(row["node"].as_str().expect("a name")) => {
+            [row] if is_owned(row) && is_it(row["node"].as_str().expect("a name")) => {
                 Ok(row["node"].as_str().expect("a name").to_owned())
             }
             other => Err(format!("{other:?}")),
@@ -64,7 +70,7 @@ fn bundle_at(places: &[String], node: &str) -> usize {
 }
 
 /// Something to run in a bundle.
-fn within(at: &Node, group: &str, bundle: usize, call: &str) -> Wasmrun {
+pub(super) fn within(at: &Node, group: &str, bundle: usize, call: &str) -> Wasmrun {
     let submit = at.command(&["submit", "-q"]).arg(guest("fixture"));
     let submit = submit.args(["--invoke", call, "--cpus", "0.1", "--memory", "32MiB"]);
     submit.args(["--strategy", &format!("group:{group}:{bundle}")])
@@ -279,6 +285,73 @@ fn a_node_that_was_frozen_gives_up_a_group_that_another_one_has_taken_over() {
     three.b.wait_for_rest();
     assert_eq!(add(&three.b, 5), "15");
     remove(&three.b, &group, running, &three.all());
+}
+
+#[test]
+fn a_group_that_nobody_owns_just_now_is_listed_as_such() {
+    let mut three = Three::new();
+    let group = create(&three.b, "kept");
+    ready(&three.c, &group);
+    // Those that are left are about to stop, and take nothing over.
+    let before = places(&three.c);
+    let _running = ["a", "c"].map(|name| {
+        let bundle = bundle_at(&before, name);
+        forever(three.node(name), &group, bundle)
+    });
+    for name in ["a", "c"] {
+        let filter = format!("node={name}");
+        eventually("a task ran there", || {
+            let list = ["list", "tasks", "-f", "state=running", "-f", &filter];
+            let tasks = three.c.command(&list).json(0);
+            match tasks["tasks"].as_array().expect("a list").len() {
+                1 => Ok(()),
+                _ => Err(tasks.to_string()),
+            }
+        });
+        three.node_mut(name).running().signal(Signal::TERM);
+        three.node(name).wait_for(name, "stopping");
+    }
+    three.b.kill();
+    three.a.wait_for("b", "dead");
+    let unowned = eventually("listed", || match &listed(&three.a)[..] {
+        [row] if row["state"] == "unowned" => Ok(row.clone()),
+        other => Err(format!("{other:?}")),
+    });
+    assert_eq!(
+        [&unowned["id"], &unowned["name"], &unowned["kind"]],
+        [&*group, "kept", "spread"]
+    );
+    assert_eq!(
+        (&unowned["node"], &unowned["detached"]),
+        (&"b".into(), &true.into())
+    );
+    let why = unowned["why"].as_str().expect("why");
+    assert_says(why, &["node b, which owned it, is lost", "takes it over"]);
+    let bundles = unowned["bundles"].as_array().expect("bundles");
+    assert_eq!(bundles.len(), 3);
+    for bundle in bundles {
+        assert!(bundle["node"].is_null(), "{bundle}");
+        assert_eq!(bundle["resources"]["CPU"], "0.3");
+    }
+    let filter = ["list", "groups", "-f", "state=unowned", "-f", "name=kept"];
+    let filtered = three.a.command(&filter).json(0);
+    assert_eq!(filtered["groups"].as_array().map(Vec::len), Some(1));
+    let filtered = three.a.command(&["list", "groups", "-f", "state=ready"]);
+    assert_eq!(filtered.json(0)["groups"], serde_json::json!([]));
+    let explained = three.a.command(&["explain", &group]).run();
+    assert_says(&explained.stderr, &["has no owner that answers just now"]);
+    // Whoever had it takes it up again.
+    three.b.start(&["--join"]);
+    wait_for_owner(&three.a, &group, |node| node == "b");
+    three.b.command(&["group", "remove", &group]).ok();
+    // It is not said to be without an owner because its record is still there.
+    assert_eq!(
+        listed(&three.b)
+            .iter()
+            .filter(|it| it["state"] == "unowned")
+            .count(),
+        0
+    );
 }
 
 #[test]

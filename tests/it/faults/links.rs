@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use wasmrun_tests::{Stream, assert_says, guest};
+use wasmrun_tests::{Stream, assert_says, guest, skipped};
 
 use super::proxy::Proxy;
 use super::world::{Node, Three, Tree, eventually};
@@ -20,11 +20,11 @@ use super::world::{Node, Three, Tree, eventually};
 pub(super) const REQUIRED: &str = "WASMRUN_REQUIRE_NETNS";
 
 /// How long two nodes are parted: longer than a lease lives, and less than a connection does.
-const PARTED: Duration = Duration::from_secs(10);
+pub(super) const PARTED: Duration = Duration::from_secs(10);
 /// Longer than a lease lives, and less than a transfer waits for bytes.
 const PARTED_BRIEFLY: Duration = Duration::from_secs(6);
 /// Longer than a connection lives.
-const PARTED_LONG: Duration = Duration::from_secs(14);
+pub(super) const PARTED_LONG: Duration = Duration::from_secs(14);
 
 fn ip(args: &str) -> Result<(), String> {
     let output = Command::new(wasmrun_tests::ip())
@@ -58,11 +58,8 @@ impl Hosts {
         let hosts = Self { prefix };
         for name in NAMES {
             if let Err(why) = ip(&format!("netns add {}", hosts.namespace(name))) {
-                assert!(
-                    std::env::var_os(REQUIRED).is_none(),
-                    "{REQUIRED} is set, and namespaces cannot be made: {why}"
-                );
-                eprintln!("skipped: network namespaces cannot be made here: {why}");
+                let why = format!("network namespaces cannot be made here: {why}");
+                skipped(REQUIRED, &why);
                 return None;
             }
             // Whoever listens at it is there whatever becomes of the wires.

@@ -5,6 +5,7 @@
 //! addresses, folders and namespaces of their own, so all of them may run at the same time.
 
 mod away;
+mod detached;
 mod disk;
 mod durable;
 mod elsewhere;
@@ -16,9 +17,11 @@ mod lease;
 mod links;
 mod lost;
 mod newcomer;
+mod parted;
 mod peers;
 mod proxy;
 mod remade;
+mod removed;
 mod room;
 mod soak;
 mod stops;

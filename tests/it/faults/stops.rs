@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use wasmrun_tests::{Running, Stream, Wasmrun, assert_says, guest};
 
-use super::world::{Node, Three, eventually};
+use super::world::{Node, Three, Tree, eventually};
 
 /// A function of a guest, at a node.
 fn submit(at: &Node, call: &str, args: &[&str]) -> Wasmrun {
@@ -89,6 +89,18 @@ fn what_waits_at_a_node_that_stops_begins_elsewhere() {
     }
     assert_eq!(three.b.stopped().code, Some(0));
     for node in [&three.a, &three.c] {
+        node.wait_for_rest();
+    }
+}
+
+/// What waits there to begin is what others elsewhere wait for, and those leave it room.
+#[test]
+fn what_depends_on_tasks_at_a_node_that_is_taken_for_good_ends() {
+    let three = Three::new();
+    let spin = occupied(&three.b, "c");
+    Tree::start_large(&three.b).ends_well();
+    three.b.command(&["cancel", &spin]).ok();
+    for node in three.all() {
         node.wait_for_rest();
     }
 }

@@ -102,6 +102,11 @@ impl Node {
         self
     }
 
+    /// The options that it was given besides.
+    pub(super) fn options(&self) -> Vec<&str> {
+        self.options.iter().map(String::as_str).collect()
+    }
+
     pub(super) fn state(&self) -> &Path {
         &self.state
     }
@@ -142,11 +147,13 @@ impl Node {
         self.running.as_mut().expect("it runs")
     }
 
-    /// Ends it as a crash of its machine would.
-    pub(super) fn kill(&mut self) {
+    /// Ends it as a crash of its machine would. What it has written.
+    pub(super) fn kill(&mut self) -> Ended {
         let running = self.running.take().expect("it runs");
         running.signal(Signal::KILL);
-        assert_eq!(running.end().code, None);
+        let ended = running.end();
+        assert_eq!(ended.code, None);
+        ended
     }
 
     /// Its end, which somebody has asked for.
@@ -214,6 +221,23 @@ impl Node {
         self.status()["tasks"][state].as_u64().unwrap_or(0)
     }
 
+    /// No task that it knows has failed, of whichever node. One that comes back may say so for a moment of what others
+    /// have taken over.
+    #[track_caller]
+    pub(super) fn none_has_failed(&self) {
+        eventually(&format!("none failed for {}", self.name), || {
+            let list = self.command(&["list", "tasks", "--filter", "state=failed"]);
+            let listed = list.json(0);
+            let failed = listed["tasks"].as_array().expect("a list").iter();
+            let shown = failed.map(|task| {
+                let id = task["id"].as_str().expect("an id");
+                self.command(&["get", id]).run().to_string()
+            });
+            let shown = shown.collect::<String>();
+            shown.is_empty().then_some(()).ok_or(shown)
+        });
+    }
+
     /// Waits until no task is left at it, nothing of it is taken, and its store is empty.
     #[track_caller]
     pub(super) fn wait_for_rest(&self) {
@@ -232,8 +256,9 @@ impl Node {
             match is_idle && is_empty && own["available"] == own["total"] {
                 true => Ok(()),
                 false => {
-                    let left = self.command(&["list", "tasks"]).json(0);
-                    Err(format!("{status}\n{own}\n{left}"))
+                    let [objects, tasks] =
+                        ["objects", "tasks"].map(|it| self.command(&["list", it]).json(0));
+                    Err(format!("{own}\n{objects}\n{status}\n{tasks}"))
                 }
             }
         });
