@@ -134,6 +134,10 @@ impl Core {
         }
         let peer = PeerCore::start(self, id);
         peers.insert(id, peer.clone());
+        // Who sees a later one from now on finds the peer.
+        if let Some(known) = self.incarnations.lock().get(&id) {
+            peer.expect(*known);
+        }
         Ok(peer)
     }
 

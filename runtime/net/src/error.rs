@@ -381,6 +381,9 @@ pub enum SendError {
     /// The peer has not taken what was sent before.
     #[error("too much is waiting for this peer: use `send`, which waits, or send less")]
     Full,
+    /// The peer is in another life than the one that it was for.
+    #[error("the peer is in another life than this is for")]
+    OtherLife,
     /// The peer or the network is closed.
     #[error("the peer is gone: nothing more is sent to it")]
     Closed,

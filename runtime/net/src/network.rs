@@ -192,16 +192,14 @@ impl<P: Protocol> Network<P> {
         self.core().forget(id);
     }
 
-    /// From now on lives of a node before this one are refused, and a connection with one is closed.
+    /// From now on lives of a node before this one are refused, and a connection with one is closed. What a peer is sent
+    /// from then on is for this life.
     pub fn expect(&self, node: NodeId, incarnation: Incarnation) {
         let core = self.core();
         // An error means that it is refused already, which is as good.
         let _ = core.saw(node, incarnation);
-        if let Some(peer) = core.known_peer(node)
-            && let Some(info) = peer.status().info
-            && info.incarnation < incarnation
-        {
-            peer.outdated();
+        if let Some(peer) = core.known_peer(node) {
+            peer.expect(incarnation);
         }
     }
 

@@ -124,11 +124,27 @@ impl<P: Protocol> Peer<P> {
     /// # Errors
     /// When it is too long or too new, or the peer is closed.
     pub async fn send(&self, message: &P::OneWay) -> Result<(), SendError> {
+        self.send_to(None, message).await
+    }
+
+    /// Sends a one-way message to this life of the peer, which was connected or [expected](crate::Network::expect).
+    ///
+    /// # Errors
+    /// As [`Self::send`], and when the peer is in another life by the time that there is room.
+    pub async fn send_in(&self, life: Incarnation, message: &P::OneWay) -> Result<(), SendError> {
+        self.send_to(Some(life), message).await
+    }
+
+    async fn send_to(
+        &self,
+        life: Option<Incarnation>,
+        message: &P::OneWay,
+    ) -> Result<(), SendError> {
         let since = P::one_way_since(message);
         self.greeted(since).await.map_err(|_| SendError::Closed)?;
         self.knows(since)?;
         let bytes = self.encode(message)?;
-        self.core.outbox.send(&bytes).await
+        self.core.outbox.send(&bytes, life).await
     }
 
     /// Sends a one-way message if it can be taken at once; else as [`Self::send`].

@@ -4,7 +4,8 @@
 //! not: know types of messages, below [`Peer`].
 //!
 //! Invariants: at most one link is current; messages are accepted from the current link only; all
-//! state belongs to one life of the peer, and a new life begins with none.
+//! state belongs to one life of the peer, and a new life begins with none, from when it is known: be that by a
+//! connection, or by what the node has heard of before there is one.
 
 mod answers;
 mod calls;
@@ -302,13 +303,13 @@ impl PeerCore {
         if state.is_closed {
             return Err(Refusal::Closing);
         }
-        if state.had_link && info.incarnation < state.incarnation {
+        if info.incarnation < state.incarnation {
             return Err(Refusal::OldIncarnation {
                 known: state.incarnation,
             });
         }
-        if state.had_link && info.incarnation > state.incarnation {
-            self.begin_anew(&mut state);
+        if info.incarnation > state.incarnation {
+            self.is_in(&mut state, info.incarnation);
         } else if let Some(link) = &state.link
             && link.is_ours != is_ours
             && peers_last != Some(link.nonce)
@@ -330,7 +331,6 @@ impl PeerCore {
         let max_requests = core.limits.requests;
         let link = Link::new(connection, nonce, is_ours, resume.knows, max_requests);
         let link = Arc::new(link);
-        state.incarnation = info.incarnation;
         state.version = Some(info.version);
         state.had_link = true;
         state.link = Some(link.clone());
@@ -352,7 +352,8 @@ impl PeerCore {
         if state.was_heard && !theirs.knows {
             // It has forgotten us, as a new process would have.
             let (version, link) = (state.version, state.link.take());
-            self.begin_anew(&mut state);
+            let life = state.incarnation;
+            self.begin_anew(&mut state, life);
             (state.version, state.link, state.had_link) = (version, link, true);
         }
         state.was_heard = true;
@@ -459,10 +460,24 @@ impl PeerCore {
         self.max_message_bytes
     }
 
-    /// A later life of the peer is known than the one that is connected.
-    pub(crate) fn outdated(&self) {
-        if let Some(link) = self.link() {
-            link.close(Close::Replaced);
+    /// This life of the peer is known to be there, or a later one. What is sent from now on is for it, and arrives though
+    /// it may not be connected yet.
+    pub(crate) fn expect(&self, incarnation: Incarnation) {
+        let mut state = self.state.lock();
+        if incarnation <= state.incarnation {
+            return;
+        }
+        let had_link = state.link.is_some();
+        self.is_in(&mut state, incarnation);
+        if had_link {
+            self.status.send_modify(|status| {
+                status.info = None;
+                status.lost = Some(Lost::Restarted);
+            });
+        }
+        drop(state);
+        if let (true, Some(core)) = (had_link, self.core.upgrade()) {
+            core.changes.peer(self.id);
         }
     }
 
@@ -491,9 +506,20 @@ impl PeerCore {
         }
     }
 
-    /// Drops what belongs to a life of the peer that is over.
-    fn begin_anew(&self, state: &mut State) {
-        self.outbox.clear();
+    /// The peer is in this life, which is later than what was known.
+    fn is_in(&self, state: &mut State, incarnation: Incarnation) {
+        if state.incarnation == Incarnation::default() {
+            // It was not known in which: what waits is for whichever there is.
+            self.outbox.is_for(incarnation);
+        } else {
+            self.begin_anew(state, incarnation);
+        }
+        state.incarnation = incarnation;
+    }
+
+    /// Drops what belongs to a life of the peer that is over, and begins this one.
+    fn begin_anew(&self, state: &mut State, incarnation: Incarnation) {
+        self.outbox.begin_anew(incarnation);
         self.calls.restarted();
         self.answers.lock().reset();
         self.bulk.close(Close::Replaced);

@@ -3,13 +3,14 @@
 //! Owns their order and their memory. Must not: know connections; a link asks for what it has not
 //! written yet. Invariants: messages are numbered from 1, in order, without gaps; each is kept until
 //! the peer says that it has accepted it, so a lost connection loses none; what is kept, in bytes, never
-//! exceeds the limit by more than one message.
+//! exceeds the limit by more than one message; all that is kept is for one life of the peer.
 
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
+use wasmrun_model::id::Incarnation;
 
 use crate::error::SendError;
 use crate::frame::{HEADER_BYTES, put_frame};
@@ -39,6 +40,8 @@ struct Queue {
     open_room: usize,
     /// The number of the next message.
     next: u64,
+    /// Which life of the peer it is for, once that is known.
+    life: Incarnation,
 }
 
 /// Frames that are written together.
@@ -59,6 +62,7 @@ impl Outbox {
                 open_count: 0,
                 open_room: 0,
                 next: 1,
+                life: Incarnation::default(),
             }),
             room: Semaphore::new(limit),
             limit,
@@ -67,13 +71,17 @@ impl Outbox {
         }
     }
 
-    /// Takes a message when there is room. Order among concurrent calls is that of their first polls.
-    pub(crate) async fn send(&self, payload: &[u8]) -> Result<(), SendError> {
+    /// Takes a message when there is room: for whatever life of the peer there is then, or for this one only. Order
+    /// among concurrent calls is that of their first polls.
+    pub(crate) async fn send(
+        &self,
+        payload: &[u8],
+        life: Option<Incarnation>,
+    ) -> Result<(), SendError> {
         let room = self.room_for(payload);
         let permit = self.room.acquire_many(room).await;
         permit.map_err(|_| SendError::Closed)?.forget();
-        self.push(payload, room);
-        Ok(())
+        self.push(payload, room, life)
     }
 
     /// Takes a message if there is room.
@@ -84,8 +92,7 @@ impl Outbox {
             Err(tokio::sync::TryAcquireError::Closed) => return Err(SendError::Closed),
             Err(tokio::sync::TryAcquireError::NoPermits) => return Err(SendError::Full),
         }
-        self.push(payload, room);
-        Ok(())
+        self.push(payload, room, None)
     }
 
     /// What a link has to write that has written everything before `next`: the pieces, the number of
@@ -133,9 +140,15 @@ impl Outbox {
         self.accepted.notify_waiters();
     }
 
-    /// The peer that they were for is gone, and another process is in its place.
-    pub(crate) fn clear(&self) {
+    /// Which life of the peer there is. What waits was for it before it was known.
+    pub(crate) fn is_for(&self, life: Incarnation) {
+        self.queue.lock().life = life;
+    }
+
+    /// The life of the peer that they were for is over, and this one follows.
+    pub(crate) fn begin_anew(&self, life: Incarnation) {
         let mut queue = self.queue.lock();
+        queue.life = life;
         queue.close_piece();
         let freed = queue.pieces.drain(..).map(|piece| piece.room).sum();
         drop(queue);
@@ -163,7 +176,8 @@ impl Outbox {
     /// Nothing more is taken, and nobody waits any more.
     pub(crate) fn close(&self) {
         self.room.close();
-        self.clear();
+        let life = self.queue.lock().life;
+        self.begin_anew(life);
     }
 
     /// The permits for a message: its bytes, but never more than there are.
@@ -172,9 +186,14 @@ impl Outbox {
         u32::try_from(bytes).expect("messages and queues are below 4 GiB")
     }
 
-    fn push(&self, payload: &[u8], room: u32) {
+    fn push(&self, payload: &[u8], room: u32, life: Option<Incarnation>) -> Result<(), SendError> {
         let was_empty = {
             let mut queue = self.queue.lock();
+            if life.is_some_and(|life| life != queue.life) {
+                drop(queue);
+                self.room.add_permits(room as usize);
+                return Err(SendError::OtherLife);
+            }
             let was_empty = queue.open_count == 0;
             put_frame(&mut queue.open, payload);
             queue.open_count += 1;
@@ -188,6 +207,7 @@ impl Outbox {
         if was_empty {
             self.ready.notify_one();
         }
+        Ok(())
     }
 }
 
@@ -264,7 +284,7 @@ mod tests {
         // Longer than all the room there is: it goes alone.
         outbox.try_send(&[0; 100]).expect("room");
         assert_eq!(outbox.try_send(b""), Err(SendError::Full));
-        outbox.clear();
+        outbox.begin_anew(Incarnation(2));
         outbox.try_send(b"").expect("room");
         outbox.close();
         assert_eq!(outbox.try_send(b""), Err(SendError::Closed));

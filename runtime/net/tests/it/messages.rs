@@ -187,6 +187,49 @@ async fn a_new_life_begins_with_nothing_and_the_old_one_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_sent_to_a_life_goes_to_that_one_though_it_is_not_connected_yet() {
+    let cluster = Cluster::new();
+    let (one, mut old) = (cluster.node(1), start::<1, 0>(cluster.node_config(2, 1)));
+    let peer = old
+        .network
+        .peer(node_id(1), vec![one.address])
+        .expect("a peer");
+    soon(peer.connected()).await.expect("connected");
+    let two = one.network.find(node_id(2)).expect("it has dialled");
+    let send = |life, what| {
+        let two = two.clone();
+        async move { two.send_in(Incarnation(life), &(what, vec![])).await }
+    };
+    assert_eq!(send(2, 0).await, Err(SendError::OtherLife));
+    send(1, 1).await.expect("it is there");
+    assert_eq!(old.told().await.1, 1);
+    // It is said from elsewhere that it is in its next life, before it comes in that, and while it still dials.
+    one.network.expect(node_id(2), Incarnation(2));
+    assert_eq!(two.info(), None);
+    assert_eq!(send(1, 2).await, Err(SendError::OtherLife));
+    send(2, 3).await.expect("it is expected");
+    soon(old.network.close()).await;
+    let mut new = start::<1, 0>(cluster.node_config(2, 2));
+    let peer = new
+        .network
+        .peer(node_id(1), vec![one.address])
+        .expect("a peer");
+    soon(peer.connected()).await.expect("connected");
+    assert_eq!(new.told().await.1, 3);
+    send(2, 4).await.expect("it is there");
+    assert_eq!(new.told().await.1, 4);
+    // One that was let go of is as one that was never there, but for its life.
+    one.network.forget(node_id(2));
+    let two = one.network.peer(node_id(2), vec![]).expect("a peer");
+    let old = two.send_in(Incarnation(1), &(5, vec![])).await;
+    assert_eq!(old, Err(SendError::OtherLife));
+    two.send_in(Incarnation(2), &(6, vec![]))
+        .await
+        .expect("it is expected");
+    assert_eq!(new.told().await.1, 6);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn limits_are_errors_and_not_memory() {
     let cluster = Cluster::new();
     let mut config = cluster.node_config(1, 1);

@@ -387,13 +387,17 @@ impl Cluster {
         *self.since.lock() = Instant::now();
     }
 
-    /// Sends a message to a member, after those before. Waits as long as too much is waiting for it.
+    /// Sends a message to a life of a member, after those before. Waits as long as too much is waiting for it.
     ///
     /// # Errors
-    /// When there is no such member, or the message is too long.
-    pub(crate) async fn send(&self, to: NodeId, message: work::OneWay) -> Result<(), SendError> {
+    /// When there is no such member, it is in another life, or the message is too long.
+    pub(crate) async fn send(
+        &self,
+        (to, life): (NodeId, Incarnation),
+        message: work::OneWay,
+    ) -> Result<(), SendError> {
         let peer = self.peer(to).ok_or(SendError::Closed)?;
-        peer.send(&OneWay::Work(message)).await
+        peer.send_in(life, &OneWay::Work(message)).await
     }
 
     /// Asks a member something.

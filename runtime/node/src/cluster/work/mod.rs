@@ -309,7 +309,7 @@ impl Exchange {
     /// Says one thing after the other to a node, at the pace at which it takes them.
     async fn talk(
         this: Weak<Self>,
-        to: NodeId,
+        (to, life): (NodeId, Incarnation),
         mut queue: mpsc::UnboundedReceiver<Queued>,
         is_over: Arc<AtomicBool>,
     ) {
@@ -330,13 +330,13 @@ impl Exchange {
             };
             let shorter = shorter(&message);
             drop(exchange);
-            match cluster.send(to, message).await {
+            match cluster.send((to, life), message).await {
                 Ok(()) => {}
                 Err(SendError::Message(error)) => {
                     tracing::warn!(node = %to, %error, "a message to another node is too long");
                     if let Some(shorter) = shorter {
                         // Whoever waits for it hears why.
-                        let _ = cluster.send(to, shorter).await;
+                        let _ = cluster.send((to, life), shorter).await;
                     }
                 }
                 Err(error) => {
@@ -525,9 +525,12 @@ impl Work for Exchange {
         // If it had left, it was we who were cut off.
         self.carry_out(|ledger| ledger.node_expected(node.clone()));
         // It ends when the node has left, or with the exchange.
-        shared
-            .control
-            .spawn(Self::talk(self.this.clone(), node.id, receiver, is_over));
+        shared.control.spawn(Self::talk(
+            self.this.clone(),
+            (node.id, node.incarnation),
+            receiver,
+            is_over,
+        ));
     }
 
     fn left(&self, node: NodeId, incarnation: Incarnation, is_over: bool) {
