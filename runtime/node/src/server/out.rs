@@ -83,18 +83,18 @@ impl Out {
         self.push(Outgoing::Mapped(id, value)).await
     }
 
-    /// Says why the session is over, as the answer to a request and for all others, and that nothing more comes. To be
-    /// called once; what is sent later is not written.
-    pub(super) async fn end(&self, id: u64, why: Refusal) -> Result<(), Gone> {
+    /// Says that nothing more comes, and, unless it was the client who ended the session, why: as the answer to a
+    /// request, or 0, and for all others. To be called once; what is sent later is not written.
+    pub(super) async fn end(&self, why: Option<(u64, Refusal)>) -> Result<(), Gone> {
         let mut last = Vec::new();
-        if id != 0 {
-            last.extend(
-                frame(id, Response::Refused(why.clone()))
-                    .into_iter()
-                    .flatten(),
-            );
+        let mut say =
+            |id, why| last.extend(frame(id, Response::Refused(why)).into_iter().flatten());
+        if let Some((id, why)) = why {
+            if id != 0 {
+                say(id, why.clone());
+            }
+            say(0, why);
         }
-        last.extend(frame(0, Response::Refused(why)).into_iter().flatten());
         self.push(Outgoing::Last(last)).await
     }
 

@@ -133,21 +133,28 @@ async fn serve(
         .serve(BufReader::with_capacity(READ_BYTES, reader))
         .await;
     drop(ending);
-    if let Over::Refused(id, why) = over {
-        tracing::info!(why = why.message, "a client's session is ended");
-        // A client that does not read does not keep us.
-        let _ = tokio::time::timeout(FAREWELL, async {
-            let _ = out.end(id, why).await;
-            writer.join_next().await
-        })
-        .await;
-    }
+    let last = match over {
+        Over::Gone => return,
+        Over::Left => None,
+        Over::Refused(id, why) => {
+            tracing::info!(why = why.message, "a client's session is ended");
+            Some((id, why))
+        }
+    };
+    // A client that does not read does not keep us.
+    let _ = tokio::time::timeout(FAREWELL, async {
+        let _ = out.end(last).await;
+        writer.join_next().await
+    })
+    .await;
 }
 
 /// Why a session is over.
 enum Over {
-    /// The client has left, or cannot be reached.
+    /// The client cannot be reached.
     Gone,
+    /// The client has nothing more to say. What it submitted ends, but it may still read what it was answered.
+    Left,
     /// We do not go on with it, because of this request; 0 if it is not known which.
     Refused(u64, Refusal),
 }
@@ -155,6 +162,16 @@ enum Over {
 impl From<Gone> for Over {
     fn from(_: Gone) -> Self {
         Self::Gone
+    }
+}
+
+/// Of a read.
+impl From<io::Error> for Over {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => Self::Left,
+            _ => Self::Gone,
+        }
     }
 }
 
@@ -220,15 +237,15 @@ impl Serving {
         let mut buffer = Vec::new();
         loop {
             let mut header = [0; HEADER_BYTES];
-            if reader.read_exact(&mut header).await.is_err() {
-                return Over::Gone;
+            if let Err(error) = reader.read_exact(&mut header).await {
+                return error.into();
             }
             let frame = match wire::frame_len(header) {
                 Err(error) => Err(error),
                 Ok(len) => {
                     buffer.resize(len, 0);
-                    if reader.read_exact(&mut buffer).await.is_err() {
-                        return Over::Gone;
+                    if let Err(error) = reader.read_exact(&mut buffer).await {
+                        return error.into();
                     }
                     wire::decode::<Frame<Request>>(&buffer)
                 }
