@@ -31,7 +31,8 @@ pub struct Config {
     /// Where bulk connections are driven and served; where the network is started if `None`. It must live as long, and end before that one does. One
     /// with one thread moves the most bytes per CPU time. [`crate::Peer::pull`] should be called there, too.
     pub bulk: Option<Handle>,
-    /// The seed of what is drawn for back-off; `None` draws it from the system.
+    /// The seed of what is drawn, together with the node's id: for back-off, and names of connections. `None` draws it
+    /// from the system.
     pub seed: Option<u64>,
 }
 

@@ -81,6 +81,9 @@ pub(crate) struct Parts {
 
 impl Core {
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
+        let [id @ .., _, _, _, _, _, _, _, _] = *parts.me.id.as_bytes();
+        // Two nodes that are given the same seed must not give two connections with each other one name.
+        let seed = parts.seed ^ u64::from_le_bytes(id);
         Arc::new(Self {
             handshakes: Arc::new(Semaphore::new(parts.limits.handshakes)),
             bulk_serving: Arc::new(Semaphore::new(parts.limits.bulk_serving)),
@@ -101,7 +104,7 @@ impl Core {
             peers: Mutex::default(),
             incarnations: Mutex::default(),
             removed: Mutex::default(),
-            random: Mutex::new(Random::new(parts.seed)),
+            random: Mutex::new(Random::new(seed)),
         })
     }
 

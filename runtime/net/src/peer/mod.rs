@@ -536,7 +536,7 @@ impl State {
     fn is_current(&self, link: &Link) -> bool {
         self.link
             .as_ref()
-            .is_some_and(|current| current.nonce == link.nonce)
+            .is_some_and(|current| std::ptr::eq(&**current, link))
     }
 }
 
