@@ -75,7 +75,13 @@ impl World {
         });
         for number in 0..nodes {
             let (node, resources) = node(number);
-            scheduler.handle(Instant::ZERO, Event::OwnNode { node, resources });
+            scheduler.handle(
+                Instant::ZERO,
+                Event::OwnNode {
+                    node,
+                    resources: resources.into(),
+                },
+            );
         }
         let mut terms = Vec::new();
         for tenant in 0..tenants {

@@ -4,11 +4,14 @@
 //! computed from other values, so a re-execution names the same things; whatever is random comes
 //! in as an argument.
 
+mod map;
+
 use std::fmt;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+
+pub use self::map::{OfTask, TaskMap};
 
 /// A parse error of an id or digest in text form.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -234,61 +237,6 @@ impl fmt::Display for Incarnation {
 const DRIVER_CHILD: u8 = 0;
 const TASK_CHILD: u8 = 1;
 
-/// How maps by [`TaskId`] hash. Ids are hashes already, but a client may name its task itself, and could make every look
-/// a walk with ids that are alike where a map looks. So each map has a key: the halves of the id, each with half of the
-/// key, are multiplied in full and folded, as in wyhash. The order in such a map is another in each process: nothing may
-/// depend on it.
-#[derive(Debug, Clone)]
-pub struct ByTaskId([u64; 2]);
-
-impl Default for ByTaskId {
-    fn default() -> Self {
-        let random = RandomState::new();
-        Self([0_u8, 1].map(|half| random.hash_one(half)))
-    }
-}
-
-impl BuildHasher for ByTaskId {
-    type Hasher = IdHasher;
-
-    #[inline]
-    fn build_hasher(&self) -> IdHasher {
-        IdHasher {
-            key: self.0,
-            hash: 0,
-        }
-    }
-}
-
-/// See [`ByTaskId`].
-#[derive(Debug, Clone)]
-pub struct IdHasher {
-    key: [u64; 2],
-    hash: u64,
-}
-
-impl Hasher for IdHasher {
-    fn finish(&self) -> u64 {
-        self.hash
-    }
-
-    #[inline]
-    fn write(&mut self, bytes: &[u8]) {
-        let (halves, _) = bytes.as_chunks::<8>();
-        if let [low, high] = halves {
-            let low = u64::from_le_bytes(*low) ^ self.key[0];
-            let high = u64::from_le_bytes(*high) ^ self.key[1];
-            let product = (u128::from(low) * u128::from(high)).to_le_bytes();
-            let (folds, _) = product.as_chunks::<8>();
-            self.hash = folds
-                .iter()
-                .fold(0, |hash, part| hash ^ u64::from_le_bytes(*part));
-        }
-    }
-
-    fn write_usize(&mut self, _length: usize) {}
-}
-
 fn child(kind: u8, parent: &[u8; 16], counter: u64) -> TaskId {
     let mut input = [0; 25];
     input[0] = kind;
@@ -359,8 +307,6 @@ impl Digest {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
 
     #[test]
@@ -370,23 +316,6 @@ mod tests {
         assert_ne!(driver.task(3), driver.task(4));
         // A driver and a task with the same bytes do not share children.
         assert_ne!(driver.task(0), TaskId::from_bytes([7; 16]).task(0));
-    }
-
-    #[test]
-    fn ids_that_somebody_chose_are_apart_in_a_map() {
-        let hashes = ByTaskId::default();
-        for at in [0, 7, 8, 15] {
-            let ids = (0..=255_u8).map(|byte| {
-                let mut bytes = [9; 16];
-                bytes[at] = byte;
-                TaskId::from_bytes(bytes)
-            });
-            let apart: BTreeSet<u64> = ids.map(|id| hashes.hash_one(id)).collect();
-            assert_eq!(apart.len(), 256, "at {at}");
-        }
-        let id = DriverId::from_bytes([7; 16]).task(1);
-        assert_eq!(hashes.hash_one(id), hashes.hash_one(id));
-        assert_ne!(hashes.hash_one(id), ByTaskId::default().hash_one(id));
     }
 
     #[test]

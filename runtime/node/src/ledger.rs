@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use wasmrun_engine::{ActorInstance, HeldResource, TaskOutput};
 use wasmrun_model::failure::TaskError;
-use wasmrun_model::id::{ByTaskId, DriverId, JobId, NodeId, ObjectId, ObjectName, TaskId};
+use wasmrun_model::id::{DriverId, JobId, NodeId, ObjectId, ObjectName, OfTask, TaskId, TaskMap};
 use wasmrun_model::resource::NodeResources;
 use wasmrun_model::scheduler::{Config, Event, Message, NodeInfo, Reason, Scheduler};
 use wasmrun_model::task::{Attempt, Phase as State, TaskKind, TaskSpec, Terms};
@@ -39,8 +39,7 @@ pub(crate) struct Ledger {
     /// The node.
     id: NodeId,
     started: Instant,
-    /// Boxed, so that a look at a key among many touches little memory.
-    tasks: HashMap<TaskId, Box<Entry>, ByTaskId>,
+    tasks: TaskMap<Entry>,
     is_stopping: bool,
     /// What other nodes are to be told.
     outbox: Arc<Outbox>,
@@ -101,6 +100,12 @@ struct Entry {
     from: Option<NodeId>,
     /// An attempt that is over at another node, by what that says, and since when its report is missing.
     unreported: Option<(Attempt, Instant)>,
+}
+
+impl OfTask for Entry {
+    fn task(&self) -> &TaskId {
+        &self.cell.id
+    }
 }
 
 /// How a task that has waited gets its CPU again. What it waits for ends here, in one step with who gets the CPU
@@ -278,12 +283,18 @@ impl Ledger {
             resend: Duration::from_secs(5),
             ..Config::default()
         });
-        scheduler.handle(ModelInstant::ZERO, Event::OwnNode { node, resources });
+        scheduler.handle(
+            ModelInstant::ZERO,
+            Event::OwnNode {
+                node,
+                resources: resources.into(),
+            },
+        );
         Self {
             scheduler,
             id,
             started: Instant::now(),
-            tasks: HashMap::default(),
+            tasks: TaskMap::default(),
             is_stopping: false,
             outbox: Arc::default(),
             is_clustered: false,
@@ -350,7 +361,7 @@ impl Ledger {
             && match actor.is_foreign() {
                 true => actor.is_over(),
                 // The scheduler knows nothing of it any more.
-                false => !self.tasks.contains_key(&actor.creation()),
+                false => !self.tasks.contains(&actor.creation()),
             }
         {
             // Dead for good.
@@ -402,7 +413,7 @@ impl Ledger {
         if let Some(parent) = parent {
             self.add_child(&parent, cell.id);
         }
-        self.tasks.insert(cell.id, Box::new(entry));
+        let slot = self.tasks.insert(entry);
         let now = self.at(cell.submitted);
         self.submitting = Some(cell.id);
         let event = match first {
@@ -410,6 +421,7 @@ impl Ledger {
             first => Event::Resubmit(spec, first),
         };
         self.scheduler.note(now, event);
+        self.scheduler.mark(&cell.id, slot);
         for object in lost {
             self.scheduler.note(now, Event::ArgumentFailed(object));
         }
@@ -437,7 +449,7 @@ impl Ledger {
         }
         // Before more is taken for them: most have ended where a task starts others all its life.
         let mut children = std::mem::take(children);
-        children.retain(|child| self.tasks.contains_key(child));
+        children.retain(|child| self.tasks.contains(child));
         children.reserve(children.len().max(MANY_CHILDREN));
         children.push(child);
         if let Some(entry) = self.tasks.get_mut(parent) {

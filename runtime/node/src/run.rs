@@ -28,7 +28,7 @@ use crate::object::{Fitted, LoadError, Object, Reference, Value};
 use crate::orphans;
 use crate::reach::Held;
 use crate::services::Attempt;
-use crate::task::{Argument, Call, Job, Report, TaskCell, Work};
+use crate::task::{Argument, Call, Report, TaskCell, Work};
 
 impl Start {
     /// The part of the CPU that it asked for and holds.
@@ -144,10 +144,10 @@ pub(crate) async fn start(shared: Arc<Shared>, start: Start, turn: Turn) {
         let attempt = (lease, start, started);
         // Pinned, as all that a task awaits on its way: such a future has some kilobytes, which are copied where
         // it is handed on.
-        next = match attempt.1.cell.work.clone() {
-            Work::Task(job) => pin!(run_task(attempt, &job, &turn)).await,
-            Work::Create(actor) => pin!(create_actor(attempt, &actor, &turn)).await,
-            Work::Call(actor, _) => pin!(run_call(attempt, &actor, &turn)).await,
+        next = match &attempt.1.cell.work {
+            Work::Task(_) => pin!(run_task(attempt, &turn)).await,
+            Work::Create(_) => pin!(create_actor(attempt, &turn)).await,
+            Work::Call(..) => pin!(run_call(attempt, &turn)).await,
             Work::Elsewhere(_) => unreachable!("it is run by its owner"),
         };
     }
@@ -285,15 +285,19 @@ async fn kept(
     (value, memory_peak)
 }
 
-async fn run_task(begun: Begun, job: &Arc<Job>, turn: &Turn) -> Option<Start> {
+async fn run_task(begun: Begun, turn: &Turn) -> Option<Start> {
     let (lease, mut start, started) = begun;
-    // Its request is its limit, whichever of the variants it got.
-    let limits = Limits {
-        memory: start.memory(),
-        ..job.limits.clone()
-    };
+    let memory = start.memory();
     let context = lease.context(&mut start);
     let Start { call, cell, .. } = start;
+    let Work::Task(job) = &cell.work else {
+        unreachable!("it is a task");
+    };
+    // Its request is its limit, whichever of the variants it got.
+    let limits = Limits {
+        memory,
+        ..job.limits.clone()
+    };
     let attempt = lease.attempt(&call, Arc::default());
     let output = TaskOutput::new(job.limits.output, call.listener);
     let outcome = {
@@ -342,14 +346,18 @@ async fn run_task(begun: Begun, job: &Arc<Job>, turn: &Turn) -> Option<Start> {
     lease.end(Box::new(report), turn)
 }
 
-async fn create_actor(begun: Begun, actor: &Arc<ActorCell>, turn: &Turn) -> Option<Start> {
+async fn create_actor(begun: Begun, turn: &Turn) -> Option<Start> {
     let (lease, mut start, started) = begun;
-    let limits = Limits {
-        memory: start.memory(),
-        ..actor.job().limits.clone()
-    };
+    let memory = start.memory();
     let context = lease.context(&mut start);
     let Start { call, cell, .. } = start;
+    let Work::Create(actor) = &cell.work else {
+        unreachable!("it creates an actor");
+    };
+    let limits = Limits {
+        memory,
+        ..actor.job().limits.clone()
+    };
     let attempt = lease.attempt(&call, actor.known.clone());
     let checkpoint = actor.checkpoint();
     let job = actor.job();
@@ -397,11 +405,11 @@ async fn create_actor(begun: Begun, actor: &Arc<ActorCell>, turn: &Turn) -> Opti
     lease.end(Box::new(report), turn)
 }
 
-async fn run_call(begun: Begun, actor: &Arc<ActorCell>, turn: &Turn) -> Option<Start> {
+async fn run_call(begun: Begun, turn: &Turn) -> Option<Start> {
     let (lease, mut start, started) = begun;
     let context = lease.context(&mut start);
     let Start { call, cell, .. } = start;
-    let Work::Call(_, method) = &cell.work else {
+    let Work::Call(actor, method) = &cell.work else {
         unreachable!("it is a call");
     };
     let attempt = lease.attempt(&call, actor.known.clone());

@@ -11,7 +11,8 @@ use super::table::WHOLE;
 use super::wait::{self, Mean, QueueReport};
 use crate::id::{Digest, Incarnation, NodeId};
 use crate::resource::{
-    Amount, Fit, Load, NodeReport, NodeResources, PoolReport, Request, ResourceName, ResourceSet,
+    Allocation, Amount, Fit, Load, NodeReport, NodeResources, PoolReport, Request, ResourceName,
+    ResourceSet,
 };
 
 /// What is known of a node's resources.
@@ -188,6 +189,16 @@ impl Node {
         match (&self.supply, basis, &self.kept) {
             (Supply::Own(own), Basis::Acquirable, None) => own.can_acquire(request),
             _ => self.fit(request, basis) == Fit::Available,
+        }
+    }
+
+    /// Whether an own node, asked for as much as this after it is given back, gives out just this.
+    pub(crate) fn passes_on(&self, allocation: &Allocation) -> bool {
+        match &self.supply {
+            Supply::Own(own) => {
+                self.kept.is_none() && !self.is_draining && own.pools().passes_on(allocation)
+            }
+            Supply::Peer(_) => false,
         }
     }
 

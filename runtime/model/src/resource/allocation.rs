@@ -46,6 +46,16 @@ impl PoolAllocation {
         mem::replace(&mut self.0, Held::Nothing)
     }
 
+    /// Whether it is whole units with ids.
+    pub(super) fn is_units(&self) -> bool {
+        matches!(self.0, Held::Units(_))
+    }
+
+    /// Whether it is nothing.
+    pub(super) fn is_nothing(&self) -> bool {
+        matches!(self.0, Held::Nothing)
+    }
+
     /// How much it is.
     pub fn amount(&self) -> Amount {
         match &self.0 {

@@ -78,6 +78,15 @@ impl ResourceIdSet {
             .collect()
     }
 
+    /// Whether whoever asks for as much as this, after it is given back, gets just this.
+    pub(crate) fn passes_on(&self, allocation: &Allocation) -> bool {
+        let mut parts = allocation.iter();
+        parts.all(|(name, part)| {
+            let slot = self.find(name).map(|at| &self.slots[at].1);
+            slot.is_ok_and(|slot| !slot.is_deleted && slot.pool.passes_on(part))
+        })
+    }
+
     /// Whether a request can be served now.
     pub fn contains(&self, request: &Request) -> bool {
         let mut amounts = request.amounts().iter();

@@ -68,6 +68,11 @@ impl IndexedPool {
             .expect("what is free exists")
     }
 
+    /// Whether all units are taken that there should be, and no more.
+    pub(super) fn has_none_free(&self) -> bool {
+        self.excess() == 0 && self.free.whole_ids() == 0
+    }
+
     pub(super) fn backlog(&self) -> Amount {
         Amount::units(self.excess()).saturating_sub(self.free.amount())
     }

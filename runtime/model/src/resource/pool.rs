@@ -149,6 +149,14 @@ impl Pool {
         }
     }
 
+    /// Whether whoever asks for as much as this, after it is given back, gets just this.
+    pub(super) fn passes_on(&self, part: &PoolAllocation) -> bool {
+        match self {
+            Self::Indexed(pool) => part.is_nothing() || part.is_units() && pool.has_none_free(),
+            Self::Sum(pool) => pool.held <= pool.capacity,
+        }
+    }
+
     /// Gives back what was taken, never above the capacity: a backlog is paid first.
     ///
     /// # Panics

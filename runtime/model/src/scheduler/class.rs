@@ -141,6 +141,12 @@ impl Class {
         self.counts.iter().sum()
     }
 
+    /// The tenant whose lane it is, if there is one lane only.
+    pub(crate) fn only_lane(&self) -> Option<TenantIx> {
+        let (tenant, _) = self.lanes.first_key_value()?;
+        (self.lanes.len() == 1).then_some(*tenant)
+    }
+
     /// The lane of a tenant, if anybody is in it.
     pub(crate) fn head(&self, tenant: TenantIx) -> Option<(Turn, TaskIx)> {
         let (turn, task) = self.lanes.get(&tenant)?.0.head()?;

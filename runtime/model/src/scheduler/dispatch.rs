@@ -36,6 +36,7 @@ impl Scheduler {
     /// Starts whatever can start.
     pub(super) fn pump(&mut self) {
         self.pump_groups();
+        self.succeed();
         while let Some((class, tenant, spot)) = self.pick() {
             self.start(class, tenant, spot);
         }
@@ -232,32 +233,41 @@ impl Scheduler {
             allocation,
             lacks_cpu: false,
         });
-        self.change(task, TaskState::Dispatching(held));
-        if self.config.accepts_all {
-            self.accept(task);
-        }
-        let (id, attempt, tenant) = {
-            let task = &self.tasks[task];
-            (task.id, task.attempt, task.tenant)
-        };
+        let tenant = self.tasks[task].tenant;
         self.tenants.charge(tenant, request.amounts());
-        self.tenants.note_started(tenant);
         self.keys.note(tenant);
         self.with_executors += u32::from(wants == Wants::Start);
-        if let TaskKind::Actor(actor) = self.tasks[task].kind
+        if let Some(module) = &terms.rule.module {
+            self.cluster.module_started(spot.node, *module);
+        }
+        self.begin(task, held);
+    }
+
+    /// A task has all that it asked for: its executor gets it.
+    pub(super) fn begin(&mut self, ix: TaskIx, held: Box<Held>) {
+        let node = held.node;
+        self.change(
+            ix,
+            match self.config.accepts_all {
+                true => TaskState::Running(held),
+                false => TaskState::Dispatching(held),
+            },
+        );
+        self.tasks.expect(ix);
+        let task = &self.tasks[ix];
+        let (id, attempt, mark) = (task.id, task.attempt, task.mark);
+        self.tenants.note_started(task.tenant);
+        if let TaskKind::Actor(actor) = task.kind
             && self.actors.is_alive(&actor)
         {
             // It begins anew before its end was heard of, and is counted among those that live.
             self.open_resumes();
         }
-        self.last_started = Some(task);
-        if let Some(module) = &terms.rule.module {
-            self.cluster.module_started(spot.node, *module);
-        }
         self.effects.push_back(Effect::Dispatch {
             task: id,
             attempt,
-            node: spot.node,
+            node,
+            mark,
         });
     }
 
@@ -320,7 +330,7 @@ impl Scheduler {
     }
 
     /// A class in whose lines nobody is any more is not looked at.
-    fn close_if_empty(&mut self, ix: ClassIx) {
+    pub(super) fn close_if_empty(&mut self, ix: ClassIx) {
         if self.classes[ix].in_line > 0 {
             return;
         }

@@ -14,6 +14,8 @@ use crate::task::{Attempt, FailureKind, Phase, TaskSpec};
 
 /// Something that has happened. Events that come too late (for a task that has ended, for an
 /// earlier attempt, for a node that has gone) change nothing.
+///
+/// What is large and seldom is in a box: an event is copied on its way, and most are of one task.
 #[derive(Debug)]
 pub enum Event {
     /// A driver has come. One that only submits need not say so.
@@ -92,7 +94,7 @@ pub enum Event {
         /// Which one.
         node: NodeInfo,
         /// What it has.
-        resources: NodeResources,
+        resources: Box<NodeResources>,
     },
     /// Another node has joined, or tells again what it has and does. What is older than what is
     /// known is dropped.
@@ -100,7 +102,7 @@ pub enum Event {
         /// Which one.
         node: NodeInfo,
         /// What it tells.
-        view: PeerView,
+        view: Box<PeerView>,
     },
     /// A node is gone: what ran there is lost.
     NodeLost {
@@ -217,7 +219,7 @@ pub enum Event {
         /// The tenant.
         tenant: TenantName,
         /// Its settings.
-        config: TenantConfig,
+        config: Box<TenantConfig>,
     },
     /// Tenants share by another policy from now on.
     SetPolicy(Policy),
@@ -226,7 +228,7 @@ pub enum Event {
         /// Which one.
         from: NodeId,
         /// What.
-        message: Message,
+        message: Box<Message>,
     },
     /// Nothing has happened but time.
     Tick,
@@ -270,6 +272,8 @@ pub enum Effect {
         attempt: Attempt,
         /// The node.
         node: NodeIx,
+        /// What [`Scheduler::mark`](super::Scheduler::mark) said of it; 0 where nothing was said.
+        mark: u32,
     },
     /// A task that was blocked has its CPU again.
     Resume {

@@ -381,6 +381,7 @@ impl Fuzz<'_> {
                     task,
                     attempt,
                     node,
+                    ..
                 } => {
                     let view = self.scheduler.task(&task).expect("a dispatched task");
                     assert_eq!((view.attempt, view.phase), (attempt, Phase::Dispatching));
@@ -456,16 +457,16 @@ impl Fuzz<'_> {
                 0 => Event::SetPolicy(self.bytes.pick(&[Policy::Drf, Policy::Fair, Policy::Fifo])),
                 _ => Event::SetTenant {
                     tenant: self.bytes.pick(&["a", "b"]).parse().expect("a name"),
-                    config: TenantConfig {
+                    config: Box::new(TenantConfig {
                         min_share: self.amounts(),
                         ..TenantConfig::default()
-                    },
+                    }),
                 },
             },
             36 => self.group_event(node),
             37..=38 => Event::Message {
                 from: node,
-                message: self.message(task, attempt),
+                message: self.message(task, attempt).into(),
             },
             _ => Event::Tick,
         }
@@ -526,16 +527,16 @@ impl Fuzz<'_> {
         match kind {
             24..=25 => Event::OwnNode {
                 node: self.node(node),
-                resources: self.resources(),
+                resources: self.resources().into(),
             },
             26..=27 => Event::PeerView {
                 node: self.node(node),
-                view: PeerView {
+                view: Box::new(PeerView {
                     version: self.bytes.below(4).into(),
                     resources: self.resources().report(),
                     queue: QueueReport::default(),
                     usage: BTreeMap::from([("a".parse().expect("a name"), self.amounts())]),
-                },
+                }),
             },
             28 => {
                 let incarnation = Incarnation(self.bytes.below(3).into());

@@ -224,6 +224,11 @@ impl GroupTable {
         self.has_changed = true;
     }
 
+    /// Whether no group has anything to do with what comes free here.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.owned.is_empty() && self.deadline.is_none()
+    }
+
     pub(crate) fn has_owned(&self) -> bool {
         !self.owned.is_empty()
     }

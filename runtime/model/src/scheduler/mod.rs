@@ -28,6 +28,7 @@ mod place;
 mod running;
 mod starve;
 mod status;
+mod succession;
 mod table;
 mod watch;
 
@@ -49,6 +50,7 @@ use self::class::{ClassIx, Classes, KeyLog};
 use self::groups::GroupTable;
 use self::peers::Peers;
 use self::starve::Starving;
+use self::succession::Estate;
 use self::table::{Gone, NewTask, Owner, Table, TaskIx};
 use self::watch::Watches;
 use crate::cluster::{Cluster, Mean, NodeIx, Tuning};
@@ -141,6 +143,8 @@ pub struct Scheduler {
     groups: GroupTable,
     peers: Peers,
     starving: Starving,
+    /// What the task held that has just ended, if the next of its line gets it.
+    estate: Option<Estate>,
     /// How long tasks take here, which is also what they are taken to need elsewhere.
     run_time: Mean,
     /// How many tasks of placement groups are in each live state.
@@ -152,8 +156,6 @@ pub struct Scheduler {
     is_noted: bool,
     /// The one node here, if something was given back on it since nothing more fitted.
     hot: Option<NodeIx>,
-    /// The slot of the task that was started last.
-    last_started: Option<TaskIx>,
     /// Room for classes that are looked at, kept from one look to the next.
     found: Vec<ClassIx>,
 }
@@ -183,6 +185,7 @@ impl Scheduler {
             groups: GroupTable::default(),
             peers: Peers::default(),
             starving: Starving::default(),
+            estate: None,
             run_time: Mean::of_run_times(),
             grouped: [0; Phase::LIVE],
             ended: [0; Phase::ALL.len() - Phase::LIVE],
@@ -190,7 +193,6 @@ impl Scheduler {
             effects: VecDeque::new(),
             is_noted: false,
             hot: None,
-            last_started: None,
             found: Vec::new(),
             random: random.split(),
             config,
@@ -212,6 +214,7 @@ impl Scheduler {
     pub fn note(&mut self, now: Instant, event: Event) {
         self.is_noted = true;
         self.now = self.now.max(now);
+        self.settle_estate();
         self.apply(event);
         self.end_patience();
         self.resend();
@@ -226,6 +229,14 @@ impl Scheduler {
             self.pump();
         }
         is_noted
+    }
+
+    /// Notes a number with a live task, which comes back when the task starts: so who keeps a table of tasks, too, need
+    /// not look for it in there, after it has perhaps waited for long.
+    pub fn mark(&mut self, task: &TaskId, mark: u32) {
+        if let Some(ix) = self.tasks.find(task) {
+            self.tasks[ix].mark = mark;
+        }
     }
 
     /// What is to be done next. Call it until it has no more.
@@ -270,8 +281,8 @@ impl Scheduler {
                 let tasks: Vec<TaskIx> = self.tasks.of_job(&job).collect();
                 self.cancel_all(&tasks);
             }
-            Event::OwnNode { node, resources } => self.own_node(node, resources),
-            Event::PeerView { node, view } => self.peer_view(node, view),
+            Event::OwnNode { node, resources } => self.own_node(node, *resources),
+            Event::PeerView { node, view } => self.peer_view(node, *view),
             Event::NodeLost { node, incarnation } => self.node_lost(node, incarnation, true),
             Event::NodeUnseen { node, incarnation } => self.node_lost(node, incarnation, false),
             Event::NodeExpected(node) => self.node_expected(node),
@@ -309,13 +320,13 @@ impl Scheduler {
                 takeovers,
             } => self.take_group_over(group, spec, tenant, takeovers),
             Event::SetTenant { tenant, config } => {
-                if self.tenants.set_config(&tenant, config).is_err() {
+                if self.tenants.set_config(&tenant, *config).is_err() {
                     self.stale += 1;
                 }
                 self.keys.note_all();
             }
             Event::SetPolicy(policy) => self.set_policy(policy),
-            Event::Message { from, message } => self.message(from, message),
+            Event::Message { from, message } => self.message(from, *message),
             Event::Tick => self.offer_to_all(),
         }
     }
@@ -465,11 +476,16 @@ impl Scheduler {
         found
     }
 
-    /// Which tenant's lane a task stands in: under first come, first served all share one.
+    /// Which tenant's lane a task stands in.
     fn lane_of(&self, ix: TaskIx) -> TenantIx {
+        self.lane_of_tenant(self.tasks[ix].tenant)
+    }
+
+    /// The lane of a tenant: under first come, first served all share one.
+    fn lane_of_tenant(&self, tenant: TenantIx) -> TenantIx {
         match self.tenants.policy() {
             Policy::Fifo => TenantIx(0),
-            Policy::Drf | Policy::Fair => self.tasks[ix].tenant,
+            Policy::Drf | Policy::Fair => tenant,
         }
     }
 }

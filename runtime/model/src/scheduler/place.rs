@@ -272,15 +272,17 @@ impl Scheduler {
     pub(super) fn arrive(&mut self, ix: TaskIx, bound: Option<NodeIx>) {
         self.bind(ix, bound);
         let task = &self.tasks[ix];
+        if task.args.iter().all(|arg| arg.is_local) {
+            self.change(ix, TaskState::Ready);
+            self.count(ix);
+            return self.is_ready(ix);
+        }
         let lacking = task.args.iter().filter(|arg| !arg.is_local);
         let lacking: Vec<ObjectId> = lacking.map(|arg| arg.object).collect();
         let missing = u32::try_from(lacking.len()).expect("few arguments");
         let id = task.id;
         self.change(ix, TaskState::Waiting { missing });
         self.count(ix);
-        if missing == 0 {
-            return self.make_ready(ix);
-        }
         self.effects.push_back(Effect::Fetch {
             task: id,
             objects: lacking,
@@ -290,6 +292,11 @@ impl Scheduler {
     /// All arguments of a task are here.
     fn make_ready(&mut self, ix: TaskIx) {
         self.change(ix, TaskState::Ready);
+        self.is_ready(ix);
+    }
+
+    /// A task is ready, and in no line yet.
+    fn is_ready(&mut self, ix: TaskIx) {
         match self.tasks[ix].kind {
             TaskKind::Call { actor, .. } => self.call_ready(ix, actor),
             _ => self.enqueue(ix, self.tasks[ix].class),

@@ -12,12 +12,23 @@ use super::groups::BundleRef;
 use super::table::{Doom, Gone, Owner, TaskIx};
 use super::{Effect, Outcome, Scheduler};
 use crate::cluster::{NodeIx, Strategy};
+use crate::fairness::TenantIx;
 use crate::id::{DriverId, TaskId};
 use crate::resource::{Bundle, NodeResources, ResourceName, ResourceSet};
 use crate::task::{self, Attempt, BlockedOn, FailureKind, Held, Phase, Rule, TaskKind, TaskState};
 
 /// Where a task holds something: of a node, or of a bundle there.
 type Place = (NodeIx, Option<BundleRef>);
+
+/// Who gives something back.
+pub(super) struct Holder {
+    pub(super) tenant: TenantIx,
+    pub(super) rule: Arc<Rule>,
+    /// Whether it counts among those that executors have.
+    pub(super) needs_slot: bool,
+    /// Whether it has its CPU.
+    pub(super) has_cpu: bool,
+}
 
 impl Scheduler {
     pub(super) fn accepted(&mut self, task: &TaskId, attempt: Attempt) {
@@ -73,7 +84,10 @@ impl Scheduler {
             self.stale += 1;
             return;
         }
-        self.end(ix, Phase::Finished, None);
+        match self.has_heir(ix) {
+            true => self.conclude(ix, Phase::Finished, Outcome::Finished, None, true),
+            false => self.end(ix, Phase::Finished, None),
+        }
     }
 
     pub(super) fn failed(&mut self, task: &TaskId, attempt: Attempt, kind: FailureKind) {
@@ -294,13 +308,36 @@ impl Scheduler {
         outcome: Outcome,
         why: Option<Reason>,
     ) {
+        self.conclude(ix, phase, outcome, why, false);
+    }
+
+    /// Ends a task. Where it has an heir that gets what it held; nothing else may come of the same event then.
+    fn conclude(
+        &mut self,
+        ix: TaskIx,
+        phase: Phase,
+        outcome: Outcome,
+        why: Option<Reason>,
+        has_heir: bool,
+    ) {
+        let class = self.tasks[ix].class;
         self.leave_line(ix);
-        self.release_held(ix);
+        if !has_heir {
+            self.release_held(ix);
+        }
         self.call_ended(ix);
         let of_actor = self.own_call_of(ix);
         let Gone {
-            id, attempt, owner, ..
+            id,
+            attempt,
+            owner,
+            tenant,
+            held,
+            ..
         } = self.remove(ix, phase);
+        if let Some(held) = held.filter(|_| has_heir) {
+            self.leave(class, tenant, held);
+        }
         match owner {
             Owner::Here => self.effects.push_back(Effect::Ended {
                 task: id,
@@ -353,28 +390,47 @@ impl Scheduler {
     /// Gives back what a task holds, if anything, and wakes who waits for that.
     fn release_held(&mut self, ix: TaskIx) {
         let task = &self.tasks[ix];
-        let (tenant, terms) = (task.tenant, task.terms.clone());
-        let is_blocked = task.phase() == Phase::Blocked;
-        let needs_slot = Wants::of(task.kind) == Wants::Start;
+        let mut holder = Holder {
+            tenant: task.tenant,
+            rule: task.terms.rule.clone(),
+            needs_slot: Wants::of(task.kind) == Wants::Start,
+            // Its CPU was given back when it was blocked.
+            has_cpu: task.phase() != Phase::Blocked,
+        };
         let (TaskState::Dispatching(held)
         | TaskState::Running(held)
         | TaskState::Blocked { held, .. }) = self.tasks.state_mut(ix)
         else {
             return;
         };
-        let (node, bundle, alternative) = (held.node, held.bundle, held.alternative);
-        let allocation = std::mem::take(&mut held.allocation);
-        let request = &terms.rule.alternatives[usize::from(alternative)];
-        if is_blocked || held.lacks_cpu {
-            // Its CPU was given back when it was blocked.
+        holder.has_cpu &= !held.lacks_cpu;
+        let held = Held {
+            allocation: std::mem::take(&mut held.allocation),
+            ..**held
+        };
+        self.return_held(holder, held);
+    }
+
+    /// Gives back what was held, and wakes who waits for that.
+    pub(super) fn return_held(&mut self, holder: Holder, held: Held) {
+        let Holder { tenant, rule, .. } = holder;
+        let Held {
+            node,
+            bundle,
+            alternative,
+            allocation,
+            ..
+        } = held;
+        let request = &rule.alternatives[usize::from(alternative)];
+        if holder.has_cpu {
+            self.tenants.refund(tenant, request.amounts());
+        } else {
             let mut rest = request.amounts().clone();
             rest.remove(&ResourceName::CPU);
             self.tenants.refund(tenant, &rest);
-        } else {
-            self.tenants.refund(tenant, request.amounts());
         }
         self.keys.note(tenant);
-        self.with_executors -= u32::from(needs_slot);
+        self.with_executors -= u32::from(holder.needs_slot);
         if self.cluster.own(node).is_none() {
             allocation.abandon();
             return;
@@ -386,7 +442,7 @@ impl Scheduler {
             }
             None => self.cluster.own_mut(node).release(allocation),
         }
-        if let Some(module) = &terms.rule.module {
+        if let Some(module) = &rule.module {
             self.cluster.module_stopped(node, *module);
         }
         if bundle.is_some() {
@@ -474,12 +530,7 @@ impl Scheduler {
 
     /// What a task with an executor holds.
     pub fn held(&self, task: &TaskId) -> Option<&Held> {
-        // Who asks does so for what was started last, mostly: that spares a look into a large table.
-        let last = self.last_started.filter(|ix| {
-            let last = self.tasks.get(*ix);
-            last.is_some_and(|last| last.id == *task)
-        });
-        let ix = last.or_else(|| self.tasks.find(task))?;
+        let ix = self.tasks.find(task)?;
         self.tasks[ix].state().held()
     }
 }

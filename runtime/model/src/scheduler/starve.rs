@@ -43,6 +43,11 @@ const FEW: usize = 16;
 const PAUSE: Duration = Duration::from_millis(20);
 
 impl Starving {
+    /// Whether nobody has been passed over for long, and nothing is kept.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.deadlines.is_empty() && self.kept_for.is_empty()
+    }
+
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.deadlines.first().map(|(at, _)| *at)
     }

@@ -5,9 +5,9 @@
 //! one task as with a million. Must not: decide anything.
 //!
 //! Invariants: a task is in the queue of the state that it is in, and every change of state is a
-//! legal one.
+//! legal one, or two that are at once.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -15,8 +15,8 @@ use smallvec::SmallVec;
 use super::class::ClassIx;
 use super::explain::Reason;
 use crate::fairness::TenantIx;
-use crate::id::{ActorId, ByTaskId, DriverId, JobId, NodeId, TaskId};
-use crate::task::{Argument, Attempt, Phase, Place, TaskKind, TaskState, Terms};
+use crate::id::{ActorId, DriverId, JobId, NodeId, OfTask, TaskId, TaskMap};
+use crate::task::{Argument, Attempt, Held, Phase, Place, TaskKind, TaskState, Terms};
 use crate::time::Instant;
 
 /// The slot of a live task. Reused when the task has gone.
@@ -65,6 +65,8 @@ pub(crate) struct Task {
     pub entry: u32,
     /// Whether such an entry exists.
     pub is_in_line: bool,
+    /// What the caller has said of it.
+    pub mark: u32,
     state: TaskState,
     links: [Link; LISTS],
 }
@@ -107,6 +109,12 @@ impl Task {
     }
 }
 
+impl OfTask for Task {
+    fn task(&self) -> &TaskId {
+        &self.id
+    }
+}
+
 /// How a task that an executor has will end, whatever it does until it stops.
 #[derive(Debug)]
 pub(crate) struct Doom {
@@ -115,7 +123,7 @@ pub(crate) struct Doom {
 }
 
 /// What is left to be said of a task that has ended.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct Gone {
     pub id: TaskId,
     pub attempt: Attempt,
@@ -124,6 +132,8 @@ pub(crate) struct Gone {
     /// The state that it was in.
     pub phase: Phase,
     pub is_in_line: bool,
+    /// What it held.
+    pub held: Option<Box<Held>>,
 }
 
 /// What a new task's record starts with.
@@ -183,9 +193,7 @@ struct Job {
 /// The live tasks.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    slots: Vec<Option<Task>>,
-    free: Vec<u32>,
-    by_id: HashMap<TaskId, TaskIx, ByTaskId>,
+    tasks: TaskMap<Task>,
     states: Lists,
     jobs: BTreeMap<JobId, Job>,
     /// The drivers that are known, with their jobs that have live tasks.
@@ -206,17 +214,24 @@ impl Default for Lists {
 }
 
 impl Table {
+    /// A task is with its executor, who will soon speak of it.
+    #[inline]
+    pub(crate) fn expect(&mut self, ix: TaskIx) {
+        let id = self[ix].id;
+        self.tasks.expect(&id, ix.0);
+    }
+
     pub(crate) fn find(&self, id: &TaskId) -> Option<TaskIx> {
-        self.by_id.get(id).copied()
+        self.tasks.find(id).map(TaskIx)
     }
 
     pub(crate) fn get(&self, ix: TaskIx) -> Option<&Task> {
-        self.slots.get(ix.0 as usize)?.as_ref()
+        self.tasks.at(ix.0)
     }
 
     /// How many are live.
     pub(crate) fn len(&self) -> usize {
-        self.by_id.len()
+        self.tasks.len()
     }
 
     /// How many are in this state, which is a live one.
@@ -267,13 +282,6 @@ impl Table {
     /// Adds a task whose id is not live.
     #[inline]
     pub(crate) fn insert(&mut self, new: NewTask, now: Instant) -> TaskIx {
-        let at = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(None);
-            u32::try_from(self.slots.len() - 1).expect("fewer than 2^32 live tasks")
-        });
-        let ix = TaskIx(at);
-        let was = self.by_id.insert(new.id, ix);
-        assert!(was.is_none(), "task {} is live already", new.id);
         self.sequence += 1;
         let task = Task {
             id: new.id,
@@ -295,14 +303,15 @@ impl Table {
             args: new.args,
             entry: 0,
             is_in_line: false,
+            mark: 0,
             state: new.state,
             links: [UNLINKED; LISTS],
             terms: new.terms,
         };
         let (phase, job, driver, actor) = (task.phase(), task.job, task.driver, task.actor());
-        self.slots[at as usize] = Some(task);
+        let at = self.tasks.insert(task);
         append(
-            &mut self.slots,
+            &mut self.tasks,
             &mut self.states.0[phase.index()],
             BY_STATE,
             at,
@@ -312,12 +321,12 @@ impl Table {
             let tasks = EMPTY;
             Job { driver, tasks }
         });
-        append(&mut self.slots, &mut jobs.tasks, BY_JOB, at);
+        append(&mut self.tasks, &mut jobs.tasks, BY_JOB, at);
         if let Some(actor) = actor {
             let list = self.actors.entry(actor).or_insert(EMPTY);
-            append(&mut self.slots, list, BY_ACTOR, at);
+            append(&mut self.tasks, list, BY_ACTOR, at);
         }
-        ix
+        TaskIx(at)
     }
 
     /// Takes a task out: it has ended.
@@ -335,13 +344,13 @@ impl Table {
         let (job, actor) = (task.job, task.actor());
         self.moves_offer(self[ix].offered_to(), None);
         unlink(
-            &mut self.slots,
+            &mut self.tasks,
             &mut self.states.0[phase.index()],
             BY_STATE,
             at,
         );
         let jobs = self.jobs.get_mut(&job).expect("a live task's job");
-        unlink(&mut self.slots, &mut jobs.tasks, BY_JOB, at);
+        unlink(&mut self.tasks, &mut jobs.tasks, BY_JOB, at);
         if jobs.tasks.len == 0 {
             let driver = jobs.driver;
             self.jobs.remove(&job);
@@ -351,12 +360,18 @@ impl Table {
         }
         if let Some(actor) = actor {
             let list = self.actors.get_mut(&actor).expect("a live task's actor");
-            unlink(&mut self.slots, list, BY_ACTOR, at);
+            unlink(&mut self.tasks, list, BY_ACTOR, at);
             if list.len == 0 {
                 self.actors.remove(&actor);
             }
         }
-        let task = self.slots[at as usize].as_ref().expect("a live task");
+        let task = &mut self[ix];
+        let held = match std::mem::replace(&mut task.state, TaskState::Infeasible) {
+            TaskState::Dispatching(held)
+            | TaskState::Running(held)
+            | TaskState::Blocked { held, .. } => Some(held),
+            _ => None,
+        };
         let gone = Gone {
             id: task.id,
             attempt: task.attempt,
@@ -364,11 +379,10 @@ impl Table {
             tenant: task.tenant,
             phase,
             is_in_line: task.is_in_line,
+            held,
         };
-        self.by_id.remove(&gone.id);
         // Dropped where it is: a record is too large to be moved for nothing.
-        self.slots[at as usize] = None;
-        self.free.push(at);
+        self.tasks.clear(at);
         gone
     }
 
@@ -413,7 +427,7 @@ impl Table {
         now: Instant,
         next: impl FnOnce(TaskState) -> TaskState,
     ) -> (Phase, Phase) {
-        let task = self.slots[ix.0 as usize].as_mut().expect("a live task");
+        let task = &mut self[ix];
         let from = task.phase();
         let offered = task.offered_to();
         let before = std::mem::replace(&mut task.state, TaskState::Infeasible);
@@ -421,20 +435,20 @@ impl Table {
         let to = task.phase();
         let offered_now = task.offered_to();
         assert!(
-            from.may_become(to),
+            from.may_become(to) || at_once(from, to),
             "task {} cannot become {to}: it is {from}",
             task.id
         );
         task.since = now;
         if from != to {
             unlink(
-                &mut self.slots,
+                &mut self.tasks,
                 &mut self.states.0[from.index()],
                 BY_STATE,
                 ix.0,
             );
             append(
-                &mut self.slots,
+                &mut self.tasks,
                 &mut self.states.0[to.index()],
                 BY_STATE,
                 ix.0,
@@ -455,14 +469,11 @@ impl Table {
 
     /// The state of a task, to change what is in it but not which one it is.
     pub(crate) fn state_mut(&mut self, ix: TaskIx) -> &mut TaskState {
-        &mut self.slots[ix.0 as usize]
-            .as_mut()
-            .expect("a live task")
-            .state
+        &mut self[ix].state
     }
 
     fn walk(&self, list: List, which: usize) -> impl Iterator<Item = TaskIx> {
-        let task = move |at: u32| self.slots[at as usize].as_ref().expect("a live task");
+        let task = move |at: u32| self.tasks.at(at).expect("a live task");
         let mut next = list.first;
         std::iter::from_fn(move || {
             let at = (next != NONE).then_some(next)?;
@@ -476,42 +487,54 @@ impl std::ops::Index<TaskIx> for Table {
     type Output = Task;
 
     fn index(&self, ix: TaskIx) -> &Task {
-        self.slots[ix.0 as usize].as_ref().expect("a live task")
+        self.tasks.at(ix.0).expect("a live task")
     }
 }
 
 impl std::ops::IndexMut<TaskIx> for Table {
     fn index_mut(&mut self, ix: TaskIx) -> &mut Task {
-        self.slots[ix.0 as usize].as_mut().expect("a live task")
+        self.tasks.at_mut(ix.0).expect("a live task")
     }
 }
 
-fn link(slots: &mut [Option<Task>], which: usize, at: u32) -> &mut Link {
-    &mut slots[at as usize].as_mut().expect("a live task").links[which]
+/// Whether this is two legal changes at once: the state between them is one that nobody would see.
+fn at_once(from: Phase, to: Phase) -> bool {
+    let between = match (from, to) {
+        // It needs nothing that is not there.
+        (Phase::Placeable, Phase::Ready) => Phase::Waiting,
+        // Its executor takes all that it is given.
+        (Phase::Ready, Phase::Running) => Phase::Dispatching,
+        _ => return false,
+    };
+    from.may_become(between) && between.may_become(to)
 }
 
-fn append(slots: &mut [Option<Task>], list: &mut List, which: usize, at: u32) {
-    *link(slots, which, at) = Link {
+fn link(tasks: &mut TaskMap<Task>, which: usize, at: u32) -> &mut Link {
+    &mut tasks.at_mut(at).expect("a live task").links[which]
+}
+
+fn append(tasks: &mut TaskMap<Task>, list: &mut List, which: usize, at: u32) {
+    *link(tasks, which, at) = Link {
         before: list.last,
         after: NONE,
     };
     match list.last {
         NONE => list.first = at,
-        last => link(slots, which, last).after = at,
+        last => link(tasks, which, last).after = at,
     }
     list.last = at;
     list.len += 1;
 }
 
-fn unlink(slots: &mut [Option<Task>], list: &mut List, which: usize, at: u32) {
-    let Link { before, after } = std::mem::replace(link(slots, which, at), UNLINKED);
+fn unlink(tasks: &mut TaskMap<Task>, list: &mut List, which: usize, at: u32) {
+    let Link { before, after } = std::mem::replace(link(tasks, which, at), UNLINKED);
     match before {
         NONE => list.first = after,
-        before => link(slots, which, before).after = after,
+        before => link(tasks, which, before).after = after,
     }
     match after {
         NONE => list.last = before,
-        after => link(slots, which, after).before = before,
+        after => link(tasks, which, after).before = before,
     }
     list.len -= 1;
 }

@@ -9,6 +9,7 @@ mod order;
 mod random;
 mod sharing;
 mod starve;
+mod succession;
 mod two_levels;
 
 use std::sync::Arc;
@@ -134,7 +135,7 @@ impl Harness {
     fn join(&mut self, at: u8, has: &str, labels: &str) -> Vec<String> {
         self.event(Event::OwnNode {
             node: info(at, 1, labels),
-            resources: resources(has),
+            resources: resources(has).into(),
         })
     }
 
@@ -142,12 +143,12 @@ impl Harness {
     fn peer(&mut self, at: u8, version: u64, has: &str) -> Vec<String> {
         self.event(Event::PeerView {
             node: info(at, 1, ""),
-            view: PeerView {
+            view: Box::new(PeerView {
                 version,
                 resources: resources(has).report(),
                 queue: QueueReport::default(),
                 usage: Default::default(),
-            },
+            }),
         })
     }
 
@@ -160,12 +161,12 @@ impl Harness {
         held.into_iter().for_each(|held| held.abandon());
         self.event(Event::PeerView {
             node: info(at, 1, ""),
-            view: PeerView {
+            view: Box::new(PeerView {
                 version,
                 resources: report,
                 queue: QueueReport::of(tasks, 0),
                 usage: Default::default(),
-            },
+            }),
         })
     }
 
@@ -246,7 +247,10 @@ impl Harness {
 
     fn message(&mut self, from: u8, message: Message) -> Vec<String> {
         let from = node_id(from);
-        self.event(Event::Message { from, message })
+        self.event(Event::Message {
+            from,
+            message: message.into(),
+        })
     }
 
     /// Lets time go by.
@@ -306,6 +310,7 @@ fn words(scheduler: &Scheduler, effect: Effect) -> String {
             task,
             attempt,
             node,
+            ..
         } => {
             let node = scheduler.cluster()[node].name();
             match attempt {

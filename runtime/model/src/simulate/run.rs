@@ -113,7 +113,10 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
     fn play(&mut self) -> Result<(), E> {
         for tenant in &self.scenario.tenants {
             let (tenant, config) = (tenant.name.clone(), tenant.config.clone());
-            self.note(Event::SetTenant { tenant, config })?;
+            self.note(Event::SetTenant {
+                tenant,
+                config: config.into(),
+            })?;
         }
         for entry in &self.scenario.nodes {
             self.add_nodes(entry)?;
@@ -266,7 +269,7 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
                     name: name.expect("checked when the scenario was read"),
                     labels: entry.labels.clone(),
                 },
-                resources: entry.node_resources(),
+                resources: entry.node_resources().into(),
             })?;
         }
         Ok(())
@@ -342,6 +345,7 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
                     task,
                     attempt,
                     node,
+                    ..
                 } => self.start(TaskKey::of(&task), attempt, node)?,
                 Effect::Ended {
                     phase: Phase::Finished,

@@ -312,7 +312,13 @@ impl World {
             Coming::Message { from, to, message } => self.deliver(from, to, message),
             Coming::View { to, node, view } => {
                 if self.is_up(to) {
-                    self.handle(to, Event::PeerView { node, view });
+                    self.handle(
+                        to,
+                        Event::PeerView {
+                            node,
+                            view: view.into(),
+                        },
+                    );
                 }
             }
             Coming::Expected { to, node } => {
@@ -409,6 +415,7 @@ impl World {
                 task,
                 attempt,
                 node,
+                ..
             } => {
                 assert!(scheduler.held(&task).is_some_and(|held| held.node == node));
                 let id = scheduler.cluster()[node].id();
@@ -505,7 +512,13 @@ impl World {
         let sender = cluster.by_id(work::node_id(from.0));
         if sender.is_some_and(|ix| cluster[ix].incarnation() == Incarnation(from.1)) {
             let from = work::node_id(from.0);
-            self.handle(to.0, Event::Message { from, message });
+            self.handle(
+                to.0,
+                Event::Message {
+                    from,
+                    message: message.into(),
+                },
+            );
         }
     }
 

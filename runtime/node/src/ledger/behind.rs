@@ -76,7 +76,7 @@ impl Ledger {
         if children.is_empty() && self.behind.is_empty() {
             return;
         }
-        children.retain(|child| self.tasks.contains_key(child));
+        children.retain(|child| self.tasks.contains(child));
         let places = self.behind.take_all(&task);
         let Some(parent) = parent else {
             // It ends with its driver.
@@ -114,7 +114,7 @@ impl Ledger {
 
     /// Another node's task has ended here.
     pub(super) fn leave_behind(&mut self, task: TaskId, owner: NodeId, mut children: Vec<TaskId>) {
-        children.retain(|child| self.tasks.contains_key(child));
+        children.retain(|child| self.tasks.contains(child));
         if children.is_empty() && !self.behind.elsewhere.contains_key(&task) {
             return self.forget_if_over(&task);
         }
@@ -139,7 +139,7 @@ impl Ledger {
     /// A task of ours has ended at another node, and has left something there, which `lives` or is over.
     pub(crate) fn left_behind(&mut self, from: NodeId, task: TaskId, lives: bool) -> Todo {
         match lives {
-            true if self.tasks.contains_key(&task) => self.behind.add(task, (from, task)),
+            true if self.tasks.contains(&task) => self.behind.add(task, (from, task)),
             // It was cancelled meanwhile.
             true => self.tell(from, Outgoing::EndLeft(task)),
             false => {

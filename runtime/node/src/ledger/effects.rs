@@ -43,9 +43,14 @@ impl Ledger {
     ) {
         while let Some(effect) = self.scheduler.poll_effect() {
             match effect {
-                Effect::Dispatch { task, attempt, .. } => {
+                Effect::Dispatch {
+                    task,
+                    attempt,
+                    mark,
+                    ..
+                } => {
                     self.changes += 1;
-                    todo.start.push(self.start(&task, attempt));
+                    todo.start.push(self.start(&task, attempt, mark));
                 }
                 Effect::Stop { task, .. } => self.stop_task(now, &task, todo),
                 Effect::Ended {
@@ -180,7 +185,7 @@ impl Ledger {
             parent,
             children,
             ..
-        } = *entry;
+        } = entry;
         self.leave_to_parent(*task, parent, children);
         todo.resume.extend(resuming.abandon());
         todo.trash.references.extend(keeps.map(Reference::Actor));
@@ -241,9 +246,17 @@ impl Ledger {
         todo.trash.references.extend(actor.known.clear());
     }
 
-    fn start(&mut self, task: &TaskId, attempt: Attempt) -> Start {
+    /// Starts a task, which is in this slot, or has moved.
+    fn start(&mut self, task: &TaskId, attempt: Attempt, slot: u32) -> Start {
         let held = self.held(task);
-        let entry = self.tasks.get_mut(task).expect("a live task has an entry");
+        let is_there = self.tasks.at(slot).is_some_and(|it| it.cell.id == *task);
+        let slot = match is_there {
+            true => Some(slot),
+            false => self.tasks.find(task),
+        };
+        let slot = slot.expect("a live task has an entry");
+        self.tasks.expect(task, slot);
+        let entry = self.tasks.at_mut(slot).expect("what was found");
         // What may be tried again is kept, as far as it can be read twice.
         let retries = match &entry.cell.work {
             Work::Task(job) => job.terms.retries,

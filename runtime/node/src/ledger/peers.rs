@@ -44,7 +44,10 @@ impl Ledger {
 
     /// Another node tells what it has and does.
     pub(crate) fn peer_view(&mut self, node: NodeInfo, view: PeerView) -> Todo {
-        self.happens(Event::PeerView { node, view })
+        self.happens(Event::PeerView {
+            node,
+            view: view.into(),
+        })
     }
 
     /// Another node is a member, and will tell what it has. It may be that it was thought lost.
@@ -73,7 +76,10 @@ impl Ledger {
 
     /// What a tenant is due from now on.
     pub(crate) fn set_tenant(&mut self, tenant: TenantName, config: TenantConfig) -> Todo {
-        self.happens(Event::SetTenant { tenant, config })
+        self.happens(Event::SetTenant {
+            tenant,
+            config: config.into(),
+        })
     }
 
     pub(super) fn happens(&mut self, event: Event) -> Todo {
@@ -126,9 +132,9 @@ impl Ledger {
         self.scheduler.note(now, event);
         self.carry_out(now, None, &mut todo);
         self.losing = None;
-        let of_it = self.tasks.iter();
-        let of_it = of_it.filter(|(_, entry)| entry.from == Some(node));
-        let of_it: Vec<TaskId> = of_it.map(|(task, _)| *task).collect();
+        let of_it = self.tasks.values();
+        let of_it = of_it.filter(|entry| entry.from == Some(node));
+        let of_it: Vec<TaskId> = of_it.map(|entry| entry.cell.id).collect();
         for task in of_it {
             // One that is a running call has none: it is given some time.
             let family = self.family(task);
@@ -160,7 +166,13 @@ impl Ledger {
             let family = self.family(*task);
             self.cancel_others(now, &family, *task, &mut todo);
         }
-        self.scheduler.note(now, Event::Message { from, message });
+        self.scheduler.note(
+            now,
+            Event::Message {
+                from,
+                message: message.into(),
+            },
+        );
         self.carry_out(now, None, &mut todo);
         todo
     }
@@ -205,6 +217,7 @@ impl Ledger {
             from: Some(from),
             unreported: None,
         };
+        let mut slot = None;
         if let Some(before) = self.tasks.get_mut(&task) {
             if before.from != Some(from) {
                 // Ours, or another node's: it cannot be run for two at a time.
@@ -221,14 +234,23 @@ impl Ledger {
             // The scheduler ends the attempt before this one, if it can: then this takes its place.
             self.incoming = Some(Box::new(entry));
         } else {
-            self.tasks.insert(task, Box::new(entry));
+            slot = Some(self.tasks.insert(entry));
         }
         let message = Message::Place {
             spec,
             attempt,
             hops,
         };
-        self.scheduler.note(now, Event::Message { from, message });
+        self.scheduler.note(
+            now,
+            Event::Message {
+                from,
+                message: message.into(),
+            },
+        );
+        if let Some(slot) = slot {
+            self.scheduler.mark(&task, slot);
+        }
         self.carry_out(now, None, &mut todo);
         if let Some(unused) = self.incoming.take() {
             todo.trash.calls.extend(unused.call);
@@ -243,7 +265,13 @@ impl Ledger {
         let mut todo = Todo::default();
         self.changes += 1;
         self.host_settled(now, from, &message, &report, &mut todo);
-        self.scheduler.note(now, Event::Message { from, message });
+        self.scheduler.note(
+            now,
+            Event::Message {
+                from,
+                message: message.into(),
+            },
+        );
         self.carry_out(now, Some(report), &mut todo);
         todo
     }
@@ -308,7 +336,7 @@ impl Ledger {
         let event = match standing {
             // What is here, and what is not, this node knows best; and that it is to live here.
             Standing::At(node) if node == self.id => return Todo::default(),
-            Standing::At(_) | Standing::Away if self.tasks.contains_key(&actor.task()) => {
+            Standing::At(_) | Standing::Away if self.tasks.contains(&actor.task()) => {
                 return Todo::default();
             }
             Standing::At(node) => {
@@ -374,7 +402,7 @@ impl Ledger {
         let is_over = self.tasks.get(task).is_some_and(|it| it.from.is_some())
             && self.scheduler.phase(task).is_none();
         if is_over && let Some(entry) = self.tasks.remove(task) {
-            self.leave(*entry, todo);
+            self.leave(entry, todo);
         }
     }
 
@@ -425,9 +453,9 @@ impl Ledger {
                 let report = report.take_if(|report| report.id == task && is_over);
                 let report = report.or_else(|| self.why_never_ran(&task, &message, is_over));
                 if is_over && let Some(entry) = self.tasks.remove(&task) {
-                    self.leave(*entry, todo);
+                    self.leave(entry, todo);
                     if let Some(next) = self.incoming.take() {
-                        self.tasks.insert(task, next);
+                        self.tasks.insert(*next);
                     }
                 }
                 Outgoing::Settled(message, report)

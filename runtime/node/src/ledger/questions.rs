@@ -27,7 +27,7 @@ impl Ledger {
 
     /// All tasks that have not ended.
     pub(crate) fn all(&self) -> Vec<TaskId> {
-        self.tasks.keys().copied().collect()
+        self.tasks.values().map(|entry| entry.cell.id).collect()
     }
 
     pub(crate) fn explain(&mut self, task: &TaskId) -> Option<Explanation> {

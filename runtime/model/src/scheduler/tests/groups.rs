@@ -140,13 +140,23 @@ fn a_task_ends_with_its_group() {
     let message = gone();
     ended(
         &mut asking(),
-        Event::Message { from, message },
+        Event::Message {
+            from,
+            message: message.into(),
+        },
         "has no placement group",
     );
     let mut it = asking();
     it.message(1, stands(1, &[Some(2)]));
     let message = gone();
-    ended(&mut it, Event::Message { from, message }, "was removed");
+    ended(
+        &mut it,
+        Event::Message {
+            from,
+            message: message.into(),
+        },
+        "was removed",
+    );
     let (node, incarnation) = (from, Incarnation(1));
     ended(
         &mut asking(),

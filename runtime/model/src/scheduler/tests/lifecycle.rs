@@ -23,6 +23,29 @@ fn a_task_runs_once() {
 }
 
 #[test]
+fn a_mark_comes_back_with_the_start() {
+    let mut it = Harness::local(ONE);
+    it.submit(task(1, ONE));
+    it.submit(task(2, ONE));
+    it.submit(task(3, ONE));
+    it.scheduler.mark(&task_id(2), 7);
+    it.scheduler.mark(&task_id(9), 8);
+    let mut marks = Vec::new();
+    for at in 1..=2 {
+        let (task, attempt) = (task_id(at), Attempt::FIRST);
+        it.scheduler
+            .handle(Instant::ZERO, Event::Finished { task, attempt });
+        while let Some(effect) = it.scheduler.poll_effect() {
+            if let Effect::Dispatch { task, mark, .. } = effect {
+                marks.push((task, mark));
+            }
+        }
+    }
+    assert_eq!(marks, [(task_id(2), 7), (task_id(3), 0)]);
+    it.finish(3);
+}
+
+#[test]
 fn an_end_counts_without_the_acceptance() {
     let mut it = Harness::local(ONE);
     it.submit(task(1, ONE));

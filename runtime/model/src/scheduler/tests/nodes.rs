@@ -83,7 +83,7 @@ fn losses_have_a_limit() {
         let node = info(0, life, "");
         it.event(Event::OwnNode {
             node,
-            resources: resources(ONE),
+            resources: resources(ONE).into(),
         });
         let incarnation = Incarnation(life);
         let effects = it.event(Event::NodeLost {

@@ -10,7 +10,10 @@ fn shares(config: Config, settings: &[(&str, &str)], has: &str, asks: [&str; 2])
     for (name, json) in settings {
         let config: TenantConfig = serde_json::from_str(json).expect("settings");
         let tenant = name.parse().expect("a name");
-        it.event(Event::SetTenant { tenant, config });
+        it.event(Event::SetTenant {
+            tenant,
+            config: config.into(),
+        });
     }
     it.submit(task(250, has).tenant("filler"));
     for at in 0..20 {
@@ -113,12 +116,12 @@ fn what_runs_elsewhere_counts() {
     )];
     it.event(Event::PeerView {
         node: info(1, 1, ""),
-        view: PeerView {
+        view: Box::new(PeerView {
             version: 1,
             resources: resources(r#"{"CPU": 3}"#).report(),
             queue: QueueReport::default(),
             usage: usage.into(),
-        },
+        }),
     });
     assert_eq!(it.finish(1), ["t1 finished", "start t3 on n0"]);
 }

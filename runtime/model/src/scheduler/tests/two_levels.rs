@@ -283,7 +283,10 @@ fn the_other_node_is_lost() {
     };
     let node = info(1, 2, "");
     assert_eq!(
-        it.event(Event::PeerView { node, view }),
+        it.event(Event::PeerView {
+            node,
+            view: view.into()
+        }),
         ["n1: place t1 2, hop 2"]
     );
 }
@@ -462,7 +465,10 @@ fn labels_of_a_peer_change() {
     };
     let node = info(1, 1, "zone=a");
     assert_eq!(
-        it.event(Event::PeerView { node, view }),
+        it.event(Event::PeerView {
+            node,
+            view: view.into()
+        }),
         ["n1: place t1 1, hop 1"]
     );
 }

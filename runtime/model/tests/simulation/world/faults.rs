@@ -143,7 +143,7 @@ impl World {
             at,
             Event::OwnNode {
                 node: info,
-                resources,
+                resources: resources.into(),
             },
         );
         self.come(0, 100, Coming::Heartbeat(node));
