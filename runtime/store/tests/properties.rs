@@ -223,7 +223,15 @@ impl World {
             _ => self.step_sealed(step),
         }
         self.poll_waiting();
-        self.poll_adopting();
+        // Who begins to wait for room to copy may have others served, too.
+        loop {
+            let before = (self.waiting.len(), self.adopting.len());
+            self.poll_adopting();
+            self.poll_waiting();
+            if before == (self.waiting.len(), self.adopting.len()) {
+                break;
+            }
+        }
     }
 
     fn borrow(&mut self, n: u64, t: u8, len: u64) {
