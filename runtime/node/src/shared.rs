@@ -78,10 +78,8 @@ impl Shared {
         {
             return Err(SubmitError::Stopped);
         }
-        // A driver never uses an id twice.
-        if (submission.parent.is_some() || submission.first != Attempt::FIRST)
-            && let Some(known) = ledger.cell(&submission.cell.id)
-        {
+        // A driver never uses an id twice. But another node may have given us the task since its id was looked for.
+        if let Some(known) = ledger.cell(&submission.cell.id) {
             return Ok(known);
         }
         let cell = submission.cell.clone();

@@ -63,6 +63,7 @@ impl Scheduler {
         let Some(estate) = self.estate.take() else {
             return;
         };
+        self.note_passed_over(estate.class, estate.lane);
         let heir = self.classes[estate.class].pop(&mut self.tasks, estate.lane);
         let heir = heir.expect("it was there, and nothing has happened since");
         self.close_if_empty(estate.class);

@@ -487,6 +487,8 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
                 self.scheduler.note(self.now(), Event::RemoveGroup(group));
             }
         }
+        // Nobody starts any more who could have what the last of them held.
+        self.scheduler.note(self.now(), Event::Tick);
     }
 
     /// A task that was reported as infeasible may be feasible by now, and wait for something else.

@@ -422,12 +422,12 @@ fn time_does_not_go_on_after_the_end() {
 
 #[test]
 fn a_run_can_be_broken_off() {
-    let scenario = json!({
-        "nodes": [{"name": "n1", "resources": {"CPU": 2}}],
-        "tasks": [{"name": "a", "count": 5, "duration_ms": 10, "resources": {"CPU": 1}}],
-    });
-    let scenario = Scenario::parse(&scenario.to_string()).unwrap();
-    for after in 0..15 {
+    for (cpus, after) in (1..=2).flat_map(|cpus| (0..15).map(move |after| (cpus, after))) {
+        let scenario = json!({
+            "nodes": [{"name": "n1", "resources": {"CPU": cpus}}],
+            "tasks": [{"name": "a", "count": 5, "duration_ms": 10, "resources": {"CPU": 1}}],
+        });
+        let scenario = Scenario::parse(&scenario.to_string()).unwrap();
         let mut told = 0;
         let result = run(&scenario, |_: &TraceLine<'_>| {
             told += 1;

@@ -95,7 +95,8 @@ impl Twins {
             };
             let held: BTreeMap<_, _> = self.running.iter().map(|it| (it.0, held(it))).collect();
             let own = scheduler.own_view();
-            format!("{held:?} {own:?} {:?}", scheduler.status())
+            let (status, starving) = (scheduler.status(), &scheduler.starving);
+            format!("{held:?} {own:?} {status:?} {starving:?}")
         });
         assert_eq!(told[0], told[1]);
     }
