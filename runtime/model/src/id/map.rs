@@ -1,11 +1,6 @@
-//! A map from the ids of tasks to what is known of each, made for many of which few are at work.
+//! The map of tasks by their ids.
 //!
 //! Owns where each stands and how it is found. Must not: know what a task is.
-//!
-//! A hundred thousand tasks that wait are more than a processor's caches hold, so what a look costs is how much memory
-//! nobody has looked at lately it takes. The table of places has 9 bytes a task, and so stays in a cache for much longer
-//! than the tasks do; tasks stand in slots, in the order in which they came as long as none ends; and those that
-//! [`TaskMap::expect`] was said of are found without either.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -19,7 +14,14 @@ pub trait OfTask {
     fn task(&self) -> &TaskId;
 }
 
-/// See the [module](self). Slots are numbered from 0; that of a task which is taken out is used again.
+/// A map from the ids of tasks to what is known of each, made for many of which few are at work.
+///
+/// A hundred thousand tasks that wait are more than a processor's caches hold, so what a look costs is how much memory
+/// nobody has looked at lately it takes. The table of places has 9 bytes a task, and so stays in a cache for much longer
+/// than the tasks do; tasks stand in slots, in the order in which they came as long as none ends; and those that
+/// [`TaskMap::expect`] was said of are found without either.
+///
+/// Slots are numbered from 0; that of a task which is taken out is used again.
 #[derive(Debug)]
 pub struct TaskMap<T> {
     places: HashTable<Place>,
