@@ -86,6 +86,15 @@ impl<T: OfTask> TaskMap<T> {
         self.places.find(place.hash(), is_it).map(|it| it.slot)
     }
 
+    /// The slot of a task which was in this one when somebody noted it.
+    #[inline]
+    pub fn find_at(&self, task: &TaskId, noted: u32) -> Option<u32> {
+        match self.is_at(task, noted) {
+            true => Some(noted),
+            false => self.find(task),
+        }
+    }
+
     /// Whether it is there.
     pub fn contains(&self, task: &TaskId) -> bool {
         self.find(task).is_some()
@@ -270,6 +279,9 @@ mod tests {
                 for task in 0..40 {
                     let id = driver.task(task);
                     prop_assert_eq!(map.get(&id), model.get(&id));
+                    // Whatever was noted: its own slot, another's, an empty one, none that there ever was.
+                    let noted = map.find_at(&id, number as u32 % 45);
+                    prop_assert_eq!(noted, map.find(&id));
                 }
                 let all: BTreeMap<_, _> = map.values().map(|it| (it.0, it.clone())).collect();
                 prop_assert_eq!(&all, &model);

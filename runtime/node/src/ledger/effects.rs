@@ -249,11 +249,7 @@ impl Ledger {
     /// Starts a task, which is in this slot, or has moved.
     fn start(&mut self, task: &TaskId, attempt: Attempt, slot: u32) -> Start {
         let held = self.held(task);
-        let is_there = self.tasks.at(slot).is_some_and(|it| it.cell.id == *task);
-        let slot = match is_there {
-            true => Some(slot),
-            false => self.tasks.find(task),
-        };
+        let slot = self.tasks.find_at(task, slot);
         let slot = slot.expect("a live task has an entry");
         self.tasks.expect(task, slot);
         let entry = self.tasks.at_mut(slot).expect("what was found");
