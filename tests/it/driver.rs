@@ -4,9 +4,9 @@
 use std::fs;
 
 use wasmrun_client::blocking::Client;
-use wasmrun_client::wire::{List, Module, Rows, What};
+use wasmrun_client::wire::{self, List, Module, Rows, What};
 use wasmrun_client::{
-    Actor, Argument, Cancellation, CreateActor, Error, Future, GetError, Handles, Submit,
+    Actor, Argument, Cancellation, CreateActor, Future, GetError, Handles, PutOptions, Submit,
 };
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::value::codec::{decode, encode};
@@ -98,6 +98,35 @@ impl Driver {
             match self.client.wait(self.client.list(list)).unwrap().rows {
                 Rows::Tasks(rows) if rows.iter().any(|row| row.name.ends_with(name)) => return,
                 Rows::Tasks(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// What is stored for the one parameter of a function.
+    fn stored(
+        &self,
+        function: &str,
+        value: &Value,
+        handles: &Handles,
+        options: PutOptions,
+    ) -> Future {
+        let ty = &self.function(function).params()[0].1;
+        let value = encode(ty, value).unwrap();
+        let put = self.client.put_with(&value, handles, options);
+        self.client.wait(put).unwrap()
+    }
+
+    /// Waits until so many objects are kept or in the store. As below.
+    fn wait_for_objects(&self, count: usize) {
+        loop {
+            let list = List {
+                what: What::Objects,
+                filters: Vec::new(),
+            };
+            match self.client.wait(self.client.list(list)).unwrap().rows {
+                Rows::Objects(rows) if rows.len() == count => return,
+                Rows::Objects(_) => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -221,19 +250,129 @@ fn what_a_session_has_no_handle_of_cannot_be_passed() {
             "that this session has a handle of",
         ],
     );
-    // Too much around a handle.
-    let order = driver.function("fill").params()[0].1.clone();
-    let numbers = driver.submit(
-        "ramp",
-        [encode(&ValueType::U32, &Value::U32(3)).unwrap().into()],
+}
+
+#[test]
+fn what_is_stored_keeps_what_it_names() {
+    let driver = Driver::start();
+    let (six, counter) = (driver.submit("double", [number(3)]), driver.counter(100));
+    let mut handles = Handles::default();
+    let visit = Value::Record(vec![
+        Value::Option(Some(Box::new(handles.actor(&counter)))),
+        // It counts once, however often it is there.
+        Value::List(vec![handles.future(&six), handles.future(&six)]),
+    ]);
+    let visit = driver.stored("go-round", &visit, &handles, PutOptions::default());
+    drop((six, counter, handles));
+    for counted in [112, 124] {
+        let went = driver.submit("go-round", [Argument::from(&visit)]);
+        let (made, value) = driver.made("go-round", &went);
+        let Value::Result(Ok(Some(value))) = value else {
+            panic!("{value:?}");
+        };
+        let Value::Tuple(parts) = *value else {
+            panic!("{value:?}");
+        };
+        let last = made.future(&handle(&parts[1])).unwrap();
+        assert_eq!(driver.number(&last), counted);
+    }
+    // Nobody but the stored value has a handle of the actor now.
+    driver.wait_for_actors(1);
+    drop(visit);
+    driver.wait_for_actors(0);
+}
+
+#[test]
+fn what_is_kept_keeps_what_it_names_until_it_is_deleted() {
+    let driver = Driver::start();
+    let count = encode(&ValueType::U32, &Value::U32(10_000)).unwrap();
+    // Large enough for the store, where it can be seen.
+    let numbers = driver.submit("ramp", [count.into()]);
+    let mut handles = Handles::default();
+    let order = Value::Record(vec![Value::String("n".into()), handles.future(&numbers)]);
+    let options = PutOptions {
+        is_kept: true,
+        ..PutOptions::default()
+    };
+    let order = driver.stored("fill", &order, &handles, options);
+    let id = order.id().to_string();
+    driver.client.wait(numbers.get(None)).unwrap();
+    drop((numbers, handles, order));
+    driver.wait_for_objects(2);
+    let found = driver.client.wait(driver.client.find_object(&id)).unwrap();
+    let (_, filled) = driver.made("fill", &driver.submit("fill", [found.into()]));
+    let expected = Value::String("n: 10000".into());
+    assert_eq!(filled, Value::Result(Ok(Some(Box::new(expected)))));
+    driver.client.wait(driver.client.delete(&id)).unwrap();
+    driver.wait_for_objects(0);
+}
+
+#[test]
+fn large_values_with_handles_are_stored_first() {
+    let driver = Driver::start();
+    let doubled = [2, 3].map(|n| driver.submit("double", [number(n)]));
+    let mut handles = Handles::default();
+    let many = doubled.iter().cycle().take(3000);
+    let list = Value::List(many.map(|it| handles.future(it)).collect());
+    let ty = &driver.function("gather").params()[0].1;
+    let argument = handles.encode(ty, &list).unwrap();
+    drop(doubled);
+    let sum = driver.submit("gather", [argument]);
+    let (_, sum) = driver.made("gather", &sum);
+    let expected = Value::U64(3000 / 2 * (4 + 6));
+    assert_eq!(sum, Value::Result(Ok(Some(Box::new(expected)))));
+    driver.wait_for_objects(0);
+}
+
+#[test]
+fn what_a_session_has_no_handle_of_cannot_be_stored() {
+    let driver = Driver::start();
+    let (six, counter) = (driver.submit("double", [number(3)]), driver.counter(1));
+    let other = Driver::connect(&driver.node);
+    let refused = |handles: &Handles| {
+        let value = encode(&ValueType::U64, &Value::U64(1)).unwrap();
+        let put = other.put_with(&value, handles, PutOptions::default());
+        other.wait(put).unwrap_err().to_string()
+    };
+    let mut handles = Handles::default();
+    handles.actor(&counter);
+    let id = counter.id().to_string();
+    assert_says(
+        &refused(&handles),
+        &[
+            "there is no actor",
+            &id,
+            "that this session has a handle of",
+        ],
     );
     let mut handles = Handles::default();
-    let name = Value::String("x".repeat(100_000));
-    let value = Value::Record(vec![name, handles.future(&numbers)]);
-    let argument = handles.encode(&order, &value).unwrap();
-    let submit = Submit::function(&driver.module, "fill").values([argument]);
-    let refused = driver.client.wait(driver.client.submit(submit));
-    assert!(matches!(refused, Err(Error::TooLarge { bytes }) if bytes > 100_000));
+    handles.future(&six);
+    let id = six.id().to_string();
+    assert_says(
+        &refused(&handles),
+        &[
+            "there is no object",
+            &id,
+            "that this session has made or was given",
+        ],
+    );
+    // More than there may be, whatever they are.
+    let put = wire::PutWith {
+        form: wire::Form::Postcard,
+        len: 0,
+        is_kept: false,
+        room_ms: None,
+        objects: vec![six.name(); wire::MAX_NAMES],
+        actors: vec![counter.name()],
+    };
+    let put = driver.client.request(wire::Request::PutWith(Box::new(put)));
+    let refused = driver.client.wait(put).unwrap_err();
+    assert_says(
+        &refused.to_string(),
+        &["the value names 50001 objects and actors, and may name 50000"],
+    );
+    // The session goes on.
+    assert_eq!(driver.number(&six), 6);
 }
 
 #[test]

@@ -76,9 +76,10 @@ impl Names {
     pub fn encode(&self, ty: &ValueType, value: &Value) -> Result<Encoded, Failure> {
         let encoded = encode(ty, value)?;
         match encoded.size_bytes() {
-            bytes if bytes > INLINE_BYTES && ty.has_handles() => {
-                Err(Failure::usage(Error::TooLarge { bytes }))
-            }
+            bytes if bytes > INLINE_BYTES && ty.has_handles() => Err(Failure::usage(format!(
+                "an argument with handles in it has {bytes} bytes, and may have {INLINE_BYTES}: store what is large \
+                     by itself and name that, or submit it from Rust, with the crate wasmrun-client"
+            ))),
             _ => Ok(encoded),
         }
     }

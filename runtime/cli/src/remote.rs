@@ -88,7 +88,7 @@ pub fn failed(error: Error) -> Failure {
         Error::Closed | Error::Ended { .. } | Error::Undecided { .. } | Error::Unexpected(_) => {
             Exit::Unreachable
         }
-        Error::TooLarge { .. } | Error::TooNew { .. } | Error::Frame(_) | Error::Source(_) => {
+        Error::TooManyNames { .. } | Error::TooNew { .. } | Error::Frame(_) | Error::Source(_) => {
             Exit::Usage
         }
     };

@@ -252,8 +252,11 @@ fn released(routes: &Routes) -> Vec<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use tokio::net::UnixStream;
+    use wasmrun_model::id::{ObjectId, TaskId};
+    use wasmrun_model::value::Encoded;
 
     use super::*;
+    use crate::{Client, Future, Handles, PutOptions};
 
     /// More frames than a writer has in hand at a time, several times over.
     const MOST: usize = 10 * FRAMES_OUT;
@@ -284,6 +287,59 @@ mod tests {
         assert!(knows(spoken, 0).is_ok() && knows(spoken, 4).is_ok());
         let error = knows(spoken, 5).unwrap_err().to_string();
         assert!(error.contains("1.4") && error.contains(".5"), "{error}");
+    }
+
+    /// A node that speaks the version before values could name what they keep: it stores one.
+    async fn stores_one(mut socket: UnixStream, before: Version) {
+        let welcome = wire::encode(&Welcome {
+            magic: MAGIC,
+            protocol: before,
+            version: "0".into(),
+            node: "n".into(),
+            id: NodeId::from_bytes([1; 16]),
+        });
+        read_frame(&mut socket).await.unwrap().unwrap();
+        socket.write_all(&welcome.unwrap()).await.unwrap();
+        let bytes = read_frame(&mut socket).await.unwrap().unwrap();
+        let Frame { id, message } = wire::decode::<Frame<Request>>(&bytes).unwrap();
+        assert!(
+            matches!(message, Request::Put { len: 1, .. }),
+            "{message:?}"
+        );
+        let object = ObjectId::of(TaskId::from_bytes([2; 16]), 0);
+        for message in [wire::Response::Continue, wire::Response::Object(object)] {
+            let answer = wire::encode(&Frame { id, message }).unwrap();
+            socket.write_all(&answer).await.unwrap();
+        }
+        // Until the client is gone.
+        while read_frame(&mut socket).await.is_ok() {}
+    }
+
+    #[tokio::test]
+    async fn an_older_node_stores_what_names_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("node.sock");
+        let listener = tokio::net::UnixListener::bind(&path).unwrap();
+        let address: Address = format!("unix:{}", path.display()).parse().unwrap();
+        let minor = PROTOCOL.minor - 1;
+        let node = async {
+            let (socket, _) = listener.accept().await.unwrap();
+            stores_one(socket, Version { minor, ..PROTOCOL }).await;
+        };
+        let client = async {
+            let opened = Connection::open(&address, TenantName::default(), None).await;
+            let client = Client(Arc::new(opened.unwrap()));
+            let value = Encoded::Postcard(vec![7]);
+            let mut handles = Handles::default();
+            let there = ObjectId::of(TaskId::from_bytes([3; 16]), 0);
+            handles.future(&Future::new(&client.0, there));
+            let options = PutOptions::default();
+            let refused = client.put_with(&value, &handles, options).await;
+            let error = refused.unwrap_err();
+            assert!(matches!(error, Error::TooNew { .. }), "{error}");
+            client.put(&value).await.unwrap();
+        };
+        tokio::join!(node, client);
     }
 
     #[tokio::test]

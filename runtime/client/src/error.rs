@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::TaskId;
 use wasmrun_model::version::Version;
-use wasmrun_model::wire::{Address, FrameError, INLINE_BYTES, Refusal, Response};
+use wasmrun_model::wire::{Address, FrameError, MAX_NAMES, Refusal, Response};
 use wasmrun_net::IdentityError;
 
 /// Why there is no session.
@@ -141,14 +141,14 @@ pub enum Error {
         /// The task.
         task: TaskId,
     },
-    /// A value with handles in it that is too large for an argument.
+    /// A value that is to be stored names too many objects and actors.
     #[error(
-        "an argument with handles in it has {bytes} bytes, and may have {INLINE_BYTES}: store what is large by itself \
-         and put its future into the value"
+        "a value that is to be stored names {names} objects and actors, and may name {MAX_NAMES}: put parts of it, and \
+         a value that names those"
     )]
-    TooLarge {
-        /// How many it has.
-        bytes: usize,
+    TooManyNames {
+        /// How many it names.
+        names: usize,
     },
     /// The node is a version behind, and does not know of this yet.
     #[error(

@@ -197,19 +197,62 @@ impl Client {
         }
     }
 
-    /// Stores a value.
+    /// Stores a value. The handles in it are mere bytes to the node; [`Client::put_with`] has it keep what they stand
+    /// for.
     ///
     /// # Errors
     /// When there is no room for it in time.
     pub async fn put(&self, value: &Encoded) -> Result<Future, Error> {
+        self.put_with(value, &Handles::default(), PutOptions::default())
+            .await
+    }
+
+    /// Stores a value that holds these handles, and keeps what they stand for as long as the value is there, at most
+    /// [`MAX_NAMES`](wire::MAX_NAMES) things. Whoever reads it may use them.
+    ///
+    /// ```no_run
+    /// # use wasmrun_client::{Client, Future, Handles};
+    /// # use wasmrun_model::value::{Value, ValueType, codec::encode};
+    /// # async fn keep(client: &Client, ty: &ValueType, rows: &[Future]) -> Result<(), Box<dyn std::error::Error>> {
+    /// // list<object>
+    /// let mut handles = Handles::default();
+    /// let list = Value::List(rows.iter().map(|it| handles.future(it)).collect());
+    /// let list = client.put_with(&encode(ty, &list)?, &handles, Default::default()).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When there is no room for it in time, it names too many, or one that is another session's; and when it names some
+    /// and the node is a version behind and cannot keep them.
+    pub async fn put_with(
+        &self,
+        value: &Encoded,
+        handles: &Handles,
+        options: PutOptions,
+    ) -> Result<Future, Error> {
         let bytes = wasmrun_model::value::EncodedRef::from(value).bytes();
         let mut chunks = bytes.chunks(wire::CHUNK_BYTES);
         let next = move || Ok(chunks.next().unwrap_or_default().to_vec());
-        let form = wire::Form::of(value);
-        let id = self
-            .put_from(form, bytes.len() as u64, PutOptions::default(), next)
-            .await?;
-        Ok(Future::new(&self.0, id))
+        let (form, len) = (wire::Form::of(value), bytes.len() as u64);
+        let (objects, actors) = handles.names();
+        if objects.is_empty() && actors.is_empty() {
+            let id = self.put_from(form, len, options, next).await?;
+            return Ok(Future::new(&self.0, id));
+        }
+        let names = objects.len() + actors.len();
+        if names > wire::MAX_NAMES {
+            return Err(Error::TooManyNames { names });
+        }
+        let request = Request::PutWith(Box::new(wire::PutWith {
+            form,
+            len,
+            is_kept: options.is_kept,
+            room_ms: options.room_patience.map(transfer::milliseconds),
+            objects,
+            actors,
+        }));
+        Ok(Future::new(&self.0, self.stored(request, len, next).await?))
     }
 
     /// Stores `len` bytes that `next` gives, part by part, and waits for room for them. With
@@ -231,6 +274,15 @@ impl Client {
             is_kept: options.is_kept,
             room_ms: options.room_patience.map(transfer::milliseconds),
         };
+        self.stored(request, len, next).await
+    }
+
+    async fn stored(
+        &self,
+        request: Request,
+        len: u64,
+        next: impl FnMut() -> std::io::Result<Vec<u8>>,
+    ) -> Result<ObjectId, Error> {
         match self.0.send_all(request, len, next).await? {
             Response::Object(id) => Ok(id),
             other => Err(Error::unexpected(&other)),

@@ -3,6 +3,7 @@
 //! Invariant: a handle is known to the node as long as something here holds it, so a value that is sent names nothing
 //! that the node has forgotten.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use wasmrun_model::id::{ActorName, ObjectName};
@@ -51,13 +52,20 @@ impl Handles {
         actor.handle().into()
     }
 
-    /// An argument of a type: the value, which holds what it names until it is with the node. It has at most
-    /// [`INLINE_BYTES`](crate::wire::INLINE_BYTES) bytes: what is larger is stored and named by its future.
+    /// An argument of a type: the value, which holds what it names until it is with the node. A large one is stored
+    /// first, as by [`Client::put_with`](crate::Client::put_with).
     ///
     /// # Errors
     /// When the value is not of the type.
     pub fn encode(self, ty: &ValueType, value: &Value) -> Result<Argument, TypeError> {
         Ok(Argument::Naming(encode(ty, value)?, Arc::new(self)))
+    }
+
+    /// All that they name, each once.
+    pub(crate) fn names(&self) -> (Vec<ObjectName>, Vec<ActorName>) {
+        let objects: BTreeSet<_> = self.futures.iter().map(Future::name).collect();
+        let actors: BTreeSet<_> = self.actors.iter().map(Actor::name).collect();
+        (objects.into_iter().collect(), actors.into_iter().collect())
     }
 }
 

@@ -11,13 +11,13 @@ use wasmrun_model::wire::{
     Response, Terms,
 };
 
-use crate::Client;
 use crate::actor::Actor;
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::future::{Future, Task};
 use crate::named::Handles;
 use crate::routes::Answers;
+use crate::{Client, PutOptions};
 
 /// How many requests of one [`Client::submit_all`] may be under way.
 const AHEAD: usize = 4;
@@ -37,7 +37,7 @@ pub enum Argument {
     /// What another task makes, or what is stored: the task starts when it is there. Where the parameter is itself an
     /// object, it gets the handle, at once.
     Future(Future),
-    /// A value that has handles in it, and what it names: made by [`Handles::encode`].
+    /// A value that has handles in it, and what it names: made by [`Handles::encode`]. A large one is stored first.
     Naming(Encoded, Arc<Handles>),
 }
 
@@ -275,15 +275,15 @@ impl Client {
         let mut inline = 0;
         for argument in given {
             let future = match argument {
-                Argument::Naming(value, handles) => {
-                    let bytes = value.size_bytes();
-                    if bytes > INLINE_BYTES {
-                        return Err(Error::TooLarge { bytes });
-                    }
-                    inline = (inline + bytes).min(INLINE_TOTAL_BYTES);
+                Argument::Naming(value, handles) if value.size_bytes() <= INLINE_BYTES => {
+                    inline = (inline + value.size_bytes()).min(INLINE_TOTAL_BYTES);
                     values.push(wire::Argument::Value(value));
                     held.push(Held::Handles(handles));
                     continue;
+                }
+                Argument::Naming(value, handles) => {
+                    let options = PutOptions::default();
+                    self.put_with(&value, &handles, options).await?
                 }
                 Argument::Value(value)
                     if value.size_bytes() <= INLINE_BYTES.min(INLINE_TOTAL_BYTES - inline) =>

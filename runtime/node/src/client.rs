@@ -229,12 +229,27 @@ impl Client {
         tenant: &TenantName,
         value: impl Into<Cow<'a, Encoded>>,
     ) -> Result<Object, CreateError> {
+        self.put_with_async(tenant, value, &[], &[]).await
+    }
+
+    /// As [`Client::put_async`], of a value that holds the handles of these objects and actors, which it keeps.
+    ///
+    /// # Errors
+    /// As of `put_async`.
+    pub async fn put_with_async<'a>(
+        &self,
+        tenant: &TenantName,
+        value: impl Into<Cow<'a, Encoded>>,
+        objects: &[Object],
+        actors: &[Actor],
+    ) -> Result<Object, CreateError> {
         let name = self.new_object();
-        let value = self
+        let references = references(objects, actors);
+        let keeping = self
             .0
             .shared
-            .keep(tenant, name.id, value.into(), Vec::new())
-            .await?;
+            .keep(tenant, name.id, value.into(), references);
+        let value = keeping.await?;
         Ok(Object(Reference::Put(Arc::new(PutObject { name, value }))))
     }
 
@@ -254,6 +269,24 @@ impl Client {
             .shared
             .control
             .block_on(self.put_async(tenant, value))
+    }
+
+    /// As [`Client::put_with_async`]; blocks this thread.
+    ///
+    /// # Errors
+    /// As of `put_async`.
+    ///
+    /// # Panics
+    /// When it is called in a thread of a tokio runtime.
+    pub fn put_with<'a>(
+        &self,
+        tenant: &TenantName,
+        value: impl Into<Cow<'a, Encoded>>,
+        objects: &[Object],
+        actors: &[Actor],
+    ) -> Result<Object, CreateError> {
+        let putting = self.put_with_async(tenant, value, objects, actors);
+        self.0.shared.control.block_on(putting)
     }
 
     /// The name of a value that is about to be stored.
@@ -616,10 +649,15 @@ impl fmt::Debug for Actor {
 impl Value {
     /// A value that holds the handles of these objects and actors, which it keeps.
     pub fn naming(value: Encoded, objects: &[Object], actors: &[Actor]) -> Self {
-        let objects = objects.iter().map(|object| object.0.clone());
-        let actors = actors.iter().map(|it| Reference::Actor(it.actor.clone()));
-        Self::inline(value, objects.chain(actors).collect())
+        Self::inline(value, references(objects, actors))
     }
+}
+
+/// What these handles stand for.
+fn references(objects: &[Object], actors: &[Actor]) -> Vec<Reference> {
+    let objects = objects.iter().map(|object| object.0.clone());
+    let actors = actors.iter().map(|it| Reference::Actor(it.actor.clone()));
+    objects.chain(actors).collect()
 }
 
 /// Checks that arguments are as many as parameters, and that objects will be of their types.

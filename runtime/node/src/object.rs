@@ -458,6 +458,11 @@ impl Object {
         self.name().id
     }
 
+    /// Its handle in values.
+    pub fn handle(&self) -> Handle {
+        Handle::Object(self.name())
+    }
+
     /// Its id and who owns it.
     pub(crate) fn name(&self) -> ObjectName {
         match self.0.handle() {

@@ -274,6 +274,22 @@ fn what_handles_are_for() {
     assert_bytes(Request::KillActor(ACTOR), "22 03x16");
     assert_bytes(Request::Actor(ACTOR), "23 03x16");
     assert_bytes(Request::FindObject("ab".into()), "24 02 61 62");
+    let owner = NodeId::from_bytes([6; 16]);
+    let put = PutWith {
+        form: Form::Postcard,
+        len: 300,
+        is_kept: true,
+        room_ms: Some(1),
+        objects: vec![ObjectName {
+            id: object(),
+            owner,
+        }],
+        actors: vec![ActorName { id: ACTOR, owner }],
+    };
+    assert_bytes(
+        Request::PutWith(Box::new(put)),
+        "2a 00 ac 02 01x4 07x16 00x4 06x16 01 03x16 06x16",
+    );
     let found = ObjectName {
         id: object(),
         owner: NodeId::from_bytes([6; 16]),

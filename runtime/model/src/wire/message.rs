@@ -28,7 +28,7 @@ pub enum Request {
         /// How long it is, in bytes.
         len: u64,
     },
-    /// The next bytes of an `Upload` or a `Put`, after its `Continue`.
+    /// The next bytes of an `Upload`, a `Put` or a `PutWith`, after its `Continue`.
     Chunk(Bytes),
     /// Runs a function or program. `Submitted`.
     Submit(Box<Submit>),
@@ -189,6 +189,8 @@ pub enum Request {
         /// Though it lives.
         is_forced: bool,
     },
+    /// Stores a value that holds handles, and keeps what they stand for as long as the value. As `Put`.
+    PutWith(Box<PutWith>),
 }
 
 /// What a node answers.
@@ -358,6 +360,23 @@ pub enum RefusalKind {
     Tenant,
     /// There is more than one such thing.
     Ambiguous,
+}
+
+/// A value that holds handles and is to be stored. In its bytes the node does not see them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PutWith {
+    /// What its bytes are.
+    pub form: Form,
+    /// How many they are.
+    pub len: u64,
+    /// As in `Put`.
+    pub is_kept: bool,
+    /// As in `Put`.
+    pub room_ms: Option<u64>,
+    /// The objects in it, which the session has handles of.
+    pub objects: Vec<ObjectName>,
+    /// The actors in it, which the session has handles of; with the objects, at most [`super::MAX_NAMES`].
+    pub actors: Vec<ActorName>,
 }
 
 /// What the bytes of a value are.

@@ -16,7 +16,7 @@
 //!
 //! | request | answers |
 //! |---|---|
-//! | `Upload`, `Put` | `Continue`; the other side sends `Chunk`s under the same id; then the answer |
+//! | `Upload`, `Put`, `PutWith` | `Continue`; the other side sends `Chunk`s under the same id; then the answer |
 //! | `Get` | `Value`, then `Chunk`s until its length is reached; or `Mapped` |
 //! | `GetAll` | any number of `Values`, `Done` |
 //! | `Submit`, `SubmitOnce`, `Call` with a report | `Submitted` or `SubmittedHere`, any number of `Output`s, `Ended` |
@@ -44,8 +44,8 @@ pub use bytes::Bytes;
 pub use failure::WireError;
 pub use message::{
     Actor, Argument, Call, Create, CreateGroup, Dir, Entry, Form, Gotten, Grants, Held, Input,
-    Limits, List, Mapped, Module, Net, ObjectRef, Output, Refusal, RefusalKind, Report, Request,
-    Response, SetTenant, Submit, TenantSet, Terms, What, Wishes,
+    Limits, List, Mapped, Module, Net, ObjectRef, Output, PutWith, Refusal, RefusalKind, Report,
+    Request, Response, SetTenant, Submit, TenantSet, Terms, What, Wishes,
 };
 pub use view::{
     ActorDetail, ActorRow, Amounts, ClientRow, GroupBundle, GroupRow, JobDetail, JobRow, Listed,
@@ -62,7 +62,7 @@ use crate::version::Version;
 /// A variant at the end of a [`Request`] raises the minor number and says so in [`Request::since`]; one of a
 /// [`Response`], or of what is in it, only answers requests that came with it. Any other change of
 /// variants, fields or their order raises the major number.
-pub const PROTOCOL: Version = Version { major: 6, minor: 0 };
+pub const PROTOCOL: Version = Version { major: 6, minor: 1 };
 
 /// The largest frame, without its length, in bytes.
 pub const MAX_FRAME_BYTES: usize = 2 << 20;
@@ -81,6 +81,9 @@ pub const MAX_CALLS: usize = 256;
 
 /// The most objects of one `GetAll`.
 pub const MAX_GETS: usize = 10_000;
+
+/// The most handles that a value may hold which a client stores: as many as one frame can name.
+pub const MAX_NAMES: usize = 50_000;
 
 /// The longest that a `Put` may wait for room because its client says so, in milliseconds: an hour.
 pub const MAX_ROOM_MS: u64 = 60 * 60 * 1000;
@@ -138,8 +141,11 @@ impl Request {
     /// The minor version of [`PROTOCOL`] with which it came, and all that it has in it. A node that speaks an
     /// older one is not asked.
     pub const fn since(&self) -> u16 {
-        // All came with the first of this major version.
-        0
+        match self {
+            Self::PutWith(_) => 1,
+            // The others came with the first of this major version.
+            _ => 0,
+        }
     }
 }
 

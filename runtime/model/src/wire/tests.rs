@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::id::{ActorId, Digest, NodeId, ObjectId, TaskId};
+use crate::id::{ActorId, ActorName, Digest, NodeId, ObjectId, ObjectName, TaskId};
 use crate::value::{Encoded, NumberKind, ValueType};
 
 /// The bytes of a frame, its length included.
@@ -15,21 +15,21 @@ fn bytes<T: Serialize>(id: u64, message: T) -> Vec<u8> {
 fn first_frames_are_as_they_are_for_ever() {
     let hello = Hello {
         magic: MAGIC,
-        protocol: Version { major: 6, minor: 0 },
+        protocol: Version { major: 6, minor: 1 },
         version: "0.1".into(),
         tenant: TenantName::default(),
     };
-    let expected = b"\x16\0\0\0wasmrun\0\x06\0\x030.1\x07default";
+    let expected = b"\x16\0\0\0wasmrun\0\x06\x01\x030.1\x07default";
     assert_eq!(encode(&hello).unwrap(), expected);
     assert_eq!(decode_greeting(&expected[4..]), Ok((hello, PROTOCOL)));
     let welcome = Welcome {
         magic: MAGIC,
-        protocol: Version { major: 6, minor: 0 },
+        protocol: Version { major: 6, minor: 1 },
         version: "0.1".into(),
         node: "n1".into(),
         id: NodeId::from_bytes([6; 16]),
     };
-    let expected = b"\x21\0\0\0wasmrun\0\x06\0\x030.1\x02n1\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06";
+    let expected = b"\x21\0\0\0wasmrun\0\x06\x01\x030.1\x02n1\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06";
     assert_eq!(encode(&welcome).unwrap(), expected);
     assert_eq!(decode_greeting(&expected[4..]), Ok((welcome, PROTOCOL)));
 }
@@ -75,6 +75,28 @@ fn one_minor_version_apart_is_understood_and_the_lower_one_spoken() {
         ..PROTOCOL
     };
     assert_eq!(greets(theirs.minor), Err(FrameError::Version { theirs }));
+}
+
+#[test]
+fn what_came_later_says_since_when() {
+    let put = |objects: usize, actors: usize| {
+        let owner = NodeId::from_bytes([255; 16]);
+        let id = ObjectId::of(TaskId::from_bytes([255; 16]), u32::MAX);
+        let actor = ActorId::from_bytes([255; 16]);
+        Request::PutWith(Box::new(PutWith {
+            form: Form::Buffer(NumberKind::U8),
+            len: u64::MAX,
+            is_kept: true,
+            room_ms: Some(u64::MAX),
+            objects: vec![ObjectName { id, owner }; objects],
+            actors: vec![ActorName { id: actor, owner }; actors],
+        }))
+    };
+    assert_eq!((Request::Status.since(), put(0, 0).since()), (0, 1));
+    // As many names as there may be are one frame.
+    for most in [put(MAX_NAMES, 0), put(0, MAX_NAMES)] {
+        assert!(bytes(u64::MAX, most).len() <= HEADER_BYTES + MAX_FRAME_BYTES);
+    }
 }
 
 #[test]

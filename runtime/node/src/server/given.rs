@@ -2,14 +2,15 @@
 //!
 //! Invariant: a session reaches what it has a handle of, and nothing else.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use wasmrun_engine::{DirGrant, Grants, Module, NetGrant};
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::{ActorId, Digest, ObjectId};
+use wasmrun_model::id::{ActorId, ActorName, Digest, ObjectId, ObjectName};
 use wasmrun_model::value::codec::handles;
 use wasmrun_model::value::{Encoded, EncodedRef, FunctionType, Handle};
-use wasmrun_model::wire::{self, Argument as Given, Net, Refusal, RefusalKind};
+use wasmrun_model::wire::{self, Argument as Given, MAX_NAMES, Net, Refusal, RefusalKind};
 
 use super::session::{Session, refusal};
 use super::transfer::{inline, unknown};
@@ -84,6 +85,26 @@ impl Session {
             let why = format_args!("there is no actor {id} that this session has a handle of");
             refusal(RefusalKind::NotFound, why)
         })
+    }
+
+    /// What these names stand for, each once.
+    pub(super) fn all_named(
+        &self,
+        objects: &[ObjectName],
+        actors: &[ActorName],
+    ) -> Result<Vec<Reference>, Refusal> {
+        let names = objects.len() + actors.len();
+        if names > MAX_NAMES {
+            let why = format_args!(
+                "the value names {names} objects and actors, and may name {MAX_NAMES}: put parts of it, and a value \
+                 that names those"
+            );
+            return Err(refusal(RefusalKind::Usage, why));
+        }
+        let objects = objects.iter().copied().map(Handle::Object);
+        let actors = actors.iter().copied().map(Handle::Actor);
+        let handles: BTreeSet<Handle> = objects.chain(actors).collect();
+        handles.iter().map(|handle| self.named(handle)).collect()
     }
 
     fn named(&self, handle: &Handle) -> Result<Reference, Refusal> {

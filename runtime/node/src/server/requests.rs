@@ -77,6 +77,7 @@ impl Session {
             Request::Chunk(_)
             | Request::Upload { .. }
             | Request::Put { .. }
+            | Request::PutWith(_)
             | Request::Get { .. }
             | Request::GetAll { .. }
             | Request::Wait { .. }

@@ -276,7 +276,9 @@ impl Serving {
         }
         match request {
             Request::Chunk(bytes) => self.chunk(id, bytes.0).await?,
-            Request::Upload { .. } | Request::Put { .. } => self.upload(id, request).await?,
+            Request::Upload { .. } | Request::Put { .. } | Request::PutWith(_) => {
+                self.upload(id, request).await?;
+            }
             request if !self.may_wait(&request) => session.at_once(id, request).await?,
             _ if self.jobs.len() >= MOST_WAITING => {
                 let why = too_many("requests that wait", MOST_WAITING);
@@ -315,10 +317,14 @@ impl Serving {
             let why = too_many("transfers", MOST_TRANSFERS);
             return session.refuse(id, why).await;
         }
+        let announced = match session.announced(request) {
+            Ok(announced) => announced,
+            Err(why) => return session.refuse(id, why).await,
+        };
         let (transfer, chunks) = Transfer::new();
         self.transfers.insert(id, transfer);
         self.jobs.spawn(async move {
-            let answer = session.receive(id, request, chunks).await;
+            let answer = session.receive(id, announced, chunks).await;
             let _ = session.answer(id, answer).await;
         });
         Ok(())

@@ -76,38 +76,62 @@ impl Transfer {
     }
 }
 
+/// What a client is about to send.
+pub(super) enum Announced {
+    Module { digest: Digest, len: u64 },
+    Value(NewValue),
+}
+
 /// A value that a client is about to send.
-struct Announced {
+pub(super) struct NewValue {
     form: Form,
     len: u64,
+    is_kept: bool,
     /// How long it waits for room in the store; as long as the node says if not given.
     room: Option<Duration>,
+    /// What it names.
+    references: Vec<Reference>,
 }
 
 impl Session {
-    /// Takes a module or a value.
-    pub(super) async fn receive(
-        &self,
-        id: u64,
-        request: Request,
-        chunks: Chunks,
-    ) -> Result<Response, Refusal> {
-        match request {
-            Request::Upload { digest, len } => self.upload(id, digest, len, chunks).await,
+    /// What a request announces. In the order of the requests: the client may give back what the value names as soon
+    /// as it has said so, and from here on the value keeps it.
+    pub(super) fn announced(&self, request: Request) -> Result<Announced, Refusal> {
+        Ok(match request {
+            Request::Upload { digest, len } => Announced::Module { digest, len },
             Request::Put {
                 form,
                 len,
                 is_kept,
                 room_ms,
-            } => {
-                let value = Announced {
-                    form,
-                    len,
-                    room: room_ms.map(room_patience),
-                };
-                self.put(id, value, is_kept, chunks).await
-            }
-            _ => unreachable!("only these two are received"),
+            } => Announced::Value(NewValue {
+                form,
+                len,
+                is_kept,
+                room: room_ms.map(room_patience),
+                references: Vec::new(),
+            }),
+            Request::PutWith(put) => Announced::Value(NewValue {
+                form: put.form,
+                len: put.len,
+                is_kept: put.is_kept,
+                room: put.room_ms.map(room_patience),
+                references: self.all_named(&put.objects, &put.actors)?,
+            }),
+            _ => unreachable!("nothing else is announced"),
+        })
+    }
+
+    /// Takes a module or a value.
+    pub(super) async fn receive(
+        &self,
+        id: u64,
+        announced: Announced,
+        chunks: Chunks,
+    ) -> Result<Response, Refusal> {
+        match announced {
+            Announced::Module { digest, len } => self.upload(id, digest, len, chunks).await,
+            Announced::Value(value) => self.put(id, value, chunks).await,
         }
     }
 
@@ -174,24 +198,19 @@ impl Session {
         })
     }
 
-    async fn put(
-        &self,
-        id: u64,
-        announced: Announced,
-        is_kept: bool,
-        chunks: Chunks,
-    ) -> Result<Response, Refusal> {
+    async fn put(&self, id: u64, new: NewValue, chunks: Chunks) -> Result<Response, Refusal> {
+        let NewValue { len, is_kept, .. } = new;
         let name = match is_kept {
             true => self.inner.detached.new_object(),
             false => self.client.new_object(),
         };
-        let Announced { form, len, .. } = announced;
         let value = if len <= INLINE_BYTES as u64 {
             let mut chunks = self.go_on(id, chunks).await?;
-            Value::from(form.encoded(collect(len, &mut chunks).await?))
+            let encoded = new.form.encoded(collect(len, &mut chunks).await?);
+            Value::inline(encoded, new.references)
         } else {
-            let stored = self.store(id, name.id, announced, chunks).await?;
-            Value::stored(stored, Vec::new())
+            let stored = self.store(id, name.id, &new, chunks).await?;
+            Value::stored(stored, new.references)
         };
         let object = Object(Reference::Put(Arc::new(PutObject { name, value })));
         if is_kept {
@@ -209,17 +228,17 @@ impl Session {
         &self,
         id: u64,
         object: ObjectId,
-        announced: Announced,
+        new: &NewValue,
         chunks: Chunks,
     ) -> Result<wasmrun_store::Object, Refusal> {
-        let Announced { form, len, room } = announced;
-        let form = match form {
+        let len = new.len;
+        let form = match new.form {
             Form::Postcard => Stored::Postcard,
             Form::Buffer(kind) => Stored::Buffer(kind),
         };
         let shared = &self.inner.shared;
         let mut creating = shared.store.create(&self.tenant, object, len, form);
-        let room = room.unwrap_or(shared.room_patience);
+        let room = new.room.unwrap_or(shared.room_patience);
         let created = tokio::time::timeout(room, &mut creating).await;
         let created = created.unwrap_or_else(|_| {
             let error = creating.error();
