@@ -533,6 +533,16 @@ mod app {
             }
         }
 
+        /// Subtracts as much as there is, and fails if that was less.
+        pub fn take(&mut self, by: u64) -> Result<u64, String> {
+            let had = self.n;
+            self.n = had.saturating_sub(by);
+            match had < by {
+                true => Err(format!("there were only {had}")),
+                false => Ok(self.n),
+            }
+        }
+
         /// Adds up a list, which may be large.
         pub fn incr_all(&mut self, by: Vec<u64>) -> u64 {
             self.n += by.iter().sum::<u64>();
