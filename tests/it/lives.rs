@@ -48,6 +48,37 @@ fn what_an_actor_writes_is_kept_with_it() {
 }
 
 #[test]
+fn the_calls_of_an_actor_see_what_it_holds() {
+    let mut node = Node::new();
+    node.start_with(&["--node-gpus", "2"]);
+    let create = node.wasmrun(["actor", "create"]).arg(guest("spread"));
+    let create = create.args(["holder", "--name", "holder"]);
+    create.args(["--gpus", "0.25", "--cpus", "0.5"]).ok();
+    let held = |name: &str| {
+        let call = format!("held({name:?})");
+        node.wasmrun(["actor", "call", "holder", &call]).ok()
+    };
+    assert_eq!(held("GPU"), "some((2500, [0]))\n");
+    assert_eq!(held("CPU"), "some((5000, [0]))\n");
+    assert_eq!(held("tpu"), "none\n");
+}
+
+#[test]
+fn to_give_its_state_an_actor_has_the_time_of_the_call() {
+    let node = Node::start();
+    let create = node.wasmrun(["actor", "create"]).arg(guest("spread"));
+    create.args(["holder", "--name", "holder"]).ok();
+    let call = |call: String| node.wasmrun(["actor", "call", "holder", &call]);
+    let held = || call("held(\"tpu\")".into());
+    // The call has ended well by then, and whoever made it hears that; that life is over.
+    let endless = || call(format!("grow({})", u64::MAX)).args(["--time-limit", "300ms"]);
+    endless().ok();
+    assert_eq!(held().ok(), "none\n", "another life");
+    endless().ok();
+    assert_says(&held().fails(2), &["there is no actor 'holder'"]);
+}
+
+#[test]
 fn what_an_actor_holds_it_holds_until_it_dies() {
     let mut node = Node::new();
     node.start_with(&["--node-memory", "1GiB"]);
@@ -100,6 +131,23 @@ fn an_actor_of_a_node_lives_again_as_often_as_was_said() {
         &call("calls", "crash-before(0)").fails(2),
         &["there is no actor 'calls'"],
     );
+}
+
+#[test]
+fn the_next_life_has_the_state_after_a_call_that_returned_its_error() {
+    let node = Node::start();
+    for (at, module) in ["sdk", "sdk-p1"].into_iter().enumerate() {
+        let name = format!("purse-{at}");
+        let create = node.wasmrun(["actor", "create"]).arg(guest(module));
+        let create = create.args(["counter", "5", "--name", &name]);
+        create.args(["--restarts", "1"]).ok();
+        let call = |call: &str| node.wasmrun(["actor", "call", &name, call]);
+        assert_eq!(call("incr(2)").ok(), "7\n");
+        // It fails, and what it has changed stays changed.
+        assert_says(&call("take(9)").fails(5), &["there were only 7"]);
+        assert_says(&call("panic(\"told to\")").fails(5), &["the guest trapped"]);
+        assert_eq!(call("value()").ok(), "0\n", "{module}");
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 
-use wasmrun_model::failure::TaskError;
+use wasmrun_model::failure::{LimitKind, TaskError};
 use wasmrun_model::value::codec::decode;
 use wasmrun_model::value::{DecodeLimits, EncodedRef, Value};
 use wasmtime::component::{Instance, ResourceAny, Val};
@@ -124,7 +124,9 @@ pub(crate) async fn create(
             }
             _ => create_typed(&mut sandbox, &instance, of_class, from).await?,
         };
-        sandbox.store.data_mut().services = alone();
+        let state = sandbox.store.data_mut();
+        state.services = alone();
+        state.creation = Some(state.context.clone());
         Ok(ActorInstance {
             sandbox,
             instance,
@@ -281,15 +283,23 @@ impl ActorInstance {
         }
     }
 
-    /// The actor's state, if its class can give it; another instance can be made of that.
+    /// The actor's state, if its class can give it; another instance can be made of that. It may take as long, and be
+    /// as large, as a call and its result.
     ///
     /// # Errors
     /// Whatever made the guest fail.
     pub async fn checkpoint(&mut self, limits: &Limits) -> Result<Option<Vec<u8>>, TaskError> {
-        let module = self.module.clone();
-        let class = module.class(self.class);
         let engine = self.engine.clone();
         let _ticking = engine.0.ticker.start();
+        within(limits.time, pin!(self.checkpoint_unhurried(limits))).await
+    }
+
+    async fn checkpoint_unhurried(
+        &mut self,
+        limits: &Limits,
+    ) -> Result<Option<Vec<u8>>, TaskError> {
+        let module = self.module.clone();
+        let class = module.class(self.class);
         if let (Body::Fast(number), Some(lane)) = (self.body, module.fast_lane()) {
             let (sandbox, instance) = (&mut self.sandbox, self.instance);
             let store = &mut sandbox.store;
@@ -299,14 +309,18 @@ impl ActorInstance {
                 Ok(func) => func.call_async(&mut *store, (number,)).await,
                 Err(error) => Err(error),
             };
-            let (state,) = called.map_err(|error| sandbox.failure(error))?;
-            return Ok(state);
+            let (state,) = called.map_err(|error| call::fuel(sandbox.failure(error), limits))?;
+            let size = state.as_ref().map_or(0, |state| state.len() as u64);
+            return match size > limits.result {
+                true => Err(call::limit(LimitKind::Result, limits.result, size)),
+                false => Ok(state),
+            };
         }
         let Some(method) = class.checkpoint().filter(|_| class.can_checkpoint()) else {
             return Ok(None);
         };
         let method = class.find(&method.name).expect("it was found by its name");
-        let returned = within(limits.time, pin!(self.call_unhurried(method, &[], limits))).await?;
+        let returned = self.call_unhurried(method, &[], limits).await?;
         Ok(returned
             .value
             .map(|value| EncodedRef::from(&value).bytes().to_vec()))

@@ -235,7 +235,7 @@ fn encoded(ty: &ValueType, value: Value) -> Result<Encoded, TaskError> {
 const OUT_OF_FUEL: &str = "fuel allocated for hostcalls has been exhausted";
 
 /// The limit that is meant where wasmtime ran out of the fuel for it.
-fn fuel(error: TaskError, limits: &Limits) -> TaskError {
+pub(crate) fn fuel(error: TaskError, limits: &Limits) -> TaskError {
     match error {
         TaskError::Sandbox(message) if message.contains(OUT_OF_FUEL) => {
             let hit = LimitHit {
@@ -353,7 +353,7 @@ fn without_escaped_quotes(text: &str) -> String {
     plain
 }
 
-fn limit(kind: LimitKind, limit: u64, wanted: u64) -> TaskError {
+pub(crate) fn limit(kind: LimitKind, limit: u64, wanted: u64) -> TaskError {
     let hit = LimitHit {
         kind,
         limit,

@@ -30,7 +30,7 @@ pub struct TaskContext {
     pub node: Arc<str>,
     /// The task's index, if it is one of an array.
     pub array_index: Option<u64>,
-    /// What it holds, in order of name.
+    /// What it holds, in order of name. An actor's calls hold what its creation holds, and nothing of their own.
     pub resources: Vec<HeldResource>,
 }
 
@@ -84,6 +84,8 @@ pub(crate) struct TaskState {
     pub(crate) wasi: Wasi,
     pub(crate) limiter: Limiter,
     pub(crate) context: Arc<TaskContext>,
+    /// The creation of the actor whose sandbox this is: what that holds, all calls hold.
+    pub(crate) creation: Option<Arc<TaskContext>>,
     /// What runs.
     pub(crate) module: Module,
     /// Who answers for the rest of the system.
@@ -99,6 +101,11 @@ impl WasiView for TaskState {
 }
 
 impl TaskState {
+    /// What the guest holds, in order of name: its own, or what its actor holds.
+    pub(crate) fn holds(&self) -> &[HeldResource] {
+        &self.creation.as_ref().unwrap_or(&self.context).resources
+    }
+
     /// The host's table of the guest's handles.
     pub(crate) fn table(&mut self) -> &mut ResourceTable {
         self.wasi.get().ctx().table
@@ -217,6 +224,7 @@ impl Setup<'_> {
             wasi: Wasi { world, made },
             limiter: Limiter::new(self.limits.memory),
             context: self.context,
+            creation: None,
             module: self.module.clone(),
             services: self.services,
             windows: Windows::default(),

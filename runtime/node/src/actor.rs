@@ -13,7 +13,7 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
@@ -112,6 +112,8 @@ pub(crate) struct ActorCell {
     output: Mutex<Option<Arc<TaskOutput>>>,
     life: Mutex<Life>,
     restarts_left: AtomicU32,
+    /// What it holds of the CPU where it lives here, in 1/10,000 of a core: its calls run with that.
+    cpu: AtomicU64,
     /// Whether its owner is about to be told its state.
     is_telling: AtomicBool,
     /// Whether nobody can call it any more.
@@ -228,6 +230,7 @@ impl ActorCell {
             life: Mutex::default(),
             // Its owner counts its lives.
             restarts_left: AtomicU32::new(0),
+            cpu: AtomicU64::new(0),
             is_telling: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             is_recorded: AtomicBool::new(false),
@@ -340,6 +343,16 @@ impl ActorCell {
         life.attempt = attempt;
         life.calls = 0;
         Ok(())
+    }
+
+    /// So much of the CPU is its own, in 1/10,000 of a core, for the life that is about to begin here.
+    pub(crate) fn set_cpu(&self, amount: u64) {
+        self.cpu.store(amount, Ordering::Relaxed);
+    }
+
+    /// What it holds of the CPU, in 1/10,000 of a core.
+    pub(crate) fn cpu(&self) -> u64 {
+        self.cpu.load(Ordering::Relaxed)
     }
 
     /// The attempt of its creation that lives here.

@@ -31,10 +31,18 @@ use crate::services::Attempt;
 use crate::task::{Argument, Call, Report, TaskCell, Work};
 
 impl Start {
-    /// The part of the CPU that it asked for and holds.
+    /// The part of the CPU that it asked for and holds. A call holds nothing: it has its actor's.
     pub(crate) fn weight(&self) -> Weight {
+        Weight::of_cpu(match &self.cell.work {
+            Work::Call(actor, _) => actor.cpu(),
+            Work::Task(_) | Work::Create(_) | Work::Elsewhere(_) => self.cpu(),
+        })
+    }
+
+    /// What it holds of the CPU, in 1/10,000 of a core.
+    fn cpu(&self) -> u64 {
         let cpu = self.held.iter().find(|held| held.name.is_cpu());
-        Weight::of_cpu(cpu.map_or(0, |held| held.amount))
+        cpu.map_or(0, |held| held.amount)
     }
 
     /// The actor that it creates or calls, if others may have that live elsewhere when they take this node for dead.
@@ -348,12 +356,13 @@ async fn run_task(begun: Begun, turn: &Turn) -> Option<Start> {
 
 async fn create_actor(begun: Begun, turn: &Turn) -> Option<Start> {
     let (lease, mut start, started) = begun;
-    let memory = start.memory();
+    let (memory, cpu) = (start.memory(), start.cpu());
     let context = lease.context(&mut start);
     let Start { call, cell, .. } = start;
     let Work::Create(actor) = &cell.work else {
         unreachable!("it creates an actor");
     };
+    actor.set_cpu(cpu);
     let limits = Limits {
         memory,
         ..actor.job().limits.clone()

@@ -8,12 +8,13 @@ use std::time::Duration;
 use wasmrun_engine::{Entry, Grants, Module, Readable, Wishes};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::resource::Amount;
+use wasmrun_model::manifest::Asked;
+use wasmrun_model::resource::{Amount, ResourceName};
 use wasmrun_model::value::codec::{decode, encode};
 use wasmrun_model::value::{DecodeLimits, Encoded, NumberKind, Value, ValueType};
 use wasmrun_node::{
     Actor, ActorJob, ActorOptions, Argument, Call, CallError, Client, GetError, Job, Node,
-    NodeConfig, Object, Overrides,
+    NodeConfig, Object, Overrides, Phase,
 };
 
 use crate::common::GUEST;
@@ -26,8 +27,13 @@ struct Driver {
 }
 
 fn driver() -> Driver {
+    driver_with(2)
+}
+
+/// With a node that has so many CPUs.
+fn driver_with(cpus: u32) -> Driver {
     let node = Node::start(NodeConfig {
-        cpus: Some(Amount::units(2)),
+        cpus: Some(Amount::units(cpus)),
         ..NodeConfig::default()
     });
     let node = node.unwrap();
@@ -118,6 +124,23 @@ fn stored_bytes_come_back_and_are_arguments() {
 }
 
 #[test]
+fn a_stored_value_keeps_what_it_names() {
+    let driver = driver();
+    let counter = driver.counter(None, Wishes::default()).unwrap();
+    let eleven = counter.call("count", vec![number(1)]).unwrap();
+    let tenant = TenantName::default();
+    for len in [3, 1 << 20] {
+        let value = Encoded::Postcard(vec![0; len]);
+        let (objects, actors) = ([eleven.clone()], [counter.clone()]);
+        let stored = driver.client.put_with(&tenant, value, &objects, &actors);
+        let stored = driver.client.get(&stored.unwrap(), None).unwrap();
+        let named = driver.client.object(&stored, &eleven.handle());
+        assert_eq!(driver.number(&named.unwrap()), 11);
+        assert!(driver.client.object(&stored, &counter.handle()).is_none());
+    }
+}
+
+#[test]
 fn a_get_ends_in_time_and_a_failure_says_why() {
     let driver = driver();
     let spins = driver.start("spin", vec![]);
@@ -173,7 +196,7 @@ fn wrong_calls_are_refused_before_they_are_made() {
     let unknown = refused(counter.call("reset", vec![]).unwrap_err());
     assert_eq!(
         unknown,
-        "the class test:counters/api#counter has no method 'reset'; it has count, die, hang"
+        "the class test:counters/api#counter has no method 'reset'; it has count, die, hang, work"
     );
     let count = refused(counter.call("count", vec![]).unwrap_err());
     assert!(
@@ -205,6 +228,35 @@ fn a_dead_actor_says_how_it_died() {
         }
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn calls_run_with_the_cpu_that_their_actor_holds() {
+    const TURNS: u64 = 200_000_000;
+    let driver = driver_with(1);
+    let half = || vec![("CPU".into(), "0.5".into())];
+    let wishes = Wishes {
+        resources: half(),
+        ..Wishes::default()
+    };
+    let counter = driver.counter(None, wishes).unwrap();
+    driver.number(&counter.call("count", vec![number(1)]).unwrap());
+    // On the node's one thread, beside a task of the same part of it and with twice as much to do.
+    let entry = Entry::Function(driver.module.find("toil").unwrap());
+    let overrides = Overrides {
+        resources: Asked([(ResourceName::CPU, "0.5".parse().unwrap())].into()),
+        ..Overrides::default()
+    };
+    let job = Job::new("toil", &driver.module, entry, &overrides, Grants::default());
+    let toil = Call {
+        values: vec![number(2 * TURNS)],
+        ..Call::default()
+    };
+    let task = driver.client.submit(&Arc::new(job.unwrap()), toil).unwrap();
+    let worked = counter.call("work", vec![number(TURNS)]).unwrap();
+    driver.client.get(&worked, None).unwrap();
+    assert_eq!(task.phase(), Phase::Running, "the call had its half");
+    driver.client.cancel(&task);
 }
 
 #[test]

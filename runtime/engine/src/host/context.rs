@@ -22,7 +22,7 @@ impl Host for TaskState {
 
     fn resources(&mut self) -> wasmtime::Result<Vec<Allocation>> {
         let unit = |&(id, amount): &(u32, u64)| UnitShare { id, amount };
-        let mut held: Vec<_> = self.context.resources.iter().collect();
+        let mut held: Vec<_> = self.holds().iter().collect();
         held.sort_by(|a, b| a.name.as_str().cmp(b.name.as_str()));
         let held = held.into_iter();
         Ok(held

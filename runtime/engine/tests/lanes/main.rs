@@ -14,7 +14,7 @@ use wasmrun_engine::{
     ActorCall, ActorInstance, ActorOrigin, Birth, ClassIndex, Engine, EngineConfig, Entry, Grants,
     Input, Invocation, Limits, Module, TaskContext, TaskOutput,
 };
-use wasmrun_model::failure::TaskError;
+use wasmrun_model::failure::{LimitHit, LimitKind, TaskError};
 use wasmrun_model::id::TaskId;
 use wasmrun_model::value::codec::{decode, encode};
 use wasmrun_model::value::wave;
@@ -330,6 +330,19 @@ fn an_actor_and_its_state_go_both_ways() {
         let mut states = Vec::new();
         for mut actor in actors {
             states.push(actor.instance.checkpoint(&Limits::default()).await.unwrap());
+            // A state may be as large as a result.
+            let tight = Limits {
+                result: 7,
+                ..Limits::default()
+            };
+            let too_large = actor.instance.checkpoint(&tight).await.unwrap_err();
+            let hit = LimitHit {
+                kind: LimitKind::Result,
+                limit: 7,
+                wanted: Some(8),
+            };
+            let frames = Vec::new();
+            assert_eq!(too_large, TaskError::Limit { hit, frames });
         }
         let state = Some(15_u64.to_le_bytes().to_vec());
         assert_eq!(states, [state.clone(), state]);

@@ -45,7 +45,7 @@ pub fn path(address: &Address) -> &str {
     }
 }
 
-/// `sum` of bytes, `add`, `spin`, `crash`, and an actor that counts.
+/// `sum` of bytes, `add`, `toil`, `spin`, `crash`, and an actor that counts.
 pub const GUEST: &str = r#"(component
     (core module $m
       (memory (export "memory") 64)
@@ -77,7 +77,12 @@ pub const GUEST: &str = r#"(component
         (global.set $count (i64.add (global.get $count) (local.get 1)))
         (global.get $count))
       (func (export "die") (param i32) unreachable)
-      (func (export "hang") (param i32) (loop $l (br $l))))
+      (func (export "hang") (param i32) (loop $l (br $l)))
+      (func $toil (export "toil") (param $turns i64)
+        (loop $next
+          (local.set $turns (i64.sub (local.get $turns) (i64.const 1)))
+          (br_if $next (i64.gt_s (local.get $turns) (i64.const 0)))))
+      (func (export "work") (param i32 i64) (call $toil (local.get 1))))
     (type $counter (resource (rep i32)))
     (core func $new (canon resource.new $counter))
     (core instance $i (instantiate $m))
@@ -93,6 +98,7 @@ pub const GUEST: &str = r#"(component
       (canon lift (core func $i "add")))
     (func (export "sum") (param "data" (list u8)) (result u64)
       (canon lift (core func $i "sum") (memory (core memory $i "memory")) (realloc (core func $i "realloc"))))
+    (func (export "toil") (param "turns" u64) (canon lift (core func $i "toil")))
     (func (export "spin") (canon lift (core func $i "spin")))
     (func (export "crash") (canon lift (core func $i "crash")))
     (func $create (param "start" u64) (result (own $counter))
@@ -101,6 +107,8 @@ pub const GUEST: &str = r#"(component
       (canon lift (core func $i "count")))
     (func $die (param "self" (borrow $counter)) (canon lift (core func $i "die")))
     (func $hang (param "self" (borrow $counter)) (canon lift (core func $i "hang")))
+    (func $work (param "self" (borrow $counter)) (param "turns" u64)
+      (canon lift (core func $i "work")))
     (component $shim
       (import "t" (type $t (sub resource)))
       (import "create" (func $create (param "start" u64) (result (own $t))))
@@ -108,17 +116,21 @@ pub const GUEST: &str = r#"(component
         (param "self" (borrow $t)) (param "n" u64) (result u64)))
       (import "die" (func $die (param "self" (borrow $t))))
       (import "hang" (func $hang (param "self" (borrow $t))))
+      (import "work" (func $work (param "self" (borrow $t)) (param "turns" u64)))
       (export $c "counter" (type $t))
       (export "[constructor]counter" (func $create)
         (func (param "start" u64) (result (own $c))))
       (export "[method]counter.count" (func $count)
         (func (param "self" (borrow $c)) (param "n" u64) (result u64)))
       (export "[method]counter.die" (func $die) (func (param "self" (borrow $c))))
-      (export "[method]counter.hang" (func $hang) (func (param "self" (borrow $c)))))
+      (export "[method]counter.hang" (func $hang) (func (param "self" (borrow $c))))
+      (export "[method]counter.work" (func $work)
+        (func (param "self" (borrow $c)) (param "turns" u64))))
     (instance $api (instantiate $shim
       (with "t" (type $counter))
       (with "create" (func $create))
       (with "count" (func $count))
       (with "die" (func $die))
-      (with "hang" (func $hang))))
+      (with "hang" (func $hang))
+      (with "work" (func $work))))
     (export "test:counters/api" (instance $api)))"#;

@@ -178,6 +178,42 @@ mod app {
         sum::remote(&numbers).get()
     }
 
+    /// Says what it holds, and can be told to give its state in an odd way.
+    #[actor(cpus = 0, memory = "32MiB", restarts = 1)]
+    pub struct Holder {
+        state: u64,
+    }
+
+    #[actor]
+    impl Holder {
+        pub fn new() -> Self {
+            Holder { state: 0 }
+        }
+
+        /// How much it holds of this, in 1/10,000, and its units.
+        pub fn held(&self, name: String) -> Option<(u64, Vec<u32>)> {
+            let held = context::resource(&name)?;
+            let units = held.units.iter().map(|unit| unit.id).collect();
+            Some((held.amount.ten_thousandths(), units))
+        }
+
+        /// From now on its state has so many bytes; the highest number is a state that it never finishes.
+        pub fn grow(&mut self, state: u64) {
+            self.state = state;
+        }
+
+        pub fn checkpoint(&self) -> Vec<u8> {
+            while self.state == u64::MAX {}
+            vec![1; self.state as usize]
+        }
+
+        pub fn restore(state: Vec<u8>) -> Self {
+            Holder {
+                state: state.len() as u64,
+            }
+        }
+    }
+
     /// Counts, and remembers where.
     #[actor(cpus = 0, memory = "32MiB")]
     pub struct Tally {
