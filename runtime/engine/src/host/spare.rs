@@ -17,6 +17,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap_anonymous, mremap_fixed, munmap};
 use rustix::process::{Resource, getrlimit};
 
@@ -225,15 +226,68 @@ fn pagemap() -> Option<&'static File> {
 
 /// Whether no page of a private mapping of a file was written to. When in doubt, one was.
 fn shows_a_file_only(at: usize, len: usize) -> bool {
+    let Some(pagemap) = pagemap() else {
+        return false;
+    };
+    // A huge page is one step of the scan, and 512 entries of what is read.
+    match scan(pagemap, at, len) {
+        Some(is_file_only) => is_file_only,
+        None => read(pagemap, at, len),
+    }
+}
+
+/// Asks the kernel for the first page that is not the file's. `None` if it knows no such question: before 6.7.
+fn scan(pagemap: &File, at: usize, len: usize) -> Option<bool> {
+    const IS_FILE: u64 = 1 << 2;
+    const IS_PRESENT: u64 = 1 << 3;
+    const IS_SWAPPED: u64 = 1 << 4;
+    const SCAN: Opcode = opcode::read_write::<Scan>(b'f', 16);
+    /// `struct pm_scan_arg` of the kernel.
+    #[repr(C)]
+    #[derive(Default)]
+    struct Scan {
+        size: u64,
+        flags: u64,
+        start: u64,
+        end: u64,
+        walk_end: u64,
+        found: u64,
+        found_len: u64,
+        max_pages: u64,
+        inverted: u64,
+        all_of: u64,
+        any_of: u64,
+        told: u64,
+    }
+    // `struct page_region`: start, end, what it is.
+    let mut found = [0_u64; 3];
+    let mut question = Scan {
+        size: size_of::<Scan>() as u64,
+        start: at as u64,
+        end: (at + len) as u64,
+        found: found.as_mut_ptr() as u64,
+        found_len: 1,
+        max_pages: 1,
+        inverted: IS_FILE,
+        all_of: IS_FILE,
+        any_of: IS_PRESENT | IS_SWAPPED,
+        told: IS_FILE | IS_PRESENT | IS_SWAPPED,
+        ..Scan::default()
+    };
+    // SAFETY: the kernel writes to the question, and to `found` as many regions as it is told fit there: one. Both
+    // outlive the call.
+    let asked = unsafe { ioctl(pagemap, Updater::<SCAN, Scan>::new(&mut question)) };
+    asked.is_ok().then_some(found[1] == 0)
+}
+
+/// Reads what the kernel knows of each page.
+fn read(pagemap: &File, at: usize, len: usize) -> bool {
     const ENTRY_BYTES: usize = 8;
     /// The page is in memory, or on a swap device.
     const EXISTS: u64 = 0b11 << 62;
     /// It is a page of a file.
     const OF_FILE: u64 = 1 << 61;
     let page = rustix::param::page_size();
-    let Some(pagemap) = pagemap() else {
-        return false;
-    };
     let mut entries = vec![0; (len / page * ENTRY_BYTES).min(32 << 10)];
     let (mut next, end) = (at / page * ENTRY_BYTES, (at + len) / page * ENTRY_BYTES);
     while next < end {
@@ -334,6 +388,21 @@ mod tests {
             map(&file, window);
             assert!(bytes(window) == expected, "the file is what it was");
         }
+    }
+
+    #[test]
+    fn both_ways_to_look_at_pages_see_one_that_was_written_to() {
+        let (file, window) = (file().0, memory(0));
+        map(&file, window);
+        let pagemap = pagemap().expect("the kernel has one");
+        // Where the kernel cannot scan there is one way.
+        let look = || [scan(pagemap, window, LEN), Some(read(pagemap, window, LEN))];
+        let all_say = |expected| look().iter().flatten().all(|said| *said == expected);
+        assert!(all_say(true), "nobody has looked there: {:?}", look());
+        assert!(bytes(window).iter().any(|byte| *byte != 0));
+        assert!(all_say(true), "it was read: {:?}", look());
+        bytes(window)[LEN / 2] ^= 1;
+        assert!(all_say(false), "it was written to: {:?}", look());
     }
 
     #[test]
