@@ -14,6 +14,8 @@ const README: &str = include_str!("../../../README.md");
 const LISTENS: &str = "10.0.0.1:7461";
 /// How a token begins, which is all of it that the text shows.
 const TOKEN: &str = "wasmrun-join-1-";
+/// What leaves a command in the background, and the prompt to the next one.
+const BACKGROUND: &str = "&";
 
 /// Who types what, as the text has it.
 fn commands() -> Vec<(&'static str, Vec<&'static str>)> {
@@ -37,6 +39,8 @@ struct Machine {
     namespace: String,
     listens: SocketAddr,
     node: Option<Running>,
+    /// The node has the terminal: nothing more can be typed there.
+    is_busy: bool,
 }
 
 impl Machine {
@@ -46,11 +50,14 @@ impl Machine {
             namespace: hosts.namespace(name),
             listens: hosts.node(name).listen(),
             node: None,
+            is_busy: false,
         }
     }
 
     /// A command of the text, with what is this test's own in it.
     fn types(&self, host: &str, words: &[&str], head: SocketAddr, token: &str) -> Wasmrun {
+        // Whatever it runs is in the background of this test.
+        let words = words.strip_suffix(&[BACKGROUND]).unwrap_or(words);
         let (program, words) = words.split_first().expect("a command");
         assert_eq!(*program, "wasmrun");
         let words = words.iter().map(|word| match *word {
@@ -88,6 +95,7 @@ fn five_commands_make_a_cluster_of_three_machines() {
     assert_eq!(commands.len(), 5, "{commands:?}");
     for (host, words) in commands {
         let machine = machines.get_mut(host).expect("one of three");
+        assert!(!machine.is_busy, "nobody can type {words:?} at {host}");
         let types = || machine.types(host, &words, head, &token);
         match words[1..] {
             ["node", "start", ..] => {
@@ -100,6 +108,7 @@ fn five_commands_make_a_cluster_of_three_machines() {
                     token = made.expect("the command for the others").to_owned();
                 }
                 machine.node = Some(node);
+                machine.is_busy = words.last() != Some(&BACKGROUND);
             }
             ["node", "list"] => eventually("all are listed", || {
                 let list = types().ok();
