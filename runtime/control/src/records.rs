@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use wasmrun_model::cluster::NodeName;
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::{ActorId, Digest, GroupId, JobId, NodeId, ObjectId, TaskId};
+use wasmrun_model::id::{GroupId, NodeId, TaskId};
 
 /// Nodes that live, each under its lease.
 pub const NODES: &str = "nodes/";
@@ -23,12 +23,6 @@ pub const TOKENS: &str = "tokens";
 pub const CLIENTS: &str = "clients/";
 /// Nodes that were taken out of the cluster.
 pub const REMOVED: &str = "removed/";
-/// Jobs.
-pub const JOBS: &str = "jobs/";
-/// Modules, by their digest.
-pub const MODULES: &str = "modules/";
-/// Actors.
-pub const ACTORS: &str = "actors/";
 /// Actors by tenant and name.
 pub const NAMED: &str = "named/";
 /// Placement groups, under their owner.
@@ -39,8 +33,6 @@ pub const TENANTS: &str = "tenants/";
 pub const TASKS: &str = "tasks/";
 /// What each node has written last.
 pub const FENCES: &str = "fences/";
-/// Who owns an object.
-pub const OBJECTS: &str = "objects/";
 
 fn key(prefix: &str, rest: impl std::fmt::Display) -> Bytes {
     format!("{prefix}{rest}").into()
@@ -74,21 +66,6 @@ pub fn client(id: impl std::fmt::Display) -> Bytes {
 /// The key of a node that was taken out of the cluster.
 pub fn removed(id: NodeId) -> Bytes {
     key(REMOVED, id)
-}
-
-/// The key of a job.
-pub fn job(id: JobId) -> Bytes {
-    key(JOBS, id)
-}
-
-/// The key of a module.
-pub fn module(digest: Digest) -> Bytes {
-    key(MODULES, digest)
-}
-
-/// The key of an actor.
-pub fn actor(id: ActorId) -> Bytes {
-    key(ACTORS, id)
 }
 
 /// The key of an actor's name. Any name is fine that leaves the key within its limit.
@@ -125,11 +102,6 @@ pub fn task(owner: NodeId, id: TaskId) -> Bytes {
 /// The key of what a node has written last, of one kind.
 pub fn fence(node: NodeId, what: impl std::fmt::Display) -> Bytes {
     key(FENCES, format_args!("{node}/{what}"))
-}
-
-/// The key of an object.
-pub fn object(id: ObjectId) -> Bytes {
-    key(OBJECTS, id)
 }
 
 /// How a record is written.
