@@ -85,7 +85,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "simulation",
-        what: "schedulers, objects and the control store's records under faults, many seeds",
+        what: "schedulers, objects, gossip and the control store's records under faults, many seeds",
         run: simulation,
     },
     Step {
@@ -314,6 +314,8 @@ fn why_skipped(list: &str) -> Vec<String> {
 
 /// How many seeds each simulation of the model is tried with here. `cargo test` alone tries fewer.
 const SEEDS: &str = "2000";
+/// The same for gossip, of clusters that are larger.
+const GOSSIP_SEEDS: &str = "400";
 /// The same for what nodes have in the control store, for placement groups, and for the disk of the store.
 const CLUSTER_SEEDS: &str = "200";
 
@@ -329,6 +331,15 @@ fn simulation() -> Result<Outcome> {
         "--test",
         "objects",
     ]);
+    let mut gossip = with(&[
+        "test",
+        "--quiet",
+        "--locked",
+        "--package",
+        layers::MODEL,
+        "--test",
+        "gossip",
+    ]);
     let mut cluster = with(&[
         "test",
         "--quiet",
@@ -343,9 +354,10 @@ fn simulation() -> Result<Outcome> {
     // Whoever looks for one seed sets these.
     if std::env::var_os("WASMRUN_SEED").is_none() && std::env::var_os("WASMRUN_SEEDS").is_none() {
         test.env("WASMRUN_SEEDS", SEEDS);
+        gossip.env("WASMRUN_SEEDS", GOSSIP_SEEDS);
         cluster.env("WASMRUN_SEEDS", CLUSTER_SEEDS);
     }
-    all_of([test, cluster])
+    all_of([test, gossip, cluster])
 }
 
 fn guest_tests() -> Result<Outcome> {

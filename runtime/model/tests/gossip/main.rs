@@ -1,7 +1,11 @@
-//! Seeded simulation of gossip: a cluster over a bad network. A failure prints its seed.
+//! Seeded simulation of gossip: a cluster over a bad network. Those tests that try many seeds print the one that fails.
+//!
+//! `WASMRUN_SEEDS` is how many seeds are tried (150), `WASMRUN_SEED` the first; one seed alone (`WASMRUN_SEEDS=1`)
+//! prints its trace. Tests of which a seed takes longer try fewer of them, in proportion.
 
 mod world;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use wasmrun_model::gossip::{Input, MAX_BODY_BYTES, MAX_MESSAGE_BYTES, Message};
@@ -18,6 +22,34 @@ const BAD: Faults = Faults {
 
 const NOTICE: Duration = Duration::from_secs(3);
 
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(
+        text.parse()
+            .unwrap_or_else(|_| panic!("{name} is a number, not '{text}'")),
+    )
+}
+
+/// How many seeds are tried if nobody says how many.
+const SEEDS: u64 = 150;
+
+/// Tries many seeds, `usually` so many. What tries one is told whether it is the only one.
+fn explore(usually: u64, test: &str, one: impl Fn(u64, bool)) {
+    let first = number("WASMRUN_SEED");
+    let seeds = number("WASMRUN_SEEDS").unwrap_or(if first.is_some() { 1 } else { SEEDS });
+    let seeds = (seeds * usually).div_ceil(SEEDS);
+    let first = first.unwrap_or(1);
+    for seed in first..first + seeds {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| one(seed, seeds == 1))) {
+            eprintln!(
+                "seed {seed} fails; replay it with\n    WASMRUN_SEED={seed} cargo test -p \
+                 wasmrun-model --test gossip {test}"
+            );
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
 fn some_node(world: &mut World) -> Option<NodeId> {
     let at = world.random.next() as usize;
     let at = at.checked_rem(world.nodes.len())?;
@@ -25,9 +57,10 @@ fn some_node(world: &mut World) -> Option<NodeId> {
 }
 
 /// Twenty seconds with everything going wrong that can, then peace.
-fn turmoil(seed: u64, has_trace: bool) -> World {
+fn turmoil(seed: u64, has_trace: bool, is_shown: bool) -> World {
     let mut world = World::new(seed, BAD, true);
     world.trace = has_trace.then(Vec::new);
+    world.is_shown = is_shown;
     let nodes = 2 + world.random.below(24) as u64;
     let mut lives = nodes;
     (0..nodes).for_each(|n| world.join(n, 1, NOTICE));
@@ -68,19 +101,19 @@ fn turmoil(seed: u64, has_trace: bool) -> World {
 
 #[test]
 fn all_know_all_once_faults_heal() {
-    for seed in 0..150 {
-        let world = turmoil(seed, false);
+    explore(SEEDS, "all_know_all", |seed, is_shown| {
+        let world = turmoil(seed, false, is_shown);
         let lacking = world.lacking();
-        assert_eq!(lacking, None, "seed {seed}, {} nodes", world.nodes.len());
-    }
+        assert_eq!(lacking, None, "{} nodes", world.nodes.len());
+    });
 }
 
 #[test]
 fn the_same_seed_gives_the_same_trace() {
-    for seed in 0..5 {
-        let (one, two) = (turmoil(seed, true), turmoil(seed, true));
-        assert_eq!(one.trace, two.trace, "seed {seed}");
-    }
+    explore(5, "the_same_seed", |seed, _| {
+        let [one, two] = [(); 2].map(|()| turmoil(seed, true, false));
+        assert_eq!(one.trace, two.trace);
+    });
 }
 
 fn cluster(seed: u64, nodes: u64) -> World {
@@ -228,8 +261,9 @@ fn a_node_that_hears_of_a_view_it_has_not_published_outdoes_it() {
 #[test]
 fn spoilt_messages_do_no_harm() {
     // Bytes of real messages, some of them changed: whoever sends them is a member.
-    for seed in 0..30 {
+    explore(30, "spoilt_messages", |seed, is_shown| {
         let mut world = World::new(seed, GOOD, false);
+        world.is_shown = is_shown;
         let mut random = Random::new(seed);
         (0..12).for_each(|n| world.join(n, 1, Duration::from_millis(10)));
         world.run_for(Duration::from_secs(1));
@@ -255,5 +289,5 @@ fn spoilt_messages_do_no_harm() {
             }
             world.run_for(Duration::from_millis(5));
         }
-    }
+    });
 }

@@ -93,6 +93,8 @@ pub struct World {
     told: BTreeMap<(NodeId, Incarnation, u64), (NodeInfo, PeerView)>,
     has_oracles: bool,
     pub trace: Option<Vec<String>>,
+    /// Whether what happens is printed.
+    pub is_shown: bool,
 }
 
 pub fn id(n: u64) -> NodeId {
@@ -196,13 +198,20 @@ impl World {
             told: BTreeMap::new(),
             has_oracles,
             trace: None,
+            is_shown: false,
         }
     }
 
     fn note(&mut self, what: impl FnOnce() -> String) {
-        let now = self.now;
+        if self.trace.is_none() && !self.is_shown {
+            return;
+        }
+        let line = format!("{} {}", self.now, what());
+        if self.is_shown {
+            println!("{line}");
+        }
         if let Some(trace) = &mut self.trace {
-            trace.push(format!("{now} {}", what()));
+            trace.push(line);
         }
     }
 
