@@ -1,7 +1,8 @@
 //! What a running task can ask about itself.
 //!
 //! Owns the Rust face of `wasmrun:runtime/context` (see `wit/context.wit`, the one source). All
-//! answers are fixed for the life of one attempt of a task, so a guest may keep them. Outside
+//! answers are fixed for the life of one attempt of a task, so a guest may keep them. In an actor a task
+//! is the creation in `new`, and each call in its method. Outside
 //! WebAssembly there is no node: a first attempt on the node `local` answers, that holds nothing.
 
 use std::fmt;
@@ -21,7 +22,7 @@ pub fn task_id() -> String {
     crate::host::running_task().unwrap_or_else(|| LOCAL.to_owned())
 }
 
-/// Which attempt of the task this is; the first is 0.
+/// Which attempt of the task this is; the first is 0. A call is made again only with `call_retries`.
 pub fn attempt() -> u32 {
     #[cfg(target_family = "wasm")]
     return host::attempt();
@@ -45,7 +46,7 @@ pub fn array_index() -> Option<u64> {
     None
 }
 
-/// What the task holds while it runs, in order of name.
+/// What the task holds while it runs, in order of name; in a method, what its actor holds.
 pub fn resources() -> Vec<Allocation> {
     #[cfg(target_family = "wasm")]
     return host::resources()
