@@ -44,7 +44,7 @@ fn a_circle_through_two_nodes_is_told_with_all_who_are_in_it() {
     }
     // What was told is over, and nothing is left of it.
     for member in [&a, &b] {
-        crate::spread::wait_for_rest(member);
+        member.wait_for_rest();
     }
 }
 

@@ -84,6 +84,9 @@ fn who_is_revoked_is_let_in_at_no_node_and_others_are() {
     let (_, again) = named(&cluster, "ci");
     assert_ne!(again, id);
     assert_eq!(listed(&other, "name=ci").len(), 2);
+    for member in [&cluster.head, &other] {
+        member.wait_for_rest();
+    }
 }
 
 #[test]

@@ -7,6 +7,8 @@ use serde_json::Value as Json;
 use tempfile::TempDir;
 use wasmrun_tests::{Ended, Running, Stream, Wasmrun, assert_says, scratch};
 
+use crate::faults::{Files, eventually, says_so};
+
 /// A node with a socket and a state folder of its own.
 pub(crate) struct Member {
     name: &'static str,
@@ -14,6 +16,8 @@ pub(crate) struct Member {
     dir: TempDir,
     is_sharing: bool,
     running: Option<Running>,
+    /// What it had open when it had just been started.
+    files: Files,
 }
 
 impl Member {
@@ -24,6 +28,7 @@ impl Member {
             dir: scratch(),
             is_sharing: false,
             running: None,
+            files: Files::default(),
         }
     }
 
@@ -83,9 +88,8 @@ impl Member {
 
     /// Starts it with a variable in its environment.
     pub(crate) fn start_with_env(&mut self, args: &[&str], (name, value): (&str, &str)) {
-        let mut running = self.starting(args).env(name, value).start();
-        running.wait_for(Stream::Out, "listens at unix:");
-        self.running = Some(running);
+        let running = self.starting(args).env(name, value).start();
+        self.is_started(running);
     }
 
     /// What it says when it cannot be used so.
@@ -99,8 +103,13 @@ impl Member {
     }
 
     pub(crate) fn start(&mut self, args: &[&str]) {
-        let mut running = self.starting(args).start();
+        let running = self.starting(args).start();
+        self.is_started(running);
+    }
+
+    fn is_started(&mut self, mut running: Running) {
         running.wait_for(Stream::Out, "listens at unix:");
+        self.files = Files::of(running.process());
         self.running = Some(running);
     }
 
@@ -157,6 +166,19 @@ impl Member {
                 _ => {}
             }
         }
+    }
+
+    /// Waits until it has nothing left of anybody, and nobody in the cluster has an actor.
+    #[track_caller]
+    pub(crate) fn wait_for_rest(&self) {
+        eventually(&format!("at rest: {}", self.name), || {
+            says_so(self.name, |args| self.command(args))?;
+            let actors = self.command(&["list", "actors"]).json(0);
+            match actors["actors"].as_array().is_some_and(Vec::is_empty) {
+                true => self.files.are_all_of(self.process()),
+                false => Err(actors.to_string()),
+            }
+        });
     }
 
     /// Waits until it sees this life of a node.

@@ -186,12 +186,7 @@ fn a_typing_error_in_a_manifest_is_found() {
 fn manifests_are_what_kubernetes_takes() {
     let mut sets = Vec::new();
     let mut services = Vec::new();
-    let listed: Vec<String> = documents("kubernetes/kustomization.yaml")[0]["resources"]
-        .as_array()
-        .expect("it has some")
-        .iter()
-        .map(|it| it.as_str().expect("a file").to_owned())
-        .collect();
+    let listed = kustomization().resources;
     let example = "secret.example.yaml".to_owned();
     for file in listed.iter().chain([&example]) {
         for document in documents(&format!("kubernetes/{file}")) {
@@ -257,6 +252,98 @@ fn manifests_are_what_kubernetes_takes() {
                 "{target}"
             );
         }
+    }
+}
+
+/// As much of a Kustomization as ours has, and nothing else.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Kustomization {
+    api_version: String,
+    kind: String,
+    resources: Vec<String>,
+    images: Vec<Image>,
+}
+
+/// An image that manifests name, and which one is meant.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Image {
+    name: String,
+    new_tag: String,
+}
+
+fn kustomization() -> Kustomization {
+    let text = text("kubernetes/kustomization.yaml");
+    serde_yaml_ng::from_str(&text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The names and tags of the images of all containers, each once.
+fn images() -> BTreeSet<(String, String)> {
+    let files = kustomization().resources;
+    let documents = files
+        .iter()
+        .flat_map(|file| documents(&format!("kubernetes/{file}")));
+    let sets = documents.filter(|it| it["kind"] == "StatefulSet");
+    let pods = sets.map(|it| it["spec"]["template"]["spec"].clone());
+    let containers = pods.flat_map(|pod| {
+        let kinds = ["initContainers", "containers"].map(|kind| pod[kind].clone());
+        let containers = kinds.into_iter();
+        containers.flat_map(|it| it.as_array().cloned().unwrap_or_default())
+    });
+    let images = containers.map(|it| {
+        let image = it["image"].as_str().expect("an image");
+        let (name, tag) = image.split_once(':').expect("a tag");
+        (name.to_owned(), tag.to_owned())
+    });
+    images.collect()
+}
+
+#[test]
+fn the_image_to_be_named_is_that_of_the_containers() {
+    let kustomization = kustomization();
+    assert_eq!(
+        (&*kustomization.api_version, &*kustomization.kind),
+        ("kustomize.config.k8s.io/v1beta1", "Kustomization")
+    );
+    let named = kustomization.images.into_iter();
+    let named = named.map(|image| (image.name, image.new_tag));
+    // Kustomize says nothing where it replaces nothing. Each container has what is built of this version.
+    let built = ("wasmrun".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
+    assert_eq!(images(), BTreeSet::from([built]));
+    assert_eq!(named.collect::<BTreeSet<_>>(), images());
+}
+
+#[test]
+fn the_image_is_made_of_what_the_build_leaves() {
+    let text = text("Dockerfile");
+    let steps = text.lines().filter(|line| !line.starts_with('#'));
+    let steps = steps.map(|line| line.split_once(' ').expect("what to do, and with what"));
+    let steps: Vec<(&str, &str)> = steps.collect();
+    let known = ["FROM", "COPY", "USER", "ENTRYPOINT"];
+    assert_eq!(steps.iter().map(|step| step.0).collect::<Vec<_>>(), known);
+    let steps = BTreeMap::from_iter(steps);
+    // The folder that it is built from is cargo's.
+    let (from, to) = steps["COPY"]
+        .split_once(' ')
+        .expect("from where, and where to");
+    let built = binary().with_file_name(from);
+    assert!(built.is_file(), "{} is not there", built.display());
+    assert_eq!(steps["ENTRYPOINT"], format!("[\"{to}\"]"));
+    // Whoever the image is for is whom the pods run it as.
+    for file in ["head", "nodes"] {
+        let documents = documents(&format!("kubernetes/{file}.yaml"));
+        let mut sets = documents.iter().filter(|it| it["kind"] == "StatefulSet");
+        let pod = &sets.next().expect("a set")["spec"]["template"]["spec"];
+        let context = &pod["securityContext"];
+        let user = format!("{}:{}", context["runAsUser"], context["runAsGroup"]);
+        assert_eq!(steps["USER"], user, "{file}");
+    }
+    // And the command for it that people are told names the image as the manifests do.
+    let build = text.lines().find(|line| line.contains("docker build"));
+    let build = build.expect("it says how it is built");
+    for (name, tag) in images() {
+        assert!(build.contains(&format!(" -t {name}:{tag} ")), "{build}");
     }
 }
 

@@ -8,7 +8,7 @@ use wasmrun_tests::{Stream, Wasmrun, assert_says, guest};
 
 use crate::cluster::Member;
 use crate::node::Node;
-use crate::spread::{Three, call, wait_for_rest};
+use crate::spread::{Three, call};
 
 /// What creates a group that stays, at a node.
 fn creating(at: &Member, kind: &str, bundles: &[&str]) -> Wasmrun {
@@ -117,7 +117,7 @@ fn each_bundle_of_a_strict_spread_is_on_a_node_of_its_own() {
     assert_says(&refused, &["there is no placement group"]);
     remove(&three.b, &group);
     for member in [&three.a, &three.b, &three.c] {
-        wait_for_rest(member);
+        member.wait_for_rest();
     }
     let dead = three.a.command(&["actor", "call", "t", "place()"]).run();
     assert_ne!(dead.code, Some(0), "{dead}");
@@ -148,7 +148,7 @@ fn all_bundles_of_a_strict_pack_are_on_one_node() {
     assert_says(&much, &["can ever hold this task", "one bundle has"]);
     remove(&three.c, &group);
     for member in [&three.a, &three.b, &three.c] {
-        wait_for_rest(member);
+        member.wait_for_rest();
     }
 }
 
@@ -195,7 +195,7 @@ fn a_group_that_cannot_be_had_says_why_and_what_waits_for_it_does_too() {
         }
     }
     for member in [&three.a, &three.b, &three.c] {
-        wait_for_rest(member);
+        member.wait_for_rest();
     }
 }
 
@@ -214,7 +214,7 @@ fn what_runs_in_a_group_that_is_removed_is_killed() {
         assert_says(&ended.stderr, &["placement group ", " was removed"]);
     }
     for member in [&three.a, &three.b, &three.c] {
-        wait_for_rest(member);
+        member.wait_for_rest();
     }
     assert!(row(&three.b, &group).is_none());
     // Nobody finds it any more.
@@ -259,7 +259,7 @@ fn a_bundle_of_a_lost_node_is_reserved_on_another() {
     running.end();
     remove(left, &group);
     for member in [&three.a, left] {
-        wait_for_rest(member);
+        member.wait_for_rest();
     }
 }
 
@@ -288,7 +288,7 @@ fn the_bundles_of_a_lost_owner_are_given_back() {
         &["placement group ", "the node that owned it is lost"],
     );
     for member in [&three.a, &three.c] {
-        wait_for_rest(member);
+        member.wait_for_rest();
     }
     assert!(row(&three.a, &group).is_none());
 }
@@ -317,7 +317,7 @@ fn of_two_groups_that_do_not_fit_together_one_waits_for_the_other() {
     ready(&three.a, second);
     remove(&three.a, second);
     for member in [&three.a, &three.b, &three.c] {
-        wait_for_rest(member);
+        member.wait_for_rest();
     }
 }
 
@@ -339,7 +339,7 @@ fn a_group_ends_with_the_command_that_keeps_it() {
         }
     }
     for member in [&three.a, &three.b, &three.c] {
-        wait_for_rest(member);
+        member.wait_for_rest();
     }
 }
 

@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use wasmrun_tests::{Stream, assert_says, guest};
 
 use crate::cluster::Member;
-use crate::spread::{Three, call, wait_for_rest};
+use crate::spread::{Three, call};
 
 /// What is said at a node when another one is killed as soon as something was made there.
 fn when_lost(three: &mut Three, what: &str) -> String {
@@ -32,7 +32,7 @@ fn what_a_deterministic_actor_made_is_made_again() {
             format!("ok([200320010.5, 200300010.5, 20010, {next}])\n")
         );
         for member in [&three.a, &three.c] {
-            wait_for_rest(member);
+            member.wait_for_rest();
         }
     }
 }
@@ -51,7 +51,7 @@ fn what_another_actor_made_is_lost_and_the_error_says_where_and_why() {
         ],
     );
     for member in [&three.a, &three.c] {
-        wait_for_rest(member);
+        member.wait_for_rest();
     }
 }
 
@@ -94,7 +94,7 @@ fn what_a_node_has_that_does_not_answer_is_waited_for() {
     assert_eq!(ended.stdout_text(), "ok(4999950000)\n", "{ended}");
     a.command(&["actor", "kill", "go"]).ok();
     for member in [&a, &b] {
-        wait_for_rest(member);
+        member.wait_for_rest();
     }
 }
 
@@ -127,6 +127,6 @@ fn what_is_kept_to_make_results_again_has_a_limit() {
         ],
     );
     for member in [&three.a, &three.c] {
-        wait_for_rest(member);
+        member.wait_for_rest();
     }
 }

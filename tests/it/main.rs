@@ -10,6 +10,7 @@ mod asynchronous;
 mod bench;
 mod cache;
 mod cancel;
+mod changed;
 mod circles;
 mod clients;
 mod clocks;

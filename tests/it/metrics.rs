@@ -49,12 +49,12 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> (u16, String) {
 }
 
 /// All values by what stands before them.
-struct Scrape(BTreeMap<String, f64>);
+pub(crate) struct Scrape(BTreeMap<String, f64>);
 
 impl Scrape {
     /// Asks, and checks the form of what comes back.
     #[track_caller]
-    fn new(address: SocketAddr) -> Self {
+    pub(crate) fn new(address: SocketAddr) -> Self {
         let (status, text) = get(address, "/metrics");
         assert_eq!(status, 200, "{text}");
         read_as_prometheus_does(&text);
@@ -84,7 +84,7 @@ impl Scrape {
     }
 
     #[track_caller]
-    fn value(&self, name: &str) -> f64 {
+    pub(crate) fn value(&self, name: &str) -> f64 {
         let value = self.0.get(name);
         *value.unwrap_or_else(|| panic!("there is no {name}: {:#?}", self.0))
     }

@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use wasmrun_tests::{Stream, Wasmrun, assert_says, guest};
 
 use crate::cluster::Member;
-use crate::spread::{Three, call, wait_for_rest};
+use crate::spread::{Three, call};
 
 fn create(at: &Member, name: &str) -> Wasmrun {
     let create = at.command(&["actor", "create"]).arg(guest("spread"));
@@ -69,7 +69,7 @@ fn an_actor_is_found_by_its_name_at_every_node() {
         .ok();
     for member in [a, b, c] {
         wait_until_free(member, "total");
-        wait_for_rest(member);
+        member.wait_for_rest();
     }
 }
 
@@ -137,7 +137,7 @@ fn a_name_is_free_when_its_driver_or_its_node_is_gone() {
     of_node.end();
     for member in [&three.a, &three.c] {
         wait_until_free(member, "kept");
-        wait_for_rest(member);
+        member.wait_for_rest();
     }
 }
 

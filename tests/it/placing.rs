@@ -8,7 +8,7 @@ use wasmrun_tests::{Stream, assert_says, guest};
 use crate::anywhere::{cluster, detached, rows, wait_for};
 use crate::cluster::Member;
 use crate::faults::eventually;
-use crate::spread::{call, wait_for_rest};
+use crate::spread::call;
 
 /// Nodes with options of their own that see each other. The first is the head.
 fn nodes<const N: usize>(all: [(&'static str, &[&str]); N]) -> [Member; N] {
@@ -190,7 +190,7 @@ fn a_task_goes_where_its_large_arguments_are() {
         assert_eq!(full.ok(), "ok(\"a\")\n");
     }
     for at in &members {
-        wait_for_rest(at);
+        at.wait_for_rest();
     }
 }
 
@@ -283,7 +283,7 @@ fn a_tenant_s_share_is_of_all_nodes() {
         a.command(&["cancel", task, "--tenant", tenant]).ok();
     }
     for at in [a, b] {
-        wait_for_rest(at);
+        at.wait_for_rest();
     }
 }
 
@@ -352,7 +352,7 @@ fn no_part_of_a_gpu_is_given_twice_on_several_nodes() {
         }
     }
     for at in [&a, &b] {
-        wait_for_rest(at);
+        at.wait_for_rest();
     }
 }
 
@@ -439,6 +439,6 @@ fn spread_is_even() {
         tasks.iter().for_each(|task| cancel(at, task));
     }
     for at in &members {
-        wait_for_rest(at);
+        at.wait_for_rest();
     }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use wasmrun_tests::{Running, Stream, guest};
 
 use crate::cluster::Member;
-use crate::spread::{Three, call, wait_for_rest};
+use crate::spread::{Three, call};
 
 /// How many numbers make 64 MiB.
 const COUNT: u64 = 8 << 20;
@@ -83,7 +83,7 @@ fn three_nodes_of_one_machine_have_one_copy() {
     assert!(shared < BYTES + BYTES / 2, "all have {shared} bytes");
     seen(&three.a, looking);
     for node in all {
-        wait_for_rest(node);
+        node.wait_for_rest();
     }
 }
 
@@ -95,7 +95,7 @@ fn what_is_looked_at_in_place_outlives_a_node_that_is_killed() {
     wait_for_places(&three.a, &[("a", "memory"), ("c", "memory")]);
     seen(&three.a, looking);
     for node in [&three.a, &three.c] {
-        wait_for_rest(node);
+        node.wait_for_rest();
     }
 }
 
@@ -107,7 +107,7 @@ fn what_is_looked_at_in_place_outlives_a_node_that_stops() {
     wait_for_places(&three.a, &[("a", "memory"), ("c", "memory")]);
     seen(&three.a, looking);
     for node in [&three.a, &three.c] {
-        wait_for_rest(node);
+        node.wait_for_rest();
     }
 }
 
@@ -124,6 +124,6 @@ fn what_a_neighbour_needs_of_a_node_that_stops_is_copied() {
         "{ended}"
     );
     for node in [&three.a, &three.c] {
-        wait_for_rest(node);
+        node.wait_for_rest();
     }
 }

@@ -50,28 +50,6 @@ fn on(at: &Member, node: &str, what: &str) -> Ended {
         .run()
 }
 
-/// Waits until no task is left at a node, nothing of it is taken, and it holds no object. Each look is a
-/// command, which takes its time.
-pub(crate) fn wait_for_rest(at: &Member) {
-    loop {
-        let status = at.command(&["status"]).json(0);
-        let tasks = status["tasks"].as_object().expect("by state");
-        let is_over = |state: &str| ["finished", "failed", "cancelled"].contains(&state);
-        let is_idle = tasks
-            .iter()
-            .all(|(state, count)| is_over(state) || *count == 0);
-        let nodes = at.command(&["node", "list"]).json(0);
-        let nodes = nodes["nodes"].as_array().expect("a list").clone();
-        let mut own = nodes.iter().filter(|node| node["name"] == at.name());
-        let is_free = own.all(|own| own["available"] == own["total"]);
-        let actors = at.command(&["list", "actors"]).json(0);
-        let has_actors = actors["actors"].as_array().is_none_or(|it| !it.is_empty());
-        if is_idle && is_free && !has_actors && status["store"]["objects"] == 0 {
-            return;
-        }
-    }
-}
-
 #[test]
 fn tasks_run_where_they_are_wanted_and_their_objects_follow() {
     objects_follow(&Three::new());
@@ -103,7 +81,7 @@ fn objects_follow(three: &Three) {
         "ok(5000000000)\n"
     );
     for member in [&three.a, &three.b, &three.c] {
-        wait_for_rest(member);
+        member.wait_for_rest();
     }
 }
 
@@ -176,7 +154,7 @@ fn a_cancelled_task_stops_on_its_node() {
     spinning.signal(Signal::INT);
     assert_eq!(spinning.end().code, Some(130));
     for member in [&three.a, &three.b] {
-        wait_for_rest(member);
+        member.wait_for_rest();
     }
 }
 
@@ -189,7 +167,7 @@ fn what_a_lost_node_had_made_is_made_again() {
     let ended = running.end();
     assert_eq!(ended.stdout_text(), "ok(5000250000)\n", "{ended}");
     for member in [&three.a, &three.c] {
-        wait_for_rest(member);
+        member.wait_for_rest();
     }
 }
 
@@ -210,7 +188,7 @@ fn actors_live_on_other_nodes_and_are_called_from_all() {
     }
     // Nobody refers to them any more: they are gone, and nothing of them is held.
     for member in [&three.a, &three.b, &three.c] {
-        wait_for_rest(member);
+        member.wait_for_rest();
     }
 }
 
@@ -237,7 +215,7 @@ fn actors_on_other_nodes_die_and_live_again_as_they_do_on_this_one() {
         assert_says(said, &["was ended"]);
     }
     for member in [&three.a, &three.b, &three.c] {
-        wait_for_rest(member);
+        member.wait_for_rest();
     }
 }
 
@@ -255,7 +233,7 @@ fn an_actor_whose_node_is_lost_goes_on_elsewhere_from_its_last_state() {
         let mut all = (0..=may_lag).map(|lag| format!("ok((10, {}, true))\n", 11 - lag));
         assert!(all.any(|said| said == ended.stdout_text()), "{ended}");
         for member in [&three.a, &three.c] {
-            wait_for_rest(member);
+            member.wait_for_rest();
         }
     }
 }
@@ -271,7 +249,7 @@ fn an_actor_ends_with_the_node_that_owns_it() {
         let ended = held.end();
         assert_says(&ended.stdout_text(), &["has died"]);
         for member in [&three.a, &three.c] {
-            wait_for_rest(member);
+            member.wait_for_rest();
         }
     }
 }

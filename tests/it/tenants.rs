@@ -190,6 +190,9 @@ fn what_is_set_outlives_the_head_and_reaches_who_comes_later() {
     }
     c.command(&["tenant", "remove", "red"]).ok();
     wait_until_known(&[&a, &b, &c], "red", "1", &json!({}));
+    for member in [&a, &b, &c] {
+        member.wait_for_rest();
+    }
 }
 
 #[test]

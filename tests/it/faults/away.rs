@@ -38,9 +38,16 @@ fn ask_all(at: &Member) {
 fn operators_hear_soon_that_the_head_does_not_answer() {
     let (mut head, token) = Member::head("n1");
     let other = Member::joined("n2", &token);
-    other.wait_for("n1", "alive");
+    let seen = other.wait_for("n1", "alive");
+    let address = seen["address"].as_str().expect("an address");
     head.signal(Signal::STOP);
     ask_all(&other);
     head.kill();
     ask_all(&other);
+    // All was refused, so nothing is left of it, also once it could be done.
+    head.start(&["--head", "--listen", address]);
+    other.wait_for_life("n1", 2);
+    for member in [&head, &other] {
+        member.wait_for_rest();
+    }
 }

@@ -379,6 +379,7 @@ fn who_submits_what_cannot_be_kept_is_told_why() {
         &ended.stderr,
         &["is lost if node b is", "a folder of this machine"],
     );
+    let with_folder = ended.stdout_text();
     let large = format!("echo-string(\"{}\")", "x".repeat(100_000));
     let submit = three.b.command(&["submit"]).arg(guest("fixture"));
     let ended = submit.args(["--invoke", &large, "--detach"]).run();
@@ -387,4 +388,12 @@ fn who_submits_what_cannot_be_kept_is_told_why() {
         &ended.stderr,
         &["is lost if node b is", "kept at this node"],
     );
+    let large = ended.stdout_text();
+    for task in [with_folder.trim(), large.trim()] {
+        wait_for(&three.b, task, "finished");
+    }
+    three.b.command(&["object", "delete", large.trim()]).ok();
+    for node in three.all() {
+        node.wait_for_rest();
+    }
 }

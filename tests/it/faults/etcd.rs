@@ -12,7 +12,9 @@ use serde_json::Value as Json;
 use tempfile::TempDir;
 use wasmrun_tests::{assert_says, guest, scratch, skipped};
 
+use super::detached::{Detached, answers, ask};
 use super::durable::{detached, result, rows, wait_for};
+use super::way::{State, Way};
 use super::world::{Node, Three, Tree, address, eventually};
 
 /// How long it is away: several times what a lease lives.
@@ -176,6 +178,69 @@ fn once_etcd_is_back_who_dies_is_missed_and_who_comes_gets_work() {
         node.wait_for_rest();
         assert_eq!(node.ended("failed"), 0);
     }
+}
+
+/// One node that etcd cannot be reached from, while it can from the others and all nodes hear each other.
+fn only_one_is_cut_off(how: State) {
+    let Some(etcd) = Etcd::new() else { return };
+    let way = Way::to(etcd.address);
+    let three = Three::with(["a", "b", "c"].map(|name| {
+        let url = match name {
+            "b" => format!("http://{}", way.address),
+            _ => etcd.url(),
+        };
+        Node::new(name).with(&["--etcd", &url])
+    }));
+    let Three { a, b, c } = &three;
+    let mut detached = Detached::begin(&three, &[]);
+    // It works for another, and another works for it.
+    let mut trees = [a, b].map(Tree::start_large);
+    for (tree, node) in trees.iter_mut().zip(["b", "c"]) {
+        tree.wait_until_at(node, 20);
+    }
+    way.set(how);
+    // It counts as dead for all others, and cannot know.
+    for node in [a, c] {
+        node.wait_for("b", "dead");
+    }
+    b.wait_for("b", "unconfirmed");
+    // What was kept of it is another's now, so its own actors do nothing.
+    let mut paused = ask(b, "of-b").start();
+    let why = b.wait_for_why("add", "does not confirm");
+    assert_says(&why, &["another node may have live elsewhere"]);
+    for node in [a, c] {
+        answers(node, "of-b");
+    }
+    let said = b.command(&["node", "drain", "c"]).fails(5);
+    assert_says(&said, &["the control store", "etcd"]);
+    // Others go on with all of it, and it takes what it cannot have written down.
+    detached.submit_anyhow(a, false);
+    detached.submit_anyhow(b, true);
+    assert!(paused.is_running());
+    way.set(State::Open);
+    // It finds that it was counted as dead.
+    a.wait_for_life("b", 2);
+    three.meet();
+    // The actor is another's, and may have answered this once.
+    paused.end();
+    for tree in trees {
+        tree.ends_well();
+    }
+    Tree::start(b).ends_well();
+    for name in ["a", "c"] {
+        assert_eq!(b.sees(name).expect("it lives")["life"], 1);
+    }
+    detached.ends_well(&three);
+}
+
+#[test]
+fn a_node_that_hears_nothing_of_etcd_is_dead_to_those_who_do_and_comes_back() {
+    only_one_is_cut_off(State::Silent);
+}
+
+#[test]
+fn a_node_that_etcd_refuses_is_dead_to_those_whom_it_serves_and_comes_back() {
+    only_one_is_cut_off(State::Broken);
 }
 
 #[test]

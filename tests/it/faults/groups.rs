@@ -294,7 +294,7 @@ fn a_group_that_nobody_owns_just_now_is_listed_as_such() {
     ready(&three.c, &group);
     // Those that are left are about to stop, and take nothing over.
     let before = places(&three.c);
-    let _running = ["a", "c"].map(|name| {
+    let running = ["a", "c"].map(|name| {
         let bundle = bundle_at(&before, name);
         forever(three.node(name), &group, bundle)
     });
@@ -352,6 +352,16 @@ fn a_group_that_nobody_owns_just_now_is_listed_as_such() {
             .count(),
         0
     );
+    // What the others have waited for has ended with the group. They are gone then, and have nothing to be asked for.
+    for running in running {
+        let ended = running.end();
+        assert_eq!(ended.code, Some(5), "{ended}");
+    }
+    for name in ["c", "a"] {
+        let ended = three.node_mut(name).stopped();
+        assert_eq!(ended.code, Some(0), "{ended}");
+    }
+    three.b.wait_for_rest();
 }
 
 #[test]

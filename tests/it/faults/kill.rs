@@ -22,6 +22,10 @@ fn a_worker_that_is_killed_under_load_costs_time_only() {
         node.wait_for_rest();
         assert_eq!(node.ended("failed"), 0);
     }
+    // Whoever reads a log hears which one it was.
+    for node in [&mut three.a, &mut three.c] {
+        node.wait_for_log(&[" a node has left or is lost", " name=b"]);
+    }
 }
 
 #[test]

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use wasmrun_tests::{Stream, assert_says, guest, skipped};
 
+use super::detached::{Detached, answers};
 use super::proxy::Proxy;
 use super::world::{Node, Three, Tree, eventually};
 
@@ -305,20 +306,7 @@ fn a_detached_actor_whose_node_nobody_can_hear_lives_once() {
     assert_eq!(there, "16\n");
     // Where it lived before it does not answer.
     let mut call = add(&three.b, 100).start();
-    let why = eventually("with the node that is cut off", || {
-        let list = three.b.command(&["list", "tasks"]).json(0);
-        let tasks = list["tasks"].as_array().expect("a list");
-        let name = |it: &serde_json::Value| it["name"].as_str().map(ToOwned::to_owned);
-        let found = tasks
-            .iter()
-            .find(|it| name(it).is_some_and(|it| it.contains("add")));
-        let id = found
-            .and_then(|it| it["id"].as_str())
-            .ok_or(list.to_string())?;
-        let why = three.b.command(&["explain", id]).ok();
-        let is_held = why.contains("does not confirm");
-        is_held.then(|| why.clone()).ok_or(why)
-    });
+    let why = three.b.wait_for_why("add", "does not confirm");
     assert_says(&why, &["another node may have live elsewhere"]);
     assert!(call.is_running());
     assert_eq!(add(&three.a, 1).ok(), "17\n");
@@ -427,14 +415,19 @@ fn links_that_lose_double_delay_and_reorder() {
         node.with(&["--advertise", &address])
     });
     let three = Three::with(nodes);
+    // Whatever else goes over such links goes on meanwhile: detached tasks, a group with what runs in it, actors.
+    let detached = Detached::begin(&three, &[]);
     Tree::start(&three.b).ends_well();
     // Objects of one and two MiB, from node to node.
     let shuttle = three.a.call(r#"shuttle(["a", "b", "c"], 131072, 2)"#).run();
     assert_eq!(shuttle.stdout_text(), "ok(524288)\n", "{shuttle}");
     for node in three.all() {
-        node.wait_for_rest();
+        for actor in ["of-a", "of-b", "of-c"] {
+            answers(node, actor);
+        }
         assert_eq!(node.ended("failed"), 0);
     }
+    detached.ends_well(&three);
     for proxy in &proxies {
         let (passed, lost) = proxy.counts();
         assert!(lost * 100 > passed && lost * 10 < passed, "{passed} {lost}");

@@ -71,15 +71,19 @@ struct Raw {
 impl Raw {
     /// With the certificate of the node that has this folder, or with none.
     fn new(state: &Path, has_certificate: bool, alpn: &str) -> Self {
+        Self::trusting(state, state, has_certificate, alpn)
+    }
+
+    /// The same, of a node that takes those of another one's cluster for members of its own.
+    fn trusting(others: &Path, state: &Path, has_certificate: bool, alpn: &str) -> Self {
         let identity = Identity::load(state).expect("a node's folder");
         let Role::Node(node) = identity.role() else {
             panic!("it is a node's");
         };
-        let pem = fs::read(state.join("identity.pem")).expect("a node's folder");
-        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
-        let chain = chain.expect("certificates");
+        let (pem, chain) = certificates(state);
         let mut roots = rustls::RootCertStore::empty();
-        roots.add(chain[1].clone()).expect("the authority");
+        let authority = certificates(others).1.remove(1);
+        roots.add(authority).expect("the authority");
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = rustls::ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
@@ -129,6 +133,13 @@ impl Raw {
         writer.write_all(&frame(&hello)).await.expect("written");
         (connection, writer, reader)
     }
+}
+
+/// What a node's folder has of its identity: all of it as it is, and the certificates, the authority's last.
+fn certificates(state: &Path) -> (Vec<u8>, Vec<CertificateDer<'static>>) {
+    let pem = fs::read(state.join("identity.pem")).expect("a node's folder");
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    (pem, chain.expect("certificates"))
 }
 
 fn frame(payload: &[u8]) -> Vec<u8> {
@@ -198,29 +209,75 @@ fn strangers_get_nothing_and_cost_little() {
     pair.a.wait_for("c", "alive");
 }
 
+/// What a connection is closed with when what came over it is not understood: `net/src/error.rs` has it.
+const PROTOCOL: u32 = 4;
+
+/// What breaks the protocol once a connection is there, and what is said of it.
+fn nonsense() -> [(Vec<u8>, &'static str); 4] {
+    let resume = frame(&[0, 0, 0, 8]);
+    let giant = [&u32::MAX.to_le_bytes()[..], b"x"].concat();
+    [
+        (giant.clone(), "a message is too long"),
+        ([&resume[..], &giant].concat(), "a message is too long"),
+        ([&resume[..], &resume].concat(), "it resumed twice"),
+        (
+            [&resume[..], &frame(&[0xff; 40])].concat(),
+            "a message has no head",
+        ),
+    ]
+}
+
+/// Waits until somebody closes a connection because it does not understand what came.
+async fn not_understood(connection: &Connection) {
+    let why = soon(connection.closed()).await;
+    let ConnectionError::ApplicationClosed(close) = &why else {
+        panic!("not by the other side: {why}");
+    };
+    assert_eq!(close.error_code, PROTOCOL.into(), "{why}");
+}
+
 #[test]
 fn a_member_that_sends_nonsense_is_let_go() {
     let mut pair = Pair::new();
+    // Whoever counts as dead later is let go then.
+    pair.a.wait_for("d", "dead");
     let at = pair.a.listen();
     let before = memory_kib(&mut pair.a);
-    let resume = frame(&[0, 0, 0, 8]);
-    let giant = [&u32::MAX.to_le_bytes()[..], b"x"].concat();
-    let nonsense = [
-        giant.clone(),
-        [&resume[..], &giant].concat(),
-        [&resume[..], &resume].concat(),
-        [&resume[..], &frame(&[0xff; 40])].concat(),
-    ];
     runtime().block_on(async {
         let raw = Raw::new(pair.dead.state(), true, "wasmrun");
+        let peer: String = raw.node.iter().map(|it| format!("{it:02x}")).collect();
+        let peer = format!(" peer={peer} ");
+        // The log says what was wrong, each time. Its lines are few, or some would be left out.
+        for (bytes, said) in nonsense() {
+            let (connection, mut writer, mut reader) = raw.greeted(at, [1, 0], 2).await;
+            soon(until(&mut reader, b"wasmrunQ")).await;
+            let _ = writer.write_all(&bytes).await;
+            not_understood(&connection).await;
+            let why = format!("why=\"it broke the protocol ({said}) and was disconnected\"");
+            pair.a.wait_for_log(&[" a peer is lost", &peer, &why]);
+        }
+        // Other versions are told which is ours, and a life that is over that it is. The log has theirs too.
+        for version in [[0, 9], [1, 7], [9, 0]] {
+            let (_connection, _writer, mut reader) = raw.greeted(at, version, 2).await;
+            let answer = soon(reader.read_to_end(1 << 16)).await.expect("an answer");
+            assert_eq!(&answer[4..14], b"wasmrunQ\x01\x00", "{answer:?}");
+            let [major, minor] = version;
+            let theirs = format!("it speaks version {major}.{minor} of the protocol (wasmrun raw)");
+            let turned_away = " somebody was turned away";
+            pair.a
+                .wait_for_log(&[turned_away, "from=", &theirs, "and we 1.0"]);
+        }
+        let (_connection, _writer, mut reader) = raw.greeted(at, [1, 0], 1).await;
+        let answer = soon(reader.read_to_end(1 << 16)).await.expect("an answer");
+        // The refusal that is for an old life, and the one that is known.
+        assert!(answer.ends_with(&[1, 2, 2]), "{answer:?}");
+        let nonsense = nonsense();
         for round in 0..40 {
-            let bytes = &nonsense[round % nonsense.len()];
+            let (bytes, _) = &nonsense[round % nonsense.len()];
             let (connection, mut writer, _reader) = raw.greeted(at, [1, 0], 2).await;
             // It may be closed before all is written.
             let _ = writer.write_all(bytes).await;
-            let why = soon(connection.closed()).await;
-            let is_theirs = matches!(why, ConnectionError::ApplicationClosed(_));
-            assert!(is_theirs, "{why}");
+            not_understood(&connection).await;
         }
         // Half a frame, and its end.
         let (connection, mut writer, _reader) = raw.greeted(at, [1, 0], 2).await;
@@ -241,16 +298,6 @@ fn a_member_that_sends_nonsense_is_let_go() {
         for (connection, ..) in &silent {
             soon(connection.closed()).await;
         }
-        // Other versions are told which is ours, and a life that is over that it is.
-        for version in [[0, 9], [1, 7], [9, 0]] {
-            let (_connection, _writer, mut reader) = raw.greeted(at, version, 2).await;
-            let answer = soon(reader.read_to_end(1 << 16)).await.expect("an answer");
-            assert_eq!(&answer[4..14], b"wasmrunQ\x01\x00", "{answer:?}");
-        }
-        let (_connection, _writer, mut reader) = raw.greeted(at, [1, 0], 1).await;
-        let answer = soon(reader.read_to_end(1 << 16)).await.expect("an answer");
-        // The refusal that is for an old life, and the one that is known.
-        assert!(answer.ends_with(&[1, 2, 2]), "{answer:?}");
     });
     pair.works();
     let grown = memory_kib(&mut pair.a).saturating_sub(before);
@@ -259,7 +306,7 @@ fn a_member_that_sends_nonsense_is_let_go() {
 
 #[test]
 fn a_node_of_another_cluster_is_told_so() {
-    let pair = Pair::new();
+    let mut pair = Pair::new();
     let (mut z, mut y) = (Node::new("z"), Node::new("y"));
     z.start(&["--head"]);
     y.start(&["--join", &z.token(&[])]);
@@ -273,6 +320,31 @@ fn a_node_of_another_cluster_is_told_so() {
     let said = y.starting(&["--join"]).fails(4);
     let head = format!("the head at {ours} cannot be reached");
     assert_says(&said, &[&head, "no member of our cluster"]);
+    // The one that it came to says who it was, and why it goes again.
+    let from = format!("from={}", y.listen());
+    let turned_away = " somebody was turned away";
+    let why = "does not accept our certificate";
+    pair.a.wait_for_log(&[turned_away, &from, why]);
+    // One that takes ours for its own is refused all the same, by its certificate.
+    let from = runtime().block_on(async {
+        let raw = Raw::trusting(pair.dead.state(), y.state(), true, "wasmrun");
+        let why = match soon(raw.connect(pair.a.listen())).await {
+            // It hears so after its own part of the handshake.
+            Ok(connection) => soon(connection.closed()).await,
+            Err(why) => why,
+        };
+        let ConnectionError::ConnectionClosed(close) = &why else {
+            panic!("not refused: {why}");
+        };
+        let alert = u8::from(rustls::AlertDescription::UnknownCA);
+        let code = quinn::TransportErrorCode::crypto(alert);
+        assert_eq!(close.error_code, code, "{why}");
+        let own = raw.endpoint.local_addr().expect("it has an address");
+        format!("from={own}")
+    });
+    let why = "is no member of our cluster (";
+    pair.a
+        .wait_for_log(&[turned_away, &from, why, "UnknownIssuer"]);
     pair.works();
     // With the right one it comes back.
     fs::write(&path, cluster).expect("written");

@@ -8,23 +8,17 @@ use wasmrun_tests::{assert_says, guest};
 
 use super::stops::{detached, has_numbers, occupied, wait_for};
 use super::world::{Node, Three, eventually};
-use crate::metrics::{address, get};
+use crate::metrics::get;
 
 /// How many numbers the results here have: too many for a record.
 const COUNT: usize = 100_000;
 /// How many bytes are kept to make results again.
 const LINEAGE: &str = "wasmrun_detached_lineage_bytes";
 
-/// Three nodes that tell their numbers.
-fn watched() -> Three {
-    let with = |name| Node::new(name).with(&["--metrics=127.0.0.1:0"]);
-    Three::with(["a", "b", "c"].map(with))
-}
-
 /// One of the numbers of a node.
 #[track_caller]
-fn number(node: &mut Node, name: &str) -> u64 {
-    let (_, text) = get(address(node.running()), "/metrics");
+fn number(node: &Node, name: &str) -> u64 {
+    let (_, text) = get(node.metrics(), "/metrics");
     let mut lines = text.lines().filter_map(|line| line.split_once(' '));
     let found = lines.find(|(it, _)| *it == name);
     let (_, value) = found.unwrap_or_else(|| panic!("no {name} in {text}"));
@@ -32,7 +26,7 @@ fn number(node: &mut Node, name: &str) -> u64 {
 }
 
 /// Has numbers made at a node, where that lives, of a task of which the control store knows the end. Its id.
-fn ramp(owner: &mut Node, at: &str) -> String {
+fn ramp(owner: &Node, at: &str) -> String {
     let before = number(owner, LINEAGE);
     let strategy = format!("node:{at}:soft");
     let call = format!("ramp({COUNT})");
@@ -86,8 +80,8 @@ fn object(at: &Node, task: &str) -> Json {
 
 /// Three nodes, and a task whose owner `b` is lost, and `c`, which had the result.
 fn lost() -> (Three, String) {
-    let mut three = watched();
-    let task = ramp(&mut three.b, "c");
+    let mut three = Three::new();
+    let task = ramp(&three.b, "c");
     has_module(&three.a);
     three.b.kill();
     three.c.kill();
@@ -99,7 +93,7 @@ fn lost() -> (Three, String) {
 
 /// How many results a node has made again.
 #[track_caller]
-fn made_again(node: &mut Node) -> u64 {
+fn made_again(node: &Node) -> u64 {
     number(node, "wasmrun_objects_remade_total")
 }
 
@@ -111,38 +105,38 @@ fn delete(task: &str, at: &Node) {
 
 #[test]
 fn what_is_lost_with_its_owner_and_who_had_it_is_made_again_when_it_is_read() {
-    let (mut three, task) = lost();
+    let (three, task) = lost();
     let row = object(&three.a, &task);
     assert_eq!(
         (&row["place"], &row["kept"]),
         (&"lost".into(), &true.into())
     );
-    assert_eq!(made_again(&mut three.a), 0, "nobody needs it yet");
+    assert_eq!(made_again(&three.a), 0, "nobody needs it yet");
     has_numbers(&three.a, &task, COUNT);
-    assert_eq!(made_again(&mut three.a), 1);
+    assert_eq!(made_again(&three.a), 1);
     assert_eq!(object(&three.a, &task)["place"], "memory");
     has_numbers(&three.a, &task, COUNT);
-    assert_eq!(made_again(&mut three.a), 1, "it is there now");
+    assert_eq!(made_again(&three.a), 1, "it is there now");
     delete(&task, &three.a);
 }
 
 #[test]
 fn what_is_lost_is_made_again_for_a_task_that_is_given_it() {
-    let (mut three, task) = lost();
+    let (three, task) = lost();
     let row = object(&three.a, &task);
     let id = row["id"].as_str().expect("an id");
     let submit = three.a.command(&["submit", "-q"]).arg(guest("spread"));
     let call = format!("sum-of([\"{id}\"])");
     let ended = submit.args(["--invoke", &call]).run();
     assert_eq!(ended.stdout_text(), "ok(4999950000)\n", "{ended}");
-    assert_eq!(made_again(&mut three.a), 1);
+    assert_eq!(made_again(&three.a), 1);
     delete(&task, &three.a);
 }
 
 #[test]
 fn what_a_head_had_itself_is_made_again_when_it_is_back() {
-    let mut three = watched();
-    let (here, there) = (ramp(&mut three.a, "a"), ramp(&mut three.a, "c"));
+    let mut three = Three::new();
+    let (here, there) = (ramp(&three.a, "a"), ramp(&three.a, "c"));
     three.a.kill();
     three.c.kill();
     three.a.start(&["--head"]);
@@ -160,13 +154,13 @@ fn what_a_head_had_itself_is_made_again_when_it_is_back() {
 
 #[test]
 fn what_another_node_has_is_found_there_by_a_head_that_is_back() {
-    let mut three = watched();
-    let task = ramp(&mut three.a, "c");
+    let mut three = Three::new();
+    let task = ramp(&three.a, "c");
     three.a.kill();
     three.a.start(&["--head"]);
     three.meet();
     has_numbers(&three.a, &task, COUNT);
-    assert_eq!(made_again(&mut three.a), 0, "c has it");
+    assert_eq!(made_again(&three.a), 0, "c has it");
     three.c.command(&["object", "delete", &task]).ok();
     for node in three.all() {
         node.wait_for_rest();
@@ -175,8 +169,8 @@ fn what_another_node_has_is_found_there_by_a_head_that_is_back() {
 
 #[test]
 fn what_was_taken_over_and_is_lost_later_is_made_again() {
-    let mut three = watched();
-    let task = ramp(&mut three.b, "c");
+    let mut three = Three::new();
+    let task = ramp(&three.b, "c");
     has_module(&three.a);
     three.b.kill();
     three.a.wait_for("b", "dead");
@@ -186,25 +180,25 @@ fn what_was_taken_over_and_is_lost_later_is_made_again() {
     three.c.kill();
     three.a.wait_for("c", "dead");
     has_numbers(&three.a, &task, COUNT);
-    assert_eq!(made_again(&mut three.a), 1);
+    assert_eq!(made_again(&three.a), 1);
     delete(&task, &three.a);
 }
 
 #[test]
 fn what_was_made_again_is_found_where_it_is_then_when_its_owner_is_lost_too() {
-    let mut three = watched();
-    let task = ramp(&mut three.b, "c");
+    let mut three = Three::new();
+    let task = ramp(&three.b, "c");
     three.c.kill();
     three.b.wait_for("c", "dead");
     // It has no CPU for it.
     occupied(&three.b, "b");
     has_numbers(&three.b, &task, COUNT);
-    assert_eq!(made_again(&mut three.b), 1);
+    assert_eq!(made_again(&three.b), 1);
     is_written(&three.b);
     three.b.kill();
     three.a.wait_for("b", "dead");
     has_numbers(&three.a, &task, COUNT);
-    assert_eq!(made_again(&mut three.a), 0, "it was there");
+    assert_eq!(made_again(&three.a), 0, "it was there");
     delete(&task, &three.a);
 }
 
@@ -212,7 +206,7 @@ fn what_was_made_again_is_found_where_it_is_then_when_its_owner_is_lost_too() {
 fn what_there_was_no_room_to_remember_is_lost_and_the_error_says_so() {
     // With their arguments their records have more bytes than a node keeps.
     const TASKS: usize = 150;
-    let mut three = watched();
+    let mut three = Three::new();
     let call = format!("join(\"{}\", 2, none)", "x".repeat(60_000));
     let submit = three.b.command(&["submit"]).arg(guest("fixture"));
     let submit = submit.args(["--invoke", &call, "--detach", "--strategy", "node:b:soft"]);
@@ -223,8 +217,8 @@ fn what_there_was_no_room_to_remember_is_lost_and_the_error_says_so() {
         wait_for(&three.b, task, "finished");
     }
     is_written(&three.b);
-    assert!(number(&mut three.b, LINEAGE) <= 8 << 20);
-    let dropped = number(&mut three.b, "wasmrun_detached_lineage_dropped_total");
+    assert!(number(&three.b, LINEAGE) <= 8 << 20);
+    let dropped = number(&three.b, "wasmrun_detached_lineage_dropped_total");
     assert!(dropped > 0);
     has_module(&three.a);
     three.b.kill();

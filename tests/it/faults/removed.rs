@@ -80,4 +80,7 @@ fn a_dead_node_is_removed_and_only_that() {
     assert_says(&said, &[REMOVED]);
     three.a.wait_for("c", "alive");
     Tree::start(&three.c).ends_well();
+    for node in [&three.a, &three.c] {
+        node.wait_for_rest();
+    }
 }

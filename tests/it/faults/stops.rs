@@ -230,6 +230,10 @@ fn what_finds_no_room_elsewhere_is_named_in_the_log() {
         &ended.stderr,
         &["goes with this one", "node=a", "it has room for", "16000"],
     );
+    three.a.command(&["object", "delete", &large]).ok();
+    for node in [&three.a, &three.c] {
+        node.wait_for_rest();
+    }
 }
 
 #[test]
@@ -245,6 +249,11 @@ fn a_node_that_waits_for_others_stops_at_once_if_it_is_told_twice() {
     three.b.running().signal(Signal::TERM);
     assert_eq!(three.b.stopped().code, Some(0));
     three.c.running().signal(Signal::CONT);
+    three.c.wait_for("b", "dead");
+    three.c.command(&["object", "delete", &large]).ok();
+    for node in [&three.a, &three.c] {
+        node.wait_for_rest();
+    }
 }
 
 /// Waits until a node gives a result of so many numbers.

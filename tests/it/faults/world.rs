@@ -13,6 +13,9 @@ use serde_json::Value as Json;
 use tempfile::TempDir;
 use wasmrun_tests::{Ended, Running, Stream, Wasmrun, guest, scratch};
 
+use super::rest::{self, Files};
+use crate::metrics;
+
 /// How long something may take that is waited for. Far more than it needs, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -55,6 +58,9 @@ pub(super) struct Node {
     store: &'static str,
     options: Vec<String>,
     running: Option<Running>,
+    metrics: Option<SocketAddr>,
+    /// What it had open when it had just been started.
+    files: Files,
 }
 
 impl Node {
@@ -69,6 +75,8 @@ impl Node {
             store: "256MiB",
             options: Vec::new(),
             running: None,
+            metrics: None,
+            files: Files::default(),
         }
     }
 
@@ -111,6 +119,11 @@ impl Node {
         &self.state
     }
 
+    /// Where its process tells its numbers.
+    pub(super) fn metrics(&self) -> SocketAddr {
+        self.metrics.expect("it runs")
+    }
+
     pub(super) fn listen(&self) -> SocketAddr {
         self.listen
     }
@@ -129,6 +142,7 @@ impl Node {
             .arg(&self.state);
         // The network is what is to have faults.
         let start = start.args(["--no-sharing", "--listen", &self.listen.to_string()]);
+        let start = start.arg("--metrics=127.0.0.1:0");
         let start = start.args(part).args(&self.options);
         match &self.namespace {
             Some(namespace) => start.in_namespace(namespace),
@@ -139,12 +153,35 @@ impl Node {
     pub(super) fn start(&mut self, part: &[&str]) {
         let mut running = self.starting(part).start();
         running.wait_for(Stream::Out, "listens at unix:");
+        self.metrics = Some(metrics::address(&mut running));
+        self.files = Files::of(running.process());
         self.running = Some(running);
     }
 
     /// Its process.
     pub(super) fn running(&mut self) -> &mut Running {
         self.running.as_mut().expect("it runs")
+    }
+
+    /// Waits until a line of what it logs has all of this, in this order.
+    #[track_caller]
+    pub(super) fn wait_for_log(&mut self, parts: &[&str]) {
+        let name = self.name.clone();
+        let running = self.running();
+        eventually(&format!("{name} logged {parts:?}"), || {
+            // It takes what has been written since.
+            running.is_running();
+            let written = running.written(Stream::Err);
+            let is_it = |line: &str| {
+                let rest = parts.iter().try_fold(line, |rest, part| {
+                    let (_, after) = rest.split_once(part)?;
+                    Some(after)
+                });
+                rest.is_some()
+            };
+            let is_there = written.lines().any(is_it);
+            is_there.then_some(()).ok_or(written)
+        });
     }
 
     /// Ends it as a crash of its machine would. What it has written.
@@ -212,6 +249,22 @@ impl Node {
         });
     }
 
+    /// Waits until it says, with these words, why a task of this name does not go on. All that it says of that.
+    #[track_caller]
+    pub(super) fn wait_for_why(&self, task: &str, words: &str) -> String {
+        eventually(&format!("{task} did not go on at {}", self.name), || {
+            let list = self.command(&["list", "tasks"]).json(0);
+            let tasks = list["tasks"].as_array().expect("a list");
+            let is_it = |it: &&Json| it["name"].as_str().is_some_and(|name| name.contains(task));
+            let id = tasks.iter().find(is_it).and_then(|it| it["id"].as_str());
+            let why = self.command(&["explain", id.ok_or(list.to_string())?]).ok();
+            match why.contains(words) {
+                true => Ok(why),
+                false => Err(why),
+            }
+        })
+    }
+
     pub(super) fn status(&self) -> Json {
         self.command(&["status"]).json(0)
     }
@@ -238,29 +291,14 @@ impl Node {
         });
     }
 
-    /// Waits until no task is left at it, nothing of it is taken, and its store is empty.
+    /// Waits until it has nothing left of anybody: see [`rest`].
     #[track_caller]
     pub(super) fn wait_for_rest(&self) {
+        let process = self.running.as_ref().expect("it runs").process();
         eventually(&format!("at rest: {}", self.name), || {
-            let status = self.status();
-            let tasks = status["tasks"].as_object().expect("by state");
-            let is_over = |state: &str| ["finished", "failed", "cancelled"].contains(&state);
-            let is_idle = tasks
-                .iter()
-                .all(|(state, count)| is_over(state) || *count == 0);
-            let own = self.sees(&self.name).expect("itself");
-            let store = &status["store"];
-            let is_empty = ["objects", "pinned_bytes", "used_bytes"]
-                .iter()
-                .all(|it| store[it] == 0);
-            match is_idle && is_empty && own["available"] == own["total"] {
-                true => Ok(()),
-                false => {
-                    let [objects, tasks] =
-                        ["objects", "tasks"].map(|it| self.command(&["list", it]).json(0));
-                    Err(format!("{own}\n{objects}\n{status}\n{tasks}"))
-                }
-            }
+            rest::says_so(&self.name, |args| self.command(args))?;
+            rest::measures_so(self.metrics(), self.namespace.as_deref())?;
+            self.files.are_all_of(process)
         });
     }
 

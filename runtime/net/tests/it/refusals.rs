@@ -37,7 +37,7 @@ async fn one_minor_version_apart_is_understood() {
 async fn versions_that_do_not_fit_are_named_on_both_sides() {
     let cluster = Cluster::new();
     let mut node = start::<1, 2>(cluster.node_config(1, 1));
-    let old = start::<1, 0>(cluster.node_config(2, 1));
+    let mut old = start::<1, 0>(cluster.node_config(2, 1));
     let text = soon(old.network.connect(vec![node.address]))
         .await
         .expect_err("too old")
@@ -51,6 +51,15 @@ async fn versions_that_do_not_fit_are_named_on_both_sides() {
         matches!(&there, ConnectError::Hello { error: HelloError::Version { ours, theirs, .. }, .. }
             if *ours == Version { major: 1, minor: 2 } && *theirs == Version { major: 1, minor: 0 }),
         "{there:?}"
+    );
+    // Nodes dial each other, so the older one turns the newer one away as well, which is what it logs.
+    soon(node.network.connect(vec![old.address]))
+        .await
+        .expect_err("too new");
+    let there = refused_here(&mut old).await.to_string();
+    assert!(
+        there.contains("version 1.2") && there.contains("and we 1.0"),
+        "{there}"
     );
     let next = start::<2, 2>(cluster.node_config(3, 1));
     let text = soon(next.network.connect(vec![node.address]))
