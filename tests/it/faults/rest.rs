@@ -18,10 +18,11 @@ use crate::metrics;
 const MOST_MORE_FILES: usize = 6;
 
 /// What is measured and is 0 at rest.
-const NOTHING: [&str; 11] = [
+const NOTHING: [&str; 12] = [
     "wasmrun_actors",
     "wasmrun_sandboxes",
     "wasmrun_placement_group_bundles",
+    "wasmrun_scheduler_drivers",
     "wasmrun_scheduler_parked_classes",
     "wasmrun_lineage_bytes",
     "wasmrun_detached_lineage_bytes",

@@ -190,14 +190,29 @@ struct Job {
     tasks: List,
 }
 
+/// A driver. One that only submits is forgotten with its last task: nobody says that it has gone.
+#[derive(Debug, Default)]
+struct Driver {
+    /// Whether it has come, and not gone.
+    is_here: bool,
+    /// Its jobs that have live tasks.
+    jobs: BTreeSet<JobId>,
+}
+
+impl Driver {
+    fn is_over(&self) -> bool {
+        !self.is_here && self.jobs.is_empty()
+    }
+}
+
 /// The live tasks.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     tasks: TaskMap<Task>,
     states: Lists,
     jobs: BTreeMap<JobId, Job>,
-    /// The drivers that are known, with their jobs that have live tasks.
-    drivers: BTreeMap<DriverId, BTreeSet<JobId>>,
+    /// The drivers that have come and not gone, and those that have live tasks.
+    drivers: BTreeMap<DriverId, Driver>,
     actors: BTreeMap<ActorId, List>,
     sequence: u64,
     /// How many tasks were given to each node that has not said that it has them.
@@ -258,24 +273,32 @@ impl Table {
 
     /// The live tasks of a driver, job by job.
     pub(crate) fn of_driver(&self, driver: &DriverId) -> impl Iterator<Item = TaskIx> {
-        let jobs = self.drivers.get(driver).into_iter().flatten();
-        jobs.flat_map(|job| self.of_job(job))
+        let driver = self.drivers.get(driver).into_iter();
+        driver.flat_map(|driver| driver.jobs.iter().flat_map(|job| self.of_job(job)))
     }
 
-    /// The drivers that have not gone, and those that have left live tasks.
+    /// The drivers that have come and not gone, and those that have live tasks.
     pub(crate) fn drivers(&self) -> impl Iterator<Item = &DriverId> {
         self.drivers.keys()
     }
 
     /// Remembers a driver, which is tracked like a task that holds nothing.
     pub(crate) fn add_driver(&mut self, driver: DriverId) {
-        self.drivers.entry(driver).or_default();
+        self.drivers.entry(driver).or_default().is_here = true;
     }
 
-    /// Forgets a driver that has no live tasks.
+    /// Forgets a driver, as soon as it has no live tasks.
     pub(crate) fn forget_driver(&mut self, driver: &DriverId) {
-        if self.drivers.get(driver).is_some_and(BTreeSet::is_empty) {
-            self.drivers.remove(driver);
+        self.change_driver(driver, |driver| driver.is_here = false);
+    }
+
+    fn change_driver(&mut self, id: &DriverId, change: impl FnOnce(&mut Driver)) {
+        let Some(driver) = self.drivers.get_mut(id) else {
+            return;
+        };
+        change(driver);
+        if driver.is_over() {
+            self.drivers.remove(id);
         }
     }
 
@@ -317,7 +340,7 @@ impl Table {
             at,
         );
         let jobs = self.jobs.entry(job).or_insert_with(|| {
-            self.drivers.entry(driver).or_default().insert(job);
+            self.drivers.entry(driver).or_default().jobs.insert(job);
             let tasks = EMPTY;
             Job { driver, tasks }
         });
@@ -354,9 +377,9 @@ impl Table {
         if jobs.tasks.len == 0 {
             let driver = jobs.driver;
             self.jobs.remove(&job);
-            if let Some(jobs) = self.drivers.get_mut(&driver) {
-                jobs.remove(&job);
-            }
+            self.change_driver(&driver, |driver| {
+                driver.jobs.remove(&job);
+            });
         }
         if let Some(actor) = actor {
             let list = self.actors.get_mut(&actor).expect("a live task's actor");

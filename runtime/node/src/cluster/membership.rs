@@ -63,7 +63,8 @@ pub(super) async fn claim_name(
         let put = || Op::put_leased(key.clone(), value.clone(), lease.lease().id);
         // From an earlier life of ours, whose lease has not ended yet.
         let ours = Condition::Value(value.clone().into());
-        for condition in [Condition::Absent, ours] {
+        // If that ends between the two questions, the name is free after all.
+        for condition in [Condition::Absent, ours, Condition::Absent] {
             let txn = Txn::when(key.clone(), condition).then(put());
             if store.txn(txn).await?.succeeded {
                 return Ok(wanted);
@@ -459,3 +460,6 @@ async fn register_anew(host: &impl Host) -> Result<Registered, ClusterError> {
     claim_name(store.as_ref(), host.id(), &keeper, &name, false).await?;
     Ok(register(host, keeper).await?)
 }
+
+#[cfg(test)]
+mod tests;

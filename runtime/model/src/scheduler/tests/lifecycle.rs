@@ -162,6 +162,27 @@ fn a_job_or_driver_goes_as_a_whole() {
 }
 
 #[test]
+fn drivers_are_known_while_they_are_here_or_have_tasks() {
+    let mut it = in_every_state();
+    let drivers = |it: &Harness| it.scheduler.status().drivers;
+    let mut other = task(20, "{}");
+    other.driver = driver_id(2);
+    other.job = JobId::from_bytes([2; 16]);
+    it.submit(other.clone());
+    assert_eq!(drivers(&it), 2);
+    // Nobody says of one that only submits that it has gone.
+    it.finish(20);
+    assert_eq!(drivers(&it), 1);
+    it.event(Event::DriverJoined(driver_id(2)));
+    other.id = task_id(21);
+    it.submit(other);
+    it.finish(21);
+    assert_eq!(drivers(&it), 2, "it has come and not gone");
+    it.event(Event::DriverGone(driver_id(2)));
+    assert_eq!(drivers(&it), 1);
+}
+
+#[test]
 fn arguments_come_and_go() {
     let mut it = Harness::local(ONE);
     it.submit(task(1, ONE));

@@ -291,7 +291,7 @@ fn scheduler(text: &mut Text, ledger: &Ledger) {
         ),
         (
             "wasmrun_scheduler_drivers",
-            "Sessions that have not gone, or have live tasks.",
+            "Sessions that have live tasks here.",
             ledger.status.drivers,
         ),
         (
@@ -576,7 +576,7 @@ fn transfers(text: &mut Text, inner: &Inner) {
     text.one(
         "wasmrun_transfer_changed_total",
         Kind::Counter,
-        "Those of them that brought bytes which have changed since they were made.",
+        "Pieces of objects that came from another node with bytes that have changed since they were made.",
         counters.transfers_changed.get(),
     );
 }
