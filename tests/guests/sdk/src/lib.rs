@@ -307,8 +307,7 @@ mod app {
     /// Stops a task that takes longer than it may.
     #[task]
     pub fn limited(limit_ms: u64) -> Result<u64, Error> {
-        let limit = Duration::from_millis(limit_ms);
-        spin_task::options().time_limit(limit).remote().get()
+        crate::told::limited(limit_ms)
     }
 
     /// Runs until it is stopped.
@@ -784,19 +783,13 @@ mod app {
     /// constructor.
     #[task]
     pub fn reviving(start: u64) -> Result<u64, Error> {
-        let counter = Counter::options().restarts(1).create(start)?;
-        counter.incr(1).get()?;
-        let _ = counter.panic("on purpose").get();
-        counter.value().get()
+        crate::told::reviving(start)
     }
 
     /// Two actors that wait for each other.
     #[task]
     pub fn circle(depth: u32) -> Result<u32, Error> {
-        let (a, b) = (Caller::create()?, Caller::create()?);
-        a.meet(&b).get()?;
-        b.meet(&a).get()?;
-        a.ask(depth).get()
+        crate::told::circle(depth)
     }
 
     /// Who and where it is.

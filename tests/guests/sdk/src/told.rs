@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use wasmrun_guest::prelude::*;
 
-use crate::app::{Counter, slow, spin};
+use crate::app::{Caller, Counter, slow, spin, spin_task};
 
 /// Cancels a task that would never end, and once more when it has ended: what comes of that, and what kind of
 /// failure its future has then.
@@ -76,6 +76,28 @@ pub fn overdue(limit_ms: u64) -> Result<Vec<String>, String> {
     let never = Counter::options().restarts(0).time_limit(limit);
     let born = never.create(u64::MAX)?.value().get();
     Ok(vec![spun, sum, said(born)])
+}
+
+/// Stops a task that takes longer than it may.
+pub fn limited(limit_ms: u64) -> Result<u64, Error> {
+    let limit = Duration::from_millis(limit_ms);
+    spin_task::options().time_limit(limit).remote().get()
+}
+
+/// Panics an actor that is started again: the sum afterwards.
+pub fn reviving(start: u64) -> Result<u64, Error> {
+    let counter = Counter::options().restarts(1).create(start)?;
+    counter.incr(1).get()?;
+    let _ = counter.panic("on purpose").get();
+    counter.value().get()
+}
+
+/// Two actors that wait for each other.
+pub fn circle(depth: u32) -> Result<u32, Error> {
+    let (a, b) = (Caller::create()?, Caller::create()?);
+    a.meet(&b).get()?;
+    b.meet(&a).get()?;
+    a.ask(depth).get()
 }
 
 /// The number, or the kind of its failure and what is said of it.
