@@ -232,7 +232,7 @@ fn a_dead_actor_says_how_it_died() {
 
 #[test]
 fn calls_run_with_the_cpu_that_their_actor_holds() {
-    const TURNS: u64 = 200_000_000;
+    const TURNS: u64 = 100_000_000;
     let driver = driver_with(1);
     let half = || vec![("CPU".into(), "0.5".into())];
     let wishes = Wishes {
@@ -241,7 +241,8 @@ fn calls_run_with_the_cpu_that_their_actor_holds() {
     };
     let counter = driver.counter(None, wishes).unwrap();
     driver.number(&counter.call("count", vec![number(1)]).unwrap());
-    // On the node's one thread, beside a task of the same part of it and with twice as much to do.
+    // On the node's one thread, beside a task of the same part of it and with ten times as much to do. A call without
+    // CPU would get a fiftieth of what the task gets.
     let entry = Entry::Function(driver.module.find("toil").unwrap());
     let overrides = Overrides {
         resources: Asked([(ResourceName::CPU, "0.5".parse().unwrap())].into()),
@@ -249,7 +250,7 @@ fn calls_run_with_the_cpu_that_their_actor_holds() {
     };
     let job = Job::new("toil", &driver.module, entry, &overrides, Grants::default());
     let toil = Call {
-        values: vec![number(2 * TURNS)],
+        values: vec![number(10 * TURNS)],
         ..Call::default()
     };
     let task = driver.client.submit(&Arc::new(job.unwrap()), toil).unwrap();
