@@ -6,10 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use quinn::{ClientConfig, Endpoint};
+use quinn::{AsyncUdpSocket, ClientConfig, Endpoint};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{AbortHandle, JoinSet};
@@ -48,6 +48,8 @@ pub(crate) struct Core {
     pub(crate) endpoint: Endpoint,
     /// Bulk data arrives on a socket of its own, so that messages do not wait behind it.
     pub(crate) bulk_endpoint: Endpoint,
+    /// The sockets of both.
+    pub(crate) sockets: [Weak<dyn AsyncUdpSocket>; 2],
     /// Where bulk connections are driven and served.
     pub(crate) bulk: Handle,
     pub(crate) tls: Mutex<Tls>,
@@ -73,6 +75,7 @@ pub(crate) struct Parts {
     pub(crate) handler: Arc<dyn Handler>,
     pub(crate) endpoint: Endpoint,
     pub(crate) bulk_endpoint: Endpoint,
+    pub(crate) sockets: [Weak<dyn AsyncUdpSocket>; 2],
     pub(crate) bulk: Handle,
     pub(crate) tls: Tls,
     pub(crate) changes: Changes,
@@ -95,6 +98,7 @@ impl Core {
             handler: parts.handler,
             endpoint: parts.endpoint,
             bulk_endpoint: parts.bulk_endpoint,
+            sockets: parts.sockets,
             bulk: parts.bulk,
             tls: Mutex::new(parts.tls),
             tasks: Tasks::default(),

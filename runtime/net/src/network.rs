@@ -19,6 +19,7 @@ use crate::event::{self, Changes};
 use crate::identity::{self, ClientId, Identity, IdentityError, Role};
 use crate::peer::Peer;
 use crate::service::{Protocol, Service, Typed};
+use crate::socket;
 use crate::tls::Tls;
 use crate::transport;
 
@@ -87,16 +88,16 @@ impl<P: Protocol> Network<P> {
         let here = Handle::current();
         let bulk = config.bulk.unwrap_or_else(|| here.clone());
         let listen = |address, lane| {
-            transport::endpoint(address, lane)
+            transport::watched_endpoint(address, lane)
                 .map_err(|source| StartError::Listen { address, source })
         };
-        let endpoint = listen(config.listen, here)?;
+        let (endpoint, socket) = listen(config.listen, here)?;
         let any: IpAddr = match config.listen.ip() {
             ip if ip.is_loopback() => ip,
             IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
-        let bulk_endpoint = listen(SocketAddr::new(any, 0), bulk.clone())?;
+        let (bulk_endpoint, bulk_socket) = listen(SocketAddr::new(any, 0), bulk.clone())?;
         endpoint.set_server_config(Some(transport::server(&tls, any, &config.timing)));
         let (changes, refusals) = Changes::new();
         let core = Core::new(Parts {
@@ -113,6 +114,7 @@ impl<P: Protocol> Network<P> {
             enrolment: config.enrolment,
             endpoint,
             bulk_endpoint,
+            sockets: [socket, bulk_socket],
             bulk,
             tls,
             changes,
@@ -232,7 +234,7 @@ impl<P: Protocol> Network<P> {
     }
 
     /// Sends what is waiting for connected peers and clients, for as long as `Timing::close` says, and ends
-    /// everything.
+    /// everything. Its ports are free then.
     pub async fn close(&self) {
         let core = self.core();
         let flushed = async {
@@ -253,6 +255,12 @@ impl<P: Protocol> Network<P> {
             core.bulk_endpoint.wait_idle().await;
         };
         let _ = tokio::time::timeout(core.timing.close, idle).await;
+        let [socket, bulk_socket] = &core.sockets;
+        let freed = async {
+            socket::take_from(&core.endpoint, socket).await;
+            socket::take_from(&core.bulk_endpoint, bulk_socket).await;
+        };
+        let _ = tokio::time::timeout(core.timing.close, freed).await;
     }
 
     fn core(&self) -> &Arc<Core> {

@@ -8,13 +8,13 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use quinn::congestion::CubicConfig;
 use quinn::{
-    AckFrequencyConfig, ClientConfig, Endpoint, EndpointConfig, IdleTimeout, MtuDiscoveryConfig,
-    ServerConfig, TransportConfig, VarInt,
+    AckFrequencyConfig, AsyncUdpSocket, ClientConfig, Endpoint, EndpointConfig, IdleTimeout,
+    MtuDiscoveryConfig, ServerConfig, TransportConfig, VarInt,
 };
 use tokio::runtime::Handle;
 
@@ -67,6 +67,14 @@ pub(crate) enum Kind {
 
 /// A socket with large buffers, and an endpoint on it, driven there.
 pub(crate) fn endpoint(address: SocketAddr, lane: Handle) -> io::Result<Endpoint> {
+    watched_endpoint(address, lane).map(|(endpoint, _)| endpoint)
+}
+
+/// The same, and its socket, to be given back before the endpoint is.
+pub(crate) fn watched_endpoint(
+    address: SocketAddr,
+    lane: Handle,
+) -> io::Result<(Endpoint, Weak<dyn AsyncUdpSocket>)> {
     use rustix::net::sockopt;
     let socket = UdpSocket::bind(address)?;
     // With the right to, beyond what the system allows everybody. Less is slower, and no error.
@@ -78,8 +86,10 @@ pub(crate) fn endpoint(address: SocketAddr, lane: Handle) -> io::Result<Endpoint
         .max_udp_payload_size(MAX_RECEIVED)
         .expect("it is larger than the least and fits");
     let lane = Arc::new(Lane(lane));
-    let socket = Arc::new(Socket::new(socket, &*lane)?);
-    Endpoint::new_with_abstract_socket(config, None, socket, lane)
+    let socket = Socket::new(socket, &*lane)?;
+    let watch = socket.watch();
+    let endpoint = Endpoint::new_with_abstract_socket(config, None, Arc::new(socket), lane)?;
+    Ok((endpoint, watch))
 }
 
 pub(crate) fn server(tls: &Tls, from: IpAddr, timing: &Timing) -> ServerConfig {

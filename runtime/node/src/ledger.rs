@@ -677,13 +677,18 @@ impl Ledger {
 
     /// Ends tasks, whether they wait or run.
     pub(crate) fn cancel(&mut self, tasks: &[TaskId]) -> Todo {
-        let now = self.now();
         let mut todo = Todo::default();
+        self.cancel_too(tasks, &mut todo);
+        todo
+    }
+
+    /// The same, besides what else there is to do.
+    pub(crate) fn cancel_too(&mut self, tasks: &[TaskId], todo: &mut Todo) {
+        let now = self.now();
         for task in tasks {
             self.scheduler.note(now, Event::Cancel(*task));
         }
-        self.carry_out(now, None, &mut todo);
-        todo
+        self.carry_out(now, None, todo);
     }
 
     fn now(&self) -> ModelInstant {

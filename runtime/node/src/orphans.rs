@@ -34,7 +34,7 @@ pub(crate) fn ended(call: &TaskCell) -> TaskError {
 impl Ledger {
     /// Ends what a driver has here of its own, and what it calls here. Calls of other drivers' actors that run go on
     /// for a while, with all that they have started: see [`Todo::orphans`].
-    fn end_work_of(&mut self, driver: &DriverId) -> Todo {
+    pub(crate) fn end_work_of(&mut self, driver: &DriverId, todo: &mut Todo) {
         let mut of_driver = self.of_driver(driver);
         // Others' tasks are theirs to end: they hear of it too.
         of_driver.retain(|task| !self.is_elsewheres(task) || self.is_running_call(task));
@@ -57,15 +57,16 @@ impl Ledger {
             let is_ours = !goes_on.contains(task) && !self.is_running_call(task);
             is_ours || orphans.contains(task)
         });
-        self.cancel(&of_driver)
+        self.cancel_too(&of_driver, todo);
     }
 }
 
 impl Shared {
     /// Ends what a driver has here: it is gone, or wants that.
     pub(crate) fn end_work_of(self: &Arc<Self>, driver: DriverId) {
+        let mut todo = Todo::default();
         let mut ledger = self.ledger.lock();
-        let todo = ledger.end_work_of(&driver);
+        ledger.end_work_of(&driver, &mut todo);
         self.home.set_waiting(ledger.waiting());
         drop(ledger);
         self.carry_out(todo);

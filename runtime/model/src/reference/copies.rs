@@ -156,6 +156,11 @@ impl Lives {
     pub fn left(&mut self, node: NodeId) {
         self.nodes.remove(&node);
     }
+
+    /// Whether a life of a node goes on, as far as is known here.
+    pub fn is_there(&self, node: &NodeId) -> bool {
+        self.nodes.contains_key(node)
+    }
 }
 
 /// Who keeps one result for this node, which owns it.

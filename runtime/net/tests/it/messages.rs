@@ -312,3 +312,39 @@ async fn one_who_lets_in_and_hangs_up_is_not_dialled_without_pause() {
         assert_eq!(more.filter(is_it).count(), 0);
     }
 }
+
+/// Connections over which packets are under way for long are kept by quinn for several times as long after their end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_network_that_is_closed_has_given_its_port_back() {
+    let cluster = Cluster::new();
+    let (mut one, mut two) = (cluster.node(1), cluster.node(2));
+    let far = Faults {
+        latency: Duration::from_millis(250),
+        ..Faults::default()
+    };
+    let proxy = Proxy::start(two.address, far, 5).await;
+    let there = one
+        .network
+        .peer(node_id(2), vec![proxy.address])
+        .expect("a peer");
+    soon(there.connected()).await.expect("connected");
+    assert_eq!(
+        there.call(&Ask::Echo(1, vec![]), PATIENCE).await,
+        Ok((1, vec![]))
+    );
+    // Whoever still has something of it does not keep its port.
+    let back = two.network.find(node_id(1)).expect("known");
+    let other = two.network.clone();
+    soon(two.network.close()).await;
+    let mut config = cluster.node_config(2, 2);
+    config.listen = two.address;
+    two = start(config);
+    one.event(
+        |event| matches!(event, Event::Connected { info, .. } if info.incarnation == Incarnation(2)),
+    )
+    .await;
+    there.send(&(2, vec![])).await.expect("sent");
+    assert_eq!(two.told().await, (node_id(1), 2));
+    assert_eq!(back.try_send(&(9, vec![])), Err(SendError::Closed));
+    drop(other);
+}

@@ -17,6 +17,8 @@ pub struct Faults {
     pub lost: u64,
     pub doubled: u64,
     pub delayed: u64,
+    /// How long the others are under way.
+    pub latency: Duration,
 }
 
 impl Faults {
@@ -24,6 +26,7 @@ impl Faults {
         lost: 50,
         doubled: 30,
         delayed: 100,
+        latency: Duration::ZERO,
     };
 }
 
@@ -129,8 +132,14 @@ impl Shared {
                     tokio::time::sleep(Duration::from_millis(3)).await;
                     sent.await;
                 });
-            } else {
+            } else if self.faults.latency.is_zero() {
                 tasks.spawn(sent);
+            } else {
+                let latency = self.faults.latency;
+                tasks.spawn(async move {
+                    tokio::time::sleep(latency).await;
+                    sent.await;
+                });
             }
         }
     }

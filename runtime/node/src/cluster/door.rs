@@ -115,7 +115,9 @@ impl Service<ClusterProtocol> for Door {
     ) -> Result<(), BulkRefusal> {
         match (self.member(from).await, self.members.work()) {
             (Some((node, _)), Some(work)) => work.bulk(node, request, range, to).await,
-            _ => Err(BulkRefusal::NotHere),
+            // It is not said whether it is here. One that others count as dead hears that soon, and must not take what it
+            // owns for lost before.
+            _ => Err(BulkRefusal::Busy),
         }
     }
 

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use wasmrun_model::cluster::{Labels, NodeName};
@@ -79,6 +79,17 @@ struct Table {
 }
 
 impl Table {
+    /// Somebody is not among the living any more: in which life it was.
+    fn leave(&mut self, node: NodeId) -> Option<Incarnation> {
+        let Member { record, .. } = self.alive.remove(&node)?;
+        let life = record.life;
+        self.gone.push_back((node, record, Instant::now()));
+        if self.gone.len() > REMEMBERED {
+            self.gone.pop_front();
+        }
+        Some(life)
+    }
+
     fn note_dead(&mut self, node: NodeId, life: Incarnation) {
         self.dead.insert(node, life);
         if self.dead.len() > MOST_DEAD {
@@ -270,27 +281,43 @@ impl Members {
         }
     }
 
-    /// A member does not live any more. `is_over`: nor will that life of it again. Which life that was.
-    pub(super) fn leave(&self, node: NodeId, is_over: bool) -> Option<Incarnation> {
+    /// A member does not live any more, nor will that life of it again. Which life that was.
+    pub(super) fn leave(&self, node: NodeId) -> Option<Incarnation> {
         let _closed = self.gate.write();
         let mut table = self.table.lock();
-        let member = table.alive.remove(&node)?;
-        let life = member.record.life;
-        match is_over {
-            true => table.note_dead(node, life),
-            false => drop(table.unseen.insert(node, life)),
-        }
-        table.gone.push_back((node, member.record, Instant::now()));
-        if table.gone.len() > REMEMBERED {
-            table.gone.pop_front();
-        }
+        let life = table.leave(node)?;
+        table.note_dead(node, life);
+        self.have_left(table, &[(node, life)], true);
+        Some(life)
+    }
+
+    /// This node was cut off from all members: they may live, and it cannot know that.
+    pub(super) fn lose_sight(&self) {
+        let _closed = self.gate.write();
+        let mut table = self.table.lock();
+        let nodes: Vec<NodeId> = table.alive.keys().copied().collect();
+        let lives = nodes.into_iter().filter_map(|node| {
+            let life = table.leave(node)?;
+            table.unseen.insert(node, life);
+            Some((node, life))
+        });
+        let lives: Vec<_> = lives.collect();
+        self.have_left(table, &lives, false);
+    }
+
+    /// The work hears of those who were taken out of the table, while the gate is closed.
+    fn have_left(
+        &self,
+        table: MutexGuard<'_, Table>,
+        lives: &[(NodeId, Incarnation)],
+        is_over: bool,
+    ) {
         let count = table.alive.len();
         drop(table);
         if let Some(work) = self.work() {
-            work.left(node, life, is_over);
+            work.left(lives, is_over);
         }
         self.count.send_replace(count);
-        Some(life)
     }
 
     /// All members are known again: who is not among them died while this node was cut off.
@@ -298,15 +325,15 @@ impl Members {
         let _closed = self.gate.write();
         let mut table = self.table.lock();
         let unseen = std::mem::take(&mut table.unseen);
+        let unseen: Vec<_> = unseen.into_iter().collect();
         for (node, life) in &unseen {
             table.note_dead(*node, *life);
         }
         drop(table);
-        let Some(work) = self.work() else {
-            return;
-        };
-        for (node, life) in unseen {
-            work.left(node, life, true);
+        if let Some(work) = self.work()
+            && !unseen.is_empty()
+        {
+            work.left(&unseen, true);
         }
     }
 
@@ -444,9 +471,10 @@ mod tests {
             self.note(format!("joined {}", node.incarnation));
         }
 
-        fn left(&self, _: NodeId, incarnation: Incarnation, is_over: bool) {
+        fn left(&self, lives: &[(NodeId, Incarnation)], is_over: bool) {
             let how = if is_over { "left" } else { "is not seen in" };
-            self.note(format!("{how} {incarnation}"));
+            let lives: Vec<String> = lives.iter().map(|(_, life)| life.to_string()).collect();
+            self.note(format!("{how} {}", lives.join(" and ")));
         }
 
         fn view(&self, _: NodeInfo, view: PeerView) {
@@ -515,8 +543,8 @@ mod tests {
         let mut draining = record(1);
         draining.is_draining = true;
         members.amend(NODE, draining);
-        members.leave(NODE, true);
-        members.leave(NODE, true);
+        members.leave(NODE);
+        members.leave(NODE);
         members.view(NODE, Incarnation(1), view(4));
         members.while_alive(NODE, Incarnation(1), |_| panic!("it has left"));
         let expected = ["joined 1", "view 2", "view 3", "draining true", "left 1"];
@@ -540,13 +568,13 @@ mod tests {
         });
         tokio::task::yield_now().await;
         members.join(NODE, Incarnation(1), record(1));
-        members.leave(NODE, true);
+        members.leave(NODE);
         assert_eq!(members.admitted(NODE, Some(Incarnation(1))).await, None);
         members.join(NODE, Incarnation(2), record(2));
         assert_eq!(early.await.unwrap(), Some(Incarnation(2)));
         assert_eq!(members.admitted(NODE, None).await, Some(Incarnation(2)));
         // Where it was we who were cut off, the same life joins again.
-        members.leave(NODE, false);
+        members.lose_sight();
         members.join(NODE, Incarnation(2), record(2));
         let again = members.admitted(NODE, Some(Incarnation(2))).await;
         assert_eq!(again, Some(Incarnation(2)));
@@ -554,10 +582,24 @@ mod tests {
         members.give_up_unseen();
         assert!(heard.take().is_empty(), "it has joined again");
         // It died meanwhile.
-        members.leave(NODE, false);
+        members.lose_sight();
         members.give_up_unseen();
         assert_eq!(heard.take(), ["is not seen in 2", "left 2"]);
         let late = members.admitted(NODE, Some(Incarnation(2))).await;
         assert_eq!(late, None);
+    }
+
+    /// What is done for one of them may need another.
+    #[test]
+    fn sight_of_all_is_lost_at_once() {
+        let (members, heard) = members();
+        members.join(NODE, Incarnation(1), record(1));
+        members.join(NodeId::from_bytes([3; 16]), Incarnation(4), record(5));
+        heard.take();
+        members.lose_sight();
+        members.give_up_unseen();
+        let expected = ["is not seen in 1 and 5", "left 1 and 5"];
+        assert_eq!(heard.take(), expected);
+        assert!(members.ids().is_empty());
     }
 }

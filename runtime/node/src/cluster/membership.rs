@@ -426,16 +426,14 @@ fn lost(host: &impl Host, node: NodeId) {
 }
 
 fn leave(host: &impl Host, node: NodeId) {
-    if let Some(life) = host.members().leave(node, true) {
+    if let Some(life) = host.members().leave(node) {
         host.left(node, life);
     }
 }
 
 /// Begins a new life of this node, within the process.
 async fn be_reborn(host: &impl Host) -> Registered {
-    for node in host.members().ids() {
-        host.members().leave(node, false);
-    }
+    host.members().lose_sight();
     host.begin_life().await;
     loop {
         // Nobody would talk to it. Whoever runs it ends it then.

@@ -123,9 +123,9 @@ pub(crate) trait Work: Send + Sync + 'static {
     /// if it was this node that was counted as dead, and not the other.
     fn joined(&self, node: &NodeInfo);
 
-    /// A life of a node is dead for everybody, or (`is_over: false`) this node was for the other. That one has joined
-    /// again soon, or is said to have left once more.
-    fn left(&self, node: NodeId, incarnation: Incarnation, is_over: bool);
+    /// These lives of nodes are dead for everybody, or (`is_over: false`) this node was for the others, for all of them
+    /// at once. Those have joined again soon, or are said to have left once more.
+    fn left(&self, lives: &[(NodeId, Incarnation)], is_over: bool);
 
     /// What a member tells of itself, newer than all before.
     fn view(&self, node: NodeInfo, view: PeerView);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use wasmrun_model::cluster::Strategy;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::{TenantConfig, TenantName};
-use wasmrun_model::id::{ActorId, Incarnation, NodeId, ObjectId, TaskId};
+use wasmrun_model::id::{ActorId, DriverId, Incarnation, NodeId, ObjectId, TaskId};
 use wasmrun_model::scheduler::{Event, Message, NodeInfo, Outcome, PeerView};
 use wasmrun_model::task::{Attempt, Rule, TaskSpec, Terms};
 use wasmrun_model::time::Instant as ModelInstant;
@@ -91,15 +91,33 @@ impl Ledger {
         todo
     }
 
-    /// A node is gone: what it had of ours is placed anew, what we have of its is nobody's any more. `is_over`: so is
-    /// that life of it; else it was this node that was cut off.
-    pub(crate) fn node_lost(
+    /// Nodes are gone, and these drivers with them. `is_over`: so are those lives of them; else it was this node that was
+    /// cut off.
+    pub(crate) fn nodes_lost(
+        &mut self,
+        lives: &[(NodeId, Incarnation)],
+        is_over: bool,
+        drivers: &[DriverId],
+    ) -> Todo {
+        let mut todo = Todo::default();
+        for (node, incarnation) in lives {
+            self.node_lost(*node, *incarnation, is_over, &mut todo);
+        }
+        // Also what tasks of theirs have left behind here.
+        for driver in drivers {
+            self.end_work_of(driver, &mut todo);
+        }
+        todo
+    }
+
+    /// What a node that is gone had of ours is placed anew, what we have of its is nobody's any more.
+    fn node_lost(
         &mut self,
         node: NodeId,
         incarnation: Incarnation,
         is_over: bool,
-    ) -> Todo {
-        let mut todo = Todo::default();
+        todo: &mut Todo,
+    ) {
         let hosted = self
             .tasks
             .values()
@@ -120,8 +138,8 @@ impl Ledger {
         let now = self.now();
         for actor in hosted {
             let why = TaskError::Sandbox(format!("node {name}, on which it lived, is lost"));
-            self.dies(now, &actor, Some(why), &mut todo);
-            self.carry_out(now, None, &mut todo);
+            self.dies(now, &actor, Some(why), todo);
+            self.carry_out(now, None, todo);
         }
         self.changes += 1;
         let event = match is_over {
@@ -130,7 +148,7 @@ impl Ledger {
         };
         self.losing = Some(node);
         self.scheduler.note(now, event);
-        self.carry_out(now, None, &mut todo);
+        self.carry_out(now, None, todo);
         self.losing = None;
         let of_it = self.tasks.values();
         let of_it = of_it.filter(|entry| entry.from == Some(node));
@@ -139,15 +157,14 @@ impl Ledger {
             // One that is a running call has none: it is given some time.
             let family = self.family(task);
             let now = self.now();
-            self.cancel_others(now, &family, task, &mut todo);
-            self.sweep(&task, &mut todo);
+            self.cancel_others(now, &family, task, todo);
+            self.sweep(&task, todo);
         }
         let left = self.left_by_lost(node);
         if let [first, ..] = left[..] {
             let now = self.now();
-            self.cancel_others(now, &left, first, &mut todo);
+            self.cancel_others(now, &left, first, todo);
         }
-        todo
     }
 
     /// Another node's scheduler says something that comes with nothing else.

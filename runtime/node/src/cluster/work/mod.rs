@@ -388,6 +388,28 @@ impl Exchange {
         shared.carry_out(todo);
     }
 
+    /// A node is lost: all that is kept for it, and all that waits for it.
+    fn let_go_of(&self, node: NodeId) {
+        self.outputs.lost(node);
+        self.spread.left(node);
+        if let Some(neighbours) = self.neighbours.get() {
+            neighbours.forget(node);
+        }
+        self.lost_borrower(node);
+        self.lost_owner(node);
+        self.lost_actors(node);
+        self.seeking.left(node);
+        self.replays.awaited.left(node);
+        self.orphan(node);
+        let of_it = self.kept.lock().left(node);
+        drop(of_it);
+        let mut sent = self.sent.lock();
+        let of_it: Vec<_> = sent.extract_if(|(to, ..), _| *to == node).collect();
+        drop(sent);
+        drop(of_it);
+        self.ends.lost(node);
+    }
+
     /// Another node's copy of an object of ours comes or goes.
     fn holding(&self, node: NodeId, object: ObjectId, is_held: bool) {
         let name = ObjectName {
@@ -533,34 +555,24 @@ impl Work for Exchange {
         ));
     }
 
-    fn left(&self, node: NodeId, incarnation: Incarnation, is_over: bool) {
-        if let Some(queue) = self.queues.lock().remove(&node) {
-            queue.is_over.store(true, Ordering::Release);
+    fn left(&self, lives: &[(NodeId, Incarnation)], is_over: bool) {
+        let nodes = || lives.iter().map(|(node, _)| *node);
+        for node in nodes() {
+            if let Some(queue) = self.queues.lock().remove(&node) {
+                queue.is_over.store(true, Ordering::Release);
+            }
         }
-        self.carry_out(|ledger| ledger.node_lost(node, incarnation, is_over));
-        self.lives.lock().left(node);
-        self.outputs.lost(node);
-        self.spread.left(node);
-        if let Some(neighbours) = self.neighbours.get() {
-            neighbours.forget(node);
-        }
-        self.lost_borrower(node);
-        self.lost_owner(node);
-        self.lost_actors(node);
-        self.seeking.left(node);
-        self.replays.awaited.left(node);
-        self.orphan(node);
-        let of_it = self.kept.lock().left(node);
-        drop(of_it);
-        let mut sent = self.sent.lock();
-        let of_it: Vec<_> = sent.extract_if(|(to, ..), _| *to == node).collect();
-        drop(sent);
-        drop(of_it);
-        self.ends.lost(node);
-        // Also what tasks of its have left behind here.
+        let drivers: Vec<_> = nodes().flat_map(|node| self.homes.lost(node)).collect();
+        self.carry_out(|ledger| {
+            let todo = ledger.nodes_lost(lives, is_over, &drivers);
+            // In one step: what those had here has ended, and has not failed for want of what they owned.
+            let mut lives = self.lives.lock();
+            nodes().for_each(|node| lives.left(node));
+            todo
+        });
+        nodes().for_each(|node| self.let_go_of(node));
         if let Some(shared) = self.shared.upgrade() {
-            for driver in self.homes.lost(node) {
-                shared.end_work_of(driver);
+            for driver in drivers {
                 shared.sweep_after(driver);
             }
         }

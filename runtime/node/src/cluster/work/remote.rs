@@ -414,7 +414,7 @@ impl Exchange {
 
     /// Whether a life of a node that was told to us goes on, as far as is known here.
     pub(crate) fn is_alive(&self, node: &NodeId) -> bool {
-        self.queues.lock().contains_key(node)
+        self.lives.lock().is_there(node)
     }
 
     /// Somebody waits for an object because these nodes do not answer.
