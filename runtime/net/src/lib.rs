@@ -46,6 +46,7 @@ mod transport;
 
 pub use bulk::{
     Arrived, BulkRefusal, BulkSendError, BulkSender, PullError, PullOptions, PullWhy, Range,
+    checksum,
 };
 pub use config::{Config, Enrolment, Limits, Timing};
 pub use enroll::{JoinError, join, renew};

@@ -305,6 +305,16 @@ impl Shared {
                     }
                     if held.is_some() {
                         self.adopt(&object).await?;
+                    } else if !is_as_it_was_sent(&object, until).await {
+                        tracing::warn!(object = %id, "its bytes have changed since they were made: it is stored anew");
+                        let gone = async {
+                            while !object.give_up() {
+                                tokio::time::sleep(SOON).await;
+                            }
+                        };
+                        if tokio::time::timeout_at(until, gone).await.is_ok() {
+                            continue;
+                        }
                     }
                     // It may be a copy of another node's that is gone.
                     object.set_copy(Copy::Primary);
@@ -480,6 +490,25 @@ fn form(value: &Encoded) -> Form {
         Encoded::Postcard(_) => Form::Postcard,
         Encoded::Buffer { kind, .. } => Form::Buffer(*kind),
     }
+}
+
+/// Whether the bytes of an object are what they were when they were first sent from here, or came here, as far as that is
+/// known by this time. What has changed on disk cannot be read.
+async fn is_as_it_was_sent(object: &wasmrun_store::Object, until: tokio::time::Instant) -> bool {
+    let view = match tokio::time::timeout_at(until, object.restore()).await {
+        Ok(Ok(view)) => view,
+        Ok(Err(_)) => return false,
+        Err(_) => return true,
+    };
+    let sums = object.sums();
+    let check = move || {
+        sums.iter().all(|(start, len, sum)| {
+            let part = view.get(*start as usize..(*start + *len) as usize);
+            part.is_some_and(|part| wasmrun_net::checksum(part) == *sum)
+        })
+    };
+    // The runtime ends only with the node.
+    tokio::task::spawn_blocking(check).await.unwrap_or(true)
 }
 
 fn fill(mut writer: Writer, value: &Encoded) -> wasmrun_store::Object {

@@ -208,6 +208,21 @@ impl Object {
         self.0.shared.with(|state| state.set_copy(id, serial, copy));
     }
 
+    /// Its bytes are not what they should be: its id is free for another object, whatever kind of copy this is, and
+    /// reading it says [`ReadError::Dropped`] from now on. False, and nothing is done, while there are views of it or it
+    /// is on its way to or from the disk.
+    pub fn give_up(&self) -> bool {
+        let Handle { id, serial, .. } = *self.0;
+        self.0.shared.with(|state| state.give_up(id, serial))
+    }
+
+    /// Whether reading it says [`ReadError::Dropped`], from now on.
+    pub fn was_dropped(&self) -> bool {
+        let Handle { id, serial, .. } = *self.0;
+        let copy = self.0.shared.with(|state| state.copy(id, serial));
+        copy.is_none()
+    }
+
     /// Whether [`Object::view`] gives the bytes at once: they are in memory now. That can change.
     pub fn is_resident(&self) -> bool {
         let Handle { id, serial, .. } = *self.0;

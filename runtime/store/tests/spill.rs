@@ -250,6 +250,39 @@ fn checksums_of_parts_are_kept_with_the_object() {
     assert_eq!(store.get(&id(1)).unwrap().sum(0, KIB), Some(7));
 }
 
+#[test]
+fn what_is_given_up_leaves_its_id_to_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_with_spill(MIB, dir.path(), 64 * MIB);
+    let first = put(&store, 1, 600 * KIB);
+    let view = first.view().unwrap();
+    assert!(!first.give_up(), "somebody looks at it");
+    assert!(matches!(
+        block_on(create(&store, 1, KIB)),
+        Err(wasmrun_store::CreateError::Exists { .. })
+    ));
+    drop(view);
+    assert!(first.give_up() && first.give_up());
+    let second = put(&store, 1, 700 * KIB);
+    assert!(matches!(first.view(), Err(ReadError::Dropped { .. })));
+    // Nor has the one that is gone anything to do with the one that is there.
+    drop(first);
+    assert_contents(&second, 1);
+    // Also from disk.
+    let other = put(&store, 2, 800 * KIB);
+    while store.usage().spilled_bytes == 0 {
+        std::thread::yield_now();
+    }
+    assert!(second.give_up());
+    assert_eq!(store.usage().spilled_bytes, 0);
+    store.check();
+    let third = put(&store, 1, KIB);
+    drop(second);
+    assert_contents(&third, 1);
+    assert_contents(&other, 2);
+    store.check();
+}
+
 /// A file system of so many bytes in a folder, which only this thread and those that it starts see;
 /// `false` if this process may not mount.
 fn mount_small(dir: &Path, bytes: u64) -> bool {

@@ -96,6 +96,16 @@ impl<V> KeptFor<V> {
         }
     }
 
+    /// What is kept is none any more, and was made again: this is kept instead, however often that was. The one before;
+    /// this one where nothing was kept.
+    pub fn replace(&mut self, owner: NodeId, object: &ObjectId, value: V) -> V {
+        let of_node = self.nodes.get_mut(&owner);
+        match of_node.and_then(|of_node| of_node.get_mut(object)) {
+            Some((kept, _)) => std::mem::replace(kept, value),
+            None => value,
+        }
+    }
+
     /// Its owner needs it here no more, once. The value, if it is not kept any more.
     pub fn unkeep(&mut self, owner: NodeId, object: &ObjectId) -> Option<V> {
         let of_node = self.nodes.get_mut(&owner)?;

@@ -154,8 +154,10 @@ fn a_result_is_kept_as_often_as_its_owner_was_told() {
     assert_eq!(kept.keep(OWNER, object, 1), Ok(()));
     assert_eq!(kept.keep(OWNER, object, 2), Err(2), "it is kept");
     assert_eq!(kept.unkeep(OWNER, &object), None);
-    assert_eq!(kept.unkeep(OWNER, &object), Some(1));
+    assert_eq!(kept.replace(OWNER, &object, 7), 1, "as often as that was");
+    assert_eq!(kept.unkeep(OWNER, &object), Some(7));
     assert_eq!(kept.unkeep(OWNER, &object), None);
+    assert_eq!(kept.replace(OWNER, &object, 7), 7, "there is none");
     assert_eq!(kept.keep(OWNER, object, 3), Ok(()));
     assert_eq!(kept.left(OWNER), [3]);
     assert!(kept.is_empty());

@@ -63,6 +63,11 @@ pub enum BulkRefusal {
     Failed,
 }
 
+/// The checksum of bytes that go over bulk streams: CRC-32, as in Ethernet.
+pub fn checksum(bytes: &[u8]) -> u32 {
+    crc32fast::hash(bytes)
+}
+
 impl BulkRefusal {
     const ALL: [Self; 4] = [Self::NotHere, Self::Busy, Self::Malformed, Self::Failed];
 

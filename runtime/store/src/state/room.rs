@@ -160,6 +160,24 @@ impl State {
         let _ = disk.jobs.send(Job::Restore { it, room });
     }
 
+    /// An object is not what it should be: it is forgotten, and references find that it was dropped. False while somebody
+    /// looks at it, or the disk has to do with it.
+    pub(crate) fn give_up(&mut self, id: ObjectId, serial: u64) -> bool {
+        let Some(entry) = self.entry(id, serial) else {
+            return true;
+        };
+        match entry.location {
+            Location::Resident(_) if entry.pins == 0 => self.drop_copy(id),
+            Location::Spilled(file) => {
+                let entry = self.take_out(&id);
+                self.count_spilled(&entry.tenant, entry.len, false);
+                self.remove_file(file, entry.len);
+            }
+            _ => return false,
+        }
+        true
+    }
+
     /// Forgets an object while there are references: they find that it was dropped.
     fn drop_copy(&mut self, id: ObjectId) {
         self.unpark(id);

@@ -671,8 +671,17 @@ impl Exchange {
     }
 
     fn keep_for(&self, owner: NodeId, object: ObjectId, value: Value) {
+        let mut kept = self.kept.lock();
         // One that is kept already is no other, and for who has left nothing is.
-        let unused = self.kept.lock().keep(owner, object, value);
+        let mut unused = kept.keep(owner, object, value);
+        if let Err(value) = unused {
+            let before = kept.get(owner, &object).and_then(Value::in_store);
+            unused = Err(match before.is_some_and(|it| it.was_dropped()) {
+                true => kept.replace(owner, &object, value),
+                false => value,
+            });
+        }
+        drop(kept);
         drop(unused);
     }
 
