@@ -425,6 +425,9 @@ pub enum CallError {
     /// Another process is there now.
     #[error("the peer was restarted: whether the request was carried out is not known")]
     Restarted,
+    /// The peer is not, or not any more, in the life that the request is for, which was not sent.
+    #[error("the peer is in another life than the one that the request is for: nothing was done")]
+    OtherLife,
     /// The peer or the network is closed.
     #[error("the peer is gone: whether the request was carried out is not known")]
     Closed,

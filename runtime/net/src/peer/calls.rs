@@ -31,6 +31,8 @@ struct Call {
     body: Bytes,
     deadline: Instant,
     answer: oneshot::Sender<Result<Bytes, CallError>>,
+    /// It is for one life of the peer only.
+    is_for_one: bool,
     /// It was written to some link.
     was_sent: bool,
 }
@@ -49,8 +51,14 @@ impl Calls {
         }
     }
 
-    /// A new request: its id, and where its answer will be.
-    pub(crate) fn begin(&self, body: Bytes, deadline: Instant) -> Result<(u64, Waiter), CallError> {
+    /// A new request: its id, and where its answer will be. `is_for_one`: it is for the life of the peer that there is
+    /// now, and no other.
+    pub(crate) fn begin(
+        &self,
+        body: Bytes,
+        deadline: Instant,
+        is_for_one: bool,
+    ) -> Result<(u64, Waiter), CallError> {
         let (answer, receiver) = oneshot::channel();
         let mut waiting = self.waiting.lock();
         if waiting.is_closed {
@@ -62,6 +70,7 @@ impl Calls {
             body,
             deadline,
             answer,
+            is_for_one,
             was_sent: false,
         };
         waiting.calls.insert(id, call);
@@ -114,13 +123,15 @@ impl Calls {
         call.is_some_and(|call| call.was_sent)
     }
 
-    /// Another process took the peer's place: what the old one may have begun fails.
+    /// Another process took the peer's place: what the old one may have begun fails, and what was for it only.
     pub(crate) fn restarted(&self) {
         let mut waiting = self.waiting.lock();
         let calls = std::mem::take(&mut waiting.calls);
         for (id, call) in calls {
             if call.was_sent {
                 let _ = call.answer.send(Err(CallError::Restarted));
+            } else if call.is_for_one {
+                let _ = call.answer.send(Err(CallError::OtherLife));
             } else {
                 waiting.calls.insert(id, call);
             }

@@ -172,6 +172,28 @@ impl<P: Protocol> Peer<P> {
         request: &P::Request,
         wait: Duration,
     ) -> Result<P::Response, CallError> {
+        self.call_to(None, request, wait).await
+    }
+
+    /// Asks this life of the peer, which was connected or [expected](crate::Network::expect).
+    ///
+    /// # Errors
+    /// As [`Self::call`], and [`CallError::OtherLife`] when the peer is in another life before the request is sent.
+    pub async fn call_in(
+        &self,
+        life: Incarnation,
+        request: &P::Request,
+        wait: Duration,
+    ) -> Result<P::Response, CallError> {
+        self.call_to(Some(life), request, wait).await
+    }
+
+    async fn call_to(
+        &self,
+        life: Option<Incarnation>,
+        request: &P::Request,
+        wait: Duration,
+    ) -> Result<P::Response, CallError> {
         let deadline = Instant::now() + wait;
         let body = Bytes::from(self.encode(request)?);
         let timed_out = || CallError::TimedOut {
@@ -190,7 +212,7 @@ impl<P: Protocol> Peer<P> {
         let slot = timeout_at(deadline, self.core.slots.clone().acquire_owned()).await;
         let slot = slot.map_err(|_| timed_out())?;
         let slot = Arc::new(slot.map_err(|_| CallError::Closed)?);
-        let (id, answer) = self.core.call(body, deadline, slot.clone())?;
+        let (id, answer) = self.core.call(life, body, deadline, slot.clone())?;
         let mut guard = CancelOnDrop {
             core: &self.core,
             id: Some(id),

@@ -422,16 +422,20 @@ impl PeerCore {
         }
     }
 
-    /// A new request, on its way if there is a link.
+    /// A new request, on its way if there is a link: for whatever life of the peer there is then, or for this one only.
     fn call(
         &self,
+        life: Option<Incarnation>,
         body: Bytes,
         deadline: Instant,
         slot: Arc<OwnedSemaphorePermit>,
     ) -> Result<(u64, calls::Waiter), CallError> {
         // Under the lock, so that requests go out in the order of their ids.
         let state = self.state.lock();
-        let (id, waiter) = self.calls.begin(body, deadline)?;
+        if life.is_some_and(|life| life != state.incarnation) {
+            return Err(CallError::OtherLife);
+        }
+        let (id, waiter) = self.calls.begin(body, deadline, life.is_some())?;
         if let Some(link) = &state.link {
             link.call(id, slot);
         }

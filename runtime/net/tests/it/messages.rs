@@ -229,6 +229,41 @@ async fn what_is_sent_to_a_life_goes_to_that_one_though_it_is_not_connected_yet(
     assert_eq!(new.told().await.1, 6);
 }
 
+/// It may be asked before it has connected; and what waits for a life that is over is not asked the next one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_life_is_asked_is_answered_by_that_one_only() {
+    let cluster = Cluster::new();
+    let one = cluster.node(1);
+    let two = one.network.peer(node_id(2), vec![]).expect("a peer");
+    let ask = |life, what| {
+        let two = two.clone();
+        let question = Ask::Echo(what, vec![]);
+        async move { two.call_in(Incarnation(life), &question, PATIENCE).await }
+    };
+    assert_eq!(ask(1, 1).await, Err(CallError::OtherLife), "not known yet");
+    one.network.expect(node_id(2), Incarnation(1));
+    assert_eq!(ask(2, 2).await, Err(CallError::OtherLife));
+    let waiting = tokio::spawn(ask(1, 3));
+    let whoever = tokio::spawn({
+        let two = two.clone();
+        async move { two.call(&Ask::Echo(4, vec![]), PATIENCE).await }
+    });
+    tokio::task::yield_now().await;
+    let early = start::<1, 0>(cluster.node_config(2, 2));
+    one.network.expect(node_id(2), Incarnation(2));
+    let late = soon(waiting).await.expect("no panic");
+    assert_eq!(late, Err(CallError::OtherLife));
+    let asked = tokio::spawn(ask(2, 5));
+    early
+        .network
+        .peer(node_id(1), vec![one.address])
+        .expect("a peer");
+    assert_eq!(soon(asked).await.expect("no panic"), Ok((5, vec![])));
+    assert_eq!(soon(whoever).await.expect("no panic"), Ok((4, vec![])));
+    assert_eq!(ask(2, 6).await, Ok((6, vec![])));
+    assert_eq!(early.memory.asked.lock().len(), 3);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn limits_are_errors_and_not_memory() {
     let cluster = Cluster::new();

@@ -50,7 +50,8 @@ async fn ask(lines: &Lines, request: &Request, wait: Duration) -> Result<Respons
         CallError::Message(_)
         | CallError::TooNew(_)
         | CallError::Busy
-        | CallError::NotUnderstood => LinkError::unsent(error),
+        | CallError::NotUnderstood
+        | CallError::OtherLife => LinkError::unsent(error),
         CallError::TimedOut { .. }
         | CallError::ResponseTooLong
         | CallError::ResponseLost

@@ -380,6 +380,12 @@ impl Members {
         self.table.lock().alive.contains_key(&node)
     }
 
+    /// In which life a member is.
+    pub(super) fn life(&self, node: NodeId) -> Option<Incarnation> {
+        let table = self.table.lock();
+        table.alive.get(&node).map(|member| member.record.life)
+    }
+
     /// The head, as far as is known.
     pub(super) fn head(&self) -> Option<NodeId> {
         let table = self.table.lock();

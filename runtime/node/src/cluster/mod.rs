@@ -400,18 +400,20 @@ impl Cluster {
         peer.send_in(life, &OneWay::Work(message)).await
     }
 
-    /// Asks a member something.
+    /// Asks a member something, in the life in which it is known here.
     ///
     /// # Errors
-    /// [`CallError::Closed`] if there is no such member, else as [`Peer::call`].
+    /// [`CallError::Closed`] if there is no such member, else as [`Peer::call_in`].
     pub(crate) async fn request(
         &self,
         to: NodeId,
         request: work::Request,
         wait: Duration,
     ) -> Result<work::Response, CallError> {
+        let life = self.members.life(to).ok_or(CallError::Closed)?;
         let peer = self.peer(to).ok_or(CallError::Closed)?;
-        match peer.call(&Request::Work(request), wait).await? {
+        let request = Request::Work(request);
+        match peer.call_in(life, &request, wait).await? {
             Response::Work(response) => Ok(response),
             // It did not begin with it.
             _ => Err(CallError::Busy),
