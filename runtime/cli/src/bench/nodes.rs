@@ -22,7 +22,7 @@ use wasmrun_node::{
 };
 
 use super::cases::{ASYNC_TASKS, Setting};
-use super::objects::gigabytes_per_second;
+use super::objects::{gigabytes_per_second, have_free};
 use super::{Sample, ourselves};
 use crate::fail::Failure;
 use crate::local;
@@ -189,9 +189,13 @@ impl Pair {
 
     /// The time that it takes to have such an object here.
     fn bring(&self, bytes: usize) -> Result<Duration, Failure> {
-        let value = self.made_there(bytes)?;
+        self.have_here(&self.made_there(bytes)?, bytes)
+    }
+
+    /// The time that it takes to have this object here.
+    fn have_here(&self, value: &Value, bytes: usize) -> Result<Duration, Failure> {
         let started = Instant::now();
-        let loaded = self.client.load(&value).context("it did not come")?;
+        let loaded = self.client.load(value).context("it did not come")?;
         let took = started.elapsed();
         let len = loaded.encoded().bytes().len();
         match len == bytes {
@@ -232,7 +236,10 @@ impl Setting {
     /// Brings 1 GiB between two nodes that have just started: GB/s.
     pub(super) fn transfer_1g_first(&self) -> Result<Sample, Failure> {
         let bytes = self.bytes(1 << 30);
-        let took = Pair::start(self, false)?.bring(bytes)?;
+        let pair = Pair::start(self, false)?;
+        let value = pair.made_there(bytes)?;
+        have_free(bytes);
+        let took = pair.have_here(&value, bytes)?;
         Ok(Sample::from(gigabytes_per_second(bytes, took)))
     }
 
