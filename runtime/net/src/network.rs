@@ -257,8 +257,10 @@ impl<P: Protocol> Network<P> {
         let _ = tokio::time::timeout(core.timing.close, idle).await;
         let [socket, bulk_socket] = &core.sockets;
         let freed = async {
-            socket::take_from(&core.endpoint, socket).await;
-            socket::take_from(&core.bulk_endpoint, bulk_socket).await;
+            tokio::join!(
+                socket::take_from(&core.endpoint, socket),
+                socket::take_from(&core.bulk_endpoint, bulk_socket),
+            )
         };
         let _ = tokio::time::timeout(core.timing.close, freed).await;
     }

@@ -4,6 +4,7 @@
 //! ([`Shared::carry_out`]). Must not: hold that lock while anything else is called.
 
 use std::borrow::Cow;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ObjectId, TaskId};
 use wasmrun_model::task::{Attempt, Cancellation};
 use wasmrun_model::value::{Encoded, EncodedRef};
-use wasmrun_store::{Copy, CreateError, Form, Writer};
+use wasmrun_store::{Copy, CreateError, Form, ReadError, Writer};
 
 use crate::actor::ActorCell;
 use crate::deadlock::Elsewhere;
@@ -305,15 +306,17 @@ impl Shared {
                     }
                     if held.is_some() {
                         self.adopt(&object).await?;
-                    } else if !is_as_it_was_sent(&object, until).await {
-                        tracing::warn!(object = %id, "its bytes have changed since they were made: it is stored anew");
-                        let gone = async {
-                            while !object.give_up() {
-                                tokio::time::sleep(SOON).await;
+                    } else {
+                        match found(&object, until).await {
+                            Found::AsMade => {}
+                            Found::Gone => continue,
+                            Found::Changed if given_up(&object, until).await => {
+                                tracing::warn!(object = %id, "its bytes have changed since they were made: it is stored anew");
+                                continue;
                             }
-                        };
-                        if tokio::time::timeout_at(until, gone).await.is_ok() {
-                            continue;
+                            Found::Changed => {
+                                tracing::warn!(object = %id, "its bytes have changed since they were made, and it cannot be stored anew while it is read");
+                            }
                         }
                     }
                     // It may be a copy of another node's that is gone.
@@ -492,15 +495,35 @@ fn form(value: &Encoded) -> Form {
     }
 }
 
-/// Whether the bytes of an object are what they were when they were first sent from here, or came here, as far as that is
-/// known by this time. What has changed on disk cannot be read.
-async fn is_as_it_was_sent(object: &wasmrun_store::Object, until: tokio::time::Instant) -> bool {
+/// What an object is that a store has already.
+enum Found {
+    /// What it was, as far as is known.
+    AsMade,
+    /// Not what it was when it was first sent from here, or came here; or the disk has not kept it.
+    Changed,
+    /// A copy whose room was needed just now.
+    Gone,
+}
+
+/// Whether an object is what it was, as far as that is known by this time.
+async fn found(object: &wasmrun_store::Object, until: tokio::time::Instant) -> Found {
+    use io::ErrorKind::{InvalidData, NotFound, UnexpectedEof};
+    let sums = object.sums();
+    if sums.is_empty() && object.is_resident() {
+        return Found::AsMade;
+    }
     let view = match tokio::time::timeout_at(until, object.restore()).await {
         Ok(Ok(view)) => view,
-        Ok(Err(_)) => return false,
-        Err(_) => return true,
+        Ok(Err(ReadError::Dropped { .. })) => return Found::Gone,
+        Ok(Err(ReadError::Disk { source, .. })) => {
+            return match source.kind() {
+                InvalidData | NotFound | UnexpectedEof => Found::Changed,
+                // It may be had later.
+                _ => Found::AsMade,
+            };
+        }
+        Ok(Err(ReadError::Full { .. })) | Err(_) => return Found::AsMade,
     };
-    let sums = object.sums();
     let check = move || {
         sums.iter().all(|(start, len, sum)| {
             let part = view.get(*start as usize..(*start + *len) as usize);
@@ -508,7 +531,20 @@ async fn is_as_it_was_sent(object: &wasmrun_store::Object, until: tokio::time::I
         })
     };
     // The runtime ends only with the node.
-    tokio::task::spawn_blocking(check).await.unwrap_or(true)
+    match tokio::task::spawn_blocking(check).await.unwrap_or(true) {
+        true => Found::AsMade,
+        false => Found::Changed,
+    }
+}
+
+/// Whether an object's id is free by this time.
+async fn given_up(object: &wasmrun_store::Object, until: tokio::time::Instant) -> bool {
+    let gone = async {
+        while !object.give_up() {
+            tokio::time::sleep(SOON).await;
+        }
+    };
+    tokio::time::timeout_at(until, gone).await.is_ok()
 }
 
 fn fill(mut writer: Writer, value: &Encoded) -> wasmrun_store::Object {

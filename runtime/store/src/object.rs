@@ -209,8 +209,8 @@ impl Object {
     }
 
     /// Its bytes are not what they should be: its id is free for another object, whatever kind of copy this is, and
-    /// reading it says [`ReadError::Dropped`] from now on. False, and nothing is done, while there are views of it or it
-    /// is on its way to or from the disk.
+    /// reading it says [`ReadError::Dropped`] from now on. False, and nothing is done, while there are views of it,
+    /// somebody waits for one, or it is on its way to or from the disk.
     pub fn give_up(&self) -> bool {
         let Handle { id, serial, .. } = *self.0;
         self.0.shared.with(|state| state.give_up(id, serial))

@@ -4,6 +4,7 @@ mod common;
 
 use std::ffi::CString;
 use std::path::Path;
+use std::task::Poll;
 
 use common::{KIB, MIB, Polled, assert_contents, block_on, contents, id, open_with_spill, put};
 use wasmrun_model::fairness::TenantName;
@@ -206,6 +207,19 @@ fn a_disk_that_fails_loses_nothing() {
     store.check();
 }
 
+/// Changes one bit of the spilled object of this length: its file, and what was in it.
+fn spoil(dir: &Path, len: u64) -> (std::path::PathBuf, Vec<u8>) {
+    let mut files = std::fs::read_dir(subfolder(dir)).unwrap();
+    let is_file_of_it = |path: &std::path::PathBuf| path.metadata().unwrap().len() == len;
+    let path = files.find_map(|it| Some(it.unwrap().path()).filter(is_file_of_it));
+    let path = path.expect("it is on disk");
+    let right = std::fs::read(&path).unwrap();
+    let mut wrong = right.clone();
+    wrong[700_000] ^= 1;
+    std::fs::write(&path, wrong).unwrap();
+    (path, right)
+}
+
 #[test]
 fn bytes_that_changed_on_disk_are_an_error() {
     let dir = tempfile::tempdir().unwrap();
@@ -214,14 +228,7 @@ fn bytes_that_changed_on_disk_are_an_error() {
     let second = put(&store, 2, 768 * KIB);
     assert!(!kept.is_resident());
     drop(second);
-    let mut files = std::fs::read_dir(subfolder(dir.path())).unwrap();
-    let is_file_of_it = |path: &std::path::PathBuf| path.metadata().unwrap().len() == 768 * KIB;
-    let path = files.find_map(|it| Some(it.unwrap().path()).filter(is_file_of_it));
-    let path = path.expect("it is on disk");
-    let right = std::fs::read(&path).unwrap();
-    let mut wrong = right.clone();
-    wrong[700_000] ^= 1;
-    std::fs::write(&path, wrong).unwrap();
+    let (path, right) = spoil(dir.path(), 768 * KIB);
     let error = kept.view().unwrap_err();
     let ReadError::Disk { source, .. } = &error else {
         panic!("{error}");
@@ -232,6 +239,33 @@ fn bytes_that_changed_on_disk_are_an_error() {
     std::fs::write(&path, right).unwrap();
     assert_contents(&kept, 1);
     store.check();
+}
+
+#[test]
+fn what_somebody_waits_for_is_not_given_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_with_spill(MIB, dir.path(), 64 * MIB);
+    let kept = put(&store, 1, 768 * KIB);
+    drop(put(&store, 2, 768 * KIB));
+    spoil(dir.path(), 768 * KIB);
+    let mut waiting = [kept.restore(), kept.restore()].map(Polled::new);
+    for reader in &mut waiting {
+        assert!(reader.poll().is_pending());
+    }
+    // It cannot be read, and neither has heard so yet.
+    while waiting.iter().any(|reader| reader.wakes() == 0) {
+        std::thread::yield_now();
+    }
+    for mut reader in waiting {
+        assert!(!kept.give_up(), "somebody waits for it");
+        let Poll::Ready(Err(error)) = reader.poll() else {
+            panic!("it was read");
+        };
+        assert!(matches!(error, ReadError::Disk { .. }), "{error}");
+    }
+    assert!(kept.give_up());
+    store.check();
+    assert_contents(&put(&store, 1, KIB), 1);
 }
 
 #[test]

@@ -168,7 +168,8 @@ impl State {
         };
         match entry.location {
             Location::Resident(_) if entry.pins == 0 => self.drop_copy(id),
-            Location::Spilled(file) => {
+            // Who has waited for it, and has not heard yet that it cannot be read, pins it.
+            Location::Spilled(file) if entry.pins == 0 => {
                 let entry = self.take_out(&id);
                 self.count_spilled(&entry.tenant, entry.len, false);
                 self.remove_file(file, entry.len);

@@ -40,11 +40,16 @@ impl Homes {
         self.0.lock().remove(driver);
     }
 
-    /// The node is gone, and these drivers with it.
-    pub(super) fn lost(&self, node: NodeId) -> Vec<DriverId> {
-        let mut homes = self.0.lock();
-        let of_it = homes.extract_if(|_, home| *home == node);
-        of_it.map(|(driver, _)| driver).collect()
+    /// Whose drivers are at a node: which they are.
+    pub(super) fn drivers(&self, node: NodeId) -> Vec<DriverId> {
+        let homes = self.0.lock();
+        let of_it = homes.iter().filter(|(_, home)| **home == node);
+        of_it.map(|(driver, _)| *driver).collect()
+    }
+
+    /// The node is gone, and its drivers with it.
+    pub(super) fn lost(&self, node: NodeId) {
+        self.0.lock().retain(|_, home| *home != node);
     }
 }
 
@@ -67,8 +72,10 @@ mod tests {
         }
         homes.note(driver(7), there, |_| true);
         assert_eq!(homes.of(&driver(7)), Some(there));
-        let lost = homes.lost(here);
+        let lost = homes.drivers(here);
         assert!(lost.contains(&driver(3)) && lost.len() < 2 * MANY);
+        homes.lost(here);
+        assert_eq!(homes.drivers(here), []);
         homes.forget(&driver(7));
         assert_eq!(homes.of(&driver(7)), None);
     }

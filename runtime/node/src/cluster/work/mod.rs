@@ -537,8 +537,9 @@ impl Work for Exchange {
         // Before anything can be said to it.
         self.borrowed.joined(node.id);
         self.kept.lock().joined(node.id);
-        self.lives.lock().joined(node.id);
         self.queues.lock().insert(node.id, queue);
+        // Whoever sees that it is there can say something to it.
+        self.lives.lock().joined(node.id);
         self.want_again(node.id);
         self.ask_about_again(node.id);
         if let Some(desk) = self.desk() {
@@ -562,7 +563,7 @@ impl Work for Exchange {
                 queue.is_over.store(true, Ordering::Release);
             }
         }
-        let drivers: Vec<_> = nodes().flat_map(|node| self.homes.lost(node)).collect();
+        let drivers: Vec<_> = nodes().flat_map(|node| self.homes.drivers(node)).collect();
         self.carry_out(|ledger| {
             let todo = ledger.nodes_lost(lives, is_over, &drivers);
             // In one step: what those had here has ended, and has not failed for want of what they owned.
@@ -570,6 +571,8 @@ impl Work for Exchange {
             nodes().for_each(|node| lives.left(node));
             todo
         });
+        // Not before: what of theirs was just about to go to another node says whose it is.
+        nodes().for_each(|node| self.homes.lost(node));
         nodes().for_each(|node| self.let_go_of(node));
         if let Some(shared) = self.shared.upgrade() {
             for driver in drivers {
