@@ -74,7 +74,10 @@ impl Scheduler {
                 }
             }
             match self.fits(ix, task) {
-                Fits::Nowhere => self.park(ix),
+                Fits::Nowhere => {
+                    self.park(ix);
+                    self.keep_for_resume(ix, task);
+                }
                 fits => best = Some((ix, tenant, turn, fits)),
             }
         }

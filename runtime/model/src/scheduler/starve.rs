@@ -6,7 +6,7 @@
 //! idle. Without a limit the larger one might never find enough free at once. So when the first
 //! task of a class has been passed over for [`super::Config::patience`], one node keeps for its
 //! request what becomes free there, as backfilling schedulers do: others may use what is left
-//! beside it. Tasks of placement groups wait for their bundle, which nobody else can take: for them nothing
+//! beside it. For a blocked task that is to go on it is kept at once. Tasks of placement groups wait for their bundle, which nobody else can take: for them nothing
 //! is kept. What was kept on a node could be what their group waits for.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use super::Scheduler;
 use super::class::{ClassIx, Gate, Wants};
+use super::table::TaskIx;
 use crate::cluster::{Basis, NodeFit, NodeIx};
 use crate::fairness::TenantIx;
 use crate::resource::Request;
@@ -135,6 +136,29 @@ impl Scheduler {
                 }
             }
         }
+    }
+
+    /// Keeps what becomes free for a blocked task that is to go on, at once: it holds its memory and what others
+    /// wait for, and requests for a fraction of its CPU would pass it for as long as there are any.
+    ///
+    /// What is kept for somebody else stays: a blocked task takes of that too.
+    pub(super) fn keep_for_resume(&mut self, class: ClassIx, task: TaskIx) {
+        if self.classes[class].key.wants != Wants::Resume {
+            return;
+        }
+        let held = self.tasks[task].state().held();
+        let held = held.expect("a blocked task holds");
+        let node = held.node;
+        if held.bundle.is_some()
+            || self.starving.kept_on.contains_key(&node)
+            || self.starving.kept_for.contains_key(&class)
+        {
+            return;
+        }
+        let cpu = self.request_of(task, held).cpu_part();
+        self.starving.kept_on.insert(node, class);
+        self.starving.kept_for.insert(class, node);
+        self.cluster.keep(node, Some(cpu));
     }
 
     /// The node that lacks least of what the first task of a class asks for.

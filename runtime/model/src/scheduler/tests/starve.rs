@@ -134,3 +134,23 @@ fn a_blocked_task_resumes_beside_what_is_kept() {
     assert!(it.submit(task(6, ONE)).is_empty());
     assert_eq!(it.unblock(1), ["resume t1"]);
 }
+
+/// Small requests would take each piece of the CPU that it needs whole.
+#[test]
+fn a_blocked_task_is_not_passed_by_small_requests() {
+    for other in ["default", "other"] {
+        let mut it = Harness::local(r#"{"CPU": 1}"#);
+        it.submit(task(1, ONE));
+        it.block(1);
+        for at in 2..=9 {
+            it.submit(task(at, r#"{"CPU": "0.25"}"#).tenant(other));
+        }
+        assert!(it.unblock(1).is_empty());
+        for at in 2..=4 {
+            assert_eq!(it.finish(at), [format!("t{at} finished")], "kept");
+        }
+        assert_eq!(it.finish(5), ["t5 finished", "resume t1"]);
+        // Nothing is kept any more.
+        assert_eq!(it.finish(1).len(), 5);
+    }
+}
