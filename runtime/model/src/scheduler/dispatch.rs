@@ -55,6 +55,7 @@ impl Scheduler {
             self.watches.find(node, pools, &mut found);
         }
         let mut best: Option<(ClassIx, TenantIx, Turn, Fits)> = None;
+        let mut keeps_more = false;
         for ix in found.drain(..) {
             let class = &mut self.classes[ix];
             if is_full && class.key.wants == Wants::Start {
@@ -76,12 +77,16 @@ impl Scheduler {
             match self.fits(ix, task) {
                 Fits::Nowhere => {
                     self.park(ix);
-                    self.keep_for_resume(ix, task);
+                    keeps_more |= self.keep_for_resume(ix, task);
                 }
                 fits => best = Some((ix, tenant, turn, fits)),
             }
         }
         self.found = found;
+        if keeps_more {
+            // Who was seen to fit may not fit beside that.
+            return self.pick();
+        }
         let Some((class, tenant, _, fits)) = best else {
             self.hot = None;
             return None;

@@ -141,10 +141,10 @@ impl Scheduler {
     /// Keeps what becomes free for a blocked task that is to go on, at once: it holds its memory and what others
     /// wait for, and requests for a fraction of its CPU would pass it for as long as there are any.
     ///
-    /// What is kept for somebody else stays: a blocked task takes of that too.
-    pub(super) fn keep_for_resume(&mut self, class: ClassIx, task: TaskIx) {
+    /// What is kept for somebody else stays: a blocked task takes of that too. Whether it is new.
+    pub(super) fn keep_for_resume(&mut self, class: ClassIx, task: TaskIx) -> bool {
         if self.classes[class].key.wants != Wants::Resume {
-            return;
+            return false;
         }
         let held = self.tasks[task].state().held();
         let held = held.expect("a blocked task holds");
@@ -153,12 +153,13 @@ impl Scheduler {
             || self.starving.kept_on.contains_key(&node)
             || self.starving.kept_for.contains_key(&class)
         {
-            return;
+            return false;
         }
         let cpu = self.request_of(task, held).cpu_part();
         self.starving.kept_on.insert(node, class);
         self.starving.kept_for.insert(class, node);
         self.cluster.keep(node, Some(cpu));
+        true
     }
 
     /// The node that lacks least of what the first task of a class asks for.
