@@ -135,6 +135,7 @@ pub struct Wasmrun {
     stdout: Option<PipeWriter>,
     address_space_kib: Option<u64>,
     namespace: Option<String>,
+    redirections: Option<String>,
 }
 
 impl Wasmrun {
@@ -159,6 +160,7 @@ impl Wasmrun {
             stdout: None,
             address_space_kib: None,
             namespace: None,
+            redirections: None,
         }
         .args(args)
     }
@@ -262,6 +264,12 @@ impl Wasmrun {
         self
     }
 
+    /// With these redirections of a shell, such as `<&-`.
+    pub fn redirected(mut self, redirections: &str) -> Self {
+        self.redirections = Some(redirections.to_owned());
+        self
+    }
+
     /// Starts it.
     pub fn start(mut self) -> Running {
         if !self.program.is_empty() {
@@ -270,7 +278,15 @@ impl Wasmrun {
         }
         let args = self.args.iter().map(|arg| arg.to_string_lossy());
         let shown = args.fold("wasmrun".to_owned(), |line, arg| line + " " + &arg);
+        let shell = |script: String| {
+            let mut shell = Command::new("/bin/sh");
+            shell.args(["-c", &script]).arg(binary());
+            shell
+        };
         let mut command = match (self.address_space_kib, &self.namespace) {
+            (None, None) if let Some(redirections) = &self.redirections => {
+                shell(format!("exec \"$0\" \"$@\" {redirections}"))
+            }
             (None, None) => Command::new(binary()),
             (None, Some(namespace)) => {
                 // It becomes the command: no process stands between.
@@ -278,12 +294,7 @@ impl Wasmrun {
                 ip.args(["netns", "exec", namespace]).arg(binary());
                 ip
             }
-            (Some(most), _) => {
-                let mut shell = Command::new("/bin/sh");
-                let limited = format!("ulimit -v {most} && exec \"$0\" \"$@\"");
-                shell.args(["-c", &limited]).arg(binary());
-                shell
-            }
+            (Some(most), _) => shell(format!("ulimit -v {most} && exec \"$0\" \"$@\"")),
         };
         command
             .args(&self.args)

@@ -13,6 +13,7 @@ use wasmrun_node::{ClusterError, Node, NodeConfig, SpillConfig, StartError};
 use crate::args::{LabelArg, NodeOptions};
 use crate::fail::{Exit, Failure};
 use crate::printer::Printer;
+use crate::stdio;
 
 /// Starts the node. Tells if it cannot keep compiled code.
 pub fn start(options: &NodeOptions, printer: &Printer) -> Result<Node, Failure> {
@@ -153,15 +154,12 @@ pub fn read_file(path: &Path, most: u64, flag: &str) -> anyhow::Result<Vec<u8>> 
 /// Reads our standard input to its end, for a program that may read it more than once; nothing if
 /// it is a terminal, where a person would not know that we wait.
 pub fn read_stdin(most: u64) -> anyhow::Result<Vec<u8>> {
-    let stdin = std::io::stdin();
-    if stdin.is_terminal() {
+    if std::io::stdin().is_terminal() {
         return Ok(Vec::new());
     }
     let mut bytes = Vec::new();
-    let read = stdin
-        .lock()
-        .take(most.saturating_add(1))
-        .read_to_end(&mut bytes);
+    let read =
+        stdio::input().and_then(|stdin| stdin.take(most.saturating_add(1)).read_to_end(&mut bytes));
     read.context("cannot read standard input, which --retries needs as a whole")?;
     if bytes.len() as u64 > most {
         let most = units::bytes(most);

@@ -14,6 +14,7 @@ mod names;
 mod printer;
 mod remote;
 mod simulate;
+mod stdio;
 mod submit;
 mod things;
 
@@ -24,6 +25,7 @@ use crate::fail::{CommandResult, Exit, Failure};
 use crate::printer::Printer;
 
 fn main() {
+    stdio::keep_closed();
     let cli = Cli::parse();
     let printer = Printer::new(&cli.global);
     let exit = match run(&cli, &printer) {

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::args::{Global, Output};
 use crate::fail::{Exit, Failure};
+use crate::stdio;
 
 /// Prints for one command.
 #[derive(Debug, Clone, Copy)]
@@ -60,7 +61,7 @@ impl Printer {
         if self.output == Output::Quiet {
             return Ok(());
         }
-        written(writeln!(io::stdout().lock(), "{line}"))
+        written(stdio::output().write_all(format!("{line}\n").as_bytes()))
     }
 
     /// A result as JSON, whatever the format asked for.

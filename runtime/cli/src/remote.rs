@@ -12,7 +12,7 @@ use crate::args::Global;
 use crate::fail::{Exit, Failure};
 use crate::login;
 use crate::printer::Printer;
-use crate::submit::exit_of;
+use crate::submit::{exit_of, with_frames};
 
 /// For how many days before its end a certificate is worth a note.
 const NOTED_DAYS: u64 = 14;
@@ -103,7 +103,10 @@ pub fn no_value(error: GetError) -> Failure {
                 Exit::Program(_) => Exit::TaskFailed,
                 exit => exit,
             };
-            Failure::new(exit, error)
+            Failure::new(
+                exit,
+                anyhow::anyhow!(with_frames(error.to_string(), &error)),
+            )
         }
         GetError::TimedOut => Failure::new(Exit::TimedOut, error),
         GetError::Request(error) => failed(error),

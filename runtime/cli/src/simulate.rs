@@ -11,6 +11,7 @@ use wasmrun_model::simulate::{self, Scenario, scenario::limits::FILE_BYTES_MAX};
 use crate::args::{Output, Simulate};
 use crate::fail::{CommandResult, Failure};
 use crate::printer::{Printer, written};
+use crate::stdio;
 
 /// What is written at a time.
 const WRITE_BYTES: usize = 64 << 10;
@@ -33,7 +34,7 @@ pub fn simulate(simulate: &Simulate, printer: &Printer) -> CommandResult {
 
 /// A line for each event, then one with the summary.
 fn write_trace(scenario: &Scenario) -> io::Result<()> {
-    let mut out = BufWriter::with_capacity(WRITE_BYTES, io::stdout().lock());
+    let mut out = BufWriter::with_capacity(WRITE_BYTES, stdio::output());
     let mut text = String::new();
     let summary = simulate::run(scenario, |line| {
         text.clear();
@@ -61,7 +62,7 @@ fn read(path: &Path) -> anyhow::Result<String> {
     // One byte more than is allowed, so that too many are noticed.
     let most = FILE_BYTES_MAX as u64 + 1;
     let read = match is_stdin(path) {
-        true => io::stdin().lock().take(most).read_to_end(&mut bytes),
+        true => stdio::input().and_then(|input| input.take(most).read_to_end(&mut bytes)),
         false => File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes)),
     };
     read.with_context(|| format!("cannot read the scenario {name}"))?;

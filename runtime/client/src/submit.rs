@@ -322,6 +322,19 @@ impl Client {
         let bytes = wire::Bytes(bytes);
         self.done(Request::Input { task, bytes }).await
     }
+
+    /// The standard input of a task that reads a stream cannot be read any further: the task's next read fails. `errno` is
+    /// why, as Linux numbers errors.
+    ///
+    /// # Errors
+    /// As of `input`; also for a node that does not know of this yet.
+    pub async fn input_failed(
+        &self,
+        task: wasmrun_model::id::TaskId,
+        errno: i32,
+    ) -> Result<(), Error> {
+        self.done(Request::InputFailed { task, errno }).await
+    }
 }
 
 /// What is to be said of a submission; none if the node has gone once more.

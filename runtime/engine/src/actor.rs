@@ -18,12 +18,13 @@ use wasmtime::component::{Instance, ResourceAny, Val};
 use crate::call::{self, CallPlan, Callee, Target, check_arguments};
 use crate::class::{Class, ClassIndex, Lane, MethodIndex};
 use crate::exports::FastLane;
+use crate::input::Input;
 use crate::limits::Limits;
 use crate::module::Module;
 use crate::run::{Outcome, Sandbox, within};
 use crate::services::{Services, alone};
 use crate::state::{Grants, Setup, TaskContext};
-use crate::stdio::{Input, TaskOutput};
+use crate::stdio::TaskOutput;
 use crate::{Engine, EngineInner};
 
 /// Everything that the creation of an actor needs.
@@ -124,6 +125,7 @@ pub(crate) async fn create(
             }
             _ => create_typed(&mut sandbox, &instance, of_class, from).await?,
         };
+        sandbox.check_output()?;
         let state = sandbox.store.data_mut();
         state.services = alone();
         state.creation = Some(state.context.clone());
@@ -231,6 +233,7 @@ impl ActorInstance {
             limits,
             services,
         } = call;
+        self.sandbox.result_bytes = limits.result;
         let state = self.sandbox.store.data_mut();
         state.context = context;
         state.services = services;
@@ -245,6 +248,7 @@ impl ActorInstance {
         // Between calls it keeps nothing alive.
         self.sandbox.store.data_mut().services = alone();
         let returned = returned?;
+        self.sandbox.check_output()?;
         Ok(Outcome {
             result: returned.value,
             handles: returned.handles,
@@ -309,7 +313,7 @@ impl ActorInstance {
                 Ok(func) => func.call_async(&mut *store, (number,)).await,
                 Err(error) => Err(error),
             };
-            let (state,) = called.map_err(|error| call::fuel(sandbox.failure(error), limits))?;
+            let (state,) = called.map_err(|error| sandbox.failure(error))?;
             let size = state.as_ref().map_or(0, |state| state.len() as u64);
             return match size > limits.result {
                 true => Err(call::limit(LimitKind::Result, limits.result, size)),

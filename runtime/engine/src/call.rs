@@ -135,11 +135,10 @@ pub(crate) async fn call(
         CallPlan::Direct(result) => {
             let arguments = plain(ty, values)?;
             let called = pin!(call_directly(sandbox, func, receiver, &arguments, result));
-            called.await.map_err(|error| fuel(error, limits))?
+            called.await?
         }
         CallPlan::Dynamic | CallPlan::Fast => {
-            let called = dynamic(sandbox, func, receiver, ty, values, &mut handles).await;
-            called.map_err(|error| fuel(error, limits))?
+            dynamic(sandbox, func, receiver, ty, values, &mut handles).await?
         }
     };
     let (Some(ty), Some(value)) = (ty.result(), value) else {
@@ -195,15 +194,12 @@ pub(crate) async fn call_fast(
             }
         }
     };
-    let (bytes,) = called.map_err(|error| fuel(sandbox.failure(error), limits))?;
+    let (bytes,) = called.map_err(|error| sandbox.failure(error))?;
     let value = match ty.result() {
         Some(ty) => {
             let value = Encoded::in_form(ty, bytes);
-            validate(ty, &value).map_err(|error| {
-                TaskError::Sandbox(format!(
-                    "the guest's fast lane returned a wrong value: {error}"
-                ))
-            })?;
+            validate(ty, &value)
+                .map_err(|error| wrong(format!("its fast lane returned a wrong value: {error}")))?;
             Some(finish(ty, value, limits)?)
         }
         None => None,
@@ -222,33 +218,19 @@ pub(crate) enum Target<'a> {
     Method(u32, &'a str),
 }
 
+/// What a guest has done wrong after it came to its end.
+fn wrong(message: String) -> TaskError {
+    TaskError::Trap {
+        message,
+        frames: Vec::new(),
+    }
+}
+
 fn encoded(ty: &ValueType, value: Value) -> Result<Encoded, TaskError> {
     match value {
         Value::Numbers(list) => Ok(Encoded::in_form(ty, list.into_le_bytes())),
         value => encode(ty, &value)
             .map_err(|error| TaskError::Sandbox(format!("the result cannot be encoded: {error}"))),
-    }
-}
-
-/// What wasmtime says when more is to be lifted out of a guest than the store allows. Its error
-/// has no type that could be asked for.
-const OUT_OF_FUEL: &str = "fuel allocated for hostcalls has been exhausted";
-
-/// The limit that is meant where wasmtime ran out of the fuel for it.
-pub(crate) fn fuel(error: TaskError, limits: &Limits) -> TaskError {
-    match error {
-        TaskError::Sandbox(message) if message.contains(OUT_OF_FUEL) => {
-            let hit = LimitHit {
-                kind: LimitKind::Result,
-                limit: limits.result,
-                wanted: None,
-            };
-            TaskError::Limit {
-                hit,
-                frames: Vec::new(),
-            }
-        }
-        error => error,
     }
 }
 
@@ -417,5 +399,5 @@ async fn dynamic(
     });
     value
         .map(Some)
-        .map_err(|error| TaskError::Sandbox(format!("the result has a wrong handle: {error}")))
+        .map_err(|error| wrong(format!("its result has a wrong handle: {error}")))
 }

@@ -18,9 +18,11 @@ mod class;
 mod compile;
 mod direct;
 mod exports;
+mod fault;
 mod flavor;
 mod handle;
 mod host;
+mod input;
 mod limits;
 mod load;
 mod module;
@@ -44,6 +46,7 @@ pub use crate::cache::CacheStatus;
 pub use crate::class::{Class, ClassIndex, Method, MethodIndex};
 pub use crate::compile::{CompileError, Compiler, Task as CompileTask, compile_as_told};
 pub use crate::flavor::{EngineError, PoolUsage, has_pagemap_scan};
+pub use crate::input::Input;
 pub use crate::limits::Limits;
 pub use crate::load::{LoadError, Origin, wit_text};
 pub use crate::module::{Entry, Function, FunctionIndex, LookupError, Module, Program, Skipped};
@@ -52,7 +55,7 @@ pub use crate::services::{
     Alone, Given, Pages, Readable, ServiceError, Services, Spares, Waiting, Wishes,
 };
 pub use crate::state::{DirGrant, Grants, HeldResource, NetGrant, TaskContext};
-pub use crate::stdio::{Input, Listener, OutputChunk, OutputSource, TaskOutput};
+pub use crate::stdio::{Listener, OutputChunk, OutputSource, TaskOutput};
 
 use crate::cache::CodeCache;
 use crate::flavor::Flavors;

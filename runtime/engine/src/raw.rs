@@ -12,12 +12,13 @@ use wasmrun_model::id::TaskId;
 use wasmrun_model::value::{Encoded, EncodedRef};
 
 use crate::Engine;
+use crate::input::Input;
 use crate::limits::Limits;
 use crate::module::{FunctionIndex, Module};
 use crate::run::Sandbox;
 use crate::services::{Alone, Services};
 use crate::state::{Grants, Setup, TaskContext};
-use crate::stdio::{Input, TaskOutput};
+use crate::stdio::TaskOutput;
 
 impl Engine {
     /// Calls a function with the same arguments `count` times, in a fresh sandbox each.

@@ -4,20 +4,20 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use wasmrun_model::failure::{Frame, LimitHit, LimitKind, TaskError};
+use wasmrun_model::failure::{LimitHit, LimitKind, TaskError};
 use wasmrun_model::value::{Encoded, EncodedRef, Handle};
+use wasmtime::Store;
 use wasmtime::component::{ComponentExportIndex, Func, Instance, Val};
-use wasmtime::{Store, Trap, WasmBacktrace};
-use wasmtime_wasi::I32Exit;
 
 use crate::EngineInner;
 use crate::call::{CallPlan, Callee, Returned, Target, call, call_fast, check_arguments};
+use crate::input::Input;
 use crate::limits::Limits;
 use crate::module::{Entry, Function, Linked, Module};
 use crate::room::Room;
 use crate::services::Services;
 use crate::state::{Grants, Setup, TaskContext, TaskState};
-use crate::stdio::{Input, TaskOutput};
+use crate::stdio::TaskOutput;
 use crate::task_store::TaskStore;
 
 /// Everything that one run needs.
@@ -131,6 +131,7 @@ async fn run_unhurried(
             }
         }
     };
+    sandbox.check_output()?;
     Ok(Outcome {
         result: returned.value,
         handles: returned.handles,
@@ -139,17 +140,17 @@ async fn run_unhurried(
 }
 
 /// How many handles a sandbox may have: some tens of bytes each, on the host.
-const MOST_HANDLES: usize = 1 << 19;
-/// What wasmtime says when there are more. Its error has no type that could be asked for.
-const OUT_OF_HANDLES: &str = "store handle limit exceeded";
+pub(crate) const MOST_HANDLES: usize = 1 << 19;
 
 /// A store that is about to hold one instance.
 pub(crate) struct Sandbox {
     pub(crate) store: TaskStore,
     module: Module,
-    stack_bytes: usize,
+    pub(crate) stack_bytes: usize,
+    /// What the result of a call may have.
+    pub(crate) result_bytes: u64,
     /// What host calls may copy.
-    fuel: usize,
+    pub(crate) fuel: usize,
     room: Arc<Room>,
 }
 
@@ -180,6 +181,7 @@ impl Sandbox {
             store: new_store(&runtime.engine, state, fuel),
             module,
             stack_bytes: engine.config.stack_bytes,
+            result_bytes: limits.result,
             fuel,
             room: runtime.room.clone(),
         })
@@ -221,7 +223,7 @@ impl Sandbox {
                     self.renew()?;
                     wait_for_slot().await;
                 }
-                Err(error) => return Err(self.failure(error)),
+                Err(error) => return Err(self.unborn(error)),
             }
         }
     }
@@ -272,11 +274,11 @@ impl Sandbox {
                             self.renew()?;
                             wait_for_slot().await;
                         }
-                        Err(error) => return ended(self.failure(error)),
+                        Err(error) => return ended(self.unborn(error)),
                     }
                 };
                 let start = instance.get_typed_func::<(), ()>(&mut self.store, "_start");
-                let start = start.map_err(|error| self.failure(error))?;
+                let start = start.map_err(|error| self.unborn(error))?;
                 match start.call_async(&mut self.store, ()).await {
                     Ok(()) => Ok(()),
                     Err(error) => ended(self.failure(error)),
@@ -302,64 +304,6 @@ impl Sandbox {
             }
         }
     }
-
-    fn exit(&self, code: i32) -> TaskError {
-        TaskError::Exit {
-            code,
-            limit: self.store.data().limiter.hit(),
-        }
-    }
-
-    /// What an error of wasmtime means for the task.
-    pub(crate) fn failure(&self, error: wasmtime::Error) -> TaskError {
-        let frames = error
-            .downcast_ref::<WasmBacktrace>()
-            .map(frames)
-            .unwrap_or_default();
-        if let Some(I32Exit(code)) = error.downcast_ref() {
-            return self.exit(*code);
-        }
-        if let Some(hit) = error.downcast_ref::<LimitHit>() {
-            return TaskError::Limit {
-                hit: hit.clone(),
-                frames,
-            };
-        }
-        let trap = error.downcast_ref::<Trap>();
-        if trap == Some(&Trap::StackOverflow) {
-            let limit = self.stack_bytes as u64;
-            let hit = LimitHit {
-                kind: LimitKind::Stack,
-                limit,
-                wanted: None,
-            };
-            return TaskError::Limit { hit, frames };
-        }
-        // A guest that was refused memory usually gives up with `unreachable`, or goes on with a
-        // null pointer; an instance that was refused it does not come to be.
-        let gives_up = matches!(
-            trap,
-            None | Some(Trap::UnreachableCodeReached | Trap::MemoryOutOfBounds)
-        );
-        if let Some(hit) = self.store.data().limiter.hit().filter(|_| gives_up) {
-            return TaskError::Limit { hit, frames };
-        }
-        match trap {
-            Some(trap) => TaskError::Trap {
-                message: trap.to_string(),
-                frames,
-            },
-            None => match format!("{error:#}") {
-                text if text.contains(OUT_OF_HANDLES) => TaskError::Trap {
-                    message: format!(
-                        "it has {MOST_HANDLES} handles, as many as a sandbox may; drop those that are not needed"
-                    ),
-                    frames,
-                },
-                text => TaskError::Sandbox(text),
-            },
-        }
-    }
 }
 
 /// A program that exits with 0 did not fail.
@@ -368,33 +312,6 @@ fn ended(error: TaskError) -> Result<(), TaskError> {
         TaskError::Exit { code: 0, .. } => Ok(()),
         error => Err(error),
     }
-}
-
-/// How deep a backtrace is kept: the innermost frames tell what happened.
-const MAX_FRAMES: usize = 64;
-
-fn frames(backtrace: &WasmBacktrace) -> Vec<Frame> {
-    let frames: Vec<Frame> = backtrace
-        .frames()
-        .iter()
-        .map(|frame| Frame {
-            function: match frame.func_name() {
-                // The short form, without hashes.
-                Some(name) => format!("{:#}", rustc_demangle::demangle(name)),
-                None => format!("function {}", frame.func_index()),
-            },
-            location: frame.symbols().last().and_then(|symbol| {
-                let (file, line) = (symbol.file()?, symbol.line()?);
-                Some(format!("{file}:{line}"))
-            }),
-        })
-        .collect();
-    // What Rust does to panic is the same each time: begin with who panicked.
-    let is_panic = |frame: &Frame| {
-        frame.function.contains("rust_begin_unwind") || frame.function.contains("core::panicking::")
-    };
-    let start = frames.iter().rposition(is_panic).map_or(0, |last| last + 1);
-    frames.into_iter().skip(start).take(MAX_FRAMES).collect()
 }
 
 /// Whether the pool had no room. Tasks are admitted by count, but a sandbox that has ended may still be

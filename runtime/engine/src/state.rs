@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use wasmrun_model::failure::TaskError;
+use wasmrun_model::failure::{LimitHit, TaskError};
 use wasmrun_model::id::TaskId;
 use wasmrun_model::resource::ResourceName;
 use wasmtime::component::ResourceTable;
@@ -14,10 +14,11 @@ use wasmtime_wasi::sockets::SocketAddrUse;
 use wasmtime_wasi::{FsPerms, WasiCtxBuilder, WasiCtxView, WasiView};
 
 use crate::host::Windows;
+use crate::input::Input;
 use crate::limits::{Limiter, Limits};
 use crate::module::Module;
 use crate::services::Services;
-use crate::stdio::{Input, OutputSource, Stream, TaskOutput};
+use crate::stdio::{OutputSource, Stream, TaskOutput};
 
 /// Who a task is, where it runs and what it holds: what the context interface tells it.
 #[derive(Debug, Clone)]
@@ -104,6 +105,16 @@ impl TaskState {
     /// What the guest holds, in order of name: its own, or what its actor holds.
     pub(crate) fn holds(&self) -> &[HeldResource] {
         &self.creation.as_ref().unwrap_or(&self.context).resources
+    }
+
+    /// The limit that the guest has run into, if it was not ended by that.
+    pub(crate) fn hit(&self) -> Option<LimitHit> {
+        self.limiter.hit().or_else(|| self.output_hit())
+    }
+
+    /// The same, of its output alone: with WASI 0.3, it hears of a write that failed, and goes on.
+    pub(crate) fn output_hit(&self) -> Option<LimitHit> {
+        self.wasi.world.output.hit()
     }
 
     /// The host's table of the guest's handles.

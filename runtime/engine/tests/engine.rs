@@ -148,7 +148,7 @@ fn lists_outside_of_memory_are_refused() {
         let module = load(&engine, &bad_list(pointer, length)).unwrap();
         let result = run(&engine, &module, "f", &[]);
         assert!(
-            matches!(result, Err(TaskError::Sandbox(_))),
+            matches!(result, Err(TaskError::Trap { .. })),
             "{pointer} {length}: {result:?}"
         );
     }
@@ -173,7 +173,7 @@ fn an_allocator_that_lies_is_caught() {
     };
     assert_eq!(run(&engine, &module, "f", &[bytes(8)]), Ok(None));
     let result = run(&engine, &module, "f", &[bytes(9)]);
-    assert!(matches!(result, Err(TaskError::Sandbox(_))), "{result:?}");
+    assert!(matches!(result, Err(TaskError::Trap { .. })), "{result:?}");
 }
 
 const SPIN: &str = r#"(component

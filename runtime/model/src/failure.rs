@@ -14,10 +14,10 @@ use crate::value::{Encoded, EncodedRef};
 /// Why a task failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, thiserror::Error)]
 pub enum TaskError {
-    /// The guest stopped with a trap, such as a panic or an access out of bounds.
+    /// The guest stopped with a trap, such as a panic or an access out of bounds, or used the host wrongly.
     #[error("the guest trapped: {message}")]
     Trap {
-        /// The trap, in the words of the wasm specification.
+        /// The trap, in the words of the wasm specification, or what it did wrong; one line.
         message: String,
         /// Where it happened, innermost frame first.
         frames: Vec<Frame>,
@@ -83,7 +83,7 @@ pub enum TaskError {
     /// No node can ever run it, or what it needs is gone.
     #[error("it cannot be run: {0}")]
     Unschedulable(String),
-    /// The sandbox could not be set up or did something that the host does not offer.
+    /// The sandbox could not be set up, or the host failed in it: not what the guest does wrong.
     #[error("the sandbox failed: {0}")]
     Sandbox(String),
     /// An object that it needs was there and is not any more.
@@ -107,6 +107,9 @@ impl TaskError {
     pub fn frames(&self) -> &[Frame] {
         match self {
             Self::Trap { frames, .. } | Self::Limit { frames, .. } => frames,
+            Self::ActorDied {
+                cause: Some(cause), ..
+            } => cause.frames(),
             _ => &[],
         }
     }

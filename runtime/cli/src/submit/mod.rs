@@ -8,7 +8,7 @@ mod waiting;
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,16 +31,15 @@ use crate::local;
 use crate::names::Names;
 use crate::printer::Printer;
 use crate::remote;
+use crate::stdio;
 use crate::submit::plan::Plan;
 use crate::submit::stream::{Kept, Route};
 use crate::submit::target::{Handle, Stopper, Target};
 
 pub use crate::submit::plan::shorten;
-pub use crate::submit::report::exit_of;
+pub use crate::submit::report::{exit_of, with_frames};
 pub use crate::submit::target::{grants as wire_grants, milliseconds};
 
-/// How many frames of a guest's stack are shown.
-const SHOWN_FRAMES: usize = 16;
 /// How many chunks of output may be under way before guests wait.
 const CHUNKS_IN_FLIGHT: usize = 64;
 /// How many tasks of an array are submitted ahead of the oldest that has not ended.
@@ -291,7 +290,7 @@ impl Run<'_> {
             // It may be read more than once: the plan has it all.
             _ if self.plan.job.terms.retries > 0 || self.is_grouped() => call.input,
             Some(path) => stdin_from(path, *self.printer)?,
-            None if self.is_program() => stream_of(|| Ok(io::stdin()), *self.printer)?,
+            None if self.is_program() => stream_of(stdio::input, *self.printer)?,
             None => Input::Empty,
         };
         let route = match (self.printer.output, &self.submit.result_file) {
@@ -528,7 +527,7 @@ impl Run<'_> {
             exit => exit,
         };
         let name = name.unwrap_or(&self.plan.job.name);
-        let mut text = match error {
+        let text = match error {
             // The program has said why itself.
             TaskError::Exit { code, .. } if !self.is_program() => {
                 format!("{name}: the guest exited with code {code} before it returned a result")
@@ -542,14 +541,7 @@ impl Run<'_> {
             }
             error => format!("{name}: {error}"),
         };
-        let frames = error.frames();
-        for frame in frames.iter().take(SHOWN_FRAMES) {
-            text.push_str(&format!("\n    at {frame}"));
-        }
-        if let Some(more @ 1..) = frames.len().checked_sub(SHOWN_FRAMES) {
-            text.push_str(&format!("\n    and {more} more frames"));
-        }
-        let error = anyhow::anyhow!(text);
+        let error = anyhow::anyhow!(with_frames(text, error));
         match self.printer.output {
             // The report has it all.
             Output::Json => {
@@ -598,29 +590,35 @@ fn stdin_from(path: &Path, printer: Printer) -> Result<Input, Failure> {
     stream_of(move || File::open(path), printer)
 }
 
-/// What a reader gives, as it comes.
-fn stream_of<R: Read>(
-    open: impl FnOnce() -> io::Result<R> + Send + 'static,
+/// What a file gives, as it comes. The guest hears of a read that fails, and so does who looks at the command.
+fn stream_of(
+    open: impl FnOnce() -> io::Result<File> + Send + 'static,
     printer: Printer,
 ) -> Result<Input, Failure> {
     let (sender, receiver) = mpsc::channel(4);
-    let pass_on = move || -> io::Result<()> {
-        let (mut reader, mut buffer) = (open()?, vec![0; 64 << 10]);
+    let pass_on = move || {
+        let (mut buffer, mut file) = (vec![0; 64 << 10], open());
         loop {
-            let n = reader.read(&mut buffer)?;
-            let chunk = Bytes::copy_from_slice(&buffer[..n]);
-            if n == 0 || sender.blocking_send(chunk).is_err() {
-                return Ok(());
+            let read = match &mut file {
+                Ok(file) => stdio::read(file, &mut buffer),
+                Err(error) => Err(std::mem::replace(error, io::ErrorKind::Other.into())),
+            };
+            if let Err(error) = &read
+                // Who has none has closed it on purpose.
+                && error.raw_os_error() != Some(rustix::io::Errno::BADF.raw_os_error())
+            {
+                printer.warn(format_args!("standard input cannot be read: {error}"));
+            }
+            let read = read.map(|n| Bytes::copy_from_slice(&buffer[..n]));
+            let is_last = read.as_ref().map_or(true, Bytes::is_empty);
+            if sender.blocking_send(read).is_err() || is_last {
+                return;
             }
         }
     };
     // It may block in read(2) for ever: nobody waits for this thread.
     std::thread::Builder::new()
         .name("wasmrun-stdin".into())
-        .spawn(move || {
-            if let Err(error) = pass_on() {
-                printer.warn(format_args!("standard input ends early: {error}"));
-            }
-        })?;
+        .spawn(pass_on)?;
     Ok(Input::Stream(receiver))
 }

@@ -27,6 +27,21 @@ pub fn exit_of(error: &TaskError) -> Exit {
     }
 }
 
+/// How many frames of a guest's stack are shown.
+const SHOWN_FRAMES: usize = 16;
+
+/// What is said of an error, and below it where the guest was.
+pub fn with_frames(mut text: String, error: &TaskError) -> String {
+    let frames = error.frames();
+    for frame in frames.iter().take(SHOWN_FRAMES) {
+        text.push_str(&format!("\n    at {frame}"));
+    }
+    if let Some(more @ 1..) = frames.len().checked_sub(SHOWN_FRAMES) {
+        text.push_str(&format!("\n    and {more} more frames"));
+    }
+    text
+}
+
 /// The result as a value, where the function has one.
 fn value<'a>(job: &'a Job, report: &Report) -> Option<(&'a ValueType, Value)> {
     let loaded;

@@ -13,6 +13,8 @@ use indicatif::ProgressBar;
 use tokio::sync::mpsc::Receiver;
 use wasmrun_engine::{OutputChunk, OutputSource};
 
+use crate::stdio;
+
 /// What to do with output.
 pub enum Route {
     /// As it comes, to our own standard output and error.
@@ -81,11 +83,7 @@ impl Sink {
         } = chunk;
         let stream = (tag, writer, source == OutputSource::Stderr);
         match &self.route {
-            Route::Through if source == OutputSource::Stdout => {
-                let mut stdout = io::stdout().lock();
-                stdout.write_all(&bytes)?;
-                stdout.flush()
-            }
+            Route::Through if source == OutputSource::Stdout => stdio::output().write_all(&bytes),
             Route::Through => io::stderr().lock().write_all(&bytes),
             Route::Aside => match whole_lines(&mut self.open, stream, &bytes) {
                 Some(lines) => io::stderr().lock().write_all(&lines),
@@ -178,7 +176,7 @@ fn print_lines(
         text.push(b'\n');
     }
     let print = || match source {
-        OutputSource::Stdout if !aside => io::stdout().lock().write_all(&text),
+        OutputSource::Stdout if !aside => stdio::output().write_all(&text),
         _ => io::stderr().lock().write_all(&text),
     };
     match bar {

@@ -2,8 +2,10 @@
 //!
 //! Both give the same reports, so what prints them does not care.
 
+use std::io;
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use tokio::sync::{mpsc, oneshot};
 use wasmrun_client::blocking;
 use wasmrun_client::wire::{self, Dir, Net};
@@ -197,7 +199,7 @@ impl Target {
 
 impl Remote {
     /// A call as it travels, and what it reads as it comes.
-    fn task(&self, call: Call) -> Result<(Task, Option<mpsc::Receiver<bytes::Bytes>>), Failure> {
+    fn task(&self, call: Call) -> Result<(Task, Option<Stream>), Failure> {
         let mut wire = self.template.clone();
         let (input, stream) = match call.input {
             Input::Empty => (wire::Input::Empty, None),
@@ -214,9 +216,10 @@ impl Remote {
                 )));
             }
             Input::Bytes(bytes) => {
-                let (sender, stream) = mpsc::channel(1);
-                // There is room for one.
-                let _ = sender.try_send(bytes);
+                let (sender, stream) = mpsc::channel(2);
+                // There is room for all, and for the end.
+                let _ = sender.try_send(Ok(bytes));
+                let _ = sender.try_send(Ok(bytes::Bytes::new()));
                 (wire::Input::Stream, Some(stream))
             }
             Input::Stream(stream) => (wire::Input::Stream, Some(stream)),
@@ -239,18 +242,10 @@ impl Remote {
         let submitted = self.client.wait(session.submit(task));
         let mut task = submitted.map_err(remote::failed)?;
         let id = task.id();
-        if let Some(mut stream) = stream {
-            let session = session.clone();
-            self.client.handle().spawn(async move {
-                while let Some(bytes) = stream.recv().await {
-                    for part in bytes.chunks(wire::CHUNK_BYTES) {
-                        if session.input_of(id, part.to_vec()).await.is_err() {
-                            return;
-                        }
-                    }
-                }
-                let _ = session.input_of(id, Vec::new()).await;
-            });
+        if let Some(stream) = stream {
+            self.client
+                .handle()
+                .spawn(pass_on(session.clone(), id, stream));
         }
         let (sender, report) = oneshot::channel();
         let pending = self.pending.clone();
@@ -285,6 +280,44 @@ impl Remote {
             let _ = sender.send(report);
         });
         Ok(Handle::Remote { id, report })
+    }
+}
+
+/// What a task reads, as it comes.
+type Stream = mpsc::Receiver<io::Result<bytes::Bytes>>;
+
+/// Brings a task what it reads, to the end or to what went wrong.
+async fn pass_on(session: wasmrun_client::Client, task: TaskId, mut stream: Stream) {
+    // Whoever read has gone without a word.
+    let gone = || Err(io::ErrorKind::BrokenPipe.into());
+    loop {
+        let read = stream.recv().await.unwrap_or_else(gone);
+        let is_last = read.as_ref().map_or(true, bytes::Bytes::is_empty);
+        let passed = match read {
+            Ok(bytes) if bytes.is_empty() => session.input_of(task, Vec::new()).await,
+            Ok(bytes) => {
+                let parts = bytes.chunks(wire::CHUNK_BYTES);
+                let mut passed = Ok(());
+                for part in parts {
+                    passed = session.input_of(task, part.to_vec()).await;
+                    if passed.is_err() {
+                        break;
+                    }
+                }
+                passed
+            }
+            Err(error) => {
+                let errno = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
+                session.input_failed(task, errno).await
+            }
+        };
+        if let Err(Error::TooNew { .. }) = passed {
+            // The node cannot tell the task, which must not take it for the end.
+            let _ = session.cancel(&task.to_string()).await;
+        }
+        if is_last || passed.is_err() {
+            return;
+        }
     }
 }
 

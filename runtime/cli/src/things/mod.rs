@@ -19,6 +19,7 @@ use crate::args::{Global, Id, ListThings, Output, Things};
 use crate::fail::CommandResult;
 use crate::printer::{Printer, written};
 use crate::remote;
+use crate::stdio;
 
 pub use self::get::get;
 pub use self::status::status;
@@ -136,7 +137,7 @@ pub fn logs(id: &Id, global: &Global, printer: &Printer) -> CommandResult {
     for output in outputs {
         match output.is_stderr {
             true => written(std::io::stderr().lock().write_all(&output.bytes.0))?,
-            false => written(std::io::stdout().lock().write_all(&output.bytes.0))?,
+            false => written(stdio::output().write_all(&output.bytes.0))?,
         }
     }
     Ok(())

@@ -16,6 +16,7 @@ use crate::args::{Global, ObjectCommand, Output, Put};
 use crate::fail::{CommandResult, Failure};
 use crate::printer::{Printer, written};
 use crate::remote;
+use crate::stdio;
 
 /// `put`.
 pub fn put(put: &Put, global: &Global, printer: &Printer) -> CommandResult {
@@ -86,7 +87,7 @@ fn get(client: &Client, id: &str, out: Option<&Path>, printer: &Printer) -> Comm
     }
     if is_bytes && printer.output == Output::Table {
         return copy(client, incoming, |bytes| {
-            written(std::io::stdout().lock().write_all(bytes))
+            written(stdio::output().write_all(bytes))
         });
     }
     let ty = incoming.ty.clone();

@@ -32,6 +32,7 @@ use wasmtime::{StoreContextMut, ValRaw};
 use super::bindings::wasmrun::runtime::objects::Error;
 use super::objects::duration;
 use super::spare::Spare;
+use crate::fault::HostFault;
 use crate::handle::ObjectHandle;
 use crate::services::{Pages, Readable};
 use crate::state::TaskState;
@@ -102,7 +103,10 @@ impl Fault {
 }
 
 fn lost(error: &io::Error) -> wasmtime::Error {
-    wasmtime::format_err!("the system gives no memory back for a window: {error}")
+    HostFault(format!(
+        "the system gives no memory back for a window: {error}"
+    ))
+    .into()
 }
 
 async fn map(

@@ -2,7 +2,7 @@
 //!
 //! Everything a guest can reach of the host is put into a linker here and nowhere else. What the
 //! interfaces of `wit/` do is in `context`, `objects` (with `tasks` and `actors`) and `map` (with
-//! `spare`).
+//! `spare`); writes of `wasi:io` are in `streams`.
 
 use std::os::fd::AsFd;
 
@@ -22,6 +22,7 @@ mod context;
 mod map;
 mod objects;
 mod spare;
+mod streams;
 
 pub(crate) use map::Windows;
 pub use spare::Spares;
@@ -60,6 +61,7 @@ pub(crate) fn add_to_component_linker(
     concurrent: bool,
 ) -> wasmtime::Result<()> {
     wasmtime_wasi::p2::add_to_linker_async(linker)?;
+    streams::add_to_linker(linker)?;
     if concurrent {
         wasmtime_wasi::p3::add_to_linker(linker)?;
     } else {

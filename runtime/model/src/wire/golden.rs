@@ -162,6 +162,13 @@ fn requests_about_tasks() {
     );
     let bytes = Bytes(vec![1]);
     assert_bytes(Request::Input { task: TASK, bytes }, "04 07x16 01 01");
+    assert_bytes(
+        Request::InputFailed {
+            task: TASK,
+            errno: 5,
+        },
+        "2b 07x16 0a",
+    );
     let wait = Request::Wait {
         objects: vec![object()],
         count: 1,

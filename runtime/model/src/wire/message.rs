@@ -191,6 +191,14 @@ pub enum Request {
     },
     /// Stores a value that holds handles, and keeps what they stand for as long as the value. As `Put`.
     PutWith(Box<PutWith>),
+    /// The standard input of a task that reads a stream cannot be read any further: the task's read fails. `Done` when it
+    /// is taken.
+    InputFailed {
+        /// The task.
+        task: TaskId,
+        /// Why, as Linux numbers errors.
+        errno: i32,
+    },
 }
 
 /// What a node answers.

@@ -1,5 +1,6 @@
 //! Requests that take no time, and who answers them; what is kept of outputs, standard input, waiting.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,6 +84,7 @@ impl Session {
             | Request::Wait { .. }
             | Request::FindObject(_)
             | Request::Input { .. }
+            | Request::InputFailed { .. }
             | Request::CreateToken { .. }
             | Request::RevokeToken(_)
             | Request::CreateClientToken { .. }
@@ -115,15 +117,22 @@ impl Session {
         }
     }
 
-    pub(super) async fn input(&self, task: TaskId, bytes: Bytes) -> Result<Response, Refusal> {
-        if bytes.0.is_empty() {
-            self.inputs.lock().remove(&task);
-            return Ok(Response::Done);
-        }
-        let sender = self.inputs.lock().get(&task).cloned();
+    /// What a task reads next: no bytes are the end, and nothing comes behind that or an error.
+    pub(super) async fn input(
+        &self,
+        task: TaskId,
+        read: io::Result<Bytes>,
+    ) -> Result<Response, Refusal> {
+        let read = read.map(|bytes| bytes::Bytes::from(bytes.0));
+        let is_last = read.as_ref().map_or(true, bytes::Bytes::is_empty);
+        let sender = match is_last {
+            true => self.inputs.lock().remove(&task),
+            false => self.inputs.lock().get(&task).cloned(),
+        };
         let sent = match sender {
-            Some(sender) => sender.send(bytes.0.into()).await.is_ok(),
-            None => false,
+            Some(sender) => sender.send(read).await.is_ok() || is_last,
+            // The end of what nobody reads any more.
+            None => is_last,
         };
         match sent {
             true => Ok(Response::Done),

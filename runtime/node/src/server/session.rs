@@ -67,7 +67,7 @@ pub(super) struct Session {
     /// What the client has mapped, by the request that gave it.
     pub(super) pins: Mutex<HashMap<u64, View>>,
     /// Where the standard input of tasks comes in.
-    pub(super) inputs: Mutex<HashMap<TaskId, mpsc::Sender<Bytes>>>,
+    pub(super) inputs: Mutex<HashMap<TaskId, mpsc::Sender<io::Result<Bytes>>>>,
     /// The job of the last task: most are followed by more of their kind.
     pub(super) last_job: Mutex<Option<(wire::Submit, Arc<Job>)>>,
 }
@@ -338,6 +338,7 @@ impl Serving {
             | Request::Wait { .. }
             | Request::FindObject(_)
             | Request::Input { .. }
+            | Request::InputFailed { .. }
             | Request::CreateToken { .. }
             | Request::RevokeToken(_)
             | Request::CreateClientToken { .. }
@@ -392,7 +393,11 @@ impl Session {
                 timeout_ms,
             } => self.wait(&objects, count, timeout_ms).await,
             Request::FindObject(prefix) => self.find_object(prefix).await,
-            Request::Input { task, bytes } => self.input(task, bytes).await,
+            Request::Input { task, bytes } => self.input(task, Ok(bytes)).await,
+            Request::InputFailed { task, errno } => {
+                let failed = io::Error::from_raw_os_error(errno);
+                self.input(task, Err(failed)).await
+            }
             Request::CreateToken { .. }
             | Request::RevokeToken(_)
             | Request::CreateClientToken { .. }
