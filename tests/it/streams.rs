@@ -226,6 +226,111 @@ fn a_splice_writes_what_it_has_read() {
     assert!(ended.stderr.into_bytes() == bytes);
 }
 
+/// The streams of WASI 0.3. `says` writes `len` bytes to each of `n`, `reads` reads all of standard input; both return 0,
+/// or 1 and the number of the error with which the last stream ended.
+const ASYNC: &str = r#"(component
+  (import "wasi:cli/types@0.3.0" (instance $types
+    (type $codes (enum "io" "illegal-byte-sequence" "pipe")) (export "error-code" (type (eq $codes)))))
+  (alias export $types "error-code" (type $code))
+  (type $bytes (stream u8))
+  (type $ended (future (result (error $code))))
+  (import "wasi:cli/stdout@0.3.0" (instance $stdout
+    (alias outer 1 $code (type $c)) (export "error-code" (type $c2 (eq $c)))
+    (export "write-via-stream" (func (param "data" (stream u8)) (result (future (result (error $c2))))))))
+  (import "wasi:cli/stdin@0.3.0" (instance $stdin
+    (alias outer 1 $code (type $c)) (export "error-code" (type $c2 (eq $c)))
+    (export "read-via-stream" (func (result (tuple (stream u8) (future (result (error $c2)))))))))
+  (core module $libc (memory (export "memory") 2) (data (i32.const 64) "written\n")
+    (func (export "realloc") (param i32 i32 i32 i32) (result i32) unreachable))
+  (core instance $libc (instantiate $libc))
+  (alias core export $libc "memory" (core memory $mem))
+  (core func $out (canon lower (func $stdout "write-via-stream")))
+  (core func $in (canon lower (func $stdin "read-via-stream") (memory $mem)))
+  (core func $new (canon stream.new $bytes))
+  (core func $write (canon stream.write $bytes async (memory $mem)))
+  (core func $read (canon stream.read $bytes async (memory $mem)))
+  (core func $close (canon stream.drop-writable $bytes))
+  (core func $how (canon future.read $ended async (memory $mem)))
+  (core func $set (canon waitable-set.new))
+  (core func $wait (canon waitable-set.wait (memory $mem)))
+  (core func $join (canon waitable.join))
+  (core func $return (canon task.return (result u32)))
+  (core module $m
+    (import "l" "memory" (memory 2))
+    (import "i" "out" (func $out (param i32) (result i32)))
+    (import "i" "in" (func $in (param i32)))
+    (import "i" "new" (func $new (result i64)))
+    (import "i" "write" (func $write (param i32 i32 i32) (result i32)))
+    (import "i" "read" (func $read (param i32 i32 i32) (result i32)))
+    (import "i" "close" (func $close (param i32)))
+    (import "i" "how" (func $how (param i32 i32) (result i32)))
+    (import "i" "return" (func $return (param i32)))
+    (import "i" "set" (func $newset (result i32)))
+    (import "i" "wait" (func $wait (param i32 i32) (result i32)))
+    (import "i" "join" (func $join (param i32 i32)))
+    (func $then (param $h i32) (param $r i32) (result i32) (local $set i32)
+      (if (i32.ne (local.get $r) (i32.const -1)) (then (return (local.get $r))))
+      (local.set $set (call $newset))
+      (call $join (local.get $h) (local.get $set))
+      (drop (call $wait (local.get $set) (i32.const 32)))
+      (call $join (local.get $h) (i32.const 0))
+      (i32.load (i32.const 36)))
+    ;; n streams, and len bytes to each; the result of the last is 0, or 1 + its error
+    (func (export "says") (param $n i32) (param $len i32) (result i32) (local $s i64) (local $f i32)
+      (loop
+        (local.set $s (call $new))
+        (local.set $f (call $out (i32.wrap_i64 (local.get $s))))
+        (drop (call $then (i32.wrap_i64 (i64.shr_u (local.get $s) (i64.const 32))) (call $write (i32.wrap_i64 (i64.shr_u (local.get $s) (i64.const 32))) (i32.const 64) (local.get $len))))
+        (local.set $n (i32.sub (local.get $n) (i32.const 1)))
+        (br_if 0 (local.get $n)))
+      (call $close (i32.wrap_i64 (i64.shr_u (local.get $s) (i64.const 32))))
+      (drop (call $then (local.get $f) (call $how (local.get $f) (i32.const 0))))
+      (call $return (i32.add (i32.load8_u (i32.const 0)) (i32.load8_u (i32.const 1))))
+      (i32.const 0))
+    ;; reads all: 0 at the end, 1 + error
+    (func (export "reads") (result i32)
+      (call $in (i32.const 0))
+      (loop
+        (br_if 0 (i32.eqz (i32.and (i32.const 15) (call $then (i32.load (i32.const 0)) (call $read (i32.load (i32.const 0)) (i32.const 1024) (i32.const 4096)))))))
+      (drop (call $then (i32.load (i32.const 4)) (call $how (i32.load (i32.const 4)) (i32.const 16))))
+      (call $return (i32.add (i32.load8_u (i32.const 16)) (i32.load8_u (i32.const 17))))
+      (i32.const 0))
+    (func (export "wrong") (result i32) (drop (call $write (i32.const 99) (i32.const 64) (i32.const 1))) (i32.const 0))
+    (func (export "nothing") (result i32) (i32.const 0))
+    (func (export "callback") (param i32 i32 i32) (result i32) unreachable))
+  (core instance $i (instantiate $m (with "l" (instance $libc)) (with "i" (instance
+    (export "out" (func $out)) (export "in" (func $in)) (export "new" (func $new)) (export "write" (func $write)) (export "read" (func $read))
+    (export "close" (func $close)) (export "how" (func $how)) (export "return" (func $return)) (export "set" (func $set)) (export "wait" (func $wait)) (export "join" (func $join))))))
+  (func (export "says") async (param "n" u32) (param "len" u32) (result u32) (canon lift (core func $i "says") async (callback (core func $i "callback"))))
+  (func (export "reads") async (result u32) (canon lift (core func $i "reads") async (callback (core func $i "callback"))))
+  (func (export "wrong") async (result u32) (canon lift (core func $i "wrong") async (callback (core func $i "callback"))))
+  (func (export "nothing") async (result u32) (canon lift (core func $i "nothing") async (callback (core func $i "callback")))))"#;
+
+#[test]
+fn the_same_with_streams_of_wasi_0_3() {
+    let dir = scratch();
+    let module = assemble(dir.path(), "async-streams", ASYNC);
+    let submit = |call: &str| Wasmrun::submit_file(&module).args(["--invoke", call]);
+    let ended = submit("says(300, 8)").run();
+    assert_eq!(
+        (ended.code, ended.stdout_text().as_str()),
+        (Some(0), "0\n"),
+        "{ended}"
+    );
+    assert_eq!(ended.stderr, "written\n".repeat(300));
+    let stderr = submit("says(3, 8)").args(["--max-output", "20"]).fails(5);
+    assert_says(&stderr, &["output limit of 20 bytes reached"]);
+    assert_eq!(submit("reads()").ok(), "0\n");
+    assert_eq!(submit("reads()").args(["--stdin", "/"]).ok(), "1\n");
+    let stderr = submit("wrong()").fails(5);
+    assert_says(
+        &stderr,
+        &["the guest trapped: unknown handle index 99\n    at "],
+    );
+    let stderr = submit("nothing()").fails(5);
+    assert_says(&stderr, &["the guest trapped: "]);
+}
+
 /// Reads standard input to its end and exits with 0, or with the error number of a read that fails.
 const READER: &str = r#"(module
     (import "wasi_snapshot_preview1" "fd_read" (func $read (param i32 i32 i32 i32) (result i32)))

@@ -56,7 +56,7 @@ pub fn pump(
                 open: BTreeMap::new(),
             };
             while let Some(chunk) = chunks.blocking_recv() {
-                if let Err(error) = sink.take(chunk) {
+                if let Err(error) = sink.take(chunk).and_then(|()| sink.bound()) {
                     failed();
                     return Err(error);
                 }
@@ -111,9 +111,24 @@ impl Sink {
         }
     }
 
-    /// What has no end gets one: it is the last of its writer.
-    fn finish(self) -> io::Result<Kept> {
-        for ((tag, _, is_stderr), rest) in &self.open {
+    /// Keeps lines open for so many writers only: nobody says when one has ended.
+    fn bound(&mut self) -> io::Result<()> {
+        match self.open.len() > MOST_OPEN {
+            true => self.end_lines(),
+            false => Ok(()),
+        }
+    }
+
+    fn finish(mut self) -> io::Result<Kept> {
+        // What has no end is the last of its writer.
+        self.end_lines()?;
+        Ok(self.kept)
+    }
+
+    /// What has no end gets one.
+    fn end_lines(&mut self) -> io::Result<()> {
+        let open = std::mem::take(&mut self.open);
+        for ((tag, _, is_stderr), rest) in &open {
             let source = match is_stderr {
                 true => OutputSource::Stderr,
                 false => OutputSource::Stdout,
@@ -125,14 +140,17 @@ impl Sink {
                 }
                 _ => {
                     // Another one's would go on in the middle of this line.
-                    let end: &[u8] = if self.open.len() > 1 { b"\n" } else { b"" };
+                    let end: &[u8] = if open.len() > 1 { b"\n" } else { b"" };
                     io::stderr().lock().write_all(&[rest, end].concat())?;
                 }
             }
         }
-        Ok(self.kept)
+        Ok(())
     }
 }
+
+/// How many lines may be open at a time.
+const MOST_OPEN: usize = 1000;
 
 /// The longest line that is held back until it ends, in bytes.
 const LINE_BYTES: usize = 64 << 10;
@@ -188,6 +206,24 @@ fn print_lines(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_are_open_for_so_many_writers_only() {
+        let mut sink = Sink {
+            route: Route::Lines {
+                bar: None,
+                aside: true,
+            },
+            kept: Kept::new(),
+            open: BTreeMap::new(),
+        };
+        for writer in 0..3 * MOST_OPEN as u64 {
+            let stream = (writer, writer, true);
+            assert_eq!(whole_lines(&mut sink.open, stream, b"part"), None);
+            sink.bound().unwrap();
+            assert!(sink.open.len() <= MOST_OPEN);
+        }
+    }
 
     #[test]
     fn lines_of_two_writers_stay_whole() {
