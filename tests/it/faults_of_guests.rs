@@ -50,6 +50,20 @@ fn a_wrong_call_of_wasi_is_a_trap_with_frames() {
     }
 }
 
+#[test]
+fn a_wrong_call_before_the_program_starts_is_a_trap_too() {
+    let dir = scratch();
+    let text = r#"(module
+        (import "wasi_snapshot_preview1" "random_get" (func $wasi (param i32 i32) (result i32)))
+        (memory (export "memory") 1)
+        (func $early (drop (call $wasi (i32.const -1) (i32.const 9))))
+        (start $early)
+        (func (export "_start")))"#;
+    let module = assemble(dir.path(), "early", text);
+    let stderr = Wasmrun::submit_file(&module).fails(5);
+    assert_says(&stderr, &["early.wasm: the guest trapped: ", "\n    at early\n"]);
+}
+
 /// Functions and a class that give or do what the component model does not allow.
 const WRONG: &str = r#"(component
     (core module $m (memory (export "memory") 1) (data (i32.const 64) "\ff\fe\00\d8")

@@ -25,7 +25,6 @@ use crate::fail::{CommandResult, Exit, Failure};
 use crate::printer::Printer;
 
 fn main() {
-    stdio::keep_closed();
     let cli = Cli::parse();
     let printer = Printer::new(&cli.global);
     let exit = match run(&cli, &printer) {
@@ -49,6 +48,10 @@ fn run(cli: &Cli, printer: &Printer) -> CommandResult {
             command: NodeCommand::Start(_)
         }
     );
+    // A node may well have nobody whom it could tell where it listens.
+    if is_client {
+        stdio::keep_closed();
+    }
     let _logging = (is_client && cli.global.verbose)
         .then(|| log::start(log::Filter::default(), log::Format::Text));
     match &cli.command {

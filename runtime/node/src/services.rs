@@ -220,7 +220,10 @@ impl Attempt {
         let references = match ty.has_handles() {
             true => self
                 .references(ty, &value)
-                .map_err(|error| TaskError::Sandbox(format!("its result: {error}")))?,
+                .map_err(|error| TaskError::Trap {
+                    message: format!("its result has a wrong handle: {error}"),
+                    frames: Vec::new(),
+                })?,
             false => Vec::new(),
         };
         let tenant = self.parent().terms.tenant.clone();
