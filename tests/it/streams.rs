@@ -436,6 +436,8 @@ fn a_write_that_fails_is_not_lost() {
             assert_says(&stderr, &because);
         }
     }
+    let help = Wasmrun::new(["--help"]).redirected("> /dev/full");
+    assert_eq!(help.run().code, Some(2));
     let stderr = Wasmrun::submit("prog").program(["stderr", "x"]);
     assert_eq!(stderr.redirected("2> /dev/full").run().code, Some(2));
     let quiet = Wasmrun::call("echo-u8(7)").args(["-o", "quiet"]);

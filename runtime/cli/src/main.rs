@@ -25,7 +25,13 @@ use crate::fail::{CommandResult, Exit, Failure};
 use crate::printer::Printer;
 
 fn main() {
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|told| {
+        // Help that nobody gets is a failure, too.
+        let printed = printer::written(told.print());
+        std::process::exit(
+            printed.map_or_else(|failure| failure.exit.code(), |()| told.exit_code()),
+        )
+    });
     let printer = Printer::new(&cli.global);
     let exit = match run(&cli, &printer) {
         Ok(()) => 0,
