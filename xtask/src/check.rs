@@ -2,11 +2,12 @@
 //!
 //! Owns the steps, cheap ones first. CI runs this very command and nothing else, so that what
 //! passes here passes there. Warnings are errors, but not by way of `RUSTFLAGS`: another set of
-//! flags would have cargo build everything twice. Clippy denies them, rustc's own among them, on
-//! every target that the tests build.
+//! flags would have cargo build everything twice. Clippy denies them, rustc's own among them, while it
+//! compiles what the tests run.
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
@@ -64,18 +65,13 @@ const STEPS: &[Step] = &[
         run: pure_model,
     },
     Step {
-        name: "clippy",
-        what: "no warnings in the main workspace",
-        run: clippy,
-    },
-    Step {
         name: "guest-clippy",
         what: "no warnings in guests and the SDK",
         run: guest_clippy,
     },
     Step {
         name: "build",
-        what: "every crate and binary builds",
+        what: "every crate, binary and test builds without warnings",
         run: build,
     },
     Step {
@@ -183,6 +179,29 @@ fn with(args: &[&str]) -> Command {
     command
 }
 
+/// A command on the main workspace whose crates Clippy compiles: what it warns of is an error, and what it has compiled
+/// is what the tests run. `cargo clippy` would read all crates, and all that they depend on, once more.
+fn linted(args: &[&str]) -> Command {
+    let mut command = with(&args[..1]);
+    command.args(["--quiet", "--locked"]).args(&args[1..]);
+    command.env("RUSTC_WORKSPACE_WRAPPER", clippy_driver());
+    // As `cargo clippy -- -D warnings` says it to the driver.
+    command.env(
+        "CLIPPY_ARGS",
+        "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__",
+    );
+    command
+}
+
+/// Clippy as a compiler. It lies beside the cargo that runs us, or rustup finds it.
+fn clippy_driver() -> PathBuf {
+    let name = format!("clippy-driver{}", std::env::consts::EXE_SUFFIX);
+    let beside = std::env::var_os("CARGO").map(|cargo| Path::new(&cargo).with_file_name(&name));
+    beside
+        .filter(|driver| driver.is_file())
+        .unwrap_or_else(|| name.into())
+}
+
 /// A command on a guest workspace, which has its own lock file and our folder for its output.
 fn on_guests(action: &str, manifest: &str, args: &[&str]) -> Command {
     let mut command = with(&[action, "--quiet", "--locked", "--workspace"]);
@@ -240,19 +259,6 @@ fn pure_model() -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn clippy() -> Result<Outcome> {
-    all_of([with(&[
-        "clippy",
-        "--quiet",
-        "--locked",
-        "--workspace",
-        "--all-targets",
-        "--",
-        "-D",
-        "warnings",
-    ])])
-}
-
 fn guest_clippy() -> Result<Outcome> {
     for manifest in MANIFESTS {
         // As guests, and natively with their tests.
@@ -272,19 +278,11 @@ fn guest_clippy() -> Result<Outcome> {
 
 fn build() -> Result<Outcome> {
     // End-to-end tests run the binary, which `cargo test` alone would not always build.
-    all_of([with(&["build", "--quiet", "--locked", "--workspace"])])
+    all_of([linted(&["build", "--workspace", "--all-targets"])])
 }
 
 fn tests() -> Result<Outcome> {
-    let mut test = with(&[
-        "test",
-        "--quiet",
-        "--locked",
-        "--workspace",
-        "--lib",
-        "--bins",
-        "--tests",
-    ]);
+    let mut test = linted(&["test", "--workspace", "--lib", "--bins", "--tests"]);
     debian::name_to(&mut test)?;
     let list = shell::target_dir().join("skipped-tests");
     // Of an earlier run.
@@ -320,10 +318,8 @@ const GOSSIP_SEEDS: &str = "400";
 const CLUSTER_SEEDS: &str = "200";
 
 fn simulation() -> Result<Outcome> {
-    let mut test = with(&[
+    let mut test = linted(&[
         "test",
-        "--quiet",
-        "--locked",
         "--package",
         layers::MODEL,
         "--test",
@@ -331,19 +327,9 @@ fn simulation() -> Result<Outcome> {
         "--test",
         "objects",
     ]);
-    let mut gossip = with(&[
+    let mut gossip = linted(&["test", "--package", layers::MODEL, "--test", "gossip"]);
+    let mut cluster = linted(&[
         "test",
-        "--quiet",
-        "--locked",
-        "--package",
-        layers::MODEL,
-        "--test",
-        "gossip",
-    ]);
-    let mut cluster = with(&[
-        "test",
-        "--quiet",
-        "--locked",
         "--workspace",
         "--lib",
         "--",
@@ -375,13 +361,7 @@ fn play_demo() -> Result<Outcome> {
 }
 
 fn doc_tests() -> Result<Outcome> {
-    all_of([with(&[
-        "test",
-        "--quiet",
-        "--locked",
-        "--workspace",
-        "--doc",
-    ])])
+    all_of([linted(&["test", "--workspace", "--doc"])])
 }
 
 fn docs() -> Result<Outcome> {
