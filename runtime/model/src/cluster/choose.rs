@@ -152,7 +152,7 @@ impl Cluster {
             }
             Strategy::NodeAffinity { node, soft } => {
                 let choice = self.choose_affine(demand, node);
-                if !soft || !self.gives_way(node, &choice) {
+                if !soft || !self.gives_way(node, demand) {
                     return choice;
                 }
                 let strategy = &Strategy::Default;
@@ -185,7 +185,7 @@ impl Cluster {
             }
             let strategy = &Strategy::Default;
             return *soft
-                && self.gives_way(node, &choice)
+                && self.gives_way(node, demand)
                 && self.is_available_somewhere(&Demand {
                     strategy,
                     ..*demand
@@ -197,13 +197,19 @@ impl Cluster {
         })
     }
 
-    /// Whether another node may do instead of a preferred one for which this was chosen: it is not there, or can never
-    /// serve it, or is to take no new work, or cannot be reached.
-    fn gives_way(&self, preferred: &NodeName, choice: &Choice) -> bool {
-        let is_closed = |ix| self[ix].is_closed();
-        matches!(choice, Choice::Unschedulable(_))
-            || !matches!(choice, Choice::Now { .. })
-                && self.resolve(preferred).is_some_and(is_closed)
+    /// Whether another node may do for a demand with a soft affinity to this one: it is no member, or takes no new work,
+    /// or cannot be reached, or can never serve the demand. Whoever chooses, judges one node or explains asks this: were
+    /// they of two minds, a task would be handed to and fro.
+    pub(super) fn gives_way(&self, preferred: &NodeName, demand: &Demand<'_>) -> bool {
+        let Some(ix) = self.resolve(preferred) else {
+            return !self.is_expected(preferred);
+        };
+        let node = &self[ix];
+        let is_never = |(selector, _, request): (Option<&Selector>, usize, &Request)| {
+            let fit = NodeFit::of(node, selector, request, demand.basis);
+            matches!(fit, NodeFit::Infeasible(_) | NodeFit::Label(_))
+        };
+        node.is_closed() || demand.pairs().all(is_never)
     }
 
     /// The node by any strategy but those that name one.
@@ -327,12 +333,15 @@ fn is_idle(major: u64) -> bool {
     major >> 2 == 0
 }
 
-/// Spread: the next available node by id after the one chosen last for this class.
-fn next_in_turn(index: &mut Index, nodes: &Nodes) -> Option<NodeIx> {
-    let next = index.cursor.and_then(|cursor| nodes.after(cursor));
+/// Spread: the next available node by id after the one chosen last for this class. The first of a class comes after
+/// the last of all, so that many classes of few tasks do not all begin at the same node.
+fn next_in_turn(index: &mut Index, nodes: &mut Nodes) -> Option<NodeIx> {
+    let last = index.cursor.or(nodes.last_turn);
+    let next = last.and_then(|last| nodes.after(last));
     let next = next.and_then(|from| index.first_from(nodes, from));
     let node = next.or_else(|| index.select(0))?;
     index.cursor = nodes.get(node).map(|node| node.id());
+    nodes.last_turn = index.cursor;
     Some(node)
 }
 

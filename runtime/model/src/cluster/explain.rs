@@ -122,12 +122,11 @@ impl Cluster {
     /// there, the earlier ones among equals. `None` if the node is not there.
     pub fn fit_on(&self, ix: NodeIx, demand: &Demand<'_>) -> Option<NodeFit> {
         let node = self.get(ix)?;
-        if let Strategy::NodeAffinity { node: name, soft } = demand.strategy {
-            let bound = self.resolve(name);
-            let gives_way = bound.is_none_or(|bound| self[bound].is_closed());
-            if bound != Some(ix) && !(*soft && gives_way) {
-                return Some(NodeFit::Elsewhere { node: name.clone() });
-            }
+        if let Strategy::NodeAffinity { node: name, soft } = demand.strategy
+            && self.resolve(name) != Some(ix)
+            && !(*soft && self.gives_way(name, demand))
+        {
+            return Some(NodeFit::Elsewhere { node: name.clone() });
         }
         let basis = match demand.strategy {
             Strategy::Random => Basis::TrulyFree,

@@ -48,6 +48,8 @@ pub(super) struct Nodes {
     pub(super) expected: BTreeMap<NodeId, (Incarnation, NodeName)>,
     pub(super) own: usize,
     pub(super) local: Option<NodeIx>,
+    /// Which node was chosen last by the strategy that spreads, for whatever request.
+    pub(super) last_turn: Option<NodeId>,
     pub(super) total: Total,
     pub(super) tuning: Tuning,
     /// What decides whether and how well a node can serve something now.

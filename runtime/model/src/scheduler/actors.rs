@@ -61,7 +61,7 @@ impl Scheduler {
         let actor = self.actors.known.entry(actor).or_default();
         actor.calls.insert(sequence, ix);
         let bound = (!self.serves_one()).then_some(node);
-        self.arrive(ix, bound);
+        self.arrive(ix, bound, 0);
     }
 
     /// Whether an earlier call of the same caller is still where the actor lived before, or waits for such a

@@ -13,7 +13,7 @@ use crate::cluster::{Basis, NodeFit, NodeIx, NodeName, Strategy, Unschedulable};
 use crate::fairness::{Ahead, TooManyTenants};
 use crate::group::Impossible;
 use crate::id::{ActorId, GroupId, NodeId, ObjectId, TaskId};
-use crate::task::{Attempt, BlockedOn, MAX_ALTERNATIVES, Phase, Place, TaskState};
+use crate::task::{Attempt, BlockedOn, MAX_ALTERNATIVES, Phase, Place, TaskKind, TaskState};
 
 /// Why a task did not start, or will never.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -189,6 +189,11 @@ pub enum Waits {
     Newcomer(NodeName),
     /// For a node that can serve it: none that is there ever can.
     Node,
+    /// For a moment to pass: nodes that were to run it have handed it back.
+    Rest {
+        /// How often it was handed from node to node.
+        hops: u8,
+    },
 }
 
 /// Where a task stands and why.
@@ -232,6 +237,11 @@ impl Scheduler {
                 name: self.cluster.by_id(*node).map(name),
                 is_accepted: *is_accepted,
             },
+            TaskState::Placeable(Place::Undecided)
+                if !matches!(task.kind, TaskKind::Call { .. }) =>
+            {
+                Waits::Rest { hops: task.hops }
+            }
             TaskState::Placeable(Place::Undecided) | TaskState::WaitingForActorCreation => {
                 Waits::Actor(task.actor())
             }
@@ -427,6 +437,11 @@ impl fmt::Display for Waits {
                 write!(f, "node {node} to say what it has: it has just joined")
             }
             Self::Node => f.write_str("a node that can run it: none that is there ever can"),
+            Self::Rest { hops } => write!(
+                f,
+                "a moment to pass before it is placed again: it was handed from node to node {hops} times, and those \
+                 that were to run it gave it back"
+            ),
         }
     }
 }

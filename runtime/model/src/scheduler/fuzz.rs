@@ -119,7 +119,7 @@ fn check_resources(scheduler: &Scheduler) {
                 loads
                     .entry(node)
                     .or_default()
-                    .add(task.terms.rule.preferred());
+                    .add(&task.terms.rule.alternatives[usize::from(task.counts_as)]);
             }
         }
         let Some(held) = task.state().held() else {
@@ -223,13 +223,14 @@ fn check_arguments(scheduler: &Scheduler) {
     assert_eq!(scheduler.dependents, dependents);
 }
 
-/// A ready call that is in no line waits for another one; who waits for a decision is a call.
+/// A ready call that is in no line waits for another one; who waits for a decision is a call, or was handed to and fro.
 fn check_calls(scheduler: &Scheduler) {
     for ix in live(scheduler) {
         let task = &scheduler.tasks[ix];
         let TaskKind::Call { actor, .. } = task.kind else {
             let is_undecided = matches!(task.state(), TaskState::Placeable(Place::Undecided));
-            assert!(!is_undecided, "task {} waits for nothing", task.id);
+            let rests = task.hops >= scheduler.config.max_hops;
+            assert!(!is_undecided || rests, "task {} waits for nothing", task.id);
             continue;
         };
         if task.phase() != Phase::Ready || task.is_in_line {

@@ -61,6 +61,7 @@ enum Timer {
     Settled(Key),
     Withdraw(Key),
     Group(GroupId),
+    Rest(TaskId, Attempt),
 }
 
 impl Peers {
@@ -149,6 +150,15 @@ impl Scheduler {
         let at = self.now + self.config.resend;
         self.peers.timers.insert((at, timer));
         at
+    }
+
+    /// Nodes have handed a task to and fro: it is looked at again after a while, so that two that are of two minds about
+    /// it do not talk of nothing else.
+    pub(super) fn rest(&mut self, ix: TaskIx) {
+        let task = &self.tasks[ix];
+        let timer = Timer::Rest(task.id, task.attempt);
+        let at = task.since + self.config.rest;
+        self.peers.timers.insert((at, timer));
     }
 
     /// Gives a task that may be placed to another node.
@@ -521,7 +531,9 @@ impl Scheduler {
             due.push(timer);
         }
         due.sort_by_cached_key(|timer| match timer {
-            Timer::Place(task, _) => self.tasks.find(task).map(|ix| self.tasks[ix].sequence),
+            Timer::Place(task, _) | Timer::Rest(task, _) => {
+                self.tasks.find(task).map(|ix| self.tasks[ix].sequence)
+            }
             Timer::Settled(_) | Timer::Withdraw(_) | Timer::Group(_) => None,
         });
         for timer in due {
@@ -545,6 +557,16 @@ impl Scheduler {
                     }
                 }
                 Timer::Group(group) => self.ask_again(group),
+                Timer::Rest(task, attempt) => {
+                    if let Some(ix) = self.current(&task, attempt)
+                        && matches!(
+                            self.tasks[ix].state(),
+                            TaskState::Placeable(Place::Undecided)
+                        )
+                    {
+                        self.place(ix);
+                    }
+                }
             }
         }
     }

@@ -62,10 +62,14 @@ impl Holders {
 
 /// What was decided for a task.
 enum Decision {
-    /// It waits here, for a certain node or for any of those here.
-    Here(Option<NodeIx>),
+    /// It waits here, for any of the nodes here, and counts as what it asks for first.
+    Here,
+    /// It waits here for a certain node, and counts there as this one of its alternatives.
+    At(NodeIx, usize),
     /// Another node is to run it.
     There(NodeIx),
+    /// It has been handed on so often that it stays for a moment, and is then decided on again.
+    Rest,
     /// No node can ever serve it, as things are.
     Infeasible(Reason),
     /// It can never run, whatever comes.
@@ -79,8 +83,10 @@ impl Scheduler {
             return self.place_call(ix, actor);
         }
         match self.decide(ix) {
-            Decision::Here(bound) => self.arrive(ix, bound),
+            Decision::Here => self.arrive(ix, None, 0),
+            Decision::At(node, alternative) => self.arrive(ix, Some(node), alternative),
             Decision::There(node) => self.hand_over(ix, node),
+            Decision::Rest => self.rest(ix),
             Decision::Infeasible(why) => self.infeasible(ix, why),
             Decision::Unschedulable(why) => self.end(ix, Phase::Failed, Some(why)),
         }
@@ -102,7 +108,7 @@ impl Scheduler {
         if let Some(local) = self.local
             && self.takes_own(ix, local, &rule)
         {
-            return Decision::Here(None);
+            return Decision::Here;
         }
         if let Owner::Peer(_) = self.tasks[ix].owner {
             return self.decide_for_peer(ix);
@@ -128,25 +134,26 @@ impl Scheduler {
         if let Owner::Peer(_) = self.tasks[ix].owner {
             // Whose it is asks the group's owner where else it may be.
             return match self.groups.serves(at, &rule.alternatives) {
-                true => Decision::Here(None),
+                true => Decision::Here,
                 false => Decision::Infeasible(Reason::NoGroup(group)),
             };
         }
         let tenant = &self.tasks[ix].terms.tenant;
         match self.groups.whereabouts(at, tenant, &rule.alternatives) {
             Ok(Whereabouts::There(node)) => match self.cluster.by_id(node) {
+                Some(_) if self.rests(ix) => Decision::Rest,
                 Some(node) => Decision::There(node),
                 None => {
                     self.await_news(group);
-                    Decision::Here(None)
+                    Decision::Here
                 }
             },
             Ok(Whereabouts::Here) => {
                 self.await_news(group);
-                Decision::Here(None)
+                Decision::Here
             }
             Ok(Whereabouts::Unknown) => match self.ask_owner(group) {
-                true => Decision::Here(None),
+                true => Decision::Here,
                 // Its owner may join yet, as after this node was cut off.
                 false if self.may_have_owner(&group) => {
                     Decision::Infeasible(Reason::NoGroup(group))
@@ -163,19 +170,21 @@ impl Scheduler {
     fn decide_here(&mut self, ix: TaskIx, rule: &Rule) -> Decision {
         if rule.strategy == Strategy::Random && !self.serves_one() {
             return match self.choose(ix, rule, Basis::TrulyFree) {
-                Choice::Now { node, .. } | Choice::Later { node, .. } => Decision::Here(Some(node)),
+                Choice::Now { node, alternative } | Choice::Later { node, alternative } => {
+                    Decision::At(node, alternative)
+                }
                 Choice::Infeasible => self.nowhere(ix),
                 Choice::Unschedulable(why) => Decision::Unschedulable(why.into()),
             };
         }
         let class = self.tasks[ix].class;
         if self.classes[class].feasible_at == self.topology {
-            return Decision::Here(None);
+            return Decision::Here;
         }
         match self.foresee(ix, rule, Basis::Acquirable) {
             Choice::Now { .. } | Choice::Later { .. } => {
                 self.classes[class].feasible_at = self.topology;
-                Decision::Here(None)
+                Decision::Here
             }
             Choice::Infeasible => self.nowhere(ix),
             Choice::Unschedulable(why) => Decision::Unschedulable(why.into()),
@@ -194,12 +203,16 @@ impl Scheduler {
             && !is_drained
             && bytes < LOCALITY_BYTES_MIN
             && is_short
-            && rule.alternatives.iter().any(fits)
+            // Another alternative only where no node has this one free.
+            && fits(rule.preferred())
     }
 
     fn here_or_there(&mut self, ix: TaskIx, node: NodeIx, alternative: usize) -> Decision {
         if self.cluster[node].is_own() {
-            return Decision::Here((!self.serves_one()).then_some(node));
+            return match self.serves_one() {
+                true => Decision::Here,
+                false => Decision::At(node, alternative),
+            };
         }
         // A task that has been handed on often enough stays, if it can.
         let is_tired = self.tasks[ix].hops >= self.config.max_hops;
@@ -207,7 +220,10 @@ impl Scheduler {
             && let Some(local) = self.local
             && self.is_feasible_on(local, ix)
         {
-            return Decision::Here(None);
+            return Decision::Here;
+        }
+        if self.rests(ix) {
+            return Decision::Rest;
         }
         self.claim(ix, node, alternative);
         Decision::There(node)
@@ -217,7 +233,7 @@ impl Scheduler {
     /// else handed back. It is never handed on: its owner keeps track of it.
     fn decide_for_peer(&self, ix: TaskIx) -> Decision {
         match self.local {
-            Some(local) if self.is_feasible_on(local, ix) => Decision::Here(None),
+            Some(local) if self.is_feasible_on(local, ix) => Decision::Here,
             _ => self.nowhere(ix),
         }
     }
@@ -268,9 +284,10 @@ impl Scheduler {
             .fit_on(node, &holders.demand(task, &task.terms.rule, basis))
     }
 
-    /// A task is placed here: it waits for its arguments, then for its turn.
-    pub(super) fn arrive(&mut self, ix: TaskIx, bound: Option<NodeIx>) {
+    /// A task is placed here, and counts as one of its alternatives: it waits for its arguments, then for its turn.
+    pub(super) fn arrive(&mut self, ix: TaskIx, bound: Option<NodeIx>, alternative: usize) {
         self.bind(ix, bound);
+        self.tasks[ix].counts_as = u16::try_from(alternative).expect("few alternatives");
         let task = &self.tasks[ix];
         if task.args.iter().all(|arg| arg.is_local) {
             self.change(ix, TaskState::Ready);
@@ -449,7 +466,8 @@ impl Scheduler {
     /// Counts a task that is placed in its node's load.
     pub(super) fn count(&mut self, ix: TaskIx) {
         if let Some(node) = self.counted_on(ix) {
-            let request = self.tasks[ix].terms.rule.preferred();
+            let task = &self.tasks[ix];
+            let request = &task.terms.rule.alternatives[usize::from(task.counts_as)];
             self.cluster.claim(node, request);
         }
     }
@@ -460,7 +478,8 @@ impl Scheduler {
             .counted_on(ix)
             .filter(|node| self.cluster.get(*node).is_some())
         {
-            let request = self.tasks[ix].terms.rule.preferred();
+            let task = &self.tasks[ix];
+            let request = &task.terms.rule.alternatives[usize::from(task.counts_as)];
             self.cluster.unclaim(node, request);
         }
     }

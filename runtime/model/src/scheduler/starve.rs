@@ -29,10 +29,31 @@ pub(crate) struct Starving {
     has_deadline: BTreeSet<ClassIx>,
     kept_on: BTreeMap<NodeIx, ClassIx>,
     kept_for: BTreeMap<ClassIx, NodeIx>,
+    /// What was kept so far for those that have not started since.
+    tries: BTreeMap<ClassIx, Tries>,
     /// Which classes are looked at next.
     cursor: usize,
     /// And when, if there are many.
     look_at: Instant,
+}
+
+/// What is kept for a class, and what was kept for it in vain.
+#[derive(Debug, Default)]
+struct Tries {
+    /// What is kept now: the place of the alternative, and where.
+    kept: Option<(usize, NodeIx)>,
+    /// What that lacked when it was last looked at.
+    lacking: u128,
+    in_vain: BTreeSet<(usize, NodeIx)>,
+    /// How often all were tried.
+    rounds: u32,
+}
+
+impl Tries {
+    /// How long something is kept without anything becoming free, at most.
+    fn patience(&self, once: Duration) -> Duration {
+        once.saturating_mul(1 << self.rounds.min(16))
+    }
 }
 
 /// How many parked classes a start looks at, where there are few.
@@ -113,9 +134,11 @@ impl Scheduler {
             self.starving.has_deadline.remove(&class);
             let since = self.classes.get(class).and_then(|class| class.passed_over);
             let Some((since, _)) = since else {
+                self.starving.tries.remove(&class);
                 continue;
             };
             if self.starving.kept_for.contains_key(&class) {
+                self.keep_on_or_else(class);
                 continue;
             }
             if since + self.config.patience > self.now {
@@ -123,19 +146,48 @@ impl Scheduler {
                 self.starving.come_back_at(deadline, class);
                 continue;
             }
-            match self.node_to_keep(class) {
-                Some((node, request)) => {
-                    self.starving.kept_on.insert(node, class);
-                    self.starving.kept_for.insert(class, node);
-                    self.cluster.keep(node, Some(request));
-                    self.open(class);
-                }
-                None => {
-                    let again = self.now + self.config.patience;
-                    self.starving.come_back_at(again, class);
-                }
-            }
+            self.keep_something(class);
         }
+    }
+
+    /// Keeps what the first task of a class asks for, as soon as it can be kept somewhere.
+    fn keep_something(&mut self, class: ClassIx) {
+        let Some((lacking, alternative, node)) = self.node_to_keep(class) else {
+            let again = self.now + self.config.patience;
+            return self.starving.come_back_at(again, class);
+        };
+        let request = self.classes[class].rule().alternatives[alternative].clone();
+        self.starving.kept_on.insert(node, class);
+        self.starving.kept_for.insert(class, node);
+        let tries = self.starving.tries.entry(class).or_default();
+        tries.kept = Some((alternative, node));
+        tries.lacking = lacking;
+        let again = self.now + tries.patience(self.config.patience);
+        self.starving.come_back_at(again, class);
+        self.cluster.keep(node, Some(request));
+        self.open(class);
+    }
+
+    /// Something has been kept for a class for as long as its patience lasts: it stays kept where more has become
+    /// free, else something else is.
+    fn keep_on_or_else(&mut self, class: ClassIx) {
+        let tries = self.starving.tries.get(&class);
+        let Some((alternative, node)) = tries.and_then(|tries| tries.kept) else {
+            return;
+        };
+        let request = &self.classes[class].rule().alternatives[alternative];
+        let lacking = self.lacking(node, request);
+        let tries = self.starving.tries.entry(class).or_default();
+        let again = self.now + tries.patience(self.config.patience);
+        if std::mem::replace(&mut tries.lacking, lacking) > lacking {
+            return self.starving.come_back_at(again, class);
+        }
+        tries.in_vain.insert((alternative, node));
+        self.starving.kept_for.remove(&class);
+        self.starving.kept_on.remove(&node);
+        self.cluster.keep(node, None);
+        self.wake(node);
+        self.keep_something(class);
     }
 
     /// Keeps what becomes free for a blocked task that is to go on, at once: it holds its memory and what others
@@ -162,15 +214,15 @@ impl Scheduler {
         true
     }
 
-    /// The node that lacks least of what the first task of a class asks for.
-    fn node_to_keep(&mut self, class: ClassIx) -> Option<(NodeIx, Request)> {
+    /// What to keep for the first task of a class: the alternative that it likes best of those that were not kept in
+    /// vain, on the node that lacks least of it. What is lacking there, the place of the alternative, the node.
+    fn node_to_keep(&mut self, class: ClassIx) -> Option<(u128, usize, NodeIx)> {
         let tenant = self.classes[class].first_tenant(&self.tenants, &self.keys)?;
         let (_, task) = self.classes[class].head(tenant)?;
         let (bound, is_resuming) = {
             let key = &self.classes[class].key;
             (key.bound, key.wants == Wants::Resume)
         };
-        let rule = self.classes[class].key.rule.clone();
         let nodes = self.own.iter().copied();
         let nodes = nodes.filter(|node| {
             bound.is_none_or(|bound| bound == *node)
@@ -181,29 +233,45 @@ impl Scheduler {
                         Some(NodeFit::Unavailable(_))
                     ))
         });
-        let nodes: Vec<NodeIx> = nodes.collect();
-        let is_feasible = |node: &NodeIx, request| self.cluster[*node].is_feasible(request);
-        // The variant it likes best, of those that it can get at all.
-        let mut alternatives = rule.alternatives.iter();
-        let request =
-            alternatives.find(|request| nodes.iter().any(|node| is_feasible(node, request)))?;
-        let lacks = |node: &NodeIx| {
-            let free = self.cluster.own(*node).map(|own| own.available());
-            let free = free.unwrap_or_default();
-            let asked = request.amounts().iter();
-            let lacking = asked.map(|(name, amount)| {
-                let lacking = amount.saturating_sub(free.get(name)).steps();
-                (u128::from(lacking) << 64) / u128::from(amount.steps())
-            });
-            lacking.max().unwrap_or_default()
+        let rule = self.classes[class].rule();
+        let pairs = nodes.flat_map(|node| (0..rule.alternatives.len()).map(move |at| (at, node)));
+        let pairs =
+            pairs.filter(|(at, node)| self.cluster[*node].is_feasible(&rule.alternatives[*at]));
+        let pairs: Vec<(usize, NodeIx)> = pairs.collect();
+        let best = |in_vain: &BTreeSet<(usize, NodeIx)>| {
+            let left = pairs.iter().filter(|pair| !in_vain.contains(pair));
+            let left =
+                left.map(|&(at, node)| (at, self.lacking(node, &rule.alternatives[at]), node));
+            left.min().map(|(at, lacking, node)| (lacking, at, node))
         };
-        let feasible = nodes.iter().filter(|node| is_feasible(node, request));
-        let best = feasible.min_by_key(|node| lacks(node))?;
-        Some((*best, request.clone()))
+        let none = BTreeSet::new();
+        let tries = self.starving.tries.get(&class);
+        let found = best(tries.map_or(&none, |tries| &tries.in_vain));
+        if found.is_some() || tries.is_none() {
+            return found;
+        }
+        let found = best(&none);
+        let tries = self.starving.tries.entry(class).or_default();
+        tries.in_vain.clear();
+        tries.rounds += 1;
+        found
+    }
+
+    /// How much of a request is not free on a node: the largest part of an amount, as a fraction of 2^64.
+    fn lacking(&self, node: NodeIx, request: &Request) -> u128 {
+        let free = self.cluster.own(node).map(|own| own.available());
+        let free = free.unwrap_or_default();
+        let asked = request.amounts().iter();
+        let lacking = asked.map(|(name, amount)| {
+            let lacking = amount.saturating_sub(free.get(name)).steps();
+            (u128::from(lacking) << 64) / u128::from(amount.steps())
+        });
+        lacking.max().unwrap_or_default()
     }
 
     /// A class has got what was kept for it, or does not need it any more.
     pub(super) fn stop_keeping_for(&mut self, class: ClassIx) {
+        self.starving.tries.remove(&class);
         if let Some(node) = self.starving.kept_for.remove(&class) {
             self.starving.kept_on.remove(&node);
             self.cluster.keep(node, None);

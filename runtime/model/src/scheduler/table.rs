@@ -58,6 +58,8 @@ pub(crate) struct Task {
     pub losses: u32,
     /// How often it was handed from node to node.
     pub hops: u8,
+    /// Which of its alternatives it counts as where it is placed and has not started.
+    pub counts_as: u16,
     pub submitted: Instant,
     pub since: Instant,
     pub args: SmallVec<[Argument; 0]>,
@@ -321,6 +323,7 @@ impl Table {
             claim: None,
             losses: 0,
             hops: new.hops,
+            counts_as: 0,
             submitted: now,
             since: now,
             args: new.args,

@@ -196,9 +196,10 @@ fn spread_goes_round_the_available_nodes() {
         other => panic!("{other:?}"),
     };
     assert_eq!([(); 6].map(|()| next(&mut cluster)), [0, 1, 2, 3, 0, 1]);
-    // Another class has a turn of its own.
+    // Another class has turns of its own, the first of them after the last of all.
     let others = with(&Demand::of(&other, Basis::Acquirable), &spread);
-    assert_eq!(choose(&mut cluster, &others), now(0, 0));
+    assert_eq!(choose(&mut cluster, &others), now(2, 0));
+    assert_eq!(choose(&mut cluster, &demand), now(2, 0));
     take(&mut cluster, 2, CPU4);
     assert_eq!([(); 3].map(|()| next(&mut cluster)), [3, 0, 1]);
     // The one whose turn it was last leaves: it goes on behind it.

@@ -154,3 +154,50 @@ fn a_blocked_task_is_not_passed_by_small_requests() {
         assert_eq!(it.finish(1).len(), 5);
     }
 }
+
+/// The alternative that it likes best is held by somebody who does not pass it over at all.
+#[test]
+fn another_alternative_is_kept_where_one_was_kept_in_vain() {
+    let mut it = Harness::local(r#"{"CPU": 2, "GPU": 1}"#);
+    it.submit(task(50, r#"{"GPU": 1}"#));
+    it.submit(task(1, ONE));
+    it.submit(task(2, ONE));
+    it.submit(
+        task(100, r#"{"GPU": 1}"#).rule(|rule| rule.alternatives.push(request(r#"{"CPU": 2}"#))),
+    );
+    next(&mut it, 1, 3);
+    it.wait(30_000);
+    assert!(next(&mut it, 2, 4), "the GPU is kept");
+    it.wait(30_000);
+    assert!(!next(&mut it, 3, 5), "the CPUs are kept");
+    assert_eq!(it.finish(4), ["t4 finished", "start t100 on n0"]);
+}
+
+/// So it is with nodes: one that nothing leaves is not kept for ever.
+#[test]
+fn another_node_is_kept_where_one_was_kept_in_vain() {
+    let mut it = Harness::new(&[r#"{"CPU": 2}"#, r#"{"CPU": 2}"#]);
+    let on = |at, node: &str| {
+        let strategy = format!("node:{node}").parse().unwrap();
+        task(at, ONE).rule(|rule| rule.strategy = strategy)
+    };
+    // It lacks less on the first, half of which is free but held by one that stays.
+    it.submit(on(50, "n0"));
+    it.submit(on(1, "n1"));
+    it.submit(on(2, "n1"));
+    it.submit(on(3, "n0"));
+    it.submit(task(100, r#"{"CPU": 2}"#));
+    it.submit(on(4, "n1"));
+    assert!(it.finish(1).contains(&"start t4 on n1".to_owned()));
+    it.wait(30_000);
+    it.submit(on(5, "n1"));
+    it.finish(3);
+    for _ in 0..4 {
+        it.wait(30_000);
+    }
+    it.finish(2);
+    let effects = it.finish(4);
+    let started = |text: &String| text == "start t100 on n1";
+    let goes_on = effects.iter().any(started) || it.finish(5).iter().any(started);
+    assert!(goes_on, "{}", it.explain(100));
+}

@@ -568,3 +568,63 @@ fn tasks_of_a_node_that_is_lost_are_nobodys() {
     it.finish(1);
     assert_eq!(it.scheduler.live(), 0);
 }
+
+/// The preferred node can never serve them: for its owner and for the node that it goes to alike.
+#[test]
+fn a_soft_node_that_can_never_serve_a_task_is_in_nobodys_way() {
+    let mut it = Harness::local(ONE);
+    it.peer(1, 1, r#"{"CPU": 1, "GPU": 1}"#);
+    let soft = |node: &str| format!("node:{node}:soft").parse().unwrap();
+    // As the owner: the node itself is preferred, and has no GPU.
+    let mine = task(1, r#"{"GPU": 1}"#).rule(|rule| rule.strategy = soft("n0"));
+    assert_eq!(it.submit(mine), ["n1: place t1 1, hop 1"]);
+    // As the node that is to run it: the other one is preferred, and has too few CPUs.
+    let mut it = Harness::local(r#"{"CPU": 4}"#);
+    it.peer(1, 1, ONE);
+    let theirs = task(2, r#"{"CPU": 2}"#).rule(|rule| rule.strategy = soft("n1"));
+    let effects = it.message(1, place(theirs, 1, 1));
+    assert!(
+        effects.contains(&"start t2 on n0".to_owned()),
+        "{effects:?}"
+    );
+}
+
+/// Another node says that it has what a task needs, and hands it back each time.
+#[test]
+fn what_is_handed_back_again_and_again_rests_in_between() {
+    let mut it = Harness::local(ONE);
+    it.peer(1, 1, r#"{"CPU": 1, "GPU": 8}"#);
+    it.submit(task(1, r#"{"GPU": 1}"#));
+    let mut sent = 1;
+    for attempt in 1..100 {
+        let effects = it.message(1, settled(1, attempt, Outcome::HandedBack));
+        if effects.iter().any(|text| text.contains("place t1")) {
+            sent += 1;
+            continue;
+        }
+        assert!(
+            it.explain(1).contains("handed from node to node"),
+            "{}",
+            it.explain(1)
+        );
+        let effects = it.wait(1_000);
+        assert!(
+            effects.iter().any(|text| text.contains("place t1")),
+            "{effects:?}"
+        );
+    }
+    assert_eq!(sent, 4, "more often in one go than it may");
+}
+
+#[test]
+fn a_node_does_not_take_a_second_choice_while_another_one_has_the_first() {
+    let mut it = Harness::local(r#"{"CPU": 8}"#);
+    it.peer(1, 1, r#"{"CPU": 1, "GPU": 1}"#);
+    let either = |at| {
+        let cpus = request(r#"{"CPU": 4}"#);
+        task(at, r#"{"GPU": 1}"#).rule(|rule| rule.alternatives.push(cpus))
+    };
+    assert_eq!(it.submit(either(1)), ["n1: place t1 1, hop 1"]);
+    // That one is taken.
+    assert_eq!(it.submit(either(2)), ["start t2 on n0"]);
+}
