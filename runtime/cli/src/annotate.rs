@@ -1,7 +1,5 @@
 //! `wasmrun annotate`: writes a manifest into anybody's module.
 
-use std::fs;
-
 use anyhow::Context;
 use wasmrun_engine::{Module, section};
 use wasmrun_model::manifest::{ANY, MAX_BYTES, Manifest, PROGRAM, TimeLimit};
@@ -10,9 +8,11 @@ use wasmrun_model::resource::{Request, ResourceSet};
 use crate::args::Annotate;
 use crate::fail::{CommandResult, Failure};
 use crate::local;
+use crate::outfile;
 use crate::printer::Printer;
 
 pub fn annotate(annotate: &Annotate, printer: &Printer) -> CommandResult {
+    outfile::check(&annotate.out)?;
     let bytes = local::read_module(&annotate.module, &annotate.node)?;
     let manifest = match &annotate.manifest {
         Some(path) => {
@@ -30,21 +30,8 @@ pub fn annotate(annotate: &Annotate, printer: &Printer) -> CommandResult {
     };
     let written = section::write(&bytes, manifest.to_json().as_bytes())
         .with_context(|| format!("cannot read the sections of {}", annotate.module.display()))?;
-    // Beside the target first: a full disk or a crash leaves no half of a module.
     let out = &annotate.out;
-    let mut beside = out.as_os_str().to_owned();
-    beside.push(".wasmrun-tmp");
-    let put = || {
-        fs::write(&beside, &written)?;
-        fs::rename(&beside, out)
-    };
-    if let Err(error) = put() {
-        let _ = fs::remove_file(&beside);
-        let error = anyhow::Error::new(error);
-        return Err(error
-            .context(format!("cannot write {}", out.display()))
-            .into());
-    }
+    outfile::replace(out, &written).with_context(|| format!("cannot write {}", out.display()))?;
     printer.note(format_args!("{}: {}", out.display(), manifest.to_json()));
     Ok(())
 }

@@ -11,6 +11,7 @@ mod local;
 mod log;
 mod login;
 mod names;
+mod outfile;
 mod printer;
 mod remote;
 mod simulate;
@@ -32,6 +33,7 @@ fn main() {
             printed.map_or_else(|failure| failure.exit.code(), |()| told.exit_code()),
         )
     });
+    allow_open_files();
     let printer = Printer::new(&cli.global);
     let exit = match run(&cli, &printer) {
         Ok(()) => 0,
@@ -44,6 +46,16 @@ fn main() {
     };
     // Threads may still be inside the kernel, reading a terminal or a pipe: don't wait for them.
     std::process::exit(exit);
+}
+
+/// Raises the soft limit of open files to the hard one. The usual 1024 is for programs that use `select`; here each
+/// directory of each task is a descriptor, and so is each connection.
+fn allow_open_files() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // What the machine does not allow stays as it is.
+    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 fn run(cli: &Cli, printer: &Printer) -> CommandResult {

@@ -29,6 +29,7 @@ use crate::args::{Global, Indices, NodeOptions, Output, PolicyOptions, Submit};
 use crate::fail::{CommandResult, Exit, Failure};
 use crate::local;
 use crate::names::Names;
+use crate::outfile;
 use crate::printer::Printer;
 use crate::remote;
 use crate::stdio;
@@ -46,9 +47,7 @@ const CHUNKS_IN_FLIGHT: usize = 64;
 const ARRAY_WINDOW: usize = 10_000;
 
 pub fn submit(submit: &Submit, global: &Global, printer: &Printer) -> CommandResult {
-    if submit.result_file.is_some() && submit.array.is_some() {
-        check_pattern(submit)?;
-    }
+    check_result_files(submit)?;
     let tenant = &submit.scheduling.tenant;
     let found = match submit.detach {
         true => Some(remote::connect(global, tenant)?),
@@ -131,14 +130,29 @@ fn wants_own_node(options: &NodeOptions) -> bool {
         || *policy != PolicyOptions::default()
 }
 
-/// All tasks of an array must not write to one file.
-fn check_pattern(submit: &Submit) -> Result<(), Failure> {
-    let pattern = submit.result_file.as_deref().unwrap_or_default();
+/// Results can be written where they are wanted, as far as can be told before the work is done, and all tasks of an array
+/// do not write to one file.
+fn check_result_files(submit: &Submit) -> Result<(), Failure> {
+    let Some(pattern) = &submit.result_file else {
+        return Ok(());
+    };
+    let Some(indices) = &submit.array else {
+        return outfile::check(Path::new(pattern));
+    };
     if plan::substitute(pattern, 0) == plan::substitute(pattern, 1) {
         return Err(Failure::usage(format!(
             "all tasks of the array would write to {pattern}: put $i into its name, in single \
              quotes so that the shell leaves it alone"
         )));
+    }
+    let mut folder = None;
+    for index in indices.iter().take(ARRAY_WINDOW) {
+        let path = report::file_of(pattern, Some(index));
+        // Most are new files in one folder.
+        if folder.as_deref() != path.parent() || path.exists() {
+            outfile::check(&path)?;
+            folder = path.parent().map(Path::to_owned);
+        }
     }
     Ok(())
 }

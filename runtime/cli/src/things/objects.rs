@@ -14,6 +14,7 @@ use wasmrun_model::value::{DecodeLimits, NumberKind, Value, json, wave};
 
 use crate::args::{Global, ObjectCommand, Output, Put};
 use crate::fail::{CommandResult, Failure};
+use crate::outfile;
 use crate::printer::{Printer, written};
 use crate::remote;
 use crate::stdio;
@@ -57,6 +58,9 @@ pub fn object(command: &ObjectCommand, global: &Global, printer: &Printer) -> Co
     match command {
         ObjectCommand::List => super::show(What::Objects, Vec::new(), global, printer),
         ObjectCommand::Get { id, out, tenant } => {
+            if let Some(out) = out {
+                outfile::check(out)?;
+            }
             let client = remote::connect(global, tenant)?;
             get(&client, id, out.as_deref(), printer)
         }
