@@ -168,13 +168,14 @@ impl Member {
         }
     }
 
-    /// Waits until it has nothing left of anybody, and nobody in the cluster has an actor.
+    /// Waits until it has nothing left of anybody, and no actor lives in the cluster.
     #[track_caller]
     pub(crate) fn wait_for_rest(&self) {
         eventually(&format!("at rest: {}", self.name), || {
             says_so(self.name, |args| self.command(args))?;
             let actors = self.command(&["list", "actors"]).json(0);
-            match actors["actors"].as_array().is_some_and(Vec::is_empty) {
+            let mut all = actors["actors"].as_array().expect("a list").iter();
+            match all.all(|it| it["state"] == "failed") {
                 true => self.files.are_all_of(self.process()),
                 false => Err(actors.to_string()),
             }

@@ -16,6 +16,7 @@ mod clients;
 mod clocks;
 mod cluster;
 mod dataflow_examples;
+mod dead;
 mod deploy;
 mod driver;
 mod elsewhere;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{ActorId, ActorName};
 use wasmrun_model::value::{FunctionType, Handle};
 use wasmrun_model::wire::{self, Grants, Limits, Module, Request, Response, Terms, Wishes};
@@ -39,6 +40,25 @@ impl Drop for Held {
     fn drop(&mut self) {
         self.connection.routes.release_actor(self.actor.name.id);
     }
+}
+
+/// Why an actor does not live (yet).
+#[derive(Debug, thiserror::Error)]
+pub enum ActorError {
+    /// It never will.
+    #[error("actor {actor} does not come to be: {error}")]
+    Failed {
+        /// Which.
+        actor: ActorId,
+        /// Why.
+        error: TaskError,
+    },
+    /// Time is up; what it waits for, for people.
+    #[error("time is up, and it does not live yet: {0}")]
+    TimedOut(String),
+    /// The node does not say.
+    #[error(transparent)]
+    Request(#[from] Error),
 }
 
 /// An actor to be created.
@@ -157,6 +177,28 @@ impl Actor {
     /// should live on at another one.
     pub fn why_not_durable(&self) -> Option<&str> {
         self.0.why_not_durable.as_deref()
+    }
+
+    /// Waits until its constructor is through, and it lives; so long at most, if that is limited.
+    ///
+    /// # Errors
+    /// When it never comes to be, or time is up, and why in both cases. [`Error::TooNew`] for a node that speaks
+    /// version 6.0 of the protocol.
+    pub async fn ready(&self, timeout: Option<Duration>) -> Result<(), ActorError> {
+        let client = Client(self.0.connection.clone());
+        let request = Request::ActorReady {
+            actor: self.id(),
+            timeout_ms: timeout.map(milliseconds),
+        };
+        match client.request(request).await? {
+            Response::Done => Ok(()),
+            Response::Failed { error, .. } => Err(ActorError::Failed {
+                actor: self.id(),
+                error: error.into(),
+            }),
+            Response::NotReady(why) => Err(ActorError::TimedOut(why)),
+            other => Err(Error::unexpected(&other).into()),
+        }
     }
 
     /// Its class.

@@ -51,7 +51,7 @@ use wasmrun_model::id::{Digest, ObjectId};
 use wasmrun_model::value::Encoded;
 use wasmrun_model::wire::{Address, Gotten, ObjectRef, Request, Response};
 
-pub use crate::actor::{Actor, CallOptions, CreateActor};
+pub use crate::actor::{Actor, ActorError, CallOptions, CreateActor};
 pub use crate::error::{ConnectError, Error, GetError, GroupError};
 pub use crate::future::{Future, Task};
 pub use crate::group::{CreateGroup, Group};
@@ -101,7 +101,7 @@ pub struct PutOptions {
 pub enum Described {
     /// A task or a call.
     Task(Box<wire::TaskDetail>),
-    /// An actor that lives.
+    /// An actor that lives, is about to, or has failed.
     Actor(Box<wire::ActorDetail>),
     /// All that a session has submitted.
     Job(Box<wire::JobDetail>),

@@ -18,6 +18,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
 use wasmrun_engine::{
     ActorInstance, Class, ClassIndex, Grants, Limits, Listener, Module, TaskOutput,
 };
@@ -128,6 +129,8 @@ pub(crate) struct ActorCell {
     log: Option<Box<CallLog>>,
     /// Which task created it, if one did.
     pub(crate) creator: Option<Creator>,
+    /// It has come to life, or there will be no other one.
+    settled: Notify,
 }
 
 /// An attempt that has created an actor.
@@ -192,6 +195,10 @@ struct Life {
     ordered: Option<Attempt>,
     /// How many calls of this life there were.
     calls: u64,
+    /// Whether there was a life.
+    has_lived: bool,
+    /// Whether there will be no other one, on this node at least.
+    is_buried: bool,
     /// How the last life ended.
     death: Option<TaskError>,
     /// Its owner is lost: that is why it ends, whatever ends first.
@@ -238,6 +245,7 @@ impl ActorCell {
             public_name: OnceLock::new(),
             log: None,
             creator: None,
+            settled: Notify::new(),
         }
     }
 
@@ -316,6 +324,7 @@ impl ActorCell {
         drop(before);
         let mut life = self.life.lock();
         life.is_stopped = false;
+        life.is_buried = false;
         life.orphaned = None;
     }
 
@@ -342,6 +351,9 @@ impl ActorCell {
         life.at = Some(here);
         life.attempt = attempt;
         life.calls = 0;
+        life.has_lived = true;
+        drop(life);
+        self.settled.notify_waiters();
         Ok(())
     }
 
@@ -362,7 +374,36 @@ impl ActorCell {
 
     /// It lives, on another node.
     pub(crate) fn lives_at(&self, node: NodeId) {
-        self.life.lock().at = Some(node);
+        let mut life = self.life.lock();
+        life.at = Some(node);
+        life.has_lived = true;
+        drop(life);
+        self.settled.notify_waiters();
+    }
+
+    /// Whether it has come to life some time, as far as is known here.
+    pub(crate) fn has_lived(&self) -> bool {
+        self.life.lock().has_lived
+    }
+
+    /// Waits until it has come to life.
+    ///
+    /// # Errors
+    /// When it never does: why, if it was not killed.
+    pub(crate) async fn lives(&self) -> Result<(), Option<TaskError>> {
+        loop {
+            let mut settled = std::pin::pin!(self.settled.notified());
+            settled.as_mut().enable();
+            let (has_lived, is_buried, death) = {
+                let life = self.life.lock();
+                (life.has_lived, life.is_buried, life.death.clone())
+            };
+            match is_buried || self.is_foreign && self.is_over() {
+                true => return Err(death),
+                false if has_lived && !self.is_over() => return Ok(()),
+                false => settled.await,
+            }
+        }
     }
 
     /// Where it lives, as far as is known here.
@@ -520,11 +561,15 @@ impl ActorCell {
         let mut life = self.life.lock();
         life.at = None;
         life.current = None;
+        life.is_buried = true;
         if why.is_some() {
             life.death = why;
         }
+        let instance = life.instance.take();
+        drop(life);
+        self.settled.notify_waiters();
         Remains {
-            instance: life.instance.take(),
+            instance,
             output: self.output.lock().take(),
         }
     }
@@ -536,7 +581,9 @@ impl ActorCell {
 
     /// Nobody can call it any more. False if that was so already.
     pub(crate) fn ends(&self) -> bool {
-        !self.is_over.swap(true, Ordering::AcqRel)
+        let is_new = !self.is_over.swap(true, Ordering::AcqRel);
+        self.settled.notify_waiters();
+        is_new
     }
 
     /// What it was called with at other nodes, if that is kept.

@@ -24,6 +24,7 @@ use self::behind::Behind;
 use self::groups::Groups;
 use crate::actor::{ActorCell, ActorRef};
 use crate::cluster::{Kept, Lineage};
+use crate::dead::DeadActors;
 use crate::deadlock::Wait;
 use crate::object::Reference;
 use crate::services::Attempt as Services;
@@ -61,6 +62,8 @@ pub(crate) struct Ledger {
     living: usize,
     /// The node whose loss is being dealt with.
     losing: Option<NodeId>,
+    /// Actors of ours that have failed.
+    pub(crate) dead: DeadActors,
     /// Moves with every start, end and wait.
     pub(crate) changes: u64,
     /// What is counted for whoever watches.
@@ -307,6 +310,7 @@ impl Ledger {
             behind: Behind::default(),
             living: 0,
             losing: None,
+            dead: DeadActors::default(),
             changes: 0,
             counts: Counts::default(),
         }
@@ -385,6 +389,9 @@ impl Ledger {
             },
             false => terms,
         };
+        if let Work::Create(actor) = &cell.work {
+            self.dead.forget(&actor.id);
+        }
         let spec = TaskSpec {
             id: cell.id,
             driver,

@@ -33,6 +33,7 @@ mod actor;
 mod client;
 mod cluster;
 mod counters;
+mod dead;
 mod deadlock;
 mod derive;
 mod executor;

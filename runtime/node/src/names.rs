@@ -22,6 +22,7 @@ use wasmrun_model::id::ActorId;
 
 use crate::actor::{ActorCell, ActorRef};
 use crate::cluster::{Claim, Cluster, Exchange, STORE_PATIENCE, Settled, Sought, WaitsFor, Wants};
+use crate::dead::Dead;
 use crate::node::Shared;
 
 /// How long the control store and the owner of a name have, in all, to say whose it is.
@@ -67,6 +68,18 @@ pub enum FindError {
     /// No actor of the tenant has it.
     #[error("there is no actor named '{0}'; create one with that name first")]
     None(String),
+    /// The last actor of this node that had it has failed.
+    #[error(
+        "there is no actor named '{name}' any more: {actor} had that name, and {why}; create it again"
+    )]
+    Dead {
+        /// The name.
+        name: String,
+        /// Who had it.
+        actor: ActorId,
+        /// How that failed, in words.
+        why: String,
+    },
     /// Nobody can say who has it.
     #[error("whether there is an actor named '{name}' is not known: {why}")]
     Unknown {
@@ -364,7 +377,7 @@ impl Shared {
         tenant: &TenantName,
         name: &str,
     ) -> Result<ActorRef, FindError> {
-        let none = || FindError::None(shown(name));
+        let none = || self.was_named(tenant, name);
         let (cluster, exchange) = match self.names.find(tenant, name) {
             Known::Public(actor) => return Ok(actor),
             // Who is about to have it here may find that another node's has it.
@@ -408,6 +421,20 @@ impl Shared {
         };
         let found = tokio::time::timeout(PATIENCE, finding).await;
         found.unwrap_or_else(|_| Err(unknown(silent)))
+    }
+
+    /// Nobody has this name; who had it and has failed, if that is remembered here.
+    fn was_named(&self, tenant: &TenantName, name: &str) -> FindError {
+        let ledger = self.ledger.lock();
+        let is_it = |dead: &&Dead| dead.tenant == *tenant && dead.name.as_deref() == Some(name);
+        match ledger.dead.iter().find(is_it) {
+            Some(dead) => FindError::Dead {
+                name: shown(name),
+                actor: dead.id,
+                why: dead.told(),
+            },
+            None => FindError::None(shown(name)),
+        }
     }
 
     /// What another node hears that looks for an actor of ours by its name, or asks whether we still have it.

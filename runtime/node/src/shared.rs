@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::MutexGuard;
+use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ObjectId, TaskId};
 use wasmrun_model::task::{Attempt, Cancellation};
@@ -115,16 +116,23 @@ impl Shared {
         }
         let mut told = Vec::new();
         for (cell, report) in todo.end {
+            let tenant = &cell.work.terms().tenant;
+            // What kind of failure it was is all that is said: what guests say may be anybody's secret.
+            match (&report.result, &cell.work) {
+                (Ok(_), _) => tracing::debug!(task = %cell.id, %tenant, "a task has finished"),
+                (Err(_), Work::Create(actor)) if let Some(why) = self.failure_of(actor) => {
+                    let (kind, has_lived) = (why.kind(), actor.has_lived());
+                    tracing::info!(actor = %actor.id, %tenant, kind, has_lived, "an actor has failed");
+                }
+                (Err(error), _) => {
+                    let kind = error.kind();
+                    tracing::debug!(task = %cell.id, %tenant, kind, "a task has failed");
+                }
+            }
             if let Work::Create(actor) = &cell.work {
                 self.unname(actor);
             }
             let is_there = report.result.is_ok();
-            if is_there {
-                tracing::debug!(task = %cell.id, tenant = %cell.work.terms().tenant, "a task has finished");
-            } else {
-                // Why is its owner's to know: what guests say may be anybody's secret.
-                tracing::debug!(task = %cell.id, tenant = %cell.work.terms().tenant, "a task has failed");
-            }
             if cell.end(report) {
                 told.push((cell, is_there));
             }
@@ -207,6 +215,12 @@ impl Shared {
             drop(ledger);
             shared.carry_out(todo);
         });
+    }
+
+    /// Why an actor of ours has failed, if it has.
+    fn failure_of(&self, actor: &ActorCell) -> Option<TaskError> {
+        let ledger = self.ledger.lock();
+        ledger.dead.get(&actor.id).map(|dead| dead.why.clone())
     }
 
     /// Cancels a task and all that it has started.

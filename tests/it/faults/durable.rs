@@ -349,6 +349,36 @@ fn what_an_actor_came_to_is_kept_when_its_node_stops() {
 }
 
 #[test]
+fn an_actor_without_restarts_left_is_explained_when_its_node_is_gone() {
+    let mut three = Three::new();
+    let create = three.b.command(&["actor", "create"]).arg(guest("graph"));
+    let create = create.args(["counter", "1", "--name", "total", "--restarts", "1"]);
+    create.ok();
+    // That takes the one that it has.
+    let crash = ["actor", "call", "total", "crash()"];
+    three.b.command(&crash).fails(5);
+    assert_eq!(add(&three.b, 1), "2\n");
+    three.b.running().signal(Signal::TERM);
+    assert_eq!(three.b.stopped().code, Some(0));
+    for node in [&three.a, &three.c] {
+        eventually("it was known to be over", || {
+            let said = node.command(&["explain", "total"]).run();
+            let is_over = said.stdout_text().contains("it has no restarts left");
+            is_over.then_some(()).ok_or(said)
+        });
+        let said = node.command(&["actor", "call", "total", "add(1)"]).fails(2);
+        assert_says(
+            &said,
+            &[
+                "there is no actor 'total' any more",
+                "node b, which owned it, is lost",
+            ],
+        );
+        node.wait_for_rest();
+    }
+}
+
+#[test]
 fn an_actor_whose_creator_was_frozen_lives_once() {
     let mut three = counted();
     three.b.running().signal(Signal::STOP);

@@ -337,6 +337,12 @@ pub struct ActorCreate {
     /// Stop its constructor after this time, such as 30s.
     #[arg(long, value_name = "DURATION", value_parser = super::duration)]
     pub time_limit: Option<Duration>,
+    /// How long to wait until it lives; it comes to be later too.
+    #[arg(long, value_name = "DURATION", value_parser = super::duration, default_value = "10s")]
+    pub wait: Duration,
+    /// Do not wait until it lives.
+    #[arg(long, conflicts_with = "wait")]
+    pub no_wait: bool,
     /// Higher goes first among the tenant's tasks and actors.
     #[arg(
         long,

@@ -5,17 +5,20 @@ use std::time::Duration;
 
 use anyhow::Context;
 use serde_json::json;
+use wasmrun_client::blocking::Client;
 use wasmrun_client::wire::{Module, What, Wishes};
-use wasmrun_client::{Argument, CallOptions, CreateActor};
+use wasmrun_client::{Actor, ActorError, Argument, CallOptions, CreateActor, Error};
+use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::value::codec::decode;
 use wasmrun_model::value::wave::Invocation;
 use wasmrun_model::value::{DecodeLimits, FunctionType, json, wave};
 
 use crate::args::{ActorCommand, ActorCreate, Global, Output};
-use crate::fail::{CommandResult, Failure};
+use crate::fail::{CommandResult, Exit, Failure};
 use crate::names::Names;
 use crate::printer::Printer;
+use crate::submit::exit_of;
 use crate::{local, remote};
 
 /// The largest module that is read here; the node may take less.
@@ -71,6 +74,9 @@ fn create(options: &ActorCreate, global: &Global, printer: &Printer) -> CommandR
             client.node()
         ));
     }
+    if !options.no_wait {
+        await_life(&client, &actor, options, printer)?;
+    }
     match printer.output {
         Output::Json => {
             let (id, name) = (actor.id().to_string(), &options.name);
@@ -78,6 +84,39 @@ fn create(options: &ActorCreate, global: &Global, printer: &Printer) -> CommandR
                 .json(&json!({ "version": 1, "actor": id, "name": name, "class": actor.class() }))
         }
         _ => printer.result(actor.id()),
+    }
+}
+
+/// Waits until an actor lives that was created.
+fn await_life(
+    client: &Client,
+    actor: &Actor,
+    options: &ActorCreate,
+    printer: &Printer,
+) -> CommandResult {
+    let (id, name) = (actor.id(), &options.name);
+    match client.wait(actor.ready(Some(options.wait))) {
+        // A node of the version before does not say.
+        Ok(()) | Err(ActorError::Request(Error::TooNew { .. })) => Ok(()),
+        Err(ActorError::TimedOut(why)) => {
+            printer.warn(format_args!(
+                "actor {id} is created and does not live yet; `wasmrun explain {name}` says where it stands:\n{why}"
+            ));
+            Ok(())
+        }
+        Err(ActorError::Failed { error, .. }) => {
+            let exit = match (&error, exit_of(&error)) {
+                (TaskError::Unschedulable(_), _) => Exit::Unschedulable,
+                // A program's code, or that somebody has ended the actor, is not this command's.
+                (_, Exit::Program(_) | Exit::Interrupted) => Exit::TaskFailed,
+                (_, exit) => exit,
+            };
+            let why = format!(
+                "actor '{name}' ({id}) does not come to be: {error}; `wasmrun logs {id}` shows what it wrote"
+            );
+            Err(Failure::new(exit, anyhow::Error::msg(why)))
+        }
+        Err(ActorError::Request(error)) => Err(remote::failed(error)),
     }
 }
 

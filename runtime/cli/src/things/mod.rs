@@ -12,7 +12,9 @@ pub mod tenants;
 use std::io::Write;
 
 use serde_json::json;
+use wasmrun_client::Described;
 use wasmrun_client::wire::{List, Listed, Rows, Silent, What};
+use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
 
 use crate::args::{Global, Id, ListThings, Output, Things};
@@ -126,13 +128,18 @@ pub fn cancel(id: &Id, global: &Global, printer: &Printer) -> CommandResult {
 pub fn logs(id: &Id, global: &Global, printer: &Printer) -> CommandResult {
     let client = remote::connect(global, &id.tenant)?;
     let outputs = client.wait(client.logs(&id.id)).map_err(remote::failed)?;
+    // What wrote it may be forgotten by now.
+    let described = client.wait(client.describe(&id.id)).ok();
+    let failure = described.and_then(|it| failure(&it));
     if printer.output == Output::Json {
         let of = |is_stderr: bool| {
             let parts = outputs.iter().filter(|it| it.is_stderr == is_stderr);
             let bytes: Vec<u8> = parts.flat_map(|it| it.bytes.0.iter().copied()).collect();
             String::from_utf8_lossy(&bytes).into_owned()
         };
-        return printer.json(&json!({ "version": 1, "stdout": of(false), "stderr": of(true) }));
+        return printer.json(&json!({
+            "version": 1, "stdout": of(false), "stderr": of(true), "failure": failure,
+        }));
     }
     for output in outputs {
         match output.is_stderr {
@@ -140,5 +147,24 @@ pub fn logs(id: &Id, global: &Global, printer: &Printer) -> CommandResult {
             false => written(stdio::output().write_all(&output.bytes.0))?,
         }
     }
+    if let Some(why) = failure {
+        printer.note(why);
+    }
     Ok(())
+}
+
+/// How a task or an actor has failed, if it has.
+fn failure(of: &Described) -> Option<String> {
+    match of {
+        Described::Task(task) => {
+            let error = TaskError::from(task.error.clone()?);
+            let is_cancelled = error == TaskError::Cancelled;
+            (!is_cancelled).then(|| format!("task {} has failed: {error}", task.row.id))
+        }
+        Described::Actor(actor) if actor.row.state == "failed" => {
+            let why = actor.explanation.as_deref().unwrap_or_default();
+            Some(format!("actor {} has failed: {why}", actor.row.id))
+        }
+        Described::Actor(_) | Described::Job(_) => None,
+    }
 }

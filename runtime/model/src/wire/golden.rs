@@ -273,6 +273,11 @@ fn requests_about_actors() {
     assert_bytes(Request::ReleaseActor(ACTOR), "09 03x16");
     assert_bytes(Request::FindActor("n".into()), "0b 01 6e");
     assert_bytes(Request::Kill("n".into()), "0d 01 6e");
+    let ready = Request::ActorReady {
+        actor: ACTOR,
+        timeout_ms: Some(300),
+    };
+    assert_bytes(ready, "2c 03x16 01 ac 02");
 }
 
 #[test]

@@ -199,6 +199,13 @@ pub enum Request {
         /// Why, as Linux numbers errors.
         errno: i32,
     },
+    /// Waits until an actor lives that the session has a handle of. `Done`, `Failed`, or `NotReady`.
+    ActorReady {
+        /// The actor.
+        actor: ActorId,
+        /// How long to wait, in milliseconds; for ever if not given.
+        timeout_ms: Option<u64>,
+    },
 }
 
 /// What a node answers.
@@ -265,7 +272,7 @@ pub enum Response {
     Values(Vec<Gotten>),
     /// A placement group.
     Group(GroupId),
-    /// Time is up, and why a placement group is not ready.
+    /// Time is up, and why a placement group is not ready, or an actor does not live.
     NotReady(String),
     /// The task is with the node, and is lost with it, because of this.
     SubmittedHere {

@@ -95,6 +95,11 @@ fn what_came_later_says_since_when() {
     assert_eq!((Request::Status.since(), put(0, 0).since()), (0, 1));
     let task = TaskId::from_bytes([1; 16]);
     assert_eq!(Request::InputFailed { task, errno: 5 }.since(), 1);
+    let ready = Request::ActorReady {
+        actor: ActorId::from_bytes([1; 16]),
+        timeout_ms: None,
+    };
+    assert_eq!(ready.since(), 1);
     // As many names as there may be are one frame.
     for most in [put(MAX_NAMES, 0), put(0, MAX_NAMES)] {
         assert!(bytes(u64::MAX, most).len() <= HEADER_BYTES + MAX_FRAME_BYTES);

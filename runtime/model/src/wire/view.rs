@@ -87,7 +87,7 @@ pub struct TaskDetail {
     pub error: Option<WireError>,
     /// What it made, if that is kept.
     pub object: Option<ObjectId>,
-    /// Where it stands and why, if it is live.
+    /// Where it stands and why, if it is live; how the actor failed that it created.
     pub explanation: Option<String>,
 }
 
@@ -100,7 +100,7 @@ pub struct ActorRow {
     pub name: Option<String>,
     /// Its class.
     pub class: String,
-    /// `ready`, `running`, …: the state of its creation, which runs as long as it lives.
+    /// `ready`, `running`, …: the state of its creation, which runs as long as it lives; `failed`.
     pub state: String,
     /// Whose it is.
     pub tenant: TenantName,
@@ -108,7 +108,7 @@ pub struct ActorRow {
     pub node: String,
 }
 
-/// Everything about one actor that lives.
+/// Everything about one actor that lives, is about to, or has failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActorDetail {
     /// As lists show it, at the node where it lives.
@@ -119,7 +119,7 @@ pub struct ActorDetail {
     pub is_detached: bool,
     /// How long ago it was created, in milliseconds.
     pub age_ms: u64,
-    /// Where its creation stands and why; it runs as long as the actor lives.
+    /// Where its creation stands and why; it runs as long as the actor lives. Of one that has failed, how.
     pub explanation: Option<String>,
 }
 

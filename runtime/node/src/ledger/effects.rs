@@ -13,8 +13,9 @@ use wasmrun_model::time::Instant as ModelInstant;
 use super::arguments::missing;
 use super::{Entry, Ledger, Resuming, Start, Todo};
 use crate::actor::ActorCell;
+use crate::dead::Dead;
 use crate::object::Reference;
-use crate::task::{Call, Report, Work};
+use crate::task::{Call, Report, TaskCell, Work};
 
 impl Ledger {
     /// Does what the scheduler wants. `report` is of the attempt that has just ended, if one has.
@@ -209,6 +210,9 @@ impl Ledger {
                 .as_ref()
                 .and_then(|report| report.result.clone().err());
             self.bury(actor, death.or_else(|| error.clone()), todo);
+            if phase == State::Failed {
+                self.remember(actor, &cell);
+            }
             self.tell_standing(actor);
             let event = Event::ActorDied {
                 actor: actor.id,
@@ -232,6 +236,24 @@ impl Ledger {
         }
         self.unblock_waiters(now, &cell);
         todo.end.push((cell, report));
+    }
+
+    /// Why an actor of ours has failed can be asked for a while.
+    fn remember(&mut self, actor: &ActorCell, creation: &TaskCell) {
+        let death = actor.death().filter(|why| *why != TaskError::Cancelled);
+        let Some(why) = death.filter(|_| !actor.is_foreign()) else {
+            return;
+        };
+        self.dead.add(Dead {
+            id: actor.id,
+            name: actor.public_name().map(ToOwned::to_owned),
+            class: actor.face.class.clone(),
+            tenant: actor.tenant().clone(),
+            driver: creation.driver,
+            submitted: creation.submitted,
+            has_lived: actor.has_lived(),
+            why,
+        });
     }
 
     /// There will be no other life of an actor on this node.

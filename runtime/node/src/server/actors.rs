@@ -5,12 +5,15 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use wasmrun_engine::{Limits, Listener, Module, Wishes};
+use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
+use wasmrun_model::id::ActorId;
 use wasmrun_model::wire::{self, Refusal, RefusalKind, Response};
 
 use super::Inner;
 use super::durable::{Durable, StoredActor};
 use super::given::grants;
+use super::lookup::Meant;
 use super::out::Gone;
 use super::registry::{ActorLog, Log};
 use super::session::{Session, refusal};
@@ -101,11 +104,50 @@ impl Session {
         match self.client.find_actor_async(&self.tenant, name).await {
             Ok(actor) => Ok(actor),
             // Its id may be meant.
-            Err(FindError::None(_)) => by_id.map(|actor| self.client.actor(actor.clone())),
+            Err(FindError::None(_) | FindError::Dead { .. }) => match by_id {
+                Ok(actor) => Ok(self.client.actor(actor.clone())),
+                Err(why) => Err(self.why_gone(name, why).await),
+            },
             Err(error) => by_id
                 .map(|actor| self.client.actor(actor.clone()))
                 .map_err(|_| refusal(RefusalKind::Full, error)),
         }
+    }
+
+    /// That there is no such actor, with what became of it where some node remembers that.
+    async fn why_gone(&self, text: &str, missing: Refusal) -> Refusal {
+        match self.meant(text).await {
+            Ok(Meant::Actor(id, name)) => match self.actor_failed(id, name.as_deref()).await {
+                Some(why) => refusal(missing.kind, why),
+                None => missing,
+            },
+            _ => missing,
+        }
+    }
+
+    /// Waits until an actor lives that the session has a handle of.
+    pub(super) async fn actor_ready(
+        &self,
+        id: &ActorId,
+        timeout_ms: Option<u64>,
+    ) -> Result<Response, Refusal> {
+        let Actor { actor, .. } = self.known_actor(id)?;
+        let lives = match timeout_ms.map(Duration::from_millis) {
+            Some(limit) => tokio::time::timeout(limit, actor.lives()).await.ok(),
+            None => Some(actor.lives().await),
+        };
+        Ok(match lives {
+            Some(Ok(())) => Response::Done,
+            Some(Err(why)) => Response::Failed {
+                origin: id.task(),
+                error: (&why.unwrap_or(TaskError::Cancelled)).into(),
+            },
+            None => {
+                let task = self.find_task(id.to_string()).await;
+                let why = task.map(|it| views::explained(it.whole()));
+                Response::NotReady(why.unwrap_or_else(|why| why.message))
+            }
+        })
     }
 
     pub(super) async fn kill(&self, name: &str) -> Result<Response, Refusal> {
@@ -116,13 +158,16 @@ impl Session {
             }
             Err(error) => error,
         };
-        let actor = views::live_actor(&self.inner, self.asker(), name);
-        let actor = actor.map_err(|by_id| match error {
-            FindError::None(_) => by_id,
-            error => refusal(RefusalKind::Full, error),
-        });
-        self.inner.shared.kill(&actor?);
-        Ok(Response::Done)
+        match (views::live_actor(&self.inner, self.asker(), name), error) {
+            (Ok(actor), _) => {
+                self.inner.shared.kill(&actor);
+                Ok(Response::Done)
+            }
+            (Err(by_id), FindError::None(_) | FindError::Dead { .. }) => {
+                Err(self.why_gone(name, by_id).await)
+            }
+            (Err(_), error) => Err(refusal(RefusalKind::Full, error)),
+        }
     }
 
     pub(super) async fn call(&self, id: u64, call: wire::Call) -> Result<(), Gone> {

@@ -147,8 +147,9 @@ impl Inner {
     fn is_own(&self, task: &TaskId) -> bool {
         let ledger = self.shared.ledger.lock();
         let live = ledger.scheduler().task(task).map(|task| task.is_own);
+        let is_dead = ledger.dead.get(&task.actor()).is_some();
         drop(ledger);
-        live.unwrap_or_else(|| self.registry().task(task).is_some())
+        live.unwrap_or_else(|| is_dead || self.registry().task(task).is_some())
     }
 }
 
@@ -472,7 +473,12 @@ fn merged_actors(rows: Vec<ActorRow>) -> Vec<ActorRow> {
     for row in rows {
         let row = match actors.remove(&row.id) {
             Some(known) => {
-                let (mut row, less) = match weight(&known.state) >= weight(&row.state) {
+                // One that has failed somewhere may live elsewhere by now.
+                let says = |row: &ActorRow| match lookup::is_over(&row.state) {
+                    true => 0,
+                    false => 1 + weight(&row.state),
+                };
+                let (mut row, less) = match says(&known) >= says(&row) {
                     true => (known, row),
                     false => (row, known),
                 };
@@ -506,7 +512,7 @@ fn truncate(rows: &mut Rows) {
     match rows {
         Rows::Tasks(rows) => rows.truncate(Rows::MAX),
         Rows::Actors(rows) => {
-            rows.sort_by(|one, other| (one.id, &one.node).cmp(&(other.id, &other.node)));
+            rows.sort_by_key(|row| (lookup::is_over(&row.state), row.id));
             rows.truncate(Rows::MAX);
         }
         Rows::Objects(rows) => {

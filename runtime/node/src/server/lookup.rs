@@ -20,6 +20,7 @@ use super::gather::{WHOLE_ID, weight, with_silent};
 use super::session::{Session, refusal};
 use super::views::{self, Asker};
 use crate::cluster::{Answer, Question, Thing, ThingId};
+use crate::dead::FAILED;
 use crate::task::Work;
 
 /// How many things a node names that an id may begin.
@@ -30,6 +31,11 @@ const SHOWN: usize = 8;
 const EXPLAINED: usize = 8;
 /// What is said of an actor that has ended.
 const ENDED: &str = "ended";
+
+/// Whether an actor in this state is over.
+pub(super) fn is_over(state: &str) -> bool {
+    state == ENDED || state == FAILED
+}
 
 /// What an id or a name stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +76,7 @@ pub(super) fn things(inner: &Inner, asker: Asker<'_>, text: &str) -> Vec<Thing> 
     let named: Vec<&Thing> = actors.iter().filter(is_named).collect();
     if !named.is_empty() {
         // Of actors that had the name one after the other, the one that has it now, else the last.
-        let lives = named.iter().find(|it| it.state != ENDED);
+        let lives = named.iter().find(|it| !is_over(&it.state));
         return vec![(*lives.unwrap_or(&named[0])).clone()];
     }
     let begins = |id: &dyn fmt::Display| id.to_string().starts_with(text);
@@ -110,8 +116,8 @@ pub(super) fn things(inner: &Inner, asker: Asker<'_>, text: &str) -> Vec<Thing> 
     things.into_values().collect()
 }
 
-/// The actors of whoever asks: those that live, then those that have ended and of whose output something is kept, the
-/// youngest first.
+/// The actors of whoever asks: those that live, those that have failed, and those that have ended and of whose output
+/// something is kept, the youngest first.
 fn actors(inner: &Inner, asker: Asker<'_>) -> Vec<Thing> {
     let named = inner.shared.names.all();
     let ledger = inner.shared.ledger.lock();
@@ -128,6 +134,14 @@ fn actors(inner: &Inner, asker: Asker<'_>) -> Vec<Thing> {
         _ => None,
     });
     let mut all: Vec<Thing> = live.collect();
+    let dead = ledger.dead.iter();
+    let dead = dead.filter(|it| asker.owns(&it.tenant, it.driver));
+    all.extend(dead.map(|it| Thing {
+        id: ThingId::Actor(it.id),
+        name: it.name.clone().unwrap_or_default(),
+        state: FAILED.to_owned(),
+        node: inner.name(),
+    }));
     drop(ledger);
     let known: BTreeSet<ThingId> = all.iter().map(|it| it.id).collect();
     let registry = inner.registry();
@@ -156,7 +170,14 @@ fn one(asker: Asker<'_>, text: &str, all: Vec<Thing>, silent: &[Silent]) -> Resu
             true => thing.name.clone(),
             false => known.name.clone(),
         };
-        if weight(&thing.state) > weight(&known.state) && thing.state != ENDED {
+        let is_better = match (&thing.id, is_over(&thing.state), is_over(&known.state)) {
+            // It lives elsewhere by now, or there is more to be told of it.
+            (ThingId::Actor(_), is_over, known_is) if is_over || known_is => {
+                !is_over || known_is && known.state == ENDED
+            }
+            _ => weight(&thing.state) > weight(&known.state),
+        };
+        if is_better {
             *known = thing;
         }
         known.name = name;
@@ -165,8 +186,8 @@ fn one(asker: Asker<'_>, text: &str, all: Vec<Thing>, silent: &[Silent]) -> Resu
     if things.values().any(is_called) {
         // The beginning of an id is what somebody calls an actor only by accident.
         things.retain(|_, thing| is_called(thing));
-        if things.values().any(|thing| thing.state != ENDED) {
-            things.retain(|_, thing| thing.state != ENDED);
+        if things.values().any(|thing| !is_over(&thing.state)) {
+            things.retain(|_, thing| !is_over(&thing.state));
         }
     }
     let shown: String = text.chars().take(80).collect();
@@ -219,7 +240,30 @@ impl Session {
                 _ => None,
             });
         let things = own.into_iter().chain(of_others.flatten()).collect();
-        one(self.asker(), text, things, &all.silent)
+        let found = one(self.asker(), text, things, &all.silent);
+        found.map_err(|why| self.with_lost(why))
+    }
+
+    /// What there is not may have been a lost node's, which alone could tell how it ended.
+    fn with_lost(&self, mut why: Refusal) -> Refusal {
+        let members = self.inner.shared.cluster.get().map(|it| it.members());
+        let lost = members.into_iter().flatten();
+        let lost = lost.filter(|it| it.state == "dead").map(|it| it.name);
+        let lost: Vec<String> = lost.take(SHOWN).collect();
+        if why.kind == RefusalKind::NotFound && !lost.is_empty() {
+            let is_one = lost.len() == 1;
+            let nodes = if is_one { "node" } else { "nodes" };
+            let (are, them) = if is_one {
+                ("is", "it")
+            } else {
+                ("are", "them")
+            };
+            let lost = lost.join(", ");
+            why.message.push_str(&format!(
+                "; {nodes} {lost} {are} lost, and what was there and could not go on elsewhere ended with {them}"
+            ));
+        }
+        why
     }
 
     /// Everything about what a text stands for.
@@ -242,7 +286,7 @@ impl Session {
         name: Option<String>,
     ) -> Result<ActorDetail, Refusal> {
         let Ok(creation) = self.find_task(id.to_string()).await else {
-            return Err(actor_ended(id, name.as_deref()));
+            return Err(self.actor_ended(id, name.as_deref()).await);
         };
         let creation = creation.whole();
         let filters = vec![("id".to_owned(), id.to_string())];
@@ -297,11 +341,15 @@ impl Session {
                 let ActorRow {
                     class, state, node, ..
                 } = &detail.row;
-                let mut text = format!("actor {id}, a {class}, is {state} at node {node}");
-                if let Some(why) = detail.explanation {
-                    text.push_str(&format!("; its creation:\n{why}"));
-                }
-                Ok(text)
+                Ok(match detail.explanation {
+                    Some(why) if state == FAILED => {
+                        format!("actor {id}, a {class}, has failed, says node {node}: {why}")
+                    }
+                    Some(why) => format!(
+                        "actor {id}, a {class}, is {state} at node {node}; its creation:\n{why}"
+                    ),
+                    None => format!("actor {id}, a {class}, is {state} at node {node}"),
+                })
             }
             Meant::Job(id) => self.explain_job(id).await,
         }
@@ -347,12 +395,38 @@ impl Session {
             Meant::Task(id) => self.cancel_task(id).await,
             Meant::Actor(id, name) => match self.cancel_task(id.task()).await {
                 Err(why) if why.kind == RefusalKind::NotFound => {
-                    Err(actor_ended(id, name.as_deref()))
+                    Err(self.actor_ended(id, name.as_deref()).await)
                 }
                 done => done,
             },
             Meant::Job(id) => self.cancel_job(id).await,
         }
+    }
+
+    /// That an actor has failed, and how, if that is remembered.
+    pub(super) async fn actor_failed(&self, id: ActorId, name: Option<&str>) -> Option<String> {
+        let creation = self.find_task(id.to_string()).await.ok()?.whole();
+        let why = creation
+            .explanation
+            .filter(|_| creation.row.state == FAILED)?;
+        let named = match name {
+            Some(name) => format!("'{name}' any more: that was actor {id}, and"),
+            None => format!("{id} any more:"),
+        };
+        Some(format!(
+            "there is no actor {named} {why}; `wasmrun logs {id}` shows what is kept of what it wrote"
+        ))
+    }
+
+    /// That an actor is over, and why if that is remembered.
+    async fn actor_ended(&self, id: ActorId, name: Option<&str>) -> Refusal {
+        let why = self.actor_failed(id, name).await.unwrap_or_else(|| {
+            let named = name.map(|name| format!(" '{name}'")).unwrap_or_default();
+            format!(
+                "actor{named} {id} has ended; `wasmrun logs {id}` shows what is kept of what it wrote"
+            )
+        });
+        refusal(RefusalKind::NotFound, why)
     }
 
     async fn cancel_job(&self, id: DriverId) -> Result<Response, Refusal> {
@@ -373,14 +447,6 @@ impl Session {
             &all.silent,
         ))
     }
-}
-
-fn actor_ended(id: ActorId, name: Option<&str>) -> Refusal {
-    let named = name.map(|name| format!(" '{name}'")).unwrap_or_default();
-    let why = format_args!(
-        "actor{named} {id} has ended; `wasmrun logs {id}` shows what is kept of what it wrote"
-    );
-    refusal(RefusalKind::NotFound, why)
 }
 
 #[cfg(test)]

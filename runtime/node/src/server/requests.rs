@@ -95,6 +95,7 @@ impl Session {
             | Request::RemoveTenant(_)
             | Request::RemoveGroup(_)
             | Request::GroupReady { .. }
+            | Request::ActorReady { .. }
             | Request::Describe(_)
             | Request::Explain(_)
             | Request::Cancel(_)

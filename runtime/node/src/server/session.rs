@@ -349,6 +349,7 @@ impl Serving {
             | Request::RemoveTenant(_)
             | Request::RemoveGroup(_)
             | Request::GroupReady { .. }
+            | Request::ActorReady { .. }
             | Request::SubmitOnce { is_again: true, .. }
             | Request::List(wire::List {
                 what: wire::What::Tokens | wire::What::Clients,
@@ -418,6 +419,7 @@ impl Session {
             Request::Create(_) | Request::FindActor(_) | Request::Kill(_) => {
                 self.of_actor(request).await
             }
+            Request::ActorReady { actor, timeout_ms } => self.actor_ready(&actor, timeout_ms).await,
             request => return self.of_all(id, request).await,
         };
         self.answer(id, answer).await

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use wasmrun_engine::Module;
+use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{DriverId, ObjectId, TaskId};
 use wasmrun_model::resource::{NodeResources, ResourceSet};
@@ -20,11 +21,13 @@ use wasmrun_model::wire::{
 };
 use wasmrun_store::ObjectPlace;
 
+use super::lookup::is_over;
 use super::registry::Record;
 use super::session::refusal;
 use super::{Inner, cluster, groups, tenants};
 use crate::actor::ActorCell;
 use crate::client::Actor;
+use crate::dead::{Dead, FAILED};
 use crate::deadlock::Place;
 use crate::ledger::Ledger;
 use crate::object::{Reference, Value};
@@ -205,10 +208,11 @@ pub(super) fn cancel_job(inner: &Inner, asker: Asker<'_>, job: DriverId) -> u64 
     cells.len() as u64
 }
 
-/// Whether a live task is the creation of an actor.
+/// Whether a task is the creation of an actor that lives, or has failed.
 pub(super) fn is_creation(inner: &Inner, task: &TaskId) -> bool {
     let ledger = inner.shared.ledger.lock();
-    matches!(ledger.work(task), Some(Work::Create(_)))
+    let is_dead = || ledger.dead.get(&task.actor()).is_some();
+    matches!(ledger.work(task), Some(Work::Create(_))) || is_dead()
 }
 
 /// An actor that is not dead, by its id's beginning.
@@ -228,10 +232,12 @@ pub(super) fn live_actor(
 
 /// Where a task stands and why, in words.
 pub(super) fn explained(detail: TaskDetail) -> String {
-    detail.explanation.unwrap_or_else(|| {
-        let TaskRow { id, state, .. } = &detail.row;
-        format!("task {id} has ended: {state}")
-    })
+    let TaskRow { id, state, .. } = &detail.row;
+    match (detail.explanation, detail.error.map(TaskError::from)) {
+        (Some(why), _) => why,
+        (None, None | Some(TaskError::Cancelled)) => format!("task {id} has ended: {state}"),
+        (None, Some(error)) => format!("task {id} has ended: {state}: {error}"),
+    }
 }
 
 /// Live tasks, and those that ended.
@@ -249,6 +255,8 @@ pub(super) fn tasks(inner: &Inner) -> BTreeMap<TaskId, TaskRow> {
         (cell.id, live_row(inner, cell, phase, is_detached))
     });
     let mut rows: BTreeMap<TaskId, TaskRow> = live.collect();
+    let dead = ledger.dead.iter();
+    rows.extend(dead.map(|it| (it.id.task(), dead_row(inner, it))));
     let cluster = ledger.scheduler().cluster();
     for (id, record) in &records {
         let ran_at = record.end.as_ref().and_then(|end| end.ran_at);
@@ -275,6 +283,20 @@ fn live_row(inner: &Inner, cell: &TaskCell, phase: &str, is_detached: bool) -> T
         job: cell.driver,
         is_detached,
         age_ms: ms(cell.submitted.elapsed()),
+        node: inner.name(),
+    }
+}
+
+/// The creation of an actor that has failed.
+fn dead_row(inner: &Inner, dead: &Dead) -> TaskRow {
+    TaskRow {
+        id: dead.id.task(),
+        name: dead.class.clone(),
+        state: FAILED.to_owned(),
+        tenant: dead.tenant.clone(),
+        job: dead.driver,
+        is_detached: dead.driver == inner.detached.driver(),
+        age_ms: ms(dead.submitted.elapsed()),
         node: inner.name(),
     }
 }
@@ -312,15 +334,18 @@ pub(super) fn describe(
     let explanation = ledger.explain(&row.id).map(|it| it.to_string());
     let reads = ledger.reads(&row.id);
     let whom = whom(inner, &ledger, &row);
+    let dead = ledger.dead.get(&row.id.actor()).cloned();
     drop(ledger);
     let explanation =
         explanation.map(|text| text + &whom + &stalled(inner, &reads) + held_back(inner, &row.id));
     let detached = record.as_ref().and_then(|record| record.detached.as_ref());
+    let error = end.and_then(|end| end.error.as_ref());
+    let error = error.or(dead.as_ref().map(|dead| &dead.why));
     Ok(TaskDetail {
         took_us: end.map(|end| (us(end.waited), us(end.ran))),
-        error: end.and_then(|end| end.error.as_ref()).map(Into::into),
+        error: error.map(Into::into),
         object: detached.map(|detached| detached.object.id()),
-        explanation,
+        explanation: explanation.or(dead.map(|dead| dead.told())),
         row,
     })
 }
@@ -488,7 +513,15 @@ fn actors(inner: &Inner, list: &List) -> Vec<ActorRow> {
         }),
         _ => None,
     });
-    let passing = rows.filter(|row| {
+    let dead = ledger.dead.iter().map(|dead| ActorRow {
+        id: dead.id,
+        name: dead.name.clone(),
+        class: dead.class.clone(),
+        state: FAILED.to_owned(),
+        tenant: dead.tenant.clone(),
+        node: inner.name(),
+    });
+    let passing = rows.chain(dead).filter(|row| {
         let name = row.name.clone().unwrap_or_default();
         let fields: [(&str, &dyn Display); 6] = [
             ("node", &row.node),
@@ -502,7 +535,8 @@ fn actors(inner: &Inner, list: &List) -> Vec<ActorRow> {
     });
     let mut rows: Vec<ActorRow> = passing.collect();
     drop(ledger);
-    rows.sort_by_key(|row| row.id);
+    // Those that have failed are the first to be left out.
+    rows.sort_by_key(|row| (is_over(&row.state), row.id));
     rows.truncate(Rows::MAX);
     rows
 }

@@ -4,10 +4,11 @@
 //! behind. Must not: decide when an actor ends.
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 use wasmrun_engine::{Listener, Module};
+use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::TaskId;
 use wasmrun_model::wire;
 
@@ -16,6 +17,7 @@ use super::record::{State, StoredActor};
 use super::{Durable, MOST_BYTES, Pending, Written, may_move};
 use crate::actor::{ActorCell, ActorJob, Checkpoint};
 use crate::client::CallError;
+use crate::dead::Dead;
 use crate::names::NameError;
 use crate::server::Inner;
 use crate::server::actors::new_job;
@@ -193,17 +195,33 @@ impl Inner {
         let Some(durable) = self.durable.get() else {
             return;
         };
-        if let Err(why) = self.create_again(durable, task, stored, &module).await {
+        if let Err(why) = self.create_again(durable, task, &stored, &module).await {
             tracing::warn!(actor = %task.actor(), why, "a detached actor of a lost node ends");
             durable.forget(&task);
+            let why = format!("the node is lost that owned it, and it does not go on: {why}");
+            self.actor_is_over(task, &stored, TaskError::Sandbox(why));
         }
+    }
+
+    /// An actor that was kept for a lost node does not live again. Whoever asks for it hears why.
+    pub(super) fn actor_is_over(&self, task: TaskId, stored: &StoredActor, why: TaskError) {
+        self.shared.ledger.lock().dead.add(Dead {
+            id: task.actor(),
+            name: stored.create.name.clone(),
+            class: stored.create.class.clone(),
+            tenant: stored.tenant.clone(),
+            driver: self.detached.driver(),
+            submitted: Instant::now(),
+            has_lived: true,
+            why,
+        });
     }
 
     async fn create_again(
         self: &Arc<Self>,
         durable: &Durable,
         task: TaskId,
-        stored: StoredActor,
+        stored: &StoredActor,
         module: &Module,
     ) -> Result<(), String> {
         let state = match &stored.state {
@@ -263,7 +281,7 @@ impl Inner {
             name: create.name.clone(),
             log,
         });
-        self.follow_actor(actor.actor.cell(), stored);
+        self.follow_actor(actor.actor.cell(), stored.clone());
         Ok(())
     }
 }

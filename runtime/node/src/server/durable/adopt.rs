@@ -85,7 +85,7 @@ enum Going {
     Task(Box<Stored>, Option<Module>),
     Actor(Box<StoredActor>, Module),
     /// An actor that has lived for the last time.
-    Over,
+    Over(Box<StoredActor>),
 }
 
 /// Who looks for records.
@@ -109,9 +109,13 @@ async fn go_on(
 ) {
     // Where it is known its client has submitted it again just now.
     match going {
-        Going::Over => {
+        Going::Over(stored) => {
             tracing::warn!(%task, node = %owner, "a detached actor is lost with its node: it has no restarts left");
             drop(durable.records.delete(task));
+            let cluster = inner.shared.cluster.get();
+            let node = cluster.map_or_else(|| owner.to_string(), |it| it.name_of(owner));
+            let why = format!("node {node}, which owned it, is lost, and it has no restarts left");
+            inner.actor_is_over(task, &stored, TaskError::Sandbox(why));
         }
         Going::Actor(stored, module) => {
             if durable.note(task, (stored.create.module, stored.module_bytes), true) {
@@ -287,7 +291,7 @@ impl Looking {
                 let value = stored.to_value();
                 let going = match left {
                     Some(_) => Going::Actor(stored, module),
-                    None => Going::Over,
+                    None => Going::Over(stored),
                 };
                 (going, value)
             }
