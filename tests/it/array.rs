@@ -221,6 +221,27 @@ fn what_arrays_report_in_json() {
     assert_eq!(printed, [&json!("0\n"), &json!("1\n")]);
 }
 
+/// Before any task runs, which would be for nothing.
+#[test]
+fn where_results_cannot_be_written_is_said_before_the_work() {
+    let dir = scratch();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    fs::write(path("file"), "").unwrap();
+    for (out, why) in [
+        (path("nowhere/out"), "nowhere; make it first"),
+        (path(""), "it is a folder; name a file in it"),
+        (path("file/out"), "Not a directory"),
+    ] {
+        let stderr = Wasmrun::call("spin()").args(["-O", &out]).fails(2);
+        assert_says(&stderr, &["cannot write to ", why]);
+        let all = format!("{out}-$i");
+        if !out.ends_with('/') {
+            let array = Wasmrun::call("spin()").args(["--array", "0-9", "-O", &all]);
+            assert_says(&array.fails(2), &["cannot write to ", why]);
+        }
+    }
+}
+
 #[test]
 fn results_into_files() {
     let dir = scratch();

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value as Json, json};
@@ -123,6 +124,41 @@ fn annotating_again_adds_to_what_is_there() {
         .map(|e| e.unwrap().file_name())
         .collect();
     assert_eq!(names, ["out.wasm"], "nothing temporary is left");
+}
+
+/// Links stay links, pipes get the bytes, and files keep their mode.
+#[test]
+fn what_is_behind_a_name_is_written_to() {
+    let dir = scratch();
+    let path = |name: &str| dir.path().join(name);
+    let module = guest("bench");
+    fs::write(path("target"), "old").unwrap();
+    std::os::unix::fs::symlink("target", path("link")).unwrap();
+    std::os::unix::fs::symlink("not-there-yet", path("dangling")).unwrap();
+    std::os::unix::fs::symlink("/proc/self/fd/1", path("stdout")).unwrap();
+    for link in ["link", "dangling"] {
+        annotate(&module, &path(link)).args(["--cpus", "1"]).ok();
+        assert!(path(link).is_symlink(), "{link}");
+        inspect(&path(link));
+    }
+    let through = annotate(&module, &path("stdout")).args(["--cpus", "1"]);
+    let ended = through.run();
+    assert_eq!(ended.code, Some(0), "{ended}");
+    assert_eq!(ended.stdout, fs::read(path("target")).unwrap());
+    assert!(path("stdout").is_symlink());
+
+    let private = path("private.wasm");
+    fs::copy(&module, &private).unwrap();
+    fs::set_permissions(&private, fs::Permissions::from_mode(0o600)).unwrap();
+    annotate(&private, &private).args(["--cpus", "1"]).ok();
+    let mode = fs::metadata(&private).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let left = fs::read_dir(dir.path()).unwrap();
+    let left = left.filter(|entry| {
+        let name = entry.as_ref().unwrap().file_name();
+        name.to_string_lossy().starts_with('.')
+    });
+    assert_eq!(left.count(), 0, "temporary files stay");
 }
 
 #[test]

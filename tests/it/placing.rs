@@ -442,3 +442,26 @@ fn spread_is_even() {
         at.wait_for_rest();
     }
 }
+
+/// It can never serve them, and the other node and its own owner are of one mind about that.
+#[test]
+fn a_soft_node_that_can_never_serve_a_task_is_in_nobodys_way() {
+    let [a, b] = nodes([
+        ("a", &[]),
+        ("b", &["--node-gpus", "1", "--node-label", "disk=ssd"]),
+    ]);
+    let soft = ["--strategy", "node:a:soft"];
+    for at in [&a, &b] {
+        for asked in [["--gpus", "1"], ["--label-selector", "disk=ssd"]] {
+            let args = [soft, asked].concat();
+            assert_eq!(place(at, &args), "b", "{asked:?} at {}", at.name());
+        }
+        let name = format!("of-{}", at.name());
+        let create = at.command(&["actor", "create"]).arg(guest("spread"));
+        let create = create.args(["tally", "0", "--name", &name, "--gpus", "1"]);
+        create.args(soft).ok();
+        let sum = at.command(&["actor", "call", &name, "sum([1, 2])"]).ok();
+        assert_eq!(sum, "3\n");
+        at.command(&["actor", "kill", &name]).ok();
+    }
+}
