@@ -283,6 +283,8 @@ fn build() -> Result<Outcome> {
 
 fn tests() -> Result<Outcome> {
     let mut test = linted(&["test", "--workspace", "--lib", "--bins", "--tests"]);
+    // Whoever waits for so long is told of all that is wrong.
+    test.arg("--no-fail-fast");
     debian::name_to(&mut test)?;
     let list = shell::target_dir().join("skipped-tests");
     // Of an earlier run.
