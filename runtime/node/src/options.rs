@@ -8,7 +8,7 @@ use wasmrun_model::cluster::{Selectors, Strategy};
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::manifest::{Asked, FunctionSettings, PROGRAM};
 use wasmrun_model::resource::{Request, RequestError, ResourceName, ResourceSet};
-use wasmrun_model::task::{Rule, Terms};
+use wasmrun_model::task::{Rule, Terms, alternative};
 
 use crate::policy::{Policy, TooMuch};
 use crate::task::{Derived, Job};
@@ -105,7 +105,7 @@ impl Job {
         {
             let variants = settings.alternatives.iter();
             let variants: Vec<ResourceSet> = variants
-                .map(|variant| variant_of(&alternatives[0], variant))
+                .map(|variant| alternative(&alternatives[0], variant))
                 .collect();
             alternatives.extend(variants);
         }
@@ -152,16 +152,4 @@ impl Job {
             derived: Derived::default(),
         })
     }
-}
-
-/// A declared variant: other amounts than the main ones, and of the rest only CPU and memory,
-/// which every task needs.
-fn variant_of(main: &ResourceSet, variant: &ResourceSet) -> ResourceSet {
-    let mut set = variant.clone();
-    for name in [ResourceName::CPU, ResourceName::MEMORY] {
-        if variant.get(&name).is_zero() {
-            set.set(name.clone(), main.get(&name));
-        }
-    }
-    set
 }

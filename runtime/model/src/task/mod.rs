@@ -8,5 +8,5 @@ mod spec;
 mod state;
 
 pub use cancellation::Cancellation;
-pub use spec::{Argument, MAX_ALTERNATIVES, Rule, TaskKind, TaskSpec, Terms, shared};
+pub use spec::{Argument, MAX_ALTERNATIVES, Rule, TaskKind, TaskSpec, Terms, alternative, shared};
 pub use state::{Attempt, BlockedOn, FailureKind, Held, Phase, Place, TaskState};

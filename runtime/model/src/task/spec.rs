@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::{Selectors, Strategy};
 use crate::fairness::TenantName;
 use crate::id::{ActorId, Digest, DriverId, JobId, NodeId, ObjectId, TaskId};
-use crate::resource::Request;
+use crate::resource::{Request, ResourceName, ResourceSet};
 
 /// The most variants that a task may ask for.
 pub const MAX_ALTERNATIVES: usize = 64;
@@ -42,6 +42,18 @@ impl Rule {
     pub fn preferred(&self) -> &Request {
         &self.alternatives[0]
     }
+}
+
+/// What an alternative asks for: what it was declared with, and of what it does not name only CPU and memory, which every
+/// task needs, as the main request has them. Nodes and scenarios alike read alternatives so.
+pub fn alternative(main: &ResourceSet, declared: &ResourceSet) -> ResourceSet {
+    let mut set = declared.clone();
+    for name in [ResourceName::CPU, ResourceName::MEMORY] {
+        if declared.get(&name).is_zero() {
+            set.set(name.clone(), main.get(&name));
+        }
+    }
+    set
 }
 
 /// What the tasks of a job have in common. Shared, so that a million tasks cost one of it.

@@ -17,6 +17,7 @@ use crate::cluster::{Selector, Selectors};
 use crate::fairness::TenantName;
 use crate::group::{GroupKind, MAX_BUNDLES};
 use crate::resource::{Amount, Request, ResourceName, ResourceSet};
+use crate::task::alternative;
 
 const TASK: &[&str] = &[
     "name",
@@ -188,7 +189,9 @@ impl Reader<'_, '_, '_> {
         let mut requests = vec![request(&self.fields.required("resources", example)?)?];
         if let Some(value) = self.fields.get("alternatives") {
             for value in value.list(ALTERNATIVES_MAX, "alternatives", "[{\"CPU\": 16}]")? {
-                requests.push(request(&value)?);
+                let declared = request(&value)?;
+                let asked = alternative(requests[0].amounts(), declared.amounts());
+                requests.push(Request::new(asked).expect("each amount was checked"));
             }
         }
         Ok(requests)
