@@ -433,7 +433,7 @@ fn annotations_that_make_no_sense() {
         ),
         (
             annotate(&bench, Path::new("/no/such/dir/out")).args(["--cpus", "1"]),
-            "cannot write /no/such/dir/out",
+            "cannot write to /no/such/dir/out: there is no folder /no/such/dir",
         ),
         (
             annotate(Path::new("/no/such/file"), &out).args(["--cpus", "1"]),

@@ -150,7 +150,9 @@ fn output_into_a_file() {
     let run = Wasmrun::submit("prog-p1").args(["-O", "/no/such/dir/out"]);
     assert_says(
         &run.program(["args", "x"]).fails(2),
-        &["error: ", "No such file or directory"],
+        &[
+            "error: cannot write to /no/such/dir/out: there is no folder /no/such/dir; make it first",
+        ],
     );
 }
 

@@ -503,7 +503,9 @@ fn a_result_into_a_file() {
         .fails(2);
     assert_says(
         &stderr,
-        &["error: cannot write the result to /no/such/dir/out\n  because: No such file"],
+        &[
+            "error: cannot write to /no/such/dir/out: there is no folder /no/such/dir; make it first",
+        ],
     );
 }
 

@@ -297,8 +297,11 @@ impl<'a> Nodes<'a> {
                 self.running.push_back((at, task));
             }
             Effect::Ended {
-                task, phase, why, ..
-            } if phase == Phase::Failed => {
+                task,
+                phase: Phase::Failed,
+                why,
+                ..
+            } => {
                 let why = why.map(|why| why.to_string()).unwrap_or_default();
                 let fate = (None, Fate::Unschedulable(why));
                 self.fates.insert(number(&task), fate);
