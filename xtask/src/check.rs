@@ -285,6 +285,11 @@ fn tests() -> Result<Outcome> {
     let mut test = linted(&["test", "--workspace", "--lib", "--bins", "--tests"]);
     // Whoever waits for so long is told of all that is wrong.
     test.arg("--no-fail-fast");
+    // Most of them wait for processes, timers and the network, and use half a core each.
+    if std::env::var_os("RUST_TEST_THREADS").is_none() {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        test.env("RUST_TEST_THREADS", (2 * cores).to_string());
+    }
     debian::name_to(&mut test)?;
     let list = shell::target_dir().join("skipped-tests");
     // Of an earlier run.
