@@ -1,6 +1,8 @@
 //! Objects: stored, copied and mapped; what is left in memory after a window; handles and their names;
 //! a store that is full.
 
+use std::fs;
+
 use rustix::process::Signal;
 use wasmrun_tests::{Stream, Wasmrun, assert_says, scratch};
 
@@ -180,6 +182,60 @@ fn a_store_that_is_full_says_so() {
         &disk.stderr,
         &[fits_not, "30 MiB of 30 MiB on disk", "--spill-size"],
     );
+}
+
+#[test]
+fn what_is_on_disk_comes_back_though_the_disk_is_nearly_full() {
+    let mut node = Node::new();
+    let (dir, files) = (scratch(), scratch());
+    let spill = dir.path().to_str().unwrap();
+    node.start_with(&[
+        "--object-memory",
+        "1500kB",
+        "--spill-dir",
+        spill,
+        "--spill-size",
+        "1500kB",
+        "--put-wait",
+        "300ms",
+    ]);
+    let put = |name: &str, len: usize| {
+        let path = files.path().join(name);
+        fs::write(&path, name.repeat(len)).unwrap();
+        node.wasmrun(["put"]).arg(path).ok().trim().to_owned()
+    };
+    let get = |id: &str| node.wasmrun(["object", "get", id]).run();
+    // Memory and disk take one each: reading one exchanges them.
+    let ids = [put("a", 1_000_000), put("b", 1_000_000)];
+    for round in 0..4 {
+        let ended = get(&ids[round % 2]);
+        assert!(
+            ended.code == Some(0) && ended.stdout.len() == 1_000_000,
+            "{ended}"
+        );
+        assert_eq!(ended.stdout[0], b"ab"[round % 2]);
+    }
+    // What is in memory is too long to go to disk instead, so the others cannot come: that is said in time.
+    ids.iter().for_each(|id| {
+        node.wasmrun(["object", "delete", id]).ok();
+    });
+    let short = [put("c", 500_000), put("d", 900_000)];
+    let long = put("e", 1_400_000);
+    let said = node.wasmrun(["object", "get", &short[1]]).fails(5);
+    assert_says(
+        &said,
+        &[
+            "cannot be read back from disk now",
+            "on disk",
+            "--spill-size",
+        ],
+    );
+    // Nothing is lost by that.
+    assert_eq!(get(&long).stdout.len(), 1_400_000);
+    node.wasmrun(["object", "delete", &long]).ok();
+    for (id, len) in short.iter().zip([500_000, 900_000]) {
+        assert_eq!(get(id).stdout.len(), len);
+    }
 }
 
 #[test]

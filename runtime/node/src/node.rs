@@ -273,6 +273,7 @@ impl Node {
         let is_sharing = !config.no_sharing;
         let object_memory = config.object_memory;
         let object_memory = object_memory.unwrap_or(machine.object_memory_bytes());
+        let room_patience = config.room_patience.unwrap_or(ROOM_PATIENCE);
         let shared = Shared {
             name: info.name.as_str().into(),
             engine: Engine::new(config.engine)?,
@@ -283,9 +284,10 @@ impl Node {
             store: Store::open(StoreConfig {
                 backing: config.object_dir.map_or(Backing::Memfd, Backing::Dir),
                 spill: config.spill,
+                patience: room_patience,
                 ..StoreConfig::new(object_memory)
             })?,
-            room_patience: config.room_patience.unwrap_or(ROOM_PATIENCE),
+            room_patience,
             policy: Arc::new(Policy::new(&config.policy)?),
             control: control.handle().clone(),
             names: Names::default(),

@@ -357,10 +357,7 @@ impl Value {
     pub(crate) async fn read(&self) -> Result<Loaded, LoadError> {
         Ok(Loaded(match &self.0.bytes {
             Bytes::Inline(_) => Memory::Inline(self.0.clone()),
-            Bytes::Stored(object) => Memory::Stored(match object.try_view() {
-                Some(view) => view,
-                None => object.restore().await?,
-            }),
+            Bytes::Stored(object) => Memory::Stored(viewed(object).await?),
             Bytes::Remote(remote) => Memory::Stored(remote.view().await?),
         }))
     }
@@ -408,6 +405,27 @@ impl fmt::Debug for Value {
             Bytes::Inline(encoded) => encoded.fmt(f),
             Bytes::Stored(object) => object.fmt(f),
             Bytes::Remote(remote) => remote.fmt(f),
+        }
+    }
+}
+
+/// The bytes of an object in our store, which stay as long as this does. Waits for room as long as the store says.
+pub(crate) async fn viewed(
+    object: &wasmrun_store::Object,
+) -> Result<wasmrun_store::View, ReadError> {
+    if let Some(view) = object.try_view() {
+        return Ok(view);
+    }
+    let mut restoring = object.restore();
+    loop {
+        match tokio::time::timeout(object.patience(), &mut restoring).await {
+            Ok(result) => return result,
+            // Else it is being read, however long the disk takes.
+            Err(_) => {
+                if let Some(error) = restoring.lacks_room() {
+                    return Err(error);
+                }
+            }
         }
     }
 }

@@ -4,6 +4,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use wasmrun_model::units::bytes;
 
@@ -23,6 +24,9 @@ pub struct StoreConfig {
     /// at least one segment for small objects and one for large ones. Costs no memory until it is
     /// used.
     pub segment_bytes: u64,
+    /// How long whoever reads an object should wait for room for it. The store has no clock: it only says so
+    /// ([`crate::Object::patience`]).
+    pub patience: Duration,
 }
 
 /// Where the memory of segments comes from.
@@ -47,13 +51,14 @@ pub struct SpillConfig {
 }
 
 impl StoreConfig {
-    /// Sealed memory files, no spilling, segments of 1 GiB.
+    /// Sealed memory files, no spilling, segments of 1 GiB, half a minute of patience.
     pub fn new(capacity_bytes: u64) -> Self {
         Self {
             capacity_bytes,
             backing: Backing::Memfd,
             spill: None,
             segment_bytes: 1 << 30,
+            patience: Duration::from_secs(30),
         }
     }
 

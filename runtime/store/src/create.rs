@@ -128,6 +128,8 @@ pub struct Fullness {
     pub spilled_bytes: Option<u64>,
     /// What may be taken on disk; `None` without spilling.
     pub spill_capacity_bytes: Option<u64>,
+    /// Why nothing more could be written there when that was last tried, and the folder.
+    pub disk_fault: Option<String>,
 }
 
 impl fmt::Display for Fullness {
@@ -149,6 +151,12 @@ impl fmt::Display for Fullness {
             }
         }
         match (self.spilled_bytes, self.spill_capacity_bytes) {
+            (Some(spilled), Some(_)) if let Some(fault) = &self.disk_fault => write!(
+                f,
+                ", {} on disk, and {fault}; free space there, drop objects that are not needed, or \
+                 raise --object-memory",
+                bytes(spilled)
+            ),
             (Some(spilled), Some(capacity)) => write!(
                 f,
                 ", and {} of {} on disk; drop objects that are not needed, or raise \

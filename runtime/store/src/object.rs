@@ -14,6 +14,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use wasmrun_model::fairness::TenantName;
@@ -157,6 +158,11 @@ impl Object {
         self.0.id.task()
     }
 
+    /// How long a reader should wait for room for it, as the store was told ([`crate::StoreConfig::patience`]).
+    pub fn patience(&self) -> Duration {
+        self.0.shared.patience
+    }
+
     /// Its length in bytes.
     #[allow(clippy::len_without_is_empty)] // An object without bytes is nothing special.
     pub fn len(&self) -> u64 {
@@ -260,7 +266,8 @@ impl Object {
     }
 
     /// Waits for the bytes to be in memory, and for room for them. Never says [`ReadError::Full`];
-    /// put a limit on the time around it. Can be dropped at any time.
+    /// put a limit on the time around it, and ask [`RestoreFuture::lacks_room`] when it is over. Can be
+    /// dropped at any time.
     pub fn restore(&self) -> RestoreFuture {
         RestoreFuture {
             object: self.clone(),
@@ -397,6 +404,16 @@ impl Drop for Pinned {
             shared, id, serial, ..
         } = &*self.object.0;
         shared.with(|state| state.unpin(*id, *serial));
+    }
+}
+
+impl RestoreFuture {
+    /// Why it waits, as [`ReadError::Full`], while it waits for room; `None` while the bytes come.
+    pub fn lacks_room(&self) -> Option<ReadError> {
+        let Handle {
+            shared, id, serial, ..
+        } = &*self.object.0;
+        shared.with(|state| state.lacks_room(*id, *serial))
     }
 }
 

@@ -7,8 +7,9 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use wasmrun_model::fairness::TenantName;
@@ -16,9 +17,7 @@ use wasmrun_model::id::ObjectId;
 
 use crate::config::{Backing, OpenError, StoreConfig};
 use crate::create::{CreateError, CreateFuture, Writer};
-#[cfg(test)]
-use crate::disk::Job;
-use crate::disk::{self, SpillDir};
+use crate::disk::{self, Job, SpillDir};
 use crate::folder;
 use crate::object::{Form, Object};
 use crate::segment::SegmentNumber;
@@ -43,6 +42,7 @@ pub(crate) struct Core {
     state: Mutex<State>,
     /// How many segments of other stores were mapped.
     foreign: AtomicU64,
+    pub(crate) patience: Duration,
 }
 
 /// The thread that spills. Dropping this waits for its end.
@@ -65,7 +65,7 @@ impl Store {
             })?;
         }
         let Some(spill) = &config.spill else {
-            let core = Arc::new(Core::new(State::new(&config, None)));
+            let core = Arc::new(Core::new(&config, None));
             return Ok(Self(Arc::new(Shared { core, _disk: None })));
         };
         let dir = SpillDir::create(&spill.dir).map_err(|source| OpenError::SpillDir {
@@ -73,7 +73,7 @@ impl Store {
             source,
         })?;
         let (jobs, receiver) = channel();
-        let core = Arc::new(Core::new(State::new(&config, Some(jobs))));
+        let core = Arc::new(Core::new(&config, Some(jobs)));
         let weak = Arc::downgrade(&core);
         let thread = std::thread::Builder::new()
             .name("wasmrun-spill".into())
@@ -177,7 +177,7 @@ impl Store {
     /// A store whose disk is the test: it gets the jobs, and says what came of them.
     pub(crate) fn with_jobs(config: &StoreConfig) -> (Self, std::sync::mpsc::Receiver<Job>) {
         let (jobs, receiver) = channel();
-        let core = Arc::new(Core::new(State::new(config, Some(jobs))));
+        let core = Arc::new(Core::new(config, Some(jobs)));
         (Self(Arc::new(Shared { core, _disk: None })), receiver)
     }
 }
@@ -191,10 +191,11 @@ impl Deref for Shared {
 }
 
 impl Core {
-    fn new(state: State) -> Self {
+    fn new(config: &StoreConfig, jobs: Option<Sender<Job>>) -> Self {
         Self {
-            state: Mutex::new(state),
+            state: Mutex::new(State::new(config, jobs)),
             foreign: AtomicU64::new(0),
+            patience: config.patience,
         }
     }
 

@@ -353,6 +353,9 @@ fn a_disk_that_is_full_before_its_time_loses_nothing() {
     }
     assert!(waiting.poll().is_pending());
     assert!(b.is_resident() && c.is_resident());
+    let why = waiting.future().error().to_string();
+    let full = format!("the disk is full ({}: ", dir.path().display());
+    assert!(why.contains(&full), "{why}");
     assert_eq!(files(dir.path()), 1, "no half of a file is kept");
     store.check();
     // What goes makes room on both.
@@ -432,4 +435,27 @@ fn stores_share_a_folder() {
             .zip(objects)
             .for_each(|(n, object)| assert_contents(object, n));
     }
+}
+
+#[test]
+fn memory_and_disk_exchange_what_they_hold() {
+    let dir = tempfile::tempdir().unwrap();
+    // Either takes one of the two, and half of the other.
+    let store = open_with_spill(3 * MIB / 2, dir.path(), 3 * MIB / 2);
+    let objects = [put(&store, 0, MIB), put(&store, 1, MIB)];
+    for round in 0..6 {
+        assert_contents(&objects[round % 2], round as u64 % 2);
+        store.check();
+        assert_eq!(store.usage().spilled_bytes, MIB);
+    }
+    // One that somebody looks at stays: then there is no room, which is said.
+    let view = objects[1].view().unwrap();
+    let mut restoring = Polled::new(objects[0].restore());
+    assert!(restoring.poll().is_pending());
+    let lacking = restoring.future().lacks_room().expect("it waits for room");
+    let says = "1 MiB of 1.5 MiB are in use, 1 MiB of that by tasks and clients, and 1 MiB of 1.5 MiB on disk";
+    assert!(lacking.to_string().contains(says), "{lacking}");
+    drop(view);
+    drop(restoring);
+    assert_contents(&objects[0], 0);
 }

@@ -104,7 +104,10 @@ impl State {
             "more is used than there is"
         );
         if let Some(disk) = &self.disk {
-            assert!(disk.used <= disk.capacity, "more is spilled than may be");
+            assert!(
+                disk.used <= disk.capacity + self.arena.capacity(),
+                "more is spilled than may be"
+            );
         }
     }
 

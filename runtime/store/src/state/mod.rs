@@ -27,6 +27,7 @@ mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::path::PathBuf;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
@@ -115,8 +116,10 @@ enum Location {
 #[derive(Debug)]
 struct Disk {
     jobs: Sender<Job>,
+    dir: PathBuf,
     capacity: u64,
-    /// Of files, and of those that are being written.
+    /// Of files, and of those that are being written. May be more than the capacity by the longest object on disk: what
+    /// makes room for that one's return is written before its file goes.
     used: u64,
     /// Objects that were written, ever, and their bytes.
     spills: u64,
@@ -125,6 +128,8 @@ struct Disk {
     restores: u64,
     restore_bytes: u64,
     errors: u64,
+    /// Why the last write failed, if it did.
+    fault: Option<Arc<io::Error>>,
     /// The last write failed, and nothing has happened since that would make another one succeed.
     has_failed: bool,
     files: u64,
@@ -146,6 +151,13 @@ impl After {
     }
 }
 
+impl Disk {
+    /// What more may be written there, once so much of what is there goes.
+    fn left(&self, going: u64) -> u64 {
+        (self.capacity.saturating_add(going)).saturating_sub(self.used)
+    }
+}
+
 impl Entry {
     fn rank(&self) -> Rank {
         match (self.copy, self.layout.class) {
@@ -163,9 +175,11 @@ impl State {
             backing,
             spill,
             segment_bytes,
+            patience: _,
         } = config;
         let disk = spill.as_ref().zip(jobs).map(|(spill, jobs)| Disk {
             jobs,
+            dir: spill.dir.clone(),
             capacity: spill.capacity_bytes,
             used: 0,
             spills: 0,
@@ -173,6 +187,7 @@ impl State {
             restores: 0,
             restore_bytes: 0,
             errors: 0,
+            fault: None,
             has_failed: false,
             files: 0,
         });

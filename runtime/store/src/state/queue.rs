@@ -189,6 +189,16 @@ impl State {
         }
     }
 
+    /// Why an object that somebody waits for is not read back yet, unless it is being read.
+    pub(crate) fn lacks_room(&self, id: ObjectId, serial: u64) -> Option<ReadError> {
+        let entry = self.objects.get(&id).filter(|it| it.serial == serial)?;
+        entry.location.queued().map(|_| ReadError::Full {
+            id,
+            len_bytes: entry.len,
+            store: self.fullness(),
+        })
+    }
+
     /// A future with a ticket is not interested any more.
     pub(crate) fn cancel_view(&mut self, id: ObjectId, ticket: Ticket) {
         self.stop_waiting(id, ticket);
@@ -210,9 +220,9 @@ impl State {
         while let Some((id, serial)) = self.restores.front().copied() {
             let queued = self
                 .entry(id, serial)
-                .map(|it| (it.location.queued(), it.tenant.clone(), it.layout));
-            if let Some((Some(file), tenant, layout)) = queued {
-                match self.make_room(&tenant, layout, Means::Later) {
+                .map(|it| (it.location.queued(), it.tenant.clone(), it.layout, it.len));
+            if let Some((Some(file), tenant, layout, len)) = queued {
+                match self.make_room(&tenant, layout, Means::Later, len) {
                     Ok(Some(room)) => self.begin_restore(id, file, room),
                     Ok(None) => return self.mark_stuck(id, file),
                     Err(error) => self.restore_failed(id, file, error),
@@ -275,7 +285,7 @@ impl State {
             id, len: len_bytes, ..
         } = *request;
         let room = self
-            .make_room(&request.tenant, layout, means)
+            .make_room(&request.tenant, layout, means, 0)
             .map_err(|source| CreateError::Memory {
                 id,
                 len_bytes,
@@ -345,6 +355,17 @@ impl State {
             .extend(wakers.into_iter().map(|(_, waker)| waker));
     }
 
+    /// Why nothing more goes to disk although there should be room.
+    fn disk_fault(&self) -> Option<String> {
+        let disk = self.disk.as_ref()?;
+        let fault = disk.fault.as_ref()?;
+        let why = match fault.kind() {
+            std::io::ErrorKind::StorageFull => "the disk is full",
+            _ => "the last write failed",
+        };
+        Some(format!("{why} ({}: {fault})", disk.dir.display()))
+    }
+
     fn fullness(&self) -> Fullness {
         Fullness {
             capacity_bytes: self.arena.capacity(),
@@ -353,6 +374,7 @@ impl State {
             waiting: self.waiting.len(),
             spilled_bytes: self.disk.as_ref().map(|disk| disk.used),
             spill_capacity_bytes: self.disk.as_ref().map(|disk| disk.capacity),
+            disk_fault: self.disk_fault(),
         }
     }
 }

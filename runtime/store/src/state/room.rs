@@ -35,12 +35,14 @@ pub(crate) struct OnDisk {
 }
 
 impl State {
-    /// Room for an object. `None`: not now; with [`Means::Later`] it may be on its way.
+    /// Room for an object. `None`: not now; with [`Means::Later`] it may be on its way. `going`: what its own file gives
+    /// back on disk once it has the room.
     pub(super) fn make_room(
         &mut self,
         tenant: &TenantName,
         layout: Layout,
         means: Means,
+        going: u64,
     ) -> io::Result<Option<Room>> {
         loop {
             if let Some(room) = self
@@ -52,7 +54,7 @@ impl State {
             let short = self.arena.shortfall(layout);
             let (coming, spillable) = match means {
                 Means::Now => (0, 0),
-                Means::Later => (self.spilling_bytes, self.spillable_bytes()),
+                Means::Later => (self.spilling_bytes, self.spillable_bytes(going)),
             };
             let possible = self.lru.secondary_bytes() + coming + spillable;
             if possible < short || coming >= short {
@@ -60,7 +62,7 @@ impl State {
             }
             if let Some(id) = self.lru.first_secondary() {
                 self.drop_copy(id);
-            } else if !self.spill_one() {
+            } else if !self.spill_one(going) {
                 return Ok(None);
             }
         }
@@ -71,6 +73,9 @@ impl State {
         self.spilling_bytes -= extent.len();
         self.has_changed = true;
         let is_written = result.is_ok();
+        if let Some(disk) = &mut self.disk {
+            disk.fault = result.err().map(Arc::new);
+        }
         let Some(entry) = self.entry(it.id, it.serial) else {
             // All references went meanwhile.
             self.release(sole(extent));
@@ -190,22 +195,19 @@ impl State {
     }
 
     /// How much room spilling would make, as far as the sums tell.
-    fn spillable_bytes(&self) -> u64 {
+    fn spillable_bytes(&self, going: u64) -> u64 {
         match &self.disk {
-            Some(disk) if !disk.has_failed => self
-                .lru
-                .primary_bytes()
-                .min(disk.capacity.saturating_sub(disk.used)),
+            Some(disk) if !disk.has_failed => self.lru.primary_bytes().min(disk.left(going)),
             _ => 0,
         }
     }
 
     /// Begins to spill the next object that the disk has room for.
-    fn spill_one(&mut self) -> bool {
+    fn spill_one(&mut self, going: u64) -> bool {
         let Some(disk) = &mut self.disk else {
             return false;
         };
-        let left = disk.capacity - disk.used;
+        let left = disk.left(going);
         let Some(id) = self.lru.primaries().find(|id| self.objects[id].len <= left) else {
             return false;
         };

@@ -19,7 +19,7 @@ use wasmrun_store::{Form, Object, ReadError, View};
 use super::protocol::{At, Body, Made, OneWay, Request, Response};
 use super::transfer::Wanted;
 use super::{Exchange, INLINE_BYTES, Origin, Queued, borrow};
-use crate::object::{LoadError, Reference, Value, WeakValue};
+use crate::object::{LoadError, Reference, Value, WeakValue, viewed};
 
 /// How long the owner may take to say where an object is: it may have it made again.
 const WHERE: Duration = Duration::from_secs(600);
@@ -516,14 +516,6 @@ impl Exchange {
             }),
             ty: None,
         }
-    }
-}
-
-/// The bytes of an object in our store, which stay as long as this does.
-pub(super) async fn viewed(object: &Object) -> Result<View, ReadError> {
-    match object.try_view() {
-        Some(view) => Ok(view),
-        None => object.restore().await,
     }
 }
 

@@ -22,11 +22,10 @@ use wasmrun_net::{Arrived, BulkRefusal, BulkSender, PullOptions, PullWhy, Range}
 use wasmrun_store::{Copy, CreateError, Form, ReadError, View, Writer};
 
 use super::protocol::{Body, Bulk, OneWay, Request, Response};
-use super::remote::viewed;
 use super::{Exchange, Queued};
 use crate::cluster::Cluster;
 use crate::node::Shared as Node;
-use crate::object::LoadError;
+use crate::object::{LoadError, viewed};
 
 /// How much is handed to a stream at a time.
 const PIECE_BYTES: u64 = 1 << 20;
