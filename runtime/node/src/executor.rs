@@ -8,6 +8,9 @@
 //! when the threads are contended. Each has a virtual time that advances by run time ÷ weight,
 //! and the smallest runs next (the scheme of Linux's CFS, and of stride scheduling before it).
 //! Idle threads take whatever there is, so nothing is held back on an idle machine.
+//!
+//! Owns also what guests wait for: their timers, sockets, and the threads on which their file calls and name look-ups
+//! block, in a runtime of their own. Must not: let work of the node wait for a thread that a guest can block.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -21,7 +24,6 @@ use std::time::{Duration, Instant};
 
 use async_task::Runnable;
 use parking_lot::{Condvar, Mutex};
-use tokio::runtime::Handle;
 
 /// The CPU that a task asked for, in 1/10,000 of a core, as a weight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,10 +51,18 @@ impl Weight {
 /// gaps between tasks.
 const SPIN: Duration = Duration::from_micros(40);
 
+/// How many threads may block in calls that guests have made. A guest whose call finds none free waits for one.
+const MAX_BLOCKED: usize = 4096;
+
+/// How long guest threads are waited for at the end. One that is stuck in the kernel is left behind.
+const DRAIN: Duration = Duration::from_secs(5);
+
 /// Guest threads. Dropping it stops them; tasks that have not ended are dropped.
 pub(crate) struct Executor {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    /// What guests wait for. `None` once it ends.
+    waiting: Option<tokio::runtime::Runtime>,
 }
 
 struct Shared {
@@ -98,11 +108,17 @@ impl Ord for Entry {
 }
 
 impl Executor {
-    /// Starts `threads` threads. Tasks may use timers and sockets of `control`.
+    /// Starts `threads` threads.
     ///
     /// # Errors
     /// When the system refuses a thread.
-    pub(crate) fn start(threads: usize, control: &Handle) -> std::io::Result<Self> {
+    pub(crate) fn start(threads: usize) -> std::io::Result<Self> {
+        let waiting = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_blocking_threads(MAX_BLOCKED)
+            .thread_name("wasmrun-guest-io")
+            .enable_all()
+            .build()?;
         let shared = Arc::new(Shared {
             queue: Mutex::default(),
             work: Condvar::new(),
@@ -113,15 +129,17 @@ impl Executor {
         let mut executor = Self {
             shared: shared.clone(),
             threads: Vec::with_capacity(threads),
+            waiting: None,
         };
         for n in 0..threads {
-            let (shared, control) = (shared.clone(), control.clone());
+            let (shared, waiting) = (shared.clone(), waiting.handle().clone());
             let thread = std::thread::Builder::new().name(format!("wasmrun-guest-{n}"));
             executor.threads.push(thread.spawn(move || {
-                let _context = control.enter();
+                let _context = waiting.enter();
                 shared.work();
             })?);
         }
+        executor.waiting = Some(waiting);
         Ok(executor)
     }
 
@@ -198,15 +216,24 @@ impl Drop for Executor {
             self.shared.work.notify_all();
         }
         let here = std::thread::current().id();
+        let started = Instant::now();
         for thread in self.threads.drain(..) {
             // The last handle to a node may be dropped by a task on one of these very threads.
-            if thread.thread().id() != here {
+            let is_other = thread.thread().id() != here;
+            while is_other && !thread.is_finished() && started.elapsed() < DRAIN {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            if is_other && thread.is_finished() {
                 let _ = thread.join();
             }
         }
         // Tasks in the queue hold futures that hold this very queue.
         let left = std::mem::take(&mut self.shared.queue.lock().heap);
         drop(left);
+        if let Some(waiting) = self.waiting.take() {
+            // A file call or name look-up may be stuck in the kernel: its thread is left behind.
+            waiting.shutdown_background();
+        }
     }
 }
 
@@ -307,14 +334,6 @@ mod tests {
 
     use super::*;
 
-    fn control() -> tokio::runtime::Runtime {
-        tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .unwrap()
-    }
-
     /// Gives way once.
     async fn give_way() {
         let mut gave = false;
@@ -330,8 +349,7 @@ mod tests {
 
     #[test]
     fn everything_spawned_runs() {
-        let control = control();
-        let executor = Executor::start(3, control.handle()).unwrap();
+        let executor = Executor::start(3).unwrap();
         let (done, all_done) = mpsc::channel();
         for n in 0..1000 {
             let done = done.clone();
@@ -355,8 +373,7 @@ mod tests {
     #[test]
     fn time_is_shared_by_weight() {
         // One thread, two tasks that take turns of the same length for as long as both run.
-        let control = control();
-        let executor = Executor::start(1, control.handle()).unwrap();
+        let executor = Executor::start(1).unwrap();
         let (done, all_done) = mpsc::channel();
         // What counts is the time that each had, in microseconds: where the machine takes the thread away in the
         // middle of a turn, that turn is long, and the next is the other's for as long.
@@ -389,8 +406,7 @@ mod tests {
                 self.0.store(true, Ordering::SeqCst);
             }
         }
-        let control = control();
-        let executor = Executor::start(1, control.handle()).unwrap();
+        let executor = Executor::start(1).unwrap();
         let dropped = Arc::new(AtomicBool::new(false));
         let guard = SetOnDrop(dropped.clone());
         executor.spawner().spawn(Weight::of_cpu(0), async move {

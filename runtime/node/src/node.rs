@@ -172,7 +172,6 @@ pub enum SubmitError {
 /// A running node. Dropping it cancels its tasks and stops its threads.
 pub struct Node {
     pub(crate) shared: Arc<Shared>,
-    /// Before the runtime: guest threads use its timers to their end.
     executor: Option<Executor>,
     control: Option<tokio::runtime::Runtime>,
     /// Where objects come and go, in a cluster. On two cores it is one thread: several would wake each other for each
@@ -241,7 +240,7 @@ impl Node {
         let max_running = config.engine.max_sandboxes;
         let control_threads = if config.cluster.is_some() { 2 } else { 1 };
         let control = runtime("wasmrun-control", control_threads)?;
-        let executor = Executor::start(threads, control.handle())?;
+        let executor = Executor::start(threads)?;
         let name = node_name(config.name.as_deref().unwrap_or(&machine.name));
         let mut bulk = None;
         let opened = match &config.cluster {
@@ -469,7 +468,7 @@ impl Drop for Node {
             let _ = ending.map(std::thread::JoinHandle::join);
         }
         if let Some(control) = self.control.take() {
-            // A file or name look-up may be stuck in the kernel: its thread is left behind.
+            // Whoever drops the node may be in a runtime, where nobody may wait.
             control.shutdown_background();
         }
     }

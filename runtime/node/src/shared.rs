@@ -359,7 +359,7 @@ impl Shared {
         match tokio::time::timeout(self.room_patience, &mut adopting).await {
             Ok(Ok(adoption)) => {
                 // It can only have been given back meanwhile, and is not there then, as a copy that was dropped.
-                let _ = tokio::task::spawn_blocking(|| adoption.copy()).await;
+                let _ = self.control.spawn_blocking(|| adoption.copy()).await;
                 Ok(())
             }
             Ok(Err(CreateError::Exists { .. })) => Ok(()),
