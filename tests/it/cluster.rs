@@ -336,7 +336,9 @@ fn one_command_makes_a_cluster_of_this_machine() {
     let dir = scratch();
     let address = format!("unix:{}/own/node.sock", dir.path().display());
     let wasmrun = |args: &[&str]| Wasmrun::new(args).env("WASMRUN_ADDRESS", &address);
-    let mut cluster = wasmrun(&["node", "start", "--local", "3"]).start();
+    let temporary = scratch();
+    let start = wasmrun(&["node", "start", "--local", "3"]);
+    let mut cluster = start.env("TMPDIR", temporary.path()).start();
     cluster.wait_for(Stream::Out, "3 nodes are there");
     let listed = wasmrun(&["node", "list"]).json(0);
     let nodes = listed["nodes"].as_array().expect("a list");
@@ -346,4 +348,6 @@ fn one_command_makes_a_cluster_of_this_machine() {
     cluster.signal(Signal::INT);
     let ended = cluster.end();
     assert_eq!(ended.code, Some(0), "{ended}");
+    let left = std::fs::read_dir(temporary.path()).unwrap().count();
+    assert_eq!(left, 0, "the key of the cluster's authority, for one");
 }

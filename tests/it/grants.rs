@@ -2,10 +2,13 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use wasmrun_tests::{Wasmrun, assert_says, scratch};
+use wasmrun_tests::{Wasmrun, assert_says, guest, scratch};
+
+use crate::node::Node;
 
 /// Reads a file as the component does, and as the two programs do. What was read, or what was
 /// said instead.
@@ -293,6 +296,31 @@ fn files_that_block_do_not_hold_up_a_core_program_for_ever() {
 }
 
 #[test]
+fn programs_that_block_in_a_file_hold_up_nobody_else() {
+    let dir = scratch();
+    let fifo = dir.path().join("fifo");
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    fs::write(dir.path().join("file"), "content").unwrap();
+    let grant = dir_grant(dir.path(), "::/data");
+    let mut node = Node::new();
+    node.start_with(&["--node-memory", "8GiB"]);
+    let read = |path: &str| {
+        let submit = node.wasmrun(["submit"]).arg(guest("prog-p1")).args(&grant);
+        submit.program(["read", path])
+    };
+    // More than a pool of threads of tokio's has: each task is stopped in time, and its thread stays where it is.
+    let blocking = read("/data/fifo").args(["--array", "1-520", "--time-limit", "300ms"]);
+    let ended = blocking.args(["--cpus", "0.001", "--memory", "8MiB"]).run();
+    assert_says(&ended.stderr, &["520 of 520 tasks did not finish"]);
+    assert_eq!(read("/data/file").ok(), "content");
+    // The node loads another module, and ends.
+    node.submit("noop()").ok();
+    node.wasmrun(["node", "stop", "--now"]).ok();
+    assert_eq!(node.running.take().unwrap().end().code, Some(0));
+}
+
+#[test]
 fn directories_that_cannot_be_granted() {
     let dir = scratch();
     let file = dir.path().join("file");
@@ -312,10 +340,51 @@ fn directories_that_cannot_be_granted() {
             "'::/data' must be HOST::GUEST, such as ./data::/data",
         ),
         ("data::", "'data::' must be HOST::GUEST"),
+        (
+            "/tmp::/d:reado",
+            "ends with 'reado', and a directory is given to read and write, or with ':ro'",
+        ),
     ] {
         let stderr = Wasmrun::call("noop()").args(["--dir", grant]).fails(2);
         assert_says(&stderr, &[says]);
     }
+}
+
+#[test]
+fn two_directories_of_one_name_are_refused() {
+    let dir = scratch();
+    for other in ["::/d", "::/d/", "::d", "::/x/../d"] {
+        let grants = [
+            dir_grant(dir.path(), "::/d:RO"),
+            dir_grant(dir.path(), other),
+        ]
+        .concat();
+        let said = Wasmrun::call("noop()").args(&grants).fails(2);
+        assert_says(&said, &["two directories (--dir) have the name"]);
+    }
+}
+
+#[test]
+fn what_is_no_text_is_named() {
+    let bad = std::ffi::OsStr::from_bytes(b"\xff");
+    let passed = Wasmrun::call("noop()")
+        .args(["--env", "ODD"])
+        .env("ODD", bad);
+    assert_says(&passed.fails(2), &["the variable ODD is not UTF-8"]);
+    let named = Wasmrun::call("noop()").env("WASMRUN_ADDRESS", bad);
+    assert_says(
+        &named.fails(2),
+        &["the variable WASMRUN_ADDRESS is not UTF-8"],
+    );
+    let argument = Wasmrun::call("noop()").arg("--name").arg(bad);
+    assert_says(&argument.fails(2), &["the argument \"\\xFF\" is not UTF-8"]);
+    // One that is empty is as one that is not set.
+    for variable in ["WASMRUN_ADDRESS", "WASMRUN_IDENTITY", "WASMRUN_CACHE_SIZE"] {
+        Wasmrun::call("noop()").env(variable, "").ok();
+    }
+    // A folder that is too deep for a socket is as none.
+    let deep = format!("/tmp/{}", "x".repeat(120));
+    Wasmrun::call("noop()").env("XDG_RUNTIME_DIR", deep).ok();
 }
 
 /// Connects from inside the guest. Whether the listener saw it.

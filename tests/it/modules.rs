@@ -441,3 +441,19 @@ fn each_task_has_a_fresh_sandbox() {
     let lines: Vec<String> = (1..=200).map(|n| format!("[{n}] 2")).collect();
     assert_eq!(out.trim_end(), lines.join("\n"));
 }
+
+#[test]
+fn a_module_may_come_from_a_pipe() {
+    let bytes = fs::read(guest("graph")).unwrap();
+    let node = crate::node::Node::start();
+    let call = ["/dev/stdin", "--invoke", "add(1, 2)"];
+    let own = Wasmrun::new(["submit"]).args(call);
+    assert_eq!(own.stdin(&bytes[..]).ok(), "3\n");
+    let there = node.wasmrun(["submit"]).args(call);
+    assert_eq!(there.stdin(&bytes[..]).ok(), "3\n");
+    let inspect = Wasmrun::new(["inspect", "/dev/stdin"]);
+    assert_says(&inspect.stdin(&bytes[..]).ok(), &["add"]);
+    let out = scratch();
+    let annotate = Wasmrun::new(["annotate", "/dev/stdin", "--retries", "1", "--out"]);
+    annotate.arg(out.path().join("m.wasm")).stdin(bytes).ok();
+}

@@ -1,11 +1,13 @@
 //! What commands print: formats, help, completions, `doctor`, `bench`, `inspect`.
 
 use std::collections::BTreeSet;
+use std::fs;
 
 use serde_json::{Value as Json, json};
 use wasmrun_tests::{Wasmrun, assert_says, guest, scratch};
 
 use crate::cluster::Member;
+use crate::node::Node;
 
 #[test]
 fn the_fields_of_a_result_in_json() {
@@ -567,4 +569,40 @@ fn errors_before_any_task_are_json_too() {
     assert!(message.contains("GPU: needs 1"), "{message}");
     let json = Wasmrun::submit_file("/nowhere.wasm").json(2);
     assert!(!json["error"]["because"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn a_result_that_cannot_be_written_is_kept() {
+    let node = Node::start();
+    let dir = scratch();
+    let kept_in = |said: &str| {
+        assert_says(said, &["keeps it as object", "No space left on device"]);
+        let (_, rest) = said.split_once("wasmrun object get ").unwrap();
+        rest.split(' ').next().unwrap().to_owned()
+    };
+    let value = |id: &str| node.wasmrun(["object", "get", id]).ok();
+    let said = node.submit("add(1, 2)").args(["-O", "/dev/full"]).fails(2);
+    assert_eq!(value(&kept_in(&said)), "3\n");
+    // An array goes on with the others.
+    std::os::unix::fs::symlink("/dev/full", dir.path().join("2")).unwrap();
+    let files = dir.path().join("$i");
+    let array = node.submit("add($i, 1)").args(["--array", "1-3", "-O"]);
+    let said = array.arg(files).fails(2);
+    assert_eq!(value(&kept_in(&said)), "3\n");
+    assert_says(
+        &said,
+        &[
+            "[2] a result could not be written",
+            "1 results could not be written",
+        ],
+    );
+    for (index, value) in [("1", "2\n"), ("3", "4\n")] {
+        assert_eq!(fs::read_to_string(dir.path().join(index)).unwrap(), value);
+    }
+    // A node that ends with the command keeps nothing: a file does.
+    let own = Wasmrun::submit("graph").args(["--invoke", "add(1, 2)", "-O", "/dev/full"]);
+    let said = own.env("TMPDIR", dir.path()).fails(2);
+    let (_, rest) = said.split_once("it is in ").unwrap();
+    let path = rest.split(' ').next().unwrap();
+    assert_eq!(fs::read_to_string(path).unwrap(), "3\n");
 }

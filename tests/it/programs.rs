@@ -1,8 +1,11 @@
 //! Programs: arguments, input, output as it comes, and exit codes.
 
 use std::fs;
+use std::process::Command;
 
-use wasmrun_tests::{Stream, Wasmrun, assemble, assert_says, scratch};
+use wasmrun_tests::{Stream, Wasmrun, assemble, assert_says, binary, guest, scratch};
+
+use crate::node::Node;
 
 const PROGRAMS: [&str; 2] = ["prog", "prog-p1"];
 
@@ -83,6 +86,28 @@ fn input_from_a_file() {
             &run.program(["cat"]).fails(2),
             &["error: cannot read /no/such/file for --stdin\n  because: No such file or directory"],
         );
+    }
+}
+
+#[test]
+fn input_that_nobody_reads_is_left_to_others() {
+    let node = Node::start();
+    let here = format!("unix:{}", node.socket().display());
+    let nowhere = node.dir.path().join("none").display().to_string();
+    // The shell reads lines of the same pipe, and one program of it all that is left.
+    let script = r#"printf 'a\nb\nc\nd\n' | {
+        read -r line; "$0" submit "$1" -- args "$line" || exit 1
+        read -r line; "$0" submit "$1" -- args "$line" || exit 2
+        "$0" submit "$1" -- cat || exit 3
+    }"#;
+    for (name, value) in [("WASMRUN_ADDRESS", here), ("XDG_RUNTIME_DIR", nowhere)] {
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", script]).arg(binary()).arg(guest("prog"));
+        shell.env_clear().env(name, value);
+        let ended = shell.env("HOME", node.dir.path()).output().unwrap();
+        let stderr = String::from_utf8_lossy(&ended.stderr);
+        assert!(ended.status.success(), "{stderr}");
+        assert_eq!(ended.stdout, b"a\nb\nc\nd\n", "{stderr}");
     }
 }
 

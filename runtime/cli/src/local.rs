@@ -175,10 +175,9 @@ pub fn read_stdin(most: u64) -> anyhow::Result<Vec<u8>> {
 pub fn load(
     engine: &Engine,
     path: &Path,
-    options: &NodeOptions,
+    bytes: &[u8],
     printer: &Printer,
 ) -> Result<Module, Failure> {
-    let bytes = read_module(path, options)?;
     let large = bytes.len() > (1 << 20);
     let spinner = (large && printer.shows_progress()).then(|| {
         let spinner = indicatif::ProgressBar::new_spinner();
@@ -189,7 +188,7 @@ pub fn load(
         spinner.enable_steady_tick(std::time::Duration::from_millis(120));
         spinner
     });
-    let loaded = engine.load(&bytes);
+    let loaded = engine.load(bytes);
     if let Some(spinner) = spinner {
         spinner.finish_and_clear();
     }

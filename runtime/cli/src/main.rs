@@ -19,14 +19,15 @@ mod stdio;
 mod submit;
 mod things;
 
-use clap::{CommandFactory, Parser};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches};
 
 use crate::args::{Cli, Command, NodeCommand};
 use crate::fail::{CommandResult, Exit, Failure};
 use crate::printer::Printer;
 
 fn main() {
-    let cli = Cli::try_parse().unwrap_or_else(|told| {
+    let cli = parse().unwrap_or_else(|told| {
         // Help that nobody gets is a failure, too.
         let printed = printer::written(told.print());
         std::process::exit(
@@ -46,6 +47,46 @@ fn main() {
     };
     // Threads may still be inside the kernel, reading a terminal or a pipe: don't wait for them.
     std::process::exit(exit);
+}
+
+/// The command line, with what the environment says of it.
+fn parse() -> Result<Cli, clap::Error> {
+    let mut command = without_empty_variables(Cli::command());
+    let matches = command.try_get_matches_from_mut(std::env::args_os());
+    let cli = matches.and_then(|matches| Cli::from_arg_matches(&matches));
+    cli.map_err(|told| match (told.kind(), not_text()) {
+        (ErrorKind::InvalidUtf8, Some(what)) => {
+            let why = format!("{what} is not UTF-8, and must be text\n");
+            clap::Error::raw(ErrorKind::InvalidUtf8, why)
+        }
+        _ => told.format(&mut command),
+    })
+}
+
+/// A variable that is empty is as one that is not set.
+fn without_empty_variables(command: clap::Command) -> clap::Command {
+    let is_empty = |arg: &clap::Arg| {
+        let variable = arg.get_env().and_then(std::env::var_os);
+        variable.is_some_and(|value| value.is_empty())
+    };
+    let command = command.mut_args(|arg| match is_empty(&arg) {
+        true => arg.env(clap::builder::Resettable::Reset),
+        false => arg,
+    });
+    command.mut_subcommands(without_empty_variables)
+}
+
+/// An argument, or a variable for one, that is no text.
+fn not_text() -> Option<String> {
+    let variables = std::env::vars_os().filter_map(|(name, value)| {
+        let name = name.into_string().ok()?;
+        let is_wrong = name.starts_with("WASMRUN_") && value.to_str().is_none();
+        is_wrong.then(|| format!("the variable {name}"))
+    });
+    let arguments = std::env::args_os().skip(1);
+    let arguments = arguments.filter(|arg| arg.to_str().is_none());
+    let mut wrong = variables.chain(arguments.map(|arg| format!("the argument {arg:?}")));
+    wrong.next()
 }
 
 /// Raises the soft limit of open files to the hard one. The usual 1024 is for programs that use `select`; here each

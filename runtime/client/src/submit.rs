@@ -323,6 +323,15 @@ impl Client {
         self.done(Request::Input { task, bytes }).await
     }
 
+    /// Waits until a task that reads a stream wants more of it than has come. Whoever reads what others may want, too, does
+    /// so first.
+    ///
+    /// # Errors
+    /// When the task does not read any more; also for a node that does not know of this yet, which is given all there is.
+    pub async fn input_wanted(&self, task: wasmrun_model::id::TaskId) -> Result<(), Error> {
+        self.done(Request::InputWanted(task)).await
+    }
+
     /// The standard input of a task that reads a stream cannot be read any further: the task's next read fails. `errno` is
     /// why, as Linux numbers errors.
     ///

@@ -26,9 +26,77 @@ pub enum Input {
     Empty,
     /// These bytes. Cheap to give to many tasks.
     Bytes(Bytes),
-    /// Whatever arrives, up to bytes that are none, which are the end, or an error. A sender that is gone without either
-    /// is a read that failed.
-    Stream(mpsc::Receiver<io::Result<Bytes>>),
+    /// Whatever arrives.
+    Stream(Intake),
+}
+
+/// Room for so many chunks between who has what a guest reads as it comes, and the guest.
+pub fn intake(chunks: usize) -> (Feed, Intake) {
+    let (sender, arriving) = mpsc::channel(chunks);
+    let (ask, asked) = mpsc::channel(1);
+    let feed = Feed {
+        chunks: sender,
+        asked: Arc::new(tokio::sync::Mutex::new(asked)),
+    };
+    (
+        feed,
+        Intake {
+            chunks: arriving,
+            ask,
+        },
+    )
+}
+
+/// Where a guest's standard input comes in.
+#[derive(Debug)]
+pub struct Intake {
+    chunks: mpsc::Receiver<io::Result<Bytes>>,
+    /// Says that the guest wants what is not there yet.
+    ask: mpsc::Sender<()>,
+}
+
+impl Intake {
+    /// The next chunk, which is asked for.
+    pub async fn next(&mut self) -> Option<io::Result<Bytes>> {
+        if let Ok(chunk) = self.chunks.try_recv() {
+            return Some(chunk);
+        }
+        // One who has been told and has not looked yet needs no more.
+        let _ = self.ask.try_send(());
+        self.chunks.recv().await
+    }
+}
+
+/// What gives a guest its standard input. What is read nowhere is best left where it is: wait for
+/// [`Feed::wanted`] before taking more from whom it belongs to.
+#[derive(Debug, Clone)]
+pub struct Feed {
+    chunks: mpsc::Sender<io::Result<Bytes>>,
+    asked: Arc<tokio::sync::Mutex<mpsc::Receiver<()>>>,
+}
+
+impl Feed {
+    /// Waits until the guest wants more than has come. False once it reads no more.
+    pub async fn wanted(&self) -> bool {
+        self.asked.lock().await.recv().await.is_some()
+    }
+
+    /// As [`Feed::wanted`], for a thread without a runtime.
+    pub fn blocking_wanted(&self) -> bool {
+        self.asked.blocking_lock().blocking_recv().is_some()
+    }
+
+    /// Gives it the next chunk, once there is room: bytes that are none are the end, an error is a read that fails, and
+    /// nothing comes behind either. A feed that is dropped without either is a read that failed. False if the guest
+    /// reads no more.
+    pub async fn send(&self, read: io::Result<Bytes>) -> bool {
+        self.chunks.send(read).await.is_ok()
+    }
+
+    /// As [`Feed::send`], for a thread without a runtime.
+    pub fn blocking_send(&self, read: io::Result<Bytes>) -> bool {
+        self.chunks.blocking_send(read).is_ok()
+    }
 }
 
 impl Input {
@@ -37,7 +105,7 @@ impl Input {
         match self {
             Self::Empty => None,
             Self::Bytes(bytes) => Some(Box::new(MemoryInputPipe::new(bytes))),
-            Self::Stream(chunks) => Some(Box::new(Stdin(Arc::new(Source::new(chunks))))),
+            Self::Stream(intake) => Some(Box::new(Stdin(Arc::new(Source::new(intake))))),
         }
     }
 }
@@ -49,7 +117,9 @@ struct Source {
 }
 
 struct Arrived {
-    chunks: mpsc::Receiver<io::Result<Bytes>>,
+    intake: Intake,
+    /// Whether more was asked for, and has not come yet.
+    has_asked: bool,
     rest: Bytes,
     end: Option<End>,
 }
@@ -73,9 +143,10 @@ impl Wake for Waiting {
 }
 
 impl Source {
-    fn new(chunks: mpsc::Receiver<io::Result<Bytes>>) -> Self {
+    fn new(intake: Intake) -> Self {
         let arrived = Arrived {
-            chunks,
+            intake,
+            has_asked: false,
             rest: Bytes::new(),
             end: None,
         };
@@ -114,7 +185,17 @@ impl Reader {
             }
             // A channel knows one who waits, and there may be many.
             let all = Waker::from(waiting.clone());
-            match ready!(arrived.chunks.poll_recv(&mut Context::from_waker(&all))) {
+            let polled = arrived
+                .intake
+                .chunks
+                .poll_recv(&mut Context::from_waker(&all));
+            if polled.is_pending() && !arrived.has_asked {
+                arrived.has_asked = true;
+                let _ = arrived.intake.ask.try_send(());
+            }
+            let chunk = ready!(polled);
+            arrived.has_asked = false;
+            match chunk {
                 Some(Ok(bytes)) if bytes.is_empty() => arrived.end = Some(End::Whole),
                 Some(Ok(bytes)) => arrived.rest = bytes,
                 Some(Err(error)) => {
@@ -198,9 +279,29 @@ impl StdinStream for Stdin {
 mod tests {
     use super::*;
 
-    fn stdin() -> (mpsc::Sender<io::Result<Bytes>>, Arc<Source>) {
-        let (sender, chunks) = mpsc::channel(4);
-        (sender, Arc::new(Source::new(chunks)))
+    fn stdin() -> (Feed, Arc<Source>) {
+        let (feed, intake) = intake(4);
+        (feed, Arc::new(Source::new(intake)))
+    }
+
+    #[test]
+    fn nothing_is_asked_for_that_nobody_reads() {
+        let (feed, source) = stdin();
+        let is_asked = || feed.asked.try_lock().unwrap().try_recv().is_ok();
+        let mut reader = source.reader();
+        assert!(!is_asked());
+        for _ in 0..3 {
+            assert!(reader.read(9).unwrap().is_empty());
+        }
+        assert!(is_asked() && !is_asked(), "once, however often it looks");
+        feed.chunks.try_send(Ok("hello".into())).unwrap();
+        assert_eq!(reader.read(4).unwrap(), "hell");
+        assert_eq!(reader.read(4).unwrap(), "o");
+        assert!(!is_asked(), "that was there");
+        assert!(reader.read(4).unwrap().is_empty());
+        assert!(is_asked());
+        drop((reader, source));
+        assert!(!feed.blocking_wanted(), "nobody reads any more");
     }
 
     #[test]
@@ -208,8 +309,8 @@ mod tests {
         let (sender, source) = stdin();
         let mut reader = source.reader();
         assert!(reader.read(9).unwrap().is_empty(), "nothing is there yet");
-        sender.try_send(Ok("hello".into())).unwrap();
-        sender.try_send(Ok(Bytes::new())).unwrap();
+        sender.chunks.try_send(Ok("hello".into())).unwrap();
+        sender.chunks.try_send(Ok(Bytes::new())).unwrap();
         drop(sender);
         assert_eq!(reader.read(4).unwrap(), "hell");
         assert_eq!(source.reader().read(4).unwrap(), "o");
@@ -220,8 +321,9 @@ mod tests {
     fn what_fails_is_not_the_end_for_any_handle() {
         let (sender, source) = stdin();
         let mut reader = source.reader();
-        sender.try_send(Ok("a".into())).unwrap();
+        sender.chunks.try_send(Ok("a".into())).unwrap();
         sender
+            .chunks
             .try_send(Err(io::Error::from_raw_os_error(21)))
             .unwrap();
         assert_eq!(reader.read(4).unwrap(), "a");
@@ -259,7 +361,7 @@ mod tests {
                 .await;
             }
             drop(other);
-            sender.send(Ok("x".into())).await.unwrap();
+            assert!(sender.send(Ok("x".into())).await);
             first.await;
         });
     }

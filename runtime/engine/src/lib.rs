@@ -46,7 +46,7 @@ pub use crate::cache::CacheStatus;
 pub use crate::class::{Class, ClassIndex, Method, MethodIndex};
 pub use crate::compile::{CompileError, Compiler, Task as CompileTask, compile_as_told};
 pub use crate::flavor::{EngineError, PoolUsage, has_pagemap_scan};
-pub use crate::input::Input;
+pub use crate::input::{Feed, Input, Intake, intake};
 pub use crate::limits::Limits;
 pub use crate::load::{LoadError, Origin, wit_text};
 pub use crate::module::{Entry, Function, FunctionIndex, LookupError, Module, Program, Skipped};

@@ -1,6 +1,7 @@
 //! What a sandbox carries while it runs: its identity, its grants, its account.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -55,6 +56,30 @@ pub struct Grants {
     pub dirs: Vec<DirGrant>,
     /// The network.
     pub net: NetGrant,
+}
+
+impl Grants {
+    /// A name by which a guest would find either of two directories.
+    pub fn name_of_two(&self) -> Option<&str> {
+        let mut names = BTreeSet::new();
+        let mut given = self.dirs.iter().map(|dir| dir.guest.as_str());
+        given.find(|name| !names.insert(plain(name)))
+    }
+}
+
+/// The parts of a guest's path, whatever way it is written.
+fn plain(path: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    parts
 }
 
 /// A directory of the machine, given to a guest.

@@ -2,6 +2,7 @@
 //!
 //! Each is read as a whole, and its error says what was meant.
 
+use std::env::VarError;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -81,9 +82,18 @@ impl FromStr for DirArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (rest, read_only) = match text.strip_suffix(":ro") {
-            Some(rest) => (rest, true),
+        let mode = text.rsplit_once(':');
+        // What follows `::` is a name, and one that holds a slash is no mode either.
+        let mode = mode.filter(|(rest, mode)| !rest.ends_with(':') && !mode.contains('/'));
+        let (rest, read_only) = match mode {
             None => (text, false),
+            Some((rest, mode)) if mode.eq_ignore_ascii_case("ro") => (rest, true),
+            Some((rest, mode)) if mode.eq_ignore_ascii_case("rw") => (rest, false),
+            Some((_, mode)) => {
+                return Err(format!(
+                    "'{text}' ends with '{mode}', and a directory is given to read and write, or with ':ro' to read only"
+                ));
+            }
         };
         let (host, guest) = rest.split_once("::").unwrap_or((rest, rest));
         if host.is_empty() || guest.is_empty() {
@@ -135,8 +145,14 @@ impl FromStr for EnvArg {
         let (key, value) = match text.split_once('=') {
             Some((key, value)) => (key, value.to_owned()),
             None => {
-                let value = std::env::var(text).map_err(|_| {
-                    format!("there is no variable {text} to pass on; use {text}=VALUE")
+                let value = std::env::var(text).map_err(|error| match error {
+                    VarError::NotPresent => {
+                        format!("there is no variable {text} to pass on; use {text}=VALUE")
+                    }
+                    VarError::NotUnicode(_) => format!(
+                        "the variable {text} is not UTF-8, and guests read their environment as text; \
+                         use {text}=VALUE, or a file"
+                    ),
                 })?;
                 (text, value)
             }
@@ -271,7 +287,11 @@ mod tests {
                 read_only: false
             }
         );
-        assert!("::/b".parse::<DirArg>().is_err());
+        assert!(dir("x::/d:RO").read_only && !dir("x::/d:rw").read_only);
+        assert_eq!(dir("a:b::/d").host, PathBuf::from("a:b"));
+        for bad in ["::/b", "x::/d:read", "x::/d:", "x:"] {
+            assert!(bad.parse::<DirArg>().is_err(), "{bad}");
+        }
         assert!("example.com:80".parse::<NetArg>().is_err());
         assert!(
             matches!("[::1]:0".parse::<NetArg>().unwrap().0, NetGrant::Only(a) if a.len() == 1)

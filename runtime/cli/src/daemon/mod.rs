@@ -18,7 +18,7 @@ use wasmrun_engine::CacheStatus;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_node::{ClusterError, JoinToken, Metrics, Node, Server, Stopper};
 
-use self::several::Several;
+use self::several::{Company, Several};
 use crate::args::{Global, NodeCommand, NodeStart, Output, TokenCommand};
 use crate::fail::{CommandResult, Exit, Failure};
 use crate::printer::Printer;
@@ -158,14 +158,15 @@ fn start(options: &NodeStart, global: &Global, printer: &Printer) -> CommandResu
         false => None,
     };
     let stopper = server.stopper();
-    let others = match (several, &token) {
-        (Some(several), Some(token)) => Some(Arc::new(several.start(
-            token,
-            options.watch.metrics,
-            *printer,
-        )?)),
+    // However this ends, they do, too.
+    let company = match (several, &token) {
+        (Some(several), Some(token)) => {
+            let others = several.start(token, options.watch.metrics, *printer)?;
+            Some(Company(Arc::new(others)))
+        }
         _ => None,
     };
+    let others = company.as_ref().map(|it| it.0.clone());
     if options.cluster.tied {
         stop_with_input(stopper.clone());
     }

@@ -51,8 +51,8 @@ pub struct Others {
     watching: Mutex<Vec<JoinHandle<()>>>,
     is_stopping: Arc<AtomicBool>,
     count: usize,
-    /// Goes with us.
-    _dir: TempDir,
+    /// Goes with the last of them: what keeps us for a signal is never dropped.
+    dir: Mutex<Option<TempDir>>,
 }
 
 struct Other {
@@ -98,14 +98,14 @@ impl Several {
     ) -> Result<Others, Failure> {
         let mut config = NodeConfig::default();
         self.share(&mut config);
+        let dir = self.dir.path().to_owned();
         let mut others = Others {
             nodes: Vec::new(),
             watching: Mutex::default(),
             is_stopping: Arc::default(),
             count: self.count.into(),
-            _dir: self.dir,
+            dir: Mutex::new(Some(self.dir)),
         };
-        let dir = others._dir.path().to_owned();
         for number in 2..=self.count {
             let name = format!("n{number}");
             let state = dir.join(&name);
@@ -216,6 +216,17 @@ impl Others {
             // A thread that has panicked watches nobody any more.
             let _ = watching.join();
         }
+    }
+}
+
+/// The other nodes, and the folder of all, for as long as this one runs.
+pub struct Company(pub Arc<Others>);
+
+impl Drop for Company {
+    fn drop(&mut self) {
+        self.0.stop(true);
+        self.0.wait();
+        drop(lock(&self.0.dir).take());
     }
 }
 

@@ -20,7 +20,7 @@ use bytes::Bytes;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use tokio::sync::mpsc;
-use wasmrun_engine::{Entry, Input, Listener, OutputChunk};
+use wasmrun_engine::{Entry, Input, Listener, OutputChunk, intake};
 use wasmrun_model::cluster::Strategy;
 use wasmrun_model::failure::TaskError;
 use wasmrun_node::{Call, Report};
@@ -64,9 +64,11 @@ pub fn submit(submit: &Submit, global: &Global, printer: &Printer) -> CommandRes
                 )));
             }
             let node = local::start(&submit.node, printer)?;
-            let module = local::load(node.engine(), &submit.module, &submit.node, printer)?;
+            let bytes = local::read_module(&submit.module, &submit.node)?;
+            let module = local::load(node.engine(), &submit.module, &bytes, printer)?;
             let client = node.client();
             let plan = Plan::new(submit, &module, node.policy(), Names::of(None))?;
+            let node = Box::new(node);
             (Target::Local { node, client }, plan)
         }
         Some(client) => {
@@ -75,7 +77,7 @@ pub fn submit(submit: &Submit, global: &Global, printer: &Printer) -> CommandRes
             // load it for its types, which say whether the arguments fit.
             client.wait(client.load(&bytes)).map_err(remote::failed)?;
             let engine = local::engine(&submit.node, printer)?;
-            let module = local::load(&engine, &submit.module, &submit.node, printer)?;
+            let module = local::load(&engine, &submit.module, &bytes, printer)?;
             let client = Arc::new(client);
             let names = Names::of(Some(client.clone()));
             let plan = Plan::new(submit, &module, Arc::default(), names)?;
@@ -353,6 +355,7 @@ impl Run<'_> {
         let mut tally = Tally::default();
         let mut open: VecDeque<(u64, Handle)> = VecDeque::new();
         let mut reports = Vec::new();
+        let mut unwritten = 0_u64;
         let mut ended = |index, handle: Handle, tally: &mut Tally| -> CommandResult {
             let report = self.target.wait(handle)?;
             tally.count(&report);
@@ -370,7 +373,16 @@ impl Run<'_> {
             if let Some(bar) = &bar {
                 bar.inc(1);
             }
-            outcome
+            match outcome {
+                // The others may well have theirs written.
+                Err(failure) if failure.exit != Exit::BrokenPipe => {
+                    let print = || self.printer.stderr(format_args!("[{index}] {failure}"));
+                    bar.as_ref().map_or_else(print, |bar| bar.suspend(print));
+                    unwritten += 1;
+                    Ok(())
+                }
+                outcome => outcome,
+            }
         };
         for index in indices.iter() {
             if open.len() == ARRAY_WINDOW
@@ -413,6 +425,9 @@ impl Run<'_> {
             "{name}: {finished} finished, {failed} failed in {took:.2?}"
         ));
         match first_failure {
+            None if unwritten > 0 => Err(Failure::usage(format!(
+                "{unwritten} results could not be written where they should: above is where they are"
+            ))),
             None if INTERRUPTED.load(Ordering::SeqCst) && finished < indices.len() => {
                 Err(Failure::silent(Exit::Interrupted))
             }
@@ -463,7 +478,32 @@ impl Run<'_> {
         report::to_json(&self.plan.job, self.target.node(), report, index, printed)
     }
 
+    /// Gives a result to who asked for it. One that cannot be written is kept, and where is said.
     fn print_result(&self, report: &Report, index: Option<u64>) -> CommandResult {
+        let printed = self.try_print_result(report, index);
+        printed.map_err(|failure| self.keep_result(failure, report))
+    }
+
+    fn keep_result(&self, failure: Failure, report: &Report) -> Failure {
+        let Failure { exit, error } = failure;
+        // Who does not read our output wants no more of it.
+        let Some(error) = error.filter(|_| exit != Exit::BrokenPipe) else {
+            return Failure::silent(exit);
+        };
+        let mut kept = None;
+        let found = report::with_bytes(&self.plan.job, report, |bytes| {
+            kept = Some(self.target.keep(bytes)?);
+            Ok(())
+        });
+        let what = match (found, kept) {
+            (Ok(()), Some(kept)) => format!("a result could not be written, and {kept}"),
+            (Ok(()), None) => "a result could not be written".to_owned(),
+            (Err(why), _) => format!("a result could not be written, nor kept elsewhere ({why})"),
+        };
+        Failure::new(exit, error.context(what))
+    }
+
+    fn try_print_result(&self, report: &Report, index: Option<u64>) -> CommandResult {
         if let Some(pattern) = self
             .submit
             .result_file
@@ -604,15 +644,17 @@ fn stdin_from(path: &Path, printer: Printer) -> Result<Input, Failure> {
     stream_of(move || File::open(path), printer)
 }
 
-/// What a file gives, as it comes. The guest hears of a read that fails, and so does who looks at the command.
+/// What a file gives, when the guest wants it. The guest hears of a read that fails, and so does who looks at the command.
 fn stream_of(
     open: impl FnOnce() -> io::Result<File> + Send + 'static,
     printer: Printer,
 ) -> Result<Input, Failure> {
-    let (sender, receiver) = mpsc::channel(4);
+    let (feed, intake) = intake(1);
     let pass_on = move || {
-        let (mut buffer, mut file) = (vec![0; 64 << 10], open());
-        loop {
+        let (mut buffer, mut file) = (Vec::new(), open());
+        // What nobody asks for is left to whom it belongs: a loop of the shell's, or who has the terminal.
+        while feed.blocking_wanted() {
+            buffer.resize(64 << 10, 0);
             let read = match &mut file {
                 Ok(file) => stdio::read(file, &mut buffer),
                 Err(error) => Err(std::mem::replace(error, io::ErrorKind::Other.into())),
@@ -625,7 +667,7 @@ fn stream_of(
             }
             let read = read.map(|n| Bytes::copy_from_slice(&buffer[..n]));
             let is_last = read.as_ref().map_or(true, Bytes::is_empty);
-            if sender.blocking_send(read).is_err() || is_last {
+            if !feed.blocking_send(read) || is_last {
                 return;
             }
         }
@@ -634,5 +676,5 @@ fn stream_of(
     std::thread::Builder::new()
         .name("wasmrun-stdin".into())
         .spawn(pass_on)?;
-    Ok(Input::Stream(receiver))
+    Ok(Input::Stream(intake))
 }

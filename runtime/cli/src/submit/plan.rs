@@ -237,7 +237,7 @@ fn grants(submit: &Submit) -> Result<Grants, Failure> {
             )));
         }
     }
-    Ok(Grants {
+    let grants = Grants {
         env: submit
             .grants
             .env
@@ -250,7 +250,13 @@ fn grants(submit: &Submit) -> Result<Grants, Failure> {
             .net
             .as_ref()
             .map_or(NetGrant::None, |net| net.0.clone()),
-    })
+    };
+    if let Some(name) = grants.name_of_two() {
+        return Err(Failure::usage(format!(
+            "two directories (--dir) have the name {name} in the guest, which would find one of them: give each its own"
+        )));
+    }
+    Ok(grants)
 }
 
 fn file_argument(

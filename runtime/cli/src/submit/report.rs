@@ -69,12 +69,20 @@ pub fn line(job: &Job, report: &Report) -> Option<String> {
     Some(wave::print(ty, &value).expect("it is of this type"))
 }
 
-/// Writes the result to a file: bytes and text as they are, else WAVE.
+/// Writes the result to a file.
 pub fn to_file(job: &Job, report: &Report, path: &Path) -> Result<(), Failure> {
-    let write = |bytes: &[u8]| {
+    with_bytes(job, report, |bytes| {
         let written = fs::File::create(path).and_then(|mut file| file.write_all(bytes));
         written.with_context(|| format!("cannot write the result to {}", path.display()))
-    };
+    })
+}
+
+/// The result, if there is one, as a file has it: bytes and text as they are, else WAVE.
+pub fn with_bytes(
+    job: &Job,
+    report: &Report,
+    mut write: impl FnMut(&[u8]) -> anyhow::Result<()>,
+) -> Result<(), Failure> {
     if let Ok(Some(value)) = &report.result
         && let loaded = value.load().context("cannot read the result")?
         && let EncodedRef::Buffer { bytes, .. } = loaded.encoded()

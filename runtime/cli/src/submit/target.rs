@@ -6,17 +6,18 @@ use std::io;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use wasmrun_client::blocking;
 use wasmrun_client::wire::{self, Dir, Net};
-use wasmrun_client::{Error, Submit as Task, Value};
+use wasmrun_client::{Error, Handles, PutOptions, Submit as Task, Value};
 use wasmrun_engine::{
-    Entry, HeldResource, Input, Module, NetGrant, OutputChunk, OutputSource, Readable,
+    Entry, HeldResource, Input, Intake, Module, NetGrant, OutputChunk, OutputSource, Readable,
+    intake,
 };
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::TaskId;
 use wasmrun_model::units;
-use wasmrun_model::value::Encoded;
+use wasmrun_model::value::{Encoded, NumberKind};
 use wasmrun_node::{Argument, Call, Client, Job, Node, Report, SubmitError, TaskHandle};
 
 use crate::args::{GrantOptions, Submit};
@@ -27,7 +28,7 @@ use crate::submit::waiting::{Pending, Source};
 /// Where tasks go.
 pub enum Target {
     /// To the node inside this process.
-    Local { node: Node, client: Client },
+    Local { node: Box<Node>, client: Client },
     /// To one that runs already.
     Remote(Box<Remote>),
 }
@@ -172,6 +173,38 @@ impl Target {
         }
     }
 
+    /// Keeps what could not be written where it should: at the node, if that stays, else in a file. What is to be said of
+    /// it.
+    pub fn keep(&self, bytes: &[u8]) -> anyhow::Result<String> {
+        match self {
+            Self::Local { .. } => {
+                let mut file = tempfile::Builder::new()
+                    .prefix("wasmrun-result-")
+                    .tempfile()?;
+                std::io::Write::write_all(&mut file, bytes)?;
+                let (_, path) = file.keep()?;
+                Ok(format!("it is in {} instead", path.display()))
+            }
+            Self::Remote(remote) => {
+                let value = Encoded::Buffer {
+                    kind: NumberKind::U8,
+                    bytes: bytes.to_vec(),
+                };
+                let options = PutOptions {
+                    is_kept: true,
+                    ..PutOptions::default()
+                };
+                let (client, handles) = (&remote.client, Handles::default());
+                let kept = client.wait(client.put_with(&value, &handles, options))?;
+                let (id, node) = (kept.id(), client.node());
+                Ok(format!(
+                    "node {node} keeps it as object {id}: `wasmrun object get {id} -O FILE` gets it, `wasmrun object delete {id}` \
+                     lets it go"
+                ))
+            }
+        }
+    }
+
     pub fn cancel(&self, handle: &Handle) {
         match (self, handle) {
             (Self::Local { client, .. }, Handle::Local(handle)) => client.cancel(handle),
@@ -199,7 +232,7 @@ impl Target {
 
 impl Remote {
     /// A call as it travels, and what it reads as it comes.
-    fn task(&self, call: Call) -> Result<(Task, Option<Stream>), Failure> {
+    fn task(&self, call: Call) -> Result<(Task, Option<Intake>), Failure> {
         let mut wire = self.template.clone();
         let (input, stream) = match call.input {
             Input::Empty => (wire::Input::Empty, None),
@@ -216,10 +249,12 @@ impl Remote {
                 )));
             }
             Input::Bytes(bytes) => {
-                let (sender, stream) = mpsc::channel(2);
+                let (feed, stream) = intake(2);
                 // There is room for all, and for the end.
-                let _ = sender.try_send(Ok(bytes));
-                let _ = sender.try_send(Ok(bytes::Bytes::new()));
+                self.client.wait(async {
+                    feed.send(Ok(bytes)).await;
+                    feed.send(Ok(bytes::Bytes::new())).await;
+                });
                 (wire::Input::Stream, Some(stream))
             }
             Input::Stream(stream) => (wire::Input::Stream, Some(stream)),
@@ -283,15 +318,17 @@ impl Remote {
     }
 }
 
-/// What a task reads, as it comes.
-type Stream = mpsc::Receiver<io::Result<bytes::Bytes>>;
-
-/// Brings a task what it reads, to the end or to what went wrong.
-async fn pass_on(session: wasmrun_client::Client, task: TaskId, mut stream: Stream) {
+/// Brings a task what it reads, when it wants it, to the end or to what went wrong.
+async fn pass_on(session: wasmrun_client::Client, task: TaskId, mut stream: Intake) {
     // Whoever read has gone without a word.
     let gone = || Err(io::ErrorKind::BrokenPipe.into());
     loop {
-        let read = stream.recv().await.unwrap_or_else(gone);
+        match session.input_wanted(task).await {
+            // A node that is a version behind is given what there is.
+            Ok(()) | Err(Error::TooNew { .. }) => {}
+            Err(_) => return,
+        }
+        let read = stream.next().await.unwrap_or_else(gone);
         let is_last = read.as_ref().map_or(true, bytes::Bytes::is_empty);
         let passed = match read {
             Ok(bytes) if bytes.is_empty() => session.input_of(task, Vec::new()).await,

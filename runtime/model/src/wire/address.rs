@@ -44,11 +44,11 @@ impl Address {
     /// The socket of a user's node where none is named: below the user's runtime folder, if there is
     /// one, else in a folder of the user's own in `/tmp`.
     pub fn default_for(runtime_dir: Option<&str>, user_id: u32) -> Self {
-        let path = match runtime_dir.filter(|dir| dir.starts_with('/')) {
-            Some(dir) => format!("{}/wasmrun/node.sock", dir.trim_end_matches('/')),
-            None => format!("/tmp/wasmrun-{user_id}/node.sock"),
-        };
-        Self::Unix(SocketPath(path))
+        let dir = runtime_dir.filter(|dir| dir.starts_with('/'));
+        let path = dir.map(|dir| format!("{}/wasmrun/node.sock", dir.trim_end_matches('/')));
+        let path = path.filter(|path| path.len() <= Self::MAX_PATH_BYTES);
+        let elsewhere = || format!("/tmp/wasmrun-{user_id}/node.sock");
+        Self::Unix(SocketPath(path.unwrap_or_else(elsewhere)))
     }
 }
 
@@ -166,5 +166,7 @@ mod tests {
         );
         assert_eq!(text(Some("relative"), 7), "unix:/tmp/wasmrun-7/node.sock");
         assert_eq!(text(None, 7), "unix:/tmp/wasmrun-7/node.sock");
+        let long = format!("/{}", "x".repeat(Address::MAX_PATH_BYTES));
+        assert_eq!(text(Some(&long), 7), "unix:/tmp/wasmrun-7/node.sock");
     }
 }

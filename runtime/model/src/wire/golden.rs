@@ -169,6 +169,7 @@ fn requests_about_tasks() {
         },
         "2b 07x16 0a",
     );
+    assert_bytes(Request::InputWanted(TASK), "2d 07x16");
     let wait = Request::Wait {
         objects: vec![object()],
         count: 1,

@@ -206,6 +206,8 @@ pub enum Request {
         /// How long to wait, in milliseconds; for ever if not given.
         timeout_ms: Option<u64>,
     },
+    /// Waits until a task that reads a stream wants more of it than has come. `Done`, or a refusal if it reads no more.
+    InputWanted(TaskId),
 }
 
 /// What a node answers.

@@ -142,7 +142,10 @@ impl Request {
     /// older one is not asked.
     pub const fn since(&self) -> u16 {
         match self {
-            Self::PutWith(_) | Self::InputFailed { .. } | Self::ActorReady { .. } => 1,
+            Self::PutWith(_)
+            | Self::InputFailed { .. }
+            | Self::ActorReady { .. }
+            | Self::InputWanted(_) => 1,
             // The others came with the first of this major version.
             _ => 0,
         }

@@ -95,6 +95,7 @@ fn what_came_later_says_since_when() {
     assert_eq!((Request::Status.since(), put(0, 0).since()), (0, 1));
     let task = TaskId::from_bytes([1; 16]);
     assert_eq!(Request::InputFailed { task, errno: 5 }.since(), 1);
+    assert_eq!(Request::InputWanted(task).since(), 1);
     let ready = Request::ActorReady {
         actor: ActorId::from_bytes([1; 16]),
         timeout_ms: None,

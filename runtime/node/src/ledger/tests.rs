@@ -5,7 +5,6 @@ mod waits;
 
 use std::collections::VecDeque;
 
-use tokio::sync::mpsc;
 use wasmrun_engine::{Engine, EngineConfig, Entry, Grants, Input, Module};
 use wasmrun_model::cluster::Labels;
 use wasmrun_model::failure::{LimitHit, LimitKind};

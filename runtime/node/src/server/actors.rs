@@ -218,7 +218,7 @@ pub(super) fn new_job(
     let options = ActorOptions {
         tenant,
         priority: terms.priority,
-        grants: grants(&create.grants),
+        grants: grants(&create.grants)?,
         wishes: Wishes {
             resources: resources
                 .map(|(name, amount)| (name.to_string(), amount.to_string()))

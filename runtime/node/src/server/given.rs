@@ -127,13 +127,13 @@ impl Session {
     }
 }
 
-pub(super) fn grants(grants: &wire::Grants) -> Grants {
+pub(super) fn grants(grants: &wire::Grants) -> Result<Grants, Refusal> {
     let dirs = grants.dirs.iter().map(|dir| DirGrant {
         host: dir.host.clone().into(),
         guest: dir.guest.clone(),
         read_only: dir.is_read_only,
     });
-    Grants {
+    let grants = Grants {
         env: grants.env.clone(),
         dirs: dirs.collect(),
         net: match &grants.net {
@@ -141,5 +141,12 @@ pub(super) fn grants(grants: &wire::Grants) -> Grants {
             Net::Only(addresses) => NetGrant::Only(addresses.clone()),
             Net::All => NetGrant::All,
         },
+    };
+    if let Some(name) = grants.name_of_two() {
+        let why = format_args!(
+            "two directories have the name {name:?}: a guest would find one of them; give each its own"
+        );
+        return Err(refusal(RefusalKind::Usage, why));
     }
+    Ok(grants)
 }

@@ -85,6 +85,7 @@ impl Session {
             | Request::FindObject(_)
             | Request::Input { .. }
             | Request::InputFailed { .. }
+            | Request::InputWanted(_)
             | Request::CreateToken { .. }
             | Request::RevokeToken(_)
             | Request::CreateClientToken { .. }
@@ -126,23 +127,36 @@ impl Session {
     ) -> Result<Response, Refusal> {
         let read = read.map(|bytes| bytes::Bytes::from(bytes.0));
         let is_last = read.as_ref().map_or(true, bytes::Bytes::is_empty);
-        let sender = match is_last {
+        let feed = match is_last {
             true => self.inputs.lock().remove(&task),
             false => self.inputs.lock().get(&task).cloned(),
         };
-        let sent = match sender {
-            Some(sender) => sender.send(read).await.is_ok() || is_last,
+        let sent = match feed {
+            Some(feed) => feed.send(read).await || is_last,
             // The end of what nobody reads any more.
             None => is_last,
         };
-        match sent {
-            true => Ok(Response::Done),
-            false => {
-                self.inputs.lock().remove(&task);
-                let why = "nobody reads this any more";
-                Err(refusal(RefusalKind::NotFound, why))
-            }
+        self.is_read(task, sent)
+    }
+
+    /// Waits until a task wants more to read than has come.
+    pub(super) async fn input_wanted(&self, task: TaskId) -> Result<Response, Refusal> {
+        let feed = self.inputs.lock().get(&task).cloned();
+        let is_wanted = match feed {
+            Some(feed) => feed.wanted().await,
+            None => false,
+        };
+        self.is_read(task, is_wanted)
+    }
+
+    /// The answer to what is about the standard input of a task.
+    fn is_read(&self, task: TaskId, is_read: bool) -> Result<Response, Refusal> {
+        if is_read {
+            return Ok(Response::Done);
         }
+        self.inputs.lock().remove(&task);
+        let why = "nobody reads this any more";
+        Err(refusal(RefusalKind::NotFound, why))
     }
 
     pub(super) async fn wait(

@@ -9,12 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt, BufReader};
 use tokio::net::UnixStream;
-use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use wasmrun_engine::Feed;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ActorId, ObjectId, TaskId};
 use wasmrun_model::wire::{
@@ -67,7 +66,7 @@ pub(super) struct Session {
     /// What the client has mapped, by the request that gave it.
     pub(super) pins: Mutex<HashMap<u64, View>>,
     /// Where the standard input of tasks comes in.
-    pub(super) inputs: Mutex<HashMap<TaskId, mpsc::Sender<io::Result<Bytes>>>>,
+    pub(super) inputs: Mutex<HashMap<TaskId, Feed>>,
     /// The job of the last task: most are followed by more of their kind.
     pub(super) last_job: Mutex<Option<(wire::Submit, Arc<Job>)>>,
 }
@@ -339,6 +338,7 @@ impl Serving {
             | Request::FindObject(_)
             | Request::Input { .. }
             | Request::InputFailed { .. }
+            | Request::InputWanted(_)
             | Request::CreateToken { .. }
             | Request::RevokeToken(_)
             | Request::CreateClientToken { .. }
@@ -399,6 +399,7 @@ impl Session {
                 let failed = io::Error::from_raw_os_error(errno);
                 self.input(task, Err(failed)).await
             }
+            Request::InputWanted(task) => self.input_wanted(task).await,
             Request::CreateToken { .. }
             | Request::RevokeToken(_)
             | Request::CreateClientToken { .. }

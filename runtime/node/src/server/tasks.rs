@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use wasmrun_engine::{Entry, Input, Listener, Module};
+use wasmrun_engine::{Entry, Input, Listener, Module, intake};
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::TaskId;
 use wasmrun_model::manifest::Asked;
@@ -98,12 +98,12 @@ impl Session {
             }
             false => (None, None),
         };
-        let (input, sender) = match submit.input {
+        let (input, feed) = match submit.input {
             wire::Input::Empty => (Input::Empty, None),
             wire::Input::Bytes(bytes) => (Input::Bytes(bytes.0.into()), None),
             wire::Input::Stream => {
-                let (sender, receiver) = mpsc::channel(INPUT_CHUNKS);
-                (Input::Stream(receiver), Some(sender))
+                let (feed, intake) = intake(INPUT_CHUNKS);
+                (Input::Stream(intake), Some(feed))
             }
         };
         let stored = like.map(|submit| {
@@ -127,8 +127,8 @@ impl Session {
             None => client.submit(&job, call),
         };
         let handle = submitted.map_err(|error| refused(&error))?;
-        if let Some(sender) = sender {
-            self.inputs.lock().insert(handle.id(), sender);
+        if let Some(feed) = feed {
+            self.inputs.lock().insert(handle.id(), feed);
         }
         let log = submit.is_detached.then(Arc::<Log>::default);
         let mut watcher = Watcher {
@@ -345,7 +345,7 @@ pub(super) fn new_job(
         result_bytes: limits.result_bytes,
         policy: inner.shared.policy.clone(),
     };
-    let job = Job::new(name, module, entry, &overrides, grants(&submit.grants));
+    let job = Job::new(name, module, entry, &overrides, grants(&submit.grants)?);
     job.map_err(|error| match error {
         JobError::TooMuch(_) => refusal(RefusalKind::Unschedulable, error),
         error => refusal(RefusalKind::Usage, error),

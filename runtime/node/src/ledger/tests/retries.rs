@@ -95,9 +95,9 @@ fn which_failures_are_tried_again() {
 #[test]
 fn what_reads_a_stream_is_not_tried_again() {
     let mut desk = Desk::new(1, 0, "4GiB");
-    let (_sender, receiver) = mpsc::channel(1);
+    let (_feed, intake) = wasmrun_engine::intake(1);
     let call = Call {
-        input: Input::Stream(receiver),
+        input: Input::Stream(intake),
         ..Call::default()
     };
     let job = desk.job(&retrying(5));
