@@ -20,7 +20,7 @@ const RAY: &str = "ray==2.60.*";
 /// Builds everything and hands over to `wasmrun bench` with the arguments given, or compares.
 pub fn run(args: &[String]) -> Result<()> {
     let against = args.iter().position(|arg| arg == "--against");
-    let wasmrun = demo::build_wasmrun()?;
+    let wasmrun = demo::build_wasmrun(demo::Build::Release)?;
     guests::build()?;
     if let Some(at) = against {
         let Some("ray") = args.get(at + 1).map(String::as_str) else {
