@@ -62,7 +62,7 @@ pub(crate) struct Executor {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     /// What guests wait for. `None` once it ends.
-    waiting: Option<tokio::runtime::Runtime>,
+    io: Option<tokio::runtime::Runtime>,
 }
 
 struct Shared {
@@ -73,6 +73,9 @@ struct Shared {
     /// How many threads sleep.
     sleeping: AtomicUsize,
     stop: AtomicBool,
+    /// How many threads have not ended.
+    running: Mutex<usize>,
+    ended: Condvar,
 }
 
 #[derive(Default)]
@@ -113,7 +116,7 @@ impl Executor {
     /// # Errors
     /// When the system refuses a thread.
     pub(crate) fn start(threads: usize) -> std::io::Result<Self> {
-        let waiting = tokio::runtime::Builder::new_multi_thread()
+        let io = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .max_blocking_threads(MAX_BLOCKED)
             .thread_name("wasmrun-guest-io")
@@ -125,21 +128,26 @@ impl Executor {
             queued: AtomicUsize::new(0),
             sleeping: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
+            running: Mutex::new(0),
+            ended: Condvar::new(),
         });
+        let handle = io.handle().clone();
         let mut executor = Self {
             shared: shared.clone(),
             threads: Vec::with_capacity(threads),
-            waiting: None,
+            io: Some(io),
         };
         for n in 0..threads {
-            let (shared, waiting) = (shared.clone(), waiting.handle().clone());
+            let (shared, io) = (shared.clone(), handle.clone());
             let thread = std::thread::Builder::new().name(format!("wasmrun-guest-{n}"));
             executor.threads.push(thread.spawn(move || {
-                let _context = waiting.enter();
+                let _context = io.enter();
                 shared.work();
+                *shared.running.lock() -= 1;
+                shared.ended.notify_all();
             })?);
+            *executor.shared.running.lock() += 1;
         }
-        executor.waiting = Some(waiting);
         Ok(executor)
     }
 
@@ -215,24 +223,24 @@ impl Drop for Executor {
             let _queue = self.shared.queue.lock();
             self.shared.work.notify_all();
         }
+        // The last handle to a node may be dropped by a task on one of these very threads.
         let here = std::thread::current().id();
-        let started = Instant::now();
-        for thread in self.threads.drain(..) {
-            // The last handle to a node may be dropped by a task on one of these very threads.
-            let is_other = thread.thread().id() != here;
-            while is_other && !thread.is_finished() && started.elapsed() < DRAIN {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            if is_other && thread.is_finished() {
-                let _ = thread.join();
-            }
+        let is_ours = |thread: &JoinHandle<()>| thread.thread().id() == here;
+        let left = usize::from(self.threads.iter().any(is_ours));
+        let mut running = self.shared.running.lock();
+        let many = |running: &mut usize| *running > left;
+        let waited = self.shared.ended.wait_while_for(&mut running, many, DRAIN);
+        drop(running);
+        if !waited.timed_out() {
+            let others = self.threads.drain(..).filter(|thread| !is_ours(thread));
+            others.for_each(|thread| drop(thread.join()));
         }
         // Tasks in the queue hold futures that hold this very queue.
         let left = std::mem::take(&mut self.shared.queue.lock().heap);
         drop(left);
-        if let Some(waiting) = self.waiting.take() {
+        if let Some(io) = self.io.take() {
             // A file call or name look-up may be stuck in the kernel: its thread is left behind.
-            waiting.shutdown_background();
+            io.shutdown_background();
         }
     }
 }

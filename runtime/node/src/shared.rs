@@ -321,7 +321,7 @@ impl Shared {
                     if held.is_some() {
                         self.adopt(&object).await?;
                     } else {
-                        match found(&object, until).await {
+                        match self.found(&object, until).await {
                             Found::AsMade => {}
                             Found::Gone => continue,
                             Found::Changed if given_up(&object, until).await => {
@@ -351,6 +351,38 @@ impl Shared {
             }
         };
         Ok(Value::stored(fill(writer, &value), references))
+    }
+
+    /// Whether an object is what it was, as far as that is known by this time.
+    async fn found(&self, object: &wasmrun_store::Object, until: tokio::time::Instant) -> Found {
+        use io::ErrorKind::{InvalidData, NotFound, UnexpectedEof};
+        let sums = object.sums();
+        if sums.is_empty() && object.is_resident() {
+            return Found::AsMade;
+        }
+        let view = match tokio::time::timeout_at(until, object.restore()).await {
+            Ok(Ok(view)) => view,
+            Ok(Err(ReadError::Dropped { .. })) => return Found::Gone,
+            Ok(Err(ReadError::Disk { source, .. })) => {
+                return match source.kind() {
+                    InvalidData | NotFound | UnexpectedEof => Found::Changed,
+                    // It may be had later.
+                    _ => Found::AsMade,
+                };
+            }
+            Ok(Err(ReadError::Full { .. })) | Err(_) => return Found::AsMade,
+        };
+        let check = move || {
+            sums.iter().all(|(start, len, sum)| {
+                let part = view.get(*start as usize..(*start + *len) as usize);
+                part.is_some_and(|part| wasmrun_net::checksum(part) == *sum)
+            })
+        };
+        // The runtime ends only with the node.
+        match self.control.spawn_blocking(check).await.unwrap_or(true) {
+            true => Found::AsMade,
+            false => Found::Changed,
+        }
     }
 
     /// Makes the bytes of a neighbour's our own.
@@ -517,38 +549,6 @@ enum Found {
     Changed,
     /// A copy whose room was needed just now.
     Gone,
-}
-
-/// Whether an object is what it was, as far as that is known by this time.
-async fn found(object: &wasmrun_store::Object, until: tokio::time::Instant) -> Found {
-    use io::ErrorKind::{InvalidData, NotFound, UnexpectedEof};
-    let sums = object.sums();
-    if sums.is_empty() && object.is_resident() {
-        return Found::AsMade;
-    }
-    let view = match tokio::time::timeout_at(until, object.restore()).await {
-        Ok(Ok(view)) => view,
-        Ok(Err(ReadError::Dropped { .. })) => return Found::Gone,
-        Ok(Err(ReadError::Disk { source, .. })) => {
-            return match source.kind() {
-                InvalidData | NotFound | UnexpectedEof => Found::Changed,
-                // It may be had later.
-                _ => Found::AsMade,
-            };
-        }
-        Ok(Err(ReadError::Full { .. })) | Err(_) => return Found::AsMade,
-    };
-    let check = move || {
-        sums.iter().all(|(start, len, sum)| {
-            let part = view.get(*start as usize..(*start + *len) as usize);
-            part.is_some_and(|part| wasmrun_net::checksum(part) == *sum)
-        })
-    };
-    // The runtime ends only with the node.
-    match tokio::task::spawn_blocking(check).await.unwrap_or(true) {
-        true => Found::AsMade,
-        false => Found::Changed,
-    }
 }
 
 /// Whether an object's id is free by this time.
