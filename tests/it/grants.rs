@@ -252,12 +252,17 @@ fn a_guest_cannot_make_itself_a_way_out() {
     assert_eq!(fs::read_to_string(two.join("file")).unwrap(), "content");
 }
 
+/// A FIFO in a folder, which is called `fifo`.
+fn make_fifo(dir: &Path) {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    let mode = Mode::from_raw_mode(0o600);
+    mknodat(CWD, dir.join("fifo"), FileType::Fifo, mode, 0).unwrap();
+}
+
 #[test]
 fn files_that_block_are_refused_to_components() {
     let dir = scratch();
-    let fifo = dir.path().join("fifo");
-    let mode = rustix::fs::Mode::from_raw_mode(0o600);
-    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    make_fifo(dir.path());
     symlink("fifo", dir.path().join("link")).unwrap();
     let inside = dir_grant(dir.path(), "::/data");
     let devices = dir_grant(Path::new("/dev"), "::/dev");
@@ -279,9 +284,7 @@ fn files_that_block_are_refused_to_components() {
 #[test]
 fn files_that_block_do_not_hold_up_a_core_program_for_ever() {
     let dir = scratch();
-    let fifo = dir.path().join("fifo");
-    let mode = rustix::fs::Mode::from_raw_mode(0o600);
-    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    make_fifo(dir.path());
     for (grant, path) in [
         (dir_grant(dir.path(), "::/data"), "/data/fifo"),
         (dir_grant(Path::new("/dev"), "::/dev"), "/dev/zero"),
@@ -298,9 +301,7 @@ fn files_that_block_do_not_hold_up_a_core_program_for_ever() {
 #[test]
 fn programs_that_block_in_a_file_hold_up_nobody_else() {
     let dir = scratch();
-    let fifo = dir.path().join("fifo");
-    let mode = rustix::fs::Mode::from_raw_mode(0o600);
-    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    make_fifo(dir.path());
     fs::write(dir.path().join("file"), "content").unwrap();
     let grant = dir_grant(dir.path(), "::/data");
     let mut node = Node::new();
@@ -342,7 +343,7 @@ fn directories_that_cannot_be_granted() {
         ("data::", "'data::' must be HOST::GUEST"),
         (
             "/tmp::/d:reado",
-            "ends with 'reado', and a directory is given to read and write, or with ':ro'",
+            "ends with 'reado': end it with ':ro' to read only",
         ),
     ] {
         let stderr = Wasmrun::call("noop()").args(["--dir", grant]).fails(2);
@@ -360,7 +361,10 @@ fn two_directories_of_one_name_are_refused() {
         ]
         .concat();
         let said = Wasmrun::call("noop()").args(&grants).fails(2);
-        assert_says(&said, &["two directories (--dir) have the name"]);
+        assert_says(
+            &said,
+            &["(--dir)", "two directories are called", "a name of its own"],
+        );
     }
 }
 

@@ -54,7 +54,7 @@ pub use crate::run::{Invocation, Outcome};
 pub use crate::services::{
     Alone, Given, Pages, Readable, ServiceError, Services, Spares, Waiting, Wishes,
 };
-pub use crate::state::{DirGrant, Grants, HeldResource, NetGrant, TaskContext};
+pub use crate::state::{DirGrant, GrantError, Grants, HeldResource, NetGrant, TaskContext};
 pub use crate::stdio::{Listener, OutputChunk, OutputSource, TaskOutput};
 
 use crate::cache::CodeCache;

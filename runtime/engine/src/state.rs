@@ -58,17 +58,33 @@ pub struct Grants {
     pub net: NetGrant,
 }
 
+/// Why something cannot be granted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GrantError {
+    /// A guest would find one of them.
+    #[error(
+        "two directories are called {0} in the guest, which would find one of them: give each a name of its own"
+    )]
+    SameName(String),
+}
+
 impl Grants {
-    /// A name by which a guest would find either of two directories.
-    pub fn name_of_two(&self) -> Option<&str> {
+    /// Whether a guest finds all that it is given.
+    ///
+    /// # Errors
+    /// When two directories have the same name, however that is written.
+    pub fn check(&self) -> Result<(), GrantError> {
         let mut names = BTreeSet::new();
         let mut given = self.dirs.iter().map(|dir| dir.guest.as_str());
-        given.find(|name| !names.insert(plain(name)))
+        match given.find(|name| !names.insert(path_parts(name))) {
+            Some(name) => Err(GrantError::SameName(name.to_owned())),
+            None => Ok(()),
+        }
     }
 }
 
 /// The parts of a guest's path, whatever way it is written.
-fn plain(path: &str) -> Vec<&str> {
+fn path_parts(path: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     for part in path.split('/') {
         match part {

@@ -91,7 +91,8 @@ impl FromStr for DirArg {
             Some((rest, mode)) if mode.eq_ignore_ascii_case("rw") => (rest, false),
             Some((_, mode)) => {
                 return Err(format!(
-                    "'{text}' ends with '{mode}', and a directory is given to read and write, or with ':ro' to read only"
+                    "'{text}' ends with '{mode}': end it with ':ro' to read only, and with nothing to write, too; a path \
+                     that has a colon itself needs a name, PATH::GUEST"
                 ));
             }
         };

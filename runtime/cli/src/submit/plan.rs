@@ -251,11 +251,9 @@ fn grants(submit: &Submit) -> Result<Grants, Failure> {
             .as_ref()
             .map_or(NetGrant::None, |net| net.0.clone()),
     };
-    if let Some(name) = grants.name_of_two() {
-        return Err(Failure::usage(format!(
-            "two directories (--dir) have the name {name} in the guest, which would find one of them: give each its own"
-        )));
-    }
+    grants
+        .check()
+        .context("cannot give that to the guest (--dir)")?;
     Ok(grants)
 }
 

@@ -142,11 +142,7 @@ pub(super) fn grants(grants: &wire::Grants) -> Result<Grants, Refusal> {
             Net::All => NetGrant::All,
         },
     };
-    if let Some(name) = grants.name_of_two() {
-        let why = format_args!(
-            "two directories have the name {name:?}: a guest would find one of them; give each its own"
-        );
-        return Err(refusal(RefusalKind::Usage, why));
-    }
+    let checked = grants.check();
+    checked.map_err(|error| refusal(RefusalKind::Usage, error))?;
     Ok(grants)
 }
