@@ -583,6 +583,10 @@ fn a_result_that_cannot_be_written_is_kept() {
     let value = |id: &str| node.wasmrun(["object", "get", id]).ok();
     let said = node.submit("add(1, 2)").args(["-O", "/dev/full"]).fails(2);
     assert_eq!(value(&kept_in(&said)), "3\n");
+    let json = node.submit("add(1, 2)").args(["-o", "json"]);
+    let said = json.redirected(">/dev/full").fails(2);
+    let report: Json = serde_json::from_str(&value(&kept_in(&said))).unwrap();
+    assert_eq!(report["result"], 3);
     // An array goes on with the others.
     std::os::unix::fs::symlink("/dev/full", dir.path().join("2")).unwrap();
     let files = dir.path().join("$i");
@@ -593,7 +597,7 @@ fn a_result_that_cannot_be_written_is_kept() {
         &said,
         &[
             "[2] a result could not be written",
-            "1 results could not be written",
+            "results that could not be written: 1",
         ],
     );
     for (index, value) in [("1", "2\n"), ("3", "4\n")] {

@@ -24,7 +24,7 @@ pub fn annotate(annotate: &Annotate, printer: &Printer) -> CommandResult {
         }
         None => {
             let node = local::start(&annotate.node, printer)?;
-            let module = local::load(node.engine(), &annotate.module, &bytes, printer)?;
+            let module = local::load_bytes(node.engine(), &annotate.module, &bytes, printer)?;
             amended(annotate, &module)?
         }
     };

@@ -21,7 +21,7 @@ pub fn inspect(inspect: &Inspect, printer: &Printer) -> CommandResult {
         return printer.result(text.trim_end());
     }
     let node = local::start(&inspect.node, printer)?;
-    let module = local::load(node.engine(), &inspect.module, &bytes, printer)?;
+    let module = local::load_bytes(node.engine(), &inspect.module, &bytes, printer)?;
     match printer.output {
         Output::Json => printer.json(&to_json(&module, bytes.len())),
         _ => printer.result(to_text(&module, bytes.len())),

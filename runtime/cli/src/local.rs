@@ -175,6 +175,16 @@ pub fn read_stdin(most: u64) -> anyhow::Result<Vec<u8>> {
 pub fn load(
     engine: &Engine,
     path: &Path,
+    options: &NodeOptions,
+    printer: &Printer,
+) -> Result<Module, Failure> {
+    load_bytes(engine, path, &read_module(path, options)?, printer)
+}
+
+/// Loads a module that was read from this file, which may be a pipe and so cannot be read again.
+pub fn load_bytes(
+    engine: &Engine,
+    path: &Path,
     bytes: &[u8],
     printer: &Printer,
 ) -> Result<Module, Failure> {

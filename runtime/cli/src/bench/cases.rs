@@ -333,20 +333,10 @@ impl Setting {
         printer: &Printer,
     ) -> Result<Self, Failure> {
         let node = local::start(options, printer)?;
-        let module = local::load(
-            node.engine(),
-            module_path,
-            &local::read_module(module_path, options)?,
-            printer,
-        )?;
+        let module = local::load(node.engine(), module_path, options, printer)?;
         let flow = match flow_path {
             Some(path) => {
-                let module = local::load(
-                    node.engine(),
-                    path,
-                    &local::read_module(path, options)?,
-                    printer,
-                )?;
+                let module = local::load(node.engine(), path, options, printer)?;
                 Some((std::path::absolute(path)?, module))
             }
             None => None,

@@ -18,7 +18,7 @@ use wasmrun_engine::CacheStatus;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_node::{ClusterError, JoinToken, Metrics, Node, Server, Stopper};
 
-use self::several::{Company, Several};
+use self::several::{Several, StopOnDrop};
 use crate::args::{Global, NodeCommand, NodeStart, Output, TokenCommand};
 use crate::fail::{CommandResult, Exit, Failure};
 use crate::printer::Printer;
@@ -159,14 +159,14 @@ fn start(options: &NodeStart, global: &Global, printer: &Printer) -> CommandResu
     };
     let stopper = server.stopper();
     // However this ends, they do, too.
-    let company = match (several, &token) {
+    let guard = match (several, &token) {
         (Some(several), Some(token)) => {
             let others = several.start(token, options.watch.metrics, *printer)?;
-            Some(Company(Arc::new(others)))
+            Some(StopOnDrop(Arc::new(others)))
         }
         _ => None,
     };
-    let others = company.as_ref().map(|it| it.0.clone());
+    let others = guard.as_ref().map(|it| it.0.clone());
     if options.cluster.tied {
         stop_with_input(stopper.clone());
     }

@@ -219,10 +219,10 @@ impl Others {
     }
 }
 
-/// The other nodes, and the folder of all, for as long as this one runs.
-pub struct Company(pub Arc<Others>);
+/// Ends the other nodes, and removes the folder of all, when this one ends.
+pub struct StopOnDrop(pub Arc<Others>);
 
-impl Drop for Company {
+impl Drop for StopOnDrop {
     fn drop(&mut self) {
         self.0.stop(true);
         self.0.wait();

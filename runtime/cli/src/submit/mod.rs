@@ -1,5 +1,6 @@
 //! `wasmrun submit`: one task or an array of them, from start to exit code.
 
+mod input;
 mod plan;
 mod report;
 mod stream;
@@ -16,11 +17,10 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use anyhow::Context;
-use bytes::Bytes;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use tokio::sync::mpsc;
-use wasmrun_engine::{Entry, Input, Listener, OutputChunk, intake};
+use wasmrun_engine::{Entry, Input, Listener, OutputChunk};
 use wasmrun_model::cluster::Strategy;
 use wasmrun_model::failure::TaskError;
 use wasmrun_node::{Call, Report};
@@ -32,7 +32,6 @@ use crate::names::Names;
 use crate::outfile;
 use crate::printer::Printer;
 use crate::remote;
-use crate::stdio;
 use crate::submit::plan::Plan;
 use crate::submit::stream::{Kept, Route};
 use crate::submit::target::{Handle, Stopper, Target};
@@ -64,8 +63,7 @@ pub fn submit(submit: &Submit, global: &Global, printer: &Printer) -> CommandRes
                 )));
             }
             let node = local::start(&submit.node, printer)?;
-            let bytes = local::read_module(&submit.module, &submit.node)?;
-            let module = local::load(node.engine(), &submit.module, &bytes, printer)?;
+            let module = local::load(node.engine(), &submit.module, &submit.node, printer)?;
             let client = node.client();
             let plan = Plan::new(submit, &module, node.policy(), Names::of(None))?;
             let node = Box::new(node);
@@ -77,7 +75,7 @@ pub fn submit(submit: &Submit, global: &Global, printer: &Printer) -> CommandRes
             // load it for its types, which say whether the arguments fit.
             client.wait(client.load(&bytes)).map_err(remote::failed)?;
             let engine = local::engine(&submit.node, printer)?;
-            let module = local::load(&engine, &submit.module, &bytes, printer)?;
+            let module = local::load_bytes(&engine, &submit.module, &bytes, printer)?;
             let client = Arc::new(client);
             let names = Names::of(Some(client.clone()));
             let plan = Plan::new(submit, &module, Arc::default(), names)?;
@@ -305,8 +303,8 @@ impl Run<'_> {
         call.input = match &self.submit.stdin {
             // It may be read more than once: the plan has it all.
             _ if self.plan.job.terms.retries > 0 || self.is_grouped() => call.input,
-            Some(path) => stdin_from(path, *self.printer)?,
-            None if self.is_program() => stream_of(stdio::input, *self.printer)?,
+            Some(path) => input::of_file(path, *self.printer)?,
+            None if self.is_program() => input::ours(*self.printer)?,
             None => Input::Empty,
         };
         let route = match (self.printer.output, &self.submit.result_file) {
@@ -327,7 +325,7 @@ impl Run<'_> {
         if self.printer.output == Output::Json {
             let mut object = self.json(&report, None, &kept);
             object["version"] = 1.into();
-            self.printer.json(&object)?;
+            self.print_json(&object)?;
             self.keep_stdout(&kept)?;
         }
         match &report.result {
@@ -410,8 +408,7 @@ impl Run<'_> {
                 .iter()
                 .map(|(i, report)| self.json(report, Some(*i), &kept));
             let tasks: Vec<_> = tasks.collect();
-            self.printer
-                .json(&json!({ "version": 1, "tasks": tasks }))?;
+            self.print_json(&json!({ "version": 1, "tasks": tasks }))?;
             self.keep_stdout(&kept)?;
         }
         let Tally {
@@ -426,7 +423,7 @@ impl Run<'_> {
         ));
         match first_failure {
             None if unwritten > 0 => Err(Failure::usage(format!(
-                "{unwritten} results could not be written where they should: above is where they are"
+                "results that could not be written: {unwritten}; above is where they are"
             ))),
             None if INTERRUPTED.load(Ordering::SeqCst) && finished < indices.len() => {
                 Err(Failure::silent(Exit::Interrupted))
@@ -481,24 +478,37 @@ impl Run<'_> {
     /// Gives a result to who asked for it. One that cannot be written is kept, and where is said.
     fn print_result(&self, report: &Report, index: Option<u64>) -> CommandResult {
         let printed = self.try_print_result(report, index);
-        printed.map_err(|failure| self.keep_result(failure, report))
+        printed.map_err(|failure| {
+            let mut bytes = None;
+            let found = report::with_bytes(&self.plan.job, report, |it| {
+                bytes = Some(it.to_vec());
+                Ok(())
+            });
+            self.keep(failure, found.map(|()| bytes))
+        })
     }
 
-    fn keep_result(&self, failure: Failure, report: &Report) -> Failure {
+    /// Gives reports to who asked for them, as a result.
+    fn print_json(&self, reports: &serde_json::Value) -> CommandResult {
+        let printed = self.printer.json(reports);
+        printed.map_err(|failure| {
+            let text = format!("{reports:#}\n");
+            self.keep(failure, Ok(Some(text.into_bytes())))
+        })
+    }
+
+    /// The failure to write these bytes, once they are kept elsewhere.
+    fn keep(&self, failure: Failure, bytes: Result<Option<Vec<u8>>, Failure>) -> Failure {
         let Failure { exit, error } = failure;
         // Who does not read our output wants no more of it.
         let Some(error) = error.filter(|_| exit != Exit::BrokenPipe) else {
             return Failure::silent(exit);
         };
-        let mut kept = None;
-        let found = report::with_bytes(&self.plan.job, report, |bytes| {
-            kept = Some(self.target.keep(bytes)?);
-            Ok(())
-        });
-        let what = match (found, kept) {
-            (Ok(()), Some(kept)) => format!("a result could not be written, and {kept}"),
-            (Ok(()), None) => "a result could not be written".to_owned(),
-            (Err(why), _) => format!("a result could not be written, nor kept elsewhere ({why})"),
+        let kept = bytes.and_then(|bytes| Ok(bytes.map(|it| self.target.keep(it)).transpose()?));
+        let what = match kept {
+            Ok(Some(kept)) => format!("a result could not be written, and {kept}"),
+            Ok(None) => "a result could not be written".to_owned(),
+            Err(why) => format!("a result could not be written, nor kept elsewhere ({why})"),
         };
         Failure::new(exit, error.context(what))
     }
@@ -630,51 +640,4 @@ impl Tally {
             }
         }
     }
-}
-
-/// A file as standard input, as it comes: it may be a pipe that somebody is still writing to.
-fn stdin_from(path: &Path, printer: Printer) -> Result<Input, Failure> {
-    let cannot = || format!("cannot read {} for --stdin", path.display());
-    if std::fs::metadata(path).with_context(cannot)?.is_file() {
-        let file = File::open(path).with_context(cannot)?;
-        return stream_of(|| Ok(file), printer);
-    }
-    // Opening a pipe waits for who writes to it: not here, where Ctrl-C would go unheard.
-    let path = path.to_owned();
-    stream_of(move || File::open(path), printer)
-}
-
-/// What a file gives, when the guest wants it. The guest hears of a read that fails, and so does who looks at the command.
-fn stream_of(
-    open: impl FnOnce() -> io::Result<File> + Send + 'static,
-    printer: Printer,
-) -> Result<Input, Failure> {
-    let (feed, intake) = intake(1);
-    let pass_on = move || {
-        let (mut buffer, mut file) = (Vec::new(), open());
-        // What nobody asks for is left to whom it belongs: a loop of the shell's, or who has the terminal.
-        while feed.blocking_wanted() {
-            buffer.resize(64 << 10, 0);
-            let read = match &mut file {
-                Ok(file) => stdio::read(file, &mut buffer),
-                Err(error) => Err(std::mem::replace(error, io::ErrorKind::Other.into())),
-            };
-            if let Err(error) = &read
-                // Who has none has closed it on purpose.
-                && error.raw_os_error() != Some(rustix::io::Errno::BADF.raw_os_error())
-            {
-                printer.warn(format_args!("standard input cannot be read: {error}"));
-            }
-            let read = read.map(|n| Bytes::copy_from_slice(&buffer[..n]));
-            let is_last = read.as_ref().map_or(true, Bytes::is_empty);
-            if !feed.blocking_send(read) || is_last {
-                return;
-            }
-        }
-    };
-    // It may block in read(2) for ever: nobody waits for this thread.
-    std::thread::Builder::new()
-        .name("wasmrun-stdin".into())
-        .spawn(pass_on)?;
-    Ok(Input::Stream(intake))
 }

@@ -175,21 +175,19 @@ impl Target {
 
     /// Keeps what could not be written where it should: at the node, if that stays, else in a file. What is to be said of
     /// it.
-    pub fn keep(&self, bytes: &[u8]) -> anyhow::Result<String> {
+    pub fn keep(&self, bytes: Vec<u8>) -> anyhow::Result<String> {
         match self {
             Self::Local { .. } => {
                 let mut file = tempfile::Builder::new()
                     .prefix("wasmrun-result-")
                     .tempfile()?;
-                std::io::Write::write_all(&mut file, bytes)?;
+                std::io::Write::write_all(&mut file, &bytes)?;
                 let (_, path) = file.keep()?;
                 Ok(format!("it is in {} instead", path.display()))
             }
             Self::Remote(remote) => {
-                let value = Encoded::Buffer {
-                    kind: NumberKind::U8,
-                    bytes: bytes.to_vec(),
-                };
+                let kind = NumberKind::U8;
+                let value = Encoded::Buffer { kind, bytes };
                 let options = PutOptions {
                     is_kept: true,
                     ..PutOptions::default()
