@@ -96,7 +96,7 @@ pub fn run() -> Result<()> {
     // The last crates of wasmrun are compiled one after the other: the guests have the other cores then.
     let (wasmrun, guests) = thread::scope(|scope| {
         let guests = scope.spawn(guests::build);
-        (build_wasmrun(Build::Quick), guests.join())
+        (build_wasmrun(Build::Debug), guests.join())
     });
     let wasmrun = wasmrun?;
     guests.map_err(|_| anyhow!("the build of the guests panicked"))??;
@@ -306,9 +306,9 @@ fn check_learning(_: &Stage, said: &str) -> Result<()> {
 /// How the binary is built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Build {
-    /// In half the time: guests run as fast, what is around them takes some more of the processor. The tests use it, too.
-    Quick,
-    /// As it is installed.
+    /// For development: what it depends on is built for the tests, too, and optimised where guests spend their time.
+    Debug,
+    /// As it is installed, and as figures are taken of it.
     Release,
 }
 
@@ -316,7 +316,7 @@ pub enum Build {
 pub fn build_wasmrun(how: Build) -> Result<PathBuf> {
     let start = Instant::now();
     let (folder, flags): (_, &[&str]) = match how {
-        Build::Quick => ("debug", &[]),
+        Build::Debug => ("debug", &[]),
         Build::Release => ("release", &["--release"]),
     };
     let binary = target_dir().join(format!("{folder}/wasmrun{}", env::consts::EXE_SUFFIX));
