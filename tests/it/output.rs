@@ -576,7 +576,14 @@ fn a_result_that_cannot_be_written_is_kept() {
     let node = Node::start();
     let dir = scratch();
     let kept_in = |said: &str| {
-        assert_says(said, &["keeps it as object", "No space left on device"]);
+        assert_says(
+            said,
+            &[
+                "error: cannot write ",
+                "No space left on device",
+                "keeps it as object",
+            ],
+        );
         let (_, rest) = said.split_once("wasmrun object get ").unwrap();
         rest.split(' ').next().unwrap().to_owned()
     };
@@ -596,8 +603,8 @@ fn a_result_that_cannot_be_written_is_kept() {
     assert_says(
         &said,
         &[
-            "[2] a result could not be written",
-            "results that could not be written: 1",
+            "[2] cannot write the result to ",
+            "error: cannot write 1 of 3 results",
         ],
     );
     for (index, value) in [("1", "2\n"), ("3", "4\n")] {

@@ -353,7 +353,7 @@ impl Run<'_> {
         let mut tally = Tally::default();
         let mut open: VecDeque<(u64, Handle)> = VecDeque::new();
         let mut reports = Vec::new();
-        let mut unwritten = 0_u64;
+        let mut unwritten = Vec::new();
         let mut ended = |index, handle: Handle, tally: &mut Tally| -> CommandResult {
             let report = self.target.wait(handle)?;
             tally.count(&report);
@@ -376,7 +376,7 @@ impl Run<'_> {
                 Err(failure) if failure.exit != Exit::BrokenPipe => {
                     let print = || self.printer.stderr(format_args!("[{index}] {failure}"));
                     bar.as_ref().map_or_else(print, |bar| bar.suspend(print));
-                    unwritten += 1;
+                    unwritten.push(failure);
                     Ok(())
                 }
                 outcome => outcome,
@@ -422,8 +422,9 @@ impl Run<'_> {
             "{name}: {finished} finished, {failed} failed in {took:.2?}"
         ));
         match first_failure {
-            None if unwritten > 0 => Err(Failure::usage(format!(
-                "results that could not be written: {unwritten}; above is where they are"
+            None if let Some(first) = unwritten.first() => Err(Failure::usage(format!(
+                "cannot write {} of {finished} results, such as this: {first}; above is where each is",
+                unwritten.len()
             ))),
             None if INTERRUPTED.load(Ordering::SeqCst) && finished < indices.len() => {
                 Err(Failure::silent(Exit::Interrupted))
@@ -505,12 +506,12 @@ impl Run<'_> {
             return Failure::silent(exit);
         };
         let kept = bytes.and_then(|bytes| Ok(bytes.map(|it| self.target.keep(it)).transpose()?));
-        let what = match kept {
-            Ok(Some(kept)) => format!("a result could not be written, and {kept}"),
-            Ok(None) => "a result could not be written".to_owned(),
-            Err(why) => format!("a result could not be written, nor kept elsewhere ({why})"),
+        let error = match kept {
+            Ok(Some(kept)) => anyhow::anyhow!("{error:#}; {kept}"),
+            Ok(None) => error,
+            Err(why) => anyhow::anyhow!("{error:#}; it cannot be kept elsewhere either: {why}"),
         };
-        Failure::new(exit, error.context(what))
+        Failure::new(exit, error)
     }
 
     fn try_print_result(&self, report: &Report, index: Option<u64>) -> CommandResult {
