@@ -62,9 +62,8 @@ fn lists_and_the_status_are_of_all_nodes() {
     std::fs::write(&file, vec![7; 100_000]).expect("there is room");
     let object = c.command(&["put"]).arg(&file).ok().trim().to_owned();
     let create = b.command(&["actor", "create"]).arg(guest("graph"));
-    create
-        .args(["counter", "1", "--name", "total", "--cpus", "0"])
-        .ok();
+    let create = create.args(["counter", "1", "--name", "total", "--cpus", "0"]);
+    create.args(["--strategy", "node:b"]).ok();
     // One that lives elsewhere than where it was created.
     let create = a.command(&["actor", "create"]).arg(guest("graph"));
     let create = create.args(["counter", "1", "--name", "afar", "--cpus", "0"]);

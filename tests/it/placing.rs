@@ -11,7 +11,7 @@ use crate::faults::eventually;
 use crate::spread::call;
 
 /// Nodes with options of their own that see each other. The first is the head.
-fn nodes<const N: usize>(all: [(&'static str, &[&str]); N]) -> [Member; N] {
+pub(crate) fn nodes<const N: usize>(all: [(&'static str, &[&str]); N]) -> [Member; N] {
     let mut token = String::new();
     let members = all.map(|(name, options)| {
         let mut member = Member::new(name);
@@ -39,7 +39,7 @@ fn place(at: &Member, args: &[&str]) -> String {
 }
 
 /// What holds a CPU until it is cancelled, once it does.
-fn hog(at: &Member, args: &[&str]) -> String {
+pub(crate) fn hog(at: &Member, args: &[&str]) -> String {
     let task = detached(at, "hold()", &[&["--cpus", "1"], args].concat());
     wait_for(at, &task, "running");
     task
@@ -441,6 +441,42 @@ fn spread_is_even() {
     for at in &members {
         at.wait_for_rest();
     }
+}
+
+/// Also though each has memory, as every sandbox has.
+#[test]
+fn actors_that_ask_for_nothing_do_not_gather_where_they_are_created() {
+    let members = cluster(&["a", "b", "c"]);
+    let (a, of_class) = (&members[0], guest("spread"));
+    let create = |name: &str, args: &[&str]| {
+        let create = a.command(&["actor", "create"]).arg(&of_class);
+        create.args(["tally", "0", "--name", name]).args(args).ok();
+    };
+    let places = || {
+        let mut counts = BTreeMap::new();
+        for row in rows(a, "actors", &[]) {
+            let node = row["node"].as_str().expect("a name").to_owned();
+            *counts.entry(node).or_insert(0) += 1;
+        }
+        counts
+    };
+    (0..12).for_each(|at| create(&format!("idle-{at}"), &[]));
+    let seen = places();
+    assert!(seen.len() > 1, "{seen:?}");
+    assert_eq!(seen.values().sum::<usize>(), 12);
+    (0..12).for_each(|at| drop(a.command(&["actor", "kill", &format!("idle-{at}")]).ok()));
+    a.wait_for_rest();
+    // What asks for something goes to the node where it is created, while that is nearly idle.
+    for (at, args) in [["--cpus", "0.01"], ["--memory", "65MiB"]]
+        .iter()
+        .enumerate()
+    {
+        (0..6).for_each(|it| create(&format!("busy-{at}-{it}"), args));
+    }
+    // So does what is told where to go.
+    create("told", &["--strategy", "node:b"]);
+    let wanted = BTreeMap::from([("a".to_owned(), 12), ("b".to_owned(), 1)]);
+    assert_eq!(places(), wanted);
 }
 
 /// It can never serve them, and the other node and its own owner are of one mind about that.

@@ -124,9 +124,14 @@ pub(crate) fn actor(
         retry_on_error: false,
         rule: Arc::new(Rule::of(request)),
     };
+    let strategy = match strategy(&wishes)? {
+        // It costs no score worth the name, so all of its kind would gather where they are created.
+        Strategy::Default if parent.policy.is_idle_actor(&asked) => Strategy::Random,
+        strategy => strategy,
+    };
     let rule = Rule {
         selectors: selectors(&wishes)?,
-        strategy: strategy(&wishes)?,
+        strategy,
         ..Rule::of(Request::new(asked)?)
     };
     // How often it is started again is counted with the actor, not with its creation.

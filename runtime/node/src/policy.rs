@@ -128,6 +128,14 @@ impl Policy {
         self.actor.clone()
     }
 
+    /// Whether an actor asks for nothing that says which node would be a good one: no more than the memory of those that
+    /// say nothing, and nothing else.
+    pub(crate) fn is_idle_actor(&self, asked: &ResourceSet) -> bool {
+        let mut usual = ResourceSet::new();
+        usual.set(ResourceName::MEMORY, self.actor.get(&ResourceName::MEMORY));
+        asked.is_subset(&usual)
+    }
+
     /// How long a task may run that asks for so much.
     pub(crate) fn task_time(&self, asked: Option<Duration>) -> Result<Option<Duration>, TooMuch> {
         self.check_time("task", asked)?;
@@ -244,6 +252,27 @@ mod tests {
         assert_eq!(policy.actor(), actor);
         assert_eq!(policy.task_time(None), Ok(None));
         assert_eq!(policy.actor_time("call", None), Ok(None));
+    }
+
+    #[test]
+    fn an_actor_is_idle_that_asks_for_no_more_than_the_usual_memory() {
+        let config = PolicyConfig {
+            actor: asked(&[(ResourceName::MEMORY, 128 << 20)]),
+            ..PolicyConfig::default()
+        };
+        let memory =
+            |mib: u32| ResourceSet::new().with(ResourceName::MEMORY, Amount::units(mib << 20));
+        for (policy, most) in [
+            (Policy::default(), 64),
+            (Policy::new(&config).unwrap(), 128),
+        ] {
+            assert!(policy.is_idle_actor(&policy.actor()));
+            assert!(policy.is_idle_actor(&ResourceSet::new()));
+            assert!(policy.is_idle_actor(&memory(most)));
+            assert!(!policy.is_idle_actor(&memory(most + 1)));
+            let cpu = memory(1).with(ResourceName::CPU, Amount::from_steps(1));
+            assert!(!policy.is_idle_actor(&cpu));
+        }
     }
 
     #[test]

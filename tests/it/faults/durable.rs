@@ -283,7 +283,8 @@ fn counted() -> Three {
     let mut three = Three::with([Node::new("a"), b, Node::new("c")]);
     let create = three.b.command(&["actor", "create"]).arg(guest("graph"));
     let create = create.args(["counter", "10", "--name", "total", "--cpus", "0"]);
-    let ended = create.args(["--restarts", "2"]).run();
+    let create = create.args(["--restarts", "2", "--strategy", "node:b:soft"]);
+    let ended = create.run();
     assert_eq!(ended.code, Some(0), "{ended}");
     assert_eq!(add(&three.c, 5), "15\n");
     let kept = "the state of a detached actor is kept";
@@ -353,7 +354,7 @@ fn an_actor_without_restarts_left_is_explained_when_its_node_is_gone() {
     let mut three = Three::new();
     let create = three.b.command(&["actor", "create"]).arg(guest("graph"));
     let create = create.args(["counter", "1", "--name", "total", "--restarts", "1"]);
-    create.ok();
+    create.args(["--strategy", "node:b:soft"]).ok();
     // That takes the one that it has.
     let crash = ["actor", "call", "total", "crash()"];
     three.b.command(&crash).fails(5);

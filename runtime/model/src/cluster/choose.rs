@@ -34,6 +34,14 @@ pub enum Kind {
     Actor,
 }
 
+impl Kind {
+    /// Whether the default strategy takes any node that fits, and not first the one where it was submitted: an actor
+    /// that asks for nothing. It costs no score, so all would gather on one node.
+    pub fn is_scattered(self, request: &Request) -> bool {
+        self == Self::Actor && request.amounts().is_empty()
+    }
+}
+
 /// Where a node is wanted for.
 #[derive(Debug, Clone, Copy)]
 pub struct Demand<'a> {
@@ -105,10 +113,9 @@ impl<'a> Demand<'a> {
 
     /// The order in which the available nodes are kept for this demand.
     fn by(&self, request: &Request) -> By {
-        let is_random_actor = self.kind == Kind::Actor && request.amounts().is_empty();
         match self.strategy {
             Strategy::Random | Strategy::Spread => By::Id,
-            Strategy::Default if is_random_actor => By::Id,
+            Strategy::Default if self.kind.is_scattered(request) => By::Id,
             Strategy::Default | Strategy::NodeAffinity { .. } | Strategy::PlacementGroup { .. } => {
                 By::Score
             }

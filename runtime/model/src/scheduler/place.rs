@@ -46,17 +46,23 @@ impl Holders {
 
     /// What a task asks of the cluster.
     pub(super) fn demand<'a>(&'a self, task: &Task, rule: &'a Rule, basis: Basis) -> Demand<'a> {
-        let is_actor = matches!(task.kind, TaskKind::Actor(_));
         Demand {
             alternatives: &rule.alternatives,
             selectors: rule.selectors.as_slice(),
             strategy: &rule.strategy,
             module: rule.module.as_ref(),
-            kind: if is_actor { Kind::Actor } else { Kind::Task },
+            kind: kind_of(task),
             basis,
             argument_bytes: self.bytes,
             holders: &self.by_node,
         }
+    }
+}
+
+fn kind_of(task: &Task) -> Kind {
+    match task.kind {
+        TaskKind::Actor(_) => Kind::Actor,
+        TaskKind::Task | TaskKind::Call { .. } => Kind::Task,
     }
 }
 
@@ -200,6 +206,7 @@ impl Scheduler {
         let is_short = self.queued_in(Phase::Ready) < self.config.max_local_queue as usize;
         let fits = |request| self.cluster[local].fit(request, Basis::TrulyFree) == Fit::Available;
         is_plain
+            && !kind_of(task).is_scattered(rule.preferred())
             && !is_drained
             && bytes < LOCALITY_BYTES_MIN
             && is_short

@@ -36,6 +36,26 @@ fn local_first() {
 }
 
 #[test]
+fn an_actor_that_asks_for_nothing_does_not_stay_because_it_was_created_here() {
+    let mut it = Harness::local(ONE);
+    it.peer(1, 1, ONE);
+    it.peer(2, 1, ONE);
+    let actor = |at: u8, asks| TaskSpec {
+        kind: TaskKind::Actor(actor_id(at)),
+        ..task(at, asks)
+    };
+    for at in 0..60 {
+        it.submit(actor(at, "{}"));
+    }
+    let there = |peer| (0..60).filter(|at| it.is_at(*at, peer)).count();
+    let (first, second) = (there(1), there(2));
+    let least = [first, second, 60 - first - second].into_iter().min();
+    assert!(least >= Some(10), "{first} {second}");
+    // One that asks for something is a task like any other.
+    assert_eq!(it.submit(actor(61, ONE)), ["start t61 on n0"]);
+}
+
+#[test]
 fn a_long_queue_sends_on() {
     // It fits here, but one waits already, and another node is emptier.
     for (max_local_queue, expected) in [(1, "n1: place t3 1, hop 1"), (2, "start t3 on n0")] {
