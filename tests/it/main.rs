@@ -46,6 +46,7 @@ mod placing;
 mod programs;
 mod readme;
 mod resources;
+mod rules;
 mod scheduling;
 mod sdk;
 mod sharing;

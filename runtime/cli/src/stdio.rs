@@ -3,12 +3,13 @@
 //! The standard library takes a descriptor that cannot be read for an empty file, one that cannot be written for one
 //! that takes everything, and opens `/dev/null` where one was closed. Guests and people are to hear of that.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read, StdoutLock, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{Mode, OFlags, open};
+use rustix::fs::{Mode, OFlags, fcntl_getfl, makedev, open};
 use rustix::io::{Errno, dup, fcntl_getfd};
 use rustix::stdio::{dup2_stdin, dup2_stdout, stdin, stdout};
 
@@ -48,6 +49,17 @@ pub fn keep_closed() {
 /// When there is none.
 pub fn input() -> io::Result<File> {
     Ok(dup(stdin())?.into())
+}
+
+/// Whether this is `/dev/null`: nothing comes of it, and nobody has to wait for that to be seen.
+pub fn is_null(file: &Metadata) -> bool {
+    file.file_type().is_char_device() && file.rdev() == makedev(1, 3)
+}
+
+/// Whether our standard input can be read, and is empty.
+pub fn is_input_null(input: &File) -> bool {
+    let can_be_read = fcntl_getfl(input).is_ok_and(|it| !it.contains(OFlags::WRONLY));
+    can_be_read && input.metadata().is_ok_and(|it| is_null(&it))
 }
 
 /// Reads what there is. Waits for it also where others have made the file one that does not wait.

@@ -170,4 +170,18 @@ impl Task {
             self.output().await?;
         }
     }
+
+    /// The name of the node at which it ran, for the last time, if it has ended: the units that its report names are that
+    /// node's. The node of this session if it did not run at all.
+    ///
+    /// # Errors
+    /// When the node is gone, or does not remember the task any more. [`Error::TooNew`] for a node that speaks version
+    /// 6.0 of the protocol.
+    pub async fn ran_at(&self) -> Result<String, Error> {
+        let client = Client(self.future.0.connection.clone());
+        match client.request(Request::RanAt(self.id)).await? {
+            Response::Text(node) => Ok(node),
+            other => Err(Error::unexpected(&other)),
+        }
+    }
 }

@@ -59,12 +59,19 @@ impl Client {
     /// waits: see [`Group::ready`].
     ///
     /// # Errors
-    /// When the tenant has too many, or the node is alone and can never reserve it.
+    /// When the tenant has too many, or the node is alone and can never reserve it. [`Error::TooNew`] for bundles with
+    /// label selectors and a node that speaks version 6.0 of the protocol.
     pub async fn create_group(&self, create: CreateGroup) -> Result<Group, Error> {
-        match self
-            .request(Request::CreateGroup(Box::new(create.wire)))
-            .await?
-        {
+        let (spec, selectors) = create.wire.spec.without_selectors();
+        let create = Box::new(wire::CreateGroup {
+            spec,
+            ..create.wire
+        });
+        let request = match selectors.is_empty() {
+            true => Request::CreateGroup(create),
+            false => Request::CreateGroupWith { create, selectors },
+        };
+        match self.request(request).await? {
             Response::Group(id) => Ok(self.group(id)),
             Response::GroupHere { group, why } => Ok(Group {
                 why_not_durable: Some(why),

@@ -19,7 +19,7 @@ use wasmrun_model::time::Instant as ModelInstant;
 pub(crate) use self::groups::{MOST_GROUPS, OwnGroup, RecordedGroup};
 pub(crate) use self::outbox::{Outbound, Outbox};
 
-use self::arguments::{has_failed, must_stay, needs};
+use self::arguments::{Tie, has_failed, needs};
 use self::behind::Behind;
 use self::groups::Groups;
 use crate::actor::{ActorCell, ActorRef};
@@ -375,8 +375,9 @@ impl Ledger {
             todo.end.push((cell, report));
             return todo;
         }
-        let terms = match self.is_clustered && must_stay(&cell.work, &call) {
-            true => match self.stays(&terms) {
+        let tie = Tie::of(&cell.work, &call).filter(|_| self.is_clustered);
+        let terms = match tie {
+            Some(_) => match self.stays(&terms) {
                 Ok(terms) => terms,
                 Err(why) => {
                     let mut todo = Todo::default();
@@ -387,7 +388,7 @@ impl Ledger {
                     return todo;
                 }
             },
-            false => terms,
+            None => terms,
         };
         if let Work::Create(actor) = &cell.work {
             self.dead.forget(&actor.id);

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueHint};
+use wasmrun_model::cluster::{ParseSelectorError, Selectors};
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::group::GroupKind;
 use wasmrun_model::resource::{Amount, Request, ResourceName, ResourceSet};
@@ -47,12 +48,22 @@ pub struct GroupCreate {
     /// How the bundles lie to each other: pack, spread, strict_pack or strict_spread.
     #[arg(long, value_name = "KIND", required_unless_present = "spec")]
     pub kind: Option<GroupKind>,
-    /// What a bundle has: 'cpus=2,gpus=1,memory=1GiB,NAME=AMOUNT'. Without memory, it has 256MiB for each CPU.
-    /// Repeatable: the first is bundle 0.
-    #[arg(long, value_name = "AMOUNTS", required_unless_present = "spec")]
+    /// What a bundle has: 'cpus=2,gpus=1,memory=1GiB,NAME=AMOUNT', and what labels its node must have, if it has a
+    /// selector of its own: 'cpus=2 @ zone=a'. Without memory, it has 256MiB for each CPU. Repeatable: the first is
+    /// bundle 0.
+    #[arg(
+        long,
+        value_name = "AMOUNTS[@SELECTOR]",
+        required_unless_present = "spec"
+    )]
     pub bundle: Vec<BundleArg>,
-    /// All of it as JSON instead, {"kind": "pack", "bundles": [{"CPU": 2}]}, or a file with that.
-    #[arg(long, value_name = "FILE|JSON", value_hint = ValueHint::FilePath, conflicts_with_all = ["kind", "bundle"])]
+    /// What labels the nodes of all bundles must have that have no selector of their own: 'zone=a,!spot'. ';' separates
+    /// fallbacks, which are tried in order.
+    #[arg(long, value_name = "SELECTOR")]
+    pub label_selector: Option<Selectors>,
+    /// All of it as JSON instead, {"kind": "pack", "bundles": [{"CPU": 2}], "label_selectors": ["zone=a"]}, or a file
+    /// with that.
+    #[arg(long, value_name = "FILE|JSON", value_hint = ValueHint::FilePath, conflicts_with_all = ["kind", "bundle", "label_selector"])]
     pub spec: Option<SpecArg>,
     /// What it is called, for people.
     #[arg(long)]
@@ -65,9 +76,13 @@ pub struct GroupCreate {
     pub tenant: TenantName,
 }
 
-/// `cpus=2,gpus=1`.
+/// `cpus=2,gpus=1 @ zone=a`.
 #[derive(Debug, Clone)]
-pub struct BundleArg(pub Request);
+pub struct BundleArg {
+    pub request: Request,
+    /// What labels its node must have, if that is said of it alone.
+    pub selectors: Option<Selectors>,
+}
 
 impl FromStr for BundleArg {
     type Err = String;
@@ -75,6 +90,13 @@ impl FromStr for BundleArg {
     fn from_str(text: &str) -> Result<Self, String> {
         let mut amounts = ResourceSet::new();
         let mut has_memory = false;
+        let (text, selectors) = match text.split_once('@') {
+            Some((amounts, selectors)) => (amounts.trim_end(), Some(selectors.trim())),
+            None => (text, None),
+        };
+        let selectors = selectors.map(str::parse).transpose();
+        let selectors =
+            selectors.map_err(|error: ParseSelectorError| format!("behind @: {error}"))?;
         for part in text.split(',') {
             let (name, amount) = amount::named(part, "NAME=AMOUNT, such as cpus=2")?;
             has_memory |= name == ResourceName::MEMORY;
@@ -89,8 +111,8 @@ impl FromStr for BundleArg {
             let memory = Amount::from_units(cpus.saturating_mul(MEMORY_PER_CPU));
             amounts.set(ResourceName::MEMORY, memory.unwrap_or(Amount::MAX));
         }
-        let request = Request::new(amounts);
-        request.map(Self).map_err(|error| format!("{error}"))
+        let request = Request::new(amounts).map_err(|error| error.to_string())?;
+        Ok(Self { request, selectors })
     }
 }
 
@@ -120,8 +142,16 @@ mod tests {
     fn bundles() {
         let bundle = |text: &str| {
             text.parse::<BundleArg>()
-                .map(|it| it.0.amounts().to_string())
+                .map(|it| it.request.amounts().to_string())
         };
+        let placed: BundleArg = "cpus=1 @ zone in (a,b),!spot ; zone=c".parse().unwrap();
+        assert_eq!(
+            placed.request.amounts().to_string(),
+            "{CPU: 1, memory: 256MiB}"
+        );
+        let selectors = placed.selectors.unwrap().to_string();
+        assert_eq!(selectors, "zone in (a,b),!spot ; zone=c");
+        assert!("cpus=1".parse::<BundleArg>().unwrap().selectors.is_none());
         assert_eq!(
             bundle("cpus=2,gpus=1").unwrap(),
             "{CPU: 2, GPU: 1, memory: 512MiB}"
@@ -138,6 +168,9 @@ mod tests {
             ("cpus=1,cpus=1", "CPU is given twice"),
             ("cpus=1.5", "CPU"),
             ("a b=1", "a b"),
+            ("cpus=1 @", "behind @: a term of the label selector"),
+            ("cpus=1 @ zone=", "zone="),
+            ("@ zone=a", "must be NAME=AMOUNT"),
         ] {
             let error = bundle(text).unwrap_err();
             assert!(error.contains(says), "{text}: {error}");

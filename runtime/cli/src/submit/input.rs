@@ -16,13 +16,21 @@ use crate::stdio;
 
 /// Our own standard input.
 pub fn ours(printer: Printer) -> Result<Input, Failure> {
-    stream_of(stdio::input, printer)
+    match stdio::input() {
+        // Nothing comes, so nothing ties it to the node that is asked.
+        Ok(file) if stdio::is_input_null(&file) => Ok(Input::Empty),
+        input => stream_of(|| input, printer),
+    }
 }
 
 /// A file as standard input, as it comes: it may be a pipe that somebody is still writing to.
 pub fn of_file(path: &Path, printer: Printer) -> Result<Input, Failure> {
     let cannot = || format!("cannot read {} for --stdin", path.display());
-    if std::fs::metadata(path).with_context(cannot)?.is_file() {
+    let metadata = std::fs::metadata(path).with_context(cannot)?;
+    if stdio::is_null(&metadata) {
+        return Ok(Input::Empty);
+    }
+    if metadata.is_file() {
         let file = File::open(path).with_context(cannot)?;
         return stream_of(|| Ok(file), printer);
     }

@@ -34,7 +34,7 @@ use crate::printer::Printer;
 use crate::remote;
 use crate::submit::plan::Plan;
 use crate::submit::stream::{Kept, Route};
-use crate::submit::target::{Handle, Stopper, Target};
+use crate::submit::target::{Ended, Handle, Stopper, Target};
 
 pub use crate::submit::plan::shorten;
 pub use crate::submit::report::{exit_of, with_frames};
@@ -79,7 +79,9 @@ pub fn submit(submit: &Submit, global: &Global, printer: &Printer) -> CommandRes
             let client = Arc::new(client);
             let names = Names::of(Some(client.clone()));
             let plan = Plan::new(submit, &module, Arc::default(), names)?;
-            (Target::remote(client, submit, &module, &plan.job)?, plan)
+            let wants_places = printer.output == Output::Json;
+            let target = Target::remote(client, submit, &module, &plan.job, wants_places)?;
+            (target, plan)
         }
     };
     let run = Run {
@@ -319,17 +321,18 @@ impl Run<'_> {
         };
         let streaming = Streaming::start(route, self.target.stopper())?;
         let handle = self.send(call, &streaming.chunks)?;
-        let report = self.target.wait(handle)?;
+        let ended = self.target.wait(handle)?;
+        let report = &ended.report;
         let kept = streaming.finish()?;
-        self.detail(&report, None);
+        self.detail(report, None);
         if self.printer.output == Output::Json {
-            let mut object = self.json(&report, None, &kept);
+            let mut object = self.json(&ended, None, &kept);
             object["version"] = 1.into();
             self.print_json(&object)?;
             self.keep_stdout(&kept)?;
         }
         match &report.result {
-            Ok(_) => self.print_result(&report, None),
+            Ok(_) => self.print_result(report, None),
             Err(error) => Err(self.failed(error, None)),
         }
     }
@@ -355,19 +358,20 @@ impl Run<'_> {
         let mut reports = Vec::new();
         let mut unwritten = Vec::new();
         let mut ended = |index, handle: Handle, tally: &mut Tally| -> CommandResult {
-            let report = self.target.wait(handle)?;
-            tally.count(&report);
-            self.detail(&report, bar.as_ref());
-            if self.printer.output == Output::Json {
-                reports.push((index, report.clone()));
-            }
+            let ended = self.target.wait(handle)?;
+            let report = &ended.report;
+            tally.count(report);
+            self.detail(report, bar.as_ref());
             let outcome = match &report.result {
-                Ok(_) => self.print_array_result(&report, index, bar.as_ref()),
+                Ok(_) => self.print_array_result(report, index, bar.as_ref()),
                 Err(error) => {
                     self.print_array_failure(error, index, bar.as_ref());
                     Ok(())
                 }
             };
+            if self.printer.output == Output::Json {
+                reports.push((index, ended));
+            }
             if let Some(bar) = &bar {
                 bar.inc(1);
             }
@@ -406,7 +410,7 @@ impl Run<'_> {
         if self.printer.output == Output::Json {
             let tasks = reports
                 .iter()
-                .map(|(i, report)| self.json(report, Some(*i), &kept));
+                .map(|(i, ended)| self.json(ended, Some(*i), &kept));
             let tasks: Vec<_> = tasks.collect();
             self.print_json(&json!({ "version": 1, "tasks": tasks }))?;
             self.keep_stdout(&kept)?;
@@ -469,11 +473,11 @@ impl Run<'_> {
         })
     }
 
-    fn json(&self, report: &Report, index: Option<u64>, kept: &Kept) -> serde_json::Value {
+    fn json(&self, ended: &Ended, index: Option<u64>, kept: &Kept) -> serde_json::Value {
         static NOTHING: [Vec<u8>; 2] = [Vec::new(), Vec::new()];
         let printed = kept.get(&index.unwrap_or(0)).unwrap_or(&NOTHING);
         let printed = (self.is_program() || printed != &NOTHING).then_some(printed);
-        report::to_json(&self.plan.job, self.target.node(), report, index, printed)
+        report::to_json(&self.plan.job, ended, index, printed)
     }
 
     /// Gives a result to who asked for it. One that cannot be written is kept, and where is said.

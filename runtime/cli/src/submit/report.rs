@@ -15,6 +15,7 @@ use wasmrun_node::{Job, Readable, Report};
 
 use crate::fail::{Exit, Failure};
 use crate::submit::plan::{result_type, substitute};
+use crate::submit::target::Ended;
 
 /// The exit code that a task's end calls for; `None` if it did what it should.
 pub fn exit_of(error: &TaskError) -> Exit {
@@ -111,8 +112,7 @@ pub fn file_of(pattern: &str, index: Option<u64>) -> PathBuf {
 /// The report as JSON. `printed` is what a program wrote, if it was kept.
 pub fn to_json(
     job: &Job,
-    node: &str,
-    report: &Report,
+    Ended { report, node }: &Ended,
     index: Option<u64>,
     printed: Option<&[Vec<u8>; 2]>,
 ) -> Json {

@@ -38,6 +38,8 @@ pub struct Remote {
     client: Arc<blocking::Client>,
     template: wire::Submit,
     pending: Arc<Pending>,
+    /// Whether it is asked where each task ran.
+    wants_places: bool,
 }
 
 impl Drop for Remote {
@@ -52,8 +54,14 @@ pub enum Handle {
     Local(TaskHandle),
     Remote {
         id: TaskId,
-        report: oneshot::Receiver<Result<Report, Error>>,
+        ended: oneshot::Receiver<Result<Ended, Error>>,
     },
+}
+
+/// What came of a task, and at which node, if that was asked for and is known.
+pub struct Ended {
+    pub report: Report,
+    pub node: Option<String>,
 }
 
 /// Ends all tasks of a submission. Cheap to clone.
@@ -84,6 +92,7 @@ impl Target {
         submit: &Submit,
         module: &Module,
         job: &Job,
+        wants_places: bool,
     ) -> Result<Self, Failure> {
         let entry = match job.entry {
             Entry::Program => wire::Entry::Program,
@@ -122,6 +131,7 @@ impl Target {
             client,
             template,
             pending: Arc::default(),
+            wants_places,
         })))
     }
 
@@ -217,12 +227,15 @@ impl Target {
     }
 
     /// Waits until the task has ended.
-    pub fn wait(&self, handle: Handle) -> Result<Report, Failure> {
+    pub fn wait(&self, handle: Handle) -> Result<Ended, Failure> {
         match handle {
-            Handle::Local(handle) => Ok(handle.wait()),
-            Handle::Remote { report, .. } => {
-                let report = report.blocking_recv().unwrap_or(Err(Error::Closed));
-                report.map_err(remote::failed)
+            Handle::Local(handle) => Ok(Ended {
+                report: handle.wait(),
+                node: Some(self.node().to_owned()),
+            }),
+            Handle::Remote { ended, .. } => {
+                let ended = ended.blocking_recv().unwrap_or(Err(Error::Closed));
+                ended.map_err(remote::failed)
             }
         }
     }
@@ -280,11 +293,12 @@ impl Remote {
                 .handle()
                 .spawn(pass_on(session.clone(), id, stream));
         }
-        let (sender, report) = oneshot::channel();
+        let (sender, ended) = oneshot::channel();
+        let wants_place = self.wants_places;
         let pending = self.pending.clone();
         let at = pending.submitted(id);
         self.client.handle().spawn(async move {
-            let report = async {
+            let ended = async {
                 while let Some(output) = task.output().await? {
                     let source = match output.is_stderr {
                         true => OutputSource::Stderr,
@@ -305,14 +319,20 @@ impl Remote {
                     Ok(true) => Some(task.future().get(None).await),
                     _ => None,
                 };
-                local(report, value)
+                let node = match wants_place {
+                    // A node of the version before does not say, and one that has forgotten cannot.
+                    true => task.ran_at().await.ok(),
+                    false => None,
+                };
+                let report = local(report, value)?;
+                Ok(Ended { report, node })
             };
-            let report = report.await;
+            let ended = ended.await;
             pending.ended(at);
             drop(listener);
-            let _ = sender.send(report);
+            let _ = sender.send(ended);
         });
-        Ok(Handle::Remote { id, report })
+        Ok(Handle::Remote { id, ended })
     }
 }
 
@@ -382,7 +402,7 @@ fn local(
         held: held.collect(),
         memory_peak: report.memory_peak_bytes,
         stderr_tail: report.stderr_tail,
-        // `list tasks` tells; nobody prints it here.
+        // Its name is asked for, where that is printed.
         ran_at: None,
     })
 }

@@ -97,8 +97,12 @@ fn spec(options: &GroupCreate) -> Result<GroupSpec, Failure> {
             String::from_utf8(bytes).map_err(|_| Failure::usage("the file is not text"))?
         }
         (None, Some(kind)) => {
-            let bundles = options.bundle.iter().map(|it| it.0.clone());
-            return Ok(GroupSpec::new(kind, bundles.collect())?);
+            let bundles = options.bundle.iter().map(|it| it.request.clone());
+            let of_all = options.label_selector.clone().unwrap_or_default();
+            let selectors = options.bundle.iter().map(|it| it.selectors.clone());
+            let selectors = selectors.map(|it| it.unwrap_or_else(|| of_all.clone()));
+            let spec = GroupSpec::new(kind, bundles.collect())?;
+            return Ok(spec.with_selectors(selectors.collect())?);
         }
         (None, None) => return Err(Failure::usage("give --kind and --bundle, or --spec")),
     };

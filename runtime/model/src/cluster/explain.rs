@@ -58,6 +58,14 @@ impl NodeFit {
         }
     }
 
+    /// Whether it can serve it, now or some time.
+    pub fn is_ever(&self) -> bool {
+        !matches!(
+            self,
+            Self::Infeasible(_) | Self::Label(_) | Self::Elsewhere { .. }
+        )
+    }
+
     /// What a person would rather hear of: smaller is nearer to running there.
     fn distance(&self) -> u8 {
         match self {

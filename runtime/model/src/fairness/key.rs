@@ -6,6 +6,8 @@
 //! Invariant: comparing two keys, made under one policy and one cluster total, is the comparator of
 //! Hadoop YARN's fair scheduler (`DominantResourceFairnessPolicy`), as a total order.
 
+use std::cmp::Ordering;
+
 use smallvec::SmallVec;
 
 use crate::resource::{Amount, ResourceName};
@@ -82,6 +84,11 @@ impl ShareKey {
             self.rank = Rank::Served;
             self.ratios.extend(places.iter().map(|place| place.share));
         }
+    }
+
+    /// The order by guarantees and shares alone: tenants may be equal in it.
+    pub fn cmp_shares(&self, other: &Self) -> Ordering {
+        (self.rank, &self.ratios).cmp(&(other.rank, &other.ratios))
     }
 
     /// Whether the tenant is below its guarantee of its dominant resource.

@@ -26,7 +26,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::message::{GroupAnswer, GroupRequest, Refusal, ReservationId, Round};
-use super::plan::plan_beside;
+use super::plan::{Wanted, plan_among};
 use super::plan_error::PlanError;
 use super::room::Offer;
 use super::spec::GroupSpec;
@@ -248,6 +248,17 @@ impl<N: Copy + Ord> Coordinator<N> {
             .map(|slot| slot.place().map(|(node, _)| node))
     }
 
+    /// The numbers of the bundles that nodes have or are asked for, and of those that may not have been given back yet:
+    /// one that is reserved twice comes twice. In order.
+    pub fn reserved(&self) -> Vec<u32> {
+        let placed = (0..).zip(self.nodes());
+        let placed = placed.filter_map(|(bundle, node)| node.map(|_| bundle));
+        let undone = self.undo.iter().map(|(_, id)| id.bundle);
+        let mut reserved: Vec<u32> = placed.chain(undone).collect();
+        reserved.sort_unstable();
+        reserved
+    }
+
     /// The bundle and reason of the last refusal, while the group is not ready: for people.
     pub fn last_refusal(&self) -> Option<(u32, &Refusal)> {
         self.last_refusal
@@ -281,12 +292,16 @@ impl<N: Copy + Ord> Coordinator<N> {
     ) -> Result<(), PlanError> {
         assert!(self.wants_plan(), "group {} wants no plan", self.group);
         let bundles = (0..).zip(self.spec.bundles()).zip(&self.slots);
-        let unplaced: Vec<_> = bundles
+        let unplaced: Vec<Wanted<'_>> = bundles
             .filter(|(_, slot)| **slot == Slot::Unplaced)
-            .map(|(bundle, _)| bundle)
+            .map(|((number, request), _)| Wanted {
+                number,
+                request,
+                selectors: self.spec.selectors(number),
+            })
             .collect();
         let kept: Vec<N> = self.nodes().flatten().collect();
-        let places = plan_beside(self.spec.kind(), &unplaced, &kept, nodes)?;
+        let places = plan_among(self.spec.kind(), &unplaced, &kept, nodes)?;
         self.round = self.round.next();
         self.since = now;
         for (bundle, node) in places {

@@ -32,7 +32,7 @@ mod spec;
 pub use coordinator::{Coordinator, CoordinatorEffect, GroupState};
 pub use message::{GroupAnswer, GroupMessage, GroupRequest, Refusal, ReservationId, Round};
 pub use participant::{BundleError, ORPHAN_LIMIT, Participant, ParticipantEffect};
-pub use plan::{plan, plan_beside};
+pub use plan::{Wanted, plan, plan_among, plan_beside};
 pub use plan_error::{Impossible, PlanError, Unplaced};
 pub use room::Offer;
 pub use spec::{GroupKind, GroupSpec, GroupSpecError, MAX_BUNDLES, ParseGroupKindError};

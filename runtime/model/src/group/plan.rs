@@ -13,6 +13,7 @@ use super::matching::match_bundles;
 use super::plan_error::{Impossible, PlanError, Unplaced};
 use super::room::{Cell, Offer, Rooms, Shape, left_of, place_in};
 use super::spec::GroupKind;
+use crate::cluster::Selector;
 use crate::resource::{Amount, Fit, Request, ResourceName};
 
 /// Chooses a node for each bundle of a group, in the order of the bundles.
@@ -58,14 +59,64 @@ pub fn plan_beside<'a, N: Copy + Ord, O: Offer + ?Sized + 'a>(
     kept: &[N],
     nodes: impl IntoIterator<Item = (N, &'a O)>,
 ) -> Result<Vec<(u32, N)>, PlanError> {
-    let nodes: Vec<(N, &O)> = match kind {
+    let bundles = bundles.iter().map(|&(number, request)| Wanted {
+        number,
+        request,
+        selectors: &[],
+    });
+    let bundles: Vec<Wanted<'_>> = bundles.collect();
+    plan_among(kind, &bundles, kept, nodes)
+}
+
+/// A bundle that wants a node.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// Its number in the group.
+    pub number: u32,
+    /// What it asks for.
+    pub request: &'a Request,
+    /// What labels its node must have: fallbacks in their order; none for any node.
+    pub selectors: &'a [Selector],
+}
+
+/// As [`plan_beside`], on nodes whose labels are as each bundle demands. First all bundles are to have what they like
+/// best; where that gives no plan now, the second will do for those that have one, and so on.
+///
+/// # Panics
+/// If a node is offered twice.
+pub fn plan_among<'a, N: Copy + Ord, O: Offer + ?Sized + 'a>(
+    kind: GroupKind,
+    bundles: &[Wanted<'_>],
+    kept: &[N],
+    nodes: impl IntoIterator<Item = (N, &'a O)>,
+) -> Result<Vec<(u32, N)>, PlanError> {
+    let mut nodes: Vec<(N, &O)> = match kind {
         GroupKind::StrictPack if !kept.is_empty() => nodes
             .into_iter()
             .filter(|(key, _)| kept.contains(key))
             .collect(),
         _ => nodes.into_iter().collect(),
     };
-    let mut planner = Planner::new(kind, bundles, kept, &nodes);
+    nodes.sort_by_key(|(key, _)| *key);
+    let levels = bundles.iter().map(|bundle| bundle.selectors.len()).max();
+    let mut level = 1;
+    loop {
+        match plan_at(level, kind, bundles, kept, &nodes) {
+            Err(_) if level < levels.unwrap_or(0) => level += 1,
+            planned => return planned,
+        }
+    }
+}
+
+/// A plan in which each bundle has one of the first so many of its selectors.
+fn plan_at<N: Copy + Ord, O: Offer + ?Sized>(
+    level: usize,
+    kind: GroupKind,
+    bundles: &[Wanted<'_>],
+    kept: &[N],
+    nodes: &[(N, &O)],
+) -> Result<Vec<(u32, N)>, PlanError> {
+    let mut planner = Planner::new(level, kind, bundles, kept, nodes);
     let placed = match kind {
         GroupKind::Pack => planner.pack(),
         GroupKind::StrictPack => planner.strict_pack(),
@@ -75,10 +126,10 @@ pub fn plan_beside<'a, N: Copy + Ord, O: Offer + ?Sized + 'a>(
     match placed {
         Ok(places) => {
             let place =
-                |(bundle, node): (usize, usize)| (bundles[bundle].0, planner.rooms.keys[node]);
+                |(bundle, node): (usize, usize)| (bundles[bundle].number, planner.rooms.keys[node]);
             Ok(places.into_iter().map(place).collect())
         }
-        Err(why) => Err(match planner.impossible(&nodes) {
+        Err(why) => Err(match planner.impossible(nodes) {
             Some(never) => PlanError::Infeasible(never),
             None => PlanError::Unavailable(why),
         }),
@@ -86,7 +137,7 @@ pub fn plan_beside<'a, N: Copy + Ord, O: Offer + ?Sized + 'a>(
 }
 
 struct Planner<'a, N> {
-    bundles: &'a [(u32, &'a Request)],
+    bundles: &'a [Wanted<'a>],
     kind: GroupKind,
     /// The resources that the bundles ask for: the columns of `rooms`.
     names: Vec<&'a ResourceName>,
@@ -95,6 +146,8 @@ struct Planner<'a, N> {
     has: Vec<u32>,
     /// What the bundles ask for, each different one once.
     shapes: Vec<Shape>,
+    /// By shape: whether each node may have it, by place in `rooms`; nothing if all may.
+    may_have: Vec<Vec<bool>>,
     /// By place in `bundles`.
     shape_of: Vec<usize>,
     /// The places in `bundles`, the largest first.
@@ -106,12 +159,13 @@ type Places = Result<Vec<(usize, usize)>, Unplaced>;
 
 impl<'a, N: Copy + Ord> Planner<'a, N> {
     fn new<O: Offer + ?Sized>(
+        level: usize,
         kind: GroupKind,
-        bundles: &'a [(u32, &'a Request)],
+        bundles: &'a [Wanted<'a>],
         kept: &[N],
         nodes: &[(N, &O)],
     ) -> Self {
-        let amounts = bundles.iter().flat_map(|(_, it)| it.amounts().iter());
+        let amounts = bundles.iter().flat_map(|it| it.request.amounts().iter());
         let mut names: Vec<_> = amounts.map(|(name, _)| name).collect();
         names.sort_unstable();
         names.dedup();
@@ -123,11 +177,17 @@ impl<'a, N: Copy + Ord> Planner<'a, N> {
         {
             has[node] += 1;
         }
-        let mut shapes = Vec::new();
+        let (mut shapes, mut may_have) = (Vec::new(), Vec::new());
         let mut known = BTreeMap::new();
-        let shape_of = bundles.iter().map(|(_, bundle)| {
-            *known.entry(*bundle).or_insert_with(|| {
-                shapes.push(shape(&names, bundle));
+        let shape_of = bundles.iter().map(|bundle| {
+            let selectors = &bundle.selectors[..level.min(bundle.selectors.len())];
+            *known.entry((bundle.request, selectors)).or_insert_with(|| {
+                shapes.push(shape(&names, bundle.request));
+                let matches = |(_, node): &(N, &O)| selectors.iter().any(|it| node.has_labels(it));
+                may_have.push(match selectors {
+                    [] => Vec::new(),
+                    _ => nodes.iter().map(matches).collect(),
+                });
                 shapes.len() - 1
             })
         });
@@ -139,6 +199,7 @@ impl<'a, N: Copy + Ord> Planner<'a, N> {
             rooms,
             has,
             shapes,
+            may_have,
             shape_of,
             order: (0..bundles.len()).collect(),
         };
@@ -170,6 +231,26 @@ impl<'a, N: Copy + Ord> Planner<'a, N> {
         &self.shapes[self.shape_of[bundle]]
     }
 
+    /// Whether the labels of a node are as bundles of a shape demand.
+    fn may_have(&self, node: usize, shape: usize) -> bool {
+        self.may_have[shape].get(node).copied().unwrap_or(true)
+    }
+
+    /// Whether a bundle fits a node now.
+    fn fits(&self, node: usize, shape: usize) -> bool {
+        self.may_have(node, shape) && self.rooms.fits(node, &self.shapes[shape])
+    }
+
+    /// Whether a bundle would fit a node if it were empty.
+    fn is_feasible(&self, node: usize, shape: usize) -> bool {
+        self.may_have(node, shape) && self.rooms.is_feasible(node, &self.shapes[shape])
+    }
+
+    /// Whether the labels of a node are as all bundles demand.
+    fn may_have_all(&self, node: usize) -> bool {
+        (0..self.shapes.len()).all(|shape| self.may_have(node, shape))
+    }
+
     fn strict_pack(&mut self) -> Places {
         let mut row = Vec::new();
         let takes_all = |node| {
@@ -179,7 +260,8 @@ impl<'a, N: Copy + Ord> Planner<'a, N> {
             let fits = bundles.all(|bundle| place_in(&mut row, self.shape(*bundle)));
             fits.then(|| (left_of(&row), node))
         };
-        let best = (0..self.rooms.len()).filter_map(takes_all).min();
+        let nodes = (0..self.rooms.len()).filter(|node| self.may_have_all(*node));
+        let best = nodes.filter_map(takes_all).min();
         let bundles = self.bundles.len();
         match best {
             Some((_, node)) => Ok(self.order.iter().map(|bundle| (*bundle, node)).collect()),
@@ -236,7 +318,8 @@ impl<'a, N: Copy + Ord> Planner<'a, N> {
             if shape == refused {
                 continue;
             }
-            match place_in(&mut scratch.row, &self.shapes[shape]) {
+            let may_have = self.may_have(rank.node, shape);
+            match may_have && place_in(&mut scratch.row, &self.shapes[shape]) {
                 true => scratch.taken.push(*bundle),
                 false => refused = shape,
             }
@@ -246,12 +329,12 @@ impl<'a, N: Copy + Ord> Planner<'a, N> {
     }
 
     fn strict_spread(&mut self) -> Places {
-        let places = self.match_own_nodes(|node, shape| self.rooms.fits(node, shape));
+        let places = self.match_own_nodes(|node, shape| self.fits(node, shape));
         let mut bundles = 0..self.bundles.len();
         match bundles.find(|bundle| places.iter().all(|(placed, _)| placed != bundle)) {
             None => Ok(places),
             Some(first) => Err(Unplaced::OwnNode {
-                bundle: self.bundles[first].0,
+                bundle: self.bundles[first].number,
                 bundles: self.bundles.len(),
                 placed: places.len(),
             }),
@@ -260,7 +343,7 @@ impl<'a, N: Copy + Ord> Planner<'a, N> {
 
     fn spread(&mut self) -> Places {
         let before = (self.has.clone(), self.rooms.clone());
-        let mut places = self.match_own_nodes(|node, shape| self.rooms.fits(node, shape));
+        let mut places = self.match_own_nodes(|node, shape| self.fits(node, shape));
         let mut is_placed = vec![false; self.bundles.len()];
         for (bundle, node) in &places {
             is_placed[*bundle] = true;
@@ -284,7 +367,7 @@ impl<'a, N: Copy + Ord> Planner<'a, N> {
     }
 
     /// A node of its own for as many bundles as possible, none of them in use by the group.
-    fn match_own_nodes(&self, fits: impl Fn(usize, &Shape) -> bool) -> Vec<(usize, usize)> {
+    fn match_own_nodes(&self, fits: impl Fn(usize, usize) -> bool) -> Vec<(usize, usize)> {
         let free: Vec<(Reverse<u64>, usize)> = (0..self.rooms.len())
             .filter(|node| self.has[*node] == 0)
             .map(|node| (Reverse(self.rooms.left(node)), node))
@@ -292,9 +375,7 @@ impl<'a, N: Copy + Ord> Planner<'a, N> {
         // A bundle with as many candidates as there are bundles gets one, whatever others take,
         // so more need not be looked at.
         let enough = self.bundles.len();
-        let candidates: Vec<Vec<usize>> = self
-            .shapes
-            .iter()
+        let candidates: Vec<Vec<usize>> = (0..self.shapes.len())
             .map(|shape| {
                 let fitting = free.iter().filter(|(_, node)| fits(*node, shape));
                 best(fitting.copied().collect(), enough)
@@ -316,7 +397,7 @@ impl<'a, N: Copy + Ord> Planner<'a, N> {
         let mut places = Vec::with_capacity(self.bundles.len());
         for bundle in self.order.clone() {
             let node = self.place_at_best(bundle, |rooms, _, node| rooms.left(node));
-            let number = self.bundles[bundle].0;
+            let number = self.bundles[bundle].number;
             places.push((bundle, node.ok_or(Unplaced::Bundle { bundle: number })?));
         }
         Ok(places)
@@ -328,31 +409,44 @@ impl<'a, N: Copy + Ord> Planner<'a, N> {
         bundle: usize,
         rank: impl Fn(&Rooms<N>, &[u32], usize) -> K,
     ) -> Option<usize> {
-        let shape = &self.shapes[self.shape_of[bundle]];
-        let fitting = (0..self.rooms.len()).filter(|node| self.rooms.fits(*node, shape));
+        let shape = self.shape_of[bundle];
+        let fitting = (0..self.rooms.len()).filter(|node| self.fits(*node, shape));
         let node = fitting.min_by_key(|node| rank(&self.rooms, &self.has, *node))?;
-        self.rooms.place(node, shape);
+        self.rooms.place(node, &self.shapes[shape]);
         self.has[node] += 1;
         Some(node)
     }
 
     /// What can never be, if that is certain.
     fn impossible<O: Offer + ?Sized>(&self, nodes: &[(N, &O)]) -> Option<Impossible> {
-        let is_feasible = |node, shape: &Shape| self.rooms.is_feasible(node, shape);
+        let is_feasible = |node, shape| self.is_feasible(node, shape);
         let all = || 0..self.rooms.len();
-        for (at, (bundle, request)) in self.bundles.iter().enumerate() {
-            if !all().any(|node| is_feasible(node, self.shape(at))) {
-                let first = nodes.iter().min_by_key(|(key, _)| *key);
-                let why = match first.map(|(_, offer)| offer.judge(request)) {
-                    Some(Fit::Infeasible(why)) => Some(why),
-                    Some(Fit::Available | Fit::Unavailable(_)) | None => None,
-                };
-                return Some(Impossible::Bundle {
-                    bundle: *bundle,
+        for (at, wanted) in self.bundles.iter().enumerate() {
+            let shape = self.shape_of[at];
+            if all().any(|node| is_feasible(node, shape)) {
+                continue;
+            }
+            let bundle = wanted.number;
+            let mut allowed = all().filter(|node| self.may_have(*node, shape));
+            let first = allowed.next();
+            let why = match first.map(|node| nodes[node].1.judge(wanted.request)) {
+                Some(Fit::Infeasible(why)) => Some(why),
+                Some(Fit::Available | Fit::Unavailable(_)) | None => None,
+            };
+            return Some(match wanted.selectors {
+                [] => Impossible::Bundle {
+                    bundle,
                     nodes: nodes.len(),
                     why,
-                });
-            }
+                },
+                selectors => Impossible::Labels {
+                    bundle,
+                    selectors: said(selectors),
+                    of: nodes.len(),
+                    nodes: usize::from(first.is_some()) + allowed.count(),
+                    why,
+                },
+            });
         }
         let bundles = self.bundles.len();
         match self.kind {
@@ -364,7 +458,11 @@ impl<'a, N: Copy + Ord> Planner<'a, N> {
                     let row: &[Cell] = self.rooms.row(node);
                     (0..row.len()).all(|column| self.may_hold_all(row[column], column))
                 };
-                (!all().any(holds_all)).then_some(Impossible::OneNode { bundles })
+                let mut allowed = all().filter(|node| self.may_have_all(*node)).peekable();
+                if allowed.peek().is_none() && !nodes.is_empty() {
+                    return Some(Impossible::OneNodeByLabels { bundles });
+                }
+                (!allowed.any(holds_all)).then_some(Impossible::OneNode { bundles })
             }
             GroupKind::StrictSpread => {
                 let nodes = self.match_own_nodes(is_feasible).len();
@@ -423,6 +521,12 @@ struct Scratch {
     row: Vec<Cell>,
     /// The bundles that the node takes.
     taken: Vec<usize>,
+}
+
+/// Selectors as they are typed.
+fn said(selectors: &[Selector]) -> String {
+    let texts: Vec<String> = selectors.iter().map(ToString::to_string).collect();
+    texts.join(" ; ")
 }
 
 fn shape(names: &[&ResourceName], bundle: &Request) -> Shape {

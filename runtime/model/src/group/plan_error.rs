@@ -71,6 +71,32 @@ pub enum Impossible {
         /// Why it does not fit the first of them.
         why: Option<Infeasibility>,
     },
+    /// A bundle that no node may have, or that fits none of those, were it empty.
+    #[error(
+        "{}",
+        by_labels(*.bundle, selectors, *.of, *.nodes, why)
+    )]
+    Labels {
+        /// Its number.
+        bundle: u32,
+        /// What labels its node must have, as they are typed.
+        selectors: String,
+        /// How many nodes there are.
+        of: usize,
+        /// How many of them have such labels.
+        nodes: usize,
+        /// Why it does not fit the first of these.
+        why: Option<Infeasibility>,
+    },
+    /// Bundles that are to be on one node, and no node may have all.
+    #[error(
+        "{}: no node has the labels that all {bundles} bundles demand",
+        GroupKind::StrictPack
+    )]
+    OneNodeByLabels {
+        /// How many they are.
+        bundles: usize,
+    },
     /// More of a resource than all nodes have.
     #[error(
         "the bundles need {} of {name} together, all nodes have {}",
@@ -105,6 +131,22 @@ pub enum Impossible {
         /// How many of them could be at the same time.
         nodes: usize,
     },
+}
+
+fn by_labels(
+    bundle: u32,
+    selectors: &str,
+    of: usize,
+    nodes: usize,
+    why: &Option<Infeasibility>,
+) -> String {
+    match nodes {
+        0 => format!("bundle {bundle}: label {selectors} matches none of {of} nodes"),
+        _ => format!(
+            "bundle {bundle} fits none of the {nodes} nodes whose labels match {selectors}, not even an empty one{}",
+            because(why)
+        ),
+    }
 }
 
 fn because(why: &Option<Infeasibility>) -> String {

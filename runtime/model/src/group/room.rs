@@ -8,6 +8,7 @@
 
 use smallvec::SmallVec;
 
+use crate::cluster::{Labels, Selector};
 use crate::resource::{Amount, Fit, NodeReport, NodeResources, PoolReport, Request, ResourceName};
 
 /// A node as it offers itself to a plan: its own truth, a report, or more (a node of which
@@ -18,6 +19,11 @@ pub trait Offer {
 
     /// Whether one more such request fits, and if not, why.
     fn judge(&self, request: &Request) -> Fit;
+
+    /// Whether its labels are as a selector demands: one of which nothing is known has none.
+    fn has_labels(&self, selector: &Selector) -> bool {
+        selector.matches(&Labels::default())
+    }
 }
 
 impl Offer for NodeResources {

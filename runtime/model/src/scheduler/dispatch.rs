@@ -35,11 +35,23 @@ enum Fits {
 impl Scheduler {
     /// Starts whatever can start.
     pub(super) fn pump(&mut self) {
-        self.pump_groups();
+        self.tell_of_groups();
+        let mut waiting = self.waiting_groups();
         self.succeed();
-        while let Some((class, tenant, spot)) = self.pick() {
-            self.start(class, tenant, spot);
+        loop {
+            let next = self.pick();
+            if !waiting.is_empty() {
+                let task = next.and_then(|(class, lane, _)| self.classes[class].head(lane));
+                if self.try_group_before(task.map(|(_, task)| task), &mut waiting) {
+                    continue;
+                }
+            }
+            let Some((class, lane, spot)) = next else {
+                break;
+            };
+            self.start(class, lane, spot);
         }
+        self.tell_of_groups();
     }
 
     /// The next task that can start: of the tenant whose turn it is, the first that fits.
@@ -242,7 +254,9 @@ impl Scheduler {
             lacks_cpu: false,
         });
         let tenant = self.tasks[task].tenant;
-        self.tenants.charge(tenant, request.amounts());
+        if spot.bundle.is_none() {
+            self.tenants.charge(tenant, request.amounts());
+        }
         self.keys.note(tenant);
         self.with_executors += u32::from(wants == Wants::Start);
         if let Some(module) = &terms.rule.module {
@@ -308,7 +322,7 @@ impl Scheduler {
                 got.expect("what was seen to fit");
             }
         }
-        if !held.lacks_cpu {
+        if !held.lacks_cpu && held.bundle.is_none() {
             self.tenants.charge(tenant, cpu.amounts());
         }
         self.keys.note(tenant);

@@ -9,11 +9,11 @@ use std::time::Duration;
 use super::Scheduler;
 use super::class::Wants;
 use super::table::{Owner, TaskIx};
-use crate::cluster::{Basis, NodeFit, NodeIx, NodeName, Strategy, Unschedulable};
+use crate::cluster::{Basis, Demand, NodeFit, NodeIx, NodeName, Strategy, Unschedulable};
 use crate::fairness::{Ahead, TooManyTenants};
 use crate::group::Impossible;
 use crate::id::{ActorId, GroupId, NodeId, ObjectId, TaskId};
-use crate::task::{Attempt, BlockedOn, MAX_ALTERNATIVES, Phase, Place, TaskKind, TaskState};
+use crate::task::{Attempt, BlockedOn, MAX_ALTERNATIVES, Phase, Place, Rule, TaskKind, TaskState};
 
 /// Why a task did not start, or will never.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -37,6 +37,9 @@ pub enum Reason {
     /// The one node that it may run on is gone or cannot serve it.
     #[error(transparent)]
     Unschedulable(#[from] Unschedulable),
+    /// Something ties it to one node, which can never serve it.
+    #[error(transparent)]
+    Tied(Box<Tied>),
     /// The tenant would be one too many.
     #[error(transparent)]
     Tenants(#[from] TooManyTenants),
@@ -45,6 +48,13 @@ pub enum Reason {
         "a task asks for 1 to {MAX_ALTERNATIVES} variants, and this one for {0}; leave some out"
     )]
     Alternatives(usize),
+    /// It is to run in a placement group, and on a node with certain labels.
+    #[error(
+        "where the bundles of placement group {0} are was decided when it was reserved, so a label selector has no \
+         meaning for what runs in it: give the selector to the bundles (`wasmrun group create --label-selector`), and \
+         none to this"
+    )]
+    SelectorInGroup(GroupId),
     /// Its actor does not live any more.
     #[error("actor {0} has died; create it again")]
     ActorDied(ActorId),
@@ -85,6 +95,18 @@ pub enum Reason {
         /// Why not.
         why: Impossible,
     },
+    /// Its placement group has no bundle of this number.
+    #[error(
+        "placement group {group} has no bundle {bundle}: it has {bundles}, numbered from 0; name one of these, or none"
+    )]
+    NoSuchBundle {
+        /// The group.
+        group: GroupId,
+        /// The number.
+        bundle: u32,
+        /// How many it has.
+        bundles: usize,
+    },
     /// No bundle of its placement group can ever hold it.
     #[error(
         "no bundle of placement group {group} can ever hold this task; ask for no more than one \
@@ -94,6 +116,43 @@ pub enum Reason {
         /// The group.
         group: GroupId,
     },
+}
+
+/// Why a task can never run that needs what only one node has.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct Tied {
+    /// What the one node is for it.
+    pub here: NodeVerdict,
+    /// Another node that could serve it, or how many others cannot either.
+    pub elsewhere: Result<NodeName, usize>,
+    /// What ties it to the node: `its standard input comes to node n1 and to no other`.
+    pub tie: String,
+    /// What to do so that nothing ties it: `give it its input as a whole`.
+    pub remedy: &'static str,
+}
+
+impl fmt::Display for Tied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            here: NodeVerdict { node, fit },
+            elsewhere,
+            tie,
+            remedy,
+        } = self;
+        let why = why(fit);
+        match elsewhere {
+            Ok(other) => write!(
+                f,
+                "node {node} can never run this task: {why}; {tie}: submit it at node {other}, which can, or {remedy}"
+            ),
+            Err(others) => write!(
+                f,
+                "no node can ever run this task: {why} (node {node}{}); ask for less, or add a node that has it and \
+                 submit it there: {tie}",
+                and_others(*others)
+            ),
+        }
+    }
 }
 
 fn and_others(others: usize) -> String {
@@ -365,6 +424,19 @@ impl Scheduler {
             .collect();
         let more = self.cluster.len() - verdicts.len();
         (verdicts, more)
+    }
+
+    /// The first node that can ever serve what follows this rule, if there is one.
+    pub fn could_serve(&self, rule: &Rule) -> Option<&NodeName> {
+        let demand = Demand {
+            selectors: rule.selectors.as_slice(),
+            strategy: &rule.strategy,
+            ..Demand::of(&rule.alternatives, Basis::TrulyFree)
+        };
+        let fits = |node: &NodeIx| self.cluster.fit_on(*node, &demand);
+        let mut nodes = self.cluster.iter();
+        let found = nodes.find(|(node, _)| fits(node).is_some_and(|fit| fit.is_ever()));
+        found.map(|(_, node)| node.name())
     }
 
     /// Why no node can ever serve a task.

@@ -99,7 +99,7 @@ fn check_classes(scheduler: &Scheduler) {
     }
 }
 
-/// No unit twice, nothing lost, and load and usage are those of the tasks.
+/// No unit twice, nothing lost, load is that of the tasks, and usage that of the tasks outside of groups and of groups.
 fn check_resources(scheduler: &Scheduler) {
     let mut held_on: BTreeMap<NodeIx, ResourceSet> = BTreeMap::new();
     let mut ids = Ids::new();
@@ -134,12 +134,11 @@ fn check_resources(scheduler: &Scheduler) {
             asked.remove(&ResourceName::CPU);
         }
         assert_eq!(amounts, asked, "what task {} holds", task.id);
-        let tenant = scheduler.tenants.get(task.tenant).name().clone();
-        usage
-            .entry(tenant)
-            .or_default()
-            .add(&amounts)
-            .expect("small amounts");
+        if held.bundle.is_none() {
+            let tenant = scheduler.tenants.get(task.tenant).name().clone();
+            let used = usage.entry(tenant).or_default();
+            used.add(&amounts).expect("small amounts");
+        }
         if let Some(bundle) = held.bundle {
             if amounts.is_empty() {
                 // Its bundle may be gone while an executor stops it.
@@ -157,6 +156,13 @@ fn check_resources(scheduler: &Scheduler) {
         count_ids(&mut ids, held.node, &held.allocation);
     }
     assert_eq!(with_executors, scheduler.with_executors);
+    for owned in scheduler.groups.owned.values() {
+        let used = usage.entry(owned.tenant.clone()).or_default();
+        for bundle in owned.coordinator.reserved() {
+            let bundle = &owned.coordinator.spec().bundles()[bundle as usize];
+            used.add(bundle.amounts()).expect("small amounts");
+        }
+    }
     usage.retain(|_, usage| !usage.is_empty());
     assert_eq!(scheduler.tenants.own_usage(), usage);
     for node in &scheduler.own {

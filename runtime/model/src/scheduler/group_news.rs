@@ -131,7 +131,15 @@ impl GroupTable {
         let holding = meant.filter(|(_, has)| holds(has));
         let holding: Vec<u32> = holding.map(|(number, _)| number).collect();
         if holding.is_empty() {
-            return Err(Reason::NoBundle { group: *group });
+            let bundles = spec.bundles().len();
+            return Err(match bundle {
+                Some(bundle) if bundle as usize >= bundles => Reason::NoSuchBundle {
+                    group: *group,
+                    bundle,
+                    bundles,
+                },
+                _ => Reason::NoBundle { group: *group },
+            });
         }
         let has_room_here = alternatives.iter().any(|request| {
             let mut holding = holding.iter();
@@ -397,7 +405,8 @@ impl Scheduler {
         Some(Box::new(GroupFace {
             version: owned.telling.version,
             tenant: view.tenant,
-            spec: view.spec,
+            // Where its bundles may lie is its owner's business.
+            spec: view.spec.without_selectors().0,
             nodes: view.nodes,
             why: view.why,
         }))
@@ -407,6 +416,7 @@ impl Scheduler {
     /// are. What a group waits for is told to who asks, so that not each plan in vain is news for everybody.
     pub(super) fn tell_of_groups(&mut self) {
         for group in std::mem::take(&mut self.groups.touched) {
+            self.charge_group(&group);
             let Some(view) = self.group(&group).filter(|view| view.is_own) else {
                 self.effects.push_back(Effect::GroupChanged(group));
                 continue;
@@ -564,6 +574,14 @@ impl Scheduler {
         let local = self.config.local;
         let is_others = local.is_some_and(|local| !group.may_be_of(local));
         self.groups.recorded.contains(group) || is_others && !self.peers.is_without_owner(group)
+    }
+
+    /// Whether neither this group nor its owner is known here.
+    pub(super) fn is_group_unheard_of(&self, group: &GroupId) -> bool {
+        !self.owns_group(group)
+            && !self.groups.known.0.contains_key(group)
+            && !self.groups.recorded.contains(group)
+            && self.owner_of(group).is_none()
     }
 
     /// Whether it is of no use to place the tasks of a group that were infeasible.

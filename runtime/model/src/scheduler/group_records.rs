@@ -50,8 +50,9 @@ impl GroupTable {
 
     /// A node that was about to join does not.
     pub(super) fn node_stays_away(&mut self, now: Instant, node: NodeId) {
-        for owned in self.owned.values_mut() {
+        for (group, owned) in &mut self.owned {
             owned.coordinator.node_lost(now, node);
+            self.touched.insert(*group);
         }
     }
 }
@@ -80,7 +81,7 @@ impl Scheduler {
         if owner != own {
             let owned = self.groups.owned.get(&group);
             if owned.is_some_and(|owned| owned.takeovers < takeovers) {
-                self.groups.owned.remove(&group);
+                self.forget_owned(&group);
                 self.effects.push_back(Effect::GroupChanged(group));
             }
             if !self.owns_group(&group) {
@@ -135,9 +136,12 @@ impl Scheduler {
             coordinator,
             failed: None,
             tenant,
+            charged: Vec::new(),
+            sequence: self.tasks.next_sequence(),
             takeovers,
             telling: Telling::default(),
         };
+        self.forget_owned(&group);
         self.groups.owned.insert(group, owned);
         self.groups.known.forget(&group);
         self.groups.touched.insert(group);
@@ -154,7 +158,7 @@ impl Scheduler {
         let recorded = owned.filter(|group| self.groups.recorded.contains(group));
         let recorded: Vec<GroupId> = recorded.copied().collect();
         for group in recorded {
-            self.groups.owned.remove(&group);
+            self.forget_owned(&group);
             self.effects.push_back(Effect::GroupChanged(group));
         }
     }

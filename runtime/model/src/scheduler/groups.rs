@@ -3,19 +3,21 @@
 //! Owns the two sides of each reservation and the messages between them, those to itself included.
 //! Must not: know how a reservation is made; that is [`crate::group`].
 //!
-//! Groups come before tasks: whenever something was freed, those that wait for a plan are tried
-//! first, in the order of their ids. A group that does not fit holds nothing meanwhile.
+//! Whenever something was freed, those that wait for a plan are tried by the shares of their tenants, each before the
+//! tasks of its own tenant and of those who come later. A group that does not fit holds nothing meanwhile. What it has
+//! reserved counts as used by its tenant, at its owner; what runs inside does not count once more.
 
+use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::event::Message;
 use super::explain::Reason;
 use super::group_news::{Known, Telling, WAITING};
 use super::group_records::Recorded;
-use super::table::TaskIx;
+use super::table::{Sequence, TaskIx};
 use super::{Effect, Scheduler};
-use crate::cluster::{Basis, Demand, Node, NodeIx, Strategy, Supply};
-use crate::fairness::TenantName;
+use crate::cluster::{Basis, Demand, Node, NodeIx, Selector, Strategy, Supply};
+use crate::fairness::{TenantIx, TenantName, Tenants};
 use crate::group::{
     Coordinator, CoordinatorEffect, GroupAnswer, GroupMessage, GroupSpec, Impossible, Offer,
     Participant, ParticipantEffect, PlanError,
@@ -55,6 +57,10 @@ pub(super) struct Owned {
     pub(super) failed: Option<PlanError>,
     /// Whose tasks may run in it.
     pub(super) tenant: TenantName,
+    /// The numbers of the bundles that its tenant is charged for.
+    pub(super) charged: Vec<u32>,
+    /// When it came here, among the tasks.
+    pub(super) sequence: Sequence,
     /// How often it was taken over before it was owned here.
     pub(super) takeovers: u32,
     pub(super) telling: Telling,
@@ -79,6 +85,10 @@ impl Offer for Node {
 
     fn judge(&self, request: &Request) -> Fit {
         self.fit(request, Basis::TrulyFree)
+    }
+
+    fn has_labels(&self, selector: &Selector) -> bool {
+        selector.matches(self.labels())
     }
 }
 
@@ -250,6 +260,23 @@ impl GroupTable {
     }
 }
 
+/// Charges a tenant for what a group is to be charged for, instead of these bundles.
+fn recharge(tenants: &mut Tenants, tenant: TenantIx, owned: &Owned, before: &[u32]) {
+    let mut more: BTreeMap<u32, i64> = BTreeMap::new();
+    owned
+        .charged
+        .iter()
+        .for_each(|bundle| *more.entry(*bundle).or_default() += 1);
+    before
+        .iter()
+        .for_each(|bundle| *more.entry(*bundle).or_default() -= 1);
+    for (bundle, more) in more {
+        let amounts = owned.coordinator.spec().bundles()[bundle as usize].amounts();
+        (0..more).for_each(|_| tenants.charge(tenant, amounts));
+        (more..0).for_each(|_| tenants.refund(tenant, amounts));
+    }
+}
+
 impl Scheduler {
     /// What owners and nodes of this scheduler call it.
     pub(super) fn own_id(&self) -> NodeId {
@@ -267,13 +294,44 @@ impl Scheduler {
             coordinator,
             failed: None,
             tenant,
+            charged: Vec::new(),
+            sequence: self.tasks.next_sequence(),
             takeovers: 0,
             telling: Telling::default(),
         };
         self.groups.owned.insert(group, owned);
         self.groups.touched.insert(group);
         self.groups.has_changed = true;
-        self.pump_groups();
+        if self.gated == 0 {
+            // Nobody waits who might come before it.
+            self.pump_groups();
+        }
+    }
+
+    /// What a group has reserved is used by its tenant, whoever runs in it: charges what has come since this was looked
+    /// at last, and refunds what has gone.
+    pub(super) fn charge_group(&mut self, group: &GroupId) {
+        let Some(owned) = self.groups.owned.get_mut(group) else {
+            return;
+        };
+        let reserved = owned.coordinator.reserved();
+        if reserved == owned.charged {
+            return;
+        }
+        let before = std::mem::replace(&mut owned.charged, reserved);
+        let tenant = self.tenants.find(&owned.tenant).expect("it was made known");
+        recharge(&mut self.tenants, tenant, owned, &before);
+        self.keys.note(tenant);
+    }
+
+    /// A group is not owned here any more, and its tenant not charged for it.
+    pub(super) fn forget_owned(&mut self, group: &GroupId) -> Option<Owned> {
+        let mut owned = self.groups.owned.remove(group)?;
+        let before = std::mem::take(&mut owned.charged);
+        let tenant = self.tenants.find(&owned.tenant).expect("it was made known");
+        recharge(&mut self.tenants, tenant, &owned, &before);
+        self.keys.note(tenant);
+        Some(owned)
     }
 
     pub(super) fn remove_group(&mut self, group: GroupId) {
@@ -342,42 +400,110 @@ impl Scheduler {
     }
 
     /// Plans the groups that wait for that.
-    pub(super) fn pump_groups(&mut self) {
-        if !std::mem::take(&mut self.groups.has_changed) || self.groups.owned.is_empty() {
-            return;
-        }
-        let wanting = self.groups.owned.iter();
-        let wanting = wanting.filter(|(_, owned)| owned.coordinator.wants_plan());
-        let wanting: Vec<GroupId> = wanting.map(|(group, _)| *group).collect();
-        for group in wanting {
+    fn pump_groups(&mut self) {
+        let mut waiting = self.waiting_groups();
+        while let Some(group) = waiting.pop() {
             self.plan_group(group);
         }
         self.tell_of_groups();
     }
 
-    fn plan_group(&mut self, group: GroupId) {
-        let owned = self
-            .groups
-            .owned
-            .get_mut(&group)
-            .expect("a group that wants a plan");
+    /// The groups that wait for a plan, if one that failed may succeed now: the last is the next to be tried, by the
+    /// shares of their tenants, then by age.
+    pub(super) fn waiting_groups(&mut self) -> Vec<GroupId> {
+        if !std::mem::take(&mut self.groups.has_changed) || self.groups.owned.is_empty() {
+            return Vec::new();
+        }
+        let owned = self.groups.owned.iter();
+        let waiting = owned.filter(|(_, owned)| owned.coordinator.wants_plan());
+        let mut waiting: Vec<GroupId> = waiting.map(|(group, _)| *group).collect();
+        self.sort_groups(&mut waiting);
+        waiting
+    }
+
+    fn sort_groups(&self, waiting: &mut [GroupId]) {
+        let place = |group: &GroupId| {
+            let owned = &self.groups.owned[group];
+            let tenant = self.tenants.find(&owned.tenant).expect("it was made known");
+            (self.tenants.key(tenant), owned.sequence)
+        };
+        waiting.sort_by(|one, other| {
+            let ((key, age), (other_key, other_age)) = (place(other), place(one));
+            key.cmp_shares(other_key).then(age.cmp(&other_age))
+        });
+    }
+
+    /// Tries the next of some groups that wait, if that comes before a task that would start now. Whether it was tried.
+    pub(super) fn try_group_before(
+        &mut self,
+        task: Option<TaskIx>,
+        waiting: &mut Vec<GroupId>,
+    ) -> bool {
+        let Some(group) = waiting.pop_if(|group| self.is_group_before(group, task)) else {
+            return false;
+        };
+        if self.plan_group(group) {
+            // Its tenant has more than before.
+            waiting.retain(|group| self.groups.owned.contains_key(group));
+            self.sort_groups(waiting);
+        }
+        true
+    }
+
+    /// Whether a group is planned before a task starts: a tenant's own before its tasks, others by the tenants' shares,
+    /// and where these are equal or do not count by age. So whoever has just given all back does not get it again before
+    /// those who have waited meanwhile.
+    fn is_group_before(&self, group: &GroupId, task: Option<TaskIx>) -> bool {
+        let (Some(owned), Some(task)) = (self.groups.owned.get(group), task) else {
+            return true;
+        };
+        let task = &self.tasks[task];
+        let tenant = self.tenants.find(&owned.tenant).expect("it was made known");
+        if tenant == task.tenant {
+            // What blocked task needs its CPU again has the rest of what it needs already.
+            return task.phase() != Phase::Blocked;
+        }
+        let (own, other) = (self.tenants.key(tenant), self.tenants.key(task.tenant));
+        let age = (Reverse(0), owned.sequence);
+        let other_age = (Reverse(task.terms.priority), task.sequence);
+        own.cmp_shares(other).then(age.cmp(&other_age)) == Ordering::Less
+    }
+
+    /// Tries to plan a group. Whether that was possible.
+    fn plan_group(&mut self, group: GroupId) -> bool {
+        let owned = self.groups.owned.get_mut(&group);
+        let Some(owned) = owned.filter(|owned| owned.coordinator.wants_plan()) else {
+            return false;
+        };
         // Cheap to see, and most often what is wrong: a bundle that fits nowhere now.
-        let bundles = owned.coordinator.spec().bundles();
+        let spec = owned.coordinator.spec();
         let was_unavailable = matches!(owned.failed, Some(PlanError::Unavailable(_)));
-        let fits = |bundle: &Request| {
-            let demand = Demand::of(std::slice::from_ref(bundle), Basis::TrulyFree);
+        let fits = |(number, bundle): (u32, &Request)| {
+            let demand = Demand {
+                selectors: spec.selectors(number),
+                ..Demand::of(std::slice::from_ref(bundle), Basis::TrulyFree)
+            };
             self.cluster.is_available_somewhere(&demand)
         };
-        if was_unavailable && !bundles.iter().all(fits) {
-            return;
+        if was_unavailable && !(0..).zip(spec.bundles()).all(fits) {
+            return false;
         }
+        // What was reserved before may stand, and serve.
+        let is_first = owned.failed.is_none() && owned.charged.is_empty();
         let nodes = self.cluster.iter().filter(|(_, node)| !node.is_draining());
         let nodes = nodes.map(|(_, node)| (node.id(), node));
         owned.failed = owned.coordinator.plan(self.now, nodes).err();
         self.groups.touched.insert(group);
-        if owned.failed.is_none() {
-            self.carry_out_groups();
+        match &owned.failed {
+            None => {
+                self.carry_out_groups();
+                return true;
+            }
+            // What waits for it is told so.
+            Some(PlanError::Infeasible(_)) if is_first => self.place_members(group),
+            Some(_) => {}
         }
+        false
     }
 
     /// Does what both sides of reservations want, until nothing is left to do here.
@@ -422,7 +548,7 @@ impl Scheduler {
                 // Its tasks are lost with their node; what waits for it waits on.
                 CoordinatorEffect::Lost { .. } => self.groups.has_changed = true,
                 CoordinatorEffect::Removed => {
-                    let gone = self.groups.owned.remove(&group);
+                    let gone = self.forget_owned(&group);
                     // Some may not have heard that it was being removed.
                     for to in gone.into_iter().flat_map(|it| it.telling.watchers) {
                         let face = None;
@@ -510,18 +636,18 @@ impl Scheduler {
 
     /// There is news of where bundles are: the tasks that wait for that go where theirs are.
     pub(super) fn place_members(&mut self, group: GroupId) {
-        for phase in WAITING {
-            for ix in self.members(group, phase) {
-                let rule = self.tasks[ix].terms.rule.clone();
-                let Strategy::PlacementGroup { bundle, .. } = rule.strategy else {
-                    continue;
-                };
-                let is_placed = phase != Phase::Infeasible
-                    && self.groups.serves((&group, bundle), &rule.alternatives);
-                if !is_placed {
-                    self.unplace(ix);
-                    self.place(ix);
-                }
+        // Each once, whatever becomes of it.
+        let waiting = WAITING.map(|phase| self.members(group, phase));
+        for ix in waiting.into_iter().flatten() {
+            let rule = self.tasks[ix].terms.rule.clone();
+            let Strategy::PlacementGroup { bundle, .. } = rule.strategy else {
+                continue;
+            };
+            let is_placed = self.tasks[ix].phase() != Phase::Infeasible
+                && self.groups.serves((&group, bundle), &rule.alternatives);
+            if !is_placed {
+                self.unplace(ix);
+                self.place(ix);
             }
         }
         self.open_group(group);

@@ -39,7 +39,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 pub use self::event::{Effect, Event, GroupFace, Message, NodeInfo, Outcome, PeerView};
-pub use self::explain::{COUNTED, Explanation, NodeVerdict, Reason, SHOWN, Waits};
+pub use self::explain::{COUNTED, Explanation, NodeVerdict, Reason, SHOWN, Tied, Waits};
 #[doc(hidden)]
 pub use self::fuzz::{check, fuzz};
 pub use self::group_news::GroupView;
@@ -53,7 +53,7 @@ use self::starve::Starving;
 use self::succession::Estate;
 use self::table::{Gone, NewTask, Owner, Table, TaskIx};
 use self::watch::Watches;
-use crate::cluster::{Cluster, Mean, NodeIx, Tuning};
+use crate::cluster::{Cluster, Mean, NodeIx, Strategy, Tuning};
 use crate::fairness::{Policy, TenantIx, Tenants};
 use crate::id::{NodeId, ObjectId, TaskId};
 use crate::random::Random;
@@ -339,6 +339,13 @@ impl Scheduler {
         let variants = spec.terms.rule.alternatives.len();
         if !(1..=MAX_ALTERNATIVES).contains(&variants) {
             let why = Reason::Alternatives(variants);
+            return self.turn_away(&spec, owner, attempt, why);
+        }
+        let rule = &spec.terms.rule;
+        if let (Owner::Here, Strategy::PlacementGroup { group, .. }) = (owner, &rule.strategy)
+            && !rule.selectors.is_any()
+        {
+            let why = Reason::SelectorInGroup(*group);
             return self.turn_away(&spec, owner, attempt, why);
         }
         let tenant = match self.tenants.intern(&spec.terms.tenant) {

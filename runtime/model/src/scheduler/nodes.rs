@@ -256,8 +256,9 @@ impl Scheduler {
 
     /// A node is gone. `is_over`: so is that life of it, as far as anybody knows.
     pub(super) fn node_lost(&mut self, id: NodeId, incarnation: Incarnation, is_over: bool) {
-        if is_over {
-            self.peers.note_dead(id, incarnation);
+        match is_over {
+            true => self.peers.note_dead(id, incarnation),
+            false => self.peers.note_unseen(id),
         }
         let known = self.cluster.by_id(id);
         let was_expected = self.cluster.expect_no_more(id, incarnation);

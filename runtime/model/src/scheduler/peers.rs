@@ -8,8 +8,10 @@
 //! copy of the message that began it does not begin it again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use super::event::{Message, Outcome};
+use super::explain::Reason;
 use super::table::{Owner, PeerClaim, TaskIx};
 use super::{Effect, Scheduler};
 use crate::cluster::NodeIx;
@@ -41,6 +43,10 @@ pub(crate) struct Peers {
     refused: VecDeque<Refused>,
     /// The last life of each node that is known to be over: a late view does not revive it.
     dead: BTreeMap<NodeId, Incarnation>,
+    /// Nodes that are not seen any more, and may live.
+    unseen_nodes: BTreeSet<NodeId>,
+    /// Groups whose owners nobody here knows, and which are waited for.
+    ownerless: BTreeSet<GroupId>,
 }
 
 /// A peer had no room for a task that it was thought to have room for. It says so itself with its next view, which may
@@ -62,7 +68,12 @@ enum Timer {
     Withdraw(Key),
     Group(GroupId),
     Rest(TaskId, Attempt),
+    Owner(GroupId),
 }
+
+/// How long the owner of a group may take to be known here: it may have joined just now. An id that nobody has made
+/// names no node at all, and what waits for it fails then.
+const OWNER_PATIENCE: Duration = Duration::from_secs(10);
 
 impl Peers {
     pub(crate) fn deadline(&self) -> Option<Instant> {
@@ -85,11 +96,18 @@ impl Peers {
 
     pub(crate) fn joined(&mut self, node: NodeId, version: u64) {
         self.views.insert(node, version);
+        self.unseen_nodes.remove(&node);
     }
 
     pub(crate) fn note_dead(&mut self, node: NodeId, incarnation: Incarnation) {
         let last = self.dead.entry(node).or_default();
         *last = incarnation.max(*last);
+        self.unseen_nodes.remove(&node);
+    }
+
+    /// A node is not seen any more, and may live.
+    pub(crate) fn note_unseen(&mut self, node: NodeId) {
+        self.unseen_nodes.insert(node);
     }
 
     pub(crate) fn note_back(&mut self, node: NodeId, incarnation: Incarnation) {
@@ -139,6 +157,29 @@ impl Scheduler {
     /// Asks after a while again about a group, if there is no answer by then.
     pub(super) fn ask_later(&mut self, group: GroupId) {
         self.set_timer(Timer::Group(group));
+    }
+
+    /// Waits for the owner of a group that nobody here has heard of, though not for ever.
+    pub(super) fn await_owner(&mut self, group: GroupId) {
+        if self.peers.ownerless.insert(group) {
+            let at = self.now + OWNER_PATIENCE;
+            self.peers.timers.insert((at, Timer::Owner(group)));
+        }
+    }
+
+    /// The owner of a group should be known by now, if there is one: else there is no such group.
+    fn owner_overdue(&mut self, group: GroupId) {
+        self.peers.ownerless.remove(&group);
+        if !self.is_group_unheard_of(&group) {
+            return;
+        }
+        let is_owner = |node: &NodeId| group.may_be_of(*node);
+        let may_come = self.cluster.expected().any(|node| is_owner(&node))
+            || self.peers.unseen_nodes.iter().any(is_owner);
+        match may_come {
+            true => self.await_owner(group),
+            false => self.end_members(group, Reason::NoGroup(group)),
+        }
     }
 
     pub(super) fn send(&mut self, to: NodeId, message: Message) {
@@ -534,7 +575,7 @@ impl Scheduler {
             Timer::Place(task, _) | Timer::Rest(task, _) => {
                 self.tasks.find(task).map(|ix| self.tasks[ix].sequence)
             }
-            Timer::Settled(_) | Timer::Withdraw(_) | Timer::Group(_) => None,
+            Timer::Settled(_) | Timer::Withdraw(_) | Timer::Group(_) | Timer::Owner(_) => None,
         });
         for timer in due {
             match timer {
@@ -557,6 +598,7 @@ impl Scheduler {
                     }
                 }
                 Timer::Group(group) => self.ask_again(group),
+                Timer::Owner(group) => self.owner_overdue(group),
                 Timer::Rest(task, attempt) => {
                     if let Some(ix) = self.current(&task, attempt)
                         && matches!(

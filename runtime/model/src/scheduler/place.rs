@@ -162,6 +162,7 @@ impl Scheduler {
                 true => Decision::Here,
                 // Its owner may join yet, as after this node was cut off.
                 false if self.may_have_owner(&group) => {
+                    self.await_owner(group);
                     Decision::Infeasible(Reason::NoGroup(group))
                 }
                 false => Decision::Unschedulable(Reason::NoGroup(group)),

@@ -170,7 +170,7 @@ impl Scheduler {
             }
             None => resources.release_cpu(&mut held.allocation),
         }
-        if had_cpu {
+        if had_cpu && held.bundle.is_none() {
             self.tenants.refund(tenant, request.cpu_part().amounts());
         }
         self.keys.note(tenant);
@@ -422,12 +422,15 @@ impl Scheduler {
             ..
         } = held;
         let request = &rule.alternatives[usize::from(alternative)];
-        if holder.has_cpu {
-            self.tenants.refund(tenant, request.amounts());
-        } else {
-            let mut rest = request.amounts().clone();
-            rest.remove(&ResourceName::CPU);
-            self.tenants.refund(tenant, &rest);
+        match (bundle, holder.has_cpu) {
+            // Its group is charged for.
+            (Some(_), _) => {}
+            (None, true) => self.tenants.refund(tenant, request.amounts()),
+            (None, false) => {
+                let mut rest = request.amounts().clone();
+                rest.remove(&ResourceName::CPU);
+                self.tenants.refund(tenant, &rest);
+            }
         }
         self.keys.note(tenant);
         self.with_executors -= u32::from(holder.needs_slot);

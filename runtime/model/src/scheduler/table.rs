@@ -304,6 +304,12 @@ impl Table {
         }
     }
 
+    /// A place in the order of submission for what is no task.
+    pub(crate) fn next_sequence(&mut self) -> Sequence {
+        self.sequence += 1;
+        Sequence(self.sequence)
+    }
+
     /// Adds a task whose id is not live.
     #[inline]
     pub(crate) fn insert(&mut self, new: NewTask, now: Instant) -> TaskIx {

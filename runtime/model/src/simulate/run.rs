@@ -12,13 +12,12 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
-use super::scenario::{Change, EntryNo, NodeEntry, NodeNo, Scenario};
+use super::scenario::{Change, EntryNo, NodeEntry, NodeNo, Placement, Scenario};
 use super::statistics::Statistics;
 use super::summary::Summary;
 use super::trace::{HeldIds, TraceEvent, TraceLine};
 use super::work::{Stage, TaskKey, Work};
 use crate::cluster::NodeIx;
-use crate::group::GroupSpec;
 use crate::id::{DriverId, Incarnation, NodeId, TaskId};
 use crate::resource::ResourceSet;
 use crate::scheduler::{Config, Effect, Event, NodeInfo, Reason, Scheduler};
@@ -59,6 +58,8 @@ struct Run<'a, T> {
     finishes: BinaryHeap<Reverse<Finish>>,
     /// How many tasks have started.
     starts: u64,
+    /// Whether tenants may use more than their tasks hold.
+    has_groups: bool,
     /// The entries by the time of their submission.
     submissions: Vec<EntryNo>,
     /// How many of them have been submitted.
@@ -100,6 +101,10 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
             now_ms: 0,
             finishes: BinaryHeap::new(),
             starts: 0,
+            has_groups: scenario
+                .tasks
+                .iter()
+                .any(|entry| matches!(entry.placement, Placement::PlacementGroup { .. })),
             submissions,
             submitted: 0,
             due: BTreeSet::new(),
@@ -311,10 +316,9 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
             let is_new = self.work.submit(entry);
             let is_free = self.work.is_free(entry);
             if let Some(group) = self.work.group(entry).filter(|_| is_free) {
-                let spec = GroupSpec::new(group.kind, group.bundles.clone());
                 self.note(Event::CreateGroup {
                     group: group.id,
-                    spec: spec.expect("the scenario was checked"),
+                    spec: group.spec.clone(),
                     tenant: self.scenario.tenants
                         [self.scenario.tasks[entry.0 as usize].tenant.0 as usize]
                         .name
@@ -391,6 +395,13 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
         let wait_ms = self.now_ms - *self.work.since_mut(task);
         self.statistics
             .started(self.now_ms, entry.tenant, node, request.amounts(), wait_ms);
+        if self.has_groups {
+            let tenants = self.scheduler.tenants();
+            let name = &self.scenario.tenants[entry.tenant.0 as usize].name;
+            let tenant = tenants.find(name).expect("it has a task");
+            let usage = tenants.get(tenant).usage();
+            self.statistics.used(entry.tenant, &usage);
+        }
         (self.trace)(&TraceLine {
             t_ms: self.now_ms,
             task: entry.instance(task.index),

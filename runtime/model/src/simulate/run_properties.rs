@@ -65,6 +65,16 @@ fn task((number, drawn): (usize, Drawn)) -> Json {
         "priority": priority,
     });
     let after = after.filter(|_| number > 0);
+    let mut strategy = strategy;
+    let mut group = strategy
+        .as_mut()
+        .and_then(|it| it.get_mut("placement_group"));
+    if let (Some(group), true) = (&mut group, has_label) {
+        // What runs in a group has no labels; its bundles may.
+        let bundles = group["bundles"].as_array().expect("bundles").len();
+        group["label_selectors"] = json!(vec!["zone=a ; *"; bundles]);
+    }
+    let has_label = has_label && group.is_none();
     let optional = [
         ("strategy", strategy),
         ("labels", has_label.then(|| json!(["zone=a"]))),

@@ -437,3 +437,55 @@ fn a_run_can_be_broken_off() {
         assert_eq!((result.unwrap_err(), told), ("enough", after + 1));
     }
 }
+
+/// What a group has reserved is what its tenant uses, though little runs in it.
+#[test]
+fn a_tenant_that_cycles_groups_of_the_whole_cluster_does_not_keep_others_waiting() {
+    for policy in ["drf", "fair", "fifo"] {
+        let bundles = json!([{"CPU": 4, "memory": 4}]);
+        let group = |at: u64| {
+            json!({"name": format!("g{at}"), "tenant": "greedy", "submit_at_ms": at, "duration_ms": 100,
+                   "resources": {"CPU": 1, "memory": 1},
+                   "strategy": {"placement_group": {"kind": "pack", "bundles": bundles}}})
+        };
+        let mut tasks: Vec<Json> = (0..20).map(group).collect();
+        tasks.push(
+            json!({"name": "other", "tenant": "other", "submit_at_ms": 1, "duration_ms": 10,
+                          "resources": {"CPU": 1, "memory": 1}}),
+        );
+        let scenario = json!({
+            "policy": policy,
+            "nodes": [{"name": "n", "resources": {"CPU": 4, "memory": 4}}],
+            "tasks": tasks,
+        });
+        let lines = short(&scenario);
+        let start = with("start", &lines);
+        let other = start.iter().find(|line| line.contains("other")).unwrap();
+        // After the second group, which was there before it, at the latest.
+        let at_ms: u64 = other.split(' ').next().unwrap().parse().unwrap();
+        assert!(at_ms <= 200, "{policy}: {other}");
+        let summary = trace(&scenario).1;
+        let greedy = summary
+            .tenants
+            .iter()
+            .find(|it| it.name.as_str() == "greedy");
+        assert_eq!(greedy.unwrap().dominant_share_max.to_string(), "1");
+    }
+}
+
+#[test]
+fn bundles_want_labels_in_scenarios_too() {
+    let mut group = grouped("g", "spread", &json!([{"CPU": 1}, {"CPU": 1}]));
+    group["count"] = 2.into();
+    group["strategy"]["placement_group"]["label_selectors"] = json!(["zone=c ; zone=b", "zone=b"]);
+    let node = |name: &str, zone: &str| json!({"name": name, "labels": {"zone": zone}, "resources": {"CPU": 2}});
+    let lines = short(&json!({
+        "nodes": [node("n1", "a"), node("n2", "b")],
+        "tasks": [group],
+    }));
+    let starts = with("start", &lines);
+    assert!(
+        starts.len() == 2 && starts.iter().all(|it| it.ends_with("n2")),
+        "{lines:?}"
+    );
+}

@@ -125,6 +125,15 @@ impl Statistics {
         tenant.note_shares(held, &self.total, self.generation);
     }
 
+    /// What a tenant uses now in all, of which its tasks may be the smaller part: what its groups have reserved counts.
+    pub fn used(&mut self, tenant: TenantNo, usage: &ResourceSet) {
+        let tenant = &mut self.tenants[tenant.0 as usize];
+        for (name, used) in usage.iter() {
+            let share = Decimal::quotient(used.steps().into(), self.total.get(name));
+            tenant.share_max = tenant.share_max.max(share);
+        }
+    }
+
     /// A task that had started has run to its end.
     pub fn finished(&mut self, now_ms: u64, tenant: TenantNo, node: NodeNo, held: &ResourceSet) {
         self.ended(now_ms, tenant, node, held);

@@ -10,10 +10,9 @@ use std::sync::Arc;
 use super::run::{DRIVER, node_id};
 use super::scenario::{EntryNo, NodeNo, Placement, Scenario, TaskEntry};
 use crate::cluster::Strategy;
-use crate::group::GroupKind;
+use crate::group::GroupSpec;
 use crate::id::{GroupId, JobId, ObjectId, TaskId};
 use crate::random::Random;
-use crate::resource::Request;
 use crate::task::{Argument, Attempt, Rule, TaskKind, TaskSpec, Terms};
 
 /// One instance of an entry.
@@ -106,8 +105,7 @@ struct Instance {
 #[derive(Debug, Clone)]
 pub(super) struct Group {
     pub id: GroupId,
-    pub kind: GroupKind,
-    pub bundles: Vec<Request>,
+    pub spec: GroupSpec,
 }
 
 impl Work {
@@ -226,11 +224,18 @@ impl Work {
 impl Entry {
     fn new(scenario: &Scenario, number: EntryNo, of_file: &TaskEntry, first: usize) -> Self {
         let group = match &of_file.placement {
-            Placement::PlacementGroup { kind, bundles } => Some(Group {
-                id: GroupId::from_bytes(numbered(number)),
-                kind: *kind,
-                bundles: bundles.clone(),
-            }),
+            Placement::PlacementGroup {
+                kind,
+                bundles,
+                selectors,
+            } => {
+                let spec = GroupSpec::new(*kind, bundles.clone());
+                let spec = spec.and_then(|it| it.with_selectors(selectors.clone()));
+                Some(Group {
+                    id: GroupId::from_bytes(numbered(number)),
+                    spec: spec.expect("the scenario was checked"),
+                })
+            }
             _ => None,
         };
         let strategy = match &of_file.placement {

@@ -323,9 +323,15 @@ fn placement_groups() {
         name: Some("n".into()),
         is_detached: true,
     };
+    let create = Box::new(create);
     assert_bytes(
-        Request::CreateGroup(Box::new(create)),
+        Request::CreateGroup(create.clone()),
         "1d 02 01 01 03 43 50 55 a0 9c 01 01 01 6e 01",
+    );
+    let selectors = vec!["zone=a".parse().unwrap()];
+    assert_bytes(
+        Request::CreateGroupWith { create, selectors },
+        "2f 02 01 01 03 43 50 55 a0 9c 01 01 01 6e 01 01 01 06 7a 6f 6e 65 3d 61",
     );
     assert_bytes(Request::RemoveGroup("ab".into()), "1e 02 61 62");
     let ready = Request::GroupReady {
@@ -454,6 +460,7 @@ fn nodes_are_removed_by_this() {
 
 #[test]
 fn responses_about_tasks() {
+    assert_bytes(Request::RanAt(TASK), "2e 07x16");
     assert_bytes(Response::Submitted(TASK), "05 07x16");
     let here = Response::SubmittedHere {
         task: TASK,

@@ -208,6 +208,16 @@ pub enum Request {
     },
     /// Waits until a task that reads a stream wants more of it than has come. `Done`, or a refusal if it reads no more.
     InputWanted(TaskId),
+    /// At which node a task or call of the session ran, for the last time, that has ended. `Text`: its name; that of the
+    /// node that is asked if it did not run.
+    RanAt(TaskId),
+    /// As `CreateGroup`, on nodes with certain labels.
+    CreateGroupWith {
+        /// The group.
+        create: Box<CreateGroup>,
+        /// What labels the node of each bundle must have: one for each, in their order.
+        selectors: Vec<Selectors>,
+    },
 }
 
 /// What a node answers.

@@ -145,7 +145,9 @@ impl Request {
             Self::PutWith(_)
             | Self::InputFailed { .. }
             | Self::ActorReady { .. }
-            | Self::InputWanted(_) => 1,
+            | Self::InputWanted(_)
+            | Self::RanAt(_)
+            | Self::CreateGroupWith { .. } => 1,
             // The others came with the first of this major version.
             _ => 0,
         }

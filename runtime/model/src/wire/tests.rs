@@ -100,7 +100,7 @@ fn what_came_later_says_since_when() {
         actor: ActorId::from_bytes([1; 16]),
         timeout_ms: None,
     };
-    assert_eq!(ready.since(), 1);
+    assert_eq!((ready.since(), Request::RanAt(task).since()), (1, 1));
     // As many names as there may be are one frame.
     for most in [put(MAX_NAMES, 0), put(0, MAX_NAMES)] {
         assert!(bytes(u64::MAX, most).len() <= HEADER_BYTES + MAX_FRAME_BYTES);

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use wasmrun_engine::Input;
+use wasmrun_model::cluster::NodeName;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::ObjectId;
 use wasmrun_model::task::Argument as Needed;
@@ -13,13 +14,46 @@ use super::NodeNames;
 use crate::object::{Object, Reference, Value};
 use crate::task::{Argument, Call, TaskCell, Work};
 
-/// Whether only this node can run something: what it needs is nowhere else.
-pub(super) fn must_stay(work: &Work, call: &Call) -> bool {
-    match work {
-        Work::Create(actor) => !actor.job().grants.dirs.is_empty(),
-        // It goes where its actor is.
-        Work::Call(..) | Work::Elsewhere(_) => false,
-        Work::Task(job) => !job.grants.dirs.is_empty() || matches!(call.input, Input::Stream(_)),
+/// What ties something to this node, because it is nowhere else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tie {
+    /// A folder of this machine.
+    Folder,
+    /// Standard input that is read as it comes.
+    Stream,
+}
+
+impl Tie {
+    pub(super) fn of(work: &Work, call: &Call) -> Option<Self> {
+        let (dirs, input) = match work {
+            Work::Create(actor) => (&actor.job().grants.dirs, &Input::Empty),
+            // It goes where its actor is.
+            Work::Call(..) | Work::Elsewhere(_) => return None,
+            Work::Task(job) => (&job.grants.dirs, &call.input),
+        };
+        match (dirs.is_empty(), input) {
+            (false, _) => Some(Self::Folder),
+            (true, Input::Stream(_)) => Some(Self::Stream),
+            (true, Input::Empty | Input::Bytes(_)) => None,
+        }
+    }
+
+    /// In words, with the name of this node.
+    pub(super) fn said(self, node: &NodeName) -> String {
+        match self {
+            Self::Folder => format!("it is given a folder of node {node}, which no other node has"),
+            Self::Stream => format!("its standard input comes to node {node} and to no other"),
+        }
+    }
+
+    /// What to do instead.
+    pub(super) fn remedy(self) -> &'static str {
+        match self {
+            Self::Folder => "give it objects instead of the folder",
+            Self::Stream => {
+                "give it its input as a whole, as submit does with --retries 1, or none: --stdin /dev/null"
+            }
+        }
     }
 }
 

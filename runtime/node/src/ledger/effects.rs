@@ -4,13 +4,14 @@
 //! [`Todo`].
 
 use wasmrun_engine::HeldResource;
+use wasmrun_model::cluster::{Strategy, Unschedulable};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::TaskId;
-use wasmrun_model::scheduler::{Effect, Event, Reason};
+use wasmrun_model::scheduler::{Effect, Event, NodeVerdict, Reason, Tied};
 use wasmrun_model::task::{Attempt, FailureKind, Phase as State};
 use wasmrun_model::time::Instant as ModelInstant;
 
-use super::arguments::missing;
+use super::arguments::{Tie, missing};
 use super::{Entry, Ledger, Resuming, Start, Todo};
 use crate::actor::ActorCell;
 use crate::dead::Dead;
@@ -190,6 +191,7 @@ impl Ledger {
         self.leave_to_parent(*task, parent, children);
         todo.resume.extend(resuming.abandon());
         todo.trash.references.extend(keeps.map(Reference::Actor));
+        let why = why.map(|why| self.say_what_ties(why, &cell, call.as_ref()));
         let error = match (&why, &cell.work) {
             (Some(Reason::ArgumentFailed(object)), _) => {
                 Some(missing(call.as_ref(), object, &self.name_of).unwrap_or(TaskError::Cancelled))
@@ -236,6 +238,31 @@ impl Ledger {
         }
         self.unblock_waiters(now, &cell);
         todo.end.push((cell, report));
+    }
+
+    /// Nobody has asked for the affinity that keeps a task at this node: what is told is why it has to stay, and whether
+    /// another node could run it.
+    fn say_what_ties(&self, why: Reason, cell: &TaskCell, call: Option<&Call>) -> Reason {
+        let Reason::Unschedulable(Unschedulable::Infeasible { node, why: fit }) = &why else {
+            return why;
+        };
+        let Some(tie) = call.and_then(|call| Tie::of(&cell.work, call)) else {
+            return why;
+        };
+        let mut rule = (*cell.work.terms().rule).clone();
+        if let Strategy::NodeAffinity { .. } = rule.strategy {
+            rule.strategy = Strategy::Default;
+        }
+        let others = self.scheduler.cluster().len().saturating_sub(1);
+        Reason::Tied(Box::new(Tied {
+            here: NodeVerdict {
+                node: node.clone(),
+                fit: fit.clone(),
+            },
+            elsewhere: self.scheduler.could_serve(&rule).cloned().ok_or(others),
+            tie: tie.said(node),
+            remedy: tie.remedy(),
+        }))
     }
 
     /// Why an actor of ours has failed can be asked for a while.

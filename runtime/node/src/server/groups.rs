@@ -70,6 +70,14 @@ impl Session {
     pub(super) async fn of_group(&self, request: Request) -> Result<Response, Refusal> {
         match request {
             Request::CreateGroup(create) => self.create_group(*create).await,
+            Request::CreateGroupWith {
+                mut create,
+                selectors,
+            } => {
+                let spec = create.spec.with_selectors(selectors);
+                create.spec = spec.map_err(|why| refusal(RefusalKind::Usage, why))?;
+                self.create_group(*create).await
+            }
             Request::RemoveGroup(group) => {
                 let (owner, row) = self.find_group(&group, Some(TAKING_OVER)).await?;
                 self.remove_group(owner, &row).await

@@ -62,13 +62,16 @@ impl Session {
                 Response::Done
             }),
             Request::Actor(actor) => self.known_actor(&actor).map(|it| self.hand_out(&it)),
+            Request::RanAt(task) => views::ran_at(&self.inner, self.asker(), &task),
             Request::CancelMine => {
                 self.client.cancel_all();
                 Ok(Response::Done)
             }
             Request::List(list) => Ok(listed(views::list(&self.inner, &list))),
             // A detached one is written down first.
-            request @ Request::CreateGroup(_) => self.of_group(request).await,
+            request @ (Request::CreateGroup(_) | Request::CreateGroupWith { .. }) => {
+                self.of_group(request).await
+            }
             Request::Status => Ok(Response::Status(Box::new(views::status(&self.inner)))),
             Request::Stop { is_now } => {
                 let done = self.out.send(id, Response::Done).await;

@@ -355,7 +355,9 @@ impl Serving {
                 what: wire::What::Tokens | wire::What::Clients,
                 ..
             }) => true,
-            Request::CreateGroup(create) => create.is_detached,
+            Request::CreateGroup(create) | Request::CreateGroupWith { create, .. } => {
+                create.is_detached
+            }
             request => {
                 self.is_about_names(request)
                     || self.session.inner.shared.cluster.get().is_some()
@@ -411,9 +413,10 @@ impl Session {
                 ..
             }) => self.of_cluster(request).await,
             Request::SetTenant(_) | Request::RemoveTenant(_) => self.of_tenants(request).await,
-            Request::CreateGroup(_) | Request::RemoveGroup(_) | Request::GroupReady { .. } => {
-                self.of_group(request).await
-            }
+            Request::CreateGroup(_)
+            | Request::CreateGroupWith { .. }
+            | Request::RemoveGroup(_)
+            | Request::GroupReady { .. } => self.of_group(request).await,
             Request::SubmitOnce { task, submit, .. } => {
                 return self.submit_again(id, task, *submit).await;
             }

@@ -17,7 +17,7 @@ use wasmrun_model::resource::{NodeResources, ResourceSet};
 use wasmrun_model::task::Phase;
 use wasmrun_model::wire::{
     self, ActorRow, Amounts, JobRow, List, ModuleRow, NodeStatus, ObjectRow, Refusal, RefusalKind,
-    Request, Rows, StoreStatus, TaskDetail, TaskRow, TenantRow, What,
+    Request, Response, Rows, StoreStatus, TaskDetail, TaskRow, TenantRow, What,
 };
 use wasmrun_store::ObjectPlace;
 
@@ -257,21 +257,37 @@ pub(super) fn tasks(inner: &Inner) -> BTreeMap<TaskId, TaskRow> {
     let mut rows: BTreeMap<TaskId, TaskRow> = live.collect();
     let dead = ledger.dead.iter();
     rows.extend(dead.map(|it| (it.id.task(), dead_row(inner, it))));
-    let cluster = ledger.scheduler().cluster();
     for (id, record) in &records {
-        let ran_at = record.end.as_ref().and_then(|end| end.ran_at);
-        let ran_at = ran_at.map(
-            |node| match (cluster.by_id(node), inner.shared.cluster.get()) {
-                (Some(ix), _) => cluster[ix].name().to_string(),
-                // It has left, and may be remembered.
-                (None, Some(cluster)) => cluster.name_of(node),
-                (None, None) => node.to_string(),
-            },
-        );
-        let row = || ended_row(record, ran_at.unwrap_or_else(|| inner.name()));
+        let row = || ended_row(record, home(inner, &ledger, record));
         rows.entry(*id).or_insert_with(row);
     }
     rows
+}
+
+/// The name of the node at which a task ran that has ended.
+fn home(inner: &Inner, ledger: &Ledger, record: &Record) -> String {
+    let Some(node) = record.end.as_ref().and_then(|end| end.ran_at) else {
+        return inner.name();
+    };
+    let cluster = ledger.scheduler().cluster();
+    match (cluster.by_id(node), inner.shared.cluster.get()) {
+        (Some(ix), _) => cluster[ix].name().to_string(),
+        // It has left, and may be remembered.
+        (None, Some(cluster)) => cluster.name_of(node),
+        (None, None) => node.to_string(),
+    }
+}
+
+/// The same of one task, for who has submitted it.
+pub(super) fn ran_at(inner: &Inner, asker: Asker<'_>, task: &TaskId) -> Result<Response, Refusal> {
+    let record = inner.registry().task(task).cloned();
+    let record = record.filter(|it| it.end.is_some() && asker.owns(&it.tenant, it.driver));
+    let record = record.ok_or_else(|| {
+        let why = format_args!("no task {task} is remembered that has ended");
+        refusal(RefusalKind::NotFound, why)
+    })?;
+    let ledger = inner.shared.ledger.lock();
+    Ok(Response::Text(home(inner, &ledger, &record)))
 }
 
 fn live_row(inner: &Inner, cell: &TaskCell, phase: &str, is_detached: bool) -> TaskRow {

@@ -1,7 +1,7 @@
 //! Groups of other nodes: who is asked, what is told, and where tasks go then.
 
 use super::*;
-use crate::fairness::{MAX_TENANTS, TenantName};
+use crate::fairness::{MAX_TENANTS, Policy, TenantName};
 use crate::group::{
     GroupAnswer, GroupKind, GroupMessage, GroupRequest, GroupSpec, ReservationId, Round,
 };
@@ -637,4 +637,205 @@ fn a_group_makes_its_tenant_known() {
     assert!(create(&mut it, 1));
     assert!(!create(&mut it, most));
     assert!(it.scheduler.admit(&none).is_ok());
+}
+
+#[test]
+fn a_group_that_nobody_has_made_is_not_waited_for_for_ever() {
+    let mut it = asking();
+    // Its id names no node that was ever here.
+    let strategy = format!("group:{}", group(9));
+    assert_eq!(
+        it.submit(task(7, ONE).strategy(&strategy)),
+        ["t7 infeasible"]
+    );
+    assert!(it.wait(9_999).iter().all(|it| !it.starts_with("t7")));
+    let ended = it.wait(1);
+    let why = format!(
+        "t7 failed: the tenant has no placement group {}: ",
+        group(9)
+    );
+    assert!(ended.iter().any(|it| it.starts_with(&why)), "{ended:?}");
+    // Its owner joins late.
+    it.submit(task(8, ONE).strategy(&strategy));
+    it.wait(9_000);
+    assert_eq!(it.peer(9, 1, TWO), ["n9: how is the group"]);
+    assert!(it.wait(60_000).iter().all(|it| !it.starts_with("t8")));
+    // It was here before, and is not known to be dead.
+    let (node, incarnation) = (node_id(9), Incarnation(1));
+    it.cancel(8);
+    it.event(Event::NodeUnseen { node, incarnation });
+    let other = GroupId::of(node_id(9), [8; 8]);
+    it.submit(task(9, ONE).strategy(&format!("group:{other}")));
+    assert!(it.wait(60_000).iter().all(|it| !it.starts_with("t9")));
+    it.cancel(9);
+}
+
+#[test]
+fn a_bundle_that_there_is_not_is_refused() {
+    let mut it = Harness::local(TWO);
+    create(&mut it, &[ONE, ONE]);
+    let why = format!(
+        "t1 failed: placement group {} has no bundle 2: it has 2, numbered from 0; name one of these, or none",
+        group(0)
+    );
+    assert_eq!(it.submit(member(1, ONE, 2)), [why]);
+}
+
+#[test]
+fn a_selector_has_no_meaning_in_a_group() {
+    let mut it = Harness::local(TWO);
+    create(&mut it, &[ONE]);
+    let said = it.submit(member(1, ONE, 0).labels("zone=a"));
+    let [why] = &said[..] else {
+        panic!("{said:?}");
+    };
+    let text = format!(
+        "t1 failed: where the bundles of placement group {} are",
+        group(0)
+    );
+    assert!(why.starts_with(&text), "{why}");
+    assert_eq!(it.submit(member(2, ONE, 0)), ["start t2 on n0"]);
+    it.finish(2);
+}
+
+/// A group of these bundles, of which each has its selector; whose are its nodes by the letters of their zones.
+fn create_with(it: &mut Harness, kind: GroupKind, selectors: &[&str]) -> Vec<String> {
+    let bundles = vec![request(ONE); selectors.len()];
+    let selectors = selectors
+        .iter()
+        .map(|text| text.parse().expect("selectors"));
+    let spec = GroupSpec::new(kind, bundles).expect("a group");
+    let spec = spec.with_selectors(selectors.collect()).expect("one each");
+    let (group, tenant) = (group(0), TenantName::default());
+    it.event(Event::CreateGroup {
+        group,
+        spec,
+        tenant,
+    })
+}
+
+fn nodes_of(it: &Harness) -> Vec<Option<u8>> {
+    let view = it.scheduler.group(&group(0)).expect("a group");
+    let nodes = view.nodes.iter();
+    nodes.map(|it| it.map(|id| id.as_bytes()[0])).collect()
+}
+
+#[test]
+fn bundles_lie_on_nodes_with_the_labels_that_they_want() {
+    for kind in GroupKind::ALL {
+        let mut it = Harness::new(&[]);
+        for (at, labels) in [(0, "zone=a"), (1, "zone=b"), (2, "zone=b,spot=1")] {
+            it.join(at, TWO, labels);
+        }
+        let strict_pack = kind == GroupKind::StrictPack;
+        let wanted = match strict_pack {
+            true => ["zone=b,!spot", "zone=b"],
+            false => ["zone=b,!spot", "zone=a"],
+        };
+        create_with(&mut it, kind, &wanted);
+        let nodes = if strict_pack { [1, 1] } else { [1, 0] };
+        assert_eq!(nodes_of(&it), nodes.map(Some), "{kind}");
+        // One whose node is lost goes to another that has them, if there is one.
+        it.lose(1);
+        let after = nodes_of(&it);
+        assert_eq!(after[0], None, "{kind}");
+        it.join(3, TWO, "zone=b");
+        assert_eq!(nodes_of(&it)[0], Some(3), "{kind}");
+        it.event(Event::RemoveGroup(group(0)));
+    }
+}
+
+#[test]
+fn what_bundles_want_of_labels_has_fallbacks_and_is_explained() {
+    let mut it = Harness::new(&[]);
+    it.join(0, ONE, "zone=a");
+    it.join(1, ONE, "zone=b");
+    create_with(&mut it, GroupKind::Spread, &["zone=c ; zone=b", "*"]);
+    assert_eq!(nodes_of(&it), [Some(1), Some(0)]);
+    it.event(Event::RemoveGroup(group(0)));
+    let why = |it: &Harness| it.scheduler.group(&group(0)).expect("a group").why;
+    create_with(&mut it, GroupKind::Pack, &["zone=c", "*"]);
+    let said = why(&it).expect("a reason");
+    assert_eq!(said, "bundle 0: label zone=c matches none of 2 nodes");
+    // Who waits for it hears that.
+    it.submit(member(1, ONE, 0));
+    assert!(it.explain(1).contains(&said), "{}", it.explain(1));
+    it.join(2, r#"{"CPU": 0}"#, "zone=c");
+    let said = why(&it).expect("a reason");
+    let text = "bundle 0 fits none of the 1 nodes whose labels match zone=c, not even an empty one (CPU: needs 1";
+    assert!(said.starts_with(text), "{said}");
+    it.join(3, ONE, "zone=c");
+    // The first round of a group of this id is over where the one before was.
+    it.wait(1_000);
+    assert_eq!(nodes_of(&it), [Some(3), Some(0)]);
+    it.event(Event::RemoveGroup(group(0)));
+    create_with(&mut it, GroupKind::StrictPack, &["zone=a", "zone=b"]);
+    let said = why(&it).expect("a reason");
+    assert_eq!(
+        said,
+        "strict_pack: no node has the labels that all 2 bundles demand"
+    );
+    it.event(Event::RemoveGroup(group(0)));
+}
+
+/// What a tenant uses, in CPUs.
+fn cpus_of(it: &Harness, tenant: &str) -> String {
+    let tenants = it.scheduler.tenants();
+    let tenant = tenants
+        .find(&tenant.parse().expect("a name"))
+        .expect("known");
+    tenants
+        .get(tenant)
+        .usage()
+        .get(&ResourceName::CPU)
+        .to_string()
+}
+
+#[test]
+fn what_a_group_has_reserved_is_used_by_its_tenant() {
+    let mut it = Harness::local(r#"{"CPU": 4}"#);
+    create(&mut it, &[TWO, ONE]);
+    assert_eq!(cpus_of(&it, "default"), "3");
+    // What runs inside is not counted once more, blocked or not.
+    assert_eq!(it.submit(member(1, ONE, 0)), ["start t1 on n0"]);
+    it.accept(1);
+    assert_eq!(cpus_of(&it, "default"), "3");
+    it.block(1);
+    it.unblock(1);
+    assert_eq!(cpus_of(&it, "default"), "3");
+    // Beside it.
+    assert_eq!(it.submit(task(2, ONE)), ["start t2 on n0"]);
+    assert_eq!(cpus_of(&it, "default"), "4");
+    // Until the last has let go of it.
+    it.event(Event::RemoveGroup(group(0)));
+    assert_eq!(cpus_of(&it, "default"), "3", "one bundle is back");
+    it.fail(1, FailureKind::Final);
+    assert_eq!(cpus_of(&it, "default"), "1");
+    it.finish(2);
+    assert_eq!(cpus_of(&it, "default"), "0");
+}
+
+#[test]
+fn a_group_goes_in_turn_with_the_tasks_of_other_tenants() {
+    for policy in [Policy::Drf, Policy::Fair, Policy::Fifo] {
+        let mut it = Harness::local(r#"{"CPU": 2, "memory": "2GiB"}"#);
+        it.event(Event::SetPolicy(policy));
+        let create = |it: &mut Harness, at: u8| {
+            let bundles = vec![request(r#"{"CPU": 1, "memory": "1GiB"}"#); 2];
+            it.event(Event::CreateGroup {
+                group: GroupId::of(node_id(0), [at; 8]),
+                spec: GroupSpec::new(GroupKind::Pack, bundles).expect("a group"),
+                tenant: "greedy".parse().expect("a name"),
+            })
+        };
+        create(&mut it, 1);
+        it.submit(task(1, r#"{"CPU": 1, "memory": "1GiB"}"#).tenant("other"));
+        // The whole node is theirs again and again.
+        create(&mut it, 2);
+        let said = it.event(Event::RemoveGroup(GroupId::of(node_id(0), [1; 8])));
+        let is_started = said.iter().any(|it| it == "start t1 on n0");
+        assert!(is_started, "{policy:?}: {said:?}");
+        it.finish(1);
+        it.event(Event::RemoveGroup(GroupId::of(node_id(0), [2; 8])));
+    }
 }

@@ -155,6 +155,8 @@ pub enum Placement {
         kind: GroupKind,
         /// What each bundle has, at least one.
         bundles: Vec<Request>,
+        /// What labels its node must have: one for each, or none for any nodes.
+        selectors: Vec<Selectors>,
     },
 }
 

@@ -15,7 +15,7 @@ use super::read::{Tenants, amount, amounts, simple_strategy, word};
 use super::{Argument, EntryNo, NodeNo, Placement, TaskEntry, check};
 use crate::cluster::{Selector, Selectors};
 use crate::fairness::TenantName;
-use crate::group::{GroupKind, MAX_BUNDLES};
+use crate::group::{GroupKind, GroupSpecError, MAX_BUNDLES};
 use crate::resource::{Amount, Request, ResourceName, ResourceSet};
 use crate::task::alternative;
 
@@ -37,7 +37,7 @@ const TASK: &[&str] = &[
 const ARG: &[&str] = &["bytes", "on"];
 const STRATEGY: &[&str] = &["node_affinity", "placement_group"];
 const AFFINITY: &[&str] = &["node", "soft"];
-const GROUP: &[&str] = &["kind", "bundles"];
+const GROUP: &[&str] = &["kind", "bundles", "label_selectors"];
 
 const SELECTORS_EXAMPLE: &str = "[\"zone=a\"], or as fallbacks [[\"zone=a\"], [\"zone=b\"]]";
 
@@ -168,6 +168,14 @@ impl Reader<'_, '_, '_> {
             Some(value) => self.placement(&value, &requests)?,
             None => strategy.clone(),
         };
+        let selectors = self.selectors()?;
+        if let (Placement::PlacementGroup { .. }, Some(value), false) =
+            (&placement, fields.get("labels"), selectors.is_any())
+        {
+            let why = "labels have no meaning for what runs in a placement group, whose bundles decide where that is; \
+                       give the group `label_selectors`";
+            return Err(value.fault(Fault::refused(why)));
+        }
         Ok(TaskEntry {
             name: (*name).into(),
             tenant,
@@ -177,7 +185,7 @@ impl Reader<'_, '_, '_> {
             requests,
             priority,
             placement,
-            selectors: self.selectors()?,
+            selectors,
             args: self.args()?,
             after: Vec::new(),
             retries,
@@ -305,7 +313,24 @@ fn group(value: &Value<'_, '_>, requests: &[Request]) -> Result<Placement, Scena
             bundles: bundles.len(),
         }));
     }
-    Ok(Placement::PlacementGroup { kind, bundles })
+    let mut selectors = Vec::new();
+    if let Some(value) = fields.get("label_selectors") {
+        let example = "[\"zone=a\", \"zone=b ; *\"]";
+        for value in value.list(MAX_BUNDLES as u64, "selectors", example)? {
+            selectors.push(word(&value, "a label selector", "\"zone=a ; *\"")?);
+        }
+        if selectors.len() != bundles.len() {
+            return Err(value.fault(Fault::refused(GroupSpecError::Selectors {
+                count: selectors.len(),
+                bundles: bundles.len(),
+            })));
+        }
+    }
+    Ok(Placement::PlacementGroup {
+        kind,
+        bundles,
+        selectors,
+    })
 }
 
 /// A number of bytes, or a size. Parts of a byte are none.

@@ -122,7 +122,7 @@ fn every_field_is_read() {
     assert_eq!(b.placement, Placement::NodeAffinity { node, soft });
     assert_eq!(b.selectors.as_slice().len(), 2);
     assert_eq!((b.count, b.retries, b.tenant), (1, None, TenantNo(1)));
-    let Placement::PlacementGroup { kind, bundles } = &scenario.tasks[2].placement else {
+    let Placement::PlacementGroup { kind, bundles, .. } = &scenario.tasks[2].placement else {
         panic!("{:?}", scenario.tasks[2].placement)
     };
     assert_eq!((*kind, bundles.len()), (GroupKind::StrictSpread, 2));
@@ -617,7 +617,22 @@ fn groups() {
             r#"{"kind":"pack","bundles":[{"CPU":0.5},{"GPU":1}]}"#,
             ".bundles: none of the 2 bundles",
         ),
+        (
+            r#"{"kind":"pack","bundles":[{"CPU":1},{"CPU":1}],"label_selectors":["zone=a"]}"#,
+            ".label_selectors: 1 label selectors are given for 2 bundles",
+        ),
+        (
+            r#"{"kind":"pack","bundles":[{"CPU":1}],"label_selectors":["=x"]}"#,
+            ".label_selectors[0]: ",
+        ),
     ];
+    let labelled =
+        r#""labels":["a"],"strategy":{"placement_group":{"kind":"pack","bundles":[{"CPU":1}]}}"#;
+    let found = more_error(labelled);
+    assert!(
+        found.starts_with("tasks[1].labels: labels have no meaning"),
+        "{found}"
+    );
     for (group, expected) in cases {
         let found = of(group);
         assert!(
