@@ -768,7 +768,9 @@ fn what_bundles_want_of_labels_has_fallbacks_and_is_explained() {
     // The first round of a group of this id is over where the one before was.
     it.wait(1_000);
     assert_eq!(nodes_of(&it), [Some(3), Some(0)]);
-    it.event(Event::RemoveGroup(group(0)));
+    let mut it = Harness::new(&[]);
+    it.join(0, ONE, "zone=a");
+    it.join(1, ONE, "zone=b");
     create_with(&mut it, GroupKind::StrictPack, &["zone=a", "zone=b"]);
     let said = why(&it).expect("a reason");
     assert_eq!(
