@@ -259,7 +259,7 @@ fn a_group_that_nobody_has_made_is_told_as_such() {
     let said = call(&b, "place()").args(["--strategy", &strategy]).run();
     assert_says(
         &said.stderr,
-        &["has no bundle 1: it has 1, numbered from 0"],
+        &["has no bundle 1 that can ever hold this task: it has 1, numbered from 0"],
     );
     a.command(&["group", "remove", &made]).ok();
     for at in [&a, &b] {

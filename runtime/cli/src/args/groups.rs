@@ -51,11 +51,7 @@ pub struct GroupCreate {
     /// What a bundle has: 'cpus=2,gpus=1,memory=1GiB,NAME=AMOUNT', and what labels its node must have, if it has a
     /// selector of its own: 'cpus=2 @ zone=a'. Without memory, it has 256MiB for each CPU. Repeatable: the first is
     /// bundle 0.
-    #[arg(
-        long,
-        value_name = "AMOUNTS[@SELECTOR]",
-        required_unless_present = "spec"
-    )]
+    #[arg(long, value_name = "AMOUNTS", required_unless_present = "spec")]
     pub bundle: Vec<BundleArg>,
     /// What labels the nodes of all bundles must have that have no selector of their own: 'zone=a,!spot'. ';' separates
     /// fallbacks, which are tried in order.

@@ -97,7 +97,8 @@ pub enum Reason {
     },
     /// Its placement group has no bundle of this number.
     #[error(
-        "placement group {group} has no bundle {bundle}: it has {bundles}, numbered from 0; name one of these, or none"
+        "placement group {group} has no bundle {bundle} that can ever hold this task: it has {bundles}, numbered from 0; \
+         name one of these, or none"
     )]
     NoSuchBundle {
         /// The group.

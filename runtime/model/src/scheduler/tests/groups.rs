@@ -675,7 +675,8 @@ fn a_bundle_that_there_is_not_is_refused() {
     let mut it = Harness::local(TWO);
     create(&mut it, &[ONE, ONE]);
     let why = format!(
-        "t1 failed: placement group {} has no bundle 2: it has 2, numbered from 0; name one of these, or none",
+        "t1 failed: placement group {} has no bundle 2 that can ever hold this task: it has 2, numbered from 0; name one of \
+         these, or none",
         group(0)
     );
     assert_eq!(it.submit(member(1, ONE, 2)), [why]);
