@@ -269,3 +269,15 @@ fn a_group_that_nobody_has_made_is_told_as_such() {
         assert_says(&gone.stderr, &["the tenant has no placement group"]);
     }
 }
+
+#[test]
+fn no_memory_is_a_limit_like_any_other_of_tasks_and_actors_alike() {
+    let [a] = nodes([("a", &[])]);
+    let says = ["memory limit of 0 bytes reached: the guest asked for "];
+    let said = call(&a, "place()").args(["--memory", "0"]).fails(5);
+    assert_says(&said, &says);
+    let create = a.command(&["actor", "create"]).arg(guest("spread"));
+    let create = create.args(["tally", "0", "--name", "t", "--memory", "0"]);
+    assert_says(&create.fails(5), &says);
+    assert_says(&a.command(&["explain", "t"]).ok(), &says);
+}
