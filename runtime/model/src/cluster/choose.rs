@@ -341,9 +341,11 @@ fn is_idle(major: u64) -> bool {
 }
 
 /// Spread: the next available node by id after the one chosen last for this class. The first of a class comes after
-/// the last of all, so that many classes of few tasks do not all begin at the same node.
+/// the last of all, so that many classes of few tasks do not all begin at the same node; and the first of all after the
+/// local node, so that many nodes that spread few tasks each do not.
 fn next_in_turn(index: &mut Index, nodes: &mut Nodes) -> Option<NodeIx> {
-    let last = index.cursor.or(nodes.last_turn);
+    let local = || Some(nodes.get(nodes.local?)?.id());
+    let last = index.cursor.or(nodes.last_turn).or_else(local);
     let next = last.and_then(|last| nodes.after(last));
     let next = next.and_then(|from| index.first_from(nodes, from));
     let node = next.or_else(|| index.select(0))?;

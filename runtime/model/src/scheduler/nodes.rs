@@ -3,18 +3,18 @@
 //! Owns what follows for tasks from a change of the cluster: whom a newcomer helps, what was lost
 //! with a node, what no node can serve any more. Must not: choose a node for a task.
 
+use super::class::Wants;
 use super::event::{NodeInfo, PeerView};
 use super::explain::Reason;
 use super::table::{Owner, TaskIx};
 use super::{Outcome, Scheduler};
-use crate::cluster::{Basis, Labels, NewNode, NodeIx, QueueReport, Selector, Strategy, Supply};
+use crate::cluster::{
+    Basis, Labels, NewNode, NodeFit, NodeIx, QueueReport, Selector, Strategy, Supply,
+};
 use crate::fairness::Policy;
 use crate::id::{Incarnation, NodeId};
 use crate::resource::{Amount, Fit, NodeResources, ResourceName};
 use crate::task::{FailureKind, Phase, Place, TaskKind, TaskState};
-
-/// How many ready tasks are looked at for one that a newcomer can take.
-const LOOKED_AT: usize = 64;
 
 impl Scheduler {
     /// Whether there are nodes whose resources are given out elsewhere.
@@ -232,26 +232,49 @@ impl Scheduler {
 
     /// Offers a newcomer, or a peer that has room, one ready task. One alone, so that a node is not stampeded: its next
     /// view shows whether it has room for another. One of another owner goes back to that, which sees the same node.
+    ///
+    /// Looks at the first task of each class, not at the first tasks of all: many that the node has nothing for would
+    /// hide those behind them.
     fn offer_ready_task(&mut self, node: NodeIx) {
-        let suits = |ix: &TaskIx| {
-            let task = &self.tasks[*ix];
-            let rule = &task.terms.rule;
-            task.kind == TaskKind::Task
-                && !self.rests(*ix)
-                && matches!(
-                    rule.strategy,
-                    Strategy::Default | Strategy::Spread | Strategy::Random
-                )
-                && !self.cluster[node].is_closed()
-                && has_labels(rule.selectors.as_slice(), self.cluster[node].labels())
-                && self.cluster[node].fit(rule.preferred(), Basis::TrulyFree) == Fit::Available
-        };
-        let mut ready = self.tasks.in_phase(Phase::Ready).take(LOOKED_AT);
-        let found = ready.find(suits);
-        drop(ready);
-        if let Some(ix) = found {
-            self.send_away(ix, node);
+        if self.cluster[node].is_closed() || self.tasks.count(Phase::Ready) == 0 {
+            return;
         }
+        let classes = self.classes.iter();
+        let waiting = classes.filter(|(_, class)| {
+            class.in_line > 0 && class.key.wants == Wants::Start && !class.is_grouped()
+        });
+        let firsts = waiting.filter_map(|(_, class)| {
+            let tenant = class.first_tenant_lately()?;
+            let (turn, task) = class.head(tenant)?;
+            Some((self.tenants.key(tenant), turn, task))
+        });
+        let suiting = firsts.filter_map(|(key, turn, task)| {
+            let alternative = self.suits_elsewhere(task, node)?;
+            Some((key, turn, task, alternative))
+        });
+        let next = suiting.min_by(|one, other| (one.0, one.1).cmp(&(other.0, other.1)));
+        if let Some((_, _, ix, alternative)) = next {
+            self.send_away(ix, node, alternative);
+        }
+    }
+
+    /// The alternative with which a task that waits here could start on another node now, if it may go there.
+    fn suits_elsewhere(&self, ix: TaskIx, node: NodeIx) -> Option<usize> {
+        let rule = &self.tasks[ix].terms.rule;
+        let may_go = match rule.strategy {
+            Strategy::Default | Strategy::Spread | Strategy::Random => true,
+            // Only where the node that it names gives way.
+            Strategy::NodeAffinity { soft, .. } => soft,
+            Strategy::PlacementGroup { .. } => false,
+        };
+        if !may_go
+            || self.rests(ix)
+            || self.fit_on(node, ix, Basis::TrulyFree) != Some(NodeFit::Available)
+        {
+            return None;
+        }
+        let fits = |request| self.cluster[node].fit(request, Basis::TrulyFree) == Fit::Available;
+        rule.alternatives.iter().position(fits)
     }
 
     /// A node is gone. `is_over`: so is that life of it, as far as anybody knows.

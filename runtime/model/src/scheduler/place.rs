@@ -68,7 +68,7 @@ fn kind_of(task: &Task) -> Kind {
 
 /// What was decided for a task.
 enum Decision {
-    /// It waits here, for any of the nodes here, and counts as what it asks for first.
+    /// It waits here, for any of the nodes here. What it counts as is seen when it is here.
     Here,
     /// It waits here for a certain node, and counts there as this one of its alternatives.
     At(NodeIx, usize),
@@ -89,7 +89,7 @@ impl Scheduler {
             return self.place_call(ix, actor);
         }
         match self.decide(ix) {
-            Decision::Here => self.arrive(ix, None, 0),
+            Decision::Here => self.arrive(ix, None, self.counts_as(ix)),
             Decision::At(node, alternative) => self.arrive(ix, Some(node), alternative),
             Decision::There(node) => self.hand_over(ix, node),
             Decision::Rest => self.rest(ix),
@@ -351,6 +351,20 @@ impl Scheduler {
         self.enqueue(ix, self.tasks[ix].class);
     }
 
+    /// As which of its alternatives a task counts that waits here: as the first that the node which is served here has
+    /// free, else as the first that it can serve. Counted as another it would seem to take nothing there.
+    fn counts_as(&self, ix: TaskIx) -> usize {
+        let alternatives = &self.tasks[ix].terms.rule.alternatives;
+        let (Some(local), true) = (self.local, alternatives.len() > 1) else {
+            return 0;
+        };
+        let node = &self.cluster[local];
+        let is_free = |request| node.fit(request, Basis::TrulyFree) == Fit::Available;
+        let free = alternatives.iter().position(is_free);
+        let served = || alternatives.iter().position(|it| node.is_feasible(it));
+        free.or_else(served).unwrap_or_default()
+    }
+
     /// Moves a task to the class of those that can only run on this node.
     fn bind(&mut self, ix: TaskIx, node: Option<NodeIx>) {
         if node.is_some() {
@@ -547,13 +561,13 @@ impl Scheduler {
         if self.rests(ix) || rule.alternatives.iter().any(can_take) {
             return false;
         }
-        let Choice::Now { node, .. } = self.choose(ix, &rule, Basis::TrulyFree) else {
+        let Choice::Now { node, alternative } = self.choose(ix, &rule, Basis::TrulyFree) else {
             return false;
         };
         if node == local {
             return false;
         }
-        self.send_away(ix, node);
+        self.send_away(ix, node, alternative);
         true
     }
 
@@ -564,12 +578,13 @@ impl Scheduler {
         task.hops >= self.config.max_hops && self.now < task.since + self.config.rest
     }
 
-    /// Hands a task that is placed here to another node, or back to its owner.
-    pub(super) fn send_away(&mut self, ix: TaskIx, node: NodeIx) {
+    /// Hands a task that is placed here to another node, where it counts as this one of its alternatives, or back to its
+    /// owner.
+    pub(super) fn send_away(&mut self, ix: TaskIx, node: NodeIx, alternative: usize) {
         self.unplace(ix);
         match self.tasks[ix].owner {
             Owner::Here => {
-                self.claim(ix, node, 0);
+                self.claim(ix, node, alternative);
                 self.hand_over(ix, node);
             }
             Owner::Peer(owner) => {

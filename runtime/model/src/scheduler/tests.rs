@@ -5,6 +5,7 @@ mod explain;
 mod groups;
 mod lifecycle;
 mod nodes;
+mod offers;
 mod order;
 mod random;
 mod sharing;

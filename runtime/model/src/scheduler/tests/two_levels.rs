@@ -102,7 +102,7 @@ fn a_burst_is_shared_out_before_anybody_reports() {
     // In proportion to what each has.
     assert_eq!(shares, [11, 19, 10]);
     // What a node has taken is in its view; what it has not answered for is not.
-    let (task, attempt) = (task_id(1), Attempt::FIRST);
+    let (task, attempt) = (task_id(0), Attempt::FIRST);
     it.message(1, Message::Placed { task, attempt });
     let tasks_at_1 = |it: &Harness| {
         let cluster = it.scheduler.cluster();
