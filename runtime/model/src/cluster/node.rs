@@ -64,6 +64,7 @@ pub struct Node {
     pub(super) modules: BTreeMap<Digest, u32>,
     pub(super) bandwidth: Mean,
     pub(super) kept: Option<Request>,
+    pub(super) kept_cpu: Option<Request>,
     pub(super) is_draining: bool,
     pub(super) is_unreachable: bool,
 }
@@ -124,6 +125,11 @@ impl Node {
         self.kept.as_ref()
     }
 
+    /// What is kept there besides for blocked tasks that are to go on: CPU.
+    pub fn kept_cpu(&self) -> Option<&Request> {
+        self.kept_cpu.as_ref()
+    }
+
     /// Whether nobody here can speak with it now.
     pub fn is_unreachable(&self) -> bool {
         self.is_unreachable
@@ -149,54 +155,65 @@ impl Node {
     }
 
     /// Whether it can take such a request now, and if not, why: beside what is kept there, unless
-    /// it is kept for just such a request.
+    /// it is kept for just such a request. One for as much CPU as is kept for blocked tasks does not pass those because it
+    /// is small.
     pub fn fit(&self, request: &Request, basis: Basis) -> Fit {
-        let beside = self.kept.as_ref().filter(|kept| *kept != request);
-        self.fit_beside(beside, request, basis)
+        let kept = self.kept.as_ref().filter(|kept| *kept != request);
+        let cpu = |request: &Request| request.amounts().get(&ResourceName::CPU);
+        let kept_cpu = self.kept_cpu.as_ref();
+        let kept_cpu = kept_cpu.filter(|kept| cpu(request) < cpu(kept));
+        self.fit_beside([kept, kept_cpu], request, basis)
     }
 
     /// The same as if nothing were kept.
     pub(super) fn fit_without_kept(&self, request: &Request, basis: Basis) -> Fit {
-        self.fit_beside(None, request, basis)
+        self.fit_beside([None, None], request, basis)
     }
 
-    fn fit_beside(&self, beside: Option<&Request>, request: &Request, basis: Basis) -> Fit {
-        match (&self.supply, basis, beside) {
-            (Supply::Own(own), Basis::Acquirable, None) => match own.can_acquire(request) {
+    fn fit_beside(&self, kept: [Option<&Request>; 2], request: &Request, basis: Basis) -> Fit {
+        let with_kept = |mut load: Load| {
+            kept.into_iter().flatten().for_each(|kept| load.add(kept));
+            load
+        };
+        match (&self.supply, basis, kept) {
+            (Supply::Own(own), Basis::Acquirable, [None, None]) => match own.can_acquire(request) {
                 true => Fit::Available,
                 false => own.pools().judge(request),
             },
-            (Supply::Own(own), Basis::TrulyFree, None) => own.judge(request),
-            (Supply::Peer(report), _, None) => report.judge(request),
-            (Supply::Own(own), basis, Some(kept)) => {
-                let mut load = match basis {
+            (Supply::Own(own), Basis::TrulyFree, [None, None]) => own.judge(request),
+            (Supply::Peer(report), _, [None, None]) => report.judge(request),
+            (Supply::Own(own), basis, _) => {
+                let load = match basis {
                     Basis::Acquirable => Load::default(),
                     Basis::TrulyFree => own.load().clone(),
                 };
-                load.add(kept);
-                load.judge_beside(own.pools(), request)
+                with_kept(load).judge_beside(own.pools(), request)
             }
-            (Supply::Peer(report), _, Some(kept)) => {
-                let mut load = report.load().clone();
-                load.add(kept);
-                load.judge_beside_reports(report.pools(), request)
+            (Supply::Peer(report), ..) => {
+                with_kept(report.load().clone()).judge_beside_reports(report.pools(), request)
             }
         }
     }
 
     /// Whether it can take such a request now: [`Node::fit`] without the reason.
     pub fn is_available(&self, request: &Request, basis: Basis) -> bool {
-        match (&self.supply, basis, &self.kept) {
-            (Supply::Own(own), Basis::Acquirable, None) => own.can_acquire(request),
+        match (&self.supply, basis) {
+            (Supply::Own(own), Basis::Acquirable) if self.keeps_nothing() => {
+                own.can_acquire(request)
+            }
             _ => self.fit(request, basis) == Fit::Available,
         }
+    }
+
+    fn keeps_nothing(&self) -> bool {
+        self.kept.is_none() && self.kept_cpu.is_none()
     }
 
     /// Whether an own node, asked for as much as this after it is given back, gives out just this.
     pub(crate) fn passes_on(&self, allocation: &Allocation) -> bool {
         match &self.supply {
             Supply::Own(own) => {
-                self.kept.is_none() && !self.is_draining && own.pools().passes_on(allocation)
+                self.keeps_nothing() && !self.is_draining && own.pools().passes_on(allocation)
             }
             Supply::Peer(_) => false,
         }

@@ -125,6 +125,7 @@ impl Cluster {
             modules: BTreeMap::new(),
             bandwidth: Mean::of_bandwidths(),
             kept: None,
+            kept_cpu: None,
             is_draining: false,
             is_unreachable: false,
         });
@@ -317,6 +318,15 @@ impl Cluster {
     pub fn keep(&mut self, ix: NodeIx, request: Option<Request>) {
         self.nodes.now.mark(ix);
         self.nodes.get_mut(ix).kept = request;
+    }
+
+    /// Keeps CPU besides, for blocked tasks that are to go on: every request is judged on what is left beside it.
+    ///
+    /// # Panics
+    /// If the node is not there.
+    pub fn keep_cpu(&mut self, ix: NodeIx, cpu: Option<Request>) {
+        self.nodes.now.mark(ix);
+        self.nodes.get_mut(ix).kept_cpu = cpu;
     }
 
     /// Replaces a node's labels.

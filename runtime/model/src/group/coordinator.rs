@@ -253,7 +253,9 @@ impl<N: Copy + Ord> Coordinator<N> {
     pub fn reserved(&self) -> Vec<u32> {
         let placed = (0..).zip(self.nodes());
         let placed = placed.filter_map(|(bundle, node)| node.map(|_| bundle));
-        let undone = self.undo.iter().map(|(_, id)| id.bundle);
+        // A node may say that it has one that the group never had.
+        let is_ours = |bundle: &u32| self.slots.len() > *bundle as usize;
+        let undone = self.undo.iter().map(|(_, id)| id.bundle).filter(is_ours);
         let mut reserved: Vec<u32> = placed.chain(undone).collect();
         reserved.sort_unstable();
         reserved

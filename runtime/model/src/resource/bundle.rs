@@ -15,6 +15,7 @@ use super::amount::Amount;
 use super::fit::{AcquireError, Fit, Infeasibility, PoolReport, judge};
 use super::groups::Groups;
 use super::ids::{ResourceId, ResourceIds};
+use super::load::Load;
 use super::name::ResourceName;
 use super::request::{IndexedDemand, Request};
 use super::set::ResourceSet;
@@ -111,6 +112,14 @@ impl Bundle {
     pub fn can_acquire(&self, request: &Request) -> bool {
         let mut amounts = request.amounts().iter();
         amounts.all(|(name, amount)| self.part(name).is_some_and(|part| part.contains(amount)))
+    }
+
+    /// The same beside what is kept for others.
+    pub fn can_acquire_beside(&self, kept: &Request, request: &Request) -> bool {
+        let mut load = Load::default();
+        load.add(kept);
+        let report = |name: &ResourceName| self.part(name).map(Part::report);
+        self.can_acquire(request) && judge(request, report, Some(&load)) == Fit::Available
     }
 
     /// Takes all that is asked for from what is free inside, or nothing. What is taken goes back

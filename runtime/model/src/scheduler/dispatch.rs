@@ -89,7 +89,7 @@ impl Scheduler {
             match self.fits(ix, task) {
                 Fits::Nowhere => {
                     self.park(ix);
-                    keeps_more |= self.keep_for_resume(ix, task);
+                    keeps_more |= self.keep_for_resume(ix);
                 }
                 fits => best = Some((ix, tenant, turn, fits)),
             }

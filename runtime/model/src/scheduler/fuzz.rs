@@ -87,6 +87,19 @@ fn check_classes(scheduler: &Scheduler) {
     assert_eq!(resuming, resuming_in_line);
     let members = |(_, class): &(_, &super::class::Class)| class.in_line > 0;
     for node in &scheduler.own {
+        if let Some(cpu) = scheduler.cluster[*node].kept_cpu() {
+            let mut waiting = scheduler.classes.iter().filter(members);
+            let is_for = |class: &super::class::Class| {
+                let key = &class.key;
+                key.wants == Wants::Resume
+                    && key.bound == Some(*node)
+                    && key.rule.preferred() == cpu
+            };
+            assert!(
+                waiting.any(|(_, class)| is_for(class)),
+                "{cpu:?} is kept for nobody to go on"
+            );
+        }
         let Some(kept) = scheduler.cluster[*node].kept() else {
             continue;
         };

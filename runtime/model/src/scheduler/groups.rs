@@ -70,6 +70,8 @@ pub(super) struct Owned {
 struct Part {
     id: NodeId,
     participant: Participant<NodeId>,
+    /// CPU that is kept in bundles here for blocked tasks that are to go on.
+    kept_cpu: BTreeMap<BundleRef, Request>,
 }
 
 /// A bundle among those reserved here.
@@ -94,8 +96,12 @@ impl Offer for Node {
 
 impl GroupTable {
     pub(crate) fn add_own(&mut self, ix: NodeIx, id: NodeId) {
-        let participant = Participant::new();
-        self.parts.insert(ix, Part { id, participant });
+        let part = Part {
+            id,
+            participant: Participant::new(),
+            kept_cpu: BTreeMap::new(),
+        };
+        self.parts.insert(ix, part);
     }
 
     /// A bundle here, if tasks can run in it.
@@ -176,20 +182,36 @@ impl GroupTable {
             .map(|(id, _, bundle)| ((id.group, id.bundle), bundle))
     }
 
-    /// The first bundle here, of a group or the one that is named, that can serve a request now.
+    /// The first bundle here, of a group or the one that is named, that can serve a request now, beside what is kept in it.
     pub(crate) fn spot(
         &self,
         group: &GroupId,
         bundle: Option<u32>,
         request: &Request,
     ) -> Option<(NodeIx, u32)> {
+        let cpu = |request: &Request| request.amounts().get(&ResourceName::CPU);
+        let fits = |part: &Part, number, bundle: &Bundle| match part.kept_cpu.get(&(*group, number))
+        {
+            Some(kept) if cpu(request) < cpu(kept) => bundle.can_acquire_beside(kept, request),
+            _ => bundle.can_acquire(request),
+        };
         self.parts.iter().find_map(|(ix, part)| {
             let mut usable = part.participant.usable_bundles(*group);
             let (number, _) = usable.find(|(number, it)| {
-                bundle.is_none_or(|bundle| bundle == *number) && it.can_acquire(request)
+                bundle.is_none_or(|bundle| bundle == *number) && fits(part, *number, it)
             })?;
             Some((*ix, number))
         })
+    }
+
+    /// Keeps CPU in a bundle for blocked tasks that are to go on, or (`None`) no longer.
+    pub(super) fn keep_cpu(&mut self, node: NodeIx, at: BundleRef, cpu: Option<Request>) {
+        if let Some(part) = self.parts.get_mut(&node) {
+            match cpu {
+                Some(cpu) => part.kept_cpu.insert(at, cpu),
+                None => part.kept_cpu.remove(&at),
+            };
+        }
     }
 
     pub(super) fn has_bundle_here(&self, group: &GroupId, bundle: Option<u32>) -> bool {

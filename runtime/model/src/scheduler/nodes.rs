@@ -299,7 +299,7 @@ impl Scheduler {
             return;
         };
         let was_own = self.cluster[ix].is_own();
-        self.stop_keeping_on(ix);
+        self.forget_kept_on(ix);
         if was_own {
             self.own.retain(|own| *own != ix);
             self.hot = self.hot.filter(|hot| *hot != ix);

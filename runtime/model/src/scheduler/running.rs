@@ -18,7 +18,7 @@ use crate::resource::{Bundle, NodeResources, ResourceName, ResourceSet};
 use crate::task::{self, Attempt, BlockedOn, FailureKind, Held, Phase, Rule, TaskKind, TaskState};
 
 /// Where a task holds something: of a node, or of a bundle there.
-type Place = (NodeIx, Option<BundleRef>);
+pub(super) type Place = (NodeIx, Option<BundleRef>);
 
 /// Who gives something back.
 pub(super) struct Holder {

@@ -6,18 +6,21 @@
 //! idle. Without a limit the larger one might never find enough free at once. So when the first
 //! task of a class has been passed over for [`super::Config::patience`], one node keeps for its
 //! request what becomes free there, as backfilling schedulers do: others may use what is left
-//! beside it. For a blocked task that is to go on it is kept at once. Tasks of placement groups wait for their bundle, which nobody else can take: for them nothing
-//! is kept. What was kept on a node could be what their group waits for.
+//! beside it. What is kept in vain is given up: for another alternative or node, for another class
+//! that has been passed over, and in the end until the task is passed over once more.
+//!
+//! For blocked tasks that are to go on their CPU is kept at once, and besides. Of tasks of placement groups these alone
+//! have something kept for them, in their bundle: what was kept on a node could be what a group waits for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::Scheduler;
 use super::class::{ClassIx, Gate, Wants};
-use super::table::TaskIx;
-use crate::cluster::{Basis, NodeFit, NodeIx};
+use super::running::Place;
+use crate::cluster::{Basis, NodeFit, NodeIx, Strategy};
 use crate::fairness::TenantIx;
-use crate::resource::Request;
+use crate::resource::{Request, ResourceName};
 use crate::time::Instant;
 
 /// See the module.
@@ -29,8 +32,12 @@ pub(crate) struct Starving {
     has_deadline: BTreeSet<ClassIx>,
     kept_on: BTreeMap<NodeIx, ClassIx>,
     kept_for: BTreeMap<ClassIx, NodeIx>,
+    /// Those whose patience has ended and for whom nothing can be kept, as it is kept for others.
+    waiting: BTreeSet<ClassIx>,
     /// What was kept so far for those that have not started since.
     tries: BTreeMap<ClassIx, Tries>,
+    /// The classes of blocked tasks for which CPU is kept, by where they had it.
+    resuming: BTreeMap<Place, BTreeSet<ClassIx>>,
     /// Which classes are looked at next.
     cursor: usize,
     /// And when, if there are many.
@@ -40,13 +47,26 @@ pub(crate) struct Starving {
 /// What is kept for a class, and what was kept for it in vain.
 #[derive(Debug, Default)]
 struct Tries {
-    /// What is kept now: the place of the alternative, and where.
-    kept: Option<(usize, NodeIx)>,
-    /// What that lacked when it was last looked at.
-    lacking: u128,
+    /// What is kept now.
+    kept: Option<Kept>,
+    /// What was kept before: the place of the alternative, and where.
     in_vain: BTreeSet<(usize, NodeIx)>,
     /// How often all were tried.
     rounds: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Kept {
+    /// The place of the alternative.
+    alternative: usize,
+    node: NodeIx,
+    since: Instant,
+    /// When it was seen last that more has become free, or nothing had yet.
+    better_at: Instant,
+    /// What was lacking then.
+    lacking: u128,
+    /// When that is looked at again.
+    until: Instant,
 }
 
 impl Tries {
@@ -67,7 +87,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 impl Starving {
     /// Whether nobody has been passed over for long, and nothing is kept.
     pub(crate) fn is_idle(&self) -> bool {
-        self.deadlines.is_empty() && self.kept_for.is_empty()
+        self.deadlines.is_empty() && self.kept_for.is_empty() && self.resuming.is_empty()
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
@@ -103,7 +123,8 @@ impl Scheduler {
             let Some(other) = self.classes.get(at) else {
                 continue;
             };
-            if other.passed_over.is_some() || other.gate != Gate::Parked || other.is_grouped() {
+            let is_kept_for = other.is_grouped() || other.key.wants == Wants::Resume;
+            if other.passed_over.is_some() || other.gate != Gate::Parked || is_kept_for {
                 continue;
             }
             let Some(tenant) = other.first_tenant_lately() else {
@@ -134,7 +155,10 @@ impl Scheduler {
             self.starving.has_deadline.remove(&class);
             let since = self.classes.get(class).and_then(|class| class.passed_over);
             let Some((since, _)) = since else {
-                self.starving.tries.remove(&class);
+                // Whoever was passed over has left.
+                if self.classes.get(class).is_some() {
+                    self.stop_keeping_for(class);
+                }
                 continue;
             };
             if self.starving.kept_for.contains_key(&class) {
@@ -150,111 +174,210 @@ impl Scheduler {
         }
     }
 
-    /// Keeps what the first task of a class asks for, as soon as it can be kept somewhere.
+    /// Keeps what the first task of a class asks for, as soon as it can be kept somewhere. Once all was tried in vain,
+    /// nothing is kept until it has been passed over again: others may do with what it does not need for now.
     fn keep_something(&mut self, class: ClassIx) {
-        let Some((lacking, alternative, node)) = self.node_to_keep(class) else {
+        let pairs = self.pairs_to_keep(class);
+        let tries = self.starving.tries.entry(class).or_default();
+        let left = |pair: &&(usize, NodeIx)| !tries.in_vain.contains(pair);
+        let left: Vec<(usize, NodeIx)> = pairs.iter().filter(left).copied().collect();
+        if left.is_empty() && !tries.in_vain.is_empty() {
+            tries.in_vain.clear();
+            tries.rounds += 1;
+            self.starving.waiting.remove(&class);
+            self.classes[class].passed_over = None;
+            return;
+        }
+        let Some((alternative, lacking, node)) = self.best_to_keep(class, &left) else {
+            self.starving.waiting.insert(class);
             let again = self.now + self.config.patience;
             return self.starving.come_back_at(again, class);
         };
+        if let Some(other) = self.starving.kept_on.get(&node).copied() {
+            self.give_up(other);
+            self.starving.waiting.insert(other);
+        }
         let request = self.classes[class].rule().alternatives[alternative].clone();
+        self.starving.waiting.remove(&class);
         self.starving.kept_on.insert(node, class);
         self.starving.kept_for.insert(class, node);
         let tries = self.starving.tries.entry(class).or_default();
-        tries.kept = Some((alternative, node));
-        tries.lacking = lacking;
-        let again = self.now + tries.patience(self.config.patience);
-        self.starving.come_back_at(again, class);
+        let until = self.now + tries.patience(self.config.patience);
+        tries.kept = Some(Kept {
+            alternative,
+            node,
+            since: self.now,
+            better_at: self.now,
+            lacking,
+            until,
+        });
+        self.starving.come_back_at(until, class);
         self.cluster.keep(node, Some(request));
         self.open(class);
     }
 
     /// Something has been kept for a class for as long as its patience lasts: it stays kept where more has become
-    /// free, else something else is.
+    /// free, else something else is. Others that wait for that come first.
     fn keep_on_or_else(&mut self, class: ClassIx) {
-        let tries = self.starving.tries.get(&class);
-        let Some((alternative, node)) = tries.and_then(|tries| tries.kept) else {
+        let lacks_less = self.lacks_less(class);
+        let tries = self.starving.tries.entry(class).or_default();
+        let once = tries.patience(self.config.patience);
+        let Some(kept) = &mut tries.kept else {
             return;
         };
-        let request = &self.classes[class].rule().alternatives[alternative];
-        let lacking = self.lacking(node, request);
-        let tries = self.starving.tries.entry(class).or_default();
-        let again = self.now + tries.patience(self.config.patience);
-        if std::mem::replace(&mut tries.lacking, lacking) > lacking {
-            return self.starving.come_back_at(again, class);
+        if let Some(lacking) = lacks_less {
+            (kept.better_at, kept.lacking) = (self.now, lacking);
+            // What was gathered for so long is not let go of sooner.
+            kept.until = self.now + once.max(self.now - kept.since);
         }
-        tries.in_vain.insert((alternative, node));
-        self.starving.kept_for.remove(&class);
-        self.starving.kept_on.remove(&node);
-        self.cluster.keep(node, None);
-        self.wake(node);
-        self.keep_something(class);
+        if kept.until > self.now {
+            let until = kept.until;
+            return self.starving.come_back_at(until, class);
+        }
+        self.give_up(class);
+        let mut others: Vec<ClassIx> = self.starving.waiting.iter().copied().collect();
+        others.sort_by_key(|other| {
+            let rounds = self.rounds(*other);
+            let passed_over = self.classes.get(*other).and_then(|other| other.passed_over);
+            (rounds, passed_over.map(|(since, _)| since))
+        });
+        for other in others.into_iter().chain([class]) {
+            match self.classes.get(other).and_then(|it| it.passed_over) {
+                Some(_) => self.keep_something(other),
+                None => drop(self.starving.waiting.remove(&other)),
+            }
+        }
+    }
+
+    /// What is kept for a class is not any more: it was in vain.
+    fn give_up(&mut self, class: ClassIx) {
+        let tries = self.starving.tries.entry(class).or_default();
+        if let Some(kept) = tries.kept.take() {
+            tries.in_vain.insert((kept.alternative, kept.node));
+        }
+        if let Some(node) = self.starving.kept_for.remove(&class) {
+            self.starving.kept_on.remove(&node);
+            self.cluster.keep(node, None);
+            self.wake(node);
+        }
+    }
+
+    fn rounds(&self, class: ClassIx) -> u32 {
+        self.starving
+            .tries
+            .get(&class)
+            .map_or(0, |tries| tries.rounds)
+    }
+
+    /// What is lacking of what is kept for a class, if that is less than when it was looked at last.
+    fn lacks_less(&self, class: ClassIx) -> Option<u128> {
+        let kept = self.starving.tries.get(&class)?.kept?;
+        let request = &self.classes[class].rule().alternatives[kept.alternative];
+        let lacking = self.lacking(kept.node, request);
+        (lacking < kept.lacking).then_some(lacking)
     }
 
     /// Keeps what becomes free for a blocked task that is to go on, at once: it holds its memory and what others
-    /// wait for, and requests for a fraction of its CPU would pass it for as long as there are any.
-    ///
-    /// What is kept for somebody else stays: a blocked task takes of that too. Whether it is new.
-    pub(super) fn keep_for_resume(&mut self, class: ClassIx, task: TaskIx) -> bool {
-        if self.classes[class].key.wants != Wants::Resume {
+    /// wait for, and requests for a fraction of its CPU would pass it for as long as there are any. As much as the largest
+    /// of them needs, in a bundle as on a node: a blocked task takes of what is kept for whomever. Whether that is new.
+    pub(super) fn keep_for_resume(&mut self, class: ClassIx) -> bool {
+        let Some(place) = self.resumes_at(class) else {
             return false;
+        };
+        let is_new = self
+            .starving
+            .resuming
+            .entry(place)
+            .or_default()
+            .insert(class);
+        if is_new {
+            self.keep_cpu(place);
         }
-        let held = self.tasks[task].state().held();
-        let held = held.expect("a blocked task holds");
-        let node = held.node;
-        if held.bundle.is_some()
-            || self.starving.kept_on.contains_key(&node)
-            || self.starving.kept_for.contains_key(&class)
-        {
-            return false;
-        }
-        let cpu = self.request_of(task, held).cpu_part();
-        self.starving.kept_on.insert(node, class);
-        self.starving.kept_for.insert(class, node);
-        self.cluster.keep(node, Some(cpu));
-        true
+        is_new
     }
 
-    /// What to keep for the first task of a class: the alternative that it likes best of those that were not kept in
-    /// vain, on the node that lacks least of it. What is lacking there, the place of the alternative, the node.
-    fn node_to_keep(&mut self, class: ClassIx) -> Option<(u128, usize, NodeIx)> {
-        let tenant = self.classes[class].first_tenant(&self.tenants, &self.keys)?;
-        let (_, task) = self.classes[class].head(tenant)?;
-        let (bound, is_resuming) = {
-            let key = &self.classes[class].key;
-            (key.bound, key.wants == Wants::Resume)
+    /// Where the tasks of a class have been blocked, if that is what it is of.
+    fn resumes_at(&self, class: ClassIx) -> Option<Place> {
+        let key = &self.classes[class].key;
+        let is_resuming = key.wants == Wants::Resume;
+        let node = key.bound.filter(|_| is_resuming)?;
+        let bundle = match key.rule.strategy {
+            Strategy::PlacementGroup { group, bundle } => bundle.map(|bundle| (group, bundle)),
+            _ => None,
         };
-        let nodes = self.own.iter().copied();
-        let nodes = nodes.filter(|node| {
-            bound.is_none_or(|bound| bound == *node)
-                && !self.starving.kept_on.contains_key(node)
-                && (is_resuming
-                    || matches!(
-                        self.fit_on(*node, task, Basis::Acquirable),
-                        Some(NodeFit::Unavailable(_))
-                    ))
-        });
+        Some((node, bundle))
+    }
+
+    /// Keeps as much CPU as the largest blocked task there needs that is to go on.
+    fn keep_cpu(&mut self, place @ (node, bundle): Place) {
+        let classes = self.starving.resuming.get(&place).into_iter().flatten();
+        let cpus = classes.map(|class| self.classes[*class].rule().preferred());
+        let most = cpus.max_by_key(|cpu| cpu.amounts().get(&ResourceName::CPU));
+        let most = most.cloned();
+        match bundle {
+            Some(bundle) => self.groups.keep_cpu(node, bundle, most),
+            None => self.cluster.keep_cpu(node, most),
+        }
+    }
+
+    /// The alternatives that could be kept for the first task of a class, each with where.
+    fn pairs_to_keep(&mut self, class: ClassIx) -> Vec<(usize, NodeIx)> {
+        let first = self.classes[class].first_tenant(&self.tenants, &self.keys);
+        let first = first.and_then(|tenant| self.classes[class].head(tenant));
+        let Some((_, task)) = first else {
+            return Vec::new();
+        };
+        let bound = self.classes[class].key.bound;
         let rule = self.classes[class].rule();
+        let nodes = self.own.iter().copied().filter(|node| {
+            let fit = || self.fit_on(*node, task, Basis::Acquirable);
+            bound.is_none_or(|bound| bound == *node)
+                && matches!(fit(), Some(NodeFit::Unavailable(_) | NodeFit::Kept(_)))
+        });
         let pairs = nodes.flat_map(|node| (0..rule.alternatives.len()).map(move |at| (at, node)));
         let pairs =
             pairs.filter(|(at, node)| self.cluster[*node].is_feasible(&rule.alternatives[*at]));
-        let pairs: Vec<(usize, NodeIx)> = pairs.collect();
-        let best = |in_vain: &BTreeSet<(usize, NodeIx)>| {
-            let left = pairs.iter().filter(|pair| !in_vain.contains(pair));
-            let left =
-                left.map(|&(at, node)| (at, self.lacking(node, &rule.alternatives[at]), node));
-            left.min().map(|(at, lacking, node)| (lacking, at, node))
+        pairs.collect()
+    }
+
+    /// Which of these to keep for a class: of an alternative that was kept in vain the least often, by preference, on the
+    /// node that lacks least of it. Not where something is kept for others, unless in vain, and more often than for this
+    /// class. The place of the alternative, what is lacking, the node.
+    fn best_to_keep(
+        &self,
+        class: ClassIx,
+        pairs: &[(usize, NodeIx)],
+    ) -> Option<(usize, u128, NodeIx)> {
+        let rule = self.classes[class].rule();
+        let in_vain = |alternative: usize| {
+            let tries = self.starving.tries.get(&class).into_iter();
+            let in_vain = tries.flat_map(|tries| &tries.in_vain);
+            in_vain.filter(|(at, _)| *at == alternative).count()
         };
-        let none = BTreeSet::new();
-        let tries = self.starving.tries.get(&class);
-        let found = best(tries.map_or(&none, |tries| &tries.in_vain));
-        if found.is_some() || tries.is_none() {
-            return found;
-        }
-        let found = best(&none);
-        let tries = self.starving.tries.entry(class).or_default();
-        tries.in_vain.clear();
-        tries.rounds += 1;
-        found
+        let best_of = |is_meant: &dyn Fn(NodeIx) -> bool| {
+            let meant = pairs.iter().filter(|(_, node)| is_meant(*node));
+            let meant = meant.map(|&(at, node)| {
+                let lacking = self.lacking(node, &rule.alternatives[at]);
+                (in_vain(at), at, lacking, node)
+            });
+            let (_, at, lacking, node) = meant.min()?;
+            Some((at, lacking, node))
+        };
+        let keeper = |node: NodeIx| self.starving.kept_on.get(&node).copied();
+        best_of(&|node| keeper(node).is_none()).or_else(|| {
+            best_of(&|node| {
+                keeper(node).is_some_and(|keeper| {
+                    self.rounds(keeper) > self.rounds(class) && self.is_in_vain(keeper)
+                })
+            })
+        })
+    }
+
+    /// Whether nothing of what is kept for a class has become free for as long as its patience lasts once.
+    fn is_in_vain(&self, class: ClassIx) -> bool {
+        let kept = self.starving.tries.get(&class).and_then(|tries| tries.kept);
+        kept.is_some_and(|kept| kept.better_at + self.config.patience <= self.now)
+            && self.lacks_less(class).is_none()
     }
 
     /// How much of a request is not free on a node: the largest part of an amount, as a fraction of 2^64.
@@ -272,6 +395,7 @@ impl Scheduler {
     /// A class has got what was kept for it, or does not need it any more.
     pub(super) fn stop_keeping_for(&mut self, class: ClassIx) {
         self.starving.tries.remove(&class);
+        self.starving.waiting.remove(&class);
         if let Some(node) = self.starving.kept_for.remove(&class) {
             self.starving.kept_on.remove(&node);
             self.cluster.keep(node, None);
@@ -283,12 +407,39 @@ impl Scheduler {
             }
             self.wake(node);
         }
+        self.stop_keeping_cpu(class);
     }
 
-    /// A node goes: nothing is kept there any more.
-    pub(super) fn stop_keeping_on(&mut self, node: NodeIx) {
+    /// CPU is kept until the last of a class goes on.
+    fn stop_keeping_cpu(&mut self, class: ClassIx) {
+        let place = self.resumes_at(class);
+        let Some(place) = place.filter(|_| self.classes[class].in_line == 0) else {
+            return;
+        };
+        let Some(classes) = self.starving.resuming.get_mut(&place) else {
+            return;
+        };
+        if classes.remove(&class) {
+            if classes.is_empty() {
+                self.starving.resuming.remove(&place);
+            }
+            self.keep_cpu(place);
+            self.wake(place.0);
+        }
+    }
+
+    /// A node goes, and with it whatever is kept there.
+    pub(super) fn forget_kept_on(&mut self, node: NodeIx) {
+        self.stop_keeping_on(node);
+        self.starving.resuming.retain(|(on, _), _| *on != node);
+    }
+
+    fn stop_keeping_on(&mut self, node: NodeIx) {
         if let Some(class) = self.starving.kept_on.remove(&node) {
             self.starving.kept_for.remove(&class);
+            if let Some(tries) = self.starving.tries.get_mut(&class) {
+                tries.kept = None;
+            }
             self.starving
                 .come_back_at(self.now + self.config.patience, class);
         }

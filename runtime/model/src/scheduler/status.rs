@@ -318,11 +318,12 @@ impl fmt::Display for Scheduler {
             let own = self.cluster.own(*ix).expect("an own node");
             writeln!(
                 f,
-                "  node {}: {:?} of {:?} available, kept {:?}",
+                "  node {}: {:?} of {:?} available, kept {:?} and {:?}",
                 node.name(),
                 own.available(),
                 node.total(),
-                node.kept()
+                node.kept(),
+                node.kept_cpu()
             )?;
         }
         Ok(())

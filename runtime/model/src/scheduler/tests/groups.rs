@@ -257,6 +257,26 @@ fn nothing_is_kept_for_tasks_of_a_group() {
 }
 
 /// Who waits for a task of a group waits for the group first, whatever else is held.
+/// Its CPU alone: small ones would take each piece of the CPU of the bundle.
+#[test]
+fn a_blocked_task_is_not_passed_by_small_requests_in_its_bundle() {
+    let mut it = Harness::local(TWO);
+    create(&mut it, &[ONE]);
+    assert_eq!(it.submit(member(1, ONE, 0)), ["start t1 on n0"]);
+    it.block(1);
+    for at in 2..=9 {
+        it.submit(member(at, r#"{"CPU": "0.25"}"#, 0));
+    }
+    assert!(it.unblock(1).is_empty());
+    // Outside of the bundle there is room for others.
+    assert_eq!(it.submit(task(10, ONE)), ["start t10 on n0"]);
+    for at in 2..=4 {
+        assert_eq!(it.finish(at), [format!("t{at} finished")], "kept");
+    }
+    assert_eq!(it.finish(5), ["t5 finished", "resume t1"]);
+    assert_eq!(it.finish(1).len(), 5, "nothing is kept any more");
+}
+
 #[test]
 fn a_task_of_a_group_could_only_start_in_its_bundle() {
     let mut it = Harness::local(r#"{"CPU": 3, "memory": 4}"#);

@@ -201,3 +201,141 @@ fn another_node_is_kept_where_one_was_kept_in_vain() {
     let goes_on = effects.iter().any(started) || it.finish(5).iter().any(started);
     assert!(goes_on, "{}", it.explain(100));
 }
+
+/// What is kept for a request that has waited long is another matter, and so is who else goes on before.
+#[test]
+fn whoever_is_to_go_on_is_not_passed_by_small_requests() {
+    // A GPU is kept for somebody.
+    let mut it = Harness::local(r#"{"CPU": 2, "GPU": 1}"#);
+    it.submit(task(50, r#"{"GPU": 1}"#));
+    it.submit(task(100, r#"{"GPU": 1, "CPU": "0.5"}"#));
+    it.submit(task(1, ONE));
+    it.submit(task(2, ONE));
+    it.wait(30_000);
+    let node = it.scheduler.own_nodes()[0];
+    assert!(it.scheduler.cluster()[node].kept().is_some());
+    // Two are blocked, and small ones have their CPUs.
+    it.block(1);
+    it.block(2);
+    for at in 3..=30 {
+        it.submit(task(at, r#"{"CPU": "0.25"}"#));
+    }
+    assert!(it.unblock(1).is_empty());
+    assert!(it.unblock(2).is_empty());
+    let mut resumed = Vec::new();
+    for at in 3..=10 {
+        if it.scheduler.task(&task_id(at)).is_none() {
+            continue;
+        }
+        let effects = it.finish(at);
+        resumed.extend(
+            effects
+                .iter()
+                .filter(|text| text.starts_with("resume"))
+                .cloned(),
+        );
+        if resumed.len() < 2 {
+            assert!(
+                !effects.iter().any(|text| text.starts_with("start")),
+                "{effects:?}"
+            );
+        }
+    }
+    assert_eq!(resumed, ["resume t1", "resume t2"]);
+}
+
+/// Of different sizes, so that the first that was looked at is not the largest.
+#[test]
+fn the_largest_that_is_to_go_on_is_kept_for() {
+    let mut it = Harness::local(r#"{"CPU": 3}"#);
+    it.submit(task(1, ONE));
+    it.submit(task(2, r#"{"CPU": 2}"#));
+    it.block(1);
+    it.block(2);
+    for at in 3..=40 {
+        it.submit(task(at, r#"{"CPU": "0.5"}"#));
+    }
+    assert!(it.unblock(1).is_empty());
+    assert!(it.unblock(2).is_empty());
+    let effects: Vec<String> = (3..=8).flat_map(|at| it.finish(at)).collect();
+    let effects: Vec<&String> = effects
+        .iter()
+        .filter(|it| !it.contains("finished"))
+        .collect();
+    assert_eq!(effects[..2], ["resume t1", "resume t2"], "{effects:?}");
+}
+
+/// A GPU that one task has for hours is kept in vain, with a CPU beside it.
+#[test]
+fn what_is_kept_in_vain_is_in_nobodys_way() {
+    let held = |asks| {
+        let mut it = Harness::local(r#"{"CPU": 4, "GPU": 1}"#);
+        it.submit(task(50, r#"{"GPU": 1}"#));
+        it.submit(task(100, asks));
+        it.submit(task(1, ONE));
+        it
+    };
+    // Nobody passes it over any more: who needs the rest of the node gets it.
+    let mut it = held(r#"{"CPU": 1, "GPU": 1}"#);
+    it.finish(1);
+    it.wait(30_000);
+    assert!(it.submit(task(101, r#"{"CPU": 4}"#)).is_empty(), "kept");
+    assert_eq!(it.wait(30_000), ["start t101 on n0"]);
+    // Another one is kept for, which small ones would pass for ever.
+    let mut it = held(r#"{"GPU": 1}"#);
+    for at in 2..=4 {
+        it.submit(task(at, ONE));
+    }
+    it.submit(task(101, r#"{"CPU": 4}"#));
+    assert!(next(&mut it, 1, 5));
+    it.wait(30_000);
+    assert!(next(&mut it, 2, 6));
+    it.wait(30_000);
+    assert!(!next(&mut it, 3, 7), "kept for the other");
+    for at in [4, 5] {
+        it.finish(at);
+    }
+    assert_eq!(it.finish(6), ["t6 finished", "start t101 on n0"]);
+    // It has its turn again, when it is passed over again.
+    assert!(it.finish(101).contains(&"start t7 on n0".to_owned()));
+    assert_eq!(it.finish(50), ["t50 finished", "start t100 on n0"]);
+}
+
+/// One alternative was kept in vain on a node: the next is tried before the same on all other nodes.
+#[test]
+fn each_alternative_is_kept_in_its_turn() {
+    let gpu = r#"{"CPU": 1, "GPU": 1}"#;
+    let mut it = Harness::new(&[gpu, gpu, gpu, gpu, r#"{"CPU": 2}"#]);
+    for at in 0..4 {
+        let strategy = format!("node:n{at}");
+        it.submit(task(50 + at, r#"{"GPU": 1}"#).strategy(&strategy));
+    }
+    let on_last = |at| task(at, ONE).strategy("node:n4");
+    it.submit(on_last(1));
+    it.submit(on_last(2));
+    it.submit(
+        task(100, r#"{"GPU": 1}"#).rule(|rule| rule.alternatives.push(request(r#"{"CPU": 2}"#))),
+    );
+    it.submit(on_last(3));
+    it.finish(1);
+    for at in 10..20 {
+        it.submit(task(at, "{}"));
+    }
+    it.wait(30_000);
+    it.wait(30_000);
+    it.submit(on_last(4));
+    assert_eq!(it.finish(2), ["t2 finished"], "kept");
+    assert_eq!(it.finish(3), ["t3 finished", "start t100 on n4"]);
+}
+
+/// Whoever was passed over has left: nothing stays kept for the next of its kind, which has to be patient again.
+#[test]
+fn what_was_kept_for_one_that_left_is_not_kept_for_ever() {
+    let mut it = busy();
+    it.submit(task(101, r#"{"CPU": 4}"#));
+    next(&mut it, 1, 5);
+    it.wait(30_000);
+    assert!(!next(&mut it, 2, 6), "kept");
+    it.cancel(100);
+    assert_eq!(it.wait(30_000), ["start t6 on n0"]);
+}
