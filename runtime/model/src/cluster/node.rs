@@ -171,10 +171,6 @@ impl Node {
     }
 
     fn fit_beside(&self, kept: [Option<&Request>; 2], request: &Request, basis: Basis) -> Fit {
-        let with_kept = |mut load: Load| {
-            kept.into_iter().flatten().for_each(|kept| load.add(kept));
-            load
-        };
         match (&self.supply, basis, kept) {
             (Supply::Own(own), Basis::Acquirable, [None, None]) => match own.can_acquire(request) {
                 true => Fit::Available,
@@ -182,15 +178,14 @@ impl Node {
             },
             (Supply::Own(own), Basis::TrulyFree, [None, None]) => own.judge(request),
             (Supply::Peer(report), _, [None, None]) => report.judge(request),
-            (Supply::Own(own), basis, _) => {
-                let load = match basis {
-                    Basis::Acquirable => Load::default(),
-                    Basis::TrulyFree => own.load().clone(),
+            (supply, basis, kept) => {
+                let load = match (supply, basis) {
+                    (Supply::Own(_), Basis::Acquirable) => Load::default(),
+                    (Supply::Own(own), Basis::TrulyFree) => own.load().clone(),
+                    (Supply::Peer(report), _) => report.load().clone(),
                 };
-                with_kept(load).judge_beside(own.pools(), request)
-            }
-            (Supply::Peer(report), ..) => {
-                with_kept(report.load().clone()).judge_beside_reports(report.pools(), request)
+                let kept = kept.into_iter().flatten();
+                load.judge_beside(kept, |name| self.pool(name), request)
             }
         }
     }

@@ -116,10 +116,10 @@ impl Bundle {
 
     /// The same beside what is kept for others.
     pub fn can_acquire_beside(&self, kept: &Request, request: &Request) -> bool {
-        let mut load = Load::default();
-        load.add(kept);
         let report = |name: &ResourceName| self.part(name).map(Part::report);
-        self.can_acquire(request) && judge(request, report, Some(&load)) == Fit::Available
+        let kept = std::iter::once(kept);
+        let fit = Load::default().judge_beside(kept, report, request);
+        self.can_acquire(request) && fit == Fit::Available
     }
 
     /// Takes all that is asked for from what is free inside, or nothing. What is taken goes back

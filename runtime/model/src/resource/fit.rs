@@ -130,6 +130,20 @@ impl PoolReport {
         }
     }
 
+    /// The same without shares, if not yet so many ids are whole.
+    pub(super) fn gathering(mut self, units: u64) -> Self {
+        if let Self::Indexed {
+            whole_ids,
+            largest_share,
+            ..
+        } = &mut self
+            && u64::from(*whole_ids) < units
+        {
+            *largest_share = None;
+        }
+        self
+    }
+
     /// What there is in all.
     pub fn capacity(&self) -> Amount {
         match self {

@@ -13,7 +13,6 @@ use smallvec::SmallVec;
 
 use super::amount::Amount;
 use super::fit::{Fit, PoolReport, judge};
-use super::id_set::ResourceIdSet;
 use super::name::ResourceName;
 use super::request::{IndexedDemand, Request};
 use super::set::ResourceSet;
@@ -89,19 +88,24 @@ impl Load {
         self.of(name).map_or(Amount::ZERO, Claims::amount)
     }
 
-    /// Whether these pools can take such a request beside this load, and if not, why. The pools'
-    /// owner may count another load; this one is judged instead.
-    pub fn judge_beside(&self, pools: &ResourceIdSet, request: &Request) -> Fit {
-        judge(request, |name| pools.report(name), Some(self))
-    }
-
-    /// The same for pools that are known by their reports.
-    pub fn judge_beside_reports(
-        &self,
-        pools: &BTreeMap<ResourceName, PoolReport>,
+    /// Whether pools with these reports can take such a request beside this load and what is kept for others, and if
+    /// not, why.
+    ///
+    /// While units that are kept wait for ids to become whole, nobody gets a share: it could be of the next one to be
+    /// whole, and by their sum shares of ids of which somebody holds a little for ever would seem to do.
+    pub fn judge_beside<'a>(
+        mut self,
+        kept: impl Iterator<Item = &'a Request> + Clone,
+        report: impl Fn(&ResourceName) -> Option<PoolReport>,
         request: &Request,
     ) -> Fit {
-        judge(request, |name| pools.get(name).copied(), Some(self))
+        kept.clone().for_each(|kept| self.add(kept));
+        let units = |name: &ResourceName| {
+            let amounts = kept.clone().map(|kept| kept.amounts().get(name));
+            amounts.map(Amount::whole_units).sum()
+        };
+        let report = |name: &ResourceName| Some(report(name)?.gathering(units(name)));
+        judge(request, report, Some(&self))
     }
 
     pub(super) fn of(&self, name: &ResourceName) -> Option<&Claims> {

@@ -339,3 +339,37 @@ fn what_was_kept_for_one_that_left_is_not_kept_for_ever() {
     it.cancel(100);
     assert_eq!(it.wait(30_000), ["start t6 on n0"]);
 }
+
+/// Of one unit somebody has a little for ever: the shares that are left of it are not what makes another one whole.
+#[test]
+fn shares_that_never_become_whole_do_not_count() {
+    let little = r#"{"CPU": "0.1"}"#;
+    let small = |at| task(at, r#"{"CPU": "0.25"}"#);
+    let mut it = Harness::local(r#"{"CPU": 2}"#);
+    it.submit(task(50, little));
+    it.submit(task(1, ONE));
+    it.block(1);
+    for at in 2..=30 {
+        it.submit(small(at));
+    }
+    assert!(it.unblock(1).is_empty());
+    let effects: Vec<String> = (2..=8).flat_map(|at| it.finish(at)).collect();
+    let first = effects.iter().find(|text| !text.contains("finished"));
+    assert_eq!(first.map(String::as_str), Some("resume t1"));
+    // So it is with a request that has waited long.
+    let mut it = Harness::local(r#"{"CPU": 2}"#);
+    it.submit(task(50, little));
+    for at in 2..=8 {
+        it.submit(small(at));
+    }
+    it.submit(task(100, ONE));
+    assert_eq!(it.finish(2), ["t2 finished"]);
+    it.submit(small(9));
+    it.wait(30_000);
+    for at in 10..=30 {
+        assert!(it.submit(small(at)).is_empty());
+    }
+    let effects: Vec<String> = (3..=9).flat_map(|at| it.finish(at)).collect();
+    let first = effects.iter().find(|text| !text.contains("finished"));
+    assert_eq!(first.map(String::as_str), Some("start t100 on n0"));
+}
