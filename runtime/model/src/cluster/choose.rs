@@ -340,17 +340,26 @@ fn is_idle(major: u64) -> bool {
     major >> 2 == 0
 }
 
-/// Spread: the next available node by id after the one chosen last for this class. The first of a class comes after
-/// the last of all, so that many classes of few tasks do not all begin at the same node; and the first of all after the
-/// local node, so that many nodes that spread few tasks each do not.
+/// Spread: the next available node by id after the one chosen last for this class. The first of a class goes where for
+/// the longest nothing was spread to, whatever was: else many classes of few tasks would all begin at the same node. Among
+/// equals that is the first behind the local node: else many nodes that spread few tasks each would.
 fn next_in_turn(index: &mut Index, nodes: &mut Nodes) -> Option<NodeIx> {
-    let local = || Some(nodes.get(nodes.local?)?.id());
-    let last = index.cursor.or(nodes.last_turn).or_else(local);
-    let next = last.and_then(|last| nodes.after(last));
-    let next = next.and_then(|from| index.first_from(nodes, from));
-    let node = next.or_else(|| index.select(0))?;
-    index.cursor = nodes.get(node).map(|node| node.id());
-    nodes.last_turn = index.cursor;
+    let ids = |ix: NodeIx| nodes.get(ix).map(|node| node.id());
+    let node = match index.cursor {
+        Some(last) => {
+            let next = nodes.after(last);
+            let next = next.and_then(|from| index.first_from(nodes, from));
+            next.or_else(|| index.select(0))?
+        }
+        None => {
+            let local = nodes.local.and_then(ids);
+            let available = (0..index.len()).filter_map(|rank| index.select(rank));
+            available.min_by_key(|ix| (nodes.turns[ix.index()], ids(*ix) <= local, ids(*ix)))?
+        }
+    };
+    index.cursor = ids(node);
+    nodes.turn += 1;
+    nodes.turns[node.index()] = nodes.turn;
     Some(node)
 }
 

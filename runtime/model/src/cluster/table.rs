@@ -48,8 +48,10 @@ pub(super) struct Nodes {
     pub(super) expected: BTreeMap<NodeId, (Incarnation, NodeName)>,
     pub(super) own: usize,
     pub(super) local: Option<NodeIx>,
-    /// Which node was chosen last by the strategy that spreads, for whatever request.
-    pub(super) last_turn: Option<NodeId>,
+    /// Of each place: which choice of the strategy that spreads, of whatever request, was this node last.
+    pub(super) turns: Vec<u64>,
+    /// How many such choices there were.
+    pub(super) turn: u64,
     pub(super) total: Total,
     pub(super) tuning: Tuning,
     /// What decides whether and how well a node can serve something now.

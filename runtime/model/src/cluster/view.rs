@@ -95,6 +95,7 @@ impl Cluster {
             let places = nodes.slots.len();
             nodes.now.grow(places);
             nodes.later.grow(places);
+            nodes.turns.resize(places, 0);
             let scores = &mut nodes.scores;
             scores
                 .iter_mut()
@@ -109,6 +110,7 @@ impl Cluster {
             let in_order = in_order.chain(nodes.by_id.range(id..).map(|(_, ix)| *ix));
             nodes.order.respace(in_order);
         }
+        nodes.turns[ix.index()] = 0;
         nodes.own += usize::from(matches!(new.supply, Supply::Own(_)));
         nodes.expected.remove(&id);
         nodes.by_id.insert(id, ix);

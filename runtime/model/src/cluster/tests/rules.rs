@@ -196,7 +196,7 @@ fn spread_goes_round_the_available_nodes() {
         other => panic!("{other:?}"),
     };
     assert_eq!([(); 6].map(|()| next(&mut cluster)), [0, 1, 2, 3, 0, 1]);
-    // Another class has turns of its own, the first of them after the last of all.
+    // Another class has turns of its own, the first of them where the last of all was the longest ago.
     let others = with(&Demand::of(&other, Basis::Acquirable), &spread);
     assert_eq!(choose(&mut cluster, &others), now(2, 0));
     assert_eq!(choose(&mut cluster, &demand), now(2, 0));
@@ -207,6 +207,32 @@ fn spread_goes_round_the_available_nodes() {
     assert_eq!([(); 3].map(|()| next(&mut cluster)), [3, 0, 3]);
     cluster.set_draining(NodeIx(0), true);
     assert_eq!(next(&mut cluster), 3);
+}
+
+/// Classes of one task each, by turns for the one half of the nodes and for the other.
+#[test]
+fn spread_begins_elsewhere_for_each_class() {
+    let mut cluster = cluster(&[CPU4; 6]);
+    for at in 0..6 {
+        let zone = if at < 3 { "zone=a" } else { "zone=b" };
+        cluster.set_labels(NodeIx(at), zone.parse().expect("labels"));
+    }
+    let spread = Strategy::Spread;
+    let nodes = (1..=12).map(|at| {
+        let zone = if at % 2 == 0 { "zone=a" } else { "zone=b" };
+        let selectors = [zone.parse().expect("a selector")];
+        let request = requests(&[&format!(r#"{{"CPU": "0.0{at:02}"}}"#)]);
+        let demand = Demand {
+            selectors: &selectors,
+            ..with(&Demand::of(&request, Basis::Acquirable), &spread)
+        };
+        match choose(&mut cluster, &demand) {
+            Choice::Now { node, .. } => node.0,
+            other => panic!("{other:?}"),
+        }
+    });
+    let nodes: Vec<u32> = nodes.collect();
+    assert_eq!(nodes, [3, 0, 4, 1, 5, 2, 3, 0, 4, 1, 5, 2]);
 }
 
 #[test]
