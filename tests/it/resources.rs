@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value as Json, json};
-use wasmrun_tests::{Wasmrun, assert_says};
+use wasmrun_tests::{Wasmrun, assert_says, guest};
+
+use crate::cluster::Member;
+use crate::node::Node;
 
 #[test]
 fn a_fraction_above_one_is_refused_with_the_rule() {
@@ -292,4 +295,78 @@ fn more_tasks_than_resources_wait_their_turn() {
         .args(["--cpus", "0", "--array", "0-99", "--max-sandboxes", "2"])
         .run();
     assert_eq!(ended.code, Some(0), "{ended}");
+}
+
+#[test]
+fn what_a_node_has_is_changed_while_it_runs() {
+    let node = Node::start();
+    let set = |resource: &str| node.wasmrun(["node", "resource", "set", resource]);
+    let said = |run: Wasmrun| {
+        let ended = run.run();
+        assert_eq!(ended.code, Some(0), "{ended}");
+        ended.stderr
+    };
+    // What waits for it begins.
+    let want = |amount: &str| {
+        let task = node.wasmrun(["submit", "--detach", "--cpus", "0", "--invoke", "spin()"]);
+        let id = task.arg("--resource").arg(amount).arg(guest("spread")).ok();
+        id.trim().to_owned()
+    };
+    assert_says(&said(set("fpga=1")), &["has fpga 1 now, and had 0"]);
+    let [first, second] = [want("fpga=1"), want("fpga=1")];
+    node.wait_for("running", 1);
+    let more = said(set("fpga=3"));
+    assert_says(&more, &["has fpga 3 now, and had 1; 1 of it is free"]);
+    node.wait_for("running", 2);
+    // Less than is held: whoever has it keeps it, and it is owed.
+    let less = said(set("fpga=1"));
+    assert_says(&less, &["0 of it is free; tasks keep 1 more than there is"]);
+    let third = want("fpga=1");
+    node.wasmrun(["cancel", &first]).ok();
+    node.wait_for("cancelled", 1);
+    let why = node.wasmrun(["explain", &third]).ok();
+    assert_says(&why, &["fpga"]);
+    assert_eq!((node.count("running"), node.count("ready")), (1, 1));
+    node.wasmrun(["cancel", &second]).ok();
+    node.wait_for("cancelled", 2);
+    node.wait_for("running", 1);
+    let delete = |name| node.wasmrun(["node", "resource", "delete", name]);
+    let deleted = said(delete("fpga"));
+    assert_says(&deleted, &["has no fpga any more, and had 1; tasks keep 1"]);
+    for (wrong, says) in [
+        (delete("fpga"), "has no fpga"),
+        (delete("CPU"), "say CPU=0 for none"),
+        (set("fpga=1.5"), "cannot have fpga 1.5: "),
+        (set("fpga"), "must be NAME=AMOUNT"),
+        (set("fpga=-1"), "fpga=-1"),
+        (
+            set("fpga=1").args(["--node", "nobody"]),
+            "there is no node 'nobody'",
+        ),
+        (set("fpga=1").arg("--persist"), "--node-resource next time"),
+    ] {
+        assert_says(&wrong.fails(2), &[says]);
+    }
+}
+
+#[test]
+fn what_another_node_has_is_changed_for_good() {
+    let (head, token) = Member::head("n1");
+    let mut other = Member::joined("n2", &token);
+    let set = ["node", "resource", "set", "fpga=2", "--node", "n2"];
+    head.command(&set).arg("--persist").ok();
+    let runs_at = |what: &str| {
+        let submit = head.command(&["submit", "--invoke", "place()", "--resource", what]);
+        submit.arg(guest("spread")).ok()
+    };
+    assert_eq!(runs_at("fpga=1"), "\"n2\"\n");
+    while head.wait_for("n2", "alive")["total"]["fpga"] != "2" {}
+    // Another life of it has the same, whatever it is started with.
+    other.stop();
+    other.start(&["--join"]);
+    head.wait_for_life("n2", 2);
+    assert_eq!(runs_at("fpga=2"), "\"n2\"\n");
+    head.command(&["node", "resource", "delete", "fpga", "--node", "n2"])
+        .ok();
+    while !head.wait_for("n2", "alive")["total"]["fpga"].is_null() {}
 }

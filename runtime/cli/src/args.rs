@@ -33,7 +33,7 @@ pub use self::policy::PolicyOptions;
 pub use self::tenants::{TenantCommand, TenantSet};
 pub use self::things::{
     ActorCommand, ActorCreate, ClusterOptions, Doctor, FilterArg, Id, ListThings, Login,
-    NodeCommand, NodeStart, ObjectCommand, Put, Things, TokenCommand,
+    NodeCommand, NodeStart, ObjectCommand, Put, ResourceCommand, Things, TokenCommand,
 };
 pub use self::words::{ArgFile, DirArg, EnvArg, Indices, LabelArg, NetArg, ResourceArg};
 

@@ -4,6 +4,7 @@
 //! [`TaskHandle`]. Nothing in between polls or waits for a tick: whoever frees resources starts the
 //! next task, on the thread that has just become free.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -234,13 +235,10 @@ impl Node {
     /// When what it should offer is impossible, or the system refuses what it needs.
     pub fn start(config: NodeConfig) -> Result<Self, StartError> {
         let machine = Machine::detect();
-        let resources = offered(&config, &machine)?;
-        let cpus = resources.total().get(&ResourceName::CPU).whole_units();
-        let threads = usize::try_from(cpus.clamp(1, 4096)).expect("within the range");
+        let mut resources = offered(&config, &machine)?;
         let max_running = config.engine.max_sandboxes;
         let control_threads = if config.cluster.is_some() { 2 } else { 1 };
         let control = runtime("wasmrun-control", control_threads)?;
-        let executor = Executor::start(threads)?;
         let name = node_name(config.name.as_deref().unwrap_or(&machine.name));
         let mut bulk = None;
         let opened = match &config.cluster {
@@ -255,6 +253,12 @@ impl Node {
             }
             None => None,
         };
+        if let Some(opened) = &opened {
+            change(&mut resources, opened.cluster.changed_resources()?)?;
+        }
+        let cpus = resources.total().get(&ResourceName::CPU).whole_units();
+        let threads = usize::try_from(cpus.clamp(1, 4096)).expect("within the range");
+        let executor = Executor::start(threads)?;
         let gpus = resources.total().get(&ResourceName::GPU);
         let accelerator = machine.gpu_model.as_deref().filter(|_| !gpus.is_zero());
         let accelerator = accelerator.and_then(accelerator_type);
@@ -523,6 +527,26 @@ fn offered(config: &NodeConfig, machine: &Machine) -> Result<NodeResources, Star
             .map_err(|error| refused(name, &error))?;
     }
     Ok(resources)
+}
+
+/// What was changed in an earlier life goes before what the node is started with.
+fn change(
+    resources: &mut NodeResources,
+    changes: BTreeMap<ResourceName, Option<Amount>>,
+) -> Result<(), StartError> {
+    for (name, amount) in changes {
+        tracing::info!(%name, ?amount, "an earlier `node resource` changed this for good");
+        let Some(amount) = amount else {
+            resources.delete(&name);
+            continue;
+        };
+        let changed = resources.set_capacity(&name, amount);
+        changed.map_err(|error| StartError::Offer {
+            name,
+            reason: error.to_string(),
+        })?;
+    }
+    Ok(())
 }
 
 /// The id of a new session, drawn at random.

@@ -8,9 +8,10 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use wasmrun_model::cluster::{Selectors, Strategy};
 use wasmrun_model::fairness::TenantName;
+use wasmrun_model::resource::ResourceName;
 use wasmrun_node::JoinToken;
 
-use super::{GrantOptions, NodeOptions, Request};
+use super::{GrantOptions, NodeOptions, Request, ResourceArg};
 use crate::log::{Filter, Format};
 
 /// What to do with the node of this machine, and its cluster.
@@ -34,6 +35,11 @@ pub enum NodeCommand {
         #[arg(long)]
         undo: bool,
     },
+    /// Change what a node has of a resource, while it runs.
+    Resource {
+        #[command(subcommand)]
+        command: ResourceCommand,
+    },
     /// Take a node out of the cluster for good: nobody talks to it any more, whatever certificate it has.
     Remove {
         /// Its name, its id, or as much of the beginning of that as is its alone.
@@ -47,6 +53,37 @@ pub enum NodeCommand {
         #[command(subcommand)]
         command: TokenCommand,
     },
+}
+
+/// What to do with the resources of a node.
+#[derive(Debug, Subcommand)]
+pub enum ResourceCommand {
+    /// Let a node have so much of a resource: NAME=AMOUNT. Tasks keep what they hold.
+    Set {
+        /// Such as tpu=4, CPU=2.5 or memory=8GiB.
+        #[arg(value_name = "NAME=AMOUNT")]
+        resource: ResourceArg,
+        #[command(flatten)]
+        at: ResourceAt,
+    },
+    /// Let a node have a resource no more. Tasks keep what they hold of it until they end.
+    Delete {
+        /// The resource.
+        name: ResourceName,
+        #[command(flatten)]
+        at: ResourceAt,
+    },
+}
+
+/// Where and for how long a resource is changed.
+#[derive(Debug, clap::Args)]
+pub struct ResourceAt {
+    /// The node: its name, or as much of the beginning of its id as is its alone [default: the one that is asked].
+    #[arg(long, value_name = "NODE")]
+    pub node: Option<String>,
+    /// Let the node begin with it when it is started again, too.
+    #[arg(long)]
+    pub persist: bool,
 }
 
 /// What to do with tokens.

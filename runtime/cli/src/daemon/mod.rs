@@ -13,13 +13,13 @@ use std::time::Duration;
 use anyhow::Context;
 use serde_json::json;
 use tracing::level_filters::LevelFilter;
-use wasmrun_client::wire::{Request, Response};
+use wasmrun_client::wire::{Request, Response, SetResource};
 use wasmrun_engine::CacheStatus;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_node::{ClusterError, JoinToken, Metrics, Node, Server, Stopper};
 
 use self::several::{Several, StopOnDrop};
-use crate::args::{Global, NodeCommand, NodeStart, Output, TokenCommand};
+use crate::args::{Global, NodeCommand, NodeStart, Output, ResourceCommand, TokenCommand};
 use crate::fail::{CommandResult, Exit, Failure};
 use crate::printer::Printer;
 use crate::{local, log, remote, things};
@@ -46,6 +46,25 @@ pub fn node(command: &NodeCommand, global: &Global, printer: &Printer) -> Comman
             match undo {
                 true => printer.note(format_args!("node {node} takes work again")),
                 false => printer.note(format_args!("node {node} takes no new work")),
+            }
+            Ok(())
+        }
+        NodeCommand::Resource { command } => {
+            let (name, amount, at) = match command {
+                ResourceCommand::Set { resource, at } => {
+                    (&resource.name, Some(resource.amount), at)
+                }
+                ResourceCommand::Delete { name, at } => (name, None, at),
+            };
+            let set = SetResource {
+                node: at.node.clone(),
+                name: name.clone(),
+                amount,
+                is_kept: at.persist,
+            };
+            match ask(Request::SetResource(Box::new(set)), global)? {
+                Response::Text(text) => printer.note(text),
+                _ => return Err(Failure::usage("the node has answered with something else")),
             }
             Ok(())
         }

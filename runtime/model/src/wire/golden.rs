@@ -170,6 +170,16 @@ fn requests_about_tasks() {
         "2b 07x16 0a",
     );
     assert_bytes(Request::InputWanted(TASK), "2d 07x16");
+    let set = SetResource {
+        node: Some("n".into()),
+        name: ResourceName::CPU,
+        amount: Some(Amount::ONE),
+        is_kept: true,
+    };
+    assert_bytes(
+        Request::SetResource(Box::new(set)),
+        "30 01 01 6e 03 43 50 55 01 90 4e 01",
+    );
     let wait = Request::Wait {
         objects: vec![object()],
         count: 1,

@@ -12,7 +12,7 @@ use crate::cluster::{Selectors, Strategy};
 use crate::fairness::{TenantName, Weight};
 use crate::group::GroupSpec;
 use crate::id::{ActorId, ActorName, Digest, GroupId, ObjectId, ObjectName, TaskId};
-use crate::resource::ResourceName;
+use crate::resource::{Amount, ResourceName};
 use crate::task::Cancellation;
 use crate::value::{Encoded, FunctionType, NumberKind, ValueType};
 
@@ -218,6 +218,8 @@ pub enum Request {
         /// What labels the node of each bundle must have: one for each, in their order.
         selectors: Vec<Selectors>,
     },
+    /// Changes what a node has of a resource, from now on. `Text`: what has come of it, for people.
+    SetResource(Box<SetResource>),
 }
 
 /// What a node answers.
@@ -609,6 +611,19 @@ pub struct Wishes {
     pub restarts: Option<u32>,
     /// A call that was under way then.
     pub call_retries: Option<u32>,
+}
+
+/// What a node is to have of a resource.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetResource {
+    /// The node's name, its id, or a unique prefix of that; the one that is asked if not given.
+    pub node: Option<String>,
+    /// The resource.
+    pub name: ResourceName,
+    /// How much there is of it from now on; nothing, and no such resource, if not given.
+    pub amount: Option<Amount>,
+    /// Whether later lives of the node begin with it, too.
+    pub is_kept: bool,
 }
 
 /// A placement group to be created.

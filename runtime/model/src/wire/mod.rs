@@ -45,7 +45,7 @@ pub use failure::WireError;
 pub use message::{
     Actor, Argument, Call, Create, CreateGroup, Dir, Entry, Form, Gotten, Grants, Held, Input,
     Limits, List, Mapped, Module, Net, ObjectRef, Output, PutWith, Refusal, RefusalKind, Report,
-    Request, Response, SetTenant, Submit, TenantSet, Terms, What, Wishes,
+    Request, Response, SetResource, SetTenant, Submit, TenantSet, Terms, What, Wishes,
 };
 pub use view::{
     ActorDetail, ActorRow, Amounts, ClientRow, GroupBundle, GroupRow, JobDetail, JobRow, Listed,
@@ -147,7 +147,8 @@ impl Request {
             | Self::ActorReady { .. }
             | Self::InputWanted(_)
             | Self::RanAt(_)
-            | Self::CreateGroupWith { .. } => 1,
+            | Self::CreateGroupWith { .. }
+            | Self::SetResource(_) => 1,
             // The others came with the first of this major version.
             _ => 0,
         }

@@ -409,8 +409,9 @@ impl Members {
                 () if member.record.is_draining => "draining",
                 () => "alive",
             };
-            let free = member.view.as_ref().map(|it| it.resources.available());
-            row(*id, &member.record, state, member.since, free)
+            let resources = member.view.as_ref().map(|it| &it.resources);
+            let resources = resources.map(|it| (it.total(), it.available()));
+            row(*id, &member.record, state, member.since, resources)
         });
         let mut rows: Vec<_> = alive.collect();
         let gone = table.gone.iter();
@@ -419,15 +420,21 @@ impl Members {
     }
 }
 
-/// A node as lists show it.
+/// A node as lists show it. `resources`: what it has and what of that is free, where it has told; else it has what it
+/// began with.
 pub(super) fn row(
     id: NodeId,
     record: &NodeRecord,
     state: &str,
     since: Instant,
-    free: Option<ResourceSet>,
+    resources: Option<(ResourceSet, ResourceSet)>,
 ) -> MemberRow {
-    let free = free.unwrap_or_default();
+    let amounts =
+        |set: ResourceSet| -> Amounts { set.iter().map(|(name, it)| (name.clone(), it)).collect() };
+    let (total, available) = match resources {
+        Some((total, free)) => (amounts(total), amounts(free)),
+        None => (record.total.clone(), Amounts::new()),
+    };
     MemberRow {
         name: record.name.to_string(),
         id,
@@ -436,8 +443,8 @@ pub(super) fn row(
         address: record.addresses.first().copied(),
         is_head: record.is_head,
         is_own: false,
-        total: record.total.clone(),
-        available: free.iter().map(|(name, it)| (name.clone(), it)).collect(),
+        total,
+        available,
         since_ms: u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX),
         version: record.version.clone(),
     }

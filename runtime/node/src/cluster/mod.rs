@@ -43,6 +43,7 @@ mod views;
 mod watched;
 pub(crate) mod work;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -57,6 +58,7 @@ use wasmrun_control::{Clock, ControlStore, Embedded, LeaseId, LeaseKeeper, Monot
 use wasmrun_model::cluster::NodeName;
 use wasmrun_model::fairness::{TenantConfig, TenantName};
 use wasmrun_model::id::{Incarnation, NodeId};
+use wasmrun_model::resource::{Amount, ResourceName};
 use wasmrun_model::scheduler::{NodeInfo, PeerView};
 use wasmrun_model::wire::{ClientRow, MemberRow, TokenRow};
 use wasmrun_net::{
@@ -501,6 +503,22 @@ impl Cluster {
         }
     }
 
+    /// What was changed of the node's resources for its later lives.
+    pub(crate) fn changed_resources(
+        &self,
+    ) -> Result<BTreeMap<ResourceName, Option<Amount>>, ClusterError> {
+        Ok(self.state.resources()?)
+    }
+
+    /// Later lives of the node have so much of a resource; none of it if not given.
+    pub(crate) fn keep_resource(
+        &self,
+        name: &ResourceName,
+        amount: Option<Amount>,
+    ) -> Result<(), StateError> {
+        self.state.keep_resource(name, amount)
+    }
+
     /// Where what is kept from one life to the next is.
     pub(crate) fn state_path(&self) -> &std::path::Path {
         self.state.path()
@@ -522,9 +540,10 @@ impl Cluster {
         if let Some(own) = own {
             let state = self.state_of(&own);
             let view = self.members.work().map(|work| work.own_view());
-            let free = view.map(|view| view.resources.available());
+            let free = view.as_ref().map(|view| view.resources.available());
             let since = *self.since.lock();
-            let mut row = members::row(self.id, &own, state, since, free);
+            let total = view.as_ref().map(|view| view.resources.total());
+            let mut row = members::row(self.id, &own, state, since, total.zip(free));
             row.is_own = true;
             rows.push(row);
         }

@@ -9,11 +9,13 @@
 //! | `identity.pem` | the node's key and certificate, and the authority's certificate |
 //! | `cluster.json` | where the head is, at nodes that joined |
 //! | `authority.pem` | the cluster's authority, at the head |
+//! | `resources` | what was changed of the node's resources for its later lives: a line for each |
 //! | `control/` | the embedded control store, at the head |
 //!
 //! Invariants: one process at a time; no life is used twice; folder and files are readable by their owner
 //! only.
 
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -22,6 +24,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use wasmrun_model::id::{Incarnation, NodeId};
+use wasmrun_model::resource::{Amount, ResourceName};
 
 /// Why a node's state cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -144,6 +147,43 @@ impl StateDir {
         Ok(Incarnation(next))
     }
 
+    /// What was changed of the node's resources for its later lives; none of a resource that was deleted.
+    pub(crate) fn resources(&self) -> Result<BTreeMap<ResourceName, Option<Amount>>, StateError> {
+        let path = self.path.join(RESOURCES);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+            Err(source) => return Err(failed(&path, "read", source)),
+        };
+        let line = |line: &str| {
+            let (name, amount) = line.split_once('=')?;
+            let name: ResourceName = name.parse().ok()?;
+            let amount = match amount {
+                "" => None,
+                amount => Some(amount.parse().ok()?),
+            };
+            Some((name, amount))
+        };
+        let lines: Option<_> = text.lines().map(line).collect();
+        lines.ok_or(StateError::Damaged { path })
+    }
+
+    /// Later lives of the node have so much of a resource; none of it if not given.
+    pub(crate) fn keep_resource(
+        &self,
+        name: &ResourceName,
+        amount: Option<Amount>,
+    ) -> Result<(), StateError> {
+        let mut all = self.resources()?;
+        all.insert(name.clone(), amount);
+        let line = |(name, amount): (&ResourceName, &Option<Amount>)| match amount {
+            Some(amount) => format!("{name}={amount}\n"),
+            None => format!("{name}=\n"),
+        };
+        let text: String = all.iter().map(line).collect();
+        self.write(RESOURCES, text.as_bytes())
+    }
+
     /// Where the head was last.
     pub(crate) fn head(&self) -> Result<Option<Head>, StateError> {
         let path = self.path.join(HEAD);
@@ -186,6 +226,7 @@ impl StateDir {
 pub(super) const CONTROL: &str = "control";
 
 const HEAD: &str = "cluster.json";
+const RESOURCES: &str = "resources";
 
 fn failed(path: &Path, doing: &'static str, source: io::Error) -> StateError {
     StateError::Io {

@@ -10,6 +10,7 @@ use wasmrun_model::cluster::Strategy;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::{TenantConfig, TenantName};
 use wasmrun_model::id::{ActorId, DriverId, Incarnation, NodeId, ObjectId, TaskId};
+use wasmrun_model::resource::{Amount, NodeResources, ResourceName};
 use wasmrun_model::scheduler::{Event, Message, NodeInfo, Outcome, PeerView};
 use wasmrun_model::task::{Attempt, Rule, TaskSpec, Terms};
 use wasmrun_model::time::Instant as ModelInstant;
@@ -67,6 +68,28 @@ impl Ledger {
     /// Whether a node takes new work.
     pub(crate) fn set_draining(&mut self, node: NodeId, is_draining: bool) -> Todo {
         self.happens(Event::SetDraining { node, is_draining })
+    }
+
+    /// What the node itself has.
+    pub(crate) fn own_resources(&self) -> Option<&NodeResources> {
+        let own = self.scheduler.own_nodes().first()?;
+        self.scheduler.cluster().own(*own)
+    }
+
+    /// The node itself has so much of a resource from now on; none, and no such resource, if not given.
+    pub(crate) fn set_resource(&mut self, name: ResourceName, amount: Option<Amount>) -> Todo {
+        let own = self.scheduler.own_nodes().first();
+        let Some(own) = own.map(|ix| self.scheduler.cluster()[*ix].id()) else {
+            return Todo::default();
+        };
+        self.happens(match amount {
+            Some(capacity) => Event::SetCapacity {
+                node: own,
+                name,
+                capacity,
+            },
+            None => Event::DeleteResource { node: own, name },
+        })
     }
 
     /// Whether another node can be spoken with.

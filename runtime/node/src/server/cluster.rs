@@ -149,14 +149,19 @@ fn begun_so<'a>(prefix: &str, members: &'a [MemberRow]) -> Result<&'a MemberRow,
     }
 }
 
-async fn drain(cluster: &Cluster, node: &str, is_draining: bool) -> Result<Response, Refusal> {
+/// The node that lives and has this name, or whose id begins so.
+pub(super) fn living(cluster: &Cluster, node: &str) -> Result<NodeId, Refusal> {
     let mut members = cluster.members();
     members.retain(|row| row.state != "dead");
     let named = members.iter().find(|row| row.name == node);
-    let id = match named {
-        Some(row) => row.id,
-        None => begun_so(node, &members)?.id,
-    };
+    match named {
+        Some(row) => Ok(row.id),
+        None => Ok(begun_so(node, &members)?.id),
+    }
+}
+
+async fn drain(cluster: &Cluster, node: &str, is_draining: bool) -> Result<Response, Refusal> {
+    let id = living(cluster, node)?;
     let drained = cluster.drain(id, is_draining).await;
     match drained.map_err(|error| refusal(RefusalKind::Full, error))? {
         true => Ok(Response::Done),

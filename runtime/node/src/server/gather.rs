@@ -25,6 +25,7 @@ use super::logs;
 use super::lookup;
 use super::out::Gone;
 use super::requests::{log, outputs};
+use super::resources;
 use super::session::{Session, refusal};
 use super::views::{self, Asker};
 use crate::cluster::{Answer, Answers, Asked, Desk, Question};
@@ -67,6 +68,11 @@ impl Desk for Inner {
             Question::LogsOf(tasks) => Ok(logs::of_tasks(self, asker, tasks)),
             Question::Things(text) => Ok(Answer::Things(lookup::things(self, asker, text))),
             Question::CancelJob(job) => Ok(Answer::Count(views::cancel_job(self, asker, *job))),
+            Question::SetResource {
+                name,
+                amount,
+                is_kept,
+            } => resources::set(self, name, *amount, *is_kept).map(Answer::Text),
             Question::Object(prefix) => {
                 let registry = self.registry();
                 let found = registry.kept_by_prefix(&asked.tenant, prefix);

@@ -23,6 +23,7 @@ mod origin;
 mod out;
 mod registry;
 mod requests;
+mod resources;
 mod session;
 mod socket;
 mod tasks;

@@ -94,6 +94,7 @@ impl Session {
             | Request::CreateClientToken { .. }
             | Request::RevokeClient(_)
             | Request::Drain { .. }
+            | Request::SetResource(_)
             | Request::RemoveNode { .. }
             | Request::SetTenant(_)
             | Request::RemoveTenant(_)

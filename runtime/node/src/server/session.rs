@@ -344,6 +344,7 @@ impl Serving {
             | Request::CreateClientToken { .. }
             | Request::RevokeClient(_)
             | Request::Drain { .. }
+            | Request::SetResource(_)
             | Request::RemoveNode { .. }
             | Request::SetTenant(_)
             | Request::RemoveTenant(_)
@@ -412,6 +413,7 @@ impl Session {
                 what: wire::What::Tokens | wire::What::Clients,
                 ..
             }) => self.of_cluster(request).await,
+            Request::SetResource(set) => self.set_resource(*set).await,
             Request::SetTenant(_) | Request::RemoveTenant(_) => self.of_tenants(request).await,
             Request::CreateGroup(_)
             | Request::CreateGroupWith { .. }

@@ -69,10 +69,10 @@ fn variants_keep_their_places() {
     holds::<words::Body>("Inline At");
     holds::<words::Moved>("Done Unknown Refused");
     holds::<ask::Question>(
-        "List Describe Cancel Logs Group RemoveGroup Object Delete Things CancelJob LogsOf",
+        "List Describe Cancel Logs Group RemoveGroup Object Delete Things CancelJob LogsOf SetResource",
     );
     holds::<ask::Answer>(
-        "Rows Task Outputs Done Refused NotServed Group Object Things Count OutputsOf",
+        "Rows Task Outputs Done Refused NotServed Group Object Things Count OutputsOf Text",
     );
     holds::<Message>("Place Placed Settled Seen Withdraw Group WantGroup GroupStands");
     holds::<group::GroupMessage>("Request Answer");

@@ -11,6 +11,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use serde::{Deserialize, Serialize};
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ActorId, DriverId, GroupId, NodeId, ObjectId, ObjectName, TaskId};
+use wasmrun_model::resource::{Amount, ResourceName};
 use wasmrun_model::wire::{GroupRow, List, Output, Refusal, Rows, Silent, TaskDetail};
 use wasmrun_net::CallError;
 
@@ -59,6 +60,13 @@ pub(crate) enum Question {
     CancelJob(DriverId),
     /// Of what is kept of the output of these tasks, as much as there is room for in an answer. `OutputsOf`.
     LogsOf(Vec<TaskId>),
+    /// The node has so much of a resource from now on; none if not given. `Text`: what has come of it.
+    SetResource {
+        name: ResourceName,
+        amount: Option<Amount>,
+        /// Whether its later lives do, too.
+        is_kept: bool,
+    },
 }
 
 /// Something that has an id.
@@ -106,6 +114,8 @@ pub(crate) enum Answer {
         /// How many of those that were asked for it has looked at. At least one.
         looked_at: u32,
     },
+    /// For people.
+    Text(String),
 }
 
 /// Who answers clients, at each node.

@@ -1,0 +1,149 @@
+//! What a node has of a resource, changed while it runs.
+//!
+//! Owns what may be changed, and the words for what has come of it. The rules for what is in use are the scheduler's
+//! ([`wasmrun_model::resource`]). Must not: take from a task what it holds.
+
+use wasmrun_model::resource::{Amount, Pool, ResourceName};
+use wasmrun_model::wire::{Refusal, RefusalKind, Response, SetResource};
+
+use super::Inner;
+use super::cluster::living;
+use super::session::{Session, refusal};
+use crate::cluster::{Answer, Question};
+use crate::ledger::Ledger;
+
+impl Session {
+    /// Changes what a node has, which may be another one.
+    pub(super) async fn set_resource(&self, set: SetResource) -> Result<Response, Refusal> {
+        let shared = &self.inner.shared;
+        let node = match (&set.node, shared.cluster.get()) {
+            (None, _) => shared.home.node,
+            (Some(name), None) if **name == *shared.name => shared.home.node,
+            (Some(name), None) => {
+                let shown: String = name.chars().take(80).collect();
+                let why = format_args!(
+                    "there is no node '{shown}': node '{}' is alone",
+                    shared.name
+                );
+                return Err(refusal(RefusalKind::NotFound, why));
+            }
+            (Some(name), Some(cluster)) => living(cluster, name)?,
+        };
+        let asked = self.asked(Question::SetResource {
+            name: set.name,
+            amount: set.amount,
+            is_kept: set.is_kept,
+        });
+        match self.ask(node, &asked).await {
+            Ok(Answer::Text(text)) => Ok(Response::Text(text)),
+            Ok(Answer::Refused(why)) => Err(why),
+            Ok(_) => Err(refusal(
+                RefusalKind::Full,
+                "the node has answered with something else",
+            )),
+            Err(why) => {
+                let why = format_args!("node {node} does not do it: {why}");
+                Err(refusal(RefusalKind::Full, why))
+            }
+        }
+    }
+}
+
+/// This node has so much of a resource from now on; none of it if not given. What has come of it, for people.
+pub(super) fn set(
+    inner: &Inner,
+    name: &ResourceName,
+    amount: Option<Amount>,
+    is_kept: bool,
+) -> Result<String, Refusal> {
+    let shared = &inner.shared;
+    let usage = |why: std::fmt::Arguments<'_>| Err(refusal(RefusalKind::Usage, why));
+    if amount.is_none() && (*name == ResourceName::CPU || name.is_memory()) {
+        return usage(format_args!(
+            "every task is given {name}, so a node always has it: say {name}=0 for none"
+        ));
+    }
+    if is_kept && shared.cluster.get().is_none() {
+        return usage(format_args!(
+            "node '{}' is in no cluster and keeps nothing from one life to the next: leave out --persist, and start it with \
+             --node-resource next time",
+            shared.name
+        ));
+    }
+    let mut ledger = shared.ledger.lock();
+    let standing = |ledger: &Ledger| {
+        let own = ledger.own_resources();
+        own.map(|own| Standing {
+            is_there: own.total().iter().any(|(it, _)| it == name),
+            total: own.total().get(name),
+            free: own.available().get(name),
+            owed: own.backlog().get(name),
+        })
+    };
+    let Some(before) = standing(&ledger) else {
+        return Err(refusal(RefusalKind::Stopping, "the node is ending"));
+    };
+    if amount.is_none() && !before.is_there {
+        let why = format_args!("node '{}' has no {name}", shared.name);
+        return Err(refusal(RefusalKind::NotFound, why));
+    }
+    let todo = ledger.set_resource(name.clone(), amount);
+    let after = standing(&ledger).unwrap_or(before);
+    drop(ledger);
+    shared.carry_out(todo);
+    let shown = |amount: Amount| amount.display_for(name).to_string();
+    if let Some(amount) = amount.filter(|amount| *amount != after.total) {
+        let why = Pool::for_name(name, amount).err();
+        let why = why.map_or_else(|| "its units are whole".to_owned(), |why| why.to_string());
+        return usage(format_args!(
+            "node '{}' cannot have {name} {}: {why}",
+            shared.name,
+            shown(amount)
+        ));
+    }
+    tracing::info!(%name, before = shown(before.total), after = amount.map(shown), is_kept, "a resource was changed");
+    let mut text = match amount {
+        Some(_) => format!(
+            "node {} has {name} {} now, and had {}; {} of it is free",
+            shared.name,
+            shown(after.total),
+            shown(before.total),
+            shown(after.free)
+        ),
+        None => {
+            let had = shown(before.total);
+            format!("node {} has no {name} any more, and had {had}", shared.name)
+        }
+    };
+    let owed = match amount {
+        Some(_) => after.owed,
+        // What is held: all that is not free, and what was owed.
+        None => Amount::from_steps(
+            (before.total.steps() + before.owed.steps()).saturating_sub(before.free.steps()),
+        ),
+    };
+    if !owed.is_zero() {
+        text += &format!(
+            "; tasks keep {} more than there is, until they end",
+            shown(owed)
+        );
+    }
+    if let Some(cluster) = shared.cluster.get().filter(|_| is_kept) {
+        let kept = cluster.keep_resource(name, amount);
+        kept.map_err(|why| {
+            let why = format_args!("{text}; but not when it is started again: {why}");
+            refusal(RefusalKind::Full, why)
+        })?;
+    }
+    Ok(text)
+}
+
+/// How it stands with a resource of the node.
+#[derive(Clone, Copy)]
+struct Standing {
+    is_there: bool,
+    total: Amount,
+    free: Amount,
+    /// What is held above the total.
+    owed: Amount,
+}
