@@ -6,9 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use wasmrun_tests::{Wasmrun, assert_says, guest, scratch};
-
-use crate::node::Node;
+use wasmrun_tests::{Wasmrun, assert_says, scratch};
 
 /// Reads a file as the component does, and as the two programs do. What was read, or what was
 /// said instead.
@@ -296,29 +294,6 @@ fn files_that_block_do_not_hold_up_a_core_program_for_ever() {
             .run();
         assert!(matches!(ended.code, Some(1 | 5 | 6)), "{ended}");
     }
-}
-
-#[test]
-fn programs_that_block_in_a_file_hold_up_nobody_else() {
-    let dir = scratch();
-    make_fifo(dir.path());
-    fs::write(dir.path().join("file"), "content").unwrap();
-    let grant = dir_grant(dir.path(), "::/data");
-    let mut node = Node::new();
-    node.start_with(&["--node-memory", "8GiB"]);
-    let read = |path: &str| {
-        let submit = node.wasmrun(["submit"]).arg(guest("prog-p1")).args(&grant);
-        submit.program(["read", path])
-    };
-    // More than a pool of threads of tokio's has: each task is stopped in time, and its thread stays where it is.
-    let blocking = read("/data/fifo").args(["--array", "1-520", "--time-limit", "300ms"]);
-    let ended = blocking.args(["--cpus", "0.001", "--memory", "8MiB"]).run();
-    assert_says(&ended.stderr, &["520 of 520 tasks did not finish"]);
-    assert_eq!(read("/data/file").ok(), "content");
-    // The node loads another module, and ends.
-    node.submit("noop()").ok();
-    node.wasmrun(["node", "stop", "--now"]).ok();
-    assert_eq!(node.running.take().unwrap().end().code, Some(0));
 }
 
 #[test]

@@ -43,6 +43,7 @@ mod objects;
 mod orphans;
 mod output;
 mod placing;
+mod pools;
 mod programs;
 mod readme;
 mod resources;

@@ -136,6 +136,7 @@ pub struct Wasmrun {
     address_space_kib: Option<u64>,
     namespace: Option<String>,
     redirections: Option<String>,
+    before: Option<String>,
 }
 
 impl Wasmrun {
@@ -161,6 +162,7 @@ impl Wasmrun {
             address_space_kib: None,
             namespace: None,
             redirections: None,
+            before: None,
         }
         .args(args)
     }
@@ -270,6 +272,12 @@ impl Wasmrun {
         self
     }
 
+    /// Started by a shell that does this first, such as `ulimit -Sn 64`.
+    pub fn before(mut self, command: &str) -> Self {
+        self.before = Some(command.to_owned());
+        self
+    }
+
     /// Starts it.
     pub fn start(mut self) -> Running {
         if !self.program.is_empty() {
@@ -286,6 +294,9 @@ impl Wasmrun {
         let mut command = match (self.address_space_kib, &self.namespace) {
             (None, None) if let Some(redirections) = &self.redirections => {
                 shell(format!("exec \"$0\" \"$@\" {redirections}"))
+            }
+            (None, None) if let Some(before) = &self.before => {
+                shell(format!("{before} && exec \"$0\" \"$@\""))
             }
             (None, None) => Command::new(binary()),
             (None, Some(namespace)) => {
