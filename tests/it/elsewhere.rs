@@ -348,6 +348,14 @@ fn what_only_the_machine_of_a_node_may_ask_for() {
     }
     client.command(&["tenant", "list"]).ok();
     for args in [
+        &["scheduling", "set", "policy=fifo"][..],
+        &["node", "resource", "set", "tpu=1"],
+    ] {
+        let refused = client.command(args).fails(2);
+        assert_says(&refused, &["on the machine of a node"]);
+    }
+    client.command(&["scheduling"]).ok();
+    for args in [
         &["create"][..],
         &["create", "--client"],
         &["list"],

@@ -43,6 +43,7 @@ mod objects;
 mod orphans;
 mod output;
 mod placing;
+mod policies;
 mod pools;
 mod programs;
 mod readme;

@@ -11,6 +11,7 @@ mod amount;
 mod clients;
 mod groups;
 mod policy;
+mod scheduling;
 mod tenants;
 mod things;
 mod words;
@@ -30,6 +31,7 @@ use wasmrun_model::wire::Address;
 pub use self::clients::ClientCommand;
 pub use self::groups::{GroupCommand, GroupCreate, SpecArg};
 pub use self::policy::PolicyOptions;
+pub use self::scheduling::SchedulingCommand;
 pub use self::tenants::{TenantCommand, TenantSet};
 pub use self::things::{
     ActorCommand, ActorCreate, ClusterOptions, Doctor, FilterArg, Id, ListThings, Login,
@@ -117,7 +119,11 @@ pub enum Command {
     /// Get a certificate with a token, to use a cluster from another machine with --address.
     Login(Login),
     /// Show the running node: resources, tasks, objects.
-    Status,
+    Status {
+        /// Show what the schedulers of all nodes have instead: queues by state and by what is asked for, tenants, load.
+        #[arg(long)]
+        scheduler: bool,
+    },
     /// List what a running node has.
     List(ListThings),
     /// Show all about one task, job or actor.
@@ -154,6 +160,11 @@ pub enum Command {
     Tenant {
         #[command(subcommand)]
         command: TenantCommand,
+    },
+    /// Show or change how the cluster schedules: the policy between tenants, and the numbers of the strategies.
+    Scheduling {
+        #[command(subcommand)]
+        command: Option<SchedulingCommand>,
     },
     /// A node that does nothing, for `bench` to weigh.
     #[command(hide = true)]

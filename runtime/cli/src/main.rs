@@ -117,7 +117,8 @@ fn run(cli: &Cli, printer: &Printer) -> CommandResult {
         Command::Submit(submit) => submit::submit(submit, &cli.global, printer),
         Command::Node { command } => daemon::node(command, &cli.global, printer),
         Command::Login(login) => login::login(login, &cli.global, printer),
-        Command::Status => things::status(&cli.global, printer),
+        Command::Status { scheduler: true } => things::scheduler(&cli.global, printer),
+        Command::Status { scheduler: false } => things::status(&cli.global, printer),
         Command::List(list) => things::list(list, &cli.global, printer),
         Command::Get(id) => things::get(id, &cli.global, printer),
         Command::Explain(id) => things::explain(id, &cli.global, printer),
@@ -129,6 +130,9 @@ fn run(cli: &Cli, printer: &Printer) -> CommandResult {
         Command::Group { command } => things::groups::group(command, &cli.global, printer),
         Command::Client { command } => things::clients::client(command, &cli.global, printer),
         Command::Tenant { command } => things::tenants::tenant(command, &cli.global, printer),
+        Command::Scheduling { command } => {
+            things::scheduling::scheduling(command.as_ref(), &cli.global, printer)
+        }
         Command::Inspect(inspect) => inspect::inspect(inspect, printer),
         Command::Annotate(annotate) => annotate::annotate(annotate, printer),
         Command::Simulate(simulate) => simulate::simulate(simulate, printer),

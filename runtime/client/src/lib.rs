@@ -38,6 +38,7 @@ mod line;
 mod named;
 mod reader;
 mod routes;
+mod scheduling;
 mod submit;
 mod tenant;
 mod transfer;

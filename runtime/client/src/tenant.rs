@@ -2,7 +2,7 @@
 
 use wasmrun_model::fairness::{TenantName, Weight};
 use wasmrun_model::resource::ResourceSet;
-use wasmrun_model::wire::{self, List, Request, Response, Rows, SetTenant, What};
+use wasmrun_model::wire::{self, List, Request, Response, Rows, SetTenant, Weights, What};
 
 use crate::Client;
 use crate::error::Error;
@@ -12,6 +12,7 @@ use crate::error::Error;
 pub struct TenantChange {
     weight: Option<Weight>,
     min: Option<ResourceSet>,
+    resource_weights: Option<Weights>,
 }
 
 impl TenantChange {
@@ -37,6 +38,16 @@ impl TenantChange {
     }
 }
 
+impl TenantChange {
+    /// How much it counts beside the others for single resources, of which there may be [`wire::MAX_MINIMA`], on top of
+    /// its weight; instead of all that was set before.
+    #[must_use]
+    pub fn resource_weights(mut self, weights: Weights) -> Self {
+        self.resource_weights = Some(weights);
+        self
+    }
+}
+
 impl Client {
     /// Changes what a tenant is due, for all nodes of the cluster. A node that is in none knows it until it stops. What
     /// it is due from now on, and what is to be known of that.
@@ -58,7 +69,15 @@ impl Client {
             weight: change.weight,
             min,
         };
-        match self.request(Request::SetTenant(Box::new(set))).await? {
+        let set = Box::new(set);
+        let request = match change.resource_weights {
+            Some(resource_weights) => Request::SetTenantWith {
+                set,
+                resource_weights,
+            },
+            None => Request::SetTenant(set),
+        };
+        match self.request(request).await? {
             Response::Tenant(set) => Ok(*set),
             other => Err(Error::unexpected(&other)),
         }

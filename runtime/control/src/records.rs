@@ -29,6 +29,8 @@ pub const NAMED: &str = "named/";
 pub const GROUPS: &str = "groups/";
 /// Tenants.
 pub const TENANTS: &str = "tenants/";
+/// How the cluster schedules, all in one record.
+pub const SCHEDULING: &str = "scheduling";
 /// Tasks and their lineage, under their owner.
 pub const TASKS: &str = "tasks/";
 /// What each node has written last.
@@ -56,6 +58,11 @@ pub fn node_name(name: &NodeName) -> Bytes {
 /// The key of the join tokens.
 pub fn tokens() -> Bytes {
     Bytes::from_static(TOKENS.as_bytes())
+}
+
+/// The key of how the cluster schedules.
+pub fn scheduling() -> Bytes {
+    Bytes::from_static(SCHEDULING.as_bytes())
 }
 
 /// The key of a client, by its id.

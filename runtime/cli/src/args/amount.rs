@@ -7,11 +7,16 @@ pub fn named(part: &str, form: &str) -> Result<(ResourceName, Amount), String> {
     let (name, value) = part
         .split_once('=')
         .ok_or_else(|| format!("'{part}' must be {form}"))?;
-    let name = match name.trim() {
-        "cpus" => ResourceName::CPU,
-        "gpus" => ResourceName::GPU,
-        other => other.parse().map_err(|error| format!("{error}"))?,
-    };
+    let name = resource(name.trim())?;
     let amount = Amount::parse_for(&name, value.trim());
     Ok((name, amount.map_err(|error| format!("{error}"))?))
+}
+
+/// Reads the name of a resource, where `cpus` and `gpus` are names too.
+pub fn resource(name: &str) -> Result<ResourceName, String> {
+    match name {
+        "cpus" => Ok(ResourceName::CPU),
+        "gpus" => Ok(ResourceName::GPU),
+        other => other.parse().map_err(|error| format!("{error}")),
+    }
 }

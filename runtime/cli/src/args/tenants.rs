@@ -5,7 +5,7 @@ use std::str::FromStr;
 use clap::{ArgGroup, Args, Subcommand};
 use wasmrun_model::fairness::{TenantName, Weight};
 use wasmrun_model::resource::ResourceSet;
-use wasmrun_model::wire::MAX_MINIMA;
+use wasmrun_model::wire::{MAX_MINIMA, Weights};
 
 use super::{FilterArg, amount};
 
@@ -28,7 +28,7 @@ pub enum TenantCommand {
 }
 
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("due").args(["weight", "min"]).required(true).multiple(true))]
+#[command(group = ArgGroup::new("due").args(["weight", "min", "resource_weights"]).required(true).multiple(true))]
 pub struct TenantSet {
     /// The tenant (team, queue). It need not have submitted anything.
     pub tenant: TenantName,
@@ -40,6 +40,41 @@ pub struct TenantSet {
     /// what they are guaranteed. Replaces what was guaranteed before; `none` takes it away.
     #[arg(long, value_name = "AMOUNTS", allow_hyphen_values = true)]
     pub min: Option<MinArg>,
+    /// How much it counts beside the others for single resources, such as GPU=4,CPU=0.5, on top of its weight. Replaces
+    /// what was set before; `none` takes it away.
+    #[arg(long, value_name = "WEIGHTS")]
+    pub resource_weights: Option<WeightsArg>,
+}
+
+/// `GPU=4,CPU=0.5`, or `none`.
+#[derive(Debug, Clone)]
+pub struct WeightsArg(pub Weights);
+
+impl FromStr for WeightsArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut weights = Weights::new();
+        if text == "none" {
+            return Ok(Self(weights));
+        }
+        for part in text.split(',') {
+            let (name, weight) = part.split_once('=').ok_or_else(|| {
+                format!("'{part}' must be RESOURCE=WEIGHT, such as GPU=4; none takes all away")
+            })?;
+            let name = amount::resource(name.trim())?;
+            let weight = weight.trim().parse().map_err(|error| format!("{error}"))?;
+            if weights.insert(name.clone(), weight).is_some() {
+                return Err(format!("{name} is given twice"));
+            }
+        }
+        match weights.len() {
+            ..=MAX_MINIMA => Ok(Self(weights)),
+            len => Err(format!(
+                "these are {len} resources, and a tenant may have weights of {MAX_MINIMA}"
+            )),
+        }
+    }
 }
 
 /// `CPU=2,memory=4GiB`, or `none`.
@@ -79,6 +114,28 @@ impl FromStr for MinArg {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn weights_of_resources() {
+        let weights = |text: &str| text.parse::<WeightsArg>().map(|it| it.0);
+        let shown: Vec<String> = weights("gpus=4, CPU=0.5")
+            .unwrap()
+            .iter()
+            .map(|it| format!("{} {}", it.0, it.1))
+            .collect();
+        assert_eq!(shown, ["CPU 0.5", "GPU 4"]);
+        assert!(weights("none").unwrap().is_empty());
+        for (text, says) in [
+            ("", "must be RESOURCE=WEIGHT"),
+            ("GPU", "must be RESOURCE=WEIGHT"),
+            ("GPU=0", "0"),
+            ("GPU=1,gpus=1", "GPU is given twice"),
+            ("a b=1", "a b"),
+        ] {
+            let error = weights(text).unwrap_err();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
 
     #[test]
     fn minima() {

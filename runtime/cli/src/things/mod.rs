@@ -6,6 +6,7 @@ mod get;
 pub mod groups;
 pub mod objects;
 mod rows;
+pub mod scheduling;
 mod status;
 pub mod tenants;
 
@@ -24,7 +25,7 @@ use crate::remote;
 use crate::stdio;
 
 pub use self::get::get;
-pub use self::status::status;
+pub use self::status::{scheduler, status};
 
 /// `list`.
 pub fn list(list: &ListThings, global: &Global, printer: &Printer) -> CommandResult {

@@ -58,6 +58,17 @@ pub fn status(global: &Global, printer: &Printer) -> CommandResult {
     Ok(())
 }
 
+/// `status --scheduler`.
+pub fn scheduler(global: &Global, printer: &Printer) -> CommandResult {
+    let client = remote::connect(global, &TenantName::default())?;
+    let state = client.wait(client.scheduler_state());
+    let state = state.map_err(remote::failed)?;
+    match printer.output {
+        Output::Json => printer.json(&serde_json::json!({ "version": 1, "scheduler": state })),
+        _ => printer.result(state.trim_end()),
+    }
+}
+
 fn list(client: &Client, what: What) -> Result<Listed, Failure> {
     let list = List {
         what,

@@ -39,6 +39,9 @@ fn set(options: &args::TenantSet, global: &Global, printer: &Printer) -> Command
     if let Some(min) = &options.min {
         change = change.min(min.0.clone());
     }
+    if let Some(weights) = &options.resource_weights {
+        change = change.resource_weights(weights.0.clone());
+    }
     let client = remote::connect(global, &TenantName::default())?;
     let set = client.wait(client.set_tenant(&options.tenant, change));
     let TenantSet {
@@ -49,15 +52,26 @@ fn set(options: &args::TenantSet, global: &Global, printer: &Printer) -> Command
     } = set.map_err(remote::failed)?;
     let (shown, amounts) = rows::amounts(&min);
     match printer.output {
-        Output::Json => printer.json(&json!({
-            "version": 1, "tenant": tenant.to_string(), "weight": weight.to_string(), "min": amounts, "notes": notes,
-        }))?,
+        Output::Json => {
+            let mut set = json!({
+                "version": 1, "tenant": tenant.to_string(), "weight": weight.to_string(), "min": amounts, "notes": notes,
+            });
+            if let Some(weights) = &options.resource_weights {
+                let each = weights.0.iter();
+                let each = each.map(|(name, weight)| (name.to_string(), json!(weight.to_string())));
+                set["resource_weights"] = each.collect();
+            }
+            printer.json(&set)?;
+        }
         _ => {
             let min = match min.is_empty() {
                 true => "no minimum".to_owned(),
                 false => format!("minimum {shown}"),
             };
             printer.result(format_args!("tenant {tenant}: weight {weight}, {min}"))?;
+            if let Some(weights) = &options.resource_weights {
+                printer.result(super::scheduling::shown(&tenant, &weights.0))?;
+            }
         }
     }
     for note in notes {

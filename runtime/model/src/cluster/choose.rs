@@ -330,8 +330,11 @@ fn hybrid(index: &Index, nodes: &Nodes, class: Class<'_>, random: &mut Random) -
     if local.is_some() {
         return local;
     }
-    let top = nodes.live(class.basis) as u64 * u64::from(nodes.tuning.top_share);
-    let top = top.div_ceil(WHOLE.into()).max(1) as usize;
+    let top = nodes.live(class.basis) as u64 * u64::from(nodes.tuning.top_share.parts());
+    let top = top
+        .div_ceil(WHOLE.into())
+        .max(nodes.tuning.top_nodes.into())
+        .max(1) as usize;
     index.select(random.below(top.min(index.len())))
 }
 

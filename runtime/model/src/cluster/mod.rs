@@ -36,6 +36,6 @@ pub use node::{Basis, NewNode, Node, Supply};
 pub use selector::fuzz as fuzz_selectors;
 pub use selector::{ParseSelectorError, Rule, Selector, Selectors, Term};
 pub use strategy::{ParseStrategyError, Strategy};
-pub use table::Tuning;
+pub use table::{Share, ShareError, Tuning};
 pub use view::{Cluster, JoinError};
 pub use wait::{INITIAL_BANDWIDTH, INITIAL_RUN_TIME_US, Mean, QueueReport};

@@ -7,6 +7,9 @@
 //! the total is the sum over the nodes that are there.
 
 use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
 
 use super::changes::ChangeLog;
 use super::name::{NodeIx, NodeName};
@@ -15,23 +18,66 @@ use super::order::Order;
 use crate::id::{Incarnation, NodeId};
 use crate::resource::{Amount, ResourceName, ResourceSet};
 
-/// The settings of placement. Both are shares in parts per 10,000, at most 10,000.
+/// The settings of placement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tuning {
-    /// Below this utilisation nodes count as equally empty (the spread threshold). Default 5,000.
-    pub spread_threshold: u16,
-    /// The default strategy chooses at random among this share of the nodes. Default 2,000.
-    pub top_share: u16,
+    /// Below this utilisation nodes count as equally empty (the spread threshold). Default one half.
+    pub spread_threshold: Share,
+    /// The default strategy chooses at random among this share of the nodes (top-k). Default one fifth.
+    pub top_share: Share,
+    /// And among so many of them at least; 0 is as 1. Default 1.
+    pub top_nodes: u32,
 }
 
-/// The whole, in the unit of [`Tuning`].
-pub(super) const WHOLE: u16 = 10_000;
+/// A part of a whole, from 0 to 1, as an amount of one unit is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Amount", into = "Amount")]
+pub struct Share(u16);
+
+/// The whole, in the unit of [`Share`].
+pub(super) const WHOLE: u16 = Amount::STEPS_PER_UNIT as u16;
+
+impl Share {
+    /// In parts of [`WHOLE`].
+    pub(super) fn parts(self) -> u16 {
+        self.0
+    }
+}
+
+/// The error of what is more than the whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{0} is more than the whole: a share is from 0 to 1")]
+pub struct ShareError(pub Amount);
+
+impl TryFrom<Amount> for Share {
+    type Error = ShareError;
+
+    fn try_from(amount: Amount) -> Result<Self, ShareError> {
+        match amount <= Amount::ONE {
+            true => Ok(Self(amount.steps() as u16)),
+            false => Err(ShareError(amount)),
+        }
+    }
+}
+
+impl From<Share> for Amount {
+    fn from(share: Share) -> Self {
+        Self::from_steps(share.0.into())
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Amount::from(*self).fmt(f)
+    }
+}
 
 impl Default for Tuning {
     fn default() -> Self {
         Self {
-            spread_threshold: 5_000,
-            top_share: 2_000,
+            spread_threshold: Share(WHOLE / 2),
+            top_share: Share(WHOLE / 5),
+            top_nodes: 1,
         }
     }
 }
@@ -116,7 +162,10 @@ impl Nodes {
             .expect("a node that is there");
         let cached = &mut self.scores[basis as usize][ix.index()];
         if cached.0 != last {
-            *cached = (last, node.score(basis, self.tuning.spread_threshold));
+            *cached = (
+                last,
+                node.score(basis, self.tuning.spread_threshold.parts()),
+            );
         }
         cached.1
     }

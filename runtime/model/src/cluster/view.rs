@@ -12,7 +12,7 @@ use super::candidates::Indexes;
 use super::labels::Labels;
 use super::name::{NodeIx, NodeName};
 use super::node::{NewNode, Node, Supply, have_same_totals};
-use super::table::{Nodes, Tuning, WHOLE};
+use super::table::{Nodes, Tuning};
 use super::wait::{self, Mean, QueueReport};
 use crate::id::{Digest, Incarnation, NodeId};
 use crate::resource::{NodeReport, NodeResources, Request, ResourceSet};
@@ -57,11 +57,7 @@ pub struct Cluster {
 
 impl Cluster {
     /// A cluster without nodes.
-    ///
-    /// # Panics
-    /// If a share in `tuning` is above the whole.
     pub fn new(tuning: Tuning) -> Self {
-        assert!(tuning.spread_threshold <= WHOLE && tuning.top_share <= WHOLE);
         let nodes = Nodes {
             tuning,
             ..Nodes::default()
@@ -69,6 +65,15 @@ impl Cluster {
         Self {
             nodes,
             indexes: Indexes::default(),
+        }
+    }
+
+    /// Nodes are chosen by other numbers from now on.
+    pub fn set_tuning(&mut self, tuning: Tuning) {
+        if tuning != self.nodes.tuning {
+            self.nodes.tuning = tuning;
+            let all: Vec<NodeIx> = self.nodes.by_id.values().copied().collect();
+            all.into_iter().for_each(|ix| self.nodes.mark_both(ix));
         }
     }
 

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::explain::Reason;
+use super::settings::Settings;
 use crate::cluster::{Labels, NodeIx, NodeName, QueueReport};
-use crate::fairness::{Policy, TenantConfig, TenantName};
+use crate::fairness::{TenantConfig, TenantName};
 use crate::group::{GroupMessage, GroupSpec};
 use crate::id::{ActorId, DriverId, GroupId, Incarnation, JobId, NodeId, ObjectId, TaskId};
 use crate::resource::{Amount, NodeReport, NodeResources, ResourceName, ResourceSet};
@@ -221,8 +222,8 @@ pub enum Event {
         /// Its settings.
         config: Box<TenantConfig>,
     },
-    /// Tenants share by another policy from now on.
-    SetPolicy(Policy),
+    /// Operators have chosen anew.
+    Configure(Box<Settings>),
     /// Another scheduler says something.
     Message {
         /// Which one.

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use super::class::{Gate, Wants};
 use super::table::TaskIx;
-use super::{Config, Effect, Event, Message, NodeInfo, Outcome, PeerView, Scheduler};
+use super::{
+    Config, Effect, Event, Message, NodeInfo, Outcome, PeerView, Scheduler, Setting, Settings,
+};
 use crate::cluster::{Basis, NodeFit, NodeIx, QueueReport, Strategy};
 use crate::fairness::{Policy, TenantConfig};
 use crate::group::{GroupAnswer, GroupKind, GroupMessage, GroupRequest, GroupSpec, Round};
@@ -347,12 +349,15 @@ pub fn fuzz(data: &[u8]) {
     let mut bytes = Bytes(data.iter());
     let kind = bytes.next();
     let config = Config {
-        policy: [Policy::Drf, Policy::Fair, Policy::Fifo][usize::from(kind % 3)],
+        settings: Settings {
+            policy: [Policy::Drf, Policy::Fair, Policy::Fifo][usize::from(kind % 3)],
+            local_queue: 2,
+            patience: Duration::from_secs(1),
+            ..Settings::default()
+        },
         seed: kind.into(),
         local: (kind & 4 != 0).then(|| node_id(0)),
         max_running: if kind & 8 != 0 { 3 } else { u32::MAX },
-        max_local_queue: 2,
-        patience: Duration::from_secs(1),
         ..Config::default()
     };
     let mut fuzz = Fuzz {
@@ -474,7 +479,17 @@ impl Fuzz<'_> {
                 will_restart: self.bytes.below(2) == 0,
             },
             35 => match self.bytes.below(2) {
-                0 => Event::SetPolicy(self.bytes.pick(&[Policy::Drf, Policy::Fair, Policy::Fifo])),
+                0 => {
+                    let settings = self.scheduler.settings();
+                    let policies = [Policy::Drf, Policy::Fair, Policy::Fifo];
+                    let setting = match self.bytes.next() % 4 {
+                        0 => Setting::TopNodes(self.bytes.next().into()),
+                        1 => Setting::LocalQueue(self.bytes.next().into()),
+                        2 => Setting::Patience(Duration::from_millis(self.bytes.next().into())),
+                        _ => Setting::Policy(self.bytes.pick(&policies)),
+                    };
+                    Event::Configure(settings.with(setting).into())
+                }
                 _ => Event::SetTenant {
                     tenant: self.bytes.pick(&["a", "b"]).parse().expect("a name"),
                     config: Box::new(TenantConfig {

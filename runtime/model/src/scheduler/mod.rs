@@ -26,6 +26,7 @@ mod nodes;
 mod peers;
 mod place;
 mod running;
+mod settings;
 mod starve;
 mod status;
 mod succession;
@@ -43,6 +44,7 @@ pub use self::explain::{COUNTED, Explanation, NodeVerdict, Reason, SHOWN, Tied, 
 #[doc(hidden)]
 pub use self::fuzz::{check, fuzz};
 pub use self::group_news::GroupView;
+pub use self::settings::{Setting, Settings};
 pub use self::status::{PhaseStatus, Status, TaskView};
 
 use self::actors::Actors;
@@ -53,7 +55,7 @@ use self::starve::Starving;
 use self::succession::Estate;
 use self::table::{Gone, NewTask, Owner, Table, TaskIx};
 use self::watch::Watches;
-use crate::cluster::{Cluster, Mean, NodeIx, Strategy, Tuning};
+use crate::cluster::{Cluster, Mean, NodeIx, Strategy};
 use crate::fairness::{Policy, TenantIx, Tenants};
 use crate::id::{NodeId, ObjectId, TaskId};
 use crate::random::Random;
@@ -65,8 +67,8 @@ use crate::time::Instant;
 /// How a scheduler decides. The default is what a node starts with.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// How tenants share.
-    pub policy: Policy,
+    /// What operators may choose.
+    pub settings: Settings,
     /// What all random choices follow from.
     pub seed: u64,
     /// The node that this scheduler serves, where it serves one.
@@ -75,37 +77,28 @@ pub struct Config {
     pub max_running: u32,
     /// Whether executors take all that they are given: then nobody has to say so, task by task.
     pub accepts_all: bool,
-    /// Up to how many ready tasks a node takes its own submissions without looking elsewhere.
-    pub max_local_queue: u32,
     /// How often a task is handed from node to node before it stays for a while.
     pub max_hops: u8,
     /// How long a task stays that was handed on that often: its next move comes with better news of the nodes.
     pub rest: Duration,
     /// How often a task is tried again because its node was lost.
     pub max_losses: u32,
-    /// How long a task may be passed over before freed resources are kept for it.
-    pub patience: Duration,
     /// How long an unanswered message waits before it is sent again.
     pub resend: Duration,
-    /// How nodes are chosen.
-    pub placement: Tuning,
 }
 
 impl Default for Config {
     fn default() -> Self {
         Self {
-            policy: Policy::default(),
+            settings: Settings::default(),
             seed: 0,
             local: None,
             max_running: u32::MAX,
             accepts_all: false,
-            max_local_queue: 64,
             max_hops: 4,
             rest: Duration::from_secs(1),
             max_losses: 3,
-            patience: Duration::from_secs(30),
             resend: Duration::from_millis(200),
-            placement: Tuning::default(),
         }
     }
 }
@@ -171,9 +164,9 @@ impl Scheduler {
             open: Vec::new(),
             gated: 0,
             watches: Watches::default(),
-            tenants: Tenants::new(config.policy),
+            tenants: Tenants::new(config.settings.policy),
             keys: KeyLog::default(),
-            cluster: Cluster::new(config.placement),
+            cluster: Cluster::new(config.settings.tuning()),
             own: Vec::new(),
             local: None,
             counts_local: false,
@@ -325,7 +318,7 @@ impl Scheduler {
                 }
                 self.keys.note_all();
             }
-            Event::SetPolicy(policy) => self.set_policy(policy),
+            Event::Configure(settings) => self.configure(*settings),
             Event::Message { from, message } => self.message(from, *message),
             Event::Tick => self.offer_to_all(),
         }

@@ -11,7 +11,6 @@ use super::{Outcome, Scheduler};
 use crate::cluster::{
     Basis, Labels, NewNode, NodeFit, NodeIx, QueueReport, Selector, Strategy, Supply,
 };
-use crate::fairness::Policy;
 use crate::id::{Incarnation, NodeId};
 use crate::resource::{Amount, Fit, NodeResources, ResourceName};
 use crate::task::{FailureKind, Phase, Place, TaskKind, TaskState};
@@ -435,27 +434,6 @@ impl Scheduler {
             self.take_back(node);
         }
         self.after_change();
-    }
-
-    /// Tenants share by another policy: everybody gets in line anew.
-    pub(super) fn set_policy(&mut self, policy: Policy) {
-        let mut in_line = Vec::new();
-        for phase in [Phase::Ready, Phase::Blocked] {
-            let waiting = self
-                .tasks
-                .in_phase(phase)
-                .filter(|ix| self.tasks[*ix].is_in_line);
-            in_line.extend(waiting);
-        }
-        let classes: Vec<_> = in_line.iter().map(|ix| self.line_of(*ix)).collect();
-        for (ix, class) in std::iter::zip(&in_line, &classes) {
-            self.dequeue(*ix, *class);
-        }
-        self.tenants.set_policy(policy);
-        self.keys.note_all();
-        for (ix, class) in std::iter::zip(in_line, classes) {
-            self.enqueue(ix, class);
-        }
     }
 }
 

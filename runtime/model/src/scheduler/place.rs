@@ -204,7 +204,7 @@ impl Scheduler {
         let is_plain = rule.strategy == Strategy::Default && rule.selectors.is_any();
         let bytes: u64 = task.args.iter().map(|arg| arg.bytes).sum();
         let is_drained = self.cluster[local].is_draining();
-        let is_short = self.queued_in(Phase::Ready) < self.config.max_local_queue as usize;
+        let is_short = self.queued_in(Phase::Ready) < self.config.settings.local_queue as usize;
         let fits = |request| self.cluster[local].fit(request, Basis::TrulyFree) == Fit::Available;
         is_plain
             && !kind_of(task).is_scattered(rule.preferred())

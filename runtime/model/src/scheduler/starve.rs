@@ -139,10 +139,17 @@ impl Scheduler {
             };
             if is_before {
                 self.classes[at].passed_over = Some((self.now, task));
-                let deadline = self.now + self.config.patience;
+                let deadline = self.now + self.config.settings.patience;
                 self.starving.come_back_at(deadline, at);
             }
         }
+    }
+
+    /// Patience lasts longer or shorter from now on: whose has ended is seen anew.
+    pub(super) fn look_at_deadlines(&mut self) {
+        let waiting = std::mem::take(&mut self.starving.deadlines).into_iter();
+        let anew = waiting.map(|(_, class)| (self.now, class));
+        self.starving.deadlines = anew.collect();
     }
 
     /// Keeps something for those whose patience has ended.
@@ -165,8 +172,8 @@ impl Scheduler {
                 self.keep_on_or_else(class);
                 continue;
             }
-            if since + self.config.patience > self.now {
-                let deadline = since + self.config.patience;
+            if since + self.config.settings.patience > self.now {
+                let deadline = since + self.config.settings.patience;
                 self.starving.come_back_at(deadline, class);
                 continue;
             }
@@ -190,7 +197,7 @@ impl Scheduler {
         }
         let Some((alternative, lacking, node)) = self.best_to_keep(class, &left) else {
             self.starving.waiting.insert(class);
-            let again = self.now + self.config.patience;
+            let again = self.now + self.config.settings.patience;
             return self.starving.come_back_at(again, class);
         };
         if let Some(other) = self.starving.kept_on.get(&node).copied() {
@@ -202,7 +209,7 @@ impl Scheduler {
         self.starving.kept_on.insert(node, class);
         self.starving.kept_for.insert(class, node);
         let tries = self.starving.tries.entry(class).or_default();
-        let until = self.now + tries.patience(self.config.patience);
+        let until = self.now + tries.patience(self.config.settings.patience);
         tries.kept = Some(Kept {
             alternative,
             node,
@@ -221,7 +228,7 @@ impl Scheduler {
     fn keep_on_or_else(&mut self, class: ClassIx) {
         let lacks_less = self.lacks_less(class);
         let tries = self.starving.tries.entry(class).or_default();
-        let once = tries.patience(self.config.patience);
+        let once = tries.patience(self.config.settings.patience);
         let Some(kept) = &mut tries.kept else {
             return;
         };
@@ -376,7 +383,7 @@ impl Scheduler {
     /// Whether nothing of what is kept for a class has become free for as long as its patience lasts once.
     fn is_in_vain(&self, class: ClassIx) -> bool {
         let kept = self.starving.tries.get(&class).and_then(|tries| tries.kept);
-        kept.is_some_and(|kept| kept.better_at + self.config.patience <= self.now)
+        kept.is_some_and(|kept| kept.better_at + self.config.settings.patience <= self.now)
             && self.lacks_less(class).is_none()
     }
 
@@ -402,7 +409,7 @@ impl Scheduler {
             let is_waiting = self.classes[class].passed_over.is_some();
             if is_waiting {
                 // Another of the class was served; this one has to be patient again.
-                let again = self.now + self.config.patience;
+                let again = self.now + self.config.settings.patience;
                 self.starving.come_back_at(again, class);
             }
             self.wake(node);
@@ -441,7 +448,7 @@ impl Scheduler {
                 tries.kept = None;
             }
             self.starving
-                .come_back_at(self.now + self.config.patience, class);
+                .come_back_at(self.now + self.config.settings.patience, class);
         }
     }
 

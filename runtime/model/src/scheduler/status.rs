@@ -7,6 +7,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::class::Wants;
+use super::explain::SHOWN;
 use super::table::Owner;
 use super::{PeerView, Scheduler};
 use crate::cluster::{Cluster, NodeIx, QueueReport};
@@ -274,7 +275,8 @@ impl Scheduler {
     }
 }
 
-/// The debug text: one line per state that has tasks, per class in use, per tenant and per own node.
+/// The debug text: one line per state that has tasks, per own node and per tenant (the first [`SHOWN`]), and per class in
+/// use.
 impl fmt::Display for Scheduler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let status = self.status();
@@ -293,18 +295,32 @@ impl fmt::Display for Scheduler {
                 phase.phase, phase.tasks, phase.asks
             )?;
         }
-        for (ix, class) in self.classes.iter().filter(|(_, class)| class.members() > 0) {
-            let asked: Vec<_> = class.rule().alternatives.iter().collect();
+        let settings = self.settings();
+        writeln!(
+            f,
+            "  {}, nodes equal below {}, the first {} of them and {} at least, {} waiting here, patience {:?}",
+            settings.policy,
+            settings.spread_threshold,
+            settings.top_share,
+            settings.top_nodes,
+            settings.local_queue,
+            settings.patience
+        )?;
+        for ix in self.own.iter().take(SHOWN) {
+            let node = &self.cluster[*ix];
+            let own = self.cluster.own(*ix).expect("an own node");
             writeln!(
                 f,
-                "  class {}: {asked:?} by {}, {} in line, {:?}",
-                ix.0,
-                class.rule().strategy,
-                class.in_line,
-                class.gate
+                "  node {}: {:?} of {:?} available, load {:?}, kept {:?} and {:?}",
+                node.name(),
+                own.available(),
+                node.total(),
+                own.load().amounts(),
+                node.kept(),
+                node.kept_cpu()
             )?;
         }
-        for (_, tenant) in self.tenants.iter() {
+        for (_, tenant) in self.tenants.iter().take(SHOWN) {
             writeln!(
                 f,
                 "  tenant {}: dominant share {}, uses {:?}",
@@ -313,18 +329,23 @@ impl fmt::Display for Scheduler {
                 tenant.usage()
             )?;
         }
-        for ix in self.own.iter().take(super::explain::SHOWN) {
-            let node = &self.cluster[*ix];
-            let own = self.cluster.own(*ix).expect("an own node");
-            writeln!(
+        for (ix, class) in self.classes.iter().filter(|(_, class)| class.members() > 0) {
+            let asked: Vec<_> = class.rule().alternatives.iter().collect();
+            write!(
                 f,
-                "  node {}: {:?} of {:?} available, kept {:?} and {:?}",
-                node.name(),
-                own.available(),
-                node.total(),
-                node.kept(),
-                node.kept_cpu()
+                "  class {}: {asked:?} by {}, {} in line, {:?}",
+                ix.0,
+                class.rule().strategy,
+                class.in_line,
+                class.gate
             )?;
+            for phase in Phase::ALL.iter().filter(|phase| !phase.is_terminal()) {
+                match class.counts[phase.index()] {
+                    0 => {}
+                    count => write!(f, ", {count} {phase}")?,
+                }
+            }
+            writeln!(f)?;
         }
         Ok(())
     }

@@ -16,7 +16,9 @@ mod two_levels;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Config, Effect, Event, Message, NodeInfo, PeerView, Scheduler, check};
+use super::{
+    Config, Effect, Event, Message, NodeInfo, PeerView, Scheduler, Setting, Settings, check,
+};
 use crate::cluster::QueueReport;
 use crate::id::{ActorId, DriverId, Incarnation, JobId, NodeId, ObjectId, TaskId};
 use crate::resource::{NodeResources, Request, ResourceSet};

@@ -20,7 +20,7 @@ use super::work::{Stage, TaskKey, Work};
 use crate::cluster::NodeIx;
 use crate::id::{DriverId, Incarnation, NodeId, TaskId};
 use crate::resource::ResourceSet;
-use crate::scheduler::{Config, Effect, Event, NodeInfo, Reason, Scheduler};
+use crate::scheduler::{Config, Effect, Event, NodeInfo, Reason, Scheduler, Setting, Settings};
 use crate::task::{Attempt, FailureKind, Phase};
 use crate::time::Instant;
 
@@ -83,7 +83,7 @@ struct Finish {
 impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
     fn new(scenario: &'a Scenario, trace: T) -> Self {
         let config = Config {
-            policy: scenario.policy,
+            settings: Settings::default().with(Setting::Policy(scenario.policy)),
             seed: scenario.seed,
             local: None,
             // Every loss of a node counts as one of a task's own retries.

@@ -3,12 +3,13 @@
 use super::*;
 use crate::cluster::Strategy;
 use crate::failure::TaskError;
-use crate::fairness::Weight;
+use crate::fairness::{Policy, Weight};
 use crate::group::{GroupKind, GroupSpec};
 use crate::id::{
     ActorId, ActorName, Digest, DriverId, GroupId, NodeId, ObjectId, ObjectName, TaskId,
 };
 use crate::resource::{Amount, ResourceName, ResourceSet};
+use crate::scheduler::{Setting, Settings};
 use crate::task::Cancellation;
 use crate::value::{Encoded, FunctionType, ValueType};
 
@@ -401,6 +402,41 @@ fn what_tenants_are_due() {
     };
     assert_bytes(Request::SetTenant(Box::new(unset)), "25 01 74 00 00");
     assert_bytes(Request::RemoveTenant(tenant.clone()), "26 01 74");
+    let half = crate::cluster::Share::try_from(Amount::from_steps(5_000)).unwrap();
+    let settings = vec![
+        Setting::Policy(Policy::Fair),
+        Setting::SpreadThreshold(half),
+        Setting::TopShare(half),
+        Setting::TopNodes(2),
+        Setting::LocalQueue(3),
+        Setting::Patience(std::time::Duration::from_millis(1500)),
+    ];
+    let scheduling = Scheduling {
+        settings: settings
+            .iter()
+            .fold(Settings::default(), |all, it| all.with(*it)),
+        resource_weights: vec![(tenant.clone(), Weights::from([(ResourceName::GPU, weight)]))],
+        notes: vec!["w".into()],
+    };
+    assert_bytes(
+        Request::Scheduling(settings),
+        "32 06 00 01 01 88 27 02 88 27 03 02 04 03 05 01 80 ca b5 ee 01",
+    );
+    assert_bytes(Request::SchedulerState, "33");
+    assert_bytes(
+        Response::Scheduling(Box::new(scheduling)),
+        "21 01 88 27 88 27 02 03 01 80 ca b5 ee 01 01 01 74 01 03 47 50 55 b0 ea 01 01 01 77",
+    );
+    let gpus = Weights::from([(ResourceName::GPU, weight)]);
+    let with = Request::SetTenantWith {
+        set: Box::new(SetTenant {
+            tenant: tenant.clone(),
+            weight: None,
+            min: None,
+        }),
+        resource_weights: gpus.clone(),
+    };
+    assert_bytes(with, "31 01 74 00 00 01 03 47 50 55 b0 ea 01");
     let is_set = TenantSet {
         tenant: tenant.clone(),
         weight,

@@ -1,6 +1,7 @@
 //! Requests and what answers them. The order of variants and fields is a wire layout (golden tests):
 //! a change of it is a new [`super::PROTOCOL`].
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
@@ -13,6 +14,7 @@ use crate::fairness::{TenantName, Weight};
 use crate::group::GroupSpec;
 use crate::id::{ActorId, ActorName, Digest, GroupId, ObjectId, ObjectName, TaskId};
 use crate::resource::{Amount, ResourceName};
+use crate::scheduler::{Setting, Settings};
 use crate::task::Cancellation;
 use crate::value::{Encoded, FunctionType, NumberKind, ValueType};
 
@@ -220,6 +222,18 @@ pub enum Request {
     },
     /// Changes what a node has of a resource, from now on. `Text`: what has come of it, for people.
     SetResource(Box<SetResource>),
+    /// As `SetTenant`, with what it counts beside the others where it is about single resources, instead of what was set
+    /// of that.
+    SetTenantWith {
+        /// What else is to change.
+        set: Box<SetTenant>,
+        /// At most [`super::MAX_MINIMA`]; of all others it counts once.
+        resource_weights: Weights,
+    },
+    /// How the cluster schedules is to change in these, if any. `Scheduling`.
+    Scheduling(Vec<Setting>),
+    /// What the schedulers of all nodes have, to find faults. `Text`.
+    SchedulerState,
 }
 
 /// What a node answers.
@@ -319,6 +333,8 @@ pub enum Response {
         /// Why it is not kept elsewhere.
         why: String,
     },
+    /// How the cluster schedules from now on.
+    Scheduling(Box<Scheduling>),
 }
 
 /// What came of one of many objects.
@@ -714,6 +730,20 @@ pub struct TenantSet {
     /// What it is guaranteed.
     pub min: Amounts,
     /// What whoever has set it should know, for people: a guarantee that no node can keep now, for instance.
+    pub notes: Vec<String>,
+}
+
+/// Weights of single resources.
+pub type Weights = BTreeMap<ResourceName, Weight>;
+
+/// How the cluster schedules, as far as operators choose.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scheduling {
+    /// What all nodes go by.
+    pub settings: Settings,
+    /// Tenants that have weights of single resources.
+    pub resource_weights: Vec<(TenantName, Weights)>,
+    /// What whoever has changed it should know, for people.
     pub notes: Vec<String>,
 }
 

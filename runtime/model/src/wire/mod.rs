@@ -45,7 +45,8 @@ pub use failure::WireError;
 pub use message::{
     Actor, Argument, Call, Create, CreateGroup, Dir, Entry, Form, Gotten, Grants, Held, Input,
     Limits, List, Mapped, Module, Net, ObjectRef, Output, PutWith, Refusal, RefusalKind, Report,
-    Request, Response, SetResource, SetTenant, Submit, TenantSet, Terms, What, Wishes,
+    Request, Response, Scheduling, SetResource, SetTenant, Submit, TenantSet, Terms, Weights, What,
+    Wishes,
 };
 pub use view::{
     ActorDetail, ActorRow, Amounts, ClientRow, GroupBundle, GroupRow, JobDetail, JobRow, Listed,
@@ -148,7 +149,10 @@ impl Request {
             | Self::InputWanted(_)
             | Self::RanAt(_)
             | Self::CreateGroupWith { .. }
-            | Self::SetResource(_) => 1,
+            | Self::SetResource(_)
+            | Self::SetTenantWith { .. }
+            | Self::Scheduling(_)
+            | Self::SchedulerState => 1,
             // The others came with the first of this major version.
             _ => 0,
         }

@@ -14,7 +14,7 @@ use wasmrun_model::fairness::Policy;
 use wasmrun_model::id::{DriverId, Incarnation, NodeId, ObjectId, TaskId};
 use wasmrun_model::random::Random;
 use wasmrun_model::scheduler::{
-    Config, Effect, Event, Message, NodeInfo, PeerView, Scheduler, check,
+    Config, Effect, Event, Message, NodeInfo, PeerView, Scheduler, Settings, check,
 };
 use wasmrun_model::task::{Attempt, FailureKind, Phase, TaskKind, TaskSpec, Terms};
 use wasmrun_model::time::Instant;
@@ -218,17 +218,21 @@ impl World {
     }
 
     fn member(&mut self, at: usize) -> Member {
+        let settings = Settings {
+            policy: pick(&mut self.random, &[Policy::Drf, Policy::Fair, Policy::Fifo]),
+            local_queue: 1 + self.random.below(8) as u32,
+            patience: Duration::from_millis(500 + self.random.below(2_000) as u64),
+            ..Settings::default()
+        };
         let config = Config {
             seed: self.random.next(),
             local: (self.mode == Mode::Each).then(|| work::node_id(at)),
-            policy: pick(&mut self.random, &[Policy::Drf, Policy::Fair, Policy::Fifo]),
+            settings,
             max_running: if chance(&mut self.random, 20) {
                 6
             } else {
                 u32::MAX
             },
-            max_local_queue: 1 + self.random.below(8) as u32,
-            patience: Duration::from_millis(500 + self.random.below(2_000) as u64),
             ..Config::default()
         };
         Member {

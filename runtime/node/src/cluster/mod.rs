@@ -31,6 +31,7 @@ mod protocol;
 mod records;
 mod removed;
 mod renew;
+mod scheduling;
 mod silence;
 #[cfg(test)]
 mod simulation;
@@ -59,7 +60,7 @@ use wasmrun_model::cluster::NodeName;
 use wasmrun_model::fairness::{TenantConfig, TenantName};
 use wasmrun_model::id::{Incarnation, NodeId};
 use wasmrun_model::resource::{Amount, ResourceName};
-use wasmrun_model::scheduler::{NodeInfo, PeerView};
+use wasmrun_model::scheduler::{NodeInfo, PeerView, Settings};
 use wasmrun_model::wire::{ClientRow, MemberRow, TokenRow};
 use wasmrun_net::{
     Authority, BulkRefusal, BulkSender, CallError, Identity, Peer, PullError, PullOptions, Range,
@@ -80,6 +81,7 @@ pub(crate) use self::named::{Claim, Settled, WaitsFor, Wants};
 pub(crate) use self::prompt::STORE_PATIENCE;
 pub(crate) use self::protocol::ClusterProtocol;
 pub(crate) use self::records::{Found, RecordCounts, RecordId, Records, Written};
+pub(crate) use self::scheduling::Scheduling;
 pub(crate) use self::start::{Face, Opened, open};
 pub(crate) use self::tenants::{Tenants, TenantsError};
 pub(crate) use self::turns::{Heir, Reasons, look};
@@ -148,6 +150,9 @@ pub(crate) trait Work: Send + Sync + 'static {
     /// changes.
     fn set_tenant(&self, _tenant: TenantName, _config: TenantConfig) {}
 
+    /// How this node's scheduler is to decide from now on. Told as of tenants.
+    fn configure(&self, _settings: Settings) {}
+
     /// Which placement groups have records, and whose. Told before this node is registered, and whenever it changes.
     fn group_news(&self, _news: GroupNews) {}
 }
@@ -181,6 +186,7 @@ pub(crate) struct Cluster {
     /// Moves when it has begun a new life within this process, and when it is known to live again.
     returns: watch::Sender<u64>,
     tenants: Arc<Tenants>,
+    scheduling: Arc<Scheduling>,
     clients: Arc<clients::Clients>,
     removed: Arc<Removed>,
     since: Mutex<Instant>,
@@ -226,6 +232,7 @@ impl Cluster {
             lines: parts.lines,
             members: parts.members,
             tenants: Arc::new(Tenants::new(parts.store.clone())),
+            scheduling: Arc::new(Scheduling::new(parts.store.clone())),
             store: parts.store,
             clock: Arc::new(MonotonicClock::default()),
             latency: parts.latency,
@@ -265,6 +272,8 @@ impl Cluster {
         // The first task that is placed here is placed by what its tenant is due.
         let (tenants, tenant_changes) =
             Follower::begin(self.tenants.clone(), self.tell_work()).await?;
+        let (scheduling, choices) =
+            scheduling::Follower::begin(self.scheduling.clone(), self.tell_of_scheduling()).await?;
         // And who was removed, or whose certificate was taken back, is never let in.
         let (removed, removals) = removed::Follower::begin(self.removed.clone()).await?;
         let (clients, revocations) = clients::Follower::begin(self.clients.clone()).await?;
@@ -275,6 +284,7 @@ impl Cluster {
         let clock = || self.clock.clone();
         let tasks = [
             tokio::spawn(watched::run(tenants, tenant_changes, clock())).abort_handle(),
+            tokio::spawn(watched::run(scheduling, choices, clock())).abort_handle(),
             tokio::spawn(watched::run(clients, revocations, clock())).abort_handle(),
             tokio::spawn(watched::run(removed, removals, clock())).abort_handle(),
             tokio::spawn(watched::run(groups, group_changes, clock())).abort_handle(),
@@ -296,6 +306,15 @@ impl Cluster {
         })
     }
 
+    fn tell_of_scheduling(&self) -> scheduling::Tell {
+        let members = self.members.clone();
+        Box::new(move |settings| {
+            if let Some(work) = members.work() {
+                work.configure(settings);
+            }
+        })
+    }
+
     fn tell_of_groups(&self) -> groups::Tell {
         let members = self.members.clone();
         Box::new(move |news| {
@@ -303,6 +322,11 @@ impl Cluster {
                 work.group_news(news);
             }
         })
+    }
+
+    /// How the cluster schedules, as far as operators choose.
+    pub(crate) fn scheduling(&self) -> &Scheduling {
+        &self.scheduling
     }
 
     /// What tenants are due, for all nodes.

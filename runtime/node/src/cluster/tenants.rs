@@ -6,24 +6,24 @@
 //! Invariants: what this node goes by is what was in the store at one revision, which only grows; a tenant without a
 //! record has the defaults. A record that cannot be read changes nothing: what was known before goes on to count.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use wasmrun_control::records::{self, Form, Record, RecordError, TENANTS};
-use wasmrun_control::{
-    Changes, Condition, ControlStore, Entry, Error, Event, Op, Revision, Txn, Watch,
-};
+use wasmrun_control::{Changes, ControlStore, Entry, Error, Event, Revision, Watch};
 use wasmrun_model::fairness::{TenantConfig, TenantName, Weight};
-use wasmrun_model::resource::ResourceSet;
+use wasmrun_model::resource::{ResourceName, ResourceSet};
 
-use super::watched::{self, Applied, Follow};
+use super::watched::{self, Applied, Follow, Next};
 
 /// What an operator has said of a tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Due {
     #[serde(default)]
     weight: Weight,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    resource_weights: BTreeMap<ResourceName, Weight>,
     #[serde(default)]
     min_share: ResourceSet,
 }
@@ -38,6 +38,7 @@ impl From<TenantConfig> for Due {
     fn from(config: TenantConfig) -> Self {
         Self {
             weight: config.weight,
+            resource_weights: config.resource_weights,
             min_share: config.min_share,
         }
     }
@@ -47,8 +48,8 @@ impl From<Due> for TenantConfig {
     fn from(due: Due) -> Self {
         Self {
             weight: due.weight,
+            resource_weights: due.resource_weights,
             min_share: due.min_share,
-            ..Self::default()
         }
     }
 }
@@ -102,46 +103,24 @@ impl Tenants {
         tenant: &TenantName,
         change: impl Fn(TenantConfig) -> TenantConfig,
     ) -> Result<TenantConfig, TenantsError> {
-        let key = records::tenant(tenant);
-        let mut doubt = None;
-        loop {
-            let entry = self.entry(&key, doubt.as_ref()).await?;
-            let before = entry.as_ref().map(|entry| Due::from_value(&entry.value));
+        let mut config = TenantConfig::default();
+        let change = |entry: Option<&Entry>, _: bool| {
+            let before = entry.map(|entry| Due::from_value(&entry.value));
             let before = before.transpose().map_err(|source| TenantsError::Record {
                 tenant: tenant.clone(),
                 source,
             })?;
-            let config = change(
-                before
-                    .clone()
-                    .map_or_else(TenantConfig::default, Into::into),
-            );
+            config = change(before.clone().map(Into::into).unwrap_or_default());
             let due = Due::from(config.clone());
-            let condition = match &entry {
-                // It is so already, perhaps by an attempt of ours that was not answered.
-                Some(entry) if before.as_ref() == Some(&due) => {
-                    self.applied.reach_soon(entry.modified).await;
-                    return Ok(config);
-                }
-                Some(entry) => Condition::Modified(entry.modified),
-                None => Condition::Absent,
-            };
-            let put = Op::put(key.clone(), due.to_value());
-            match self
-                .store
-                .txn(Txn::when(key.clone(), condition).then(put))
-                .await
-            {
-                Ok(reply) if reply.succeeded => {
-                    self.applied.reach_soon(reply.revision).await;
-                    return Ok(config);
-                }
-                // Somebody was faster.
-                Ok(_) => {}
-                Err(error @ Error::Uncertain { .. }) => doubt = Some(error),
-                Err(error) => return Err(error.into()),
-            }
-        }
+            // It may be so already, perhaps by an attempt of ours that was not answered.
+            Ok(match before.as_ref() == Some(&due) {
+                true => Next::Stays,
+                false => Next::Put(due.to_value()),
+            })
+        };
+        let key = records::tenant(tenant);
+        watched::swap::<TenantsError>(&*self.store, &self.applied, key, change).await?;
+        Ok(config)
     }
 
     /// Gives a tenant back what it is due by default, for all nodes.
@@ -150,32 +129,13 @@ impl Tenants {
     /// As of [`change`](Self::change), and when nothing is set.
     pub(crate) async fn remove(&self, tenant: &TenantName) -> Result<(), TenantsError> {
         let key = records::tenant(tenant);
-        let mut doubt = None;
-        loop {
-            let Some(entry) = self.entry(&key, doubt.as_ref()).await? else {
-                // It may have been us.
-                return match doubt {
-                    Some(_) => Ok(()),
-                    None => Err(TenantsError::Unset(tenant.clone())),
-                };
-            };
-            let txn = Txn::when(key.clone(), Condition::Modified(entry.modified));
-            match self.store.txn(txn.then(Op::delete(key.clone()))).await {
-                Ok(reply) if reply.succeeded => {
-                    self.applied.reach_soon(reply.revision).await;
-                    return Ok(());
-                }
-                Ok(_) => {}
-                Err(error @ Error::Uncertain { .. }) => doubt = Some(error),
-                Err(error) => return Err(error.into()),
-            }
-        }
-    }
-
-    /// What is there. Where a change was not answered before, an error says so.
-    async fn entry(&self, key: &[u8], doubt: Option<&Error>) -> Result<Option<Entry>, Error> {
-        let entry = self.store.get(key).await;
-        entry.map_err(|error| doubt.cloned().unwrap_or(error))
+        let go = |entry: Option<&Entry>, is_doubtful: bool| match entry {
+            Some(_) => Ok(Next::Goes),
+            // It may have been us.
+            None if is_doubtful => Ok(Next::Stays),
+            None => Err(TenantsError::Unset(tenant.clone())),
+        };
+        watched::swap(&*self.store, &self.applied, key, go).await
     }
 }
 
@@ -276,8 +236,6 @@ fn tenant_of(key: &[u8]) -> Option<TenantName> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use bytes::Bytes;
     use parking_lot::Mutex;
     use wasmrun_control::{Embedded, EmbeddedConfig};
@@ -298,6 +256,10 @@ mod tests {
         let text = r#"{"weight":"2.5","min_share":{"CPU":"2","memory":"4294967296"}}"#;
         assert_eq!(&value[..2], b"j\x01");
         assert_eq!(std::str::from_utf8(&value[2..]).unwrap(), text);
+        assert_eq!(TenantConfig::from(Due::from_value(&value).unwrap()), config);
+        let json = r#"{"resource_weights": {"GPU": "4"}}"#;
+        let config: TenantConfig = serde_json::from_str(json).unwrap();
+        let value = Due::from(config.clone()).to_value();
         assert_eq!(TenantConfig::from(Due::from_value(&value).unwrap()), config);
         // What a later version adds is skipped, what is left out is the default.
         let later = Due::from_value(b"j\x01{\"weight\":\"3\",\"max\":1}").unwrap();

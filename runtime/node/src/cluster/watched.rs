@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::sync::watch;
 use wasmrun_control::{
     Changes, Clock, Condition, ControlStore, Entry, Error, Op, Range, Revision, Txn, Watch,
@@ -101,6 +102,61 @@ impl Applied {
     /// The same, and not for long: where the store has stopped answering it comes later.
     pub(super) async fn reach_soon(&self, revision: Revision) {
         let _ = tokio::time::timeout(APPLYING, self.reach(revision)).await;
+    }
+}
+
+/// What becomes of a record.
+pub(super) enum Next {
+    /// It stays as it is, or as it is not.
+    Stays,
+    /// It is this from now on.
+    Put(Bytes),
+    /// It goes.
+    Goes,
+}
+
+/// Changes one record by compare-and-swap, and waits for this node to go by it, unless the store has stopped answering
+/// just now. `next` says what becomes of what is there; it is also told whether an attempt of ours was not answered, which
+/// may have done it. It is asked again where somebody else was faster.
+///
+/// # Errors
+/// Those of `next`; and when the store does not do it, or has not said whether it did: to try again is right.
+pub(super) async fn swap<E: From<Error>>(
+    store: &dyn ControlStore,
+    applied: &Applied,
+    key: Bytes,
+    mut next: impl FnMut(Option<&Entry>, bool) -> Result<Next, E>,
+) -> Result<(), E> {
+    let mut doubt: Option<Error> = None;
+    loop {
+        let entry = store.get(&key).await;
+        // Where a change was not answered before, an error says so.
+        let entry = entry.map_err(|error| doubt.clone().unwrap_or(error))?;
+        let op = match next(entry.as_ref(), doubt.is_some())? {
+            Next::Stays => {
+                if let Some(entry) = entry {
+                    applied.reach_soon(entry.modified).await;
+                }
+                return Ok(());
+            }
+            Next::Put(value) => Op::put(key.clone(), value),
+            Next::Goes => Op::delete(key.clone()),
+        };
+        let condition = match &entry {
+            Some(entry) => Condition::Modified(entry.modified),
+            None => Condition::Absent,
+        };
+        let txn = Txn::when(key.clone(), condition).then(op);
+        match store.txn(txn).await {
+            Ok(reply) if reply.succeeded => {
+                applied.reach_soon(reply.revision).await;
+                return Ok(());
+            }
+            // Somebody was faster.
+            Ok(_) => {}
+            Err(error @ Error::Uncertain { .. }) => doubt = Some(error),
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::{TenantConfig, TenantName};
 use wasmrun_model::id::{ActorId, DriverId, Incarnation, NodeId, ObjectId, TaskId};
 use wasmrun_model::resource::{Amount, NodeResources, ResourceName};
-use wasmrun_model::scheduler::{Event, Message, NodeInfo, Outcome, PeerView};
+use wasmrun_model::scheduler::{Event, Message, NodeInfo, Outcome, PeerView, Settings};
 use wasmrun_model::task::{Attempt, Rule, TaskSpec, Terms};
 use wasmrun_model::time::Instant as ModelInstant;
 
@@ -103,6 +103,11 @@ impl Ledger {
             tenant,
             config: config.into(),
         })
+    }
+
+    /// How the scheduler decides from now on.
+    pub(crate) fn configure(&mut self, settings: Settings) -> Todo {
+        self.happens(Event::Configure(settings.into()))
     }
 
     pub(super) fn happens(&mut self, event: Event) -> Todo {

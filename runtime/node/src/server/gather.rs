@@ -26,6 +26,7 @@ use super::lookup;
 use super::out::Gone;
 use super::requests::{log, outputs};
 use super::resources;
+use super::scheduling;
 use super::session::{Session, refusal};
 use super::views::{self, Asker};
 use crate::cluster::{Answer, Answers, Asked, Desk, Question};
@@ -73,6 +74,7 @@ impl Desk for Inner {
                 amount,
                 is_kept,
             } => resources::set(self, name, *amount, *is_kept).map(Answer::Text),
+            Question::Scheduler => Ok(Answer::Text(scheduling::state(self))),
             Question::Object(prefix) => {
                 let registry = self.registry();
                 let found = registry.kept_by_prefix(&asked.tenant, prefix);

@@ -24,6 +24,7 @@ mod out;
 mod registry;
 mod requests;
 mod resources;
+mod scheduling;
 mod session;
 mod socket;
 mod tasks;

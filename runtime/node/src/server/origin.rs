@@ -55,9 +55,17 @@ impl Origin {
                 "a node is removed from the cluster on the machine of another, by whoever may use its socket: `wasmrun node \
                  remove` there; `wasmrun node drain NODE` lets it take no new work from anywhere"
             }
-            Request::SetTenant(_) | Request::RemoveTenant(_) => {
+            Request::SetTenant(_) | Request::SetTenantWith { .. } | Request::RemoveTenant(_) => {
                 "what tenants are due is set on the machine of a node, by whoever may use its socket: `wasmrun tenant` \
                  there; `wasmrun tenant list` works from anywhere"
+            }
+            Request::Scheduling(choices) if !choices.is_empty() => {
+                "how the cluster schedules is set on the machine of a node, by whoever may use its socket: `wasmrun \
+                 scheduling set` there; `wasmrun scheduling` works from anywhere"
+            }
+            Request::SetResource(_) => {
+                "what a node has is changed on the machine of a node, by whoever may use its socket: `wasmrun node \
+                 resource` there"
             }
             request if grants(request).is_some_and(|it| !it.dirs.is_empty()) => {
                 "--dir opens a directory of the node's machine, with the rights of the node's user, and \

@@ -97,6 +97,9 @@ impl Session {
             | Request::SetResource(_)
             | Request::RemoveNode { .. }
             | Request::SetTenant(_)
+            | Request::SetTenantWith { .. }
+            | Request::Scheduling(_)
+            | Request::SchedulerState
             | Request::RemoveTenant(_)
             | Request::RemoveGroup(_)
             | Request::GroupReady { .. }

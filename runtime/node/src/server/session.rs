@@ -347,6 +347,9 @@ impl Serving {
             | Request::SetResource(_)
             | Request::RemoveNode { .. }
             | Request::SetTenant(_)
+            | Request::SetTenantWith { .. }
+            | Request::Scheduling(_)
+            | Request::SchedulerState
             | Request::RemoveTenant(_)
             | Request::RemoveGroup(_)
             | Request::GroupReady { .. }
@@ -414,7 +417,11 @@ impl Session {
                 ..
             }) => self.of_cluster(request).await,
             Request::SetResource(set) => self.set_resource(*set).await,
-            Request::SetTenant(_) | Request::RemoveTenant(_) => self.of_tenants(request).await,
+            Request::SetTenant(_) | Request::SetTenantWith { .. } | Request::RemoveTenant(_) => {
+                self.of_tenants(request).await
+            }
+            Request::Scheduling(choices) => self.scheduling(&choices).await,
+            Request::SchedulerState => self.scheduler_state().await,
             Request::CreateGroup(_)
             | Request::CreateGroupWith { .. }
             | Request::RemoveGroup(_)

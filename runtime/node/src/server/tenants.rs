@@ -10,7 +10,7 @@ use wasmrun_model::fairness::{MAX_TENANTS, TenantConfig, TenantName, TooManyTena
 use wasmrun_model::resource::{Amount, ResourceName, ResourceSet};
 use wasmrun_model::wire::{
     List, MAX_FRAME_BYTES, MAX_MINIMA, Refusal, RefusalKind, Request, Response, Rows, SetTenant,
-    ShareRow, TenantSet,
+    ShareRow, TenantSet, Weights,
 };
 
 use super::Inner;
@@ -26,13 +26,21 @@ impl Session {
     /// Answers such a request.
     pub(super) async fn of_tenants(&self, request: Request) -> Result<Response, Refusal> {
         match request {
-            Request::SetTenant(set) => self.set_tenant(*set).await,
+            Request::SetTenant(set) => self.set_tenant(*set, None).await,
+            Request::SetTenantWith {
+                set,
+                resource_weights,
+            } => self.set_tenant(*set, Some(resource_weights)).await,
             Request::RemoveTenant(tenant) => self.remove_tenant(tenant).await,
             _ => unreachable!("the session gives us no others"),
         }
     }
 
-    async fn set_tenant(&self, set: SetTenant) -> Result<Response, Refusal> {
+    async fn set_tenant(
+        &self,
+        set: SetTenant,
+        resource_weights: Option<Weights>,
+    ) -> Result<Response, Refusal> {
         let SetTenant {
             tenant,
             weight,
@@ -44,13 +52,20 @@ impl Session {
             );
             return Err(refusal(RefusalKind::Usage, why));
         }
+        let weights = resource_weights.as_ref().map_or(0, Weights::len);
+        if weights > MAX_MINIMA {
+            let why = format_args!(
+                "a tenant may have weights of {MAX_MINIMA} single resources at most, and these are {weights}"
+            );
+            return Err(refusal(RefusalKind::Usage, why));
+        }
         let min_share: Option<ResourceSet> = min.map(FromIterator::from_iter);
         let shared = &self.inner.shared;
         has_room(shared, &tenant)?;
         let change = |config: TenantConfig| TenantConfig {
             weight: weight.unwrap_or(config.weight),
+            resource_weights: resource_weights.clone().unwrap_or(config.resource_weights),
             min_share: min_share.clone().unwrap_or(config.min_share),
-            ..config
         };
         let mut notes = Vec::new();
         let config = match shared.cluster.get() {

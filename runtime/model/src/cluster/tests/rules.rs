@@ -53,6 +53,50 @@ fn default_chooses_among_a_fifth_of_the_nodes_rounded_up() {
 }
 
 #[test]
+fn the_numbers_of_the_default_strategy_change_at_any_time() {
+    let one = requests(&[r#"{"CPU": 1}"#]);
+    let demand = Demand::of(&one, Basis::Acquirable);
+    let share = |text: &str| Share::try_from(text.parse::<Amount>().unwrap());
+    let mut cluster = cluster(&[CPU4; 10]);
+    (0..3).for_each(|node| take(&mut cluster, node, r#"{"CPU": 1}"#));
+    let default = Tuning::default();
+    let mut tuned = |tuning| {
+        cluster.set_tuning(tuning);
+        chosen(&mut cluster, &demand)
+    };
+    assert_eq!(tuned(default), [0, 1]);
+    // All that are in use count as fuller than those that are not.
+    let spread_threshold = share("0").unwrap();
+    let level = Tuning {
+        spread_threshold,
+        ..default
+    };
+    assert_eq!(tuned(level), [3, 4]);
+    // Among at least so many, or a larger part.
+    let top_nodes = 4;
+    let four = Tuning {
+        top_nodes,
+        ..default
+    };
+    assert_eq!(tuned(four), [0, 1, 2, 3]);
+    let top_share = share("0.25").unwrap();
+    let quarter = Tuning {
+        top_share,
+        ..default
+    };
+    assert_eq!(tuned(quarter), [0, 1, 2]);
+    let first = Tuning {
+        top_share: share("0").unwrap(),
+        top_nodes: 0,
+        ..default
+    };
+    assert_eq!(tuned(first), [0]);
+    assert_eq!(tuned(default), [0, 1]);
+    let error = share("1.0001").unwrap_err();
+    assert!(error.to_string().contains("from 0 to 1"), "{error}");
+}
+
+#[test]
 fn an_idle_local_node_is_taken_outright() {
     let one = requests(&[r#"{"CPU": 1}"#]);
     let demand = Demand::of(&one, Basis::Acquirable);

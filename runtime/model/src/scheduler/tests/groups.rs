@@ -381,7 +381,7 @@ fn a_plan_in_vain_is_no_news_for_other_nodes() {
 #[test]
 fn what_waits_for_a_group_is_nobody_else_s_queue() {
     let mut config = local_config();
-    config.max_local_queue = 2;
+    config.settings.local_queue = 2;
     let mut it = Harness::with(config, &[TWO]);
     it.peer(1, 1, TWO);
     for at in 1..=4 {
@@ -842,7 +842,9 @@ fn what_a_group_has_reserved_is_used_by_its_tenant() {
 fn a_group_goes_in_turn_with_the_tasks_of_other_tenants() {
     for policy in [Policy::Drf, Policy::Fair, Policy::Fifo] {
         let mut it = Harness::local(r#"{"CPU": 2, "memory": "2GiB"}"#);
-        it.event(Event::SetPolicy(policy));
+        it.event(Event::Configure(
+            Settings::default().with(Setting::Policy(policy)).into(),
+        ));
         let create = |it: &mut Harness, at: u8| {
             let bundles = vec![request(r#"{"CPU": 1, "memory": "1GiB"}"#); 2];
             it.event(Event::CreateGroup {

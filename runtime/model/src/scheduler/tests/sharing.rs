@@ -59,7 +59,7 @@ fn guarantees() {
 #[test]
 fn fair_looks_at_memory_alone() {
     let config = Config {
-        policy: Policy::Fair,
+        settings: Settings::default().with(Setting::Policy(Policy::Fair)),
         ..local_config()
     };
     let asks = [r#"{"CPU": 1, "memory": 1}"#, r#"{"CPU": 1, "memory": 3}"#];
@@ -70,7 +70,7 @@ fn fair_looks_at_memory_alone() {
 #[test]
 fn fifo_looks_at_nobody() {
     let config = Config {
-        policy: Policy::Fifo,
+        settings: Settings::default().with(Setting::Policy(Policy::Fifo)),
         ..local_config()
     };
     let one = [r#"{"CPU": 1}"#; 2];
@@ -95,11 +95,15 @@ fn the_policy_changes_in_the_middle() {
     it.unblock(1);
     // By shares C is first.
     assert_eq!(it.finish(4), ["t4 finished", "start t8 on n0"]);
-    it.event(Event::SetPolicy(Policy::Fifo));
+    it.event(Event::Configure(
+        Settings::default()
+            .with(Setting::Policy(Policy::Fifo))
+            .into(),
+    ));
     // Now it is who waits for its CPU, then the order of submission.
     assert_eq!(it.finish(8), ["t8 finished", "resume t1"]);
     assert_eq!(it.finish(2), ["t2 finished", "start t6 on n0"]);
-    it.event(Event::SetPolicy(Policy::Drf));
+    it.event(Event::Configure(Settings::default().into()));
     assert_eq!(it.finish(3), ["t3 finished", "start t7 on n0"]);
 }
 

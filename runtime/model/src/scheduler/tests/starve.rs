@@ -48,6 +48,25 @@ fn what_becomes_free_is_kept_after_a_while() {
 }
 
 #[test]
+fn who_waits_already_has_the_patience_that_is_set_now() {
+    let patience = |seconds| {
+        let patience = Setting::Patience(Duration::from_secs(seconds));
+        Event::Configure(Settings::default().with(patience).into())
+    };
+    let mut it = busy();
+    assert!(next(&mut it, 1, 5));
+    it.wait(5_000);
+    it.event(patience(60));
+    it.wait(30_000);
+    assert!(next(&mut it, 2, 6), "it lasts longer");
+    it.event(patience(40));
+    it.wait(4_000);
+    assert!(next(&mut it, 3, 7));
+    it.wait(1_000);
+    assert!(!next(&mut it, 4, 8), "kept");
+}
+
+#[test]
 fn nothing_is_kept_for_whom_it_does_not_help() {
     let starved = || {
         let mut it = busy();

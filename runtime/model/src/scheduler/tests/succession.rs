@@ -10,7 +10,7 @@ use super::{With, check, driver_id, info, local_config, node_id, resources, task
 use crate::fairness::Policy;
 use crate::id::TaskId;
 use crate::resource::{Amount, ResourceName};
-use crate::scheduler::{Config, Effect, Event, Scheduler};
+use crate::scheduler::{Config, Effect, Event, Scheduler, Setting, Settings};
 use crate::task::{Attempt, FailureKind, TaskSpec};
 use crate::time::Instant;
 
@@ -173,7 +173,7 @@ impl Twins {
 
 fn twins(steps: Vec<(u8, u8)>, policy: Policy, max_running: u32, accepts_all: bool) -> u32 {
     let config = Config {
-        policy,
+        settings: Settings::default().with(Setting::Policy(policy)),
         max_running,
         accepts_all,
         ..local_config()

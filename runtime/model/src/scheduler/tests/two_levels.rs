@@ -58,9 +58,9 @@ fn an_actor_that_asks_for_nothing_does_not_stay_because_it_was_created_here() {
 #[test]
 fn a_long_queue_sends_on() {
     // It fits here, but one waits already, and another node is emptier.
-    for (max_local_queue, expected) in [(1, "n1: place t3 1, hop 1"), (2, "start t3 on n0")] {
+    for (local_queue, expected) in [(1, "n1: place t3 1, hop 1"), (2, "start t3 on n0")] {
         let config = Config {
-            max_local_queue,
+            settings: Settings::default().with(Setting::LocalQueue(local_queue)),
             ..local_config()
         };
         let mut it = Harness::with(config, &[r#"{"CPU": 4, "GPU": 1}"#]);

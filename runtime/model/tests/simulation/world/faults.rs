@@ -3,7 +3,7 @@
 use wasmrun_model::fairness::Policy;
 use wasmrun_model::id::Incarnation;
 use wasmrun_model::resource::ResourceName;
-use wasmrun_model::scheduler::{Event, NodeInfo};
+use wasmrun_model::scheduler::{Event, NodeInfo, Setting};
 use wasmrun_model::task::Phase;
 
 use super::records::OfGroup;
@@ -79,7 +79,9 @@ impl World {
             }
             _ => {
                 let policy = [Policy::Drf, Policy::Fair, Policy::Fifo][self.random.below(3)];
-                self.handle(at, Event::SetPolicy(policy));
+                let settings = self.members[at].scheduler.settings();
+                let settings = settings.with(Setting::Policy(policy));
+                self.handle(at, Event::Configure(settings.into()));
             }
         }
     }

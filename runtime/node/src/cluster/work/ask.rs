@@ -67,6 +67,8 @@ pub(crate) enum Question {
         /// Whether its later lives do, too.
         is_kept: bool,
     },
+    /// What the node's scheduler has. `Text`.
+    Scheduler,
 }
 
 /// Something that has an id.

@@ -46,7 +46,7 @@ use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::{TenantConfig, TenantName};
 use wasmrun_model::id::{DriverId, Incarnation, NodeId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::reference::{KeptFor, Lives};
-use wasmrun_model::scheduler::{Message, NodeInfo, Outcome, PeerView};
+use wasmrun_model::scheduler::{Message, NodeInfo, Outcome, PeerView, Settings};
 use wasmrun_model::task::Attempt;
 use wasmrun_model::wire::WireError;
 use wasmrun_net::{BulkRefusal, BulkSender, Range, SendError};
@@ -610,6 +610,10 @@ impl Work for Exchange {
 
     fn set_tenant(&self, tenant: TenantName, config: TenantConfig) {
         self.carry_out(|ledger| ledger.set_tenant(tenant, config));
+    }
+
+    fn configure(&self, settings: Settings) {
+        self.carry_out(|ledger| ledger.configure(settings));
     }
 
     fn group_news(&self, news: GroupNews) {

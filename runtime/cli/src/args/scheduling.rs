@@ -1,0 +1,113 @@
+//! What can be typed about how the cluster schedules.
+
+use std::str::FromStr;
+
+use clap::Subcommand;
+use wasmrun_model::cluster::Share;
+use wasmrun_model::resource::Amount;
+use wasmrun_model::scheduler::{Setting, Settings};
+
+use super::words;
+
+/// What to do with it.
+#[derive(Debug, Subcommand)]
+pub enum SchedulingCommand {
+    /// Change it for all nodes of the cluster, while they run. What is not named stays as it is.
+    Set {
+        /// Such as policy=fair or patience=1m: policy (drf, fair, fifo), spread-threshold and top-share (0 to 1),
+        /// top-nodes, local-queue, patience. NAME=default gives the default back.
+        #[arg(required = true, value_name = "NAME=VALUE")]
+        settings: Vec<SettingArg>,
+    },
+}
+
+/// `NAME=VALUE`.
+#[derive(Debug, Clone)]
+pub struct SettingArg(pub Setting);
+
+impl FromStr for SettingArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, value) = text
+            .split_once('=')
+            .ok_or_else(|| format!("'{text}' must be NAME=VALUE, such as policy=fair"))?;
+        let default = Settings::default();
+        let is_default = value == "default";
+        let setting = match name {
+            "policy" if is_default => Setting::Policy(default.policy),
+            "policy" => Setting::Policy(value.parse().map_err(|error| format!("{error}"))?),
+            "spread-threshold" if is_default => Setting::SpreadThreshold(default.spread_threshold),
+            "spread-threshold" => Setting::SpreadThreshold(share(value)?),
+            "top-share" if is_default => Setting::TopShare(default.top_share),
+            "top-share" => Setting::TopShare(share(value)?),
+            "top-nodes" if is_default => Setting::TopNodes(default.top_nodes),
+            "top-nodes" => Setting::TopNodes(count(value)?),
+            "local-queue" if is_default => Setting::LocalQueue(default.local_queue),
+            "local-queue" => Setting::LocalQueue(count(value)?),
+            "patience" if is_default => Setting::Patience(default.patience),
+            "patience" => {
+                let patience = words::duration(value)?;
+                if !Settings::PATIENCE.contains(&patience) {
+                    return Err(format!("'{value}' is not from 1ms to 24h"));
+                }
+                Setting::Patience(patience)
+            }
+            _ => {
+                return Err(format!(
+                    "there is no '{name}': use policy, spread-threshold, top-share, top-nodes, local-queue or patience"
+                ));
+            }
+        };
+        Ok(Self(setting))
+    }
+}
+
+fn share(text: &str) -> Result<Share, String> {
+    let amount: Amount = text.parse().map_err(|error| format!("{error}"))?;
+    amount.try_into().map_err(|error| format!("{error}"))
+}
+
+fn count(text: &str) -> Result<u32, String> {
+    let number = text.parse();
+    number.map_err(|_| format!("'{text}' is not a whole number from 0 to {}", u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings() {
+        let set = |text: &str| text.parse::<SettingArg>().map(|it| it.0);
+        let default = Settings::default();
+        for (text, expected) in [
+            ("policy=fifo", r#""policy":"fifo""#),
+            ("spread-threshold=0", r#""spread-threshold":"0""#),
+            ("top-share=0.25", r#""top-share":"0.25""#),
+            ("top-nodes=3", r#""top-nodes":3"#),
+            ("local-queue=0", r#""local-queue":0"#),
+            ("patience=1s500ms", r#""secs":1,"nanos":500000000"#),
+        ] {
+            let changed = default.with(set(text).unwrap());
+            let json = serde_json::to_string(&changed).unwrap();
+            assert!(json.contains(expected), "{json}");
+            let name = text.split('=').next().unwrap();
+            let again = changed.with(set(&format!("{name}=default")).unwrap());
+            assert_eq!(again, default);
+        }
+        for (text, says) in [
+            ("policy", "must be NAME=VALUE"),
+            ("policy=max", "use drf, fair or fifo"),
+            ("spread-threshold=1.5", "from 0 to 1"),
+            ("top-share=-1", "-1"),
+            ("top-nodes=1.5", "whole number"),
+            ("patience=0", "from 1ms to 24h"),
+            ("patience=25h", "from 1ms to 24h"),
+            ("threshold=1", "there is no 'threshold'"),
+        ] {
+            let error = set(text).unwrap_err();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+}
