@@ -165,7 +165,7 @@ mod tests {
             ("cpus=1.5", "CPU"),
             ("a b=1", "a b"),
             ("cpus=1 @", "behind @: a term of the label selector"),
-            ("cpus=1 @ zone=", "zone="),
+            ("cpus=1 @ zone in (", "behind @: "),
             ("@ zone=a", "must be NAME=AMOUNT"),
         ] {
             let error = bundle(text).unwrap_err();
