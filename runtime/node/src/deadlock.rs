@@ -1,12 +1,13 @@
 //! Tasks that wait for each other for ever: found, and told.
 //!
-//! Owns the look at this node; circles through several are looked for by [`crate::cluster`], with what this says of
+//! Owns the look at this node; what several have to do with is looked for by [`crate::cluster`], with what this says of
 //! the waits here.
 //!
 //! Two ways lead there. Tasks wait in a circle: an actor's method waits for a call of an actor whose
 //! method waits for the first. Or everything that runs waits for tasks that cannot start, because what
-//! runs holds what they need. In both, one wait ends with an error that says so; which task it
-//! is does not matter to the others, so the one that began to wait last is chosen.
+//! runs holds what they need (see [`standstill`], where other nodes could start them). In both, one wait
+//! ends with an error that says so; which task it is does not matter to the others, so the one that began
+//! to wait last is chosen.
 //!
 //! A wait with a timeout ends by itself, and counts as one that will end. So does the life of an actor that a
 //! driver, a name or whatever else can reach: it may be killed. What such an actor holds is not what this
@@ -14,8 +15,9 @@
 //! (see `reach`) lives as long as they do.
 
 pub(crate) mod graph;
+pub(crate) mod standstill;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -24,9 +26,11 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 use wasmrun_model::id::{NodeId, ObjectName, TaskId};
+use wasmrun_model::scheduler::Room;
 use wasmrun_model::task::Phase as State;
 
 use self::graph::{Graph, Needs};
+use self::standstill::{Lacking, Waits};
 
 use crate::actor::object_of;
 use crate::ledger::Ledger;
@@ -175,6 +179,8 @@ impl Elsewhere {
 /// How many waits one answer has at most, and for how many others they wait in all: of more, nothing is found.
 const MOST_WAITERS: usize = 4_000;
 const MOST_NEEDS: usize = 40_000;
+/// With what on which nodes those could start that it says lack something, about.
+const MOST_DEMANDS: usize = 10_000;
 
 /// How many tasks of a circle the text names.
 const SHOWN: usize = 8;
@@ -319,23 +325,29 @@ impl Ledger {
     }
 
     /// The waits here that these tasks are part of, and those that they lead to.
-    pub(crate) fn waiters(&self, from: &[TaskId], clock: &Clock) -> Vec<Waiter> {
-        let mut found = Vec::new();
-        let mut needed = 0;
+    pub(crate) fn waits(&self, from: &[TaskId], clock: &Clock) -> Waits {
+        let mut found = Waits::default();
+        let (mut needed, mut demanded) = (0, 0);
         let mut seen: BTreeSet<TaskId> = from.iter().copied().collect();
         let mut next: Vec<TaskId> = from.to_vec();
         while let Some(task) = next.pop() {
             let Some(needs) = self.waits_for(&task) else {
+                if demanded < MOST_DEMANDS
+                    && let Some(lacking) = self.lacks(&task, None)
+                {
+                    demanded += lacking.demands.len();
+                    found.lacking.push(lacking);
+                }
                 continue;
             };
             needed += needs.of.len();
-            if found.len() >= MOST_WAITERS || needed > MOST_NEEDS {
+            if found.waiters.len() >= MOST_WAITERS || needed > MOST_NEEDS {
                 // Whoever is not named counts as one that goes on.
                 break;
             }
             let here = needs.of.iter().filter(|it| it.node == self.id());
             next.extend(here.map(|it| it.task).filter(|it| seen.insert(*it)));
-            found.push(Waiter {
+            found.waiters.push(Waiter {
                 task,
                 name: self.work(&task).map_or_else(String::new, Work::name),
                 wait: self.blocked.get(&task).map(|it| it.wait.id(clock)),
@@ -355,28 +367,42 @@ impl Ledger {
             .filter(|(_, blocked)| !blocked.is_bounded && blocked.wait.began.elapsed() >= so_long);
         let old: Vec<TaskId> = old.map(|(task, _)| *task).collect();
         let mut graph = Graph::new();
+        let mut lacking: BTreeMap<Place, Lacking> = BTreeMap::new();
         let mut next = old.clone();
         while let Some(task) = next.pop() {
             let place = self.here(task);
-            if graph.contains_key(&place) {
+            if graph.contains_key(&place) || lacking.contains_key(&place) {
                 continue;
             }
             let Some(needs) = self.waits_for(&task) else {
+                // What other nodes have is for them to say. Whoever is not named counts as one that goes on.
+                if lacking.len() < MOST_WAITERS {
+                    let own = self.lacks(&task, Some(self.id()));
+                    lacking.extend(own.map(|it| (place, it)));
+                }
                 continue;
             };
             for needed in &needs.of {
                 match needed.node == self.id() {
                     true => next.push(needed.task),
                     // What is there may never end.
-                    false => {
-                        let of = vec![*needed];
-                        graph.insert(*needed, Needs { of, count: 1 });
-                    }
+                    false => drop(graph.insert(*needed, Needs::itself(*needed))),
                 }
             }
             graph.insert(place, needs);
         }
-        let stuck = graph::stuck(&graph);
+        let mut rooms: BTreeMap<NodeId, Room> = BTreeMap::new();
+        if !lacking.is_empty()
+            && let Some(room) = self.scheduler().room()
+        {
+            // Whether somebody can reach an actor who does not wait is looked at when all are asked.
+            let actors = room.holders.iter().filter(|it| it.is_actor);
+            for actor in actors.map(|it| self.here(it.task)) {
+                graph.entry(actor).or_insert(Needs::itself(actor));
+            }
+            rooms.insert(self.id(), room);
+        }
+        let stuck = standstill::stuck(&graph, &lacking, &rooms);
         let is_stuck = |task: &TaskId| stuck.contains(&self.here(*task));
         let mut found: Vec<TaskId> = old.into_iter().filter(is_stuck).collect();
         found.sort_unstable();
@@ -444,11 +470,13 @@ impl Ledger {
         ))
     }
 
-    /// A task that would start if these held nothing.
+    /// A task that would start if these held nothing, and nowhere else: what other nodes have is for them to say.
     fn held_up_by(&self, holders: &[TaskId]) -> Option<TaskId> {
         let scheduler = self.scheduler();
         let mut ready = scheduler.in_phase(State::Ready).take(MOST_READY);
-        ready.find(|ready| scheduler.would_start_without(ready, holders))
+        ready.find(|ready| {
+            scheduler.would_start_without(ready, holders) && !scheduler.may_start_elsewhere(ready)
+        })
     }
 
     /// The actors that only those can reach who wait: for others, for arguments, or for their start.

@@ -25,6 +25,7 @@ mod lane;
 mod nodes;
 mod peers;
 mod place;
+mod room;
 mod running;
 mod settings;
 mod starve;
@@ -44,6 +45,7 @@ pub use self::explain::{COUNTED, Explanation, NodeVerdict, Reason, SHOWN, Tied, 
 #[doc(hidden)]
 pub use self::fuzz::{check, fuzz};
 pub use self::group_news::GroupView;
+pub use self::room::{Demand, Holding, Room, Spare};
 pub use self::settings::{Setting, Settings};
 pub use self::status::{PhaseStatus, Status, TaskView};
 

@@ -8,6 +8,7 @@ mod nodes;
 mod offers;
 mod order;
 mod random;
+mod room;
 mod sharing;
 mod starve;
 mod succession;

@@ -550,6 +550,36 @@ mod app {
         Ok(7)
     }
 
+    /// How many tasks wait for each other, the one that is deepest first. Each may have an actor on
+    /// its node, which does nothing, for as long as it waits.
+    #[task]
+    pub fn nest(depth: u32, has_actor: bool) -> Result<u32, Error> {
+        let mut tally = None;
+        if has_actor {
+            let here = format!("node:{}", context::node());
+            let made = Tally::options().memory("64MiB").strategy(here);
+            let made = made.create(0)?;
+            made.next().get()?;
+            tally = Some(made);
+        }
+        let waited = match depth {
+            0 => 0,
+            _ => nest::remote(depth - 1, has_actor).get()? + 1,
+        };
+        drop(tally);
+        Ok(waited)
+    }
+
+    /// The same on one node.
+    #[task]
+    pub fn nest_at(node: String, depth: u32) -> Result<u32, Error> {
+        if depth == 0 {
+            return Ok(0);
+        }
+        let there = nest_at::options().strategy(format!("node:{node}"));
+        Ok(there.remote(node, depth - 1).get()? + 1)
+    }
+
     /// Askers, each at one of these nodes, or wherever, of which each knows the next, and the last the first.
     fn ring(nodes: &[String]) -> Result<Vec<AskerHandle>, Error> {
         let made = nodes.iter().map(|node| match &node[..] {

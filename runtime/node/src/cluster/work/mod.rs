@@ -501,7 +501,10 @@ impl Work for Exchange {
                 Response::Source(self.source(from, name, &gone).await)
             }
             Request::Hold(digest, len) => Response::Holds(self.hold(from, digest, len).await),
-            Request::Waits(tasks) => Response::Waits(self.waiters(&tasks)),
+            Request::Waits(tasks) => Response::Waits(self.waits(&tasks, false).waiters),
+            Request::Standstill { tasks, with_room } => {
+                Response::Standstill(Box::new(self.waits(&tasks, with_room)))
+            }
             Request::Neighbour(machine) => {
                 let neighbours = self.neighbours.get();
                 Response::Neighbour(neighbours.and_then(|it| it.invite(from, &machine)))

@@ -21,6 +21,7 @@ use super::log::Ran;
 use super::neighbours::Invitation;
 use crate::actor::Face;
 use crate::deadlock::Waiter;
+use crate::deadlock::standstill::Waits;
 
 /// Said without an answer, in order.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -436,6 +437,12 @@ pub(crate) enum Request {
     },
     /// You were given this object of mine, and I leave: bring it, and keep it as long as you need it. `Moved`.
     Bring(ObjectName),
+    /// As `Waits`, also with what these tasks wait for that others hold. `Standstill`.
+    Standstill {
+        tasks: Vec<TaskId>,
+        /// Whether to say what the node gives out and who has it, with the waits of all who wait there.
+        with_room: bool,
+    },
 }
 
 /// The answer.
@@ -455,6 +462,8 @@ pub(crate) enum Response {
     Waits(Vec<Waiter>),
     /// To `MoveAway`, `Keep` and `Bring`.
     Moved(Moved),
+    /// To `Standstill`.
+    Standstill(Box<Waits>),
 }
 
 /// What came of having an object elsewhere.
