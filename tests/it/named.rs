@@ -195,3 +195,36 @@ fn a_node_in_a_new_life_claims_its_names_again() {
         }
     }
 }
+
+#[test]
+fn the_tasks_of_an_actor_are_listed_by_its_name_or_id() {
+    let (a, token) = Member::head("a");
+    let b = Member::joined("b", &token);
+    create(&a, "total").ok();
+    create(&b, "other").ok();
+    for _ in 0..2 {
+        next(&b, "total").ok();
+    }
+    let states = |at: &Member, actor: &str| {
+        let filter = format!("actor={actor}");
+        let listed = at.command(&["list", "tasks", "-f", &filter]).json(0);
+        let rows = listed["tasks"].as_array().expect("a list").clone();
+        let states = rows
+            .iter()
+            .map(|row| row["state"].as_str().unwrap().to_owned());
+        let mut states: Vec<String> = states.collect();
+        states.sort_unstable();
+        states
+    };
+    // Its creation, for as long as it lives, and its calls, wherever they came from.
+    for at in [&a, &b] {
+        assert_eq!(states(at, "total"), ["finished", "finished", "running"]);
+        assert_eq!(states(at, "other"), ["running"]);
+        assert!(states(at, "nobody").is_empty());
+    }
+    let id = a.command(&["list", "actors", "-f", "name=total"]).json(0)["actors"][0]["id"].clone();
+    let id = id.as_str().expect("an id");
+    for text in [id, &id[..12]] {
+        assert_eq!(states(&b, text).len(), 3);
+    }
+}

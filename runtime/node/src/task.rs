@@ -14,7 +14,7 @@ use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use wasmrun_engine::{Entry, FunctionIndex, Grants, HeldResource, Input, Limits, Listener, Module};
 use wasmrun_model::failure::TaskError;
-use wasmrun_model::id::{DriverId, NodeId, ObjectId, ObjectName, TaskId};
+use wasmrun_model::id::{ActorId, DriverId, NodeId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::task::{Attempt, Terms};
 use wasmrun_model::value::{Encoded, FunctionType, ValueType};
 
@@ -229,6 +229,14 @@ pub(crate) enum Work {
 }
 
 impl Work {
+    /// The actor that is created or called.
+    pub(crate) fn actor(&self) -> Option<ActorId> {
+        match self {
+            Self::Create(actor) | Self::Call(actor, _) => Some(actor.id),
+            Self::Task(_) | Self::Elsewhere(_) => None,
+        }
+    }
+
     /// What people call it.
     pub(crate) fn name(&self) -> String {
         match self {

@@ -102,7 +102,7 @@ mod tests {
             ("spread-threshold=1.5", "from 0 to 1"),
             ("top-share=-1", "-1"),
             ("top-nodes=1.5", "whole number"),
-            ("patience=0", "from 1ms to 24h"),
+            ("patience=0", "at least 1ms"),
             ("patience=25h", "from 1ms to 24h"),
             ("threshold=1", "there is no 'threshold'"),
         ] {

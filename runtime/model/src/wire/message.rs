@@ -801,10 +801,10 @@ pub enum What {
 }
 
 impl What {
-    /// The fields that a list can be filtered by.
+    /// The fields that a list can be filtered by. The `actor` of a task is the one that it creates or is a call of.
     pub const fn fields(self) -> &'static [&'static str] {
         match self {
-            Self::Tasks => &["id", "name", "state", "tenant", "job", "node"],
+            Self::Tasks => &["id", "name", "state", "tenant", "job", "node", "actor"],
             Self::Actors => &["id", "name", "class", "state", "tenant", "node"],
             Self::Objects => &["id", "place", "tenant", "kept", "node"],
             Self::Jobs => &["id", "node"],

@@ -22,7 +22,7 @@ use wasmrun_model::wire::{
 use super::Inner;
 use super::groups;
 use super::logs;
-use super::lookup;
+use super::lookup::{self, Meant};
 use super::out::Gone;
 use super::requests::{log, outputs};
 use super::resources;
@@ -229,7 +229,19 @@ impl Session {
         }
     }
 
-    pub(super) async fn list_all(&self, list: List) -> Listed {
+    pub(super) async fn list_all(&self, mut list: List) -> Listed {
+        for (_, text) in list
+            .filters
+            .iter_mut()
+            .filter(|(field, _)| field == "actor")
+        {
+            // Its name is known to its owner alone.
+            if text.len() < WHOLE_ID
+                && let Ok(Meant::Actor(id, _)) = self.meant(text).await
+            {
+                *text = id.to_string();
+            }
+        }
         let lost = match list.what {
             What::Groups => groups::lost(&self.inner, &list),
             _ => Vec::new(),

@@ -92,6 +92,8 @@ pub(super) struct Record {
     pub(super) tenant: TenantName,
     pub(super) driver: DriverId,
     pub(super) submitted: Instant,
+    /// The actor that it creates, or is a call of.
+    pub(super) actor: Option<ActorId>,
     /// What it makes and wrote, if it is detached.
     pub(super) detached: Option<Detached>,
     /// What came of it.

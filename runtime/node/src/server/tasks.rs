@@ -285,6 +285,7 @@ impl Inner {
             tenant: tenant.clone(),
             driver: cell.driver,
             submitted: cell.submitted,
+            actor: cell.work.actor(),
             detached: log.map(|log| Detached {
                 object: handle.object(),
                 log,

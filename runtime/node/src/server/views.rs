@@ -3,7 +3,7 @@
 //! Must not: change anything, or hold the ledger's lock for longer than it takes to copy rows. Invariant:
 //! single things are looked for among those of whoever asks; others' are neither found nor in the way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use wasmrun_engine::Module;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::{DriverId, ObjectId, TaskId};
+use wasmrun_model::id::{ActorId, DriverId, ObjectId, TaskId};
 use wasmrun_model::resource::{NodeResources, ResourceSet};
 use wasmrun_model::task::Phase;
 use wasmrun_model::wire::{
@@ -264,6 +264,29 @@ pub(super) fn tasks(inner: &Inner) -> BTreeMap<TaskId, TaskRow> {
     rows
 }
 
+/// The tasks that have created actors, or are calls of such, whose name this is or whose ids begin so.
+fn of_actor(inner: &Inner, text: &str) -> BTreeSet<TaskId> {
+    let named = inner.shared.names.all();
+    let is_meant = |actor: &ActorId| {
+        named.get(actor).is_some_and(|name| **name == *text) || actor.to_string().starts_with(text)
+    };
+    let registry = inner.registry();
+    let ended = registry
+        .tasks()
+        .filter(|it| it.actor.as_ref().is_some_and(is_meant));
+    let mut found: BTreeSet<TaskId> = ended.map(|record| record.id).collect();
+    drop(registry);
+    let ledger = inner.shared.ledger.lock();
+    let live = ledger.cells();
+    found.extend(
+        live.filter(|cell| cell.work.actor().as_ref().is_some_and(is_meant))
+            .map(|cell| cell.id),
+    );
+    let dead = ledger.dead.iter().map(|it| it.id);
+    found.extend(dead.filter(is_meant).map(|actor| actor.task()));
+    found
+}
+
 /// The name of the node at which a task ran that has ended.
 fn home(inner: &Inner, ledger: &Ledger, record: &Record) -> String {
     let Some(node) = record.end.as_ref().and_then(|end| end.ran_at) else {
@@ -480,16 +503,22 @@ pub(super) fn passes(list: &List, fields: &[(&str, &dyn Display)]) -> bool {
 pub(super) fn list(inner: &Inner, list: &List) -> Rows {
     match list.what {
         What::Tasks => {
+            let wanted = list.filters.iter().find(|(field, _)| field == "actor");
+            let wanted = wanted.map(|(_, text)| (text, of_actor(inner, text)));
             let rows = tasks(inner).into_values();
             let mut rows: Vec<TaskRow> = rows
                 .filter(|row| {
-                    let fields: [(&str, &dyn Display); 6] = [
+                    let is_of_it = |(_, tasks): &&(_, BTreeSet<TaskId>)| tasks.contains(&row.id);
+                    let actor = wanted.as_ref().filter(is_of_it);
+                    let actor = actor.map_or("", |(text, _)| text.as_str());
+                    let fields: [(&str, &dyn Display); 7] = [
                         ("id", &row.id),
                         ("name", &row.name),
                         ("state", &row.state),
                         ("tenant", &row.tenant),
                         ("job", &row.job),
                         ("node", &row.node),
+                        ("actor", &actor),
                     ];
                     passes(list, &fields)
                 })

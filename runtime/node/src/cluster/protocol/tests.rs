@@ -69,7 +69,7 @@ fn variants_keep_their_places() {
     holds::<words::Body>("Inline At");
     holds::<words::Moved>("Done Unknown Refused");
     holds::<ask::Question>(
-        "List Describe Cancel Logs Group RemoveGroup Object Delete Things CancelJob LogsOf SetResource",
+        "List Describe Cancel Logs Group RemoveGroup Object Delete Things CancelJob LogsOf SetResource Scheduler",
     );
     holds::<ask::Answer>(
         "Rows Task Outputs Done Refused NotServed Group Object Things Count OutputsOf Text",

@@ -494,6 +494,7 @@ impl Inner {
             tenant: stored.tenant.clone(),
             driver,
             submitted: std::time::Instant::now(),
+            actor: None,
             detached,
             end: Some(end),
         };
