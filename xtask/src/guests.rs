@@ -133,14 +133,23 @@ pub fn build_dir() -> PathBuf {
 
 /// Builds all guests and returns the folder they are in. Near-instant when nothing changed.
 pub fn build() -> Result<PathBuf> {
+    build_some(&TARGETS, |_| true)
+}
+
+/// The same with those packages alone, as components.
+pub fn build_these(packages: &[&str]) -> Result<PathBuf> {
+    build_some(&[P2], |package| packages.contains(&package))
+}
+
+fn build_some(targets: &[&str], is_wanted: impl Fn(&str) -> bool) -> Result<PathBuf> {
     let start = Instant::now();
-    wasm_std::ensure(&TARGETS)?;
+    wasm_std::ensure(targets)?;
     std::fs::create_dir_all(dir()).with_context(|| format!("cannot create {}", dir().display()))?;
     let mut count = 0;
     let mut changed = 0;
     for workspace in WORKSPACES {
-        for target in TARGETS {
-            let (built, new) = build_for(workspace, target)?;
+        for target in targets {
+            let (built, new) = build_for(workspace, target, &is_wanted)?;
             count += built;
             changed += new;
         }
@@ -151,9 +160,13 @@ pub fn build() -> Result<PathBuf> {
 }
 
 /// Builds a workspace's guests for one target. Returns how many there are and how many changed.
-fn build_for(workspace: &Workspace, target: &str) -> Result<(usize, usize)> {
+fn build_for(
+    workspace: &Workspace,
+    target: &str,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Result<(usize, usize)> {
     let mut wanted = Vec::new();
-    for guest in workspace.guests {
+    for guest in workspace.guests.iter().filter(|it| is_wanted(it.package)) {
         let builds = guest
             .builds
             .iter()
