@@ -64,7 +64,7 @@ pub struct Listener {
 const TAIL_BYTES: usize = 8 << 10;
 
 /// The most a guest may write in one call, in bytes.
-const CHUNK_BYTES: usize = 64 << 10;
+pub(crate) const CHUNK_BYTES: usize = 64 << 10;
 
 /// Where the output of one task goes.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use wasmtime_wasi::p2::bindings::io::streams::{self, Host as _, HostOutputStream
 use wasmtime_wasi::p2::{DynInputStream, DynOutputStream, StreamError, StreamResult};
 
 use crate::state::TaskState;
-use crate::stdio::NoRoom;
+use crate::stdio::{CHUNK_BYTES, NoRoom};
 
 const INTERFACE: &str = "wasi:io/streams@0.2.12";
 
@@ -26,7 +26,10 @@ pub(super) fn add_to_linker(linker: &mut Linker<TaskState>) -> wasmtime::Result<
         |mut store: StoreContextMut<'_, TaskState>, (to, bytes): (To, Vec<u8>)| {
             Box::new(async move {
                 let table = store.data_mut().table();
-                let written = Streams::write(table, again(&to), bytes);
+                let written = match check(table, &to, bytes.len()) {
+                    Ok(()) => Streams::write(table, again(&to), bytes),
+                    Err(error) => Err(error),
+                };
                 finish(table, &to, written, |_| ()).await
             })
         },
@@ -53,6 +56,18 @@ pub(super) fn add_to_linker(linker: &mut Linker<TaskState>) -> wasmtime::Result<
         },
     )?;
     linker.allow_shadowing(false);
+    Ok(())
+}
+
+/// Whether a stream may have been written so much at all. WASI's streams of files take whatever they are given: each
+/// would have as much of the host's memory as a guest's call may, until it is on disk.
+fn check(table: &ResourceTable, to: &To, len: usize) -> StreamResult<()> {
+    table.get(to)?;
+    if len > CHUNK_BYTES {
+        return Err(StreamError::trap(&format!(
+            "it wrote {len} bytes to an output stream where `check-write` permits {CHUNK_BYTES} at most"
+        )));
+    }
     Ok(())
 }
 
@@ -85,4 +100,30 @@ async fn finish<T>(
         Ok(answer) => Ok(answer),
         Err(error) => Err(table.convert_stream_error(error)?),
     },))
+}
+
+#[cfg(test)]
+mod tests {
+    use wasmtime_wasi::p2::pipe::MemoryOutputPipe;
+
+    use super::*;
+
+    #[test]
+    fn no_stream_takes_more_than_any_permits() {
+        let mut table = ResourceTable::new();
+        let stream: DynOutputStream = Box::new(MemoryOutputPipe::new(1 << 20));
+        let to = table.push(stream).unwrap();
+        assert!(check(&table, &to, CHUNK_BYTES).is_ok());
+        let StreamError::Trap(why) = check(&table, &to, CHUNK_BYTES + 1).unwrap_err() else {
+            panic!("it is the guest's fault");
+        };
+        assert!(
+            why.to_string()
+                .contains("it wrote 65537 bytes to an output stream"),
+            "{why}"
+        );
+        let gone = again(&to);
+        table.delete(to).unwrap();
+        assert!(matches!(check(&table, &gone, 0), Err(StreamError::Trap(_))));
+    }
 }
