@@ -153,6 +153,8 @@ pub struct Scheduler {
     hot: Option<NodeIx>,
     /// Room for classes that are looked at, kept from one look to the next.
     found: Vec<ClassIx>,
+    /// From which class on a node with room is offered something next.
+    offered_from: usize,
 }
 
 impl Scheduler {
@@ -189,6 +191,7 @@ impl Scheduler {
             is_noted: false,
             hot: None,
             found: Vec::new(),
+            offered_from: 0,
             random: random.split(),
             config,
         }

@@ -3,7 +3,7 @@
 //! Owns what follows for tasks from a change of the cluster: whom a newcomer helps, what was lost
 //! with a node, what no node can serve any more. Must not: choose a node for a task.
 
-use super::class::Wants;
+use super::class::{ClassIx, Wants};
 use super::event::{NodeInfo, PeerView};
 use super::explain::Reason;
 use super::table::{Owner, TaskIx};
@@ -14,6 +14,9 @@ use crate::cluster::{
 use crate::id::{Incarnation, NodeId};
 use crate::resource::{Amount, Fit, NodeResources, ResourceName};
 use crate::task::{FailureKind, Phase, Place, TaskKind, TaskState};
+
+/// How many classes are looked at for a task that a node has room for.
+const LOOKED_AT: usize = 64;
 
 impl Scheduler {
     /// Whether there are nodes whose resources are given out elsewhere.
@@ -233,16 +236,22 @@ impl Scheduler {
     /// view shows whether it has room for another. One of another owner goes back to that, which sees the same node.
     ///
     /// Looks at the first task of each class, not at the first tasks of all: many that the node has nothing for would
-    /// hide those behind them.
+    /// hide those behind them. Of very many classes some at a time, by turns.
     fn offer_ready_task(&mut self, node: NodeIx) {
         if self.cluster[node].is_closed() || self.tasks.count(Phase::Ready) == 0 {
             return;
         }
-        let classes = self.classes.iter();
-        let waiting = classes.filter(|(_, class)| {
-            class.in_line > 0 && class.key.wants == Wants::Start && !class.is_grouped()
-        });
-        let firsts = waiting.filter_map(|(_, class)| {
+        let slots = self.classes.slots();
+        let looked_at = slots.min(LOOKED_AT);
+        let from = self.offered_from;
+        self.offered_from = (from + looked_at) % slots.max(1);
+        let classes = (from..from + looked_at).map(|at| ClassIx((at % slots) as u32));
+        let waiting = classes
+            .filter_map(|ix| self.classes.get(ix))
+            .filter(|class| {
+                class.in_line > 0 && class.key.wants == Wants::Start && !class.is_grouped()
+            });
+        let firsts = waiting.filter_map(|class| {
             let tenant = class.first_tenant_lately()?;
             let (turn, task) = class.head(tenant)?;
             Some((self.tenants.key(tenant), turn, task))

@@ -128,7 +128,11 @@ impl Scheduler {
         }
         let classes: Vec<_> = in_line.iter().map(|ix| self.line_of(*ix)).collect();
         for (ix, class) in std::iter::zip(&in_line, &classes) {
-            self.dequeue(*ix, *class);
+            let lane = self.lane_of(*ix);
+            // Who has been passed over comes back at once, and so does what is kept for it.
+            let passed_over = self.classes[*class].passed_over;
+            self.classes[*class].remove(&mut self.tasks, lane, *ix);
+            self.classes[*class].passed_over = passed_over;
         }
         self.tenants.set_policy(policy);
         self.keys.note_all();

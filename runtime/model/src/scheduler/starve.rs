@@ -28,8 +28,8 @@ use crate::time::Instant;
 pub(crate) struct Starving {
     /// When the patience of a class's first task ends, or sooner; checked when it is time.
     deadlines: BTreeSet<(Instant, ClassIx)>,
-    /// Those that have a deadline. One is enough: it is moved when it is checked.
-    has_deadline: BTreeSet<ClassIx>,
+    /// The deadline of each that has one. One is enough: it is moved when it is checked.
+    has_deadline: BTreeMap<ClassIx, Instant>,
     kept_on: BTreeMap<NodeIx, ClassIx>,
     kept_for: BTreeMap<ClassIx, NodeIx>,
     /// Those whose patience has ended and for whom nothing can be kept, as it is kept for others.
@@ -65,8 +65,14 @@ struct Kept {
     better_at: Instant,
     /// What was lacking then.
     lacking: u128,
-    /// When that is looked at again.
-    until: Instant,
+}
+
+impl Kept {
+    /// When it has been kept in vain, if no more becomes free before; patience lasts so long. What was gathered for long
+    /// is not let go of sooner.
+    fn until(&self, patience: Duration) -> Instant {
+        self.better_at + patience.max(self.better_at - self.since)
+    }
 }
 
 impl Tries {
@@ -94,10 +100,15 @@ impl Starving {
         self.deadlines.first().map(|(at, _)| *at)
     }
 
+    /// Then, or sooner.
     fn come_back_at(&mut self, at: Instant, class: ClassIx) {
-        if self.has_deadline.insert(class) {
-            self.deadlines.insert((at, class));
+        match self.has_deadline.get(&class) {
+            Some(before) if *before <= at => return,
+            Some(before) => drop(self.deadlines.remove(&(*before, class))),
+            None => {}
         }
+        self.has_deadline.insert(class, at);
+        self.deadlines.insert((at, class));
     }
 }
 
@@ -147,9 +158,11 @@ impl Scheduler {
 
     /// Patience lasts longer or shorter from now on: whose has ended is seen anew.
     pub(super) fn look_at_deadlines(&mut self) {
-        let waiting = std::mem::take(&mut self.starving.deadlines).into_iter();
-        let anew = waiting.map(|(_, class)| (self.now, class));
-        self.starving.deadlines = anew.collect();
+        self.starving.has_deadline.clear();
+        let waiting = std::mem::take(&mut self.starving.deadlines);
+        for (_, class) in waiting {
+            self.starving.come_back_at(self.now, class);
+        }
     }
 
     /// Keeps something for those whose patience has ended.
@@ -216,7 +229,6 @@ impl Scheduler {
             since: self.now,
             better_at: self.now,
             lacking,
-            until,
         });
         self.starving.come_back_at(until, class);
         self.cluster.keep(node, Some(request));
@@ -234,11 +246,9 @@ impl Scheduler {
         };
         if let Some(lacking) = lacks_less {
             (kept.better_at, kept.lacking) = (self.now, lacking);
-            // What was gathered for so long is not let go of sooner.
-            kept.until = self.now + once.max(self.now - kept.since);
         }
-        if kept.until > self.now {
-            let until = kept.until;
+        let until = kept.until(once);
+        if until > self.now {
             return self.starving.come_back_at(until, class);
         }
         self.give_up(class);

@@ -1,6 +1,7 @@
 //! A large request is not passed over for ever.
 
 use super::*;
+use crate::fairness::Policy;
 use crate::resource::{Amount, ResourceName};
 
 const ONE: &str = r#"{"CPU": 1}"#;
@@ -64,6 +65,44 @@ fn who_waits_already_has_the_patience_that_is_set_now() {
     assert!(next(&mut it, 3, 7));
     it.wait(1_000);
     assert!(!next(&mut it, 4, 8), "kept");
+}
+
+#[test]
+fn what_is_kept_stays_kept_when_the_policy_changes() {
+    let mut it = busy();
+    assert!(next(&mut it, 1, 5));
+    it.wait(20_000);
+    let policy =
+        |it: Policy| Event::Configure(Settings::default().with(Setting::Policy(it)).into());
+    it.event(policy(Policy::Fifo));
+    // It has waited for twenty seconds already.
+    it.wait(10_000);
+    assert!(!next(&mut it, 2, 6), "kept");
+    it.event(policy(Policy::Drf));
+    assert!(!next(&mut it, 3, 7), "kept still");
+}
+
+#[test]
+fn shorter_patience_is_that_of_what_is_kept_too() {
+    let patience = |seconds| Setting::Patience(Duration::from_secs(seconds));
+    let set = |setting| Event::Configure(Settings::default().with(setting).into());
+    // What it waits for is held for good.
+    let mut it = Harness::local(r#"{"CPU": 2, "GPU": 1}"#);
+    it.event(set(patience(3_600)));
+    it.submit(task(1, r#"{"GPU": 1}"#));
+    it.submit(task(100, r#"{"CPU": 2, "GPU": 1}"#));
+    it.submit(task(2, ONE));
+    it.submit(task(3, ONE));
+    it.submit(task(4, ONE));
+    it.finish(2);
+    it.wait(3_600_000);
+    it.submit(task(5, ONE));
+    it.finish(3);
+    assert_eq!(it.phase(5), Phase::Ready, "kept");
+    it.event(set(patience(1)));
+    it.wait(1_000);
+    it.wait(1_000);
+    assert_ne!(it.phase(5), Phase::Ready, "given up");
 }
 
 #[test]
