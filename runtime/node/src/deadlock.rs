@@ -179,7 +179,7 @@ impl Elsewhere {
 /// How many waits one answer has at most, and for how many others they wait in all: of more, nothing is found.
 const MOST_WAITERS: usize = 4_000;
 const MOST_NEEDS: usize = 40_000;
-/// With what on which nodes those could start that it says lack something, about.
+/// For how many of those that lack something times how many nodes it says with what they could start there, about.
 const MOST_DEMANDS: usize = 10_000;
 
 /// How many tasks of a circle the text names.
@@ -209,16 +209,28 @@ impl Ledger {
         self.blocked.values().any(|blocked| !blocked.is_bounded)
     }
 
-    /// Whether somebody here waits for what another node does.
+    /// Whether somebody here waits for what another node does, or for one who does.
     fn waits_for_others(&self) -> bool {
-        let mut needs = self.blocked.values().flat_map(|it| &it.needs);
-        self.is_clustered()
-            && needs.any(|task| {
-                matches!(
-                    self.phase(&task.id.task()),
+        if !self.is_clustered() {
+            return false;
+        }
+        let mut seen = BTreeSet::new();
+        let mut next: Vec<Place> = self.blocked.keys().map(|it| self.here(*it)).collect();
+        while let Some(place) = next.pop() {
+            let is_elsewhere = place.node != self.id()
+                || matches!(
+                    self.phase(&place.task),
                     None | Some(State::Placeable | State::WaitingForActorCreation)
-                )
-            })
+                );
+            if is_elsewhere {
+                return true;
+            }
+            if seen.insert(place.task) {
+                let needs = self.needs_of(&place.task);
+                next.extend(needs.into_iter().flat_map(|it| it.of));
+            }
+        }
+        false
     }
 
     /// A circle within this node: the task whose wait is to end, and why.
@@ -332,11 +344,10 @@ impl Ledger {
         let mut next: Vec<TaskId> = from.to_vec();
         while let Some(task) = next.pop() {
             let Some(needs) = self.waits_for(&task) else {
-                if demanded < MOST_DEMANDS
-                    && let Some(lacking) = self.lacks(&task, None)
-                {
-                    demanded += lacking.demands.len();
-                    found.lacking.push(lacking);
+                if demanded < MOST_DEMANDS {
+                    // All nodes are looked at for each.
+                    demanded += self.scheduler().cluster().iter().count();
+                    found.lacking.extend(self.lacks(&task, None));
                 }
                 continue;
             };
@@ -433,6 +444,7 @@ impl Ledger {
             || self.waits_for_others()
             || !self.is_still()
             || self.blocked.values().any(|blocked| blocked.is_bounded)
+            || self.may_start_elsewhere()
         {
             return None;
         }
@@ -470,13 +482,21 @@ impl Ledger {
         ))
     }
 
-    /// A task that would start if these held nothing, and nowhere else: what other nodes have is for them to say.
+    /// A task that would start if these held nothing.
     fn held_up_by(&self, holders: &[TaskId]) -> Option<TaskId> {
         let scheduler = self.scheduler();
         let mut ready = scheduler.in_phase(State::Ready).take(MOST_READY);
-        ready.find(|ready| {
-            scheduler.would_start_without(ready, holders) && !scheduler.may_start_elsewhere(ready)
-        })
+        ready.find(|ready| scheduler.would_start_without(ready, holders))
+    }
+
+    /// Whether some that are ready may yet start on another node, after which others would have room here: what other nodes
+    /// have is for them to say.
+    fn may_start_elsewhere(&self) -> bool {
+        let scheduler = self.scheduler();
+        let mut ready = scheduler.in_phase(State::Ready).take(MOST_READY);
+        self.is_clustered()
+            && (scheduler.len_in(State::Ready) > MOST_READY
+                || ready.any(|it| scheduler.may_start_elsewhere(&it)))
     }
 
     /// The actors that only those can reach who wait: for others, for arguments, or for their start.

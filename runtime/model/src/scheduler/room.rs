@@ -116,21 +116,28 @@ impl Scheduler {
         demands.collect()
     }
 
-    /// Whether a ready task may yet start on another node.
+    /// Whether a ready task may yet start on another node, or on one that has not said yet what it has.
     pub fn may_start_elsewhere(&self, task: &TaskId) -> bool {
         let mut others = self.cluster.iter().filter(|(_, node)| !node.is_own());
-        self.lacks_room(task)
-            .is_some_and(|ix| others.any(|(node, _)| self.may_ever_start(ix, node)))
+        self.waits_for_room(task).is_some_and(|ix| {
+            self.cluster.expected().next().is_some()
+                || others.any(|(node, _)| self.may_ever_start(ix, node))
+        })
     }
 
     /// A ready task that waits for resources of nodes, all of which are known.
     fn lacks_room(&self, task: &TaskId) -> Option<TaskIx> {
+        let are_known = self.cluster.expected().next().is_none();
+        self.waits_for_room(task).filter(|_| are_known)
+    }
+
+    /// A ready task that waits for resources of nodes.
+    fn waits_for_room(&self, task: &TaskId) -> Option<TaskIx> {
         let ix = self.tasks.find(task)?;
         let task = &self.tasks[ix];
         let is_grouped = matches!(task.terms.rule.strategy, Strategy::PlacementGroup { .. });
-        let lacks_room =
-            task.phase() == Phase::Ready && Wants::of(task.kind) == Wants::Start && !is_grouped;
-        (lacks_room && self.cluster.expected().next().is_none()).then_some(ix)
+        let waits = task.phase() == Phase::Ready && Wants::of(task.kind) == Wants::Start;
+        (waits && !is_grouped).then_some(ix)
     }
 
     fn may_ever_start(&self, task: TaskIx, node: NodeIx) -> bool {

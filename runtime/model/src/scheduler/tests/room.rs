@@ -34,11 +34,12 @@ fn as_long_as_a_node_joins_nobody_is_said_to_lack_room() {
     it.submit(task(1, MEMORY));
     it.submit(task(2, MEMORY));
     let lacks = |it: &Harness| !it.scheduler.demands(&task_id(2), None).is_empty();
-    assert!(lacks(&it));
+    let elsewhere = |it: &Harness| it.scheduler.may_start_elsewhere(&task_id(2));
+    assert!(lacks(&it) && !elsewhere(&it));
     it.event(Event::NodeExpected(info(1, 1, "")));
-    assert!(!lacks(&it));
+    assert!(!lacks(&it) && elsewhere(&it));
     it.peer(1, 1, r#"{"CPU": 1, "memory": 63}"#);
-    assert!(lacks(&it));
+    assert!(lacks(&it) && !elsewhere(&it));
 }
 
 #[test]
