@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 use wasmrun_engine::{Engine, EngineConfig, EngineError, Module};
 use wasmrun_model::cluster::{
     ACCELERATOR_TYPE, HOSTNAME, LabelValue, Labels, NODE_ID, NodeName, ParseLabelError,
@@ -180,10 +181,15 @@ pub struct Node {
     bulk: Option<tokio::runtime::Runtime>,
 }
 
+/// How many modules are loaded at a time.
+const MOST_LOADING: usize = 8;
+
 /// What clients, running tasks and the node itself share.
 pub(crate) struct Shared {
     pub(crate) name: Arc<str>,
     pub(crate) engine: Engine,
+    /// How many modules may be loaded at a time: each may be compiled, for minutes, on a thread that others need.
+    pub(crate) loading: Arc<Semaphore>,
     pub(crate) spawner: Spawner,
     pub(crate) ledger: Mutex<Ledger>,
     /// What the ledger wants other nodes to know.
@@ -280,6 +286,7 @@ impl Node {
         let shared = Shared {
             name: info.name.as_str().into(),
             engine: Engine::new(config.engine)?,
+            loading: Arc::new(Semaphore::new(MOST_LOADING)),
             spawner: executor.spawner(),
             home,
             outbox: ledger.outbox(),
@@ -532,19 +539,24 @@ fn offered(config: &NodeConfig, machine: &Machine) -> Result<NodeResources, Star
 /// What was changed in an earlier life goes before what the node is started with.
 fn change(
     resources: &mut NodeResources,
-    changes: BTreeMap<ResourceName, Option<Amount>>,
+    changes: BTreeMap<ResourceName, Option<Pool>>,
 ) -> Result<(), StartError> {
-    for (name, amount) in changes {
+    for (name, pool) in changes {
+        let amount = pool.as_ref().map(Pool::capacity);
         tracing::info!(%name, ?amount, "an earlier `node resource` changed this for good");
-        let Some(amount) = amount else {
-            resources.delete(&name);
-            continue;
+        let changed = match pool {
+            None => {
+                resources.delete(&name);
+                Ok(())
+            }
+            Some(pool) if resources.pools().get(&name).is_some() => resources
+                .set_capacity(&name, pool.capacity())
+                .map_err(|error| error.to_string()),
+            Some(pool) => resources
+                .add(name.clone(), pool)
+                .map_err(|error| error.to_string()),
         };
-        let changed = resources.set_capacity(&name, amount);
-        changed.map_err(|error| StartError::Offer {
-            name,
-            reason: error.to_string(),
-        })?;
+        changed.map_err(|reason| StartError::Offer { name, reason })?;
     }
     Ok(())
 }

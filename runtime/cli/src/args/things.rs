@@ -60,7 +60,7 @@ pub enum NodeCommand {
 pub enum ResourceCommand {
     /// Let a node have so much of a resource: NAME=AMOUNT. Tasks keep what they hold.
     Set {
-        /// Such as tpu=4, CPU=2.5 or memory=8GiB.
+        /// Such as tpu=4, CPU=8 or memory=8GiB.
         #[arg(value_name = "NAME=AMOUNT")]
         resource: ResourceArg,
         #[command(flatten)]

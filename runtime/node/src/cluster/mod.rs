@@ -59,7 +59,7 @@ use wasmrun_control::{Clock, ControlStore, Embedded, LeaseId, LeaseKeeper, Monot
 use wasmrun_model::cluster::NodeName;
 use wasmrun_model::fairness::{TenantConfig, TenantName};
 use wasmrun_model::id::{Incarnation, NodeId};
-use wasmrun_model::resource::{Amount, ResourceName};
+use wasmrun_model::resource::{Pool, ResourceName};
 use wasmrun_model::scheduler::{NodeInfo, PeerView, Settings};
 use wasmrun_model::wire::{ClientRow, MemberRow, TokenRow};
 use wasmrun_net::{
@@ -530,17 +530,17 @@ impl Cluster {
     /// What was changed of the node's resources for its later lives.
     pub(crate) fn changed_resources(
         &self,
-    ) -> Result<BTreeMap<ResourceName, Option<Amount>>, ClusterError> {
+    ) -> Result<BTreeMap<ResourceName, Option<Pool>>, ClusterError> {
         Ok(self.state.resources()?)
     }
 
-    /// Later lives of the node have so much of a resource; none of it if not given.
+    /// Later lives of the node have so much of a resource; none of it if not given. One at a time.
     pub(crate) fn keep_resource(
         &self,
         name: &ResourceName,
-        amount: Option<Amount>,
+        pool: Option<Pool>,
     ) -> Result<(), StateError> {
-        self.state.keep_resource(name, amount)
+        self.state.keep_resource(name, pool)
     }
 
     /// Where what is kept from one life to the next is.

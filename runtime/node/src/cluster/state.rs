@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use wasmrun_model::id::{Incarnation, NodeId};
-use wasmrun_model::resource::{Amount, ResourceName};
+use wasmrun_model::resource::{Pool, PoolKind, ResourceName};
 
 /// Why a node's state cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -148,7 +148,7 @@ impl StateDir {
     }
 
     /// What was changed of the node's resources for its later lives; none of a resource that was deleted.
-    pub(crate) fn resources(&self) -> Result<BTreeMap<ResourceName, Option<Amount>>, StateError> {
+    pub(crate) fn resources(&self) -> Result<BTreeMap<ResourceName, Option<Pool>>, StateError> {
         let path = self.path.join(RESOURCES);
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
@@ -158,26 +158,29 @@ impl StateDir {
         let line = |line: &str| {
             let (name, amount) = line.split_once('=')?;
             let name: ResourceName = name.parse().ok()?;
-            let amount = match amount {
+            let pool = match amount {
                 "" => None,
-                amount => Some(amount.parse().ok()?),
+                pool => Some(Pool::parse(&name, pool).ok()?),
             };
-            Some((name, amount))
+            Some((name, pool))
         };
         let lines: Option<_> = text.lines().map(line).collect();
         lines.ok_or(StateError::Damaged { path })
     }
 
-    /// Later lives of the node have so much of a resource; none of it if not given.
+    /// Later lives of the node have so much of a resource, in such a pool; none of it if not given. One at a time.
     pub(crate) fn keep_resource(
         &self,
         name: &ResourceName,
-        amount: Option<Amount>,
+        pool: Option<Pool>,
     ) -> Result<(), StateError> {
         let mut all = self.resources()?;
-        all.insert(name.clone(), amount);
-        let line = |(name, amount): (&ResourceName, &Option<Amount>)| match amount {
-            Some(amount) => format!("{name}={amount}\n"),
+        all.insert(name.clone(), pool);
+        let line = |(name, pool): (&ResourceName, &Option<Pool>)| match pool {
+            Some(pool) if pool.kind() == PoolKind::Sum && !name.is_memory() => {
+                format!("{name}=sum:{}\n", pool.capacity())
+            }
+            Some(pool) => format!("{name}={}\n", pool.capacity()),
             None => format!("{name}=\n"),
         };
         let text: String = all.iter().map(line).collect();
@@ -241,6 +244,37 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    #[test]
+    fn changed_resources_keep_their_kind() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(&dir.path().join("state")).unwrap();
+        assert!(state.resources().unwrap().is_empty());
+        let pool = |name: &str, text: &str| {
+            let name: ResourceName = name.parse().unwrap();
+            let pool = Pool::parse(&name, text).unwrap();
+            (name, Some(pool))
+        };
+        let mut all = BTreeMap::from([
+            pool("bw", "sum:3.5"),
+            pool("CPU", "2"),
+            pool("memory", "4096"),
+            pool("tpu", "4"),
+        ]);
+        all.insert("fpga".parse().unwrap(), None);
+        for name in all.keys() {
+            let pool = all[name].as_ref().map(|pool| match pool.kind() {
+                PoolKind::Sum => Pool::sum(pool.capacity()),
+                PoolKind::Indexed => Pool::for_name(name, pool.capacity()).unwrap(),
+            });
+            state.keep_resource(name, pool).unwrap();
+        }
+        let text = fs::read_to_string(dir.path().join("state/resources")).unwrap();
+        assert_eq!(text, "CPU=2\nmemory=4096\nbw=sum:3.5\nfpga=\ntpu=4\n");
+        assert_eq!(state.resources().unwrap(), all);
+        fs::write(dir.path().join("state/resources"), "bw=x\n").unwrap();
+        assert!(matches!(state.resources(), Err(StateError::Damaged { .. })));
+    }
 
     #[test]
     fn a_folder_has_one_user_and_lives_only_grow() {

@@ -110,6 +110,8 @@ struct Inner {
     closed: Sender<bool>,
     /// Places of modules on their way here from the network.
     uploads: Semaphore,
+    /// Held by whoever changes what the node has in its later lives, too.
+    lasting: parking_lot::Mutex<()>,
     sessions: AtomicU64,
     /// Frames and reports that are on their way to clients.
     pending: Arc<AtomicUsize>,
@@ -142,6 +144,7 @@ impl Node {
             is_draining: AtomicBool::new(false),
             closed: Sender::new(false),
             uploads: Semaphore::new(MOST_UPLOADS),
+            lasting: parking_lot::Mutex::default(),
             sessions: AtomicU64::new(0),
             pending: Arc::default(),
             started: Instant::now(),

@@ -3,7 +3,7 @@
 //! Owns what may be changed, and the words for what has come of it. The rules for what is in use are the scheduler's
 //! ([`wasmrun_model::resource`]). Must not: take from a task what it holds.
 
-use wasmrun_model::resource::{Amount, Pool, ResourceName};
+use wasmrun_model::resource::{Amount, Pool, PoolKind, ResourceName};
 use wasmrun_model::wire::{Refusal, RefusalKind, Response, SetResource};
 
 use super::Inner;
@@ -42,7 +42,10 @@ impl Session {
                 "the node has answered with something else",
             )),
             Err(why) => {
-                let why = format_args!("node {node} does not do it: {why}");
+                let name = set.node.as_deref().unwrap_or("that is asked");
+                let why = format_args!(
+                    "node {name} has not said whether it has done it: {why}; to say it again does no harm"
+                );
                 Err(refusal(RefusalKind::Full, why))
             }
         }
@@ -70,11 +73,13 @@ pub(super) fn set(
             shared.name
         ));
     }
+    // What holds now, and what the file says, are one after the other's.
+    let _one_at_a_time = is_kept.then(|| inner.lasting.lock());
     let mut ledger = shared.ledger.lock();
     let standing = |ledger: &Ledger| {
         let own = ledger.own_resources();
         own.map(|own| Standing {
-            is_there: own.total().iter().any(|(it, _)| it == name),
+            pool: own.pools().get(name).map(Pool::kind),
             total: own.total().get(name),
             free: own.available().get(name),
             owed: own.backlog().get(name),
@@ -83,18 +88,23 @@ pub(super) fn set(
     let Some(before) = standing(&ledger) else {
         return Err(refusal(RefusalKind::Stopping, "the node is ending"));
     };
-    if amount.is_none() && !before.is_there {
+    // It may be there in later lives alone.
+    if amount.is_none() && before.pool.is_none() && !is_kept {
         let why = format_args!("node '{}' has no {name}", shared.name);
         return Err(refusal(RefusalKind::NotFound, why));
     }
+    let shown = |amount: Amount| amount.display_for(name).to_string();
     let todo = ledger.set_resource(name.clone(), amount);
     let after = standing(&ledger).unwrap_or(before);
+    shared.home.set_waiting(ledger.waiting());
     drop(ledger);
     shared.carry_out(todo);
-    let shown = |amount: Amount| amount.display_for(name).to_string();
-    if let Some(amount) = amount.filter(|amount| *amount != after.total) {
+    if let Some(amount) = amount.filter(|it| after.pool.is_none() || *it != after.total) {
         let why = Pool::for_name(name, amount).err();
-        let why = why.map_or_else(|| "its units are whole".to_owned(), |why| why.to_string());
+        let why = why.map_or_else(
+            || "it has as many resources as a node may have, with those that tasks hold still: delete one first".to_owned(),
+            |why| why.to_string(),
+        );
         return usage(format_args!(
             "node '{}' cannot have {name} {}: {why}",
             shared.name,
@@ -129,7 +139,7 @@ pub(super) fn set(
         );
     }
     if let Some(cluster) = shared.cluster.get().filter(|_| is_kept) {
-        let kept = cluster.keep_resource(name, amount);
+        let kept = cluster.keep_resource(name, amount.map(|amount| after.as_pool(name, amount)));
         kept.map_err(|why| {
             let why = format_args!("{text}; but not when it is started again: {why}");
             refusal(RefusalKind::Full, why)
@@ -141,9 +151,20 @@ pub(super) fn set(
 /// How it stands with a resource of the node.
 #[derive(Clone, Copy)]
 struct Standing {
-    is_there: bool,
+    /// Of which kind it is, if it is there.
+    pool: Option<PoolKind>,
     total: Amount,
     free: Amount,
     /// What is held above the total.
     owed: Amount,
+}
+
+impl Standing {
+    /// So much of it, of the same kind.
+    fn as_pool(&self, name: &ResourceName, amount: Amount) -> Pool {
+        match (self.pool, Pool::for_name(name, amount)) {
+            (Some(PoolKind::Indexed), Ok(pool)) => pool,
+            _ => Pool::sum(amount),
+        }
+    }
 }

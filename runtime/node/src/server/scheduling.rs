@@ -3,7 +3,7 @@
 //! Owns which choices are taken, and what is to be known of them. Must not: know what they mean, or keep them: in a
 //! cluster that is the control store ([`crate::cluster::Scheduling`]), at a node that is alone its scheduler.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use wasmrun_model::fairness::{Policy, TenantConfig};
 use wasmrun_model::resource::ResourceName;
@@ -14,6 +14,8 @@ use super::Inner;
 use super::session::{Session, refusal};
 use crate::cluster::{Answer, Question};
 
+/// The weights of how many tenants are told.
+const MOST_TENANTS: usize = 500;
 /// How much of what a scheduler has is told, in bytes.
 const MOST_BYTES: usize = 64 << 10;
 
@@ -33,12 +35,12 @@ impl Session {
                 return Err(refusal(RefusalKind::Usage, why));
             }
         }
-        let mut notes = Vec::new();
+        let (mut notes, mut chosen) = (Vec::new(), None);
         if !choices.is_empty() {
             match shared.cluster.get() {
                 Some(cluster) => {
-                    let chosen = cluster.changed(cluster.scheduling().choose(choices)).await;
-                    chosen.map_err(|error| refusal(RefusalKind::Full, error))?;
+                    let made = cluster.changed(cluster.scheduling().choose(choices)).await;
+                    chosen = Some(made.map_err(|error| refusal(RefusalKind::Full, error))?);
                 }
                 None => {
                     notes.push(format!(
@@ -57,7 +59,8 @@ impl Session {
             tracing::info!(?choices, "how the cluster schedules was set");
         }
         let ledger = shared.ledger.lock();
-        let settings = ledger.scheduler().settings();
+        // The node itself may go by them a moment later.
+        let settings = chosen.unwrap_or_else(|| ledger.scheduler().settings());
         let tenants = ledger.scheduler().tenants();
         let has_memory = !tenants.total().get(&ResourceName::MEMORY).is_zero();
         let with_weights = tenants
@@ -69,13 +72,19 @@ impl Session {
             } = tenant.config();
             (tenant.name().clone(), resource_weights.clone())
         });
-        let resource_weights = resource_weights.collect();
+        let mut resource_weights: Vec<_> = resource_weights.take(MOST_TENANTS + 1).collect();
         drop(ledger);
         if settings.policy == Policy::Fair && !has_memory {
             notes.push(
                 "fair shares memory, and no node has any: whoever submitted first goes first"
                     .into(),
             );
+        }
+        if resource_weights.len() > MOST_TENANTS {
+            resource_weights.truncate(MOST_TENANTS);
+            notes.push(format!(
+                "more than {MOST_TENANTS} tenants have weights of single resources"
+            ));
         }
         Ok(Response::Scheduling(Box::new(Scheduling {
             settings,
@@ -107,12 +116,22 @@ impl Session {
 
 /// What this node's scheduler has, or the beginning of it.
 pub(super) fn state(inner: &Inner) -> String {
-    let mut text = format!("node {}: ", inner.name());
-    text += &inner.shared.ledger.lock().scheduler().to_string();
-    if text.len() > MOST_BYTES {
-        let end = text.floor_char_boundary(MOST_BYTES);
-        text.truncate(end);
-        text += "…\n";
+    let mut text = Beginning(format!("node {}: ", inner.name()));
+    if write!(text, "{}", inner.shared.ledger.lock().scheduler()).is_err() {
+        text.0 += "…\n";
     }
-    text
+    text.0
+}
+
+/// A text that takes no more once it is long.
+struct Beginning(String);
+
+impl fmt::Write for Beginning {
+    fn write_str(&mut self, more: &str) -> fmt::Result {
+        if self.0.len() + more.len() > MOST_BYTES {
+            return Err(fmt::Error);
+        }
+        self.0.push_str(more);
+        Ok(())
+    }
 }
