@@ -178,6 +178,13 @@ impl CodeCache {
                 continue;
             };
             let used = meta.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+            // Others may have files there too.
+            if !path
+                .file_name()
+                .is_some_and(|name| is_ours(name.to_string_lossy().as_ref()))
+            {
+                continue;
+            }
             match path.extension().and_then(|e| e.to_str()) {
                 Some(SUFFIX) if meta.is_file() => {
                     total += meta.len();
@@ -207,6 +214,13 @@ impl CodeCache {
         let dir = self.dir.as_ref()?;
         Some(self.key.get_or_init(|| open_dir(dir)))
     }
+}
+
+/// Whether a file may be one that a cache has made: of code, half of one, or half of a key.
+fn is_ours(name: &str) -> bool {
+    let stem = name.split_once('.').map_or(name, |(stem, _)| stem);
+    let is_key = stem.len() == 64 && stem.bytes().all(|it| it.is_ascii_hexdigit());
+    is_key || (stem == "seal" && name.ends_with(TEMPORARY))
 }
 
 /// Makes the folder fit for use and reads, or makes, its key.
@@ -363,23 +377,31 @@ mod tests {
     fn the_least_recently_used_goes_first() {
         let (_dir, cache) = cache(2500);
         let code = [7; 1000];
-        for (name, age) in [("old", 3000), ("older", 9000)] {
-            cache.put(name, &code, b"");
-            let file = File::options()
-                .write(true)
-                .open(file_of(&cache, name))
-                .unwrap();
-            let then = SystemTime::now() - Duration::from_secs(age);
+        let [old, older, new, huge] = ["a", "b", "c", "d"].map(|digit| digit.repeat(64));
+        let age = |path: &Path, seconds| {
+            let file = File::options().write(true).open(path).unwrap();
+            let then = SystemTime::now() - Duration::from_secs(seconds);
             file.set_times(FileTimes::new().set_modified(then)).unwrap();
+        };
+        for (name, seconds) in [(&old, 3000), (&older, 9000)] {
+            cache.put(name, &code, b"");
+            age(&file_of(&cache, name), seconds);
+        }
+        // Others' stay, however old they are.
+        let others = ["notes.code", "old.tmp"].map(|name| cache.dir.as_ref().unwrap().join(name));
+        for other in &others {
+            fs::write(other, code).unwrap();
+            age(other, 1_000_000);
         }
         // Being used makes it young again.
-        assert!(cache.get("older").is_some());
-        cache.put("new", &code, b"");
-        assert!(cache.get("old").is_none());
-        assert!(cache.get("older").is_some() && cache.get("new").is_some());
+        assert!(cache.get(&older).is_some());
+        cache.put(&new, &code, b"");
+        assert!(cache.get(&old).is_none());
+        assert!(cache.get(&older).is_some() && cache.get(&new).is_some());
         // What does not fit at all is not kept, and nothing has to go for it.
-        cache.put("huge", &[0; 5000], b"");
-        assert!(cache.get("huge").is_none() && cache.get("new").is_some());
+        cache.put(&huge, &[0; 5000], b"");
+        assert!(cache.get(&huge).is_none() && cache.get(&new).is_some());
+        assert!(others.iter().all(|other| other.exists()));
     }
 
     #[test]

@@ -4,7 +4,8 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
@@ -31,6 +32,14 @@ pub enum ServeError {
         /// The folder.
         path: PathBuf,
         /// What is wrong with it.
+        fault: &'static str,
+    },
+    /// Something else is there.
+    #[error("cannot listen at {}: it {fault}; choose another --address", path.display())]
+    Taken {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
         fault: &'static str,
     },
     /// The system refuses.
@@ -90,9 +99,24 @@ pub(super) fn bind(address: &Address) -> Result<(Bound, UnixListener), ServeErro
         Err(rustix::io::Errno::WOULDBLOCK) => return Err(ServeError::Running(address.clone())),
         Err(error) => return Err(io_error(error.into())),
     }
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error(error)),
-        _ => {}
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(io_error(error)),
+        Ok(about) => {
+            let fault = match () {
+                () if !about.file_type().is_socket() => "is there already, and is no socket",
+                // A node would have the lock.
+                () if UnixStream::connect(path).is_ok() => {
+                    "is the socket of something else that listens"
+                }
+                () => "",
+            };
+            if !fault.is_empty() {
+                let path = path.to_owned();
+                return Err(ServeError::Taken { path, fault });
+            }
+            fs::remove_file(path).map_err(io_error)?;
+        }
     }
     let listener = UnixListener::bind(path).map_err(io_error)?;
     let bound = Bound {
@@ -120,6 +144,25 @@ fn check_folder(path: &Path) -> io::Result<Result<(), ServeError>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn what_is_no_socket_of_a_dead_node_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        let address = address(dir.path());
+        let path = dir.path().join("node.sock");
+        fs::write(&path, "precious").unwrap();
+        let refused = bind(&address).unwrap_err().to_string();
+        assert!(
+            refused.contains("is no socket; choose another"),
+            "{refused}"
+        );
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+        fs::remove_file(&path).unwrap();
+        let _somebody = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        assert!(matches!(bind(&address), Err(ServeError::Taken { .. })));
+        assert!(path.exists());
+    }
     use std::os::unix::fs::PermissionsExt;
 
     fn address(dir: &Path) -> Address {
@@ -136,7 +179,7 @@ mod tests {
         drop(listener);
         let path = bound.path.clone();
         drop(bound);
-        fs::write(&path, b"").unwrap();
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         let (bound, _listener) = bind(&address).unwrap();
         drop(bound);
         assert!(!path.exists());
