@@ -527,7 +527,7 @@ impl Run<'_> {
         {
             return report::to_file(&self.plan.job, report, &report::file_of(pattern, index));
         }
-        match report::line(&self.plan.job, report) {
+        match report::line(&self.plan.job, report)? {
             Some(line) if self.printer.output == Output::Table => match index {
                 None => self.printer.result(line),
                 Some(index) => self.printer.result(format_args!("[{index}] {line}")),

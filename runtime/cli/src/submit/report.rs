@@ -1,7 +1,5 @@
 //! What came of a task, for people and for programs.
 
-use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -14,6 +12,7 @@ use wasmrun_model::value::{DecodeLimits, EncodedRef, Value, ValueType, json, wav
 use wasmrun_node::{Job, Readable, Report};
 
 use crate::fail::{Exit, Failure};
+use crate::outfile;
 use crate::submit::plan::{result_type, substitute};
 use crate::submit::target::Ended;
 
@@ -43,37 +42,39 @@ pub fn with_frames(mut text: String, error: &TaskError) -> String {
     text
 }
 
-/// The result as a value, where the function has one.
-fn value<'a>(job: &'a Job, report: &Report) -> Option<(&'a ValueType, Value)> {
+/// The result as a value, where the function has one. It may be on a disk that does not give it back.
+fn value<'a>(job: &'a Job, report: &Report) -> anyhow::Result<Option<(&'a ValueType, Value)>> {
     let loaded;
     let encoded = match &report.result {
-        Ok(value) => {
-            loaded = value.as_ref()?.load().ok()?;
+        Ok(Some(value)) => {
+            loaded = value.load().context("cannot read the result")?;
             loaded.encoded()
         }
         Err(TaskError::Guest { value, .. }) => value.into(),
-        Err(_) => return None,
+        Ok(None) | Err(_) => return Ok(None),
     };
-    let ty = result_type(&job.module, job.entry)?;
+    let Some(ty) = result_type(&job.module, job.entry) else {
+        return Ok(None);
+    };
     let limits = DecodeLimits {
         memory_bytes: usize::MAX,
     };
-    Some((
+    Ok(Some((
         ty,
         decode(ty, encoded, limits).expect("the engine has encoded it by this type"),
-    ))
+    )))
 }
 
 /// The result as a line of WAVE.
-pub fn line(job: &Job, report: &Report) -> Option<String> {
-    let (ty, value) = value(job, report)?;
-    Some(wave::print(ty, &value).expect("it is of this type"))
+pub fn line(job: &Job, report: &Report) -> anyhow::Result<Option<String>> {
+    let value = value(job, report)?;
+    Ok(value.map(|(ty, value)| wave::print(ty, &value).expect("it is of this type")))
 }
 
 /// Writes the result to a file.
 pub fn to_file(job: &Job, report: &Report, path: &Path) -> Result<(), Failure> {
     with_bytes(job, report, |bytes| {
-        let written = fs::File::create(path).and_then(|mut file| file.write_all(bytes));
+        let written = outfile::replace(path, bytes);
         written.with_context(|| format!("cannot write the result to {}", path.display()))
     })
 }
@@ -90,7 +91,7 @@ pub fn with_bytes(
     {
         return Ok(write(bytes)?);
     }
-    match value(job, report) {
+    match value(job, report)? {
         Some((_, Value::String(text))) => write(text.as_bytes())?,
         Some((ty, value)) => {
             let text = wave::print(ty, &value).expect("it is of this type");
@@ -136,9 +137,13 @@ pub fn to_json(
     if let Some(index) = index {
         fields.insert("array_index".into(), index.into());
     }
-    if let Some((ty, value)) = value(job, report) {
-        let result = json::to_json(ty, &value).expect("it is of this type");
-        fields.insert("result".into(), result);
+    match value(job, report) {
+        Ok(Some((ty, value))) => {
+            let result = json::to_json(ty, &value).expect("it is of this type");
+            fields.insert("result".into(), result);
+        }
+        Ok(None) => {}
+        Err(why) => drop(fields.insert("result_error".into(), format!("{why:#}").into())),
     }
     if report.result.is_ok() {
         fields.insert("memory_peak_bytes".into(), report.memory_peak.into());
