@@ -76,11 +76,17 @@ impl Modules {
         static WRITTEN: AtomicU64 = AtomicU64::new(0);
         let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
         let new = folder.join(format!(".{digest}.{number}"));
-        let mut file = File::create(&new)?;
-        file.write_all(bytes)?;
-        // A name that is there after a crash must have all its bytes.
-        file.sync_all()?;
-        std::fs::rename(new, path)?;
+        let written = File::create(&new).and_then(|mut file| {
+            file.write_all(bytes)?;
+            // A name that is there after a crash must have all its bytes.
+            file.sync_all()?;
+            std::fs::rename(&new, path)
+        });
+        if let Err(error) = written {
+            // What is there of it takes the room that others need.
+            let _ = std::fs::remove_file(&new);
+            return Err(error);
+        }
         self.set_len(digest, bytes.len() as u64);
         Ok(())
     }
@@ -323,9 +329,11 @@ impl Exchange {
         let stopping = || failed("the node is stopping".into());
         let shared = self.shared.upgrade().ok_or_else(stopping)?;
         let engine = shared.engine.clone();
+        let loading = shared.loading.clone();
         drop(shared);
         let bytes = self.bytes(from, digest, len).await?;
         // Compiling takes seconds and all cores.
+        let _loading = loading.acquire().await;
         let loading = tokio::task::spawn_blocking(move || engine.load(&bytes));
         match loading.await {
             Ok(loaded) => loaded.map_err(|error| failed(error.to_string())),

@@ -241,8 +241,9 @@ impl Inner {
         };
         drop(before);
         if let Some(written) = self.place_again(task) {
-            // Before that nobody would find it there. It cannot fail but with the node.
-            let _ = written.await;
+            // Before that nobody would find it there. A store that does not answer is not waited for: others go before the
+            // node ends, and the record is written as soon as it can be.
+            let _ = tokio::time::timeout(PATIENCE, written).await;
         }
         Ok(true)
     }
