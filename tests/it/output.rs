@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::{Value as Json, json};
 use wasmrun_tests::{Wasmrun, assert_says, guest, scratch};
 
@@ -616,4 +618,46 @@ fn a_result_that_cannot_be_written_is_kept() {
     let (_, rest) = said.split_once("it is in ").unwrap();
     let path = rest.split(' ').next().unwrap();
     assert_eq!(fs::read_to_string(path).unwrap(), "3\n");
+}
+
+#[test]
+fn a_file_keeps_what_it_has_until_there_is_something_new() {
+    let dir = scratch();
+    let path = dir.path().join("out");
+    let run = |args: [&str; 2], out: &Path| {
+        let submit = Wasmrun::submit("prog").arg("-O").arg(out);
+        submit.program(args)
+    };
+    let printed = Wasmrun::submit("prog").program(["args", "a"]).ok();
+    fs::write(&path, "precious").unwrap();
+    // It can never run here.
+    let never = ["--gpus", "5", "--node-gpus", "0"];
+    run(["args", "a"], &path).args(never).fails(3);
+    assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+    run(["args", "a"], &path).ok();
+    assert_eq!(fs::read_to_string(&path).unwrap(), printed);
+    // One that has printed nothing has made nothing of it.
+    run(["exit", "7"], &path).fails(1);
+    assert_eq!(fs::read_to_string(&path).unwrap(), "");
+    // A pipe is open until all was written.
+    let fifo = dir.path().join("fifo");
+    mknodat(CWD, &fifo, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    let reading = {
+        let fifo = fifo.clone();
+        std::thread::spawn(move || fs::read_to_string(fifo).unwrap())
+    };
+    run(["args", "a"], &fifo).ok();
+    assert_eq!(reading.join().unwrap(), printed);
+    // Which file it was is said.
+    std::os::unix::fs::symlink("/dev/full", dir.path().join("part-2")).unwrap();
+    let said = run(["args", "a"], &dir.path().join("part-$i")).args(["--array", "1-3"]);
+    assert_says(&said.fails(2), &["part-2: No space left on device"]);
+    for (name, says) in [("", "is empty"), ("new/", "name of a folder")] {
+        let refused = Wasmrun::submit("prog").args(["-O", name]);
+        assert_says(&refused.program(["args"]).fails(2), &[says]);
+    }
+    // Nobody writes to this one.
+    let node = Node::start();
+    let put = node.wasmrun(["put"]).arg(&fifo).fails(2);
+    assert_says(&put, &["is not a file"]);
 }

@@ -21,6 +21,14 @@ use crate::fail::Failure;
 pub fn check(path: &Path) -> Result<(), Failure> {
     let shown = path.display();
     let refused = |why: String| Failure::usage(format!("cannot write to {shown}: {why}"));
+    if path.as_os_str().is_empty() {
+        return Err(Failure::usage("the name of the file to write to is empty"));
+    }
+    if path.as_os_str().as_encoded_bytes().ends_with(b"/") && !path.is_dir() {
+        return Err(refused(
+            "it is the name of a folder; name a file in it".into(),
+        ));
+    }
     match fs::metadata(path) {
         Ok(about) if about.is_dir() => Err(refused("it is a folder; name a file in it".into())),
         Ok(_) => access(path, Access::WRITE_OK).map_err(|error| refused(explain(error.into()))),

@@ -118,14 +118,18 @@ pub async fn login(token: &Token, folder: &Path) -> Result<Identity, LoginError>
         path: folder.to_owned(),
         error,
     })?;
+    let head = folder.join(HEAD);
+    can_write(folder, &head).map_err(|error| LoginError::Io {
+        path: head.clone(),
+        error,
+    })?;
     let identity = wasmrun_net::join(token, &Timing::default()).await?;
     let Role::Client(_) = identity.role() else {
         return Err(LoginError::NotClient);
     };
-    let head = folder.join(HEAD);
+    save(&identity, folder)?;
     let lines: String = token.addresses.iter().map(|it| format!("{it}\n")).collect();
     std::fs::write(&head, lines).map_err(|error| LoginError::Io { path: head, error })?;
-    save(&identity, folder)?;
     Ok(identity)
 }
 
@@ -155,6 +159,18 @@ pub fn time_left(identity: &Identity) -> Duration {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.unwrap_or_default();
     Duration::from_secs(identity.valid_until_s()).saturating_sub(now)
+}
+
+/// Whether files can be made in a folder, and this one written, as far as that can be told beforehand.
+fn can_write(folder: &Path, file: &Path) -> std::io::Result<()> {
+    if file.is_dir() {
+        return Err(std::io::ErrorKind::IsADirectory.into());
+    }
+    let probe = folder.join(format!(".probe-{}", std::process::id()));
+    let made = std::fs::write(&probe, [0; 4096]);
+    // Also where the disk took a part of it.
+    let removed = std::fs::remove_file(&probe);
+    made.and(removed)
 }
 
 fn existing(folder: &Path) -> Result<Option<Identity>, LoginError> {

@@ -225,6 +225,11 @@ impl Streaming {
     }
 }
 
+/// Whether a program has come to its end.
+fn has_run(report: &Report) -> bool {
+    matches!(&report.result, Ok(_) | Err(TaskError::Exit { .. }))
+}
+
 impl Run<'_> {
     /// Whether it runs in a placement group.
     fn is_grouped(&self) -> bool {
@@ -238,16 +243,6 @@ impl Run<'_> {
 
     fn send(&self, mut call: Call, chunks: &mpsc::Sender<OutputChunk>) -> Result<Handle, Failure> {
         let tag = call.array_index.unwrap_or(0);
-        if let Some(pattern) = self
-            .submit
-            .result_file
-            .as_ref()
-            .filter(|_| self.is_program())
-        {
-            // Also for a program that prints nothing, and before it can be found half written.
-            let path = report::file_of(pattern, call.array_index);
-            File::create(&path).with_context(|| format!("cannot write to {}", path.display()))?;
-        }
         call.listener = Some(Listener {
             tag,
             chunks: chunks.clone(),
@@ -331,6 +326,9 @@ impl Run<'_> {
             self.print_json(&object)?;
             self.keep_stdout(&kept)?;
         }
+        if has_run(report) {
+            self.make_empty_files(&kept, &[None])?;
+        }
         match &report.result {
             Ok(_) => self.print_result(report, None),
             Err(error) => Err(self.failed(error, None)),
@@ -357,9 +355,13 @@ impl Run<'_> {
         let mut open: VecDeque<(u64, Handle)> = VecDeque::new();
         let mut reports = Vec::new();
         let mut unwritten = Vec::new();
+        let mut have_run = Vec::new();
         let mut ended = |index, handle: Handle, tally: &mut Tally| -> CommandResult {
             let ended = self.target.wait(handle)?;
             let report = &ended.report;
+            if has_run(report) {
+                have_run.push(Some(index));
+            }
             tally.count(report);
             self.detail(report, bar.as_ref());
             let outcome = match &report.result {
@@ -415,6 +417,7 @@ impl Run<'_> {
             self.print_json(&json!({ "version": 1, "tasks": tasks }))?;
             self.keep_stdout(&kept)?;
         }
+        self.make_empty_files(&kept, &have_run)?;
         let Tally {
             finished,
             failed,
@@ -442,6 +445,22 @@ impl Run<'_> {
         }
     }
 
+    /// Makes the files of programs that have run and printed nothing. What was there before stays until then.
+    fn make_empty_files(&self, kept: &Kept, have_run: &[Option<u64>]) -> CommandResult {
+        let pattern = self.submit.result_file.as_ref();
+        let Some(pattern) = pattern.filter(|_| self.is_program()) else {
+            return Ok(());
+        };
+        for index in have_run {
+            if !kept.contains_key(&index.unwrap_or(0)) {
+                let path = report::file_of(pattern, *index);
+                let made = File::create(&path);
+                made.with_context(|| format!("cannot write to {}", path.display()))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Writes what programs printed to files, where it was kept for JSON and files were asked for
     /// as well.
     fn keep_stdout(&self, kept: &Kept) -> CommandResult {
@@ -455,7 +474,7 @@ impl Run<'_> {
         };
         for (tag, [stdout, _]) in kept {
             let path = report::file_of(pattern, self.submit.array.is_some().then_some(*tag));
-            let written = std::fs::write(&path, stdout);
+            let written = outfile::replace(&path, stdout);
             written.with_context(|| format!("cannot write to {}", path.display()))?;
         }
         Ok(())

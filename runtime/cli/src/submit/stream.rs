@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
 use indicatif::ProgressBar;
@@ -37,7 +37,7 @@ pub enum Route {
     Drop,
 }
 
-/// What was kept of each task: standard output and standard error.
+/// What was kept of each task: standard output and standard error. Of those with files it says which have begun.
 pub type Kept = BTreeMap<u64, [Vec<u8>; 2]>;
 
 /// Starts the thread. An error is one of writing: `failed` is called, and the guests see a closed
@@ -53,6 +53,7 @@ pub fn pump(
             let mut sink = Sink {
                 route,
                 kept: Kept::new(),
+                pipes: BTreeMap::new(),
                 open: BTreeMap::new(),
             };
             while let Some(chunk) = chunks.blocking_recv() {
@@ -69,6 +70,8 @@ struct Sink {
     route: Route,
     /// What was kept.
     kept: Kept,
+    /// What of the files is none, by tag.
+    pipes: BTreeMap<u64, File>,
     /// For lines, what has no end yet: by tag, writer, and whether it is standard error.
     open: BTreeMap<(u64, u64, bool), Vec<u8>>,
 }
@@ -93,11 +96,13 @@ impl Sink {
                 io::stderr().lock().write_all(&bytes)
             }
             Route::Files(path) => {
-                // Not kept open: an array may have more tasks than we may have files.
-                File::options()
-                    .append(true)
-                    .open(path(tag))?
-                    .write_all(&bytes)
+                let path = path(tag);
+                let written = self.write_to(tag, &path, &bytes);
+                // Who reads a pipe no more wants no words.
+                written.map_err(|error| match error.kind() {
+                    io::ErrorKind::BrokenPipe => error,
+                    kind => io::Error::new(kind, format!("{}: {error}", path.display())),
+                })
             }
             Route::Keep => {
                 self.kept.entry(tag).or_default()[source as usize].extend_from_slice(&bytes);
@@ -109,6 +114,27 @@ impl Sink {
             },
             Route::Drop => Ok(()),
         }
+    }
+
+    /// Writes what a program has printed to its file, which begins anew with the first of it: what was there before stays
+    /// until then.
+    fn write_to(&mut self, tag: u64, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        if let Some(pipe) = self.pipes.get_mut(&tag) {
+            return pipe.write_all(bytes);
+        }
+        let mut options = File::options();
+        match self.kept.contains_key(&tag) {
+            true => options.append(true),
+            false => options.write(true).create(true).truncate(true),
+        };
+        let mut file = options.open(path)?;
+        self.kept.entry(tag).or_default();
+        file.write_all(bytes)?;
+        // Not kept open: an array may have more tasks than we may have files. Who reads a pipe would take that for its end.
+        if !file.metadata()?.is_file() {
+            self.pipes.insert(tag, file);
+        }
+        Ok(())
     }
 
     /// Keeps lines open for so many writers only: nobody says when one has ended.
@@ -215,6 +241,7 @@ mod tests {
                 aside: true,
             },
             kept: Kept::new(),
+            pipes: BTreeMap::new(),
             open: BTreeMap::new(),
         };
         for writer in 0..3 * MOST_OPEN as u64 {

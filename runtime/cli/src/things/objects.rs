@@ -22,15 +22,15 @@ use crate::stdio;
 /// `put`.
 pub fn put(put: &Put, global: &Global, printer: &Printer) -> CommandResult {
     let shown = put.file.display();
-    let mut file = File::open(&put.file).with_context(|| format!("cannot read {shown}"))?;
-    let meta = file
-        .metadata()
-        .with_context(|| format!("cannot read {shown}"))?;
-    if !meta.is_file() {
+    let cannot = || format!("cannot read {shown}");
+    // To open a pipe waits for who writes to it.
+    if !std::fs::metadata(&put.file).with_context(cannot)?.is_file() {
         return Err(Failure::usage(format!(
             "{shown} is not a file: an object has a length"
         )));
     }
+    let mut file = File::open(&put.file).with_context(cannot)?;
+    let meta = file.metadata().with_context(cannot)?;
     let client = remote::connect(global, &put.tenant)?;
     let next = move || {
         let mut chunk = vec![0; CHUNK_BYTES];
