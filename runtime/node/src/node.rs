@@ -181,8 +181,9 @@ pub struct Node {
     bulk: Option<tokio::runtime::Runtime>,
 }
 
-/// How many modules are loaded at a time.
-const MOST_LOADING: usize = 8;
+/// How many modules are loaded at a time: a part of the threads that may block, so that slow ones of one tenant leave the
+/// control store and other tenants theirs.
+const MOST_LOADING: usize = 128;
 
 /// What clients, running tasks and the node itself share.
 pub(crate) struct Shared {

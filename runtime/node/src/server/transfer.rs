@@ -158,9 +158,9 @@ impl Session {
         };
         let mut chunks = self.go_on(id, chunks).await?;
         let bytes = collect(len, &mut chunks).await?;
+        drop(place);
         // Compiling takes seconds and all cores.
-        let shared = &self.inner.shared;
-        let loading = shared.loading.acquire().await;
+        let loading = self.inner.shared.loading.acquire().await;
         let exchange = self.inner.shared.exchange.get().cloned();
         let loaded = tokio::task::spawn_blocking(move || {
             if Digest::of(&bytes) != digest {
@@ -175,7 +175,7 @@ impl Session {
             Some(engine.load(&bytes))
         });
         let loaded = loaded.await;
-        drop((loading, place));
+        drop(loading);
         match loaded {
             Ok(Some(Ok(module))) => {
                 self.inner.registry().add_module(module.clone());
