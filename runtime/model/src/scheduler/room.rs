@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::Scheduler;
 use super::class::Wants;
 use super::table::TaskIx;
-use crate::cluster::{Basis, NodeFit, NodeIx, Strategy};
+use crate::cluster::{Basis, NodeIx, Strategy};
 use crate::id::{NodeId, TaskId};
 use crate::resource::ResourceSet;
 use crate::task::{Attempt, Phase, TaskKind};
@@ -141,19 +141,9 @@ impl Scheduler {
     }
 
     fn may_ever_start(&self, task: TaskIx, node: NodeIx) -> bool {
-        match self.fit_on(node, task, Basis::TrulyFree) {
-            None | Some(NodeFit::Infeasible(_) | NodeFit::Label(_) | NodeFit::Elsewhere { .. }) => {
-                false
-            }
-            // Nobody drains a node for ever.
-            Some(
-                NodeFit::Available
-                | NodeFit::Unavailable(_)
-                | NodeFit::Kept(_)
-                | NodeFit::Draining
-                | NodeFit::Unreachable,
-            ) => true,
-        }
+        // Nobody drains a node for ever.
+        let fit = self.fit_on(node, task, Basis::TrulyFree);
+        fit.is_some_and(|fit| fit.is_ever())
     }
 
     /// What the node that this scheduler serves gives out, and who has it; `None` as long as there is no node.
