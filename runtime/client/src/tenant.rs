@@ -36,9 +36,7 @@ impl TenantChange {
         self.min = Some(min);
         self
     }
-}
 
-impl TenantChange {
     /// How much it counts beside the others for single resources, of which there may be [`wire::MAX_MINIMA`], on top of
     /// its weight; instead of all that was set before.
     #[must_use]

@@ -179,10 +179,7 @@ impl CodeCache {
             };
             let used = meta.modified().unwrap_or(SystemTime::UNIX_EPOCH);
             // Others may have files there too.
-            if !path
-                .file_name()
-                .is_some_and(|name| is_ours(name.to_string_lossy().as_ref()))
-            {
+            if !is_ours(&entry.file_name().to_string_lossy()) {
                 continue;
             }
             match path.extension().and_then(|e| e.to_str()) {

@@ -1,9 +1,11 @@
 //! What can be typed about how the cluster schedules.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::Subcommand;
 use wasmrun_model::cluster::Share;
+use wasmrun_model::fairness::{ParsePolicyError, Policy};
 use wasmrun_model::resource::Amount;
 use wasmrun_model::scheduler::{Setting, Settings};
 
@@ -33,26 +35,15 @@ impl FromStr for SettingArg {
             .split_once('=')
             .ok_or_else(|| format!("'{text}' must be NAME=VALUE, such as policy=fair"))?;
         let default = Settings::default();
-        let is_default = value == "default";
         let setting = match name {
-            "policy" if is_default => Setting::Policy(default.policy),
-            "policy" => Setting::Policy(value.parse().map_err(|error| format!("{error}"))?),
-            "spread-threshold" if is_default => Setting::SpreadThreshold(default.spread_threshold),
-            "spread-threshold" => Setting::SpreadThreshold(share(value)?),
-            "top-share" if is_default => Setting::TopShare(default.top_share),
-            "top-share" => Setting::TopShare(share(value)?),
-            "top-nodes" if is_default => Setting::TopNodes(default.top_nodes),
-            "top-nodes" => Setting::TopNodes(count(value)?),
-            "local-queue" if is_default => Setting::LocalQueue(default.local_queue),
-            "local-queue" => Setting::LocalQueue(count(value)?),
-            "patience" if is_default => Setting::Patience(default.patience),
-            "patience" => {
-                let patience = words::duration(value)?;
-                if !Settings::PATIENCE.contains(&patience) {
-                    return Err(format!("'{value}' is not from 1ms to 24h"));
-                }
-                Setting::Patience(patience)
+            "policy" => Setting::Policy(or(default.policy, value, policy)?),
+            "spread-threshold" => {
+                Setting::SpreadThreshold(or(default.spread_threshold, value, share)?)
             }
+            "top-share" => Setting::TopShare(or(default.top_share, value, share)?),
+            "top-nodes" => Setting::TopNodes(or(default.top_nodes, value, count)?),
+            "local-queue" => Setting::LocalQueue(or(default.local_queue, value, count)?),
+            "patience" => Setting::Patience(or(default.patience, value, patience)?),
             _ => {
                 return Err(format!(
                     "there is no '{name}': use policy, spread-threshold, top-share, top-nodes, local-queue or patience"
@@ -60,6 +51,27 @@ impl FromStr for SettingArg {
             }
         };
         Ok(Self(setting))
+    }
+}
+
+/// What a value says, or the default where it says that.
+fn or<T>(default: T, value: &str, read: impl Fn(&str) -> Result<T, String>) -> Result<T, String> {
+    match value {
+        "default" => Ok(default),
+        value => read(value),
+    }
+}
+
+fn policy(text: &str) -> Result<Policy, String> {
+    text.parse()
+        .map_err(|error: ParsePolicyError| error.to_string())
+}
+
+fn patience(text: &str) -> Result<Duration, String> {
+    let patience = words::duration(text)?;
+    match Settings::PATIENCE.contains(&patience) {
+        true => Ok(patience),
+        false => Err(format!("'{text}' is not from 1ms to 24h")),
     }
 }
 

@@ -27,16 +27,11 @@ pub fn scheduling(
         resource_weights,
         notes,
     } = scheduling.map_err(remote::failed)?;
-    let weights = |of: &Weights| -> Json {
-        let of = of.iter();
-        of.map(|(name, weight)| (name.to_string(), json!(weight.to_string())))
-            .collect()
-    };
     let patience_ms = u64::try_from(settings.patience.as_millis()).unwrap_or(u64::MAX);
     match printer.output {
         Output::Json => {
             let tenants = resource_weights.iter();
-            let tenants = tenants.map(|(tenant, of)| (tenant.to_string(), weights(of)));
+            let tenants = tenants.map(|(tenant, of)| (tenant.to_string(), to_json(of)));
             printer.json(&json!({
                 "version": 1,
                 "policy": settings.policy.to_string(),
@@ -70,6 +65,13 @@ pub fn scheduling(
         printer.warn(note);
     }
     Ok(())
+}
+
+/// Weights of single resources, for programs.
+pub fn to_json(weights: &Weights) -> Json {
+    let each = weights.iter();
+    each.map(|(name, weight)| (name.to_string(), json!(weight.to_string())))
+        .collect()
 }
 
 /// The weights of single resources of a tenant, for people.

@@ -5,7 +5,7 @@ use wasmrun_client::TenantChange;
 use wasmrun_client::wire::{TenantSet, What};
 use wasmrun_model::fairness::TenantName;
 
-use super::rows;
+use super::{rows, scheduling};
 use crate::args::{self, Global, Output, TenantCommand};
 use crate::fail::CommandResult;
 use crate::printer::Printer;
@@ -57,9 +57,7 @@ fn set(options: &args::TenantSet, global: &Global, printer: &Printer) -> Command
                 "version": 1, "tenant": tenant.to_string(), "weight": weight.to_string(), "min": amounts, "notes": notes,
             });
             if let Some(weights) = &options.resource_weights {
-                let each = weights.0.iter();
-                let each = each.map(|(name, weight)| (name.to_string(), json!(weight.to_string())));
-                set["resource_weights"] = each.collect();
+                set["resource_weights"] = scheduling::to_json(&weights.0);
             }
             printer.json(&set)?;
         }
@@ -70,7 +68,7 @@ fn set(options: &args::TenantSet, global: &Global, printer: &Printer) -> Command
             };
             printer.result(format_args!("tenant {tenant}: weight {weight}, {min}"))?;
             if let Some(weights) = &options.resource_weights {
-                printer.result(super::scheduling::shown(&tenant, &weights.0))?;
+                printer.result(scheduling::shown(&tenant, &weights.0))?;
             }
         }
     }

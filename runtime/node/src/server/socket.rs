@@ -143,6 +143,8 @@ fn check_folder(path: &Path) -> io::Result<Result<(), ServeError>> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[tokio::test]
@@ -163,7 +165,6 @@ mod tests {
         assert!(matches!(bind(&address), Err(ServeError::Taken { .. })));
         assert!(path.exists());
     }
-    use std::os::unix::fs::PermissionsExt;
 
     fn address(dir: &Path) -> Address {
         format!("unix:{}/node.sock", dir.display()).parse().unwrap()
