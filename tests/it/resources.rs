@@ -315,6 +315,8 @@ fn what_a_node_has_is_changed_while_it_runs() {
     assert_says(&said(set("fpga=1")), &["has fpga 1 now, and had 0"]);
     let [first, second] = [want("fpga=1"), want("fpga=1")];
     node.wait_for("running", 1);
+    let json = set("fpga=1").json(0);
+    assert_says(json["message"].as_str().unwrap(), &["has fpga 1 now"]);
     let more = said(set("fpga=3"));
     assert_says(&more, &["has fpga 3 now, and had 1; 1 of it is free"]);
     node.wait_for("running", 2);

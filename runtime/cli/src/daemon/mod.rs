@@ -63,10 +63,15 @@ pub fn node(command: &NodeCommand, global: &Global, printer: &Printer) -> Comman
                 is_kept: at.persist,
             };
             match ask(Request::SetResource(Box::new(set)), global)? {
-                Response::Text(text) => printer.note(text),
-                _ => return Err(Failure::usage("the node has answered with something else")),
+                Response::Text(text) if printer.output == Output::Json => {
+                    printer.json(&json!({ "version": 1, "message": text }))
+                }
+                Response::Text(text) => {
+                    printer.note(text);
+                    Ok(())
+                }
+                _ => Err(Failure::usage("the node has answered with something else")),
             }
-            Ok(())
         }
         NodeCommand::Remove { node, force } => {
             let request = Request::RemoveNode {
