@@ -638,7 +638,7 @@ pub struct SetResource {
     pub name: ResourceName,
     /// How much there is of it from now on; nothing, and no such resource, if not given.
     pub amount: Option<Amount>,
-    /// Whether later lives of the node begin with it, too.
+    /// Whether it persists over restarts of the node.
     pub is_kept: bool,
 }
 

@@ -527,14 +527,14 @@ impl Cluster {
         }
     }
 
-    /// What was changed of the node's resources for its later lives.
+    /// The changes of `node resource --persist`.
     pub(crate) fn changed_resources(
         &self,
     ) -> Result<BTreeMap<ResourceName, Option<Pool>>, ClusterError> {
         Ok(self.state.resources()?)
     }
 
-    /// Later lives of the node have so much of a resource; none of it if not given. One at a time.
+    /// Persists how much the node has of a resource; `None`: it was deleted. Call it under a lock.
     pub(crate) fn keep_resource(
         &self,
         name: &ResourceName,

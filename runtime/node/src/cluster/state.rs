@@ -9,7 +9,7 @@
 //! | `identity.pem` | the node's key and certificate, and the authority's certificate |
 //! | `cluster.json` | where the head is, at nodes that joined |
 //! | `authority.pem` | the cluster's authority, at the head |
-//! | `resources` | what was changed of the node's resources for its later lives: a line for each |
+//! | `resources` | the changes of `node resource --persist`: a line for each resource |
 //! | `control/` | the embedded control store, at the head |
 //!
 //! Invariants: one process at a time; no life is used twice; folder and files are readable by their owner
@@ -147,7 +147,7 @@ impl StateDir {
         Ok(Incarnation(next))
     }
 
-    /// What was changed of the node's resources for its later lives; none of a resource that was deleted.
+    /// The changes of `node resource --persist`; none of a resource that was deleted.
     pub(crate) fn resources(&self) -> Result<BTreeMap<ResourceName, Option<Pool>>, StateError> {
         let path = self.path.join(RESOURCES);
         let text = match fs::read_to_string(&path) {
@@ -168,7 +168,7 @@ impl StateDir {
         lines.ok_or(StateError::Damaged { path })
     }
 
-    /// Later lives of the node have so much of a resource, in such a pool; none of it if not given. One at a time.
+    /// Persists how much the node has of a resource, and in which kind of pool; `None`: it was deleted. Call it under a lock.
     pub(crate) fn keep_resource(
         &self,
         name: &ResourceName,

@@ -110,7 +110,7 @@ struct Inner {
     closed: Sender<bool>,
     /// Places of modules on their way here from the network.
     uploads: Semaphore,
-    /// Held by whoever changes what the node has in its later lives, too.
+    /// Serialises changes of resources that persist.
     lasting: parking_lot::Mutex<()>,
     sessions: AtomicU64,
     /// Frames and reports that are on their way to clients.

@@ -88,7 +88,7 @@ pub(super) fn set(
     let Some(before) = standing(&ledger) else {
         return Err(refusal(RefusalKind::Stopping, "the node is ending"));
     };
-    // It may be there in later lives alone.
+    // It may be persisted only.
     if amount.is_none() && before.pool.is_none() && !is_kept {
         let why = format_args!("node '{}' has no {name}", shared.name);
         return Err(refusal(RefusalKind::NotFound, why));

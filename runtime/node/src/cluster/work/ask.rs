@@ -64,7 +64,7 @@ pub(crate) enum Question {
     SetResource {
         name: ResourceName,
         amount: Option<Amount>,
-        /// Whether its later lives do, too.
+        /// Whether it persists over restarts.
         is_kept: bool,
     },
     /// What the node's scheduler has. `Text`.
