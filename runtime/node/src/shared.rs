@@ -158,13 +158,17 @@ impl Shared {
         }
         for cell in todo.fetch {
             cell.want();
-            if matches!(cell.result(), Some(Err(_))) {
-                more.push(self.ledger.lock().made(cell.object().id, false));
-                continue;
-            }
-            if cell.value().is_some_and(|value| !value.is_here()) {
-                self.bring(cell);
-            }
+            // Nobody says again what is so already: somebody else may have brought it here meanwhile.
+            let is_there = match cell.result() {
+                None => continue,
+                Some(Err(_)) => false,
+                Some(Ok(Some(value))) if !value.is_here() => {
+                    self.bring(cell);
+                    continue;
+                }
+                Some(Ok(_)) => true,
+            };
+            more.push(self.ledger.lock().made(cell.object().id, is_there));
         }
         if let Some(cluster) = self.cluster.get() {
             cluster.view_changed();

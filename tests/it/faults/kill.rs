@@ -4,6 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use wasmrun_tests::Stream;
 
 use super::world::{Three, Tree};
 
@@ -116,4 +117,23 @@ fn a_driver_s_node_that_was_frozen_goes_on() {
 #[test]
 fn a_head_that_was_frozen_goes_on() {
     frozen("b", "a");
+}
+
+#[test]
+fn what_only_a_frozen_head_has_is_made_again() {
+    let mut three = Three::new();
+    let mut tree = three.b.call("tree-of(\"a\", 80, 10000, 1500)").start();
+    tree.wait_for(Stream::Err, "made\n");
+    three.a.running().signal(Signal::STOP);
+    // A connection that nobody answers is given up after some seconds.
+    three.b.wait_for_log(&["an object is lost, and made again"]);
+    // The others are read where they are, by all at once.
+    three.a.running().signal(Signal::CONT);
+    let ended = tree.end();
+    assert_eq!(ended.stdout_text(), "ok([80, 0])\n", "{ended}");
+    three.meet();
+    for node in three.all() {
+        node.wait_for_rest();
+        assert_eq!(node.ended("failed"), 0);
+    }
 }

@@ -79,6 +79,34 @@ mod app {
         count::remote(&layer[0], leaves, copies).get()
     }
 
+    /// The same of leaves that are all made at one node, and read some time after that.
+    #[task]
+    pub fn tree_of(
+        node: String,
+        leaves: u32,
+        copies: u32,
+        later_ms: u32,
+    ) -> Result<Vec<u32>, Error> {
+        let leaf = |number| {
+            leaf::options()
+                .strategy(format!("node:{node}:soft"))
+                .remote(number, copies, 0)
+        };
+        let made: Vec<Future<Vec<f64>>> = (0..leaves).map(leaf).collect();
+        wait(made.clone(), made.len(), None)?;
+        println!("made");
+        work(later_ms);
+        let mut layer = made;
+        while layer.len() > 1 {
+            let pairs = layer.chunks(2).map(|pair| match pair {
+                [left, right] => join::options().strategy("spread").remote(left, right, 0),
+                rest => rest[0].clone(),
+            });
+            layer = pairs.collect();
+        }
+        count::remote(&layer[0], leaves, copies).get()
+    }
+
     /// Starts tasks on this node that start others, and so on, and never end.
     #[task]
     pub fn grow(depth: u32, nodes: Vec<String>) -> Result<u32, Error> {
