@@ -566,6 +566,16 @@ impl Ledger {
         todo.fetch.extend(lacking.cloned());
     }
 
+    /// Whether another node has this attempt of a task that was submitted here.
+    pub(crate) fn is_at(&self, task: &TaskId, attempt: Attempt, node: NodeId) -> bool {
+        self.scheduler.is_at(task, attempt, node)
+    }
+
+    /// The other node that a task which was submitted here is with, if it is with one.
+    pub(crate) fn peer(&self, task: &TaskId) -> Option<NodeId> {
+        self.scheduler.peer(task)
+    }
+
     /// Who listens to what a task writes that another node runs for us.
     pub(crate) fn listener(&self, task: &TaskId) -> Option<wasmrun_engine::Listener> {
         let entry = self.tasks.get(task)?;

@@ -1,7 +1,10 @@
 //! What comes back of tasks that other nodes run for this one: what they write, in order, and how they ended
 //! behind that.
 //!
-//! Owns a pipe per task that writes ([`Outputs`]). Must not: know what a report means.
+//! Owns a pipe for each node at which an attempt of a task writes ([`Outputs`]). Must not: know what a report means.
+//!
+//! Invariant: the end of an attempt that does not count any more, which may come late and from another node, neither ends
+//! what the one that counts writes nor stands before its report.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,11 +21,10 @@ use super::protocol::{Output, Settled};
 
 /// What tasks of ours at other nodes write, in order, and their reports behind that.
 #[derive(Default)]
-pub(super) struct Outputs(Mutex<HashMap<TaskId, Pipe>>);
+pub(super) struct Outputs(Mutex<HashMap<(TaskId, NodeId), Pipe>>);
 
-/// One task's.
+/// One task's at one node.
 struct Pipe {
-    from: NodeId,
     /// Whether the report is on its way: what its children write later is not heard.
     is_ended: bool,
     /// Whether the node has left: its report is of a life that is over, as is all that it names.
@@ -32,7 +34,7 @@ struct Pipe {
 
 enum Piece {
     Chunk(OutputChunk),
-    End(NodeId, Box<Settled>),
+    End(Box<Settled>),
 }
 
 impl Outputs {
@@ -54,10 +56,10 @@ impl Outputs {
             bytes: output.bytes.0.into(),
         };
         let mut pipes = self.0.lock();
-        let pipe = pipes.entry(output.task).or_insert_with(|| {
+        let key = (output.task, from);
+        let pipe = pipes.entry(key).or_insert_with(|| {
             let (to, mut pieces) = mpsc::unbounded_channel();
             let this = exchange.this.clone();
-            let task = output.task;
             let is_lost = Arc::<AtomicBool>::default();
             let was_lost = is_lost.clone();
             // It ends with the task, or when its node is lost.
@@ -68,14 +70,14 @@ impl Outputs {
                             // Whoever listened may be gone.
                             let _ = listener.chunks.send(chunk).await;
                         }
-                        Piece::End(from, settled) => {
+                        Piece::End(settled) => {
                             drop(listener);
                             if was_lost.load(Ordering::Acquire) {
                                 return;
                             }
                             if let Some(exchange) = this.upgrade() {
                                 // Before it is heard: another attempt may begin at once, with a pipe of its own.
-                                exchange.outputs.close(&task, &was_lost);
+                                exchange.outputs.close(&key, &was_lost);
                                 exchange.settled(from, *settled);
                             }
                             return;
@@ -84,7 +86,6 @@ impl Outputs {
                 }
             });
             Pipe {
-                from,
                 is_ended: false,
                 is_lost,
                 to,
@@ -97,35 +98,42 @@ impl Outputs {
 
     /// An attempt is over: its report comes behind what it wrote.
     pub(super) fn settled(&self, exchange: &Exchange, from: NodeId, settled: Settled) {
-        let Message::Settled { task, .. } = settled.message else {
+        let Message::Settled { task, attempt, .. } = settled.message else {
             return exchange.settled(from, settled);
         };
+        let key = (task, from);
         let mut pipes = self.0.lock();
-        match pipes.get_mut(&task) {
+        let (Some(pipe), Some(shared)) = (pipes.get_mut(&key), exchange.shared.upgrade()) else {
+            drop(pipes);
+            return exchange.settled(from, settled);
+        };
+        let ledger = shared.ledger.lock();
+        let (counts, is_there) = (ledger.is_at(&task, attempt, from), ledger.peer(&task));
+        drop(ledger);
+        let mut over = None;
+        match settled.report.is_some() {
             // Its report is on its way: nothing overtakes that.
-            Some(pipe) if pipe.is_ended => {}
-            // Said again, of an attempt before this one: it ends nothing here.
-            Some(_) if settled.report.is_none() => {
-                drop(pipes);
-                exchange.settled(from, settled);
-            }
-            Some(pipe) => {
+            _ if counts && pipe.is_ended => return,
+            true if counts => {
                 pipe.is_ended = true;
-                let _ = pipe.to.send(Piece::End(from, Box::new(settled)));
+                let _ = pipe.to.send(Piece::End(Box::new(settled)));
+                return;
             }
-            None => {
-                drop(pipes);
-                exchange.settled(from, settled);
-            }
+            // Nobody writes there any more.
+            _ if is_there != Some(from) => over = pipes.remove(&key),
+            _ => {}
         }
+        drop(pipes);
+        drop(over);
+        exchange.settled(from, settled);
     }
 
     /// A task's report has come out of its pipe, which is this one unless another was begun meanwhile.
-    fn close(&self, task: &TaskId, pipe: &Arc<AtomicBool>) {
+    fn close(&self, key: &(TaskId, NodeId), pipe: &Arc<AtomicBool>) {
         let mut pipes = self.0.lock();
         let is_it = |it: &Pipe| Arc::ptr_eq(&it.is_lost, pipe);
-        let closed = match pipes.get(task).is_some_and(is_it) {
-            true => pipes.remove(task),
+        let closed = match pipes.get(key).is_some_and(is_it) {
+            true => pipes.remove(key),
             false => None,
         };
         drop(pipes);
@@ -135,7 +143,7 @@ impl Outputs {
     /// A node is gone. What its tasks wrote goes out, and no more comes.
     pub(super) fn lost(&self, node: NodeId) {
         let mut pipes = self.0.lock();
-        for (_, pipe) in pipes.extract_if(|_, pipe| pipe.from == node) {
+        for (_, pipe) in pipes.extract_if(|(_, from), _| *from == node) {
             pipe.is_lost.store(true, Ordering::Release);
         }
     }
