@@ -66,7 +66,7 @@ impl Exchange {
                 match self.place_order(to, &message, &cell, call).await {
                     Ok(place) => Some(OneWay::Place(Box::new(place))),
                     Err(error) => {
-                        // It cannot run there, or anywhere else: as if it had been tried.
+                        // As if it had been tried: there may be room for its arguments another time.
                         self.settle_here(to, &message, &cell, error);
                         None
                     }
@@ -82,7 +82,7 @@ impl Exchange {
         let settled = Message::Settled {
             task: cell.id,
             attempt: *attempt,
-            outcome: Outcome::Failed(FailureKind::Final),
+            outcome: Outcome::Failed(FailureKind::Retryable),
         };
         let report = Report::never_ran(cell, error);
         self.carry_out(|ledger| ledger.settled(to, settled, report));
