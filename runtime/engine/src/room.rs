@@ -9,9 +9,14 @@
 //! there.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
+use wasmrun_model::failure::TaskError;
 use wasmtime::ResourcesRequired;
+
+/// How long a sandbox may wait for memories and tables. Idle actors may keep them for as long as they live.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The most memories and tables that one sandbox may have.
 pub(crate) const MOST_MEMORIES: u32 = 16;
@@ -43,18 +48,46 @@ impl Needs {
 pub(crate) struct Room {
     memories: Semaphore,
     tables: Semaphore,
+    total: Needs,
+    patience: Duration,
 }
 
 impl Room {
     pub(crate) fn new(memories: u32, tables: u32) -> Arc<Self> {
+        Self::with_patience(memories, tables, PATIENCE)
+    }
+
+    fn with_patience(memories: u32, tables: u32, patience: Duration) -> Arc<Self> {
         Arc::new(Self {
             memories: Semaphore::new(memories as usize),
             tables: Semaphore::new(tables as usize),
+            total: Needs { memories, tables },
+            patience,
         })
     }
 
     /// Sets aside what a sandbox needs, once there is so much.
-    pub(crate) async fn take(self: &Arc<Self>, needs: Needs) -> Place {
+    ///
+    /// # Errors
+    /// When there is not within [`PATIENCE`].
+    pub(crate) async fn take(self: &Arc<Self>, needs: Needs) -> Result<Place, TaskError> {
+        let place = tokio::time::timeout(self.patience, self.wait(needs)).await;
+        place.map_err(|_| {
+            let Needs { memories, tables } = needs;
+            TaskError::Sandbox(format!(
+                "it needs {memories} memories and {tables} tables, and for {:?} other sandboxes, idle actors among \
+                 them, had all but {} of {} memories and {} of {} tables of this node; end some of those, or start \
+                 the node with a larger --max-sandboxes",
+                self.patience,
+                self.memories.available_permits(),
+                self.total.memories,
+                self.tables.available_permits(),
+                self.total.tables,
+            ))
+        })
+    }
+
+    async fn wait(self: &Arc<Self>, needs: Needs) -> Place {
         // Always in this order: who waits for tables is not waited for by those who have them.
         let memories = self.memories.acquire_many(needs.memories).await;
         let tables = self.tables.acquire_many(needs.tables).await;
@@ -93,7 +126,7 @@ mod tests {
     #[test]
     fn what_is_given_back_is_the_next_ones() {
         let room = Room::new(3, 2);
-        let take = |memories, tables| room.take(Needs { memories, tables });
+        let take = |memories, tables| room.wait(Needs { memories, tables });
         let mut context = Context::from_waker(Waker::noop());
         let mut ready =
             |future: &mut std::pin::Pin<Box<dyn Future<Output = Place> + '_>>| match future
@@ -116,5 +149,17 @@ mod tests {
         drop(third);
         assert_eq!(room.memories.available_permits(), 3);
         assert_eq!(room.tables.available_permits(), 2);
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_too_long_hears_what_is_short() {
+        let room = Room::with_patience(3, 2, Duration::from_millis(1));
+        let take = |memories, tables| room.take(Needs { memories, tables });
+        let first = take(2, 1).await.expect("there is room");
+        let why = take(2, 1).await.expect_err("there is one memory left");
+        let why = why.to_string();
+        assert!(why.contains("1 of 3 memories and 1 of 2 tables"), "{why}");
+        drop(first);
+        take(3, 2).await.expect("all are back");
     }
 }

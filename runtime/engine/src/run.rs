@@ -187,12 +187,13 @@ impl Sandbox {
         })
     }
 
-    /// Waits until the pool has what the module needs.
-    async fn find_room(&mut self) {
+    /// Waits until the pool has what the module needs, but not for ever.
+    async fn find_room(&mut self) -> Result<(), TaskError> {
         if !self.store.has_place() {
-            let place = self.room.take(self.module.0.needs).await;
+            let place = self.room.take(self.module.0.needs).await?;
             self.store.set_place(place);
         }
+        Ok(())
     }
 
     /// Gives back what an instance took that did not come to be, and begins anew. Nothing of the guest
@@ -216,7 +217,7 @@ impl Sandbox {
             ));
         };
         loop {
-            self.find_room().await;
+            self.find_room().await?;
             match pre.instantiate_async(&mut self.store).await {
                 Ok(instance) => return Ok(instance),
                 Err(error) if is_full(&error) => {
@@ -267,7 +268,7 @@ impl Sandbox {
         match &module.0.code {
             Linked::Core { pre } => {
                 let instance = loop {
-                    self.find_room().await;
+                    self.find_room().await?;
                     match pre.instantiate_async(&mut self.store).await {
                         Ok(instance) => break instance,
                         Err(error) if is_full(&error) => {
