@@ -6,7 +6,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use wasmrun_tests::{Wasmrun, assert_says, scratch};
+use crate::node::Node;
+use wasmrun_tests::{Wasmrun, assert_says, guest, scratch};
 
 /// Reads a file as the component does, and as the two programs do. What was read, or what was
 /// said instead.
@@ -344,6 +345,21 @@ fn two_directories_of_one_name_are_refused() {
 }
 
 #[test]
+fn an_actor_is_given_only_what_is_there() {
+    let node = Node::start();
+    let create = || {
+        let create = node.wasmrun(["actor", "create"]).arg(guest("graph"));
+        create.args(["counter", "10", "--name", "total"])
+    };
+    let said = create().args(["--dir", "/nowhere/at/all"]).fails(2);
+    assert_says(&said, &["cannot give /nowhere/at/all to the guest (--dir)"]);
+    let said = create()
+        .args(["--cpus", "1", "--resource", "CPU=2"])
+        .fails(2);
+    assert_says(&said, &["CPU is given twice, as 1 and as 2: give it once"]);
+}
+
+#[test]
 fn what_is_no_text_is_named() {
     let bad = std::ffi::OsStr::from_bytes(b"\xff");
     let passed = Wasmrun::call("noop()")
@@ -356,7 +372,25 @@ fn what_is_no_text_is_named() {
         &["the variable WASMRUN_ADDRESS is not UTF-8"],
     );
     let argument = Wasmrun::call("noop()").arg("--name").arg(bad);
-    assert_says(&argument.fails(2), &["the argument \"\\xFF\" is not UTF-8"]);
+    // A variable that may be anything is not to blame.
+    let argument = argument.env("WASMRUN_IDENTITY", bad);
+    assert_says(
+        &argument.fails(2),
+        &["error: the argument \"\\xFF\" is not UTF-8"],
+    );
+    // A value is looked for where it is.
+    let wrong = Wasmrun::call("noop()").env("WASMRUN_ADDRESS", "somewhere");
+    let why = [
+        "the variable WASMRUN_ADDRESS has the value 'somewhere': ",
+        "unset it",
+    ];
+    assert_says(&wrong.fails(2), &why);
+    let wrong = Wasmrun::call("noop()").env("WASMRUN_CACHE_SIZE", "4XB");
+    let why = ["the variable WASMRUN_CACHE_SIZE has the value '4XB': "];
+    assert_says(&wrong.fails(2), &why);
+    let wrong = Wasmrun::call("noop()").args(["--address", "here"]);
+    let why = ["invalid value 'here' for '--address <ADDRESS>'"];
+    assert_says(&wrong.env("WASMRUN_ADDRESS", "somewhere").fails(2), &why);
     // One that is empty is as one that is not set.
     for variable in ["WASMRUN_ADDRESS", "WASMRUN_IDENTITY", "WASMRUN_CACHE_SIZE"] {
         Wasmrun::call("noop()").env(variable, "").ok();

@@ -170,6 +170,12 @@ fn files_become_objects_and_come_back() {
         .arg(&back)
         .ok();
     assert!(std::fs::read(&back).unwrap() == bytes);
+    // What was there before stays when it cannot be had whole.
+    std::fs::write(&back, "before").unwrap();
+    let get = node.wasmrun(["object", "get", id, "-O"]).arg(&back);
+    let said = get.before("ulimit -f 1000; trap '' XFSZ").fails(2);
+    assert_says(&said, &["cannot write to ", "File too large"]);
+    assert_eq!(std::fs::read_to_string(&back).unwrap(), "before");
     assert!(node.wasmrun(["object", "get", id]).run().stdout == bytes);
     let listed = node.wasmrun(["object", "list"]).json(0);
     assert_eq!(listed["objects"][0]["id"], id);

@@ -652,6 +652,18 @@ fn a_file_keeps_what_it_has_until_there_is_something_new() {
     std::os::unix::fs::symlink("/dev/full", dir.path().join("part-2")).unwrap();
     let said = run(["args", "a"], &dir.path().join("part-$i")).args(["--array", "1-3"]);
     assert_says(&said.fails(2), &["part-2: No space left on device"]);
+    // Our own standard output is gone on with, whatever it is.
+    let shared = dir.path().join("shared");
+    for out in ["/dev/stdout", "/dev/fd/1"] {
+        fs::write(&shared, "before ").unwrap();
+        let redirection = format!(">>'{}'", shared.display());
+        let program = run(["args", "a"], Path::new(out));
+        program.redirected(&redirection).ok();
+        let call = Wasmrun::call("echo-u32(3)").args(["-O", out]);
+        call.redirected(&redirection).ok();
+        let text = fs::read_to_string(&shared).unwrap();
+        assert_eq!(text, format!("before {printed}3\n"));
+    }
     for (name, says) in [("", "is empty"), ("new/", "name of a folder")] {
         let refused = Wasmrun::submit("prog").args(["-O", name]);
         assert_says(&refused.program(["args"]).fails(2), &[says]);

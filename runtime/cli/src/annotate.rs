@@ -44,7 +44,7 @@ fn amended(annotate: &Annotate, module: &Module) -> Result<Manifest, Failure> {
         PROGRAM if module.program().is_some() => PROGRAM.to_owned(),
         name => module.function(module.find(name)?).full_name(),
     };
-    let asked = annotate.request.asked();
+    let asked = annotate.request.asked()?;
     let mut amounts = ResourceSet::new();
     asked.apply_to(&mut amounts);
     Request::new(amounts)?;

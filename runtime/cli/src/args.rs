@@ -16,9 +16,11 @@ mod tenants;
 mod things;
 mod words;
 
+use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use wasmrun_engine::CompileTask;
@@ -27,6 +29,8 @@ use wasmrun_model::fairness::TenantName;
 use wasmrun_model::manifest::Asked;
 use wasmrun_model::resource::{Amount, ResourceName};
 use wasmrun_model::wire::Address;
+
+use crate::fail::Failure;
 
 pub use self::clients::ClientCommand;
 pub use self::groups::{GroupCommand, GroupCreate, SpecArg};
@@ -311,21 +315,40 @@ pub struct Request {
 
 impl Request {
     /// The amounts that were given.
-    pub fn asked(&self) -> Asked {
+    ///
+    /// # Errors
+    /// One resource has two.
+    pub fn asked(&self) -> Result<Asked, Failure> {
         let standard = [
             (ResourceName::CPU, self.cpus),
             (ResourceName::GPU, self.gpus),
             (ResourceName::MEMORY, self.memory),
         ];
-        let standard = standard
-            .into_iter()
-            .filter_map(|(name, amount)| Some((name, amount?)));
-        let others = self
-            .resource
-            .iter()
-            .map(|other| (other.name.clone(), other.amount));
-        Asked(standard.chain(others).collect())
+        asked_once(standard, &self.resource)
     }
+}
+
+/// The amounts of options of their own and of `--resource` or the like.
+///
+/// # Errors
+/// One resource has two.
+fn asked_once<const N: usize>(
+    standard: [(ResourceName, Option<Amount>); N],
+    others: &[ResourceArg],
+) -> Result<Asked, Failure> {
+    let standard = standard.into_iter();
+    let standard = standard.filter_map(|(name, amount)| Some((name, amount?)));
+    let others = others.iter();
+    let others = others.map(|other| (other.name.clone(), other.amount));
+    let mut asked = Asked::default();
+    for (name, amount) in standard.chain(others) {
+        if let Some(before) = asked.0.insert(name.clone(), amount) {
+            return Err(Failure::usage(format!(
+                "{name} is given twice, as {before} and as {amount}: give it once"
+            )));
+        }
+    }
+    Ok(asked)
 }
 
 /// What a task may reach. Nothing, unless granted here.
@@ -341,6 +364,27 @@ pub struct GrantOptions {
     /// Set an environment variable in the guest: K=V, or K to pass ours on.
     #[arg(long, value_name = "K=V")]
     pub env: Vec<EnvArg>,
+}
+
+impl GrantOptions {
+    /// Whether the directories are there.
+    ///
+    /// # Errors
+    /// Which one is not.
+    pub fn check_dirs(&self) -> Result<(), Failure> {
+        for dir in &self.dir {
+            let host = &dir.0.host;
+            let meta = fs::metadata(host)
+                .with_context(|| format!("cannot give {} to the guest (--dir)", host.display()))?;
+            if !meta.is_dir() {
+                return Err(Failure::usage(format!(
+                    "{} is not a directory: --dir gives whole directories",
+                    host.display()
+                )));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// What a task may use besides its resources.

@@ -77,7 +77,7 @@ pub fn config(options: &NodeOptions) -> Result<NodeConfig, Failure> {
         object_dir: options.object_dir.clone(),
         no_sharing: options.no_sharing,
         room_patience: options.put_wait,
-        policy: options.policy.config(),
+        policy: options.policy.config()?,
         spill: options.spill_dir.as_ref().map(|dir| SpillConfig {
             dir: dir.clone(),
             capacity_bytes: options.spill_size,

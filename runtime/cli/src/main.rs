@@ -19,8 +19,8 @@ mod stdio;
 mod submit;
 mod things;
 
-use clap::error::ErrorKind;
-use clap::{CommandFactory, FromArgMatches};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, FromArgMatches, ValueHint};
 
 use crate::args::{Cli, Command, NodeCommand};
 use crate::fail::{CommandResult, Exit, Failure};
@@ -54,13 +54,53 @@ fn parse() -> Result<Cli, clap::Error> {
     let mut command = without_empty_variables(Cli::command());
     let matches = command.try_get_matches_from_mut(std::env::args_os());
     let cli = matches.and_then(|matches| Cli::from_arg_matches(&matches));
-    cli.map_err(|told| match (told.kind(), not_text()) {
+    cli.map_err(|told| match (told.kind(), not_text(&command)) {
         (ErrorKind::InvalidUtf8, Some(what)) => {
             let why = format!("{what} is not UTF-8, and must be text\n");
             clap::Error::raw(ErrorKind::InvalidUtf8, why)
         }
+        (ErrorKind::ValueValidation, _) => match of_variable(&command, &told) {
+            Some(why) => clap::Error::raw(ErrorKind::ValueValidation, why),
+            None => told.format(&mut command),
+        },
         _ => told.format(&mut command),
     })
+}
+
+/// What is wrong with a value, if it is not on the command line but in a variable.
+fn of_variable(command: &clap::Command, told: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(value)) = told.get(ContextKind::InvalidValue) else {
+        return None;
+    };
+    let Some(ContextValue::String(option)) = told.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    let has_option = |arg: &clap::Arg| {
+        let long = arg.get_long().map(|long| format!("--{long}"));
+        long.is_some_and(|long| option.split(' ').next() == Some(&long))
+    };
+    let arg = variables_of(command).find(|arg| has_option(arg))?;
+    let is_given = |word: std::ffi::OsString| {
+        let word = word.to_string_lossy();
+        let long = option.split(' ').next().unwrap_or_default();
+        word == long || word.starts_with(&format!("{long}="))
+    };
+    if std::env::args_os().any(is_given) {
+        return None;
+    }
+    let why = std::error::Error::source(told).map_or_else(String::new, |why| format!(": {why}"));
+    Some(format!(
+        "the variable {} has the value '{value}'{why}; correct or unset it\n",
+        arg.get_env()?.display()
+    ))
+}
+
+/// The options of a command and those below it that can be in a variable.
+fn variables_of(command: &clap::Command) -> Box<dyn Iterator<Item = &clap::Arg> + '_> {
+    let own = command
+        .get_arguments()
+        .filter(|arg| arg.get_env().is_some());
+    Box::new(own.chain(command.get_subcommands().flat_map(variables_of)))
 }
 
 /// A variable that is empty is as one that is not set.
@@ -76,17 +116,24 @@ fn without_empty_variables(command: clap::Command) -> clap::Command {
     command.mut_subcommands(without_empty_variables)
 }
 
-/// An argument, or a variable for one, that is no text.
-fn not_text() -> Option<String> {
-    let variables = std::env::vars_os().filter_map(|(name, value)| {
-        let name = name.into_string().ok()?;
-        let is_wrong = name.starts_with("WASMRUN_") && value.to_str().is_none();
-        is_wrong.then(|| format!("the variable {name}"))
-    });
+/// The arguments that are no text, and the variables for some that must be.
+fn not_text(command: &clap::Command) -> Option<String> {
+    let must_be_text = |arg: &&clap::Arg| arg.get_value_hint() != ValueHint::DirPath;
+    let variables = variables_of(command).filter(must_be_text);
+    let mut variables: Vec<_> = variables.filter_map(clap::Arg::get_env).collect();
+    variables.sort_unstable();
+    variables.dedup();
+    let is_wrong = |name: &&std::ffi::OsStr| {
+        std::env::var_os(name).is_some_and(|value| value.to_str().is_none())
+    };
+    let variables = variables.into_iter().filter(is_wrong);
+    let variables = variables.map(|name| format!("the variable {}", name.display()));
     let arguments = std::env::args_os().skip(1);
     let arguments = arguments.filter(|arg| arg.to_str().is_none());
-    let mut wrong = variables.chain(arguments.map(|arg| format!("the argument {arg:?}")));
-    wrong.next()
+    let wrong: Vec<_> = variables
+        .chain(arguments.map(|arg| format!("the argument {arg:?}")))
+        .collect();
+    (!wrong.is_empty()).then(|| wrong.join(" or "))
 }
 
 /// Raises the soft limit of open files to the hard one. The usual 1024 is for programs that use `select`; here each

@@ -7,10 +7,14 @@
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind, Write};
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, access};
+use rustix::fs::{Access, access, fstat};
+use rustix::io::dup;
+use rustix::stdio::{stderr, stdout};
+use tempfile::NamedTempFile;
 
 use crate::fail::Failure;
 
@@ -67,23 +71,109 @@ fn folder_of(path: &Path) -> &Path {
 /// # Errors
 /// Those of the file system. What was there is still there then, unless it had to be written in place.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let whole = match fs::metadata(path) {
-        // What is behind a link is replaced, not the link.
-        Ok(about) if about.is_file() && about.nlink() == 1 => {
-            fs::canonicalize(path).and_then(|target| replace_whole(&target, Some(&about), bytes))
+    let mut out = OutFile::create(path)?;
+    out.write_all(bytes)?;
+    out.finish()
+}
+
+/// A file that is being written. Dropped without [`OutFile::finish`], what was there before is still there, unless it had
+/// to be written in place.
+pub enum OutFile {
+    /// A new file that takes the place of the one with this name.
+    Beside(NamedTempFile, PathBuf),
+    /// What is behind the name.
+    InPlace(File),
+}
+
+impl OutFile {
+    /// Begins it.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let beside = match fs::metadata(path) {
+            // What is behind a link is replaced, not the link.
+            Ok(about) if about.is_file() && about.nlink() == 1 && !is_own(&about) => {
+                fs::canonicalize(path).and_then(|target| Self::beside(target, Some(&about)))
+            }
+            // Links that lead nowhere are followed when they are written through.
+            Err(error) if error.kind() == ErrorKind::NotFound && !path.is_symlink() => {
+                Self::beside(path.to_owned(), None)
+            }
+            _ => Ok(None),
+        };
+        match beside {
+            Ok(Some(beside)) => Ok(beside),
+            // The disk, and not the folder: in place there would be no more room, and half of a file.
+            Err(error) if is_full(&error) => Err(error),
+            Ok(None) | Err(_) => begin(path).map(Self::InPlace),
         }
-        // Links that lead nowhere are followed when they are written through.
-        Err(error) if error.kind() == ErrorKind::NotFound && !path.is_symlink() => {
-            replace_whole(path, None, bytes)
-        }
-        _ => Ok(false),
-    };
-    match whole {
-        Ok(true) => Ok(()),
-        // The disk, and not the folder: in place there would be no more room, and half of a file.
-        Err(error) if is_full(&error) => Err(error),
-        Ok(false) | Err(_) => File::create(path)?.write_all(bytes),
     }
+
+    /// A new file for the place of one. `None` if it could not have the owner of the old one.
+    fn beside(path: PathBuf, old: Option<&Metadata>) -> io::Result<Option<Self>> {
+        let mode = old.map_or(0o666, |old| old.permissions().mode());
+        let beside = tempfile::Builder::new()
+            .prefix(".wasmrun-")
+            .permissions(fs::Permissions::from_mode(mode))
+            .tempfile_in(folder_of(&path))?;
+        if let Some(old) = old {
+            let new = beside.as_file().metadata()?;
+            if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
+                return Ok(None);
+            }
+            // Without what the umask takes away.
+            beside.as_file().set_permissions(old.permissions())?;
+        }
+        Ok(Some(Self::Beside(beside, path)))
+    }
+
+    /// All is written.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn finish(self) -> io::Result<()> {
+        match self {
+            Self::Beside(beside, path) => Ok(beside.persist(path).map(drop)?),
+            Self::InPlace(_) => Ok(()),
+        }
+    }
+}
+
+impl Write for OutFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Beside(beside, _) => beside.write(bytes),
+            Self::InPlace(file) => file.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Begins to write what is behind a name anew. Where that is our own standard output or error, as `/dev/stdout` is, it is
+/// gone on with.
+///
+/// # Errors
+/// Those of the file system.
+pub fn begin(path: &Path) -> io::Result<File> {
+    match fs::metadata(path).ok().and_then(|about| own(&about)) {
+        Some(descriptor) => Ok(dup(descriptor)?.into()),
+        None => File::create(path),
+    }
+}
+
+/// Whether a file is our own standard output or error.
+pub fn is_own(about: &Metadata) -> bool {
+    own(about).is_some()
+}
+
+fn own(about: &Metadata) -> Option<BorrowedFd<'static>> {
+    [stdout(), stderr()].into_iter().find(|descriptor| {
+        fstat(descriptor).is_ok_and(|it| (it.st_dev, it.st_ino) == (about.dev(), about.ino()))
+    })
 }
 
 fn is_full(error: &io::Error) -> bool {
@@ -91,24 +181,4 @@ fn is_full(error: &io::Error) -> bool {
         error.kind(),
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge
     )
-}
-
-/// Puts a new file in the place of one. Whether it could have the owner of the old one.
-fn replace_whole(path: &Path, old: Option<&Metadata>, bytes: &[u8]) -> io::Result<bool> {
-    let mode = old.map_or(0o666, |old| old.permissions().mode());
-    let mut beside = tempfile::Builder::new()
-        .prefix(".wasmrun-")
-        .permissions(fs::Permissions::from_mode(mode))
-        .tempfile_in(folder_of(path))?;
-    if let Some(old) = old {
-        let new = beside.as_file().metadata()?;
-        if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
-            return Ok(false);
-        }
-        // Without what the umask takes away.
-        beside.as_file().set_permissions(old.permissions())?;
-    }
-    beside.write_all(bytes)?;
-    beside.persist(path)?;
-    Ok(true)
 }

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use clap::Args;
-use wasmrun_model::manifest::Asked;
 use wasmrun_model::resource::{Amount, ResourceName};
 use wasmrun_node::PolicyConfig;
 
-use super::{ResourceArg, amount, duration, memory};
+use super::{ResourceArg, amount, asked_once, duration, memory};
+use crate::fail::Failure;
 
 /// Defaults and maxima of the node for each task and actor.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
@@ -51,37 +51,32 @@ pub struct PolicyOptions {
 
 impl PolicyOptions {
     /// What they say.
-    pub fn config(&self) -> PolicyConfig {
+    ///
+    /// # Errors
+    /// One resource has two limits.
+    pub fn config(&self) -> Result<PolicyConfig, Failure> {
         let (cpu, memory) = (ResourceName::CPU, ResourceName::MEMORY);
-        let mut most = asked([
+        let most = [
             (cpu.clone(), self.max_cpus),
             (ResourceName::GPU, self.max_gpus),
             (memory.clone(), self.max_memory),
-        ]);
-        let others = self.max_resource.iter();
-        most.0
-            .extend(others.map(|other| (other.name.clone(), other.amount)));
-        PolicyConfig {
-            task: asked([
-                (cpu.clone(), self.default_cpus),
-                (memory.clone(), self.default_memory),
-            ]),
-            actor: asked([
-                (cpu, self.default_actor_cpus),
-                (memory, self.default_actor_memory),
-            ]),
+        ];
+        let most = asked_once(most, &self.max_resource)?;
+        let tasks = [
+            (cpu.clone(), self.default_cpus),
+            (memory.clone(), self.default_memory),
+        ];
+        let actors = [
+            (cpu, self.default_actor_cpus),
+            (memory, self.default_actor_memory),
+        ];
+        Ok(PolicyConfig {
+            task: asked_once(tasks, &[])?,
+            actor: asked_once(actors, &[])?,
             task_time: self.default_time_limit,
             most,
             most_time: self.max_time_limit,
             most_nested: self.max_nested,
-        }
+        })
     }
-}
-
-fn asked<const N: usize>(amounts: [(ResourceName, Option<Amount>); N]) -> Asked {
-    let said = amounts.into_iter();
-    Asked(
-        said.filter_map(|(name, amount)| Some((name, amount?)))
-            .collect(),
-    )
 }

@@ -8,7 +8,6 @@ mod target;
 mod waiting;
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -454,7 +453,7 @@ impl Run<'_> {
         for index in have_run {
             if !kept.contains_key(&index.unwrap_or(0)) {
                 let path = report::file_of(pattern, *index);
-                let made = File::create(&path);
+                let made = outfile::begin(&path);
                 made.with_context(|| format!("cannot write to {}", path.display()))?;
             }
         }

@@ -2,7 +2,6 @@
 //!
 //! Everything about the arguments is checked here, before anything runs.
 
-use std::fs;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -56,7 +55,7 @@ impl Plan {
         // It may run on any node, where nothing is to be had as it comes.
         let is_grouped = matches!(scheduling.strategy, Strategy::PlacementGroup { .. });
         let overrides = Overrides {
-            resources: submit.request.asked(),
+            resources: submit.request.asked()?,
             tenant: scheduling.tenant.clone(),
             priority: scheduling.priority,
             retries: scheduling.retries,
@@ -226,17 +225,7 @@ fn entry(submit: &Submit, module: &Module) -> Result<Entry, Failure> {
 }
 
 fn grants(submit: &Submit) -> Result<Grants, Failure> {
-    for dir in &submit.grants.dir {
-        let host = &dir.0.host;
-        let meta = fs::metadata(host)
-            .with_context(|| format!("cannot give {} to the guest (--dir)", host.display()))?;
-        if !meta.is_dir() {
-            return Err(Failure::usage(format!(
-                "{} is not a directory: --dir gives whole directories",
-                host.display()
-            )));
-        }
-    }
+    submit.grants.check_dirs()?;
     let grants = Grants {
         env: submit
             .grants

@@ -13,7 +13,7 @@ use indicatif::ProgressBar;
 use tokio::sync::mpsc::Receiver;
 use wasmrun_engine::{OutputChunk, OutputSource};
 
-use crate::stdio;
+use crate::{outfile, stdio};
 
 /// What to do with output.
 pub enum Route {
@@ -122,16 +122,15 @@ impl Sink {
         if let Some(pipe) = self.pipes.get_mut(&tag) {
             return pipe.write_all(bytes);
         }
-        let mut options = File::options();
-        match self.kept.contains_key(&tag) {
-            true => options.append(true),
-            false => options.write(true).create(true).truncate(true),
+        let mut file = match self.kept.contains_key(&tag) {
+            true => File::options().append(true).open(path)?,
+            false => outfile::begin(path)?,
         };
-        let mut file = options.open(path)?;
         self.kept.entry(tag).or_default();
         file.write_all(bytes)?;
         // Not kept open: an array may have more tasks than we may have files. Who reads a pipe would take that for its end.
-        if !file.metadata()?.is_file() {
+        let about = file.metadata()?;
+        if !about.is_file() || outfile::is_own(&about) {
             self.pipes.insert(tag, file);
         }
         Ok(())

@@ -108,7 +108,7 @@ impl Target {
             args: Vec::new(),
             array_index: None,
             terms: wire::Terms {
-                resources: submit.request.asked().0,
+                resources: submit.request.asked()?.0,
                 tenant: Some(scheduling.tenant.clone()),
                 priority: scheduling.priority,
                 retries: scheduling.retries,

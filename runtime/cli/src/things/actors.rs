@@ -43,6 +43,8 @@ pub fn actor(command: &ActorCommand, global: &Global, printer: &Printer) -> Comm
 }
 
 fn create(options: &ActorCreate, global: &Global, printer: &Printer) -> CommandResult {
+    let resources = options.request.asked()?;
+    options.grants.check_dirs()?;
     let client = Arc::new(remote::connect(global, &options.tenant)?);
     let shown = options.module.display();
     let bytes = local::read_file(&options.module, MODULE_BYTES, "a smaller module");
@@ -54,7 +56,7 @@ fn create(options: &ActorCreate, global: &Global, printer: &Printer) -> CommandR
     let values = arguments(&text, constructor, &names)?;
     let mut create = CreateActor::new(&module, class, values);
     create = create.named(&options.name).detached();
-    create.wire.terms.resources = options.request.asked().0;
+    create.wire.terms.resources = resources.0;
     create.wire.grants = crate::submit::wire_grants(&options.grants)?;
     create.wire.wishes = Wishes {
         restarts: options.restarts,

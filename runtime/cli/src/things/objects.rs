@@ -1,7 +1,7 @@
 //! `put` and `object`: values that stay in the node until they are deleted.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 use anyhow::Context;
@@ -14,7 +14,7 @@ use wasmrun_model::value::{DecodeLimits, NumberKind, Value, json, wave};
 
 use crate::args::{Global, ObjectCommand, Output, Put};
 use crate::fail::{CommandResult, Failure};
-use crate::outfile;
+use crate::outfile::{self, OutFile};
 use crate::printer::{Printer, written};
 use crate::remote;
 use crate::stdio;
@@ -76,18 +76,16 @@ fn get(client: &Client, id: &str, out: Option<&Path>, printer: &Printer) -> Comm
         .wait(client.get_kept(id, None))
         .map_err(remote::no_value)?;
     let is_bytes = incoming.form == Form::Buffer(NumberKind::U8);
+    let failed = |path: &Path, error: io::Error| {
+        let error = anyhow::Error::new(error);
+        Failure::from(error.context(format!("cannot write to {}", path.display())))
+    };
     if let (Some(path), true) = (out, is_bytes) {
-        let file = File::create(path);
-        let mut file = file.with_context(|| format!("cannot write to {}", path.display()))?;
-        let failed = |error| {
-            let error = anyhow::Error::new(error);
-            error
-                .context(format!("cannot write to {}", path.display()))
-                .into()
-        };
-        return copy(client, incoming, |bytes| {
-            file.write_all(bytes).map_err(failed)
-        });
+        let mut file = OutFile::create(path).map_err(|error| failed(path, error))?;
+        copy(client, incoming, |bytes| {
+            file.write_all(bytes).map_err(|error| failed(path, error))
+        })?;
+        return file.finish().map_err(|error| failed(path, error));
     }
     if is_bytes && printer.output == Output::Table {
         return copy(client, incoming, |bytes| {
@@ -105,13 +103,11 @@ fn get(client: &Client, id: &str, out: Option<&Path>, printer: &Printer) -> Comm
     let value = decode(&ty, &value, DecodeLimits::default())?;
     match (out, &value, printer.output) {
         (Some(path), Value::String(text), _) => {
-            let written = std::fs::write(path, text);
-            Ok(written.with_context(|| format!("cannot write to {}", path.display()))?)
+            outfile::replace(path, text.as_bytes()).map_err(|error| failed(path, error))
         }
         (Some(path), value, _) => {
             let text = format!("{}\n", wave::print(&ty, value)?);
-            let written = std::fs::write(path, text);
-            Ok(written.with_context(|| format!("cannot write to {}", path.display()))?)
+            outfile::replace(path, text.as_bytes()).map_err(|error| failed(path, error))
         }
         (None, value, Output::Json) => {
             printer.json(&json!({ "version": 1, "value": json::to_json(&ty, value)? }))
