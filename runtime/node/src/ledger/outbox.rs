@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use wasmrun_model::id::NodeId;
+use wasmrun_model::id::{ActorName, NodeId};
 use wasmrun_model::task::Attempt;
 
 use super::Outgoing;
@@ -20,6 +20,8 @@ pub(crate) enum Outbound {
     Say(NodeId, Box<Outgoing>),
     /// Another node's actor lives here: this attempt of its creation has come to that.
     Born(Arc<ActorCell>, Attempt),
+    /// Its owner: where an actor stands whose creation has left this node. That was not heard while it was here.
+    Left(ActorName),
     /// Where an actor of ours stands, to all who want to know.
     Stands(Arc<ActorCell>, Standing),
 }

@@ -467,6 +467,9 @@ impl Ledger {
             };
             let now = self.now();
             self.scheduler.note(now, event);
+            if actor.is_foreign() {
+                self.outbox.push(Outbound::Left(actor.name()));
+            }
         }
     }
 

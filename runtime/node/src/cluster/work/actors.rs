@@ -190,6 +190,16 @@ impl Exchange {
         (cell, true)
     }
 
+    /// What was to create another node's actor has left this node. Whoever has the actor here may wait for it to live.
+    pub(super) fn has_left(&self, name: ActorName) {
+        let foreign = self.actors.foreign.lock();
+        let is_named = foreign.get(&name).is_some_and(|it| it.references.is_held());
+        drop(foreign);
+        if is_named {
+            self.ask_about(name);
+        }
+    }
+
     /// Asks the owner of an actor where it stands, now and whenever that changes.
     fn ask_about(&self, name: ActorName) {
         if self.queue(name.owner, Queued::Message(OneWay::WantActor(name))) {

@@ -75,7 +75,7 @@ use self::outlive::Outliving;
 use self::outputs::Outputs;
 use self::protocol::{Made, ReportOrder, Settled};
 use self::recipe::Remaking;
-use self::remote::Stalls;
+use self::remote::{Owned, Stalls};
 use self::replay::Replays;
 use self::spread::Spread;
 use self::transfer::Transfers;
@@ -84,7 +84,7 @@ use crate::cluster::{Cluster, GroupNews, Work};
 use crate::counters::{Counter, Counters};
 use crate::ledger::{Outbound, Outgoing, Todo};
 use crate::node::{Shared, WeakShared};
-use crate::object::{Reference, Value, WeakValue};
+use crate::object::{Reference, Value};
 
 /// How often the scheduler is told the time.
 const TICK: Duration = Duration::from_millis(100);
@@ -117,7 +117,7 @@ pub(crate) struct Exchange {
     /// What tasks of ours at other nodes write, and their reports behind that.
     outputs: Outputs,
     /// Results of ours that other nodes have made, as long as somebody needs them.
-    owned: Mutex<HashMap<ObjectId, WeakValue>>,
+    owned: Mutex<Owned>,
     /// Having what is kept here elsewhere.
     moving: Moving,
     /// What is kept here and outlives its owner.
@@ -277,6 +277,7 @@ impl Exchange {
                 self.say(to, outgoing);
             }
             Outbound::Born(actor, attempt) => self.has_come(&actor, attempt),
+            Outbound::Left(actor) => self.has_left(actor),
             Outbound::Stands(actor, standing) => self.has_moved(&actor, &standing),
         }
     }

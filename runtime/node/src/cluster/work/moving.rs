@@ -254,10 +254,7 @@ impl Exchange {
 
     /// A node that keeps a result of ours leaves: another one is to keep it.
     pub(super) async fn move_away(&self, from: NodeId, object: ObjectId) -> Moved {
-        let value = {
-            let owned = self.owned.lock();
-            owned.get(&object).and_then(|it| it.upgrade())
-        };
+        let value = self.owned.lock().get(&object);
         let Some(value) = value else {
             if let Some(desk) = self.desk() {
                 desk.has_left(&object, from);

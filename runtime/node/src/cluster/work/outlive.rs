@@ -164,7 +164,7 @@ impl Exchange {
 
     /// A node keeps a result of ours that was left there. If we need it, that is told when we do no more.
     pub(super) fn is_kept_by(&self, node: NodeId, object: ObjectId) {
-        let value = self.owned.lock().get(&object).and_then(|it| it.upgrade());
+        let value = self.owned.lock().get(&object);
         let is_needed = match value.as_ref().and_then(Value::as_remote) {
             Some(remote) => remote.is_kept_by(self, node),
             None => self

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use wasmrun_engine::{OutputChunk, OutputSource};
 use wasmrun_model::id::{NodeId, TaskId};
-use wasmrun_model::scheduler::Message;
+use wasmrun_model::scheduler::{Message, Outcome};
 
 use super::Exchange;
 use super::protocol::{Output, Settled};
@@ -43,9 +43,13 @@ impl Outputs {
         let Some(shared) = exchange.shared.upgrade() else {
             return;
         };
-        let Some(listener) = shared.ledger.lock().listener(&output.task) else {
+        let ledger = shared.ledger.lock();
+        // What an attempt has left behind may go on to write where it is, and is not heard.
+        let is_there = ledger.peer(&output.task) == Some(from);
+        let Some(listener) = ledger.listener(&output.task).filter(|_| is_there) else {
             return;
         };
+        drop(ledger);
         let chunk = OutputChunk {
             tag: listener.tag,
             writer: output.writer,
@@ -98,9 +102,15 @@ impl Outputs {
 
     /// An attempt is over: its report comes behind what it wrote.
     pub(super) fn settled(&self, exchange: &Exchange, from: NodeId, settled: Settled) {
-        let Message::Settled { task, attempt, .. } = settled.message else {
+        let Message::Settled {
+            task,
+            attempt,
+            outcome,
+        } = settled.message
+        else {
             return exchange.settled(from, settled);
         };
+        let is_back = matches!(outcome, Outcome::HandedBack);
         let key = (task, from);
         let mut pipes = self.0.lock();
         let (Some(pipe), Some(shared)) = (pipes.get_mut(&key), exchange.shared.upgrade()) else {
@@ -120,7 +130,7 @@ impl Outputs {
                 return;
             }
             // Nobody writes there any more.
-            _ if is_there != Some(from) => over = pipes.remove(&key),
+            _ if is_there != Some(from) || is_back => over = pipes.remove(&key),
             _ => {}
         }
         drop(pipes);

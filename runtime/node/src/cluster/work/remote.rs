@@ -321,6 +321,35 @@ impl Remote {
     }
 }
 
+/// Results of this node that others keep for it, as long as somebody needs them.
+///
+/// One may be known twice for a while: a report of an attempt that does not count any more may come late, and goes again.
+#[derive(Default)]
+pub(super) struct Owned(HashMap<ObjectId, Vec<WeakValue>>);
+
+impl Owned {
+    fn insert(&mut self, object: ObjectId, value: &Value) {
+        let values = self.0.entry(object).or_default();
+        values.push(value.downgrade());
+    }
+
+    /// A result, if somebody needs it.
+    pub(super) fn get(&self, object: &ObjectId) -> Option<Value> {
+        let values = self.0.get(object)?;
+        values.iter().rev().find_map(WeakValue::upgrade)
+    }
+
+    /// One of this name is needed no more.
+    fn forget(&mut self, object: &ObjectId) {
+        if let Some(values) = self.0.get_mut(object) {
+            values.retain(|value| !value.is_gone());
+            if values.is_empty() {
+                self.0.remove(object);
+            }
+        }
+    }
+}
+
 impl Exchange {
     /// What a message says about the bytes of a value.
     pub(super) fn body(&self, id: ObjectId, value: &Value) -> Body {
@@ -397,7 +426,7 @@ impl Exchange {
                 };
                 let value = Value::remote(remote, references);
                 if owner == self.me {
-                    self.owned.lock().insert(id, value.downgrade());
+                    self.owned.lock().insert(id, &value);
                 }
                 value
             }
@@ -406,10 +435,7 @@ impl Exchange {
 
     /// A result of ours is needed no more. If it was made again, that is known under the same name.
     fn forget_owned(&self, object: &ObjectId) {
-        let mut owned = self.owned.lock();
-        if owned.get(object).is_some_and(WeakValue::is_gone) {
-            owned.remove(object);
-        }
+        self.owned.lock().forget(object);
     }
 
     /// Whether a life of a node that was told to us goes on, as far as is known here.
