@@ -1,0 +1,41 @@
+//! The compiled part of the Python package `wasmrun`.
+//!
+//! Owns what must be fast or shared with the other drivers: a session with a node ([`session`]), objects that are there or
+//! will be ([`refs`]), what a module exports ([`module`]), and values between Python and their WIT types ([`types`],
+//! [`convert`]). Must not: know how people write it down; names, decorators, asyncio and the classes of errors are Python's
+//! (`wasmrun/*.py`).
+
+#![allow(
+    missing_docs,
+    reason = "what Python sees is documented in `wasmrun/_wasmrun.pyi`"
+)]
+
+mod asynchronous;
+mod convert;
+mod failure;
+mod module;
+mod numbers;
+mod queue;
+mod refs;
+mod session;
+mod types;
+
+use pyo3::prelude::*;
+
+/// What `import wasmrun._wasmrun` gives.
+#[pymodule]
+mod _wasmrun {
+    #[pymodule_export]
+    use crate::asynchronous::Completions;
+    #[pymodule_export]
+    use crate::module::{Callable, Class, Method, Module};
+    #[pymodule_export]
+    use crate::refs::{Actor, Ref};
+    #[pymodule_export]
+    use crate::session::Session;
+
+    /// The version of the package, of the program in it, and of what they speak.
+    #[allow(non_upper_case_globals, reason = "it is Python's name for it")]
+    #[pymodule_export]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+}

@@ -1,0 +1,206 @@
+//! Lists of numbers: what has the buffer protocol, given and got.
+//!
+//! Owns [`Bytes`], a buffer that may lie in the node's store, and which is there as long as Python looks at it. Must not: know
+//! NumPy: `wasmrun/_values.py` makes an array of a buffer where there is NumPy.
+
+use std::os::raw::c_int;
+
+use pyo3::buffer::{Element, PyBuffer, PyUntypedBuffer};
+use pyo3::exceptions::PyBufferError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PySequence, PyString};
+use wasmrun_model::value::{NumberKind, NumberList};
+
+use crate::convert::Fault;
+
+/// Runs something with the Rust type of a kind.
+macro_rules! with_kind {
+    ($kind:expr, $name:ident => $body:expr) => {
+        match $kind {
+            NumberKind::U8 => {
+                type $name = u8;
+                $body
+            }
+            NumberKind::S8 => {
+                type $name = i8;
+                $body
+            }
+            NumberKind::U16 => {
+                type $name = u16;
+                $body
+            }
+            NumberKind::S16 => {
+                type $name = i16;
+                $body
+            }
+            NumberKind::U32 => {
+                type $name = u32;
+                $body
+            }
+            NumberKind::S32 => {
+                type $name = i32;
+                $body
+            }
+            NumberKind::U64 => {
+                type $name = u64;
+                $body
+            }
+            NumberKind::S64 => {
+                type $name = i64;
+                $body
+            }
+            NumberKind::F32 => {
+                type $name = f32;
+                $body
+            }
+            NumberKind::F64 => {
+                type $name = f64;
+                $body
+            }
+        }
+    };
+}
+
+/// What NumPy calls numbers of a kind.
+fn dtype(kind: NumberKind) -> &'static str {
+    match kind {
+        NumberKind::U8 => "uint8",
+        NumberKind::S8 => "int8",
+        NumberKind::U16 => "uint16",
+        NumberKind::S16 => "int16",
+        NumberKind::U32 => "uint32",
+        NumberKind::S32 => "int32",
+        NumberKind::U64 => "uint64",
+        NumberKind::S64 => "int64",
+        NumberKind::F32 => "float32",
+        NumberKind::F64 => "float64",
+    }
+}
+
+/// What the `struct` module calls them.
+fn format(kind: NumberKind) -> &'static str {
+    match kind {
+        NumberKind::U8 => "B",
+        NumberKind::S8 => "b",
+        NumberKind::U16 => "H",
+        NumberKind::S16 => "h",
+        NumberKind::U32 => "I",
+        NumberKind::S32 => "i",
+        NumberKind::U64 => "Q",
+        NumberKind::S64 => "q",
+        NumberKind::F32 => "f",
+        NumberKind::F64 => "d",
+    }
+}
+
+/// Numbers of a kind: a buffer of just those, in the order of C, or a sequence.
+pub(crate) fn given(kind: NumberKind, given: &Bound<'_, PyAny>) -> Result<NumberList, Fault> {
+    with_kind!(kind, T => match PyBuffer::<T>::get(given) {
+        Ok(buffer) => Ok(copied(given.py(), kind, &buffer)?),
+        Err(_) => match PyUntypedBuffer::get(given) {
+            Ok(buffer) => {
+                let found = buffer.format().to_string_lossy();
+                let wanted = dtype(kind);
+                Err(Fault::text(format!(
+                    "expected numbers of {wanted}, got a buffer of format '{found}': convert it first, such as by \
+                     numpy.asarray(x, '{wanted}')"
+                )))
+            }
+            Err(_) => sequence::<T>(kind, given),
+        },
+    })
+}
+
+fn copied<T: Element>(
+    py: Python<'_>,
+    kind: NumberKind,
+    buffer: &PyBuffer<T>,
+) -> PyResult<NumberList> {
+    let bytes = if buffer.is_c_contiguous() && buffer.len_bytes() > 0 {
+        // SAFETY: it is contiguous and has so many bytes, which stay while `buffer` is held. Others may write to them
+        // meanwhile, as in any use of the protocol: they are copied once, and every byte is one.
+        let bytes = unsafe {
+            std::slice::from_raw_parts(buffer.buf_ptr().cast::<u8>(), buffer.len_bytes())
+        };
+        bytes.to_vec()
+    } else {
+        let values = buffer.to_vec(py)?;
+        let bytes = std::mem::size_of_val(&values[..]);
+        // SAFETY: numbers without padding, all of whose bytes may be read.
+        unsafe { std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), bytes) }.to_vec()
+    };
+    let list = NumberList::from_le_bytes(kind, bytes);
+    list.ok_or_else(|| PyBufferError::new_err("it has no whole number of items"))
+}
+
+fn sequence<T>(kind: NumberKind, given: &Bound<'_, PyAny>) -> Result<NumberList, Fault>
+where
+    T: wasmrun_model::value::Element + for<'a, 'py> FromPyObject<'a, 'py>,
+{
+    let is_text = given.is_instance_of::<PyString>();
+    let items = given.cast::<PySequence>().ok().filter(|_| !is_text);
+    let wanted = || format!("a buffer or sequence of numbers ({})", dtype(kind));
+    let items = items.ok_or_else(|| Fault::expected(&wanted(), given))?;
+    let mut values = Vec::with_capacity(items.len()?);
+    for (at, item) in items.try_iter()?.enumerate() {
+        let item = item?;
+        let value = item.extract::<T>();
+        values.push(value.map_err(|_| {
+            let shown = item.repr().map_or_else(|_| "?".into(), |it| it.to_string());
+            let shown: String = shown.chars().take(40).collect();
+            let why = format!("{shown} is no {} ({})", dtype(kind), kind.element_type());
+            Fault::text(why).within(format!("[{at}]"))
+        })?);
+    }
+    Ok(NumberList::from_elements(values))
+}
+
+/// Where numbers lie.
+pub(crate) enum Bytes {
+    Own(Vec<u8>),
+    /// In the node's store, if they are many. They stay there as long as this does.
+    Got(wasmrun_client::Value),
+}
+
+impl Bytes {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Own(bytes) => bytes,
+            Self::Got(value) => value,
+        }
+    }
+}
+
+/// Numbers of a kind, to be read.
+#[pyclass(frozen, module = "wasmrun._wasmrun")]
+pub(crate) struct Buffer(Bytes);
+
+#[pymethods]
+impl Buffer {
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        let bytes = slf.get().0.bytes();
+        let (start, len) = (bytes.as_ptr(), bytes.len());
+        let len = ffi::Py_ssize_t::try_from(len)?;
+        // SAFETY: Python gives a view to be filled. The bytes live as long as this object, which the view keeps, and do not
+        // move: it is frozen.
+        let filled = unsafe {
+            ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start.cast_mut().cast(), len, 1, flags)
+        };
+        match filled {
+            0 => Ok(()),
+            _ => Err(PyErr::fetch(slf.py())),
+        }
+    }
+}
+
+/// Numbers as Python has them: an array where there is NumPy, else a view of memory.
+pub(crate) fn got(py: Python<'_>, kind: NumberKind, bytes: Bytes) -> PyResult<Py<PyAny>> {
+    let buffer = Bound::new(py, Buffer(bytes))?;
+    let make = py.import("wasmrun._values")?.getattr("numbers")?;
+    Ok(make.call1((buffer, dtype(kind), format(kind)))?.unbind())
+}

@@ -1,0 +1,576 @@
+//! A session with a node.
+//!
+//! Owns [`Session`], which others share as [`Shared`]: the connection, its thread, and how a thread of Python waits. Must not:
+//! hold the interpreter while it waits.
+//!
+//! Invariant: a child of a fork never touches the connection of its parent: it says so instead.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use wasmrun_client::blocking::Client;
+use wasmrun_client::wire::{self, Form};
+use wasmrun_client::{ConnectError, Error, Future, GetError, Value, identity};
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::value::codec::decode;
+use wasmrun_model::value::{DecodeLimits, ValueType};
+
+use crate::asynchronous::Completions;
+use crate::convert;
+use crate::failure;
+use crate::module::{Module, Names, seconds, unnamed};
+use crate::numbers::{self, Bytes};
+use crate::queue::{self, Queue, Slot};
+use crate::refs::{Actor, Expected, OfValue, Ref};
+use crate::types::PyType;
+
+/// How soon a signal is seen while nothing else happens.
+const SIGNALS: Duration = Duration::from_millis(50);
+
+/// See the [module](self).
+pub(crate) struct Shared {
+    /// Another than of any other session of this process.
+    number: u64,
+    client: Client,
+    pub(crate) queue: Arc<Queue>,
+    is_forked: AtomicBool,
+    is_closed: AtomicBool,
+    /// Makes the classes of values.
+    factory: Py<PyAny>,
+}
+
+/// What a value was found to be, or why there is none.
+pub(crate) type Outcome = Result<(Value, Option<ValueType>), GetError>;
+
+impl Shared {
+    pub(crate) fn client(&self) -> wasmrun_client::Client {
+        (*self.client).clone()
+    }
+
+    /// Whether this process may use it.
+    pub(crate) fn check(&self) -> PyResult<()> {
+        if self.is_forked.load(Ordering::Relaxed) {
+            return Err(PyValueError::new_err(
+                "this session is of the process that this one was forked from: call wasmrun.init() here",
+            ));
+        }
+        if self.is_closed.load(Ordering::Relaxed) {
+            return Err(PyValueError::new_err(
+                "this session was shut down: call wasmrun.init() for another",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Lets something go on beside Python.
+    pub(crate) fn spawn(
+        &self,
+        future: impl std::future::Future<Output = ()> + Send + 'static,
+    ) -> tokio::task::AbortHandle {
+        self.client.handle().spawn(future).abort_handle()
+    }
+
+    /// Waits for something, without the interpreter. A signal ends that.
+    pub(crate) fn wait<T: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        future: impl std::future::Future<Output = T> + Send + 'static,
+    ) -> PyResult<T> {
+        self.check()?;
+        let done = Arc::new((Mutex::new(None), Condvar::new()));
+        let teller = done.clone();
+        let task = self.spawn(async move {
+            let value = future.await;
+            let (state, is_done) = &*teller;
+            *state.lock().unwrap_or_else(|it| it.into_inner()) = Some(value);
+            is_done.notify_one();
+        });
+        loop {
+            let found = py.detach(|| {
+                let (state, is_done) = &*done;
+                let state = state.lock().unwrap_or_else(|it| it.into_inner());
+                let waited = is_done.wait_timeout_while(state, SIGNALS, |it| it.is_none());
+                waited.unwrap_or_else(|it| it.into_inner()).0.take()
+            });
+            if let Some(found) = found {
+                return Ok(found);
+            }
+            if let Err(signal) = py.check_signals() {
+                task.abort();
+                return Err(signal);
+            }
+        }
+    }
+
+    /// The values of these, once all are there.
+    pub(crate) async fn values(
+        self: Arc<Self>,
+        slots: Vec<(Arc<Slot>, bool)>,
+        timeout: Option<Duration>,
+    ) -> Result<Vec<Outcome>, GetError> {
+        let end = timeout.and_then(|it| tokio::time::Instant::now().checked_add(it));
+        let mut futures = Vec::with_capacity(slots.len());
+        for (slot, _) in &slots {
+            let future = slot.future();
+            let future = match end {
+                Some(end) => tokio::time::timeout_at(end, future)
+                    .await
+                    .map_err(|_| GetError::TimedOut)?,
+                None => future.await,
+            };
+            futures.push(future.map_err(copied));
+        }
+        let left = || end.map(|it| it.saturating_duration_since(tokio::time::Instant::now()));
+        if let [future] = &futures[..] {
+            let one = match future {
+                Ok(future) => self.value(future, slots[0].1, left()).await,
+                Err(error) => Err(GetError::Request(copied_again(error))),
+            };
+            return match one {
+                Err(GetError::TimedOut) => Err(GetError::TimedOut),
+                one => Ok(vec![one]),
+            };
+        }
+        // All in one request, but those of which the type is to be told.
+        let known: Vec<Future> = futures
+            .iter()
+            .zip(&slots)
+            .filter(|(_, (_, is_known))| *is_known)
+            .filter_map(|(it, _)| it.as_ref().ok().cloned())
+            .collect();
+        let mut all = self.client.get_all(&known, left()).await?.into_iter();
+        let mut outcomes = Vec::with_capacity(futures.len());
+        for (future, (_, is_known)) in futures.iter().zip(&slots) {
+            outcomes.push(match future {
+                Err(error) => Err(GetError::Request(copied_again(error))),
+                Ok(_) if *is_known => {
+                    let value = all.next().expect("one for each");
+                    value.map(|value| (value, None))
+                }
+                Ok(future) => match self.value(future, false, left()).await {
+                    Err(GetError::TimedOut) => return Err(GetError::TimedOut),
+                    one => one,
+                },
+            });
+        }
+        Ok(outcomes)
+    }
+
+    async fn value(&self, future: &Future, is_known: bool, timeout: Option<Duration>) -> Outcome {
+        let incoming = future.stream(timeout).await?;
+        let ty = incoming.ty.clone().filter(|_| !is_known);
+        Ok((incoming.value().await?, ty))
+    }
+
+    /// A value as Python has it.
+    pub(crate) fn python(
+        self: &Arc<Self>,
+        py: Python<'_>,
+        object: &Ref,
+        (value, ty): (Value, Option<ValueType>),
+    ) -> PyResult<Py<PyAny>> {
+        let (ty, types) = match (&object.expected, ty) {
+            (Expected::Nothing, _) => return Ok(py.None()),
+            (Expected::Value(typed), _) => (typed.ty.clone(), typed.py.clone()),
+            (Expected::Unknown, Some(ty)) => {
+                let types = unnamed(self.factory.bind(py), &ty)?;
+                (ty, types)
+            }
+            (Expected::Unknown, None) if value.is_empty() => return Ok(py.None()),
+            (Expected::Unknown, None) => match value.form() {
+                Form::Buffer(kind) => return numbers::got(py, kind, Bytes::Got(value)),
+                Form::Postcard => {
+                    return Err(failure::other(
+                        py,
+                        "the type of this object is not known, so it cannot be read here; pass it to a task",
+                    ));
+                }
+            },
+        };
+        if let (PyType::Numbers(kind), Form::Buffer(found)) = (&*types, value.form())
+            && *kind == found
+            && found != wasmrun_model::value::NumberKind::U8
+        {
+            // In place, however many.
+            return numbers::got(py, found, Bytes::Got(value));
+        }
+        let limits = DecodeLimits {
+            memory_bytes: usize::MAX,
+        };
+        let decoded = decode(&ty, &value, limits);
+        let decoded = decoded.map_err(|error| failure::other(py, &error.to_string()))?;
+        let named = OfValue {
+            shared: self,
+            value: &value,
+        };
+        match (&*types, decoded) {
+            // An error would have been raised.
+            (PyType::Result(ok, _), wasmrun_model::value::Value::Result(Ok(value))) => {
+                match (ok, value) {
+                    (Some(ok), Some(value)) => convert::to_python(py, ok, *value, &named),
+                    _ => Ok(py.None()),
+                }
+            }
+            (types, decoded) => convert::to_python(py, types, decoded, &named),
+        }
+    }
+
+    /// An actor as Python has it.
+    pub(crate) fn actor(
+        self: &Arc<Self>,
+        py: Python<'_>,
+        actor: wasmrun_client::Actor,
+    ) -> PyResult<Actor> {
+        let names = Names::unknown(self.factory.clone_ref(py));
+        let methods = names.methods(py, &actor)?;
+        Ok(Actor {
+            shared: self.clone(),
+            actor,
+            methods,
+        })
+    }
+}
+
+/// An error that several objects have.
+fn copied(error: Arc<Error>) -> Error {
+    copied_again(&error)
+}
+
+fn copied_again(error: &Error) -> Error {
+    match error {
+        Error::Refused(refusal) => Error::Refused(refusal.clone()),
+        Error::Closed => Error::Closed,
+        Error::Ended { why } => Error::Ended { why: why.clone() },
+        other => Error::Unexpected(other.to_string()),
+    }
+}
+
+/// A session with a node. It ends when it is closed, or the process does.
+#[pyclass(frozen, module = "wasmrun._wasmrun")]
+pub(crate) struct Session(pub(crate) Arc<Shared>);
+
+#[pymethods]
+impl Session {
+    /// Connects to the node at an address. `factory` makes the classes of values.
+    #[staticmethod]
+    #[pyo3(signature = (address, tenant, identity, factory))]
+    fn connect(
+        py: Python<'_>,
+        address: Option<&str>,
+        tenant: Option<&str>,
+        identity: Option<PathBuf>,
+        factory: Py<PyAny>,
+    ) -> PyResult<Self> {
+        let invalid = |error: &dyn std::fmt::Display| PyValueError::new_err(error.to_string());
+        let address = match address {
+            Some(address) => address.parse(),
+            None => wasmrun_client::default_address(),
+        };
+        let address = address.map_err(|error| invalid(&error))?;
+        let tenant = match tenant {
+            Some(tenant) => tenant
+                .parse::<TenantName>()
+                .map_err(|error| invalid(&error))?,
+            None => TenantName::default(),
+        };
+        let identity = match &identity {
+            Some(folder) => identity::load(folder).map_err(|error| invalid(&error))?,
+            None => None,
+        };
+        let connected = py.detach(|| match identity {
+            Some(identity) => Client::connect_as(&address, tenant, identity),
+            None => Client::connect(&address, tenant),
+        });
+        let client = connected.map_err(|error: ConnectError| failure::of_connecting(py, &error))?;
+        let queue = Arc::<Queue>::default();
+        client
+            .handle()
+            .spawn(queue::send_all(Arc::downgrade(&queue), (*client).clone()));
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        Ok(Self(Arc::new(Shared {
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+            client,
+            queue,
+            is_forked: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
+            factory,
+        })))
+    }
+
+    /// What the node is called.
+    #[getter]
+    fn node(&self) -> &str {
+        self.0.client.node()
+    }
+
+    /// Another than of any other session of this process.
+    #[getter]
+    fn number(&self) -> u64 {
+        self.0.number
+    }
+
+    #[getter]
+    fn is_connected(&self) -> bool {
+        let is_open = self.0.check().is_ok();
+        is_open && self.0.client.is_connected()
+    }
+
+    /// From now on this process is a child that must not use it.
+    fn was_forked(&self) {
+        self.0.is_forked.store(true, Ordering::Relaxed);
+        // What lives in threads that are not here must not be dropped either.
+        std::mem::forget(self.0.clone());
+    }
+
+    /// Ends it, and with it all that was submitted and is not detached.
+    fn close(&self, py: Python<'_>) {
+        if self.0.check().is_err() || self.0.is_closed.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let shared = self.0.clone();
+        py.detach(|| {
+            let ended = shared.client.wait(async {
+                tokio::time::timeout(Duration::from_secs(1), shared.client.cancel_all()).await
+            });
+            // It ends in any case.
+            drop(ended);
+            shared.client.leave();
+        });
+    }
+
+    /// Loads a module. `factory` makes the classes of its values.
+    fn load(&self, bytes: Vec<u8>, factory: &Bound<'_, PyAny>) -> PyResult<Module> {
+        let py = factory.py();
+        let client = self.0.client();
+        let loaded = self.0.wait(py, async move {
+            let module = client.load(&bytes).await;
+            module.map(|module| (module, bytes))
+        })?;
+        let (module, bytes) = loaded.map_err(|error| failure::of_request(py, &error))?;
+        Module::new(&self.0, &module, &bytes, factory)
+    }
+
+    /// The values of all of these, or what the first that failed failed with.
+    pub(crate) fn get(
+        &self,
+        py: Python<'_>,
+        refs: Vec<Py<Ref>>,
+        timeout: Option<f64>,
+    ) -> PyResult<Py<PyList>> {
+        let timeout = timeout.map(seconds).transpose()?;
+        let slots = slots(&refs);
+        let found = self
+            .0
+            .wait(py, self.0.clone().values(slots.clone(), timeout));
+        let found = found.inspect_err(|_| {
+            // Ctrl-C: nobody waits for these any more.
+            self.0.spawn(async move {
+                for (slot, _) in slots {
+                    if let Ok(future) = slot.future().await {
+                        let _ = future.cancel().await;
+                    }
+                }
+            });
+        })?;
+        let outcomes = match found {
+            Ok(outcomes) => outcomes,
+            Err(GetError::TimedOut) => {
+                return Err(failure::timed_out(
+                    py,
+                    "timed out: not all are there yet; wait for longer, or cancel what makes them",
+                ));
+            }
+            Err(GetError::Request(error)) => return Err(failure::of_request(py, &error)),
+            Err(error) => return Err(failure::other(py, &error.to_string())),
+        };
+        let values = PyList::empty(py);
+        for (object, outcome) in refs.iter().zip(outcomes) {
+            match outcome {
+                Ok(found) => values.append(self.0.python(py, object.get(), found)?)?,
+                Err(error) => {
+                    let error = failure::of_get(py, object.get(), &error);
+                    return Err(PyErr::from_value(error.into_bound(py)));
+                }
+            }
+        }
+        Ok(values.unbind())
+    }
+
+    /// The indexes of those that are there or have failed, once so many are, or time is up.
+    fn wait(
+        &self,
+        py: Python<'_>,
+        refs: Vec<Py<Ref>>,
+        count: usize,
+        timeout: Option<f64>,
+    ) -> PyResult<Vec<usize>> {
+        let timeout = timeout.map(seconds).transpose()?;
+        let ready = ready(self.0.clone(), slots(&refs), count, timeout);
+        let ready = self.0.wait(py, ready)?;
+        ready.map_err(|error| failure::of_request(py, &error))
+    }
+
+    /// Stores numbers or text.
+    fn put(&self, py: Python<'_>, kind: &str, given: &Bound<'_, PyAny>) -> PyResult<Ref> {
+        let ty = match kind {
+            "string" => ValueType::String,
+            "bool" => ValueType::Bool,
+            "float" => ValueType::F64,
+            other => {
+                let kinds = wasmrun_model::value::NumberKind::ALL;
+                let kind = kinds
+                    .into_iter()
+                    .find(|kind| kind.element_type().to_string() == other);
+                let kind = kind.ok_or_else(|| PyValueError::new_err("no such kind"))?;
+                ValueType::list(kind.element_type()).expect("a list of numbers is a type")
+            }
+        };
+        let types = unnamed(self.0.factory.bind(py), &ty)?;
+        let mut handles = wasmrun_client::Handles::default();
+        let value = convert::to_value(&types, given, &mut handles);
+        let value = value.map_err(|fault| fault.raised(py, "put() argument value"))?;
+        let encoded = wasmrun_model::value::codec::encode(&ty, &value);
+        let encoded = encoded.map_err(|error| failure::other(py, &error.to_string()))?;
+        let client = self.0.client();
+        let stored = self.0.wait(py, async move { client.put(&encoded).await })?;
+        let stored = stored.map_err(|error| failure::of_request(py, &error))?;
+        Ok(Ref {
+            shared: self.0.clone(),
+            slot: Slot::filled(stored),
+            expected: Expected::Value(Arc::new(crate::refs::Typed { ty, py: types })),
+            name: "put".into(),
+        })
+    }
+
+    /// Cancels what is to make these.
+    fn cancel(&self, py: Python<'_>, refs: Vec<Py<Ref>>) -> PyResult<()> {
+        let slots = slots(&refs);
+        let cancelled = self.0.wait(py, async move {
+            for (slot, _) in slots {
+                if let Ok(future) = slot.future().await {
+                    future.cancel().await?;
+                }
+            }
+            Ok(())
+        })?;
+        cancelled.map_err(|error| failure::of_request(py, &error))
+    }
+
+    /// Why something does not go on, for people.
+    fn explain(&self, py: Python<'_>, id: String) -> PyResult<String> {
+        let client = self.0.client();
+        let why = self.0.wait(py, async move { client.explain(&id).await })?;
+        why.map_err(|error| failure::of_request(py, &error))
+    }
+
+    /// The nodes of the cluster, as far as the one that is asked knows.
+    fn members(&self, py: Python<'_>) -> PyResult<Vec<Py<PyDict>>> {
+        let client = self.0.client();
+        let list = wire::List {
+            what: wire::What::Members,
+            filters: Vec::new(),
+        };
+        let listed = self.0.wait(py, async move { client.list(list).await })?;
+        let listed = listed.map_err(|error| failure::of_request(py, &error))?;
+        let wire::Rows::Members(rows) = listed.rows else {
+            return Err(failure::other(py, "the node has listed something else"));
+        };
+        rows.iter().map(|row| member(py, row)).collect()
+    }
+
+    /// An actor by its name.
+    fn find_actor(&self, py: Python<'_>, name: String) -> PyResult<Actor> {
+        let client = self.0.client();
+        let found = self
+            .0
+            .wait(py, async move { client.find_actor(&name).await })?;
+        let found = found.map_err(|error| failure::of_request(py, &error))?;
+        self.0.actor(py, found)
+    }
+
+    /// Ends an actor.
+    fn kill(&self, py: Python<'_>, actor: Py<Actor>) -> PyResult<()> {
+        let actor = actor.get().actor().clone();
+        let killed = self.0.wait(py, async move { actor.kill().await })?;
+        killed.map_err(|error| failure::of_request(py, &error))
+    }
+
+    /// Where what was waited for without blocking comes to.
+    fn completions(&self) -> PyResult<Completions> {
+        Completions::new(&self.0)
+    }
+}
+
+/// The slots of these, and whether the types of their values are known.
+pub(crate) fn slots(refs: &[Py<Ref>]) -> Vec<(Arc<Slot>, bool)> {
+    let slots = refs.iter().map(|it| {
+        let it = it.get();
+        let is_known = !matches!(it.expected, Expected::Unknown);
+        (it.slot.clone(), is_known)
+    });
+    slots.collect()
+}
+
+/// Which are there or have failed.
+pub(crate) async fn ready(
+    shared: Arc<Shared>,
+    slots: Vec<(Arc<Slot>, bool)>,
+    count: usize,
+    timeout: Option<Duration>,
+) -> Result<Vec<usize>, Error> {
+    let end = timeout.and_then(|it| tokio::time::Instant::now().checked_add(it));
+    let (mut ready, mut futures, mut at_of) = (Vec::new(), Vec::new(), Vec::new());
+    for (at, (slot, _)) in slots.iter().enumerate() {
+        match slot.future().await {
+            Ok(future) => {
+                futures.push(future);
+                at_of.push(at);
+            }
+            // It has failed.
+            Err(_) => ready.push(at),
+        }
+    }
+    let more = count.saturating_sub(ready.len());
+    let left = end.map(|it| it.saturating_duration_since(tokio::time::Instant::now()));
+    if !futures.is_empty() {
+        let left = if more == 0 {
+            Some(Duration::ZERO)
+        } else {
+            left
+        };
+        let found = shared.client.wait_for(&futures, more, left).await?;
+        ready.extend(found.into_iter().filter_map(|it| at_of.get(it).copied()));
+    }
+    ready.sort_unstable();
+    Ok(ready)
+}
+
+fn member(py: Python<'_>, row: &wire::MemberRow) -> PyResult<Py<PyDict>> {
+    let amounts = |amounts: &wire::Amounts| -> PyResult<Py<PyDict>> {
+        let all = PyDict::new(py);
+        for (name, amount) in amounts {
+            let text = name.to_string();
+            match name.is_memory() {
+                true => all.set_item(text, amount.whole_units())?,
+                false => all.set_item(text, amount.to_string().parse::<f64>()?)?,
+            }
+        }
+        Ok(all.unbind())
+    };
+    let all = PyDict::new(py);
+    all.set_item("name", &row.name)?;
+    all.set_item("id", row.id.to_string())?;
+    all.set_item("state", &row.state)?;
+    all.set_item("address", row.address.map(|it| it.to_string()))?;
+    all.set_item("is_head", row.is_head)?;
+    all.set_item("is_own", row.is_own)?;
+    all.set_item("version", &row.version)?;
+    all.set_item("total", amounts(&row.total)?)?;
+    all.set_item("available", amounts(&row.available)?)?;
+    Ok(all.unbind())
+}

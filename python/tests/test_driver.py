@@ -1,0 +1,343 @@
+"""Tasks, actors, sessions, and what goes wrong."""
+
+import asyncio
+import concurrent.futures
+import gc
+import inspect
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+
+import wasmrun
+
+
+def python(code, **env):
+    """Runs a program of its own."""
+    given = {**os.environ, **env}
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env=given,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_names_and_help(orders, fixture):
+    assert str(inspect.signature(orders.price)).startswith("(order: 'Order'")
+    assert orders.price is not None and orders.pricing.price is not None
+    assert fixture.a.who.remote().get() != fixture.b.who.remote().get()
+    with pytest.raises(AttributeError, match="say a.who, b.who"):
+        fixture.who
+    with pytest.raises(AttributeError, match="has no 'nope'"):
+        fixture.nope
+    with pytest.raises(TypeError, match=r"call .remote"):
+        fixture.noop()
+    assert "price" in repr(orders)
+
+
+def test_an_order(orders):
+    order = orders.Order(
+        id="A-17",
+        currency=orders.Currency.EUR,
+        tier=orders.Tier.MEMBER,
+        items=[orders.Item("mug", 3, 1250, 400)],
+        care=orders.Care.FRAGILE,
+        delivery=orders.Delivery.Parcel("DE"),
+    )
+    rules = [orders.Rule.OneFree(("mug", 3)), orders.Rule.Tax(1900)]
+    assert orders.price.remote(order, rules).get().total == 3879
+    with pytest.raises(wasmrun.GuestError) as error:
+        orders.price.remote({**vars_of(order), "items": []}, rules).get()
+    assert error.value.value == orders.OrderError.Empty()
+    assert "price" in error.value.__notes__[0]
+
+
+def vars_of(record):
+    return {name: getattr(record, name) for name in record.__dataclass_fields__}
+
+
+def test_objects_are_arguments(graph):
+    one = graph.add.remote(1, 2)
+    # It is not with the node yet when the next is made.
+    total = graph.add.remote(one, graph.add.remote(one, 4))
+    assert total.get() == 10
+    assert wasmrun.get([one, total]) == [3, 10]
+    assert wasmrun.get([]) == []
+
+
+def test_many(graph):
+    refs = [graph.add.remote(n, 1) for n in range(5_000)]
+    assert wasmrun.get(refs) == [n + 1 for n in range(5_000)]
+    del refs
+    gc.collect()
+    kept = [graph.add.remote(n, 1) for n in range(100)]
+    assert sorted(ref.get() for ref in wasmrun.as_completed(kept)) == list(range(1, 101))
+    assert wasmrun.progress(kept)[:2] == [1, 2]
+
+
+def test_wait(fixture):
+    slow, quick = fixture.sleep.remote(60_000), fixture.noop.remote()
+    assert wasmrun.wait([slow, quick], num_returns=1, timeout=30) == ([quick], [slow])
+    assert wasmrun.wait([slow], timeout=0.01) == ([], [slow])
+    with pytest.raises(wasmrun.GetTimeoutError):
+        slow.get(timeout=0.01)
+    with pytest.raises(TimeoutError):
+        wasmrun.get([slow, quick], timeout=0.01)
+    wasmrun.cancel(slow)
+    with pytest.raises(wasmrun.TaskCancelledError):
+        slow.get()
+    with pytest.raises(ValueError, match="num_returns"):
+        wasmrun.wait([quick], num_returns=2)
+
+
+def test_failures_have_classes(fixture, graph):
+    with pytest.raises(wasmrun.TrapError) as trap:
+        fixture.trap.remote().get()
+    assert trap.value.task and trap.value.frames
+    with pytest.raises(wasmrun.GuestError) as error:
+        fixture.fail.remote("why").get()
+    assert error.value.value == "why"
+    with pytest.raises(wasmrun.LimitError, match="time limit"):
+        fixture.spin.options(time_limit=0.1).remote().get()
+    with pytest.raises(wasmrun.LimitError, match="memory limit"):
+        fixture.allocate.options(memory="8MiB").remote(64).get()
+    with pytest.raises(wasmrun.RefusedError, match="GPU"):
+        fixture.noop.options(gpus=64).remote().get()
+    broken = graph.double_even.remote(1)
+    with pytest.raises(wasmrun.DependencyError) as dependency:
+        graph.add.remote(broken, 1).get()
+    assert dependency.value.argument == 0
+    assert isinstance(dependency.value.__cause__, wasmrun.GuestError)
+
+
+def test_options(fixture):
+    info = fixture.context_info.options(cpus=0.5, memory=32 << 20).remote().get()
+    assert {(held.name, held.amount) for held in info.resources} >= {("CPU", 5000)} or info.resources
+    named = fixture.noop.options(name="mine", retries=2, priority=1, strategy="spread")
+    assert named.remote().get() is None
+    assert fixture.env.options(env={"A": "b"}).remote("A").get() == "b"
+    for options, says in (
+        ({"cpu": 1}, "no option 'cpu'; there are cpus"),
+        ({"memory": "much"}, "option memory"),
+        ({"cpus": True}, "got bool"),
+        ({"strategy": "nowhere"}, "option strategy"),
+        ({"time_limit": -1.0}, "is no time"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=says):
+            fixture.noop.options(**options)
+
+
+def test_actors(graph):
+    counter = graph.Counter.remote(10)
+    refs = [counter.add.remote(1) for _ in range(50)]
+    assert wasmrun.get(refs) == list(range(11, 61))
+    assert counter.add.remote(graph.add.remote(20, 20)).get() == 100
+    with pytest.raises(AttributeError, match="has no method 'nope'"):
+        counter.nope
+    graph.count_for.remote(counter, 3).get()
+    assert counter.add.remote(0).get() == 103
+    wasmrun.kill(counter)
+    with pytest.raises(wasmrun.ActorDiedError):
+        counter.add.remote(1).get()
+    graph.Counter.options(name="total").remote(1)
+    assert wasmrun.get_actor("total").add.remote(1).get() == 2
+    with pytest.raises(wasmrun.RefusedError):
+        wasmrun.get_actor("nobody")
+    with pytest.raises(ValueError, match="needs a name"):
+        graph.Counter.options(detached=True)
+
+
+def test_handles_in_values(graph):
+    given = graph.pass_on.remote(graph.add.remote(1, 2)).get()
+    assert isinstance(given, wasmrun.ObjectRef)
+    assert given.get() == 3
+
+
+def test_asyncio(graph, fixture):
+    async def many():
+        refs = [graph.add.remote(n, 1) for n in range(200)]
+        assert await asyncio.gather(*refs) == list(range(1, 201))
+        with pytest.raises(wasmrun.TrapError):
+            await fixture.trap.remote()
+        slow = fixture.sleep.remote(60_000)
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(slow, 0.05)
+        wasmrun.cancel(slow)
+        return await graph.add.remote(1, 1)
+
+    # In one loop after the other.
+    assert asyncio.run(many()) == 2
+    assert asyncio.run(many()) == 2
+
+
+def test_executor(graph, fixture):
+    with wasmrun.Executor() as executor:
+        assert list(executor.map(graph.add, range(10), range(10))) == list(range(0, 20, 2))
+        future = executor.submit(fixture.trap)
+        assert isinstance(future.exception(), wasmrun.TrapError)
+        with pytest.raises(TypeError, match="functions of modules"):
+            executor.submit(print, 1)
+        slow = executor.submit(fixture.sleep, 60_000)
+        assert slow.cancel()
+        with pytest.raises(concurrent.futures.CancelledError):
+            slow.result()
+
+
+def test_threads(graph):
+    found = []
+
+    def work(n):
+        found.append(wasmrun.get([graph.add.remote(n, k) for k in range(100)])[-1])
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == [n + 99 for n in range(8)]
+
+
+def test_what_the_cluster_has(fixture):
+    (node,) = wasmrun.nodes()
+    assert node["name"] == "own" and node["state"] == "alive"
+    assert wasmrun.cluster_resources()["CPU"] == 2
+    assert wasmrun.available_resources()["CPU"] <= 2
+    slow = fixture.sleep.remote(60_000)
+    assert wasmrun.explain(slow).startswith("task " + slow.id[:32])
+    wasmrun.cancel(slow)
+
+
+def test_bad_modules(session, tmp_path):
+    with pytest.raises(wasmrun.WasmrunError, match="wasm"):
+        session.load(b"no module")
+    with pytest.raises(FileNotFoundError):
+        session.load(tmp_path / "nothing.wasm")
+    with pytest.raises(wasmrun.WasmrunError, match="already"):
+        wasmrun.init()
+
+
+def test_puts():
+    assert wasmrun.put("text").get() == "text"
+    assert wasmrun.put(b"bytes").get() == b"bytes"
+    for value, says in ((object(), "stores text, bytes"), ([1, 2], "stores text, bytes")):
+        with pytest.raises(TypeError, match=says):
+            wasmrun.put(value)
+
+
+def test_refs_do_not_travel(fixture):
+    import pickle
+
+    with pytest.raises(TypeError, match="belongs to its session"):
+        pickle.dumps(fixture.noop.remote())
+
+
+def test_ctrl_c_cancels_what_is_waited_for(fixture):
+    ref = fixture.sleep_forever.remote()
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        ref.get()
+    with pytest.raises(wasmrun.TaskCancelledError):
+        ref.get(timeout=30)
+
+
+def test_a_child_says_what_to_do(fixture):
+    ref = fixture.noop.remote()
+    ref.get()
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = b"nothing"
+        try:
+            ref.get()
+        except ValueError as error:
+            said = str(error).encode()
+        finally:
+            os.write(write, said)
+            os._exit(0)
+    os.close(write)
+    said = os.read(read, 1000).decode()
+    os.close(read)
+    os.waitpid(child, 0)
+    assert "call wasmrun.init() here" in said
+    # The parent goes on.
+    assert fixture.noop.remote().get() is None
+
+
+NODE = """
+    import os, sys, wasmrun
+    session = wasmrun.init()
+    print(session.address.removeprefix("unix:"), session._node._process.pid, flush=True)
+"""
+
+
+def is_running(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("end", ["", "os._exit(3)", "os.kill(os.getpid(), 9)"])
+def test_the_node_ends_with_the_process(end, tmp_path):
+    ended = python(NODE + "    " + end, XDG_RUNTIME_DIR=str(tmp_path))
+    address, pid = ended.stdout.split()
+    deadline = time.monotonic() + 20
+    while is_running(pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not is_running(pid), ended
+    if not end:
+        assert not os.path.exists(address) and not os.path.exists(os.path.dirname(address))
+
+
+def test_a_node_that_dies_under_a_driver(guests, tmp_path):
+    ended = python(
+        f"""
+        import threading, wasmrun
+        session = wasmrun.init()
+        app = session.load({str(guests / "fixture.wasm")!r})
+        refs = [app.sleep_forever.remote() for _ in range(3)]
+        threading.Timer(0.3, session._node._process.kill).start()
+        for ref in refs:
+            try:
+                ref.get()
+            except wasmrun.ConnectionLostError as error:
+                print("lost", "wasmrun status" in str(error))
+        print(session.is_connected)
+        """,
+        XDG_RUNTIME_DIR=str(tmp_path),
+    )
+    assert ended.stdout.split("\n")[:4] == ["lost True"] * 3 + ["False"], ended
+
+
+def test_an_address_where_nobody_is(tmp_path):
+    ended = python(
+        f"""
+        import wasmrun
+        try:
+            wasmrun.init("unix:{tmp_path}/none.sock")
+        except wasmrun.NodeNotRunningError as error:
+            print(isinstance(error, ConnectionError), error)
+        try:
+            wasmrun.init("nonsense")
+        except ValueError as error:
+            print(error)
+        """
+    )
+    first, second = ended.stdout.strip().split("\n")[0], ended.stdout
+    assert first.startswith("True") and "nonsense" in second, ended
+
+
+def test_the_program_comes_with_the_package():
+    from wasmrun import _node
+
+    said = subprocess.run([_node.program(), "--version"], capture_output=True, text=True)
+    assert said.stdout.strip().endswith(wasmrun.__version__)

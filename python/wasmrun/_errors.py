@@ -1,0 +1,131 @@
+"""What goes wrong, as exceptions.
+
+Owns the classes. A message says what, why and what to do; notes say where in the guest, and what led to it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class WasmrunError(Exception):
+    """Anything that wasmrun raises."""
+
+
+class NodeNotRunningError(WasmrunError, ConnectionError):
+    """No node runs at the address."""
+
+
+class ConnectionLostError(WasmrunError, ConnectionError):
+    """The node is gone, or does not let us in. What was submitted through it is cancelled, unless it was detached."""
+
+
+class RefusedError(WasmrunError):
+    """The node does not do what it was asked for."""
+
+
+class GetTimeoutError(WasmrunError, TimeoutError):
+    """Not all values were there in time. What makes them goes on."""
+
+
+class TaskError(WasmrunError):
+    """A task or call failed.
+
+    `task` is the id of the one that failed first and `function` what people call what was waited for, if they are known;
+    `frames` is where the guest was, innermost first.
+    """
+
+    task: str | None = None
+    function: str | None = None
+    frames: list[str]
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.frames = []
+
+
+class TrapError(TaskError):
+    """The guest stopped with a trap, such as a panic or an access out of bounds."""
+
+
+class GuestError(TaskError):
+    """The function returned an error. `value` is its payload, and `text` the same as text."""
+
+    value: Any = None
+    text: str = ""
+
+
+class ExitError(TaskError):
+    """The program ended with a code other than 0."""
+
+    code: int = 1
+
+
+class LimitError(TaskError):
+    """It reached a limit: of memory, time, output or the like."""
+
+
+class TaskCancelledError(TaskError):
+    """Somebody cancelled it."""
+
+
+class ArgumentsError(TaskError):
+    """The arguments do not fit the function."""
+
+
+class DependencyError(TaskError):
+    """An object that it needs could not be made. `argument` counts from 0; the cause is how that failed."""
+
+    argument: int = 0
+
+
+class ActorDiedError(TaskError):
+    """The actor is dead. The cause is how it died, if it was not killed."""
+
+    actor: str = ""
+
+
+class UnschedulableError(TaskError):
+    """No node can ever run it."""
+
+
+class ObjectLostError(TaskError):
+    """An object is gone with the nodes that had it."""
+
+
+class SandboxError(TaskError):
+    """The sandbox could not be set up: not what the guest does wrong."""
+
+
+_KINDS: dict[str, type[WasmrunError]] = {
+    "not-running": NodeNotRunningError,
+    "connection": ConnectionLostError,
+    "refused": RefusedError,
+    "timeout": GetTimeoutError,
+    "trap": TrapError,
+    "guest-error": GuestError,
+    "exit": ExitError,
+    "limit": LimitError,
+    "cancelled": TaskCancelledError,
+    "arguments": ArgumentsError,
+    "dependency": DependencyError,
+    "actor-died": ActorDiedError,
+    "unschedulable": UnschedulableError,
+    "lost": ObjectLostError,
+    "sandbox": SandboxError,
+}
+
+
+def made(kind: str, message: str, details: dict[str, Any]) -> WasmrunError:
+    """An exception of this kind. For the compiled part."""
+    error = _KINDS.get(kind, WasmrunError)(message)
+    cause = details.pop("cause", None)
+    for name, value in details.items():
+        setattr(error, name, value)
+    if cause is not None:
+        error.__cause__ = cause
+    if function := details.get("function"):
+        error.add_note(f"in {function}, task {details.get('task')}")
+    for frame in details.get("frames", ()):
+        error.add_note(f"  at {frame}")
+    return error

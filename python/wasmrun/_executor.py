@@ -1,0 +1,96 @@
+"""An executor as of `concurrent.futures`."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import itertools
+import select
+import threading
+from typing import Any
+
+from . import _wasmrun
+from ._errors import WasmrunError
+from ._module import Function
+from ._wasmrun import ObjectRef
+
+
+class _Future(concurrent.futures.Future[Any]):
+    def __init__(self, ref: ObjectRef[Any]) -> None:
+        super().__init__()
+        self._ref = ref
+
+    def cancel(self) -> bool:
+        """Cancels the task, wherever it is."""
+        if not super().cancel():
+            return False
+        try:
+            self._ref._session.cancel([self._ref])
+        except WasmrunError:
+            pass
+        return True
+
+
+class Executor(concurrent.futures.Executor):
+    """Runs functions of modules, as `concurrent.futures` has it:
+
+    with wasmrun.Executor() as executor:
+        print(list(executor.map(app.square, range(10))))
+    """
+
+    def __init__(self) -> None:
+        from ._api import _session
+
+        self._session = _session()._raw
+        self._completions: _wasmrun.Completions = self._session.completions()
+        self._ids = itertools.count()
+        self._waiting: dict[int, _Future] = {}
+        self._lock = threading.Lock()
+        self._is_over = False
+        self._idle = threading.Condition(self._lock)
+        self._thread = threading.Thread(target=self._watch, name="wasmrun-executor", daemon=True)
+        self._thread.start()
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[Any]:
+        """Calls a function of a module."""
+        if not isinstance(fn, Function):
+            raise TypeError(
+                f"this executor runs functions of modules that were loaded, got {type(fn).__qualname__}"
+            )
+        with self._lock:
+            if self._is_over:
+                raise RuntimeError("cannot submit after shutdown")
+            ref = fn.remote(*args, **kwargs)
+            number, future = next(self._ids), _Future(ref)
+            self._waiting[number] = future
+        self._completions.get(number, [ref], None)
+        return future
+
+    def _watch(self) -> None:
+        descriptor = self._completions.fileno()
+        while True:
+            select.select([descriptor], [], [], 0.2)
+            done = self._completions.take()
+            with self._lock:
+                if self._is_over and not self._waiting:
+                    return
+                futures = [(self._waiting.pop(number), value, error) for number, value, error in done]
+                if not self._waiting:
+                    self._idle.notify_all()
+            for future, value, error in futures:
+                if not future.set_running_or_notify_cancel():
+                    continue
+                if error is not None:
+                    future.set_exception(error)
+                else:
+                    future.set_result(value[0])
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """No more is taken. Waits for what is under way, unless it is not to."""
+        with self._lock:
+            self._is_over = True
+            waiting = list(self._waiting.values())
+        if cancel_futures:
+            for future in waiting:
+                future.cancel()
+        if wait:
+            self._thread.join()
