@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::guests::{self, MANIFESTS, P2};
 use crate::shell::{self, cargo, root, seconds};
-use crate::{debian, demo, layers, outside, tutorial};
+use crate::{debian, demo, layers, outside, python, tutorial};
 
 struct Step {
     name: &'static str,
@@ -98,6 +98,11 @@ const STEPS: &[Step] = &[
         name: "demo",
         what: "the demo's acts, small, say and make what they should",
         run: play_demo,
+    },
+    Step {
+        name: "python",
+        what: "the Python package's tests pass on its wheel, in a fresh environment",
+        run: test_python,
     },
     Step {
         name: "doc-tests",
@@ -184,13 +189,18 @@ fn with(args: &[&str]) -> Command {
 fn linted(args: &[&str]) -> Command {
     let mut command = with(&args[..1]);
     command.args(["--quiet", "--locked"]).args(&args[1..]);
+    lint(&mut command);
+    command
+}
+
+/// Has Clippy compile the crates of the main workspace.
+pub fn lint(command: &mut Command) {
     command.env("RUSTC_WORKSPACE_WRAPPER", clippy_driver());
     // As `cargo clippy -- -D warnings` says it to the driver.
     command.env(
         "CLIPPY_ARGS",
         "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__",
     );
-    command
 }
 
 /// Clippy as a compiler. It lies beside the cargo that runs us, or rustup finds it.
@@ -369,6 +379,17 @@ fn play_demo() -> Result<Outcome> {
 
 fn doc_tests() -> Result<Outcome> {
     all_of([linted(&["test", "--workspace", "--doc"])])
+}
+
+fn test_python() -> Result<Outcome> {
+    if let Some(why) = python::missing() {
+        if std::env::var_os("WASMRUN_REQUIRE_PYTHON").is_some() {
+            bail!("{why}, and WASMRUN_REQUIRE_PYTHON is set");
+        }
+        return Ok(Outcome::Skipped(why));
+    }
+    python::test()?;
+    Ok(Outcome::Done)
 }
 
 fn docs() -> Result<Outcome> {

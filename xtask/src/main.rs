@@ -12,6 +12,7 @@ mod guests;
 mod idle;
 mod layers;
 mod outside;
+mod python;
 mod shell;
 mod tutorial;
 mod wasm_std;
@@ -27,6 +28,7 @@ Commands:
   demo              build everything, then count this project's code, render a picture, let a
                     policy learn, and share work on three nodes, through the real `wasmrun`
   test [STEP…]      everything CI checks, in order; or only the steps named (--list names them)
+  python            build the Python package's wheel, with the program in it, to target/wheels
   guests            build the guests of examples/ and tests/guests/ to target/guests/*.wasm
   bench [ARGS…]     build everything, then `wasmrun bench` with ARGS; with `--against ray`, the
                     same cases on Ray beside ours; with `--idle-nodes N`, what an idle cluster of N
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
     };
     let outcome = match command {
         "demo" if rest.is_empty() => demo::run(),
+        "python" if rest.is_empty() => python::run(),
         "guests" if rest.is_empty() => guests::build().map(|_| ()),
         "test" => check::run(rest),
         "bench" => bench::run(rest),
@@ -51,7 +54,9 @@ fn main() -> ExitCode {
         _ => {
             match command {
                 "" => {}
-                "demo" | "guests" => eprintln!("error: `{command}` takes no arguments\n"),
+                "demo" | "guests" | "python" => {
+                    eprintln!("error: `{command}` takes no arguments\n")
+                }
                 _ => eprintln!("error: no such command: {command}\n"),
             }
             eprintln!("{HELP}");

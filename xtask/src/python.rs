@@ -1,0 +1,145 @@
+//! The Python package: its wheel, and its tests on that wheel.
+//!
+//! Owns where its tools live: virtual environments below `target/python`, made from PyPI as needed; nothing of the machine's own
+//! Python is touched. Must not: be needed by those who have no Python: whoever asks is told so and goes on.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::shell::{self, cargo, command, root, target_dir};
+
+/// The oldest Python that the package is for.
+const OLDEST: (u32, u32) = (3, 11);
+const MATURIN: &str = "maturin>=1.16,<2";
+
+/// How the wheel's compiled parts are built.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    Release,
+    /// With what the other steps of `cargo xtask test` have compiled.
+    Dev,
+}
+
+/// Why there is no wheel on this machine, if there can be none.
+pub fn missing() -> Option<&'static str> {
+    let code = format!(
+        "import sys, venv, ensurepip; sys.exit(sys.version_info < {:?})",
+        OLDEST
+    );
+    let is_there = shell::succeeds(command("python3").args(["-c", &code]));
+    (!is_there).then_some("there is no python3 of 3.11 or later with venv (Debian: python3-venv)")
+}
+
+/// Builds the wheel, with the program in it, and says where it is.
+pub fn wheel(profile: Profile) -> Result<PathBuf> {
+    if let Some(why) = missing() {
+        bail!("{why}: install it, or build elsewhere");
+    }
+    let tools = environment("tools", &[MATURIN])?;
+    let (folder, of_cargo): (&str, &[&str]) = match profile {
+        Profile::Release => (
+            "release",
+            &["--release", "--package", "wasmrun", "--bin", "wasmrun"],
+        ),
+        Profile::Dev => ("debug", &["--workspace", "--bins"]),
+    };
+    let mut build = cargo();
+    build.args(["build", "--quiet", "--locked"]).args(of_cargo);
+    if profile == Profile::Dev {
+        crate::check::lint(&mut build);
+    }
+    shell::run(&mut build)?;
+    bring_program(&target_dir().join(folder).join("wasmrun"))?;
+    let wheels = target_dir().join("wheels");
+    // One at a time: which one is installed is not to be guessed.
+    let _ = fs::remove_dir_all(&wheels);
+    let mut maturin = command(tools.join("bin/maturin"));
+    maturin.args(["build", "--quiet", "--locked", "--manifest-path"]);
+    maturin.arg("python/Cargo.toml").arg("--out").arg(&wheels);
+    match profile {
+        Profile::Release => maturin.arg("--release"),
+        Profile::Dev => {
+            crate::check::lint(&mut maturin);
+            maturin.args(["--profile", "dev"])
+        }
+    };
+    shell::run(&mut maturin)?;
+    let found = fs::read_dir(&wheels)
+        .with_context(|| format!("cannot read {}", wheels.display()))?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .find(|path| path.extension().is_some_and(|it| it == "whl"));
+    found.context("maturin has made no wheel")
+}
+
+/// `cargo xtask python`.
+pub fn run() -> Result<()> {
+    let wheel = wheel(Profile::Release)?;
+    println!("{}", wheel.display());
+    Ok(())
+}
+
+/// Installs the wheel in an environment of its own and runs the package's tests there.
+pub fn test() -> Result<()> {
+    let wheel = wheel(Profile::Dev)?;
+    let fresh = target_dir().join("python/fresh");
+    let _ = fs::remove_dir_all(&fresh);
+    let wheel = wheel.to_str().context("the path of the wheel is no text")?;
+    let fresh = environment("fresh", &[wheel, "numpy", "pytest", "mypy"])?;
+    let mut pytest = command(fresh.join("bin/python"));
+    pytest.args([
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "python/tests",
+    ]);
+    // What is installed is tried, and not what lies in the checkout.
+    pytest.env("PYTHONSAFEPATH", "1").env_remove("PYTHONPATH");
+    pytest.env("WASMRUN_GUESTS", crate::guests::dir());
+    pytest.env_remove("WASMRUN_ADDRESS");
+    shell::run(&mut pytest)?;
+    let mut mypy = command(fresh.join("bin/python"));
+    mypy.args(["-m", "mypy", "--no-error-summary", "--cache-dir"]);
+    mypy.arg(target_dir().join("python/mypy"));
+    mypy.args(["--config-file", "python/pyproject.toml", "-p", "wasmrun"]);
+    mypy.env("PYTHONSAFEPATH", "1");
+    shell::run(&mut mypy)
+}
+
+/// A virtual environment with these packages.
+fn environment(name: &str, packages: &[&str]) -> Result<PathBuf> {
+    let folder = target_dir().join("python").join(name);
+    if !folder.join("bin/python").exists() {
+        shell::run(command("python3").args(["-m", "venv"]).arg(&folder))?;
+    }
+    let mut pip: Command = command(folder.join("bin/python"));
+    pip.args([
+        "-m",
+        "pip",
+        "--quiet",
+        "--disable-pip-version-check",
+        "install",
+    ]);
+    shell::run(pip.args(packages))?;
+    Ok(folder)
+}
+
+/// Puts the program where maturin packs it, without what only a debugger reads.
+fn bring_program(program: &Path) -> Result<()> {
+    let folder = root().join("python/wasmrun.data/scripts");
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let to = folder.join("wasmrun");
+    let _ = fs::remove_file(&to);
+    let mut strip = command("strip");
+    strip.args(["--strip-debug", "-o"]).arg(&to).arg(program);
+    if !shell::succeeds(&mut strip) {
+        fs::copy(program, &to)
+            .with_context(|| format!("cannot copy {} to {}", program.display(), to.display()))?;
+    }
+    ensure!(to.exists(), "{} is not there", to.display());
+    Ok(())
+}
