@@ -58,6 +58,15 @@ impl Ref {
     }
 }
 
+impl Drop for Ref {
+    fn drop(&mut self) {
+        if self.shared.is_forked() {
+            // To let it go takes locks that threads of the parent may have held.
+            std::mem::forget(self.slot.clone());
+        }
+    }
+}
+
 #[pymethods]
 impl Ref {
     /// Its id, once the node has answered.
@@ -126,6 +135,14 @@ pub(crate) struct Actor {
 impl Actor {
     pub(crate) fn actor(&self) -> &wasmrun_client::Actor {
         &self.actor
+    }
+}
+
+impl Drop for Actor {
+    fn drop(&mut self) {
+        if self.shared.is_forked() {
+            std::mem::forget(self.actor.clone());
+        }
     }
 }
 

@@ -52,9 +52,14 @@ impl Shared {
         (*self.client).clone()
     }
 
+    /// Whether this process is a child of the one whose session it is.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.is_forked.load(Ordering::Relaxed)
+    }
+
     /// Whether this process may use it.
     pub(crate) fn check(&self) -> PyResult<()> {
-        if self.is_forked.load(Ordering::Relaxed) {
+        if self.is_forked() {
             return Err(PyValueError::new_err(
                 "this session is of the process that this one was forked from: call wasmrun.init() here",
             ));

@@ -110,6 +110,9 @@ def init(
     with _lock:
         if _default is not None and _default.is_connected:
             raise WasmrunError("there is a session already: use that, or call wasmrun.shutdown() first")
+        if _default is not None:
+            # Its node is gone.
+            _default.shutdown()
         folder = os.fspath(identity) if identity is not None else None
         node: Node | None = None
         try:

@@ -46,7 +46,6 @@ class Executor(concurrent.futures.Executor):
         self._waiting: dict[int, _Future] = {}
         self._lock = threading.Lock()
         self._is_over = False
-        self._idle = threading.Condition(self._lock)
         self._thread = threading.Thread(target=self._watch, name="wasmrun-executor", daemon=True)
         self._thread.start()
 
@@ -61,8 +60,8 @@ class Executor(concurrent.futures.Executor):
                 raise RuntimeError("cannot submit after shutdown")
             ref = fn.remote(*args, **kwargs)
             number, future = next(self._ids), _Future(ref)
+            self._completions.get(number, [ref], None)
             self._waiting[number] = future
-        self._completions.get(number, [ref], None)
         return future
 
     def _watch(self) -> None:
@@ -74,8 +73,6 @@ class Executor(concurrent.futures.Executor):
                 if self._is_over and not self._waiting:
                     return
                 futures = [(self._waiting.pop(number), value, error) for number, value, error in done]
-                if not self._waiting:
-                    self._idle.notify_all()
             for future, value, error in futures:
                 if not future.set_running_or_notify_cancel():
                     continue

@@ -592,6 +592,9 @@ fn a_result_that_cannot_be_written_is_kept() {
     let value = |id: &str| node.wasmrun(["object", "get", id]).ok();
     let said = node.submit("add(1, 2)").args(["-O", "/dev/full"]).fails(2);
     assert_eq!(value(&kept_in(&said)), "3\n");
+    // A program reads one document, and hears of the file by the exit code.
+    let both = node.submit("add(1, 2)").args(["-O", "/dev/full"]).json(2);
+    assert_eq!(both["result"], 3);
     let json = node.submit("add(1, 2)").args(["-o", "json"]);
     let said = json.redirected(">/dev/full").fails(2);
     let report: Json = serde_json::from_str(&value(&kept_in(&said))).unwrap();

@@ -4,12 +4,16 @@
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;
 
 use crate::args::{Global, Output};
 use crate::fail::{Exit, Failure};
 use crate::stdio;
+
+/// Whether this command has printed JSON.
+static HAS_ANSWERED: AtomicBool = AtomicBool::new(false);
 
 /// Prints for one command.
 #[derive(Debug, Clone, Copy)]
@@ -66,7 +70,9 @@ impl Printer {
 
     /// A result as JSON, whatever the format asked for.
     pub fn json(&self, value: &serde_json::Value) -> Result<(), Failure> {
-        self.result(format_args!("{value:#}"))
+        self.result(format_args!("{value:#}"))?;
+        HAS_ANSWERED.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// A warning: something is not as it should be, but we go on.
@@ -76,9 +82,10 @@ impl Printer {
         }
     }
 
-    /// An error, always shown: for people, and as JSON for programs that expect JSON.
+    /// An error, always shown: for people, and as JSON for programs that expect JSON. These read one document: where they
+    /// have their answer, the exit code says that something went wrong behind it.
     pub fn error(&self, error: &anyhow::Error, exit: Exit) {
-        if self.output == Output::Json {
+        if self.output == Output::Json && !HAS_ANSWERED.load(Ordering::Relaxed) {
             let causes: Vec<String> = error.chain().skip(1).map(ToString::to_string).collect();
             let error = json!({
                 "message": error.to_string(),
