@@ -13,7 +13,9 @@ use crate::shell::{self, cargo, command, root, target_dir};
 
 /// The oldest Python that the package is for.
 const OLDEST: (u32, u32) = (3, 11);
-const MATURIN: &str = "maturin>=1.16,<2";
+const MATURIN: &str = "maturin==1.16.0";
+/// What the tests use beside the wheel: these versions, so that what passes today passes tomorrow.
+const TESTED_WITH: [&str; 3] = ["numpy==2.4.6", "pytest==9.2.0", "mypy==2.4.1"];
 
 /// How the wheel's compiled parts are built.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -87,7 +89,8 @@ pub fn test() -> Result<()> {
     let fresh = target_dir().join("python/fresh");
     let _ = fs::remove_dir_all(&fresh);
     let wheel = wheel.to_str().context("the path of the wheel is no text")?;
-    let fresh = environment("fresh", &[wheel, "numpy", "pytest", "mypy"])?;
+    let packages: Vec<&str> = [wheel].into_iter().chain(TESTED_WITH).collect();
+    let fresh = environment("fresh", &packages)?;
     let mut pytest = command(fresh.join("bin/python"));
     pytest.args([
         "-m",
