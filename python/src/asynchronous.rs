@@ -11,30 +11,26 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use pyo3::types::PyList;
-use wasmrun_client::{Error, GetError};
+use wasmrun_client::GetError;
 
 use crate::failure;
-use crate::module::seconds;
+use crate::options::seconds;
 use crate::refs::Ref;
-use crate::session::{self, Outcome, Shared};
+use crate::session::{Outcome, Shared};
 
-/// What has come of something that was waited for.
-enum Found {
-    Values(Vec<Py<Ref>>, Result<Vec<Outcome>, GetError>),
-    Ready(Result<Vec<usize>, Error>),
-}
+/// What was waited for by a number, and what has come of it.
+type Found = (u64, Vec<Py<Ref>>, Result<Vec<Outcome>, GetError>);
 
 struct Inner {
-    done: Mutex<Vec<(u64, Found)>>,
+    done: Mutex<Vec<Found>>,
     bell: UnixStream,
 }
 
 impl Inner {
-    fn push(&self, id: u64, found: Found) {
+    fn push(&self, found: Found) {
         let mut done = self.done.lock();
         let is_first = done.is_empty();
-        done.push((id, found));
+        done.push(found);
         drop(done);
         if is_first {
             // Full only if nobody has listened for long: it rings already.
@@ -78,30 +74,14 @@ impl Completions {
     fn get(&self, id: u64, refs: Vec<Py<Ref>>, timeout: Option<f64>) -> PyResult<()> {
         self.shared.check()?;
         let timeout = timeout.map(seconds).transpose()?;
-        let values = self.shared.clone().values(session::slots(&refs), timeout);
+        let values = self
+            .shared
+            .clone()
+            .values(self.shared.slots(&refs)?, timeout);
         let inner = self.inner.clone();
         self.shared.spawn(async move {
             let found = values.await;
-            inner.push(id, Found::Values(refs, found));
-        });
-        Ok(())
-    }
-
-    /// Asks which of these are there, once so many are.
-    fn wait(
-        &self,
-        id: u64,
-        refs: Vec<Py<Ref>>,
-        count: usize,
-        timeout: Option<f64>,
-    ) -> PyResult<()> {
-        self.shared.check()?;
-        let timeout = timeout.map(seconds).transpose()?;
-        let ready = session::ready(self.shared.clone(), session::slots(&refs), count, timeout);
-        let inner = self.inner.clone();
-        self.shared.spawn(async move {
-            let found = ready.await;
-            inner.push(id, Found::Ready(found));
+            inner.push((id, refs, found));
         });
         Ok(())
     }
@@ -115,50 +95,16 @@ impl Completions {
             .is_ok_and(|it| it == rung.len())
         {}
         let done = std::mem::take(&mut *self.inner.done.lock());
-        let taken = done.into_iter().map(|(id, found)| {
-            let found = match found {
-                Found::Values(refs, found) => self.values(py, &refs, found),
-                Found::Ready(found) => found
-                    .map_err(|error| failure::of_request(py, &error))
-                    .and_then(|ready| Ok(ready.into_pyobject(py)?.into_any().unbind())),
-            };
-            match found {
-                Ok(value) => (id, Some(value), None),
-                Err(error) => (id, None, Some(failure::value_of(py, error))),
-            }
-        });
+        let taken =
+            done.into_iter().map(
+                |(id, refs, found)| match self.shared.list(py, &refs, found) {
+                    Ok(values) => (id, Some(values.into_any()), None),
+                    Err(error) => (id, None, Some(failure::value_of(py, error))),
+                },
+            );
         taken.collect()
     }
 }
 
-/// What was waited for, its value, or else its error.
+/// What was waited for, its values, or else an error.
 type Taken = (u64, Option<Py<PyAny>>, Option<Py<PyAny>>);
-
-impl Completions {
-    fn values(
-        &self,
-        py: Python<'_>,
-        refs: &[Py<Ref>],
-        found: Result<Vec<Outcome>, GetError>,
-    ) -> PyResult<Py<PyAny>> {
-        let outcomes = match found {
-            Ok(outcomes) => outcomes,
-            Err(GetError::TimedOut) => {
-                return Err(failure::timed_out(py, "timed out: not all are there yet"));
-            }
-            Err(GetError::Request(error)) => return Err(failure::of_request(py, &error)),
-            Err(error) => return Err(failure::other(py, &error.to_string())),
-        };
-        let values = PyList::empty(py);
-        for (object, outcome) in refs.iter().zip(outcomes) {
-            match outcome {
-                Ok(found) => values.append(self.shared.python(py, object.get(), found)?)?,
-                Err(error) => {
-                    let error = failure::of_get(py, object.get(), &error);
-                    return Err(PyErr::from_value(error.into_bound(py)));
-                }
-            }
-        }
-        Ok(values.into_any().unbind())
-    }
-}

@@ -18,9 +18,6 @@ use crate::numbers;
 use crate::refs::{Actor, Ref};
 use crate::types::{Enum, PyType, Record, Variant};
 
-/// How deep a value may be nested.
-const MOST_DEPTH: usize = 128;
-
 /// What does not fit, and where it is.
 pub(crate) struct Fault {
     /// The innermost part first.
@@ -76,29 +73,13 @@ impl From<PyErr> for Fault {
     }
 }
 
-/// A Python object as a value of a type. What it names goes to `handles`.
+/// A Python object as a value of a type. What it names goes to `handles`. It is no deeper than its type.
 pub(crate) fn to_value(
     ty: &PyType,
     given: &Bound<'_, PyAny>,
     handles: &mut Handles,
 ) -> Result<Value, Fault> {
-    value_at(ty, given, handles, 0)
-}
-
-fn value_at(
-    ty: &PyType,
-    given: &Bound<'_, PyAny>,
-    handles: &mut Handles,
-    depth: usize,
-) -> Result<Value, Fault> {
-    if depth > MOST_DEPTH {
-        return Err(Fault::text(format!(
-            "it is nested deeper than {MOST_DEPTH} levels"
-        )));
-    }
-    let inner = |ty: &PyType, given: &Bound<'_, PyAny>, handles: &mut Handles| {
-        value_at(ty, given, handles, depth + 1)
-    };
+    let inner = to_value;
     Ok(match ty {
         PyType::Bool => match given.cast::<PyBool>() {
             Ok(it) => Value::Bool(it.is_true()),

@@ -5,25 +5,24 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
-use parking_lot::Mutex;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyString, PyTuple};
-use wasmrun_client::wire::{self, Terms};
+use pyo3::types::{PyDict, PyString, PyTuple};
+use wasmrun_client::wire;
 use wasmrun_client::{Argument, CallOptions, CreateActor, Handles, Submit};
-use wasmrun_model::resource::{Amount, ResourceName};
+use wasmrun_model::value::FunctionType;
 use wasmrun_model::value::codec::encode;
-use wasmrun_model::value::{FunctionType, ValueType};
-use wit_parser::{Function, FunctionKind, InterfaceId, Resolve, TypeId, WorldId, WorldItem};
+use wit_parser::Function;
 
 use crate::convert::{self, Fault};
 use crate::failure;
+use crate::names::{Names, python_name};
+use crate::options::{self, common, seconds};
 use crate::queue::{Command, Given, Slot, What};
 use crate::refs::{Actor, Expected, Ref, Typed};
 use crate::session::Shared;
-use crate::types::{Made, Maker};
+use crate::types::{Maker, PyType};
 
 /// A function, method or constructor.
 pub(crate) struct Signature {
@@ -85,7 +84,7 @@ impl Signature {
         keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Vec<Given>> {
         let py = given.py();
-        let function = python_text(&self.short);
+        let function = self.short.replace('-', "_");
         let given = convert::bind(&function, &self.names, given, keywords)?;
         let mut values = Vec::with_capacity(given.len());
         for ((given, param), name) in given.iter().zip(&self.params).zip(&self.names) {
@@ -95,6 +94,30 @@ impl Signature {
             })?);
         }
         Ok(values)
+    }
+
+    /// Sends a call off. What it is to make.
+    fn begin(
+        &self,
+        shared: &Arc<Shared>,
+        what: What,
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Ref> {
+        shared.check()?;
+        let values = self.arguments(shared, args, kwargs)?;
+        let slot = Arc::new(Slot::default());
+        shared.queue.push(Command {
+            what,
+            values,
+            slot: slot.clone(),
+        });
+        Ok(Ref {
+            shared: shared.clone(),
+            slot,
+            expected: self.result.clone(),
+            name: self.name.clone(),
+        })
     }
 
     fn argument(
@@ -123,7 +146,7 @@ impl Signature {
         Ok(Given::Value(argument))
     }
 
-    /// `(name, how it is given, whether it may be left out)` of each parameter, and what it gives.
+    /// Name and type of each parameter, the type of what it gives, and what the module says of it.
     fn described(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let params = self.names.iter().zip(&self.params);
         let params: Vec<_> = params
@@ -133,9 +156,7 @@ impl Signature {
             Expected::Value(typed) => {
                 // An error is raised.
                 match &*typed.py {
-                    crate::types::PyType::Result(ok, _) => {
-                        ok.as_ref().map_or("None".into(), |ok| ok.hint(false))
-                    }
+                    PyType::Result(ok, _) => ok.as_ref().map_or("None".into(), |ok| ok.hint(false)),
                     other => other.hint(false),
                 }
             }
@@ -144,137 +165,6 @@ impl Signature {
         };
         let described = (params, result, self.docs.clone());
         Ok(described.into_pyobject(py)?.into_any().unbind())
-    }
-}
-
-/// A name of WIT as one of Python.
-fn python_text(name: &str) -> String {
-    name.replace('-', "_")
-}
-
-fn python_name(py: Python<'_>, name: &str) -> PyResult<Py<PyString>> {
-    let make = py.import("wasmrun._values")?.getattr("identifier")?;
-    Ok(make.call1((name,))?.cast_into::<PyString>()?.unbind())
-}
-
-/// The names that a module has for its types, and the classes that were made of those.
-pub(crate) struct Names {
-    /// Makes the classes.
-    factory: Py<PyAny>,
-    decoded: Option<(Resolve, WorldId)>,
-    made: Mutex<Made>,
-}
-
-impl Names {
-    fn of(bytes: &[u8], factory: Py<PyAny>) -> Arc<Self> {
-        // A core module says nothing, and its types have no names then.
-        let decoded = match wit_component::decode(bytes) {
-            Ok(wit_component::DecodedWasm::Component(resolve, world)) => Some((resolve, world)),
-            _ => None,
-        };
-        Arc::new(Self {
-            factory,
-            decoded,
-            made: Mutex::default(),
-        })
-    }
-
-    /// Of something of which nothing is known.
-    pub(crate) fn unknown(factory: Py<PyAny>) -> Self {
-        Self {
-            factory,
-            decoded: None,
-            made: Mutex::default(),
-        }
-    }
-
-    fn described(&self) -> Option<Described<'_>> {
-        let (resolve, world) = self.decoded.as_ref()?;
-        Some(Described::of(resolve, *world))
-    }
-
-    /// The methods of an actor, by the names that Python has for them.
-    pub(crate) fn methods(
-        &self,
-        py: Python<'_>,
-        actor: &wasmrun_client::Actor,
-    ) -> PyResult<Methods> {
-        let factory = self.factory.bind(py);
-        let described = self.described();
-        let mut made = self.made.lock();
-        let resolve = described.as_ref().map(|it| it.resolve);
-        let mut maker = Maker::new(resolve, factory, &mut made);
-        let mut methods = BTreeMap::new();
-        for (name, ty) in actor.methods() {
-            let key = (actor.class().to_owned(), name.to_owned());
-            let wit = described.as_ref().and_then(|it| it.methods.get(&key));
-            let signature = Signature::new(py, &mut maker, name, ty, wit.copied(), true)?;
-            let name = python_name(py, name)?.extract(py)?;
-            methods.insert(name, signature);
-        }
-        Ok(Arc::new(methods))
-    }
-}
-
-/// What the text of a module says besides what the node needs: names of types, and documentation.
-struct Described<'a> {
-    resolve: &'a Resolve,
-    functions: BTreeMap<String, &'a Function>,
-    /// Methods of a class, and its constructor by the name of the class.
-    methods: BTreeMap<(String, String), &'a Function>,
-    docs: BTreeMap<String, &'a str>,
-}
-
-impl<'a> Described<'a> {
-    fn of(resolve: &'a Resolve, world: wit_parser::WorldId) -> Self {
-        let mut described = Self {
-            resolve,
-            functions: BTreeMap::new(),
-            methods: BTreeMap::new(),
-            docs: BTreeMap::new(),
-        };
-        for (key, item) in &resolve.worlds[world].exports {
-            match item {
-                WorldItem::Function(function) => {
-                    described.functions.insert(function.name.clone(), function);
-                }
-                WorldItem::Interface { id, .. } => {
-                    let name = resolve.name_world_key(key);
-                    described.interface(&name, *id);
-                }
-                WorldItem::Type { .. } => {}
-            }
-        }
-        described
-    }
-
-    fn interface(&mut self, name: &str, id: InterfaceId) {
-        let interface = &self.resolve.interfaces[id];
-        let class = |id: TypeId| {
-            let class = self.resolve.types[id].name.as_deref().unwrap_or_default();
-            format!("{name}#{class}")
-        };
-        for function in interface.functions.values() {
-            match function.kind {
-                FunctionKind::Freestanding | FunctionKind::AsyncFreestanding => {
-                    let full = format!("{name}#{}", function.name);
-                    self.functions.insert(full, function);
-                }
-                FunctionKind::Constructor(id) => {
-                    self.methods.insert((class(id), String::new()), function);
-                }
-                FunctionKind::Method(id) | FunctionKind::AsyncMethod(id) => {
-                    let method = function.name.rsplit('.').next().unwrap_or_default();
-                    self.methods.insert((class(id), method.into()), function);
-                }
-                FunctionKind::Static(_) | FunctionKind::AsyncStatic(_) => {}
-            }
-        }
-        for id in interface.types.values() {
-            if let Some(docs) = &self.resolve.types[*id].docs.contents {
-                self.docs.insert(class(*id), docs);
-            }
-        }
     }
 }
 
@@ -305,46 +195,23 @@ impl Module {
         let mut maker = Maker::new(resolve, factory, &mut made);
         let mut functions = Vec::new();
         for (name, ty) in &module.functions {
-            let wit = described.as_ref().and_then(|it| it.functions.get(name));
-            let signature = Signature::new(py, &mut maker, name, ty, wit.copied(), false)?;
-            let wire = wire::Submit {
-                module: module.digest,
-                entry: wire::Entry::Function(name.clone()),
-                name: String::new(),
-                values: Vec::new(),
-                args: Vec::new(),
-                array_index: None,
-                terms: Terms::default(),
-                limits: wire::Limits::default(),
-                grants: wire::Grants::default(),
-                input: wire::Input::Empty,
-                is_watched: false,
-                is_detached: false,
-            };
+            let wit = described.as_ref().and_then(|it| it.function(name));
             let callable = Callable {
                 shared: shared.clone(),
-                submit: Arc::new(Submit::of(wire.clone())),
-                wire,
-                signature,
+                signature: Signature::new(py, &mut maker, name, ty, wit, false)?,
+                submit: Arc::new(Submit::function(module, name)),
             };
             functions.push(Py::new(py, callable)?);
         }
         let mut classes = Vec::new();
         for (name, ty) in &module.classes {
-            let method = |method: &str| {
-                let key = (name.clone(), method.to_owned());
-                described
-                    .as_ref()
-                    .and_then(|it| it.methods.get(&key))
-                    .copied()
-            };
-            let signature = Signature::new(py, &mut maker, name, ty, method(""), false)?;
-            let docs = described.as_ref().and_then(|it| it.docs.get(name));
+            let wit = described.as_ref().and_then(|it| it.method(name, None));
+            let docs = described.as_ref().and_then(|it| it.docs(name));
             let class = Class {
                 shared: shared.clone(),
+                signature: Signature::new(py, &mut maker, name, ty, wit, false)?,
                 create: CreateActor::new(module, name, Vec::new()),
                 docs: docs.map(ToString::to_string),
-                signature,
                 names: names.clone(),
                 methods: Arc::default(),
             };
@@ -375,7 +242,6 @@ impl Module {
 pub(crate) struct Callable {
     shared: Arc<Shared>,
     signature: Arc<Signature>,
-    wire: wire::Submit,
     submit: Arc<Submit>,
 }
 
@@ -397,61 +263,32 @@ impl Callable {
         args: &Bound<'_, PyTuple>,
         kwargs: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Ref> {
-        self.shared.check()?;
-        let values = self.signature.arguments(&self.shared, args, kwargs)?;
-        let slot = Arc::new(Slot::default());
-        self.shared.queue.push(Command {
-            what: What::Task(self.submit.clone()),
-            values,
-            slot: slot.clone(),
-        });
-        Ok(Ref {
-            shared: self.shared.clone(),
-            slot,
-            expected: self.signature.result.clone(),
-            name: self.signature.name.clone(),
-        })
+        let what = What::Task(self.submit.clone());
+        self.signature.begin(&self.shared, what, args, kwargs)
     }
 
     /// The same function, with these options besides those that it has.
     fn with_options(&self, options: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let mut wire = self.wire.clone();
-        for (name, value) in options.iter() {
-            let name: String = name.extract()?;
-            let is_known = match &name[..] {
-                "name" => {
-                    wire.name = value.extract()?;
-                    true
-                }
-                "retries" => {
-                    wire.terms.retries = Some(value.extract()?);
-                    true
-                }
-                "retry_on_error" => {
-                    wire.terms.retry_on_error = Some(value.extract()?);
-                    true
-                }
-                other => common(
-                    other,
-                    &value,
-                    &mut wire.terms,
-                    &mut wire.limits,
-                    &mut wire.grants,
-                )?,
-            };
-            if !is_known {
-                return Err(unknown(
-                    &name,
-                    "cpus, gpus, memory, resources, retries, retry_on_error, time_limit, strategy, labels, name, \
-                     priority, env",
-                ));
+        let mut submit = self.submit.wire().clone();
+        options::apply(options, "name, retries, retry_on_error", |name, value| {
+            let wire::Submit {
+                terms,
+                limits,
+                grants,
+                ..
+            } = &mut submit;
+            match name {
+                "name" => submit.name = value.extract()?,
+                "retries" => terms.retries = Some(value.extract()?),
+                "retry_on_error" => terms.retry_on_error = Some(value.extract()?),
+                other => return common(other, value, terms, limits, grants),
             }
-        }
+            Ok(true)
+        })?;
         Ok(Self {
             shared: self.shared.clone(),
             signature: self.signature.clone(),
-            submit: Arc::new(Submit::of(wire.clone())),
-            wire,
+            submit: Arc::new(Submit::of(submit)),
         })
     }
 }
@@ -526,42 +363,24 @@ impl Class {
     /// The same class, with these options besides those that it has.
     fn with_options(&self, options: &Bound<'_, PyDict>) -> PyResult<Self> {
         let mut create = self.create.clone();
-        let wire = &mut create.wire;
-        for (name, value) in options.iter() {
-            let name: String = name.extract()?;
-            let is_known = match &name[..] {
-                "name" => {
-                    wire.name = value.extract()?;
-                    true
-                }
-                "detached" => {
-                    wire.is_detached = value.extract()?;
-                    true
-                }
-                "restarts" => {
-                    wire.wishes.restarts = Some(value.extract()?);
-                    true
-                }
-                "call_retries" => {
-                    wire.wishes.call_retries = Some(value.extract()?);
-                    true
-                }
-                other => common(
-                    other,
-                    &value,
-                    &mut wire.terms,
-                    &mut wire.limits,
-                    &mut wire.grants,
-                )?,
-            };
-            if !is_known {
-                return Err(unknown(
-                    &name,
-                    "cpus, gpus, memory, resources, restarts, call_retries, time_limit, strategy, labels, name, detached, \
-                     priority, env",
-                ));
+        let known = "name, detached, restarts, call_retries";
+        options::apply(options, known, |name, value| {
+            let wire::Create {
+                terms,
+                limits,
+                grants,
+                wishes,
+                ..
+            } = &mut create.wire;
+            match name {
+                "name" => create.wire.name = value.extract()?,
+                "detached" => create.wire.is_detached = value.extract()?,
+                "restarts" => wishes.restarts = Some(value.extract()?),
+                "call_retries" => wishes.call_retries = Some(value.extract()?),
+                other => return common(other, value, terms, limits, grants),
             }
-        }
+            Ok(true)
+        })?;
         if create.wire.is_detached && create.wire.name.is_none() {
             return Err(PyValueError::new_err(
                 "a detached actor needs a name, by which others find it",
@@ -611,24 +430,12 @@ impl Method {
         args: &Bound<'_, PyTuple>,
         kwargs: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Ref> {
-        self.shared.check()?;
-        let values = self.signature.arguments(&self.shared, args, kwargs)?;
-        let slot = Arc::new(Slot::default());
-        self.shared.queue.push(Command {
-            what: What::Call {
-                actor: self.actor.clone(),
-                method: self.signature.name.clone(),
-                options: self.options,
-            },
-            values,
-            slot: slot.clone(),
-        });
-        Ok(Ref {
-            shared: self.shared.clone(),
-            slot,
-            expected: self.signature.result.clone(),
-            name: self.signature.name.clone(),
-        })
+        let what = What::Call {
+            actor: self.actor.clone(),
+            method: self.signature.name.clone(),
+            options: self.options,
+        };
+        self.signature.begin(&self.shared, what, args, kwargs)
     }
 
     /// The same method, whose calls may take so many seconds.
@@ -648,94 +455,7 @@ impl Method {
     fn __call__(&self) -> PyResult<()> {
         Err(PyTypeError::new_err(format!(
             "methods of actors run elsewhere: call .{}.remote(…), and get what that gives",
-            python_text(&self.signature.short)
+            self.signature.short.replace('-', "_")
         )))
     }
-}
-
-/// Seconds, as people give them.
-pub(crate) fn seconds(given: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(given).map_err(|_| {
-        PyValueError::new_err(format!("{given} is no time: give seconds, not negative"))
-    })
-}
-
-fn unknown(name: &str, known: &str) -> PyErr {
-    PyTypeError::new_err(format!("there is no option '{name}'; there are {known}"))
-}
-
-/// An option that tasks and actors have. False if it is none.
-fn common(
-    name: &str,
-    value: &Bound<'_, PyAny>,
-    terms: &mut Terms,
-    limits: &mut wire::Limits,
-    grants: &mut wire::Grants,
-) -> PyResult<bool> {
-    let invalid =
-        |error: &dyn std::fmt::Display| PyValueError::new_err(format!("option {name}: {error}"));
-    match name {
-        "cpus" => amount(terms, ResourceName::CPU, name, value)?,
-        "gpus" => amount(terms, ResourceName::GPU, name, value)?,
-        "memory" => amount(terms, ResourceName::MEMORY, name, value)?,
-        "resources" => {
-            for (resource, value) in value.cast::<PyDict>()?.iter() {
-                let text: String = resource.extract()?;
-                let resource = text.parse().map_err(|error| invalid(&error))?;
-                amount(terms, resource, &text, &value)?;
-            }
-        }
-        "priority" => terms.priority = value.extract()?,
-        "strategy" => {
-            let text: String = value.str()?.extract()?;
-            terms.strategy = text.parse().map_err(|error| invalid(&error))?;
-        }
-        "labels" => {
-            let text: String = value.extract()?;
-            terms.selectors = text.parse().map_err(|error| invalid(&error))?;
-        }
-        "time_limit" => {
-            let limit = seconds(value.extract()?)?.as_millis();
-            limits.time_ms = Some(u64::try_from(limit).unwrap_or(u64::MAX).max(1));
-        }
-        "env" => {
-            grants.env = Vec::new();
-            for (name, value) in value.cast::<PyDict>()?.iter() {
-                grants.env.push((name.extract()?, value.extract()?));
-            }
-        }
-        _ => return Ok(false),
-    }
-    Ok(true)
-}
-
-/// Numbers as they are, of memory in bytes, or text such as `64MiB`.
-fn amount(
-    terms: &mut Terms,
-    resource: ResourceName,
-    name: &str,
-    value: &Bound<'_, PyAny>,
-) -> PyResult<()> {
-    if value.is_instance_of::<PyBool>() {
-        return Err(PyTypeError::new_err(format!(
-            "option {name}: expected a number or text such as '64MiB', got bool"
-        )));
-    }
-    let mut text: String = value.str()?.extract()?;
-    if resource.is_memory() && value.is_instance_of::<pyo3::types::PyInt>() {
-        text.push('B');
-    }
-    let amount = Amount::parse_for(&resource, &text);
-    let amount =
-        amount.map_err(|error| PyValueError::new_err(format!("option {name}: {error}")))?;
-    terms.resources.insert(resource, amount);
-    Ok(())
-}
-
-/// What a type is for a value of which nothing else is known.
-pub(crate) fn unnamed(
-    factory: &Bound<'_, PyAny>,
-    ty: &ValueType,
-) -> PyResult<Arc<crate::types::PyType>> {
-    Maker::new(None, factory, &mut Made::default()).make(ty, None, "value")
 }

@@ -6,7 +6,7 @@
 
 use std::mem;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -93,25 +93,21 @@ impl Queue {
 
 type Sent = Pin<Box<dyn std::future::Future<Output = ()> + Send>>;
 
-/// Sends what waits, until the session ends.
-pub(crate) async fn send_all(queue: Weak<Queue>, client: Client) {
+/// Sends what waits. It ends with the session's thread.
+pub(crate) async fn send_all(queue: Arc<Queue>, client: Client) {
     let mut sender = Sender {
         client,
         under_way: FuturesUnordered::new(),
     };
     loop {
-        let Some(now) = queue.upgrade() else {
-            return;
-        };
-        let commands = mem::take(&mut *now.waiting.lock());
+        let commands = mem::take(&mut *queue.waiting.lock());
         if !commands.is_empty() {
-            drop(now);
             sender.send(commands).await;
             continue;
         }
-        let mut waiting = pin!(now.is_waiting.notified());
+        let mut waiting = pin!(queue.is_waiting.notified());
         waiting.as_mut().enable();
-        if !now.waiting.lock().is_empty() {
+        if !queue.waiting.lock().is_empty() {
             continue;
         }
         tokio::select! {

@@ -12,19 +12,21 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{PyBytes, PyDict, PyList};
 use wasmrun_client::blocking::Client;
 use wasmrun_client::wire::{self, Form};
 use wasmrun_client::{ConnectError, Error, Future, GetError, Value, identity};
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::value::codec::decode;
-use wasmrun_model::value::{DecodeLimits, ValueType};
+use wasmrun_model::value::{DecodeLimits, NumberKind, Value as Decoded, ValueType};
 
 use crate::asynchronous::Completions;
 use crate::convert;
 use crate::failure;
-use crate::module::{Module, Names, seconds, unnamed};
+use crate::module::Module;
+use crate::names::{Names, unnamed};
 use crate::numbers::{self, Bytes};
+use crate::options::seconds;
 use crate::queue::{self, Queue, Slot};
 use crate::refs::{Actor, Expected, OfValue, Ref};
 use crate::types::PyType;
@@ -128,13 +130,13 @@ impl Shared {
                     .map_err(|_| GetError::TimedOut)?,
                 None => future.await,
             };
-            futures.push(future.map_err(copied));
+            futures.push(future);
         }
         let left = || end.map(|it| it.saturating_duration_since(tokio::time::Instant::now()));
         if let [future] = &futures[..] {
             let one = match future {
                 Ok(future) => self.value(future, slots[0].1, left()).await,
-                Err(error) => Err(GetError::Request(copied_again(error))),
+                Err(error) => Err(GetError::Request(copied(error))),
             };
             return match one {
                 Err(GetError::TimedOut) => Err(GetError::TimedOut),
@@ -152,7 +154,7 @@ impl Shared {
         let mut outcomes = Vec::with_capacity(futures.len());
         for (future, (_, is_known)) in futures.iter().zip(&slots) {
             outcomes.push(match future {
-                Err(error) => Err(GetError::Request(copied_again(error))),
+                Err(error) => Err(GetError::Request(copied(error))),
                 Ok(_) if *is_known => {
                     let value = all.next().expect("one for each");
                     value.map(|value| (value, None))
@@ -199,10 +201,12 @@ impl Shared {
         };
         if let (PyType::Numbers(kind), Form::Buffer(found)) = (&*types, value.form())
             && *kind == found
-            && found != wasmrun_model::value::NumberKind::U8
         {
-            // In place, however many.
-            return numbers::got(py, found, Bytes::Got(value));
+            // Not decoded: bytes are copied once, other numbers lie where they are.
+            return match found {
+                NumberKind::U8 => Ok(PyBytes::new(py, &value).into_any().unbind()),
+                _ => numbers::got(py, found, Bytes::Got(value)),
+            };
         }
         let limits = DecodeLimits {
             memory_bytes: usize::MAX,
@@ -215,14 +219,54 @@ impl Shared {
         };
         match (&*types, decoded) {
             // An error would have been raised.
-            (PyType::Result(ok, _), wasmrun_model::value::Value::Result(Ok(value))) => {
-                match (ok, value) {
-                    (Some(ok), Some(value)) => convert::to_python(py, ok, *value, &named),
-                    _ => Ok(py.None()),
-                }
-            }
+            (PyType::Result(ok, _), Decoded::Result(Ok(value))) => match (ok, value) {
+                (Some(ok), Some(value)) => convert::to_python(py, ok, *value, &named),
+                _ => Ok(py.None()),
+            },
             (types, decoded) => convert::to_python(py, types, decoded, &named),
         }
+    }
+
+    /// The slots of these, and whether the types of their values are known.
+    pub(crate) fn slots(&self, refs: &[Py<Ref>]) -> PyResult<Vec<(Arc<Slot>, bool)>> {
+        let slots = refs.iter().map(|it| {
+            let it = it.get();
+            if it.shared.number != self.number {
+                return Err(PyValueError::new_err(
+                    "these are objects of different sessions: ask for those of one at a time",
+                ));
+            }
+            let is_known = !matches!(it.expected, Expected::Unknown);
+            Ok((it.slot.clone(), is_known))
+        });
+        slots.collect()
+    }
+
+    /// The values that were found, as a list; or the error of the first that has none.
+    pub(crate) fn list(
+        self: &Arc<Self>,
+        py: Python<'_>,
+        refs: &[Py<Ref>],
+        found: Result<Vec<Outcome>, GetError>,
+    ) -> PyResult<Py<PyList>> {
+        let outcomes = found.map_err(|error| match error {
+            GetError::TimedOut => failure::timed_out(
+                py,
+                "timed out: not all are there yet; wait for longer, or cancel what makes them",
+            ),
+            GetError::Request(error) => failure::of_request(py, &error),
+            error => failure::other(py, &error.to_string()),
+        })?;
+        let values = PyList::empty(py);
+        for (object, outcome) in refs.iter().zip(outcomes) {
+            let object = object.get();
+            let found = outcome.map_err(|error| {
+                let error = failure::of_get(py, object, &error);
+                PyErr::from_value(error.into_bound(py))
+            })?;
+            values.append(self.python(py, object, found)?)?;
+        }
+        Ok(values.unbind())
     }
 
     /// An actor as Python has it.
@@ -241,12 +285,8 @@ impl Shared {
     }
 }
 
-/// An error that several objects have.
-fn copied(error: Arc<Error>) -> Error {
-    copied_again(&error)
-}
-
-fn copied_again(error: &Error) -> Error {
+/// A copy of an error that several objects have.
+fn copied(error: &Error) -> Error {
     match error {
         Error::Refused(refusal) => Error::Refused(refusal.clone()),
         Error::Closed => Error::Closed,
@@ -295,7 +335,7 @@ impl Session {
         let queue = Arc::<Queue>::default();
         client
             .handle()
-            .spawn(queue::send_all(Arc::downgrade(&queue), (*client).clone()));
+            .spawn(queue::send_all(queue.clone(), (*client).clone()));
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         Ok(Self(Arc::new(Shared {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
@@ -367,8 +407,9 @@ impl Session {
         refs: Vec<Py<Ref>>,
         timeout: Option<f64>,
     ) -> PyResult<Py<PyList>> {
+        self.0.check()?;
         let timeout = timeout.map(seconds).transpose()?;
-        let slots = slots(&refs);
+        let slots = self.0.slots(&refs)?;
         let found = self
             .0
             .wait(py, self.0.clone().values(slots.clone(), timeout));
@@ -382,28 +423,7 @@ impl Session {
                 }
             });
         })?;
-        let outcomes = match found {
-            Ok(outcomes) => outcomes,
-            Err(GetError::TimedOut) => {
-                return Err(failure::timed_out(
-                    py,
-                    "timed out: not all are there yet; wait for longer, or cancel what makes them",
-                ));
-            }
-            Err(GetError::Request(error)) => return Err(failure::of_request(py, &error)),
-            Err(error) => return Err(failure::other(py, &error.to_string())),
-        };
-        let values = PyList::empty(py);
-        for (object, outcome) in refs.iter().zip(outcomes) {
-            match outcome {
-                Ok(found) => values.append(self.0.python(py, object.get(), found)?)?,
-                Err(error) => {
-                    let error = failure::of_get(py, object.get(), &error);
-                    return Err(PyErr::from_value(error.into_bound(py)));
-                }
-            }
-        }
-        Ok(values.unbind())
+        self.0.list(py, &refs, found)
     }
 
     /// The indexes of those that are there or have failed, once so many are, or time is up.
@@ -415,7 +435,7 @@ impl Session {
         timeout: Option<f64>,
     ) -> PyResult<Vec<usize>> {
         let timeout = timeout.map(seconds).transpose()?;
-        let ready = ready(self.0.clone(), slots(&refs), count, timeout);
+        let ready = ready(self.0.clone(), self.0.slots(&refs)?, count, timeout);
         let ready = self.0.wait(py, ready)?;
         ready.map_err(|error| failure::of_request(py, &error))
     }
@@ -427,7 +447,7 @@ impl Session {
             "bool" => ValueType::Bool,
             "float" => ValueType::F64,
             other => {
-                let kinds = wasmrun_model::value::NumberKind::ALL;
+                let kinds = NumberKind::ALL;
                 let kind = kinds
                     .into_iter()
                     .find(|kind| kind.element_type().to_string() == other);
@@ -454,7 +474,7 @@ impl Session {
 
     /// Cancels what is to make these.
     fn cancel(&self, py: Python<'_>, refs: Vec<Py<Ref>>) -> PyResult<()> {
-        let slots = slots(&refs);
+        let slots = self.0.slots(&refs)?;
         let cancelled = self.0.wait(py, async move {
             for (slot, _) in slots {
                 if let Ok(future) = slot.future().await {
@@ -509,16 +529,6 @@ impl Session {
     fn completions(&self) -> PyResult<Completions> {
         Completions::new(&self.0)
     }
-}
-
-/// The slots of these, and whether the types of their values are known.
-pub(crate) fn slots(refs: &[Py<Ref>]) -> Vec<(Arc<Slot>, bool)> {
-    let slots = refs.iter().map(|it| {
-        let it = it.get();
-        let is_known = !matches!(it.expected, Expected::Unknown);
-        (it.slot.clone(), is_known)
-    });
-    slots.collect()
 }
 
 /// Which are there or have failed.

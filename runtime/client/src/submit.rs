@@ -118,6 +118,11 @@ impl Submit {
         }
     }
 
+    /// All that is said about it, but its arguments.
+    pub fn wire(&self) -> &wire::Submit {
+        &self.wire
+    }
+
     /// The function's arguments.
     #[must_use]
     pub fn values(mut self, values: impl IntoIterator<Item = Argument>) -> Self {

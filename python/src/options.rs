@@ -1,0 +1,106 @@
+//! What can be asked for tasks and actors, by names of Python.
+//!
+//! Owns how options become terms, limits and grants. Must not: know which of them a function or a class has besides.
+
+use std::time::Duration;
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyInt};
+use wasmrun_client::wire::{self, Terms};
+use wasmrun_model::resource::{Amount, ResourceName};
+
+/// Seconds, as people give them.
+pub(crate) fn seconds(given: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(given).map_err(|_| {
+        PyValueError::new_err(format!("{given} is no time: give seconds, not negative"))
+    })
+}
+
+/// Takes each option in by `own`, which says false of those that it does not know. `known` are those that it knows.
+pub(crate) fn apply(
+    options: &Bound<'_, PyDict>,
+    known: &str,
+    mut own: impl FnMut(&str, &Bound<'_, PyAny>) -> PyResult<bool>,
+) -> PyResult<()> {
+    for (name, value) in options.iter() {
+        let name: String = name.extract()?;
+        if !own(&name, &value)? {
+            return Err(PyTypeError::new_err(format!(
+                "there is no option '{name}'; there are {known}, {COMMON}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The options that tasks and actors have.
+const COMMON: &str = "cpus, gpus, memory, resources, time_limit, strategy, labels, priority, env";
+
+/// An option that tasks and actors have. False if it is none.
+pub(crate) fn common(
+    name: &str,
+    value: &Bound<'_, PyAny>,
+    terms: &mut Terms,
+    limits: &mut wire::Limits,
+    grants: &mut wire::Grants,
+) -> PyResult<bool> {
+    let invalid =
+        |error: &dyn std::fmt::Display| PyValueError::new_err(format!("option {name}: {error}"));
+    match name {
+        "cpus" => amount(terms, ResourceName::CPU, name, value)?,
+        "gpus" => amount(terms, ResourceName::GPU, name, value)?,
+        "memory" => amount(terms, ResourceName::MEMORY, name, value)?,
+        "resources" => {
+            for (resource, value) in value.cast::<PyDict>()?.iter() {
+                let text: String = resource.extract()?;
+                let resource = text.parse().map_err(|error| invalid(&error))?;
+                amount(terms, resource, &text, &value)?;
+            }
+        }
+        "priority" => terms.priority = value.extract()?,
+        "strategy" => {
+            let text: String = value.str()?.extract()?;
+            terms.strategy = text.parse().map_err(|error| invalid(&error))?;
+        }
+        "labels" => {
+            let text: String = value.extract()?;
+            terms.selectors = text.parse().map_err(|error| invalid(&error))?;
+        }
+        "time_limit" => {
+            let limit = seconds(value.extract()?)?.as_millis();
+            limits.time_ms = Some(u64::try_from(limit).unwrap_or(u64::MAX).max(1));
+        }
+        "env" => {
+            grants.env = Vec::new();
+            for (name, value) in value.cast::<PyDict>()?.iter() {
+                grants.env.push((name.extract()?, value.extract()?));
+            }
+        }
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// Numbers as they are, of memory in bytes, or text such as `64MiB`.
+fn amount(
+    terms: &mut Terms,
+    resource: ResourceName,
+    name: &str,
+    value: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    if value.is_instance_of::<PyBool>() {
+        return Err(PyTypeError::new_err(format!(
+            "option {name}: expected a number or text such as '64MiB', got bool"
+        )));
+    }
+    let mut text: String = value.str()?.extract()?;
+    if resource.is_memory() && value.is_instance_of::<PyInt>() {
+        text.push('B');
+    }
+    let amount = Amount::parse_for(&resource, &text);
+    let amount =
+        amount.map_err(|error| PyValueError::new_err(format!("option {name}: {error}")))?;
+    terms.resources.insert(resource, amount);
+    Ok(())
+}
