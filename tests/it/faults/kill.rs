@@ -120,7 +120,7 @@ fn a_head_that_was_frozen_goes_on() {
 }
 
 #[test]
-fn what_only_a_frozen_head_has_is_made_again() {
+fn results_on_a_frozen_head_are_reconstructed() {
     let mut three = Three::new();
     let mut tree = three.b.call("tree-of(\"a\", 80, 10000, 1500)").start();
     tree.wait_for(Stream::Err, "made\n");

@@ -65,8 +65,13 @@ mod app {
                 .strategy("spread")
                 .remote(number, copies, busy_ms)
         };
-        let mut layer: Vec<Future<Vec<f64>>> = (0..leaves).map(leaf).collect();
+        let layer = (0..leaves).map(leaf).collect();
         println!("begun");
+        count::remote(joined(layer, busy_ms), leaves, copies).get()
+    }
+
+    /// One list of all, joined two by two.
+    fn joined(mut layer: Vec<Future<Vec<f64>>>, busy_ms: u32) -> Future<Vec<f64>> {
         while layer.len() > 1 {
             let pairs = layer.chunks(2).map(|pair| match pair {
                 [left, right] => join::options()
@@ -76,7 +81,7 @@ mod app {
             });
             layer = pairs.collect();
         }
-        count::remote(&layer[0], leaves, copies).get()
+        layer.remove(0)
     }
 
     /// The same of leaves that are all made at one node, and read some time after that.
@@ -96,15 +101,7 @@ mod app {
         wait(made.clone(), made.len(), None)?;
         println!("made");
         work(later_ms);
-        let mut layer = made;
-        while layer.len() > 1 {
-            let pairs = layer.chunks(2).map(|pair| match pair {
-                [left, right] => join::options().strategy("spread").remote(left, right, 0),
-                rest => rest[0].clone(),
-            });
-            layer = pairs.collect();
-        }
-        count::remote(&layer[0], leaves, copies).get()
+        count::remote(joined(made, 0), leaves, copies).get()
     }
 
     /// Starts tasks on this node that start others, and so on, and never end.
