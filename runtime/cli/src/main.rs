@@ -75,15 +75,13 @@ fn of_variable(command: &clap::Command, told: &clap::Error) -> Option<String> {
     let Some(ContextValue::String(option)) = told.get(ContextKind::InvalidArg) else {
         return None;
     };
-    let has_option = |arg: &clap::Arg| {
-        let long = arg.get_long().map(|long| format!("--{long}"));
-        long.is_some_and(|long| option.split(' ').next() == Some(&long))
-    };
-    let arg = variables_of(command).find(|arg| has_option(arg))?;
+    // It has the placeholder behind it.
+    let long = option.split(' ').next()?.strip_prefix("--")?;
+    let arg = variables_of(command).find(|arg| arg.get_long() == Some(long))?;
     let is_given = |word: std::ffi::OsString| {
         let word = word.to_string_lossy();
-        let long = option.split(' ').next().unwrap_or_default();
-        word == long || word.starts_with(&format!("{long}="))
+        let word = word.strip_prefix("--").and_then(|it| it.strip_prefix(long));
+        word.is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
     };
     if std::env::args_os().any(is_given) {
         return None;

@@ -90,9 +90,9 @@ impl Room {
         })
     }
 
-    /// The same, if nobody needs to wait: nearly always, and without a timer.
+    /// The fast path: what is available at once, without a timer.
     fn take_now(self: &Arc<Self>, needs: Needs) -> Option<Place> {
-        // Who waits has what there is: nobody is overtaken.
+        // Permits go to waiters first: this overtakes none.
         let memories = self.memories.try_acquire_many(needs.memories).ok()?;
         let tables = self.tables.try_acquire_many(needs.tables).ok()?;
         memories.forget();

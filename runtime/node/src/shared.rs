@@ -158,7 +158,7 @@ impl Shared {
         }
         for cell in todo.fetch {
             cell.want();
-            // Nobody says again what is so already: somebody else may have brought it here meanwhile.
+            // Another reader may have fetched it since: then no event comes that would make the task ready.
             let is_there = match cell.result() {
                 None => continue,
                 Some(Err(_)) => false,

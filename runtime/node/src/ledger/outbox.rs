@@ -20,8 +20,8 @@ pub(crate) enum Outbound {
     Say(NodeId, Box<Outgoing>),
     /// Another node's actor lives here: this attempt of its creation has come to that.
     Born(Arc<ActorCell>, Attempt),
-    /// Its owner: where an actor stands whose creation has left this node. That was not heard while it was here.
-    Left(ActorName),
+    /// The creation of another node's actor has left this node: its owner is asked where it stands.
+    CreationLeft(ActorName),
     /// Where an actor of ours stands, to all who want to know.
     Stands(Arc<ActorCell>, Standing),
 }

@@ -468,7 +468,7 @@ impl Ledger {
             let now = self.now();
             self.scheduler.note(now, event);
             if actor.is_foreign() {
-                self.outbox.push(Outbound::Left(actor.name()));
+                self.outbox.push(Outbound::CreationLeft(actor.name()));
             }
         }
     }

@@ -190,8 +190,8 @@ impl Exchange {
         (cell, true)
     }
 
-    /// What was to create another node's actor has left this node. Whoever has the actor here may wait for it to live.
-    pub(super) fn has_left(&self, name: ActorName) {
+    /// The creation of another node's actor has left this node. Holders of a handle here may wait for the actor to start.
+    pub(super) fn creation_left(&self, name: ActorName) {
         let foreign = self.actors.foreign.lock();
         let is_named = foreign.get(&name).is_some_and(|it| it.references.is_held());
         drop(foreign);

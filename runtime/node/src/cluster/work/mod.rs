@@ -277,7 +277,7 @@ impl Exchange {
                 self.say(to, outgoing);
             }
             Outbound::Born(actor, attempt) => self.has_come(&actor, attempt),
-            Outbound::Left(actor) => self.has_left(actor),
+            Outbound::CreationLeft(actor) => self.creation_left(actor),
             Outbound::Stands(actor, standing) => self.has_moved(&actor, &standing),
         }
     }

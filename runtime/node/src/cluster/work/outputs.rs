@@ -3,8 +3,8 @@
 //!
 //! Owns a pipe for each node at which an attempt of a task writes ([`Outputs`]). Must not: know what a report means.
 //!
-//! Invariant: the end of an attempt that does not count any more, which may come late and from another node, neither ends
-//! what the one that counts writes nor stands before its report.
+//! Invariant: the report of a superseded attempt, which may come late and from another node, neither closes the pipe of the
+//! current attempt nor replaces its report.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl Outputs {
             return;
         };
         let ledger = shared.ledger.lock();
-        // What an attempt has left behind may go on to write where it is, and is not heard.
+        // Children of a superseded attempt may still write at another node: that is discarded.
         let is_there = ledger.peer(&output.task) == Some(from);
         let Some(listener) = ledger.listener(&output.task).filter(|_| is_there) else {
             return;
@@ -118,19 +118,19 @@ impl Outputs {
             return exchange.settled(from, settled);
         };
         let ledger = shared.ledger.lock();
-        let (counts, is_there) = (ledger.is_at(&task, attempt, from), ledger.peer(&task));
+        let (is_current, placed_at) = (ledger.is_at(&task, attempt, from), ledger.peer(&task));
         drop(ledger);
         let mut over = None;
         match settled.report.is_some() {
             // Its report is on its way: nothing overtakes that.
-            _ if counts && pipe.is_ended => return,
-            true if counts => {
+            _ if is_current && pipe.is_ended => return,
+            true if is_current => {
                 pipe.is_ended = true;
                 let _ = pipe.to.send(Piece::End(Box::new(settled)));
                 return;
             }
-            // Nobody writes there any more.
-            _ if is_there != Some(from) || is_back => over = pipes.remove(&key),
+            // No attempt runs there.
+            _ if placed_at != Some(from) || is_back => over = pipes.remove(&key),
             _ => {}
         }
         drop(pipes);

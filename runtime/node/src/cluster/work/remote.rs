@@ -321,9 +321,9 @@ impl Remote {
     }
 }
 
-/// Results of this node that others keep for it, as long as somebody needs them.
+/// Results that this node owns and others store, as long as something refers to them.
 ///
-/// One may be known twice for a while: a report of an attempt that does not count any more may come late, and goes again.
+/// There may be two of one object for a while: the report of a superseded attempt may come late, and is discarded.
 #[derive(Default)]
 pub(super) struct Owned(HashMap<ObjectId, Vec<WeakValue>>);
 
@@ -333,13 +333,13 @@ impl Owned {
         values.push(value.downgrade());
     }
 
-    /// A result, if somebody needs it.
+    /// The result that was reported last of those that are referred to.
     pub(super) fn get(&self, object: &ObjectId) -> Option<Value> {
         let values = self.0.get(object)?;
         values.iter().rev().find_map(WeakValue::upgrade)
     }
 
-    /// One of this name is needed no more.
+    /// Removes those of an object that nothing refers to.
     fn forget(&mut self, object: &ObjectId) {
         if let Some(values) = self.0.get_mut(object) {
             values.retain(|value| !value.is_gone());
@@ -547,3 +547,29 @@ impl Exchange {
 
 /// How many bytes a value may have that is put into a message.
 pub(super) const MAX_INLINE: usize = INLINE_BYTES;
+
+#[cfg(test)]
+mod tests {
+    use wasmrun_model::id::TaskId;
+    use wasmrun_model::value::Encoded;
+
+    use super::*;
+
+    #[test]
+    fn a_late_report_hides_no_result() {
+        let object = ObjectId::of(TaskId::from_bytes([1; 16]), 0);
+        let value = |byte| Value::inline(Encoded::Postcard(vec![byte]), Vec::new());
+        let (current, late) = (value(1), value(2));
+        let mut owned = Owned::default();
+        owned.insert(object, &current);
+        owned.insert(object, &late);
+        drop(late);
+        owned.forget(&object);
+        let found = owned.get(&object).expect("it is referred to");
+        assert_eq!(found.as_inline(), current.as_inline());
+        drop((found, current));
+        owned.forget(&object);
+        assert!(owned.get(&object).is_none());
+        assert!(owned.0.is_empty());
+    }
+}
