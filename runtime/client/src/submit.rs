@@ -35,7 +35,7 @@ pub enum Argument {
     /// A value. A large one is stored first.
     Value(Encoded),
     /// What another task makes, or what is stored: the task starts when it is there. Where the parameter is itself an
-    /// object, it gets the handle, at once.
+    /// object, it gets the handle.
     Future(Future),
     /// A value that has handles in it, and what it names: made by [`Handles::encode`]. A large one is stored first.
     Naming(Encoded, Arc<Handles>),
@@ -123,7 +123,8 @@ impl Submit {
         &self.wire
     }
 
-    /// The function's arguments.
+    /// The function's arguments. Futures behind the last parameter are dependencies: the task starts when they are there too,
+    /// and may name them.
     #[must_use]
     pub fn values(mut self, values: impl IntoIterator<Item = Argument>) -> Self {
         self.values = values.into_iter().collect();

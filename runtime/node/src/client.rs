@@ -660,12 +660,14 @@ fn references(objects: &[Object], actors: &[Actor]) -> Vec<Reference> {
     objects.chain(actors).collect()
 }
 
-/// Checks that arguments are as many as parameters, and that objects will be of their types.
+/// Checks that arguments are as many as parameters, and that objects will be of their types. Objects behind the last
+/// parameter are dependencies.
 ///
 /// # Errors
 /// The first that does not fit.
 pub(crate) fn check(ty: &FunctionType, values: &[Argument]) -> Result<(), CallError> {
-    if ty.params().len() != values.len() {
+    let behind = values.get(ty.params().len()..);
+    if !behind.is_some_and(|all| all.iter().all(|it| matches!(it, Argument::Object(_)))) {
         return Err(CallError::Count {
             expected: ty.params().len(),
             given: values.len(),

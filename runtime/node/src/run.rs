@@ -193,7 +193,8 @@ impl Lease {
     }
 }
 
-/// The arguments in memory, in the form that the function takes. The guest may name what they name.
+/// The arguments in memory, in the form that the function takes. The guest may name what they name, and objects that are
+/// given behind the last parameter: mere dependencies.
 async fn arguments(
     attempt: &Attempt,
     ty: Option<&FunctionType>,
@@ -202,7 +203,13 @@ async fn arguments(
     let params = ty.map_or(&[][..], FunctionType::params);
     let mut fitted = Vec::with_capacity(values.len());
     for (index, value) in values.iter().enumerate() {
-        let ty = params.get(index).map(|(_, ty)| ty);
+        let param = params.get(index).map(|(_, ty)| ty);
+        if let (Some(_), None, Argument::Object(object)) = (ty, param, value) {
+            attempt.lend(&object.0);
+            attempt.note_argument(value.into(), 1);
+            continue;
+        }
+        let ty = param;
         fitted.push(match value {
             Argument::Value(value) => Fitted::Whole(load(attempt, value).await?),
             Argument::Object(object) => argument(attempt, ty, object).await?,

@@ -241,8 +241,10 @@ impl Attempt {
         ty: &FunctionType,
         given: Vec<Given>,
     ) -> Result<Vec<Argument>, ServiceError> {
-        if ty.params().len() != given.len() {
-            let (takes, found) = (ty.params().len(), given.len());
+        let takes = ty.params().len();
+        let behind = given.get(takes..);
+        if !behind.is_some_and(|all| all.iter().all(|it| matches!(it, Given::Object(_)))) {
+            let found = given.len();
             return Err(ServiceError::Refused(format!(
                 "the function takes {takes} arguments and {found} were given: {ty}"
             )));
@@ -259,20 +261,26 @@ impl Attempt {
                  the objects, or submit the first task with a larger --max-arguments"
             )));
         }
-        let given = ty.params().iter().zip(given);
+        let given = given.into_iter().enumerate();
         given
-            .map(|((name, ty), given)| {
-                self.argument(ty, given).map_err(|error| match error {
-                    ServiceError::Refused(why) => ServiceError::Refused(format!("{name}: {why}")),
-                    error => error,
+            .map(|(at, given)| {
+                let param = ty.params().get(at);
+                let argument = self.argument(param.map(|(_, ty)| ty), given);
+                argument.map_err(|error| match (error, param) {
+                    (ServiceError::Refused(why), Some((name, _))) => {
+                        ServiceError::Refused(format!("{name}: {why}"))
+                    }
+                    (error, _) => error,
                 })
             })
             .collect()
     }
 
-    fn argument(&self, ty: &ValueType, given: Given) -> Result<Argument, ServiceError> {
+    /// An argument for a parameter of this type. One without a parameter is an object, and a dependency.
+    fn argument(&self, ty: Option<&ValueType>, given: Given) -> Result<Argument, ServiceError> {
         match given {
             Given::Value(bytes) => {
+                let ty = ty.expect("only objects are given without a parameter");
                 let value = Encoded::in_form(ty, bytes);
                 let references = self.references(ty, &value)?;
                 let (account, tenant) = (&self.shared.waiting_bytes, &self.parent().terms.tenant);
@@ -283,9 +291,9 @@ impl Attempt {
             }
             Given::Object(name) => {
                 let reference = self.reference(&Handle::Object(name))?;
-                let is_handle = matches!(ty, ValueType::Handle(_));
-                match reference.ty() {
-                    Some(made) if !is_handle && !is_fit(made, ty) => {
+                let wanted = ty.filter(|ty| !matches!(ty, ValueType::Handle(_)));
+                match (reference.ty(), wanted) {
+                    (Some(made), Some(ty)) if !is_fit(made, ty) => {
                         Err(ServiceError::Refused(format!(
                             "it is of type {ty}, and the object will be of type {made}; pass another, or \
                              convert it in a task"

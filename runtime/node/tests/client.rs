@@ -163,6 +163,28 @@ fn a_get_ends_in_time_and_a_failure_says_why() {
 }
 
 #[test]
+fn objects_behind_the_last_parameter_are_dependencies() {
+    let driver = driver();
+    let behind = |object| vec![number(1), number(2), Argument::Object(object)];
+    let sum = driver.start(
+        "add",
+        behind(driver.start("add", vec![number(3), number(4)])),
+    );
+    assert_eq!(driver.number(&sum), 3);
+    let crashed = driver.start("add", behind(driver.start("crash", vec![])));
+    assert!(matches!(
+        driver.error(&crashed),
+        TaskError::Dependency { index: 2, .. }
+    ));
+    let spins = driver.start("spin", vec![]);
+    let waits = driver.start("add", behind(spins.clone()));
+    let soon = Some(Duration::from_millis(50));
+    assert_eq!(driver.client.get(&waits, soon), Err(GetError::TimedOut));
+    driver.client.cancel_object(&spins);
+    assert!(matches!(driver.error(&waits), TaskError::Dependency { .. }));
+}
+
+#[test]
 fn an_actor_keeps_count_and_is_found_by_its_name() {
     let driver = driver();
     let tenant = TenantName::default();
