@@ -75,6 +75,10 @@ pub(crate) fn of_get(py: Python<'_>, object: &Ref, error: &GetError) -> Py<PyAny
         GetError::TimedOut => Ok(value_of(py, timed_out(py, &error.to_string()))),
         GetError::Request(error) => Ok(value_of(py, of_request(py, error))),
     };
+    let made = match &object.decoder {
+        Some(decoder) => made.and_then(|error| decoder.call_method1(py, "raised", (error,))),
+        None => made,
+    };
     made.unwrap_or_else(|error| value_of(py, error))
 }
 

@@ -20,8 +20,8 @@ use crate::failure;
 use crate::names::{Names, python_name};
 use crate::options::{self, common, seconds};
 use crate::queue::{Command, Given, Slot, What};
-use crate::refs::{Actor, Expected, Ref, Typed};
-use crate::session::Shared;
+use crate::refs::{Actor, Decoder, Expected, Ref, Typed};
+use crate::session::{Session, Shared};
 use crate::types::{Maker, PyType};
 
 /// A function, method or constructor.
@@ -96,16 +96,21 @@ impl Signature {
         Ok(values)
     }
 
-    /// Sends a call off. What it is to make.
+    /// Sends a call off that waits for these. What it is to make: what people call that, and what reads it.
     fn begin(
         &self,
         shared: &Arc<Shared>,
         what: What,
+        (name, decoder): (&Arc<str>, &Option<Decoder>),
+        after: &[Py<Ref>],
         args: &Bound<'_, PyTuple>,
         kwargs: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Ref> {
         shared.check()?;
-        let values = self.arguments(shared, args, kwargs)?;
+        let mut values = self.arguments(shared, args, kwargs)?;
+        for (slot, _) in shared.slots(after)? {
+            values.push(Given::Made(slot));
+        }
         let slot = Arc::new(Slot::default());
         shared.queue.push(Command {
             what,
@@ -116,7 +121,8 @@ impl Signature {
             shared: shared.clone(),
             slot,
             expected: self.result.clone(),
-            name: self.name.clone(),
+            decoder: decoder.clone(),
+            name: name.clone(),
         })
     }
 
@@ -200,6 +206,8 @@ impl Module {
                 shared: shared.clone(),
                 signature: Signature::new(py, &mut maker, name, ty, wit, false)?,
                 submit: Arc::new(Submit::function(module, name)),
+                shown: name.as_str().into(),
+                decoder: None,
             };
             functions.push(Py::new(py, callable)?);
         }
@@ -243,6 +251,23 @@ pub(crate) struct Callable {
     shared: Arc<Shared>,
     signature: Arc<Signature>,
     submit: Arc<Submit>,
+    /// What people call it.
+    shown: Arc<str>,
+    decoder: Option<Decoder>,
+}
+
+impl Callable {
+    fn begin(
+        &self,
+        after: &[Py<Ref>],
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Ref> {
+        let what = What::Task(self.submit.clone());
+        let read = (&self.shown, &self.decoder);
+        self.signature
+            .begin(&self.shared, what, read, after, args, kwargs)
+    }
 }
 
 #[pymethods]
@@ -256,6 +281,11 @@ impl Callable {
         self.signature.described(py)
     }
 
+    #[getter(_session)]
+    fn session(&self) -> Session {
+        Session(self.shared.clone())
+    }
+
     /// Calls it in a sandbox of its own.
     #[pyo3(signature = (*args, **kwargs))]
     fn remote(
@@ -263,8 +293,46 @@ impl Callable {
         args: &Bound<'_, PyTuple>,
         kwargs: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Ref> {
-        let what = What::Task(self.submit.clone());
-        self.signature.begin(&self.shared, what, args, kwargs)
+        self.begin(&[], args, kwargs)
+    }
+
+    /// As `remote`, once these are there. It fails if one of them does.
+    #[pyo3(signature = (after, *args))]
+    fn remote_after(&self, after: Vec<Py<Ref>>, args: &Bound<'_, PyTuple>) -> PyResult<Ref> {
+        self.begin(&after, args, None)
+    }
+
+    /// The same function, whose results are read further.
+    fn decoded_by(&self, decoder: Py<PyAny>) -> Self {
+        Self {
+            shared: self.shared.clone(),
+            signature: self.signature.clone(),
+            submit: self.submit.clone(),
+            shown: self.shown.clone(),
+            decoder: Some(Arc::new(decoder)),
+        }
+    }
+
+    /// Stores a value of the type of the last parameter.
+    fn put(&self, given: &Bound<'_, PyAny>) -> PyResult<Ref> {
+        let Some(param) = self.signature.params.last() else {
+            return Err(PyTypeError::new_err("it has no parameters"));
+        };
+        self.shared.put(given, param, self.decoder.clone())
+    }
+
+    /// An object whose type is not known as one that this function has made, or whose type is that of its last parameter.
+    fn made(&self, object: &Bound<'_, Ref>, is_put: bool) -> Ref {
+        let object = object.get();
+        let param = self.signature.params.last().filter(|_| is_put);
+        let expected = param.map(|it| Expected::Value(Arc::new(it.clone())));
+        Ref {
+            shared: object.shared.clone(),
+            slot: object.slot.clone(),
+            expected: expected.unwrap_or_else(|| self.signature.result.clone()),
+            decoder: self.decoder.clone(),
+            name: object.name.clone(),
+        }
     }
 
     /// The same function, with these options besides those that it has.
@@ -288,7 +356,12 @@ impl Callable {
         Ok(Self {
             shared: self.shared.clone(),
             signature: self.signature.clone(),
+            shown: match submit.name.is_empty() {
+                true => self.signature.name.clone(),
+                false => submit.name.as_str().into(),
+            },
             submit: Arc::new(Submit::of(submit)),
+            decoder: self.decoder.clone(),
         })
     }
 }
@@ -404,6 +477,7 @@ pub(crate) struct Method {
     actor: wasmrun_client::Actor,
     signature: Arc<Signature>,
     options: CallOptions,
+    decoder: Option<Decoder>,
 }
 
 impl Method {
@@ -413,6 +487,7 @@ impl Method {
             actor: actor.actor.clone(),
             signature: signature.clone(),
             options: CallOptions::default(),
+            decoder: None,
         }
     }
 }
@@ -430,12 +505,25 @@ impl Method {
         args: &Bound<'_, PyTuple>,
         kwargs: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Ref> {
-        let what = What::Call {
+        let call = What::Call {
             actor: self.actor.clone(),
             method: self.signature.name.clone(),
             options: self.options,
         };
-        self.signature.begin(&self.shared, what, args, kwargs)
+        let read = (&self.signature.name, &self.decoder);
+        self.signature
+            .begin(&self.shared, call, read, &[], args, kwargs)
+    }
+
+    /// The same method, whose results are read further.
+    fn decoded_by(&self, decoder: Py<PyAny>) -> Self {
+        Self {
+            shared: self.shared.clone(),
+            actor: self.actor.clone(),
+            signature: self.signature.clone(),
+            options: self.options,
+            decoder: Some(Arc::new(decoder)),
+        }
     }
 
     /// The same method, whose calls may take so many seconds.
@@ -449,6 +537,7 @@ impl Method {
                 time_limit: Some(seconds(time_limit)?),
                 ..self.options
             },
+            decoder: self.decoder.clone(),
         })
     }
 

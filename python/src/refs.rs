@@ -34,12 +34,17 @@ pub(crate) enum Expected {
     Unknown,
 }
 
+/// A function of Python that makes a value of data, with a method `raised` that makes an error of one.
+pub(crate) type Decoder = Arc<Py<PyAny>>;
+
 /// An object that is there or will be.
 #[pyclass(frozen, weakref, name = "ObjectRef", module = "wasmrun")]
 pub(crate) struct Ref {
     pub(crate) shared: Arc<Shared>,
     pub(crate) slot: Arc<Slot>,
     pub(crate) expected: Expected,
+    /// What reads its value further, and makes its errors: `wasmrun/_inside.py` has it.
+    pub(crate) decoder: Option<Decoder>,
     /// What people call it.
     pub(crate) name: Arc<str>,
 }
@@ -84,6 +89,25 @@ impl Ref {
     #[getter]
     fn name(&self) -> &str {
         &self.name
+    }
+
+    /// How Python in a sandbox reads it: `p`, data or what was raised; `d`, data; `s`, text; `b`, numbers; `n`, nothing; or
+    /// `o`, which it cannot.
+    #[getter(_kind)]
+    fn kind(&self) -> &'static str {
+        match (&self.expected, self.decoder.is_some()) {
+            (Expected::Nothing, _) => "n",
+            (Expected::Unknown, _) => "o",
+            (Expected::Value(typed), true) => match &typed.ty {
+                ValueType::Result(_) => "p",
+                _ => "d",
+            },
+            (Expected::Value(typed), false) => match &typed.ty {
+                ValueType::String => "s",
+                ty if ty.buffer_kind().is_some() => "b",
+                _ => "o",
+            },
+        }
     }
 
     #[getter(_session)]
@@ -208,6 +232,7 @@ impl Named for OfValue<'_> {
                     shared: self.shared.clone(),
                     slot: Slot::filled(future),
                     expected: Expected::Unknown,
+                    decoder: None,
                     name: "object".into(),
                 };
                 Ok(Py::new(py, object)?.into_any())

@@ -15,9 +15,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 use wasmrun_client::blocking::Client;
 use wasmrun_client::wire::{self, Form};
-use wasmrun_client::{ConnectError, Error, Future, GetError, Value, identity};
+use wasmrun_client::{ConnectError, Error, Future, GetError, Handles, PutOptions, Value, identity};
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::value::codec::decode;
+use wasmrun_model::value::codec::{decode, encode};
 use wasmrun_model::value::{DecodeLimits, NumberKind, Value as Decoded, ValueType};
 
 use crate::asynchronous::Completions;
@@ -28,7 +28,7 @@ use crate::names::{Names, unnamed};
 use crate::numbers::{self, Bytes};
 use crate::options::seconds;
 use crate::queue::{self, Queue, Slot};
-use crate::refs::{Actor, Expected, OfValue, Ref};
+use crate::refs::{Actor, Decoder, Expected, OfValue, Ref, Typed};
 use crate::types::PyType;
 
 /// How soon a signal is seen while nothing else happens.
@@ -179,6 +179,19 @@ impl Shared {
         self: &Arc<Self>,
         py: Python<'_>,
         object: &Ref,
+        found: (Value, Option<ValueType>),
+    ) -> PyResult<Py<PyAny>> {
+        let value = self.typed(py, object, found)?;
+        match &object.decoder {
+            Some(decoder) => decoder.call1(py, (value,)),
+            None => Ok(value),
+        }
+    }
+
+    fn typed(
+        self: &Arc<Self>,
+        py: Python<'_>,
+        object: &Ref,
         (value, ty): (Value, Option<ValueType>),
     ) -> PyResult<Py<PyAny>> {
         let (ty, types) = match (&object.expected, ty) {
@@ -267,6 +280,34 @@ impl Shared {
             values.append(self.python(py, object, found)?)?;
         }
         Ok(values.unbind())
+    }
+
+    /// Stores a value of a type.
+    pub(crate) fn put(
+        self: &Arc<Self>,
+        given: &Bound<'_, PyAny>,
+        typed: &Typed,
+        decoder: Option<Decoder>,
+    ) -> PyResult<Ref> {
+        let py = given.py();
+        let mut handles = Handles::default();
+        let value = convert::to_value(&typed.py, given, &mut handles);
+        let value = value.map_err(|fault| fault.raised(py, "put() argument value"))?;
+        let encoded = encode(&typed.ty, &value);
+        let encoded = encoded.map_err(|error| failure::other(py, &error.to_string()))?;
+        let client = self.client();
+        let stored = self.wait(py, async move {
+            let options = PutOptions::default();
+            client.put_with(&encoded, &handles, options).await
+        })?;
+        let stored = stored.map_err(|error| failure::of_request(py, &error))?;
+        Ok(Ref {
+            shared: self.clone(),
+            slot: Slot::filled(stored),
+            expected: Expected::Value(Arc::new(typed.clone())),
+            decoder,
+            name: "put".into(),
+        })
     }
 
     /// An actor as Python has it.
@@ -456,20 +497,7 @@ impl Session {
             }
         };
         let types = unnamed(self.0.factory.bind(py), &ty)?;
-        let mut handles = wasmrun_client::Handles::default();
-        let value = convert::to_value(&types, given, &mut handles);
-        let value = value.map_err(|fault| fault.raised(py, "put() argument value"))?;
-        let encoded = wasmrun_model::value::codec::encode(&ty, &value);
-        let encoded = encoded.map_err(|error| failure::other(py, &error.to_string()))?;
-        let client = self.0.client();
-        let stored = self.0.wait(py, async move { client.put(&encoded).await })?;
-        let stored = stored.map_err(|error| failure::of_request(py, &error))?;
-        Ok(Ref {
-            shared: self.0.clone(),
-            slot: Slot::filled(stored),
-            expected: Expected::Value(Arc::new(crate::refs::Typed { ty, py: types })),
-            name: "put".into(),
-        })
+        self.0.put(given, &Typed { ty, py: types }, None)
     }
 
     /// Cancels what is to make these.

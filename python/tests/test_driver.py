@@ -247,9 +247,8 @@ def test_bad_modules(session, tmp_path):
 def test_puts():
     assert wasmrun.put("text").get() == "text"
     assert wasmrun.put(b"bytes").get() == b"bytes"
-    for value, says in ((object(), "stores text, bytes"), ([1, 2], "stores text, bytes")):
-        with pytest.raises(TypeError, match=says):
-            wasmrun.put(value)
+    with pytest.raises(TypeError, match="object cannot cross"):
+        wasmrun.put(object())
 
 
 def test_refs_do_not_travel(fixture):

@@ -39,6 +39,7 @@ from ._errors import (
     LimitError,
     NodeNotRunningError,
     ObjectLostError,
+    PythonError,
     RefusedError,
     SandboxError,
     TaskCancelledError,
@@ -48,7 +49,11 @@ from ._errors import (
     WasmrunError,
 )
 from ._executor import Executor
-from ._module import Function, Interface, Module, RemoteClass
+from ._capture import CaptureError
+from ._inside import PythonActor
+from ._module import Class, Function, Interface, Module
+from ._remote import RemoteClass, RemoteFunction, remote
+from ._sandbox import Outcome, Sandbox, run
 from ._values import Err, Ok, Some
 from ._wasmrun import ActorHandle, ObjectRef, __version__
 
@@ -56,6 +61,8 @@ __all__ = [
     "ActorDiedError",
     "ActorHandle",
     "ArgumentsError",
+    "CaptureError",
+    "Class",
     "ConnectionLostError",
     "DependencyError",
     "Err",
@@ -71,8 +78,13 @@ __all__ = [
     "ObjectLostError",
     "ObjectRef",
     "Ok",
+    "Outcome",
+    "PythonActor",
+    "PythonError",
     "RefusedError",
     "RemoteClass",
+    "RemoteFunction",
+    "Sandbox",
     "SandboxError",
     "Session",
     "Some",
@@ -96,6 +108,8 @@ __all__ = [
     "nodes",
     "progress",
     "put",
+    "remote",
+    "run",
     "shutdown",
     "wait",
 ]

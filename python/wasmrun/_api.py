@@ -17,6 +17,7 @@ from typing import Any, TypeVar, overload
 
 from . import _values, _wasmrun
 from ._errors import NodeNotRunningError, WasmrunError
+from ._inside import PythonActor
 from ._module import Module
 from ._node import Node
 from ._wasmrun import ActorHandle, ObjectRef
@@ -261,21 +262,25 @@ _KINDS = {
 
 
 def put(value: Any) -> ObjectRef[Any]:
-    """Stores a value in the node, to be given to many tasks: text, bytes, or numbers that have the buffer protocol, such as an
-    array of NumPy."""
-    raw = _session()._raw
+    """Stores a value in the node, to be given to many tasks.
+
+    Text, bytes, and numbers in one dimension that have the buffer protocol, such as an array of NumPy, are stored as such, for
+    modules in any language. Everything else is for functions of Python.
+    """
+    session = _session()
     if isinstance(value, str):
-        return raw.put("string", value)
+        return session._raw.put("string", value)
     try:
-        kind = memoryview(value).format.lstrip("<=@")
+        view = memoryview(value)
     except TypeError:
-        raise TypeError(
-            f"put() stores text, bytes and buffers of numbers, such as arrays of NumPy; got {type(value).__qualname__}: give "
-            "other values to tasks as they are"
-        ) from None
-    if kind not in _KINDS:
-        raise TypeError(f"put() cannot store numbers of format '{kind}'")
-    return raw.put(_KINDS[kind], value)
+        view = None
+    kind = view.format.lstrip("<=@") if view is not None and view.ndim == 1 else ""
+    if kind in _KINDS:
+        return session._raw.put(_KINDS[kind], value)
+    from . import _inside
+    from ._capture import Program
+
+    return _inside.of(session).put(value, Program())
 
 
 def cancel(refs: ObjectRef[Any] | Iterable[ObjectRef[Any]]) -> None:
@@ -285,22 +290,32 @@ def cancel(refs: ObjectRef[Any] | Iterable[ObjectRef[Any]]) -> None:
         all_of_them[0]._session.cancel(all_of_them)
 
 
-def explain(what: ObjectRef[Any] | ActorHandle | str) -> str:
+def explain(what: ObjectRef[Any] | ActorHandle | PythonActor | str) -> str:
     """Why a task, object or actor does not go on, or where it is, for people."""
     if isinstance(what, ObjectRef):
         return what._session.explain(what._task)
+    if isinstance(what, PythonActor):
+        what = what._actor
     if isinstance(what, ActorHandle):
         return what._session.explain(what._id)
     return _session()._raw.explain(what)
 
 
-def get_actor(name: str) -> ActorHandle:
+def get_actor(name: str) -> Any:
     """An actor of the session's tenant, by its name."""
-    return _session()._raw.find_actor(name)
+    session = _session()
+    found = session._raw.find_actor(name)
+    if not found._class_name.startswith("wasmrun:python/"):
+        return found
+    from . import _inside
+    from ._capture import Program
+
+    return PythonActor(_inside.of(session), Program(), found, "")
 
 
-def kill(actor: ActorHandle) -> None:
+def kill(actor: ActorHandle | PythonActor) -> None:
     """Ends an actor, also one that is detached. Its calls fail, the one that runs included."""
+    actor = getattr(actor, "_actor", actor)
     if not isinstance(actor, ActorHandle):
         raise TypeError(f"expected an actor, got {type(actor).__qualname__}")
     actor._session.kill(actor)

@@ -55,6 +55,18 @@ class GuestError(TaskError):
     text: str = ""
 
 
+class PythonError(GuestError):
+    """A function of Python, or a snippet, raised an exception.
+
+    If its class is one of Python's own, or one that was sent there, this is an instance of that too: `except ValueError` catches it.
+    `traceback` is as it was printed there; `stdout` and `stderr` are what a snippet had printed.
+    """
+
+    traceback: str = ""
+    stdout: str = ""
+    stderr: str = ""
+
+
 class ExitError(TaskError):
     """The program ended with a code other than 0."""
 

@@ -46,7 +46,7 @@ class Function:
         return f"<wasmrun function {self.__name__}{self.__signature__}>"
 
 
-class RemoteClass:
+class Class:
     """A class of a module. `remote` creates an actor."""
 
     def __init__(self, raw: _wasmrun.Class, name: str) -> None:
@@ -58,10 +58,10 @@ class RemoteClass:
         self.__doc__ = raw.docs or described[2]
         self.remote = raw.remote
 
-    def options(self, **options: Any) -> RemoteClass:
+    def options(self, **options: Any) -> Class:
         """The same class, whose actors ask for something: as of `Function.options`, and `restarts`, `call_retries` and
         `detached`; `name` is what `get_actor` finds it by."""
-        return RemoteClass(self._raw.with_options(options), self.__name__)
+        return Class(self._raw.with_options(options), self.__name__)
 
     def __call__(self, *_: object, **__: object) -> Any:
         raise TypeError(f"{self.__name__} lives in a sandbox: create one with .remote(…)")
@@ -98,7 +98,7 @@ class Module:
             self._add(interface, _values.identifier(plain), Function(function, _values.identifier(plain)))
         for cls in self._raw.classes():
             interface, plain = _parts(cls.full_name)
-            self._add(interface, _values.pascal(plain), RemoteClass(cls, _values.pascal(plain)))
+            self._add(interface, _values.pascal(plain), Class(cls, _values.pascal(plain)))
 
     def _add_type(self, scope: str | None, cls: type) -> None:
         self._add(scope, cls.__name__, cls)
@@ -138,4 +138,4 @@ def _parts(full: str) -> tuple[str | None, str]:
     return path.split("@", 1)[0].rsplit("/", 1)[-1], name
 
 
-__all__ = ["ActorHandle", "Function", "Interface", "Module", "ObjectRef", "RemoteClass"]
+__all__ = ["ActorHandle", "Function", "Interface", "Module", "ObjectRef", "Class"]

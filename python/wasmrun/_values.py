@@ -125,6 +125,9 @@ except ImportError:
     numpy = None  # type: ignore[assignment]
 
 
+has_numpy = numpy is not None
+
+
 def numbers(buffer: Any, dtype: str, code: str) -> Any:
     """A buffer as a list of numbers that can only be read: an array of NumPy, or a memoryview where there is no NumPy."""
     if numpy is not None:

@@ -14,6 +14,7 @@ use crate::shell::{self, cargo, command, root, target_dir};
 /// The oldest Python that the package is for.
 const OLDEST: (u32, u32) = (3, 11);
 const MATURIN: &str = "maturin==1.16.0";
+const COMPONENTIZE: &str = "componentize-py==0.25.0";
 /// What the tests use beside the wheel: these versions, so that what passes today passes tomorrow.
 const TESTED_WITH: [&str; 3] = ["numpy==2.4.6", "pytest==9.2.0", "mypy==2.4.1"];
 
@@ -40,7 +41,8 @@ pub fn wheel(profile: Profile) -> Result<PathBuf> {
     if let Some(why) = missing() {
         bail!("{why}: install it, or build elsewhere");
     }
-    let tools = environment("tools", &[MATURIN])?;
+    let tools = environment("tools", &[MATURIN, COMPONENTIZE])?;
+    bring_interpreter(&tools)?;
     let (folder, of_cargo): (&str, &[&str]) = match profile {
         Profile::Release => (
             "release",
@@ -129,6 +131,53 @@ fn environment(name: &str, packages: &[&str]) -> Result<PathBuf> {
     ]);
     shell::run(pip.args(packages))?;
     Ok(folder)
+}
+
+/// Builds the component that runs Python in sandboxes, and puts it where maturin packs it: CPython, with `python/inside`.
+fn bring_interpreter(tools: &Path) -> Result<()> {
+    let package = root().join("python");
+    let folder = target_dir().join("python/inside");
+    let _ = fs::remove_dir_all(&folder);
+    copy_all(&package.join("inside"), &folder)?;
+    // Both sides read and write values by the same text.
+    copy(
+        &package.join("wasmrun/_data.py"),
+        &folder.join("wasmrun/_data.py"),
+    )?;
+    let wit = folder.join("wit");
+    copy_all(&root().join("wit"), &wit.join("deps/runtime"))?;
+    let mut build = command(tools.join("bin/componentize-py"));
+    build.args(["--quiet", "--wit-path"]).arg(&wit);
+    build.args(["--world", "python", "componentize", "_app"]);
+    build.arg("--python-path").arg(&folder);
+    // Nothing of the machine's Python gets into it.
+    build.env_remove("VIRTUAL_ENV").env_remove("PYTHONPATH");
+    shell::run(
+        build
+            .arg("--output")
+            .arg(package.join("wasmrun/python.wasm")),
+    )
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::copy(from, to)
+        .with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
+    Ok(())
+}
+
+/// Copies a folder of texts, and those in it.
+fn copy_all(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).with_context(|| format!("cannot make {}", to.display()))?;
+    let entries = fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))?;
+    for entry in entries {
+        let path = entry?.path();
+        let to = to.join(path.file_name().unwrap_or_default());
+        match path.is_dir() {
+            true => copy_all(&path, &to)?,
+            false => copy(&path, &to)?,
+        }
+    }
+    Ok(())
 }
 
 /// Puts the program where maturin packs it, without what only a debugger reads.

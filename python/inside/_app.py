@@ -1,0 +1,183 @@
+"""The interpreter's exports: calls of programs, snippets, actors.
+
+Owns the fast lane, through which all of them come. Values are decoded here, and not element by element on their way in.
+"""
+
+import gc
+import inspect
+import io
+import sys
+
+import _library
+from wasmrun import _data, _host, _loop, _program, _remote
+from wit_world import exports
+
+# How much a snippet may print, in characters.
+MOST_PRINTED = 8 << 20
+# How much of each part of an error is told: errors go along with other messages.
+MOST_TOLD = 64 << 10
+
+NOTHING = b"\0\0\0"
+
+
+def _load(handle: bytes) -> None:
+    program = _host.objects.Object.named(handle)
+    parts = program.get(None).bytes
+    _remote.program = program
+    nothing = lambda *_: None  # noqa: E731
+    _program.load(_data.Reader(parts, nothing, _program.find_class, _host._buffer).read())
+
+
+def _finished(value):
+    if inspect.iscoroutine(value):
+        return _loop.run(value)
+    return value
+
+
+def _ok(value, what="result"):
+    return b"\0" + _host.data(value, what)[0]
+
+
+def _raised(error, **details):
+    cls = type(error)
+    try:
+        written = _data.Writer(lambda _: None, _program.class_name).write(error)
+        if len(written) <= MOST_TOLD:
+            details["error"] = written
+    except Exception:
+        # Its class and what it says are there in any case.
+        pass
+    given = _host.data(details)[0]
+    try:
+        message = str(error)
+    except Exception:
+        message = "an exception whose __str__ raises another"
+    parts = (f"{cls.__module__}.{cls.__qualname__}", message[:MOST_TOLD], _program.told(error)[-MOST_TOLD:])
+    return b"\1" + b"".join(map(_host.text, parts)) + given
+
+
+def _call(arguments):
+    program, name, given = arguments
+    try:
+        _load(program)
+        function = _program.find(_host.Postcard(name).text())
+        args, kwargs = _host.resolved(_host.Postcard(given).data())
+        function = getattr(function, "_definition", function)
+        return _ok(_finished(function(*args, **kwargs)))
+    except BaseException as error:
+        return _raised(error)
+
+
+class _Printed(io.StringIO):
+    def write(self, text):
+        if self.tell() + len(text) > MOST_PRINTED:
+            raise OSError(f"a snippet may print {MOST_PRINTED} characters, and this is more")
+        return super().write(text)
+
+
+def _run(names, number, arguments):
+    code, given = arguments
+    out, err = _Printed(), _Printed()
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = out, err
+    try:
+        code = _host.Postcard(code).text()
+        names.update(_host.Postcard(given).data())
+        names.pop("result", None)
+        exec(_program.snippet(f"<snippet {number}>" if number else "<snippet>", code), names)
+        result = _finished(names.get("result"))
+        sys.stdout, sys.stderr = before
+        told = {"result": result, "stdout": out.getvalue(), "stderr": err.getvalue()}
+        return _ok(told, "")
+    except BaseException as error:
+        sys.stdout, sys.stderr = before
+        return _raised(error, stdout=out.getvalue()[-MOST_TOLD:], stderr=err.getvalue()[-MOST_TOLD:])
+
+
+def _fresh_names():
+    return {"__name__": "__main__", "__builtins__": __builtins__}
+
+
+class _Instance:
+    def __init__(self, arguments):
+        program, name, given = arguments
+        self._failed = None
+        try:
+            _load(program)
+            cls = _program.find(_host.Postcard(name).text())
+            args, kwargs = _host.resolved(_host.Postcard(given).data())
+            self._object = getattr(cls, "_definition", cls)(*args, **kwargs)
+        except BaseException as error:
+            # Whoever calls it hears of that.
+            self._failed = _raised(error)
+
+    def invoke(self, _, arguments):
+        if self._failed is not None:
+            return self._failed
+        name, given = arguments
+        try:
+            name = _host.Postcard(name).text()
+            if name.startswith("_"):
+                raise AttributeError(f"methods that begin with _ are the actor's own: {name}")
+            args, kwargs = _host.resolved(_host.Postcard(given).data())
+            return _ok(_finished(getattr(self._object, name)(*args, **kwargs)))
+        except BaseException as error:
+            return _raised(error)
+
+
+class _Session:
+    def __init__(self, _):
+        self._names = _fresh_names()
+        self._number = 0
+
+    def invoke(self, _, arguments):
+        self._number += 1
+        return _run(self._names, self._number, arguments)
+
+
+_instances = []
+
+
+class Calls(exports.Calls):
+    def call(self, function, arguments):
+        if function.rpartition("#")[2] == "call":
+            return _call(arguments)
+        return _run(_fresh_names(), 0, arguments)
+
+    def create(self, class_, arguments):
+        made = _Session if class_.rpartition("#")[2] == "session" else _Instance
+        _instances.append(made(arguments))
+        return len(_instances) - 1
+
+    def invoke(self, instance, method, arguments):
+        return _instances[instance].invoke(method, arguments)
+
+    def checkpoint(self, instance):
+        return None
+
+    def restore(self, class_, state):
+        raise NotImplementedError
+
+
+class Interpreter(exports.Interpreter):
+    def call(self, program, name, arguments):
+        raise NotImplementedError("calls come by the fast lane")
+
+    def run(self, code, inputs):
+        raise NotImplementedError("calls come by the fast lane")
+
+
+# What programs use most is in the image from which sandboxes start; the rest is read from it when it is imported.
+def _prepare():
+    import base64, bisect, collections, contextlib, copy, csv, dataclasses, datetime, decimal, enum, fractions  # noqa: E401, F401
+    import functools, hashlib, heapq, itertools, json, math, operator, pathlib, random, re, statistics, string  # noqa: E401, F401
+    import struct, textwrap, threading, time, types, typing, urllib.parse, uuid  # noqa: E401, F401
+
+    _library.keep()
+    exec(compile("def f(x):\n    return x\nresult = f(1)\n", "<warm>", "exec"), {})
+    # Nothing that is here now is ever garbage: the collector need not look at it, nor write to its pages.
+    gc.collect()
+    gc.freeze()
+
+
+_prepare()

@@ -1,0 +1,80 @@
+"""wasmrun inside a sandbox: the same names as outside, for code that was written there.
+
+Owns tasks, actors and objects as the program sees them. What is asked of the node is in `_host.py`.
+"""
+
+from __future__ import annotations
+
+from ._host import (
+    ActorDiedError,
+    ActorHandle,
+    DependencyError,
+    GetTimeoutError,
+    GuestError,
+    LimitError,
+    ObjectRef,
+    PythonError,
+    RefusedError,
+    TaskCancelledError,
+    TaskError,
+    TrapError,
+    WasmrunError,
+    as_completed,
+    cancel,
+    get,
+    get_actor,
+    kill,
+    put,
+    wait,
+)
+from ._host import context as _context
+from ._remote import RemoteClass, RemoteFunction, remote
+
+__all__ = [
+    "ActorDiedError",
+    "ActorHandle",
+    "DependencyError",
+    "GetTimeoutError",
+    "GuestError",
+    "LimitError",
+    "ObjectRef",
+    "PythonError",
+    "RefusedError",
+    "RemoteClass",
+    "RemoteFunction",
+    "TaskCancelledError",
+    "TaskError",
+    "TrapError",
+    "WasmrunError",
+    "as_completed",
+    "cancel",
+    "get",
+    "get_actor",
+    "init",
+    "is_initialized",
+    "kill",
+    "node",
+    "put",
+    "remote",
+    "task_id",
+    "wait",
+]
+
+
+def init(*_: object, **__: object) -> None:
+    """Nothing: a task is in its session already."""
+
+
+def is_initialized() -> bool:
+    """Always."""
+    return True
+
+
+def task_id() -> str:
+    """The id of the task, or of the call, that runs."""
+    return _context.task_id()
+
+
+def node() -> str:
+    """The name of the node that runs it."""
+    return _context.node()

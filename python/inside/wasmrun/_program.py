@@ -1,0 +1,169 @@
+"""The program: the parts of the user's code that were sent here.
+
+Owns how the parts become functions and classes, and where their lines are. `_capture.py` of the package outside writes what this
+reads: a list of parts in an order in which they can be executed.
+"""
+
+from __future__ import annotations
+
+import enum
+import importlib.abc
+import importlib.util
+import linecache
+import sys
+import traceback
+import types
+from typing import Any
+
+from . import _data
+
+# What each file of the user's has, as far as it is here: the line at which a text begins, and the text.
+_lines: dict[str, list[tuple[int, str]]] = {}
+_files: dict[str, tuple[str, str, bool]] = {}
+_scopes: dict[str, types.ModuleType] = {}
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Modules that were sent whole."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        found = _files.get(name)
+        if found is None:
+            return None
+        return importlib.util.spec_from_loader(name, self, origin=found[0], is_package=found[2])
+
+    def create_module(self, spec: Any) -> None:
+        return None
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        filename, source, _ = _files[module.__name__]
+        _lines[filename] = [(1, source)]
+        exec(compile(source, filename, "exec"), module.__dict__)
+
+
+sys.meta_path.insert(0, _Finder())
+
+
+def scope(name: str) -> types.ModuleType:
+    """The module in which parts of this name live."""
+    found = _scopes.get(name)
+    if found is None:
+        found = _scopes[name] = types.ModuleType(name)
+        # Dataclasses and others look for it there.
+        sys.modules[name] = found
+    return found
+
+
+def load(parts: list[Any]) -> None:
+    """Executes the parts of a program."""
+    later = []
+    for kind, home, name, *rest in parts:
+        if kind == "file":
+            _files[name] = tuple(rest)
+            continue
+        names = scope(home).__dict__
+        if kind == "source":
+            filename, line, text = rest
+            _lines.setdefault(filename, []).append((line, text))
+            exec(compile("\n" * (line - 1) + text, filename, "exec", dont_inherit=True), names)
+        elif kind == "import":
+            importlib.import_module(rest[0])
+            names[name] = sys.modules[rest[0]]
+        elif kind == "from":
+            names[name] = getattr(importlib.import_module(rest[0]), rest[1])
+        elif kind == "data":
+            names[name] = rest[0]
+        else:
+            # Those that are defined behind it are there in the end.
+            later.append((kind, names, name, rest))
+            if rest[1] in scope(rest[0]).__dict__:
+                _refer(kind, names, name, *rest)
+    for kind, names, name, rest in later:
+        _refer(kind, names, name, *rest)
+
+
+def _refer(kind: str, names: dict[str, Any], name: str, home: str, other: str, options: Any = None) -> None:
+    found = getattr(scope(home), other)
+    if kind == "remote":
+        from ._remote import remote
+
+        found = remote(getattr(found, "_definition", found), **options)
+    names[name] = found
+
+
+def find(name: str) -> Any:
+    """A function or class: `scope:name`."""
+    home, _, inner = name.rpartition(":")
+    return getattr(_scopes[home], inner)
+
+
+def class_name(cls: type) -> tuple[str, str]:
+    """By what name a class crosses."""
+    return cls.__module__, cls.__qualname__
+
+
+def find_class(module: str, name: str) -> type:
+    """The class of a name."""
+    found: Any = _scopes.get(module) or sys.modules.get(module)
+    if found is None:
+        found = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    if not isinstance(found, type):
+        raise ValueError(f"{module}.{name} is no class")
+    return found
+
+
+def both(base: type, error: BaseException, told: Any) -> Any:
+    """An exception that is of the class of another too, if there can be one."""
+    try:
+        cls = type(type(error).__name__, (type(error), base), {"__module__": type(error).__module__})
+        made = _data.exception(cls, error.args)
+    except TypeError:
+        return told
+    made.__dict__.update(told.__dict__)
+    made.args = error.args or told.args
+    return made
+
+
+def told(error: BaseException) -> str:
+    """A traceback as Python prints it, with the user's lines and without those of this package."""
+    for filename, texts in _lines.items():
+        longest = max(line + text.count("\n") for line, text in texts)
+        lines = ["\n"] * (longest + 1)
+        for line, text in texts:
+            for at, part in enumerate(text.splitlines(keepends=True), line - 1):
+                lines[at] = part
+        linecache.cache[filename] = (sum(map(len, lines)), None, lines, filename)
+    made = traceback.TracebackException.from_exception(error, limit=-40, compact=True)
+    seen = set()
+
+    def strip(made: traceback.TracebackException | None) -> None:
+        if made is None or id(made) in seen:
+            return
+        seen.add(id(made))
+        kept = [frame for frame in made.stack if not _is_ours(frame.filename)]
+        made.stack = traceback.StackSummary.from_list(kept)
+        strip(made.__cause__)
+        strip(made.__context__)
+
+    strip(made)
+    return "".join(made.format())
+
+
+def snippet(filename: str, code: str) -> Any:
+    """Compiles a snippet, whose lines tracebacks show."""
+    _lines[filename] = [(1, code)]
+    return compile(code, filename, "exec", dont_inherit=True)
+
+
+_OURS = (__file__.rpartition("/")[0] + "/",)
+
+
+def _is_ours(filename: str) -> bool:
+    return filename.startswith(_OURS) or filename.endswith("/_app.py") or "componentize_py" in filename
+
+
+# Made once: what it imports is in the image from which sandboxes start.
+told(ValueError())
+assert enum

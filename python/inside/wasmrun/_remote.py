@@ -1,0 +1,148 @@
+"""`remote` inside a sandbox: functions and classes of the program, to be called in other sandboxes.
+
+Owns how options are said to the node.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from wit_world.imports import actors, objects, tasks
+
+from . import _host
+
+# The object that has this program, which tasks of ours get too.
+program: objects.Object | None = None
+
+
+def _amount(value: Any) -> str:
+    return value if isinstance(value, str) else format(value, "f") if isinstance(value, float) else str(value)
+
+
+def _resources(options: dict[str, Any]) -> list[tuple[str, str]]:
+    found = [(name, _amount(value)) for name, value in (options.pop("resources", None) or {}).items()]
+    for option, name in (("cpus", "CPU"), ("gpus", "GPU"), ("memory", "memory")):
+        value = options.pop(option, None)
+        if value is not None:
+            found.append((name, _amount(value)))
+    return found
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else int(seconds * 1000)
+
+
+def _of_task(given: dict[str, Any]) -> tasks.Options:
+    options = dict(given)
+    for ignored in ("name", "env", "modules"):
+        options.pop(ignored, None)
+    made = tasks.Options(
+        resources=_resources(options),
+        retries=options.pop("retries", None),
+        retry_on_error=options.pop("retry_on_error", None),
+        time_limit_ms=_milliseconds(options.pop("time_limit", None)),
+        priority=options.pop("priority", None),
+        label_selector=options.pop("labels", None),
+        strategy=options.pop("strategy", None),
+    )
+    _none_left(options)
+    return made
+
+
+def _of_actor(given: dict[str, Any]) -> actors.Options:
+    options = dict(given)
+    for ignored in ("env", "modules", "priority"):
+        options.pop(ignored, None)
+    if options.pop("detached", False):
+        raise TypeError("a task cannot create a detached actor: do that outside")
+    made = actors.Options(
+        resources=_resources(options),
+        name=options.pop("name", None),
+        restarts=options.pop("restarts", None),
+        call_retries=options.pop("call_retries", None),
+        label_selector=options.pop("labels", None),
+        strategy=options.pop("strategy", None),
+        time_limit_ms=_milliseconds(options.pop("time_limit", None)),
+    )
+    _none_left(options)
+    return made
+
+
+def _none_left(options: dict[str, Any]) -> None:
+    if options:
+        raise TypeError(f"there is no option '{next(iter(options))}'")
+
+
+def _program() -> objects.Object:
+    if program is None:
+        raise TypeError(".remote(…) is for functions of a program, and a snippet is none: call it outside")
+    return program
+
+
+class RemoteFunction:
+    """A function whose calls run in sandboxes of their own."""
+
+    def __init__(self, function: Any, options: dict[str, Any], name: str) -> None:
+        self._definition = function
+        self._options = options
+        self._name = name
+        self.__name__ = function.__name__
+        self.__qualname__ = function.__qualname__
+        self.__module__ = function.__module__
+        self.__doc__ = function.__doc__
+
+    def remote(self, *args: Any, **kwargs: Any) -> _host.ObjectRef:
+        """Calls it in a sandbox of its own."""
+        given, _ = _host.call_data(args, kwargs, self.__name__)
+        after = [it for it in (*args, *kwargs.values()) if isinstance(it, _host.ObjectRef)]
+        return _host.spawn(_program(), self._name, given, after, _of_task(self._options))
+
+    def options(self, **options: Any) -> RemoteFunction:
+        """The same function, whose calls ask for something."""
+        return RemoteFunction(self._definition, {**self._options, **options}, self._name)
+
+    def __call__(self, *_: object, **__: object) -> Any:
+        raise TypeError(f"{self.__name__} runs in a sandbox: call .remote(…)")
+
+
+class RemoteClass:
+    """A class whose instances are actors."""
+
+    def __init__(self, cls: type, options: dict[str, Any], name: str) -> None:
+        self._definition = cls
+        self._options = options
+        self._name = name
+        self.__name__ = cls.__name__
+        self.__qualname__ = cls.__qualname__
+        self.__module__ = cls.__module__
+        self.__doc__ = cls.__doc__
+
+    def remote(self, *args: Any, **kwargs: Any) -> _host.ActorHandle:
+        """Creates an actor."""
+        given, _ = _host.call_data(args, kwargs, self.__name__)
+        options = _of_actor(self._options)
+        return _host.create(_program(), self._name, given, options, methods(self._definition))
+
+    def options(self, **options: Any) -> RemoteClass:
+        """The same class, whose actors ask for something."""
+        return RemoteClass(self._definition, {**self._options, **options}, self._name)
+
+    def __call__(self, *_: object, **__: object) -> Any:
+        raise TypeError(f"instances of {self.__name__} are actors: call .remote(…)")
+
+
+def methods(cls: type) -> str:
+    """The names of a class's methods."""
+    found = (name for name, _ in inspect.getmembers(cls, callable) if not name.startswith("_"))
+    return ",".join(found)
+
+
+def remote(given: Any = None, /, **options: Any) -> Any:
+    """Makes a function's calls tasks, or a class's instances actors. Also `@remote(cpus=2)`."""
+    if given is None:
+        return lambda given: remote(given, **options)
+    name = f"{given.__module__}:{given.__name__}"
+    if isinstance(given, type):
+        return RemoteClass(given, options, name)
+    return RemoteFunction(given, options, name)

@@ -1,0 +1,445 @@
+"""Python in sandboxes: functions, actors, snippets, and what those may not do."""
+
+import array
+import dataclasses
+import datetime
+import decimal
+import enum
+import fractions
+import math
+import subprocess
+import sys
+import textwrap
+import threading
+import typing
+import uuid
+import zipfile
+
+import numpy
+import pytest
+
+import wasmrun
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    x: float
+    y: float = 0.0
+
+    def __post_init__(self):
+        if self.x == 666:
+            raise AssertionError("this runs where it should not")
+
+
+class Color(enum.Enum):
+    RED = 1
+    BLUE = "b"
+
+
+class Rights(enum.Flag):
+    READ = 1
+    WRITE = 2
+
+
+class Pair(typing.NamedTuple):
+    left: int
+    right: str
+
+
+class Wrong(Exception):
+    def __init__(self, code, why):
+        super().__init__(code, why)
+        self.code = code
+
+
+SCALE = 3
+LOCK = threading.Lock()
+
+
+def scaled(point: "typing.Optional[Point]") -> Point:
+    return Point(point.x * SCALE, math.floor(point.y))
+
+
+@wasmrun.remote
+def echo(value, *more, **named):
+    return (value, more, named) if more or named else value
+
+
+@wasmrun.remote
+def add(a, b=0):
+    return a + b
+
+
+@wasmrun.remote(cpus=0.5)
+def fib(n):
+    if n < 2:
+        return n
+    return sum(wasmrun.get([fib.remote(n - 1), fib.remote(n - 2)]))
+
+
+@wasmrun.remote
+def fail(code):
+    nothing = {}
+    if code == 0:
+        return nothing["no"]
+    raise Wrong(code, "because")
+
+
+@wasmrun.remote
+class Counter:
+    def __init__(self, start=0):
+        if start < 0:
+            raise ValueError("it counts from 0")
+        self.total = start
+
+    def add(self, n):
+        self.total += n
+        return self.total
+
+    async def later(self, n):
+        return await add.remote(self.total, n)
+
+    def fail(self):
+        raise Wrong(self.total, "asked for")
+
+
+@pytest.fixture(autouse=True)
+def _session(session):
+    return session
+
+
+VALUES = [
+    None, True, False, 0, -1, 255, -(1 << 63), 1 << 1000, -(1 << 1000) + 1, 0.0, -0.5, math.inf, 1e300, 2 - 3j,
+    "", "text", "é😀\0", "\udcff", b"", b"\0\xff", bytearray(b"ab"), [], [1, [2, []]], (), (1,), {1, 2}, frozenset("ab"),
+    {}, {"a": 1, 2: [3], (4, 5): None, None: {}}, datetime.date(2026, 2, 28), datetime.time(1, 2, 3, 4),
+    datetime.datetime(1900, 1, 1, 0, 0, 0, 7), datetime.datetime(2026, 5, 4, tzinfo=datetime.timezone.utc),
+    datetime.datetime(2026, 5, 4, tzinfo=datetime.timezone(datetime.timedelta(hours=-5))), datetime.timedelta(-3, 4, 5),
+    decimal.Decimal("1.10"), fractions.Fraction(-2, 6), uuid.UUID(int=5), Point(1, 2), [Point(0.5)], Color.BLUE, Rights.READ,
+    Rights.READ | Rights.WRITE, Pair(1, "x"), {"deep": [({"er": {Point(1): Color.RED}},)]}, Wrong(3, "x").args,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_values_come_back(value):
+    back = echo.remote(value).get()
+    assert back == value and type(back) is type(value)
+    assert wasmrun.put([value]).get() == [value]
+
+
+def test_numbers_cross_as_buffers():
+    table = numpy.arange(6, dtype="f4").reshape(2, 3)
+    back = echo.remote(table).get()
+    assert back.dtype == "f4" and (back == table).all()
+    assert math.isnan(echo.remote(math.nan).get())
+    assert list(echo.remote(array.array("q", [1, -2])).get()) == [1, -2]
+    assert echo.remote(numpy.float64(1.5)).get() == 1.5 and echo.remote(numpy.int16(3)).get() == 3
+    stored = wasmrun.put(numpy.arange(1000.0))
+    seen = wasmrun.run("result = xs.format, len(xs), sum(xs)", inputs={"xs": numpy.arange(1000.0)}).result
+    assert seen == ("d", 1000, 499500.0)
+    assert add.remote(stored, stored)._kind == "p"
+    assert total.remote(stored).get() == 499500.0
+
+
+@wasmrun.remote
+def total(numbers):
+    return sum(numbers)
+
+
+def test_what_cannot_cross():
+    for value, says in (
+        (LOCK, r"echo\(\) argument 1: _thread.lock cannot cross"),
+        ([1, {"a": LOCK}], r"argument 1\[1\]\['a'\]: _thread.lock"),
+        (sys, "module cannot cross"),
+        (numpy.array([object()]), "cannot cross"),
+    ):
+        with pytest.raises(TypeError, match=says):
+            echo.remote(value)
+    loop = []
+    loop.append(loop)
+    with pytest.raises(TypeError, match="contains itself"):
+        echo.remote(loop)
+    with pytest.raises(wasmrun.PythonError, match="cannot cross"):
+        wasmrun.run("import sys\nresult = sys")
+
+
+def test_what_a_function_uses_goes_with_it():
+    offset = 10
+
+    def shifted(n):
+        return n + offset
+
+    @wasmrun.remote
+    def both(n):
+        return shifted(n), scaled(Point(n, 2.5)), SCALE
+
+    assert both.remote(1).get() == (11, Point(3, 2), 3)
+    # As it was at the first call.
+    offset = 20
+    assert both.remote(1).get()[0] == 11
+    assert fib.remote(5).get() == 5
+    assert echo.options(time_limit=20, name="mine").remote(1, 2, a=3).get() == (1, (2,), {"a": 3})
+
+
+def test_what_cannot_go_with_it():
+    @wasmrun.remote
+    def locked():
+        return LOCK
+
+    @wasmrun.remote
+    def arrays():
+        return numpy.zeros(3)
+
+    @wasmrun.remote
+    def tests():
+        return pytest
+
+    ref = add.remote(1, 2)
+
+    @wasmrun.remote
+    def refers():
+        return ref
+
+    for function, says in (
+        (locked, "uses the variable 'LOCK', which cannot be sent.*_thread.lock"),
+        (arrays, "uses 'numpy'.*native code"),
+        (tests, r"uses 'pytest'.*modules=\['pytest'\]"),
+        (refers, "'ref'.*pass what is needed as an argument"),
+        (wasmrun.remote(lambda: 1), "a lambda"),
+    ):
+        with pytest.raises(wasmrun.CaptureError, match=says):
+            function.remote()
+    with pytest.raises(TypeError, match=r"call .remote"):
+        add(1, 2)
+    with pytest.raises(TypeError, match="functions and classes"):
+        wasmrun.remote(3)
+    with pytest.raises(TypeError, match="no option 'cpu'"):
+        add.options(cpu=1).remote(1)
+
+
+def test_modules_and_wheels(tmp_path, monkeypatch):
+    package = tmp_path / "shapes_for_test"
+    package.mkdir()
+    (package / "__init__.py").write_text("from .area import area\n")
+    (package / "area.py").write_text("def area(r):\n    return 3 * r * r\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    import shapes_for_test
+
+    @wasmrun.remote(modules=["shapes_for_test"])
+    def area(r):
+        from shapes_for_test import area as other
+
+        return shapes_for_test.area(r), other(r)
+
+    assert area.remote(2).get() == (12, 12)
+    wheel = tmp_path / "shapes-1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.writestr("in_wheel/__init__.py", "NAME = 'wheel'")
+        file.writestr("shapes-1.dist-info/METADATA", "")
+
+    @wasmrun.remote(modules=[wheel])
+    def name():
+        import in_wheel
+
+        return in_wheel.NAME
+
+    assert name.remote().get() == "wheel"
+    with zipfile.ZipFile(wheel, "a") as file:
+        file.writestr("in_wheel/_fast.so", b"\x7fELF")
+    with pytest.raises(wasmrun.CaptureError, match="native code"):
+        wasmrun.remote(modules=[wheel])(name._definition).remote()
+    with pytest.raises(wasmrun.CaptureError, match="no module 'nowhere'"):
+        add.options(modules=["nowhere"]).remote(1)
+
+
+def test_objects_and_tasks():
+    one = add.remote(1, 2)
+    assert add.remote(one, b=add.remote(one, 4)).get() == 10
+
+    @wasmrun.remote
+    def tree(stored, ref):
+        kept = ref[0]
+        parts = [add.remote(stored, n) for n in range(3)] + [kept]
+        done, left = wasmrun.wait(parts, num_returns=len(parts))
+        assert not left
+        everything = sorted(wasmrun.get(list(wasmrun.as_completed(done))))
+        return everything, kept, wasmrun.put({"a": everything}), wasmrun.task_id()
+
+    numbers, kept, put, task = tree.remote(wasmrun.put(7), [one]).get()
+    assert numbers == [3, 7, 8, 9] and kept.get() == 3 and put.get() == {"a": numbers} and len(task) == 32
+    assert add.remote(put.get()["a"][0], kept).get() == 6
+    assert echo.remote(put).get() == {"a": numbers}
+
+
+def test_coroutines():
+    @wasmrun.remote
+    async def gathered(n):
+        import asyncio
+
+        await asyncio.sleep(0.01)
+        return await asyncio.gather(*(add.remote(at, 1) for at in range(n)))
+
+    assert gathered.remote(4).get() == [1, 2, 3, 4]
+
+
+def test_errors():
+    with pytest.raises(KeyError) as error:
+        fail.remote(0).get()
+    assert isinstance(error.value, wasmrun.PythonError) and error.value.args == ("no",)
+    assert 'return nothing["no"]' in error.value.traceback and __file__ in error.value.traceback
+    assert "_app" not in error.value.traceback and "fail" in error.value.__notes__[0]
+    with pytest.raises(Wrong) as error:
+        fail.remote(7).get()
+    assert error.value.args == (7, "because")
+
+    @wasmrun.remote
+    def passes_on():
+        class Here(Exception):
+            pass
+
+        try:
+            fail.remote(1).get()
+        except Wrong as error:
+            raise Here(error.args[0]) from error
+
+    with pytest.raises(wasmrun.PythonError, match="Here: 1") as error:
+        passes_on.remote().get()
+    assert "The above exception was the direct cause" in error.value.traceback
+    with pytest.raises(wasmrun.DependencyError) as dependency:
+        add.remote(fail.remote(2), 1).get()
+    assert isinstance(dependency.value.__cause__, wasmrun.GuestError)
+    with pytest.raises(TypeError, match="positional"):
+        add.remote(1, 2, 3).get()
+
+
+def test_actors():
+    counter = Counter.remote(5)
+    assert wasmrun.get([counter.add.remote(n) for n in range(4)]) == [5, 6, 8, 11]
+    assert counter.later.remote(1).get() == 12
+    with pytest.raises(Wrong):
+        counter.fail.remote().get()
+    assert counter.add.remote(add.remote(1, 1)).get() == 13
+    with pytest.raises(AttributeError, match="has no method 'nope'; it has add,fail,later"):
+        counter.nope
+
+    @wasmrun.remote
+    def uses(counter, times):
+        own = Counter.options(name="of-a-task").remote(100)
+        return [counter.add.remote(1).get() for _ in range(times)], own.add.remote(1).get(), own
+
+    seen, of_own, own = uses.remote(counter, 2).get()
+    assert (seen, of_own, own.add.remote(1).get()) == ([14, 15], 101, 102)
+    assert wasmrun.get_actor("of-a-task").add.remote(1).get() == 103
+    wasmrun.kill(counter)
+    with pytest.raises(wasmrun.ActorDiedError):
+        counter.add.remote(1).get()
+    with pytest.raises(ValueError, match="it counts from 0"):
+        Counter.remote(-1).add.remote(1).get()
+
+
+def test_snippets():
+    found = wasmrun.run("print('hi')\nimport sys\nprint('no', file=sys.stderr)\nresult = [x * 2 for x in xs]", inputs={"xs": [1, 2]})
+    assert found == wasmrun.Outcome([2, 4], "hi\n", "no\n")
+    assert wasmrun.run("pass").result is None
+    with pytest.raises(ZeroDivisionError) as error:
+        wasmrun.run("x = 1\nprint('before')\nx / 0")
+    assert "x / 0" in error.value.traceback and error.value.stdout == "before\n"
+    with pytest.raises(SyntaxError):
+        wasmrun.run("if")
+    with pytest.raises(TypeError, match="a snippet is text"):
+        wasmrun.run(b"x")
+    with wasmrun.Sandbox(time_limit=20) as sandbox:
+        sandbox.run("def f(x):\n    return x + y\ny = 1")
+        assert sandbox.run("result = f(x)", inputs={"x": 41}).result == 42
+        with pytest.raises(NameError):
+            sandbox.run("z")
+        assert sandbox.run("y += 1; result = y").result == 2
+        assert sandbox.run("pass").result is None
+
+
+LIMITS = [
+    ("while True: pass", wasmrun.LimitError, "time limit"),
+    ("x = 'x' * (10 << 30)", OverflowError, "."),
+    ("x = 'x' * (1 << 30)", MemoryError, "."),
+    ("x = []\nwhile True: x.append('x' * 1_000_000)", MemoryError, "."),
+    ("def f(): f()\nf()", (RecursionError, wasmrun.TrapError, wasmrun.LimitError), "."),
+    ("while True: print('x' * 1000)", OSError, "may print"),
+    ("import os\nos._exit(3)", wasmrun.TaskError, "."),
+    ("import sys\nsys.exit(3)", wasmrun.PythonError, "SystemExit: 3"),
+    ("open('/etc/passwd')", FileNotFoundError, "."),
+    ("open('/tmp/x', 'w')", OSError, "."),
+    ("import os\nassert not os.environ.get('HOME')\nresult = os.listdir('/')", OSError, "."),
+    ("import socket\nsocket.create_connection(('127.0.0.1', 80))", wasmrun.PythonError, "."),
+    ("import subprocess\nsubprocess.run(['ls'])", wasmrun.PythonError, "."),
+    ("import ctypes", ImportError, "."),
+    ("import numpy", ModuleNotFoundError, "numpy"),
+    ("import wasmrun\nwasmrun.remote(int)\nwasmrun.get_actor('nobody')", wasmrun.PythonError, "nobody"),
+]
+
+
+@pytest.mark.parametrize("code, raises, says", LIMITS, ids=[code[-30:] for code, _, _ in LIMITS])
+def test_a_snippet_stays_within(code, raises, says):
+    with pytest.raises(raises, match=says):
+        wasmrun.run(code, time_limit=5)
+    assert wasmrun.run("result = 1").result == 1
+
+
+# Each writes what it likes in the place of a value: no code of it may run outside, whatever it is.
+TRICKS = [
+    "b''", "b'\\xff'", "b'N' * 5", "b'l\\xff\\xff\\xff\\xff\\x0f'", "b'l\\x01' * 5000", "b'i' + b'\\xff' * 20",
+    "b'o\\x02os\\x06system\\x00'", "b'o\\x08builtins\\x04eval\\x00'", "b'E\\x08builtins\\x04exec' + b't\\x01s\\x01x'",
+    "b'E\\x02os\\x05error' + b't\\x01s\\x01x'", "b'x\\x08builtins\\x05print\\x01x'", "b'n\\x0asubprocess\\x05Popen' + b't\\x00'",
+    "b'R\\x05\\x01p'", "b'H\\x00\\x00'", "b'AO\\x01\\x01x'", "b'Ad\\x02\\xff\\xff\\x03\\xff\\xff\\x03'", "b'AB' + b'\\x7f' + b'\\x01' * 127",
+    "__import__('pickle').dumps(eval)", "b'E\\x08builtins\\x0aSystemExit' + b't\\x00'", "b'k\\x03abc'", "b'y\\x03abc'", "b's\\x01\\xff'",
+    "b'd\\x01l\\x00N'", "b'S\\x01l\\x00'", "b'p' + b'i\\x10' + b'\\x7f' * 16",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+def test_what_comes_out_is_only_data(trick):
+    code = f"""
+        import wasmrun._data as data
+        value = {trick}
+        data.Writer.write = lambda self, given, what='': value
+    """
+    with pytest.raises(wasmrun.WasmrunError, match="no value"):
+        wasmrun.run(textwrap.dedent(code))
+    # The same in the place of an exception.
+    with pytest.raises(wasmrun.PythonError):
+        wasmrun.run(textwrap.dedent(code) + "raise ValueError(1)")
+
+
+def test_dataclasses_are_not_constructed_outside():
+    @wasmrun.remote
+    def evil():
+        made = object.__new__(Point)
+        object.__setattr__(made, "x", 666)
+        object.__setattr__(made, "y", None)
+        return made
+
+    assert evil.remote().get().x == 666
+
+
+def test_a_script(tmp_path):
+    # Nothing of a script runs in sandboxes but what functions refer to.
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import os, wasmrun
+            wasmrun.init(node_options=["--node-cpus", "1"])
+            SECRET = os.environ["SECRET"]
+
+            @wasmrun.remote
+            def double(x):
+                return x * 2
+
+            print(sum(wasmrun.get([double.remote(n) for n in range(5)])))
+            """
+        )
+    )
+    import os
+
+    ran = subprocess.run(
+        [sys.executable, script], env={**os.environ, "SECRET": "x"}, capture_output=True, text=True, timeout=120
+    )
+    assert ran.stdout == "20\n", ran.stderr

@@ -1,0 +1,299 @@
+"""What a function or class needs to run elsewhere: its source, and that of what it refers to.
+
+Owns [`Program`]: parts in an order in which they can be executed. Source travels, and not byte code: the Python in a sandbox may
+be another. Of a script only what is referred to is taken, so that nothing else of it runs there. `inside/wasmrun/_program.py` reads
+what this writes.
+
+Global variables, and those of enclosing functions, are taken as they are when the function is first called: functions and classes
+as source, modules as imports, everything else as data.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import importlib.util
+import inspect
+import os
+import symtable
+import sys
+import textwrap
+import types
+import zipfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from . import _data
+
+# Modules that are known to have native code, and what to do instead.
+_NATIVE = {
+    name: "it has native code, and there is no build of that for WebAssembly: call it outside, or pass its numbers as a "
+    "buffer, which is a memoryview inside"
+    for name in ("numpy", "pandas", "scipy", "torch", "tensorflow", "sklearn", "pyarrow", "polars", "cv2", "PIL")
+}
+
+
+class CaptureError(TypeError):
+    """A function that cannot run elsewhere. The message says which variable is why."""
+
+
+class Program:
+    """The parts of a program, and the classes among them."""
+
+    def __init__(self, modules: Iterable[str | os.PathLike[str]] = ()) -> None:
+        self.parts: list[Any] = []
+        self.classes: dict[tuple[str, str], type] = {}
+        # Changes with each part: who has sent an older one sends it again.
+        self.version = 0
+        self._taken: set[tuple[str, str]] = set()
+        self._scopes: dict[int, str] = {}
+        self._whole: set[str] = set()
+        for module in modules:
+            self._add_module(module)
+
+    def add(self, given: Any) -> str:
+        """Adds a function or class, and what it needs: the name by which it is found there."""
+        home, name = self._definition(given, given.__name__)
+        return f"{home}:{name}"
+
+    def class_name(self, cls: type) -> tuple[str, str]:
+        """By what name a class crosses. It is added if it is not there."""
+        key = (self._home(cls), cls.__qualname__.rpartition("<locals>.")[2])
+        if self.classes.get(key) is not cls and not _is_standard(cls.__module__):
+            outer = key[1].partition(".")[0]
+            if outer != key[1]:
+                raise CaptureError(
+                    f"{cls.__qualname__} is a class within another, and its values cannot cross: define it by itself"
+                )
+            self.add(cls)
+        self.classes[key] = cls
+        return key
+
+    def find_class(self, module: str, name: str) -> type:
+        """The class of a name that came from a sandbox: one that was sent there, or an exception of Python's own."""
+        found = self.classes.get((module, name))
+        if found is not None:
+            return found
+        if module == "builtins":
+            of_python = getattr(builtins, name, None)
+            if isinstance(of_python, type) and issubclass(of_python, Exception):
+                return of_python
+        raise ValueError(f"the class {module}.{name} is not known here")
+
+    def written(self) -> bytes:
+        """All parts, as data."""
+
+        def ref(given: Any) -> None:
+            if type(given).__name__ in ("ObjectRef", "ActorHandle", "PythonActor"):
+                raise CaptureError("it is a reference: pass it as an argument")
+
+        return _data.Writer(ref, self.class_name).write(self.parts, "program")
+
+    def _home(self, given: Any) -> str:
+        """In which scope it is defined there: that of its module, or one of its own if it is a closure."""
+        if given.__qualname__ == given.__name__ or "<locals>" not in given.__qualname__:
+            return str(given.__module__)
+        return self._scopes.setdefault(id(given), f"{given.__module__}.<{len(self._scopes)}>")
+
+    def _put(self, part: tuple[Any, ...]) -> None:
+        self.parts.append(part)
+        self.version += 1
+
+    def _definition(self, given: Any, name: str) -> tuple[str, str]:
+        """The source of a function or class, once."""
+        given = inspect.unwrap(given) if not isinstance(given, type) else given
+        home, name = self._home(given), given.__name__
+        if (home, name) in self._taken:
+            return home, name
+        self._taken.add((home, name))
+        if name == "<lambda>":
+            raise CaptureError("a lambda cannot be taken out of its line: define a function with `def`")
+        if isinstance(given, type):
+            self.classes[home, name] = given
+        values = _variables(given)
+        filename, line, source = _source(given, values)
+        for needed in _names(source, filename, name):
+            if needed in values:
+                self._need(given, home, needed, values[needed])
+        self._put(("source", home, name, filename, line, source))
+        # By its name it is what it was made here.
+        made = values.get(name)
+        if getattr(made, "_definition", None) is given:
+            self._put(("remote", home, name, home, name, _sent(made)))
+        return home, name
+
+    def _need(self, of: Any, home: str, name: str, value: Any) -> None:
+        """A variable that a function or class refers to."""
+        if (home, name) in self._taken:
+            return
+        part = self._part(of, home, name, value)
+        if (home, name) not in self._taken:
+            self._taken.add((home, name))
+            self._put(part)
+
+    def _part(self, of: Any, home: str, name: str, value: Any) -> tuple[Any, ...]:
+        from ._remote import RemoteClass, RemoteFunction
+
+        if isinstance(value, (RemoteFunction, RemoteClass)):
+            target = self._definition(value._definition, name)
+            return ("remote", home, name, *target, _sent(value))
+        if isinstance(value, types.ModuleType):
+            self._check_module(of, name, value.__name__)
+            return ("import", home, name, value.__name__)
+        module = getattr(value, "__module__", None) or type(value).__module__
+        found = _exported(module, value, name)
+        if found is not None and (_is_ours(module) or self._is_there(module)):
+            return ("from", home, name, "wasmrun" if _is_ours(module) else module, found)
+        if isinstance(value, (types.FunctionType, type)):
+            if module.partition(".")[0] in _NATIVE:
+                self._check_module(of, name, module)
+            return ("alias", home, name, *self._definition(value, name))
+        try:
+            _data.Writer(lambda _: None, self.class_name).write(value, name)
+        except TypeError as error:
+            raise CaptureError(
+                f"{of.__qualname__} uses the variable '{name}', which cannot be sent to a sandbox: {error}; pass what is needed as "
+                "an argument, or make it in the function"
+            ) from None
+        return ("data", home, name, value)
+
+    def _is_there(self, module: str) -> bool:
+        return _is_standard(module) or module in self._whole
+
+    def _check_module(self, of: Any, name: str, module: str) -> None:
+        top = module.partition(".")[0]
+        if _is_ours(module) or self._is_there(module):
+            return
+        if top in _NATIVE:
+            raise CaptureError(f"{of.__qualname__} uses '{name}', the module {module}: {_NATIVE[top]}")
+        raise CaptureError(
+            f"{of.__qualname__} uses '{name}', the module {module}, which sandboxes do not have: name it, as in "
+            f"@wasmrun.remote(modules=[{top!r}])"
+        )
+
+    def _add_module(self, given: str | os.PathLike[str]) -> None:
+        path = Path(given)
+        if path.suffix == ".whl":
+            with zipfile.ZipFile(path) as wheel:
+                for entry in wheel.namelist():
+                    self._add_file(Path(entry), lambda: wheel.read(entry).decode(), path.name)
+            return
+        name = os.fspath(given)
+        try:
+            spec = importlib.util.find_spec(name)
+        except (ImportError, ValueError):
+            spec = None
+        if spec is None or spec.origin is None:
+            raise CaptureError(f"there is no module '{name}' to send: give the name of one, or the path of a wheel")
+        if spec.submodule_search_locations:
+            root = Path(spec.origin).parent
+            for of_package in sorted(root.rglob("*")):
+                file = Path(*name.split("."), of_package.relative_to(root))
+                self._add_file(file, of_package.read_text, name)
+        else:
+            file = Path(*name.split(".")).with_suffix(Path(spec.origin).suffix)
+            self._add_file(file, Path(spec.origin).read_text, name)
+
+    def _add_file(self, file: Path, read: Callable[[], str], of: str) -> None:
+        if file.suffix in (".so", ".pyd"):
+            raise CaptureError(
+                f"{of} has native code ({file.name}), and there is no build of that for WebAssembly: use what is pure Python"
+            )
+        if file.suffix != ".py":
+            return
+        is_package = file.name == "__init__.py"
+        name = ".".join(file.parent.parts if is_package else file.with_suffix("").parts)
+        if name not in self._whole:
+            self._whole.add(name)
+            self._put(("file", "", name, str(file), read(), is_package))
+
+
+def _is_standard(module: str) -> bool:
+    return module.partition(".")[0] in sys.stdlib_module_names and module != "__main__"
+
+
+def _is_ours(module: str) -> bool:
+    return module.partition(".")[0] == "wasmrun"
+
+
+def _exported(module: str, value: Any, name: str) -> str | None:
+    """By what name a module has this value."""
+    found = sys.modules.get("wasmrun" if _is_ours(module) else module)
+    for known in (getattr(value, "__name__", None), getattr(value, "_name", None), name):
+        if isinstance(known, str) and getattr(found, known, None) is value:
+            return known
+    return None
+
+
+def _sent(remote: Any) -> dict[str, Any]:
+    """The options that hold inside too."""
+    return {name: value for name, value in remote._options.items() if name != "modules"}
+
+
+def _source(given: Any, values: dict[str, Any]) -> tuple[str, int, str]:
+    try:
+        lines, line = inspect.getsourcelines(given)
+        filename = inspect.getsourcefile(given) or "<unknown>"
+    except (OSError, TypeError):
+        raise CaptureError(
+            f"the source of {given.__qualname__} is not to be had, and source is what is sent: define it in a file or a notebook"
+        ) from None
+    lines = textwrap.dedent("".join(lines)).splitlines(keepends=True)
+    # Our decorators are not executed there: what their arguments refer to need not be there.
+    definition = ast.parse("".join(lines)).body[0]
+    for decorator in getattr(definition, "decorator_list", ()):
+        named = decorator.func if isinstance(decorator, ast.Call) else decorator
+        if _is_remote(named, values):
+            for at in range(decorator.lineno - 1, decorator.end_lineno or decorator.lineno):
+                lines[at] = "\n"
+    return filename, max(line, 1), "".join(lines)
+
+
+def _is_remote(named: ast.expr, values: dict[str, Any]) -> bool:
+    from ._remote import remote
+
+    if isinstance(named, ast.Attribute) and isinstance(named.value, ast.Name):
+        return getattr(values.get(named.value.id), named.attr, None) is remote
+    return isinstance(named, ast.Name) and values.get(named.id) is remote
+
+
+def _variables(given: Any) -> dict[str, Any]:
+    """What names mean to a function or class: globals, and variables of functions around it."""
+    if not isinstance(given, type):
+        return _of_function(given)
+    module = sys.modules.get(given.__module__)
+    values = dict(module.__dict__) if module is not None else {}
+    for member in vars(given).values():
+        function = getattr(member, "__func__", getattr(member, "fget", member))
+        if isinstance(function, types.FunctionType):
+            values.update(_of_function(inspect.unwrap(function)))
+    values.pop("__class__", None)
+    return values
+
+
+def _of_function(function: types.FunctionType) -> dict[str, Any]:
+    values = dict(function.__globals__)
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
+        try:
+            values[name] = cell.cell_contents
+        except ValueError:
+            # It is not set yet.
+            continue
+    return values
+
+
+def _names(source: str, filename: str, own: str) -> list[str]:
+    """What the source refers to and does not define."""
+    found: dict[str, None] = {}
+
+    def look(table: symtable.SymbolTable, is_top: bool) -> None:
+        for symbol in table.get_symbols():
+            is_global = symbol.is_referenced() if is_top else symbol.is_global()
+            if is_global and symbol.get_name() != own:
+                found[symbol.get_name()] = None
+        for child in table.get_children():
+            look(child, False)
+
+    look(symtable.symtable(source, filename, "exec"), True)
+    return list(found)

@@ -1,0 +1,445 @@
+"""Values of Python as data, outside sandboxes and inside.
+
+Owns one format, which is the same in both directions: a tag for each value, and its parts behind it. What a sandbox has made is
+only ever read as this: there are no pickles, and no code in it. Classes of dataclasses, enums and exceptions are names, which
+the reader looks up among those that it gave away itself.
+
+Runs on any Python from 3.11 on, also in sandboxes: it imports nothing that is not in the standard library there.
+"""
+
+from __future__ import annotations
+
+import array
+import dataclasses
+import datetime
+import decimal
+import enum
+import fractions
+import struct
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+# How deep values may be nested: below what Python's own stack takes, in sandboxes too.
+MOST_NESTED = 200
+
+_FLOAT = struct.Struct("<d")
+_SIZES = {"b": 1, "B": 1, "h": 2, "H": 2, "i": 4, "I": 4, "q": 8, "Q": 8, "f": 4, "d": 8}
+_EPOCH = datetime.datetime(1970, 1, 1)
+_EPOCH_UTC = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+_MICROSECOND = datetime.timedelta(microseconds=1)
+
+
+class NotData(TypeError):
+    """A value that cannot cross: the message says where it is and why."""
+
+
+def exception(cls: type[BaseException], args: tuple[Any, ...]) -> BaseException:
+    """An exception as it was made, without what its constructor does."""
+    base: type = cls
+    while base.__module__ != "builtins":
+        assert base.__base__ is not None
+        base = base.__base__
+    made: BaseException = base.__new__(cls, *args)
+    made.args = args
+    return made
+
+
+class Writer:
+    """Writes one value. `ref` says what a handle is, if something is one: its tag, and a number."""
+
+    def __init__(
+        self,
+        ref: Callable[[Any], tuple[str, int, str] | None],
+        name: Callable[[type], tuple[str, str]],
+    ) -> None:
+        self._out = bytearray()
+        self._ref = ref
+        self._name = name
+        self._path: list[str] = []
+
+    def write(self, value: Any, what: str = "value") -> bytes:
+        """The value as bytes."""
+        self._path = [what]
+        self._value(value)
+        return bytes(self._out)
+
+    def write_call(self, args: tuple[Any, ...], kwargs: dict[str, Any], function: str) -> bytes:
+        """The arguments of a call, as a tuple of both."""
+        self._out += b"t\x02t"
+        self._number(len(args))
+        for at, value in enumerate(args):
+            self._path = [f"{function}() argument {at + 1}"]
+            self._value(value)
+        self._out += b"d"
+        self._number(len(kwargs))
+        for name, value in kwargs.items():
+            self._path = [f"{function}() argument {name}"]
+            self._str(name)
+            self._value(value)
+        return bytes(self._out)
+
+    def _number(self, number: int) -> None:
+        while number > 127:
+            self._out.append(number & 127 | 128)
+            number >>= 7
+        self._out.append(number)
+
+    def _bytes(self, tag: bytes, given: bytes | bytearray | memoryview) -> None:
+        self._out += tag
+        self._number(len(given))
+        self._out += given
+
+    def _text(self, given: str) -> None:
+        encoded = given.encode("utf-8", "surrogatepass")
+        self._number(len(encoded))
+        self._out += encoded
+
+    def _class(self, cls: type) -> None:
+        module, name = self._name(cls)
+        self._text(module)
+        self._text(name)
+
+    def _all(self, tag: bytes, values: Any) -> None:
+        if len(self._path) > MOST_NESTED:
+            raise self._wrong("it is nested too deep, or contains itself")
+        self._out += tag
+        self._number(len(values))
+        for at, value in enumerate(values):
+            self._path.append(f"[{at}]")
+            self._value(value)
+            self._path.pop()
+
+    def _pairs(self, pairs: Any) -> None:
+        if len(self._path) > MOST_NESTED:
+            raise self._wrong("it is nested too deep, or contains itself")
+        self._number(len(pairs))
+        for key, value in pairs:
+            self._path.append(f"[{key!r}]")
+            self._value(key)
+            self._value(value)
+            self._path.pop()
+
+    def _fields(self, pairs: Any) -> None:
+        if len(self._path) > MOST_NESTED:
+            raise self._wrong("it is nested too deep, or contains itself")
+        self._number(len(pairs))
+        for name, value in pairs:
+            self._path.append(f".{name}")
+            self._text(name)
+            self._value(value)
+            self._path.pop()
+
+    def _wrong(self, why: str) -> NotData:
+        return NotData(f"{''.join(self._path)}: {why}")
+
+    def _value(self, value: Any) -> None:
+        write = _WRITERS.get(type(value))
+        if write is not None:
+            write(self, value)
+        else:
+            self._other(value)
+
+    def _other(self, value: Any) -> None:
+        ref = self._ref(value)
+        if ref is not None:
+            tag, number, kind = ref
+            self._out += tag.encode()
+            self._number(number)
+            self._text(kind)
+        elif isinstance(value, enum.Enum):
+            self._out += b"x"
+            self._class(type(value))
+            self._text(str(value.name))
+        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+            self._out += b"o"
+            self._class(type(value))
+            names = [field.name for field in dataclasses.fields(value)]
+            self._fields([(name, getattr(value, name)) for name in names])
+        elif isinstance(value, BaseException):
+            self._out += b"E"
+            self._class(type(value))
+            self._all(b"t", value.args)
+        elif isinstance(value, tuple) and hasattr(value, "_fields"):
+            self._out += b"n"
+            self._class(type(value))
+            self._all(b"t", tuple(value))
+        elif isinstance(value, array.array):
+            self._array(value.typecode, (len(value),), memoryview(value))
+        elif isinstance(value, memoryview):
+            self._array(value.format, value.shape or (), value)
+        else:
+            self._buffer(value)
+
+    def _buffer(self, value: Any) -> None:
+        try:
+            view = memoryview(value)
+        except TypeError:
+            of = type(value)
+            raise self._wrong(
+                f"{of.__module__}.{of.__qualname__} cannot cross into or out of a sandbox: numbers, text, bytes, "
+                "containers, dataclasses, enums, dates, buffers of numbers and references can"
+            ) from None
+        self._array(view.format, view.shape or (), view)
+
+    def _array(self, kind: str, shape: tuple[int, ...], view: memoryview) -> None:
+        kind = kind.lstrip("<=@")
+        if kind in "lL":
+            kind = {4: "i", 8: "q"}[view.itemsize]
+            kind = kind.upper() if view.format.endswith("L") else kind
+        if kind == "?":
+            kind = "B"
+        if kind not in _SIZES:
+            raise self._wrong(f"buffers of format '{view.format}' cannot cross")
+        self._out += b"A" + kind.encode()
+        self._number(len(shape))
+        for length in shape:
+            self._number(length)
+        if view.nbytes and view.c_contiguous:
+            self._out += view.cast("B")
+        else:
+            self._out += view.tobytes()
+
+    def _none(self, _: None) -> None:
+        self._out += b"N"
+
+    def _bool(self, value: bool) -> None:
+        self._out += b"T" if value else b"F"
+
+    def _int(self, value: int) -> None:
+        length = value.bit_length() // 8 + 1
+        self._out += b"i"
+        self._number(length)
+        self._out += value.to_bytes(length, "little", signed=True)
+
+    def _float(self, value: float) -> None:
+        self._out += b"f" + _FLOAT.pack(value)
+
+    def _complex(self, value: complex) -> None:
+        self._out += b"c" + _FLOAT.pack(value.real) + _FLOAT.pack(value.imag)
+
+    def _str(self, value: str) -> None:
+        self._out += b"s"
+        self._text(value)
+
+    def _dict(self, value: dict[Any, Any]) -> None:
+        self._out += b"d"
+        self._pairs(value.items())
+
+    def _told(self, tag: bytes, told: str) -> None:
+        self._out += tag
+        self._text(told)
+
+    def _datetime(self, value: datetime.datetime) -> None:
+        zone = value.utcoffset()
+        since = value - _EPOCH if zone is None else value - _EPOCH_UTC
+        self._out += b"D"
+        self._int(since // _MICROSECOND)
+        if zone is None:
+            self._none(None)
+        else:
+            self._int(zone // _MICROSECOND)
+
+    def _timedelta(self, value: datetime.timedelta) -> None:
+        self._out += b"p"
+        self._int(value // _MICROSECOND)
+
+
+_WRITERS: dict[type, Callable[[Writer, Any], None]] = {
+    type(None): Writer._none,
+    bool: Writer._bool,
+    int: Writer._int,
+    float: Writer._float,
+    complex: Writer._complex,
+    str: Writer._str,
+    bytes: lambda to, value: to._bytes(b"b", value),
+    bytearray: lambda to, value: to._bytes(b"B", value),
+    list: lambda to, value: to._all(b"l", value),
+    tuple: lambda to, value: to._all(b"t", value),
+    set: lambda to, value: to._all(b"S", value),
+    frozenset: lambda to, value: to._all(b"Z", value),
+    dict: Writer._dict,
+    datetime.datetime: Writer._datetime,
+    datetime.timedelta: Writer._timedelta,
+    datetime.date: lambda to, value: to._told(b"y", value.isoformat()),
+    datetime.time: lambda to, value: to._told(b"h", value.isoformat()),
+    decimal.Decimal: lambda to, value: to._told(b"k", str(value)),
+    fractions.Fraction: lambda to, value: to._told(b"q", str(value)),
+    uuid.UUID: lambda to, value: to._bytes(b"u", value.bytes),
+}
+
+
+class Reader:
+    """Reads one value. `ref` makes a handle of its tag, number and kind; `find` gives the class of a name, or raises."""
+
+    def __init__(
+        self,
+        data: bytes | memoryview,
+        ref: Callable[[str, int, str], Any],
+        find: Callable[[str, str], type],
+        buffer: Callable[[str, tuple[int, ...], memoryview], Any],
+    ) -> None:
+        self._data = memoryview(data)
+        self._at = 0
+        self._ref = ref
+        self._find = find
+        self._buffer = buffer
+        self._depth = 0
+
+    def read(self) -> Any:
+        """The value. `ValueError` if these bytes are none."""
+        value = self._value()
+        if self._at != len(self._data):
+            raise ValueError("there is more than one value")
+        return value
+
+    def _take(self, count: int) -> memoryview:
+        end = self._at + count
+        if end > len(self._data):
+            raise ValueError("the value is cut off")
+        taken = self._data[self._at : end]
+        self._at = end
+        return taken
+
+    def _number(self) -> int:
+        number = shift = 0
+        while True:
+            byte = self._take(1)[0]
+            number |= (byte & 127) << shift
+            if byte < 128:
+                return number
+            shift += 7
+            if shift > 63:
+                raise ValueError("a length has too many bytes")
+
+    def _text(self) -> str:
+        return str(self._take(self._number()), "utf-8", "surrogatepass")
+
+    def _count(self) -> int:
+        # Each has a byte at least: no room is made for what is not there.
+        count = self._number()
+        if count > len(self._data) - self._at:
+            raise ValueError("the value is cut off")
+        return count
+
+    def _all(self) -> list[Any]:
+        return [self._value() for _ in range(self._count())]
+
+    def _dict(self) -> dict[Any, Any]:
+        return {self._value(): self._value() for _ in range(self._count())}
+
+    def _value(self) -> Any:
+        tag = self._take(1)[0]
+        read = _READERS.get(tag)
+        if read is None:
+            raise ValueError(f"there is no value of kind {tag}")
+        self._depth += 1
+        if self._depth > 2 * MOST_NESTED:
+            raise ValueError("the value is nested too deep")
+        value = read(self)
+        self._depth -= 1
+        return value
+
+    def _int(self) -> int:
+        return int.from_bytes(self._take(self._number()), "little", signed=True)
+
+    def _float(self) -> float:
+        number: float = _FLOAT.unpack(self._take(8))[0]
+        return number
+
+    def _array(self) -> Any:
+        kind = chr(self._take(1)[0])
+        if kind not in _SIZES:
+            raise ValueError(f"there are no buffers of {kind!r}")
+        shape = tuple(self._number() for _ in range(self._number()))
+        if len(shape) > 16:
+            raise ValueError("a buffer has too many dimensions")
+        size = _SIZES[kind]
+        for length in shape:
+            size *= length
+        return self._buffer(kind, shape, self._take(size))
+
+    def _datetime(self) -> datetime.datetime:
+        since, zone = self._value() * _MICROSECOND, self._value()
+        if not isinstance(since, datetime.timedelta):
+            raise ValueError("a date is no number")
+        if zone is None:
+            return _EPOCH + since
+        of = datetime.timezone(zone * _MICROSECOND) if zone else datetime.timezone.utc
+        return (_EPOCH_UTC + since).astimezone(of)
+
+    def _class(self) -> type:
+        return self._find(self._text(), self._text())
+
+    def _object(self) -> Any:
+        cls = self._class()
+        given = {self._text(): self._value() for _ in range(self._count())}
+        if not dataclasses.is_dataclass(cls):
+            raise ValueError(f"{cls.__qualname__} is no dataclass")
+        names = {field.name for field in dataclasses.fields(cls)}
+        if names != given.keys():
+            raise ValueError(f"{cls.__qualname__} has other fields: {', '.join(sorted(names))}")
+        # As it was: what its constructor would do has been done.
+        made = object.__new__(cls)
+        for name, value in given.items():
+            object.__setattr__(made, name, value)
+        return made
+
+    def _member(self) -> enum.Enum:
+        cls, name = self._class(), self._text()
+        if not issubclass(cls, enum.Enum):
+            raise ValueError(f"{cls.__qualname__} is no enum")
+        if issubclass(cls, enum.Flag) and name not in cls.__members__:
+            made = cls(0)
+            for part in name.split("|"):
+                made |= cls[part]
+            return made
+        return cls[name]
+
+    def _exception(self) -> BaseException:
+        cls, args = self._class(), self._value()
+        if not issubclass(cls, BaseException) or not isinstance(args, tuple):
+            raise ValueError(f"{cls.__qualname__} is no exception")
+        return exception(cls, args)
+
+    def _named_tuple(self) -> Any:
+        cls, args = self._class(), self._value()
+        if not issubclass(cls, tuple) or not isinstance(args, tuple):
+            raise ValueError(f"{cls.__qualname__} is no tuple")
+        return tuple.__new__(cls, args)
+
+    def _handle(self, tag: str) -> Any:
+        number = self._number()
+        return self._ref(tag, number, self._text())
+
+
+_READERS: dict[int, Callable[[Reader], Any]] = {
+    ord("N"): lambda of: None,
+    ord("T"): lambda of: True,
+    ord("F"): lambda of: False,
+    ord("i"): Reader._int,
+    ord("f"): Reader._float,
+    ord("c"): lambda of: complex(of._float(), of._float()),
+    ord("s"): Reader._text,
+    ord("b"): lambda of: bytes(of._take(of._number())),
+    ord("B"): lambda of: bytearray(of._take(of._number())),
+    ord("l"): Reader._all,
+    ord("t"): lambda of: tuple(of._all()),
+    ord("S"): lambda of: set(of._all()),
+    ord("Z"): lambda of: frozenset(of._all()),
+    ord("d"): Reader._dict,
+    ord("D"): Reader._datetime,
+    ord("p"): lambda of: of._value() * _MICROSECOND,
+    ord("y"): lambda of: datetime.date.fromisoformat(of._text()),
+    ord("h"): lambda of: datetime.time.fromisoformat(of._text()),
+    ord("k"): lambda of: decimal.Decimal(of._text()),
+    ord("q"): lambda of: fractions.Fraction(of._text()),
+    ord("u"): lambda of: uuid.UUID(bytes=bytes(of._take(of._number()))),
+    ord("A"): Reader._array,
+    ord("o"): Reader._object,
+    ord("x"): Reader._member,
+    ord("E"): Reader._exception,
+    ord("n"): Reader._named_tuple,
+    ord("R"): lambda of: of._handle("R"),
+    ord("H"): lambda of: of._handle("H"),
+}

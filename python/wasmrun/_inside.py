@@ -1,0 +1,235 @@
+"""The Python that runs in sandboxes, as a module that a session has loaded.
+
+Owns how values and errors cross. What comes out of a sandbox is read as data, and nothing of it is ever executed.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from . import _data, _values, _wasmrun
+from ._capture import Program
+from ._errors import GuestError, PythonError, WasmrunError
+from ._module import Module
+from ._wasmrun import ActorHandle, ObjectRef
+
+# What CPython needs for itself is about 30 MiB.
+MEMORY = "128MiB"
+
+COMPONENT = Path(__file__).with_name("python.wasm")
+
+
+class PythonActor:
+    """An actor whose class is of Python. Its methods are attributes: `counter.add.remote(1)`."""
+
+    def __init__(self, inside: Inside, program: Program, actor: ActorHandle, methods: str) -> None:
+        self._inside = inside
+        self._program = program
+        self._actor = actor
+        self._methods = methods
+
+    def __getattr__(self, name: str) -> PythonMethod:
+        if name.startswith("_") or (self._methods and name not in self._methods.split(",")):
+            raise AttributeError(f"the actor has no method '{name}'; it has {self._methods}")
+        method = PythonMethod(self, name, self._actor.call)
+        # The next time it is found without us.
+        self.__dict__[name] = method
+        return method
+
+    def __dir__(self) -> list[str]:
+        return self._methods.split(",")
+
+    def __repr__(self) -> str:
+        return f"PythonActor({self._actor._id})"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("an actor belongs to its session: pass it to tasks, or give it a name and find it with get_actor")
+
+
+class PythonMethod:
+    """A method of an actor whose class is of Python."""
+
+    def __init__(self, actor: PythonActor, name: str, raw: _wasmrun.Method) -> None:
+        self._actor = actor
+        self._name = name
+        self._raw = raw.decoded_by(Decoder(actor._inside, actor._program))
+
+    def remote(self, *args: Any, **kwargs: Any) -> ObjectRef[Any]:
+        """Calls it. Calls of one session run in the order in which they are made."""
+        given = self._actor._inside.call_data(args, kwargs, self._actor._program, self._name)
+        return self._raw.remote(self._name, given)
+
+    def options(self, *, time_limit: float) -> PythonMethod:
+        """The same method, whose calls may take so many seconds. One that takes longer ends the actor's life."""
+        return PythonMethod(self._actor, self._name, self._raw.options(time_limit=time_limit))
+
+    def __call__(self, *_: object, **__: object) -> Any:
+        raise TypeError(f"methods of actors run elsewhere: call .{self._name}.remote(…), and get what that gives")
+
+
+class Decoder:
+    """Reads what a program has made."""
+
+    def __init__(self, inside: Inside, program: Program) -> None:
+        self._inside = inside
+        self._program = program
+
+    def __call__(self, data: Any) -> Any:
+        try:
+            return self._inside.value(data, self._program)
+        except _WRONG as error:
+            raise WasmrunError(f"what came out of the sandbox is no value: {error}") from None
+
+    def raised(self, error: WasmrunError) -> BaseException:
+        """An exception of the program's, with its class where that is known here."""
+        if not isinstance(error, GuestError) or not hasattr(error.value, "class_"):
+            return error
+        told = error.value
+        try:
+            details = self._inside.value(told.details, self._program)
+        except _WRONG:
+            details = {}
+        if not isinstance(details, dict):
+            details = {}
+        made = PythonError(f"{told.class_.removeprefix('builtins.')}: {told.message}")
+        try:
+            written = details.get("error")
+            if written is not None:
+                nobody: Any = lambda *_: None  # noqa: E731
+                cause = _data.Reader(written, nobody, self._program.find_class, _buffer).read()
+            else:
+                cause = self._program.find_class(*told.class_.rsplit(".", 1))(told.message)
+            made = _both(cause, made)
+        except (*_WRONG, AttributeError):
+            # Its class is not here, or cannot be: what it says is.
+            pass
+        made.__dict__.update(error.__dict__)
+        made.traceback = told.traceback
+        made.stdout = details.get("stdout", "")
+        made.stderr = details.get("stderr", "")
+        made.add_note("in the sandbox:\n" + told.traceback.rstrip())
+        return made
+
+
+# What reading may raise: whoever wrote it need not be our code.
+_WRONG = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError, MemoryError)
+
+
+def _both(cause: BaseException, told: PythonError) -> PythonError:
+    """An error that is of the class of the cause too: `except ValueError` catches it."""
+    cls = type(type(cause).__name__, (type(cause), PythonError), {"__module__": type(cause).__module__})
+    made: Any = _data.exception(cls, cause.args)
+    assert isinstance(made, PythonError)
+    made.frames = []
+    return made
+
+
+class Inside:
+    """The interpreter's exports, for one session."""
+
+    def __init__(self, session: _wasmrun.Session) -> None:
+        if not COMPONENT.exists():
+            raise WasmrunError(
+                f"{COMPONENT} is not there, which runs Python in sandboxes: install the package from its wheel"
+            )
+        module = Module(session, COMPONENT.name, COMPONENT.read_bytes())
+        self._call: _wasmrun.Callable = module.call._raw.with_options({"memory": MEMORY})
+        self._run: _wasmrun.Callable = module.run._raw.with_options({"memory": MEMORY})
+        self._instance: _wasmrun.Class = module.Instance._raw.with_options({"memory": MEMORY})
+        self._session: _wasmrun.Class = module.Session._raw.with_options({"memory": MEMORY})
+        self._objects: weakref.WeakKeyDictionary[Program, tuple[int, ObjectRef[Any]]] = weakref.WeakKeyDictionary()
+
+    def function(self, program: Program, options: dict[str, Any]) -> _wasmrun.Callable:
+        """What calls functions of a program."""
+        return self._call.with_options(options).decoded_by(Decoder(self, program))
+
+    def snippet(self, options: dict[str, Any]) -> _wasmrun.Callable:
+        """What runs snippets."""
+        return self._run.with_options(options).decoded_by(Decoder(self, Program()))
+
+    def actor(self, program: Program, name: str, given: Any, options: dict[str, Any], methods: str) -> PythonActor:
+        """Creates an actor of a class of a program."""
+        made = self._instance.with_options(options).remote(self.program(program), name, given)
+        return PythonActor(self, program, made, methods)
+
+    def session(self, options: dict[str, Any]) -> ActorHandle:
+        """Creates an interpreter that keeps its variables."""
+        return self._session.with_options(options).remote()
+
+    def program(self, program: Program) -> ObjectRef[Any]:
+        """The object that has a program."""
+        known = self._objects.get(program)
+        if known is None or known[0] != program.version:
+            written = program.written()
+            # Written first: classes that values in it have make it newer.
+            known = self._objects[program] = program.version, self._call_session().put("u8", written)
+        return known[1]
+
+    def _call_session(self) -> _wasmrun.Session:
+        return self._call._session
+
+    def put(self, value: Any, program: Program) -> ObjectRef[Any]:
+        """Stores a value of Python's."""
+        return self._call.decoded_by(Decoder(self, program)).put(self.data(value, program, "put() argument"))
+
+    def data(self, value: Any, program: Program, what: str) -> Any:
+        """A value as it crosses."""
+        return self._crossing(program, lambda to: to.write(value, what))
+
+    def call_data(self, args: tuple[Any, ...], kwargs: dict[str, Any], program: Program, function: str) -> Any:
+        """The arguments of a call as they cross."""
+        return self._crossing(program, lambda to: to.write_call(args, kwargs, function))
+
+    def _crossing(self, program: Program, write: Callable[[_data.Writer], bytes]) -> Any:
+        objects: list[ObjectRef[Any]] = []
+        actors: list[ActorHandle] = []
+
+        def ref(given: Any) -> tuple[str, int, str] | None:
+            if isinstance(given, ObjectRef):
+                objects.append(given)
+                return "R", len(objects) - 1, given._kind
+            if isinstance(given, PythonActor):
+                actors.append(given._actor)
+                return "H", len(actors) - 1, given._methods
+            if isinstance(given, ActorHandle):
+                raise TypeError("an actor of another module's class cannot be called from Python in a sandbox")
+            return None
+
+        written = write(_data.Writer(ref, program.class_name))
+        return {"bytes": written, "objects": objects, "actors": actors}
+
+    def value(self, data: Any, program: Program) -> Any:
+        """What has crossed."""
+
+        def ref(tag: str, at: int, kind: str) -> Any:
+            if tag == "H":
+                return PythonActor(self, program, data.actors[at], kind)
+            found = data.objects[at]
+            if kind in ("p", "d"):
+                return self._call.decoded_by(Decoder(self, program)).made(found, kind == "d")
+            return found
+
+        return _data.Reader(data.bytes, ref, program.find_class, _buffer).read()
+
+
+def _buffer(kind: str, shape: tuple[int, ...], data: memoryview) -> Any:
+    if _values.has_numpy:
+        return _values.numbers(data, kind, kind).reshape(shape)
+    cast: Any = data.cast
+    return cast(kind) if len(shape) == 1 or not data.nbytes else cast(kind, shape)
+
+
+_insides: weakref.WeakKeyDictionary[Any, Inside] = weakref.WeakKeyDictionary()
+
+
+def of(session: Any) -> Inside:
+    """The interpreter of a session of `_api`, loaded when it is first needed."""
+    found = _insides.get(session)
+    if found is None:
+        found = _insides[session] = Inside(session._raw)
+    return found
+
+

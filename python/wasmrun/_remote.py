@@ -1,0 +1,132 @@
+"""Functions and classes of Python, in sandboxes.
+
+Owns `remote`, with the same meaning as in Ray. What such a function needs is taken when it is first called.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+from . import _inside
+from ._capture import Program
+from ._inside import PythonActor
+from ._wasmrun import ObjectRef
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class RemoteFunction(Generic[P, T]):
+    """A function whose calls run in sandboxes of their own, each in a fresh one."""
+
+    def __init__(self, function: Callable[P, T], options: dict[str, Any]) -> None:
+        self._definition = function
+        self._options = options
+        self._captured: tuple[Program, str] | None = None
+        self._ready: tuple[Any, Any] | None = None
+        self.__name__ = getattr(function, "__name__", "function")
+        self.__qualname__ = getattr(function, "__qualname__", self.__name__)
+        self.__module__ = function.__module__
+        self.__doc__ = function.__doc__
+        self.__wrapped__ = function
+
+    def remote(self, *args: P.args, **kwargs: P.kwargs) -> ObjectRef[T]:
+        """Calls it in a sandbox of its own. Objects among the arguments stand for their values; the task starts when
+        they are there."""
+        session = _session()
+        if self._captured is None:
+            program = Program(self._options.get("modules", ()))
+            self._captured = program, program.add(self._definition)
+        program, name = self._captured
+        inside = _inside.of(session)
+        if self._ready is None or self._ready[0] is not session:
+            options = {"name": self.__qualname__, **self._options}
+            options.pop("modules", None)
+            self._ready = session, inside.function(program, options)
+        given = inside.call_data(args, kwargs, program, self.__name__)
+        after = [it for it in (*args, *kwargs.values()) if isinstance(it, ObjectRef)]
+        # Behind the arguments: their classes become parts of it.
+        made: ObjectRef[T] = self._ready[1].remote_after(after, inside.program(program), name, given)
+        return made
+
+    def options(self, **options: Any) -> RemoteFunction[P, T]:
+        """The same function, whose calls ask for something: `cpus`, `gpus`, `memory` (bytes, or text such as '64MiB'),
+        `resources` (a dict), `retries`, `retry_on_error`, `time_limit` (seconds), `strategy`, `labels`, `priority`, `name`,
+        `env` (a dict), `modules` (names of modules and paths of wheels, pure Python, that it imports)."""
+        made = RemoteFunction(self._definition, {**self._options, **options})
+        if "modules" not in options:
+            made._captured = self._captured
+        return made
+
+    def __call__(self, *_: object, **__: object) -> Any:
+        raise TypeError(f"{self.__name__} runs in a sandbox: call .remote(…), and get what that gives")
+
+    def __repr__(self) -> str:
+        return f"<wasmrun function {self.__qualname__}>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"{self.__name__} is not pickled: name it in the functions that use it")
+
+
+class RemoteClass:
+    """A class whose instances are actors."""
+
+    def __init__(self, cls: type, options: dict[str, Any]) -> None:
+        self._definition = cls
+        self._options = options
+        self._captured: tuple[Program, str] | None = None
+        self.__name__ = cls.__name__
+        self.__qualname__ = cls.__qualname__
+        self.__module__ = cls.__module__
+        self.__doc__ = cls.__doc__
+
+    def remote(self, *args: Any, **kwargs: Any) -> PythonActor:
+        """Creates an actor. What its `__init__` raises, its calls raise."""
+        if self._captured is None:
+            program = Program(self._options.get("modules", ()))
+            self._captured = program, program.add(self._definition)
+        program, name = self._captured
+        inside = _inside.of(_session())
+        given = inside.call_data(args, kwargs, program, self.__name__)
+        options = {name: value for name, value in self._options.items() if name != "modules"}
+        return inside.actor(program, name, given, options, methods(self._definition))
+
+    def options(self, **options: Any) -> RemoteClass:
+        """The same class, whose actors ask for something: as for functions, and `detached`, `restarts`, `call_retries`."""
+        return RemoteClass(self._definition, {**self._options, **options})
+
+    def __call__(self, *_: object, **__: object) -> Any:
+        raise TypeError(f"instances of {self.__name__} are actors: call .remote(…)")
+
+    def __repr__(self) -> str:
+        return f"<wasmrun class {self.__qualname__}>"
+
+
+def methods(cls: type) -> str:
+    """The names of a class's methods."""
+    return ",".join(name for name, _ in inspect.getmembers(cls, callable) if not name.startswith("_"))
+
+
+def _session() -> Any:
+    from ._api import _session as session
+
+    return session()
+
+
+@overload
+def remote(given: Callable[P, T], /) -> RemoteFunction[P, T]: ...
+@overload
+def remote(**options: Any) -> Callable[[Callable[P, T]], RemoteFunction[P, T]]: ...
+
+
+def remote(given: Any = None, /, **options: Any) -> Any:
+    """Makes a function's calls tasks, or a class's instances actors: `@remote`, or `@remote(cpus=0.5, retries=3)`."""
+    if given is None:
+        return lambda given: remote(given, **options)
+    if isinstance(given, type):
+        return RemoteClass(given, options)
+    if not inspect.isfunction(given):
+        raise TypeError(f"remote() is for functions and classes; got {type(given).__qualname__}")
+    return RemoteFunction(given, options)

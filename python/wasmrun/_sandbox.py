@@ -1,0 +1,87 @@
+"""Snippets that nobody has read, in sandboxes.
+
+Owns `run` and `Sandbox`. A snippet reaches nothing: no files, no network, no environment; what it gives back is data.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from . import _api, _inside
+from ._capture import Program
+from ._inside import PythonActor
+from ._wasmrun import ObjectRef
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a snippet has left: the variable `result`, and what it has printed."""
+
+    result: Any
+    stdout: str
+    stderr: str
+
+
+def run(
+    code: str,
+    *,
+    inputs: Mapping[str, Any] | None = None,
+    time_limit: float | None = 30.0,
+    memory: int | str = _inside.MEMORY,
+    **options: Any,
+) -> Outcome:
+    """Runs a snippet in a fresh sandbox, and waits for it.
+
+    The variables of `inputs` are set in it, and what it leaves in the variable `result` comes back. Raises `PythonError` if the
+    snippet raises an exception, and `LimitError` if it takes more than `time_limit` seconds or `memory` bytes.
+    """
+    program = Program()
+    inside = _inside.of(_api._session())
+    asked = {"name": "snippet", **options, "memory": memory}
+    if time_limit is not None:
+        asked["time_limit"] = time_limit
+    given = inside.data(dict(inputs or {}), program, "inputs")
+    ref: ObjectRef[Any] = inside.snippet(asked).remote(_checked(code), given)
+    return Outcome(**_api.get(ref))
+
+
+def _checked(code: str) -> str:
+    if not isinstance(code, str):
+        raise TypeError(f"a snippet is text; got {type(code).__qualname__}")
+    return code
+
+
+class Sandbox:
+    """An interpreter that keeps its variables between snippets. A context manager; it ends with the block, or with `close`.
+
+    `time_limit` is for each snippet, in seconds. One that takes longer ends the sandbox.
+    """
+
+    def __init__(
+        self, *, time_limit: float | None = 30.0, memory: int | str = _inside.MEMORY, **options: Any
+    ) -> None:
+        self._inside = _inside.of(_api._session())
+        self._program = Program()
+        self._actor = self._inside.session({**options, "memory": memory})
+        run = self._actor.run.decoded_by(_inside.Decoder(self._inside, self._program))
+        self._run = run if time_limit is None else run.options(time_limit=time_limit)
+
+    def run(self, code: str, *, inputs: Mapping[str, Any] | None = None) -> Outcome:
+        """As `wasmrun.run`, with the variables that earlier snippets have left."""
+        given = self._inside.data(dict(inputs or {}), self._program, "inputs")
+        return Outcome(**_api.get(self._run.remote(_checked(code), given)))
+
+    def close(self) -> None:
+        """Ends it."""
+        _api.kill(self._actor)
+
+    def __enter__(self) -> Sandbox:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+__all__ = ["Outcome", "PythonActor", "Sandbox", "run"]
