@@ -3,12 +3,13 @@
 Owns the fast lane, through which all of them come. Values are decoded here, and not element by element on their way in.
 """
 
+import _library  # noqa: F401
+
 import gc
 import inspect
 import io
 import sys
 
-import _library
 from wasmrun import _data, _host, _loop, _program, _remote
 from wit_world import exports
 
@@ -16,8 +17,6 @@ from wit_world import exports
 MOST_PRINTED = 8 << 20
 # How much of each part of an error is told: errors go along with other messages.
 MOST_TOLD = 64 << 10
-
-NOTHING = b"\0\0\0"
 
 
 def _load(handle: bytes) -> None:
@@ -173,7 +172,6 @@ def _prepare():
     import functools, hashlib, heapq, itertools, json, math, operator, pathlib, random, re, statistics, string  # noqa: E401, F401
     import struct, textwrap, threading, time, types, typing, urllib.parse, uuid  # noqa: E401, F401
 
-    _library.keep()
     exec(compile("def f(x):\n    return x\nresult = f(1)\n", "<warm>", "exec"), {})
     # Nothing that is here now is ever garbage: the collector need not look at it, nor write to its pages.
     gc.collect()

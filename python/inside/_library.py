@@ -1,6 +1,7 @@
 """The standard library, for a place without files.
 
-Owns which modules of it are there: all that are of Python, as code that was compiled when the component was made.
+Owns which modules of it are there: all that are of Python, as code that was compiled when the component was made. It is
+imported before everything else, so that what this leaves free is used by what comes after.
 """
 
 import importlib.abc
@@ -34,8 +35,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(marshal.loads(_code[module.__name__][2]), module.__dict__)
 
 
-def keep() -> None:
-    """Keeps all modules that can be read now."""
+def _keep() -> None:
     root = os.path.dirname(os.path.dirname(json.__file__))
     for folder, folders, files in os.walk(root):
         folders[:] = [it for it in folders if it not in _LEFT_OUT and it != "__pycache__"]
@@ -50,3 +50,6 @@ def keep() -> None:
                 code = compile(source.read(), path, "exec", dont_inherit=True, optimize=0)
             _code[name.removesuffix(".__init__")] = (path, is_package, marshal.dumps(code))
     sys.meta_path.append(_Finder())
+
+
+_keep()
