@@ -156,6 +156,39 @@ where
     Ok(NumberList::from_elements(values))
 }
 
+/// A buffer of Python's that is sent from where it lies, part by part. It keeps what has the buffer.
+pub(crate) struct Lent {
+    buffer: PyUntypedBuffer,
+    sent: usize,
+}
+
+impl Lent {
+    /// The buffer of these numbers, if it is one of just those and lies in one piece.
+    pub(crate) fn of(kind: NumberKind, given: &Bound<'_, PyAny>) -> Option<Self> {
+        let is_of_kind = with_kind!(kind, T => PyBuffer::<T>::get(given).is_ok());
+        let buffer = PyUntypedBuffer::get(given).ok()?;
+        let is_whole = is_of_kind && buffer.is_c_contiguous() && buffer.len_bytes() > 0;
+        is_whole.then_some(Self { buffer, sent: 0 })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.buffer.len_bytes()
+    }
+
+    /// The next so many bytes, or those that are left.
+    pub(crate) fn take(&mut self, most: usize) -> Vec<u8> {
+        let count = most.min(self.len() - self.sent);
+        // SAFETY: it is contiguous and has so many bytes, which stay while `buffer` is held. Others may write to them
+        // meanwhile, as in any use of the protocol: they are copied once, and every byte is one.
+        let part = unsafe {
+            let start = self.buffer.buf_ptr().cast::<u8>().add(self.sent);
+            std::slice::from_raw_parts(start, count)
+        };
+        self.sent += count;
+        part.to_vec()
+    }
+}
+
 /// Where numbers lie.
 pub(crate) enum Bytes {
     Own(Vec<u8>),

@@ -300,11 +300,21 @@ impl Shared {
             let options = PutOptions::default();
             client.put_with(&encoded, &handles, options).await
         })?;
+        self.stored(py, stored, typed.clone(), decoder)
+    }
+
+    fn stored(
+        self: &Arc<Self>,
+        py: Python<'_>,
+        stored: Result<Future, Error>,
+        typed: Typed,
+        decoder: Option<Decoder>,
+    ) -> PyResult<Ref> {
         let stored = stored.map_err(|error| failure::of_request(py, &error))?;
         Ok(Ref {
             shared: self.clone(),
             slot: Slot::filled(stored),
-            expected: Expected::Value(Arc::new(typed.clone())),
+            expected: Expected::Value(Arc::new(typed)),
             decoder,
             name: "put".into(),
         })
@@ -497,7 +507,23 @@ impl Session {
             }
         };
         let types = unnamed(self.0.factory.bind(py), &ty)?;
-        self.0.put(given, &Typed { ty, py: types }, None)
+        let typed = Typed { ty, py: types };
+        let lent = typed.ty.buffer_kind().and_then(|kind| {
+            let lent = numbers::Lent::of(kind, given)?;
+            Some((kind, lent))
+        });
+        let Some((kind, mut lent)) = lent else {
+            return self.0.put(given, &typed, None);
+        };
+        let client = self.0.client();
+        let stored = self.0.wait(py, async move {
+            let len = lent.len() as u64;
+            let next = move || Ok(lent.take(wire::CHUNK_BYTES));
+            let options = PutOptions::default();
+            let form = Form::Buffer(kind);
+            client.put_parts(form, len, options, next).await
+        })?;
+        self.0.stored(py, stored, typed, None)
     }
 
     /// Cancels what is to make these.

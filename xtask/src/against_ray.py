@@ -3,6 +3,8 @@
 Run by `cargo xtask bench --against ray`, which installs Ray into a virtual environment of its own and
 keeps both systems on the loopback of a network namespace. Usage: against_ray.py WASMRUN GUEST FLOW-GUEST [CASE…]
 
+Those whose names begin with py_ are driven by our Python package; of these, py_inside_ run functions of Python.
+
 Each case is run several times, Ray and wasmrun one after the other, so that a machine whose speed drifts
 treats both alike; what is shown is the median.
 """
@@ -16,6 +18,7 @@ import time
 
 import numpy as np
 import ray
+import wasmrun as driver
 
 ROUNDS = 3
 GIB = 1 << 30
@@ -188,6 +191,102 @@ CASES = {
     "memory_actor": memory_actor,
 }
 
+OUR_START = "driver.load(guest).noop.remote().get()"
+THEIR_START = """
+ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+ray.get(ray.remote(lambda: None).remote())
+"""
+
+
+def py_init(package, work, guest):
+    """From a Python that has imported the package to a first result, with a node of its own."""
+    code = f"import {package}, sys, time\nguest = sys.argv[1]\nbegan = time.perf_counter()\n{work}\nprint(time.perf_counter() - began)"
+    command = [sys.executable, "-c", code, guest]
+    told = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    return float(told.stdout.split()[-1]) * 1e3
+
+
+@driver.remote
+def inside_noop():
+    pass
+
+
+@driver.remote(cpus=0)
+class InsideIdler:
+    def noop(self):
+        pass
+
+
+def p50_us(work, times):
+    return median_seconds(work, times) * 1e6
+
+
+def rate(work, times):
+    return times / seconds(lambda: driver.get([work() for _ in range(times)]))
+
+
+def py_inside_actor():
+    actor = InsideIdler.remote()
+    actor.noop.remote().get()
+    took = p50_us(lambda: actor.noop.remote().get(), 2_000)
+    driver.kill(actor)
+    return took
+
+
+def py_inside_memory():
+    node = driver._api._session()._node._process.pid
+    actors = [InsideIdler.remote() for _ in range(IDLE_ACTORS)]
+    before = proportional_bytes(node)
+    actors += [InsideIdler.remote() for _ in range(IDLE_ACTORS)]
+    driver.get([actor.noop.remote() for actor in actors])
+    memory = proportional_bytes(node) - before
+    for actor in actors:
+        driver.kill(actor)
+    return memory / IDLE_ACTORS
+
+
+def py_put_1g():
+    data = np.full(GIB // 4, 7, dtype=np.float32)
+    driver.put(data)
+    return GIB / median_seconds(lambda: driver.put(data), 3) / 1e9
+
+
+def py_get_1g():
+    stored = driver.put(np.full(GIB // 4, 7, dtype=np.float32))
+    return p50_us(lambda: stored.get(), 200)
+
+
+def ray_sync():
+    ray.get(noop.remote())
+
+
+def typed_async(guest):
+    return rate(driver.load(guest).noop.remote, 20_000)
+
+
+def typed_sync(guest):
+    call = driver.load(guest).noop.remote
+    return p50_us(lambda: call().get(), 1_000)
+
+
+def inside_sync():
+    return p50_us(lambda: inside_noop.remote().get(), 300)
+
+
+# The unit, our figure of the guest, and Ray's.
+PYTHON_CASES = {
+    "py_init": ("ms", lambda guest: py_init("wasmrun as driver", OUR_START, guest), lambda: py_init("ray", THEIR_START, "")),
+    "py_tasks_async": ("1/s", typed_async, tasks_async),
+    "py_tasks_sync": ("us", typed_sync, lambda: p50_us(ray_sync, 300)),
+    "py_put_1g": ("GB/s", lambda _: py_put_1g(), lambda: put(GIB)),
+    "py_get_1g": ("us", lambda _: py_get_1g(), lambda: get(GIB)),
+    "py_inside_async": ("1/s", lambda _: rate(inside_noop.remote, 1_000), tasks_async),
+    "py_inside_sync": ("us", lambda _: inside_sync(), lambda: p50_us(ray_sync, 300)),
+    "py_inside_actor": ("us", lambda _: py_inside_actor(), lambda: 1e6 / actor_sync()),
+    "py_inside_memory": ("bytes", lambda _: py_inside_memory(), memory_actor),
+}
+
+
 # Of these less is better.
 COSTS = ("us", "ms", "bytes")
 
@@ -214,18 +313,25 @@ def table(rows, version):
 
 def main():
     binary, guest, flow, *names = sys.argv[1:]
-    unknown = [name for name in names if name not in CASES]
+    os.environ["WASMRUN_BIN"] = binary
+    every = [*CASES, *PYTHON_CASES]
+    unknown = [name for name in names if name not in every]
     if unknown:
-        sys.exit(f"no such case on both: {', '.join(unknown)}; there are {', '.join(CASES)}")
+        sys.exit(f"no such case on both: {', '.join(unknown)}; there are {', '.join(every)}")
     start()
     rows = []
-    for name in names or CASES:
+    for name in names or every:
         ours, theirs = [], []
         for _ in range(ROUNDS):
             print(f"{name}…", file=sys.stderr, flush=True)
-            theirs.append(CASES[name]())
-            value, unit = wasmrun(binary, [guest, flow], name)
-            ours.append(value)
+            if name in PYTHON_CASES:
+                unit, our, their = PYTHON_CASES[name]
+                theirs.append(their())
+                ours.append(our(guest))
+            else:
+                theirs.append(CASES[name]())
+                value, unit = wasmrun(binary, [guest, flow], name)
+                ours.append(value)
         rows.append((name, unit, statistics.median(ours), statistics.median(theirs)))
     for line in table(rows, ray.__version__):
         print(line)

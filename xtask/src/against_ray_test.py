@@ -26,7 +26,9 @@ def script():
     for name in ("init", "shutdown", "get", "put", "wait", "kill"):
         setattr(ray, name, mock.Mock())
     numpy = types.ModuleType("numpy")
-    with mock.patch.dict(sys.modules, ray=ray, numpy=numpy):
+    driver = types.ModuleType("wasmrun")
+    driver.remote = ray.remote
+    with mock.patch.dict(sys.modules, ray=ray, numpy=numpy, wasmrun=driver):
         spec = importlib.util.spec_from_file_location("against_ray", f"{HERE}/against_ray.py")
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)

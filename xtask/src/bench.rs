@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{demo, guests, idle, shell};
+use crate::{demo, guests, idle, python, shell};
 
 const GUEST: &str = "target/guests/bench.wasm";
 const FLOW_GUEST: &str = "target/guests/flow.wasm";
@@ -63,7 +63,7 @@ fn alone(program: &Path) -> Command {
     command
 }
 
-/// A Python that has Ray: in a virtual environment under `target`, made when it is first needed.
+/// A Python that has Ray, in a virtual environment under `target`, made when it is first needed, and our package as it is now.
 fn ray() -> Result<PathBuf> {
     let home = shell::target_dir().join("ray");
     let python = home.join("bin/python3");
@@ -75,6 +75,10 @@ fn ray() -> Result<PathBuf> {
         install.args(["-m", "pip", "--quiet", "install", RAY, "numpy"]);
         shell::run(&mut install)?;
     }
+    let wheel = python::wheel(python::Profile::Release)?;
+    let mut install = shell::command(&python);
+    install.args(["-m", "pip", "--quiet", "install", "--force-reinstall"]);
+    shell::run(install.arg("--no-deps").arg(wheel))?;
     Ok(python)
 }
 

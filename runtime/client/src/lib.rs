@@ -238,8 +238,7 @@ impl Client {
         let (form, len) = (wire::Form::of(value), bytes.len() as u64);
         let (objects, actors) = handles.names();
         if objects.is_empty() && actors.is_empty() {
-            let id = self.put_from(form, len, options, next).await?;
-            return Ok(Future::new(&self.0, id));
+            return self.put_parts(form, len, options, next).await;
         }
         let names = objects.len() + actors.len();
         if names > wire::MAX_NAMES {
@@ -254,6 +253,21 @@ impl Client {
             actors,
         }));
         Ok(Future::new(&self.0, self.stored(request, len, next).await?))
+    }
+
+    /// Stores a buffer, or a value that holds no handles, of `len` bytes that `next` gives, part by part.
+    ///
+    /// # Errors
+    /// As of [`Client::put_from`].
+    pub async fn put_parts(
+        &self,
+        form: wire::Form,
+        len: u64,
+        options: PutOptions,
+        next: impl FnMut() -> std::io::Result<Vec<u8>>,
+    ) -> Result<Future, Error> {
+        let id = self.put_from(form, len, options, next).await?;
+        Ok(Future::new(&self.0, id))
     }
 
     /// Stores `len` bytes that `next` gives, part by part, and waits for room for them. With
