@@ -390,7 +390,8 @@ TRICKS = [
     "b'E\\x02os\\x05error' + b't\\x01s\\x01x'", "b'x\\x08builtins\\x05print\\x01x'", "b'n\\x0asubprocess\\x05Popen' + b't\\x00'",
     "b'R\\x05\\x01p'", "b'H\\x00\\x00'", "b'AO\\x01\\x01x'", "b'Ad\\x02\\xff\\xff\\x03\\xff\\xff\\x03'", "b'AB' + b'\\x7f' + b'\\x01' * 127",
     "__import__('pickle').dumps(eval)", "b'E\\x08builtins\\x0aSystemExit' + b't\\x00'", "b'k\\x03abc'", "b'y\\x03abc'", "b's\\x01\\xff'",
-    "b'd\\x01l\\x00N'", "b'S\\x01l\\x00'", "b'p' + b'i\\x10' + b'\\x7f' * 16",
+    "b'q' + b'i\\x80\\x80\\x04' + b'\\x7f' * 65536 + b'i\\x01\\x01'", "b'q' + b'i\\x01\\x01' + b'i\\x01\\x00'", "b'pl\\x00'", "b'DNN'",
+    "b'k\\x0c1e9999999999'[:5]", "b'd\\x01l\\x00N'", "b'S\\x01l\\x00'", "b'p' + b'i\\x10' + b'\\x7f' * 16",
 ]  # fmt: skip
 
 
@@ -406,6 +407,22 @@ def test_what_comes_out_is_only_data(trick):
     # The same in the place of an exception.
     with pytest.raises(wasmrun.PythonError):
         wasmrun.run(textwrap.dedent(code) + "raise ValueError(1)")
+
+
+def test_an_end_of_iteration_ends_nothing_outside():
+    import asyncio
+
+    @wasmrun.remote
+    def ends():
+        raise StopIteration(1)
+
+    async def waits():
+        await ends.remote()
+
+    with pytest.raises(wasmrun.PythonError, match="StopIteration"):
+        asyncio.run(waits())
+    with pytest.raises(wasmrun.WasmrunError, match="outcome is missing"):
+        wasmrun.run("import wasmrun._data as data\ndata.Writer.write = lambda *_, **__: b'N'")
 
 
 def test_dataclasses_are_not_constructed_outside():

@@ -22,6 +22,7 @@ from typing import Any
 
 # How deep values may be nested: below what Python's own stack takes, in sandboxes too.
 MOST_NESTED = 200
+MOST_FRACTION_BITS = 1 << 16
 
 _FLOAT = struct.Struct("<d")
 _SIZES = {"b": 1, "B": 1, "h": 2, "H": 2, "i": 4, "I": 4, "q": 8, "Q": 8, "f": 4, "d": 8}
@@ -240,6 +241,11 @@ class Writer:
         else:
             self._int(zone // _MICROSECOND)
 
+    def _fraction(self, value: fractions.Fraction) -> None:
+        self._out += b"q"
+        self._int(value.numerator)
+        self._int(value.denominator)
+
     def _timedelta(self, value: datetime.timedelta) -> None:
         self._out += b"p"
         self._int(value // _MICROSECOND)
@@ -264,7 +270,7 @@ _WRITERS: dict[type, Callable[[Writer, Any], None]] = {
     datetime.date: lambda to, value: to._told(b"y", value.isoformat()),
     datetime.time: lambda to, value: to._told(b"h", value.isoformat()),
     decimal.Decimal: lambda to, value: to._told(b"k", str(value)),
-    fractions.Fraction: lambda to, value: to._told(b"q", str(value)),
+    fractions.Fraction: Writer._fraction,
     uuid.UUID: lambda to, value: to._bytes(b"u", value.bytes),
 }
 
@@ -359,12 +365,24 @@ class Reader:
             size *= length
         return self._buffer(kind, shape, self._take(size))
 
+    def _integer(self) -> int:
+        if self._take(1)[0] != ord("i"):
+            raise ValueError("expected an int")
+        return self._int()
+
+    def _fraction(self) -> fractions.Fraction:
+        parts = self._integer(), self._integer()
+        # To reduce it takes time that grows with the square of their length.
+        if max(map(int.bit_length, parts)) > MOST_FRACTION_BITS:
+            raise ValueError("a fraction is too long")
+        return fractions.Fraction(*parts)
+
     def _datetime(self) -> datetime.datetime:
-        since, zone = self._value() * _MICROSECOND, self._value()
-        if not isinstance(since, datetime.timedelta):
-            raise ValueError("a date is no number")
+        since, zone = self._integer() * _MICROSECOND, self._value()
         if zone is None:
             return _EPOCH + since
+        if type(zone) is not int:
+            raise ValueError("the offset of a time zone is no int")
         of = datetime.timezone(zone * _MICROSECOND) if zone else datetime.timezone.utc
         return (_EPOCH_UTC + since).astimezone(of)
 
@@ -406,6 +424,8 @@ class Reader:
         cls, args = self._class(), self._value()
         if not issubclass(cls, tuple) or not isinstance(args, tuple):
             raise ValueError(f"{cls.__qualname__} is no tuple")
+        if len(args) != len(getattr(cls, "_fields", ())):
+            raise ValueError(f"{cls.__qualname__} has another number of fields")
         return tuple.__new__(cls, args)
 
     def _handle(self, tag: str) -> Any:
@@ -429,11 +449,11 @@ _READERS: dict[int, Callable[[Reader], Any]] = {
     ord("Z"): lambda of: frozenset(of._all()),
     ord("d"): Reader._dict,
     ord("D"): Reader._datetime,
-    ord("p"): lambda of: of._value() * _MICROSECOND,
+    ord("p"): lambda of: of._integer() * _MICROSECOND,
     ord("y"): lambda of: datetime.date.fromisoformat(of._text()),
     ord("h"): lambda of: datetime.time.fromisoformat(of._text()),
     ord("k"): lambda of: decimal.Decimal(of._text()),
-    ord("q"): lambda of: fractions.Fraction(of._text()),
+    ord("q"): Reader._fraction,
     ord("u"): lambda of: uuid.UUID(bytes=bytes(of._take(of._number()))),
     ord("A"): Reader._array,
     ord("o"): Reader._object,

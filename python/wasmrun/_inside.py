@@ -108,8 +108,8 @@ class Decoder:
             pass
         made.__dict__.update(error.__dict__)
         made.traceback = told.traceback
-        made.stdout = details.get("stdout", "")
-        made.stderr = details.get("stderr", "")
+        made.stdout = str(details.get("stdout", ""))
+        made.stderr = str(details.get("stderr", ""))
         made.add_note("in the sandbox:\n" + told.traceback.rstrip())
         return made
 
@@ -120,6 +120,9 @@ _WRONG = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError, M
 
 def _both(cause: BaseException, told: PythonError) -> PythonError:
     """An error that is of the class of the cause too: `except ValueError` catches it."""
+    if isinstance(cause, (StopIteration, StopAsyncIteration)):
+        # What waits in generators and coroutines would take it for its own end.
+        raise TypeError
     cls = type(type(cause).__name__, (type(cause), PythonError), {"__module__": type(cause).__module__})
     made: Any = _data.exception(cls, cause.args)
     assert isinstance(made, PythonError)

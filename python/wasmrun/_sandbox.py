@@ -11,6 +11,7 @@ from typing import Any
 
 from . import _api, _inside
 from ._capture import Program
+from ._errors import WasmrunError
 from ._inside import PythonActor
 from ._wasmrun import ObjectRef
 
@@ -44,7 +45,14 @@ def run(
         asked["time_limit"] = time_limit
     given = inside.data(dict(inputs or {}), program, "inputs")
     ref: ObjectRef[Any] = inside.snippet(asked).remote(_checked(code), given)
-    return Outcome(**_api.get(ref))
+    return _outcome(_api.get(ref))
+
+
+def _outcome(told: Any) -> Outcome:
+    try:
+        return Outcome(told["result"], str(told["stdout"]), str(told["stderr"]))
+    except (TypeError, LookupError):
+        raise WasmrunError("what came out of the sandbox is no value: a snippet's outcome is missing") from None
 
 
 def _checked(code: str) -> str:
@@ -71,7 +79,7 @@ class Sandbox:
     def run(self, code: str, *, inputs: Mapping[str, Any] | None = None) -> Outcome:
         """As `wasmrun.run`, with the variables that earlier snippets have left."""
         given = self._inside.data(dict(inputs or {}), self._program, "inputs")
-        return Outcome(**_api.get(self._run.remote(_checked(code), given)))
+        return _outcome(_api.get(self._run.remote(_checked(code), given)))
 
     def close(self) -> None:
         """Ends it."""

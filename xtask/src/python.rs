@@ -152,11 +152,10 @@ fn bring_interpreter(tools: &Path) -> Result<()> {
     build.arg("--python-path").arg(&folder);
     // Nothing of the machine's Python gets into it.
     build.env_remove("VIRTUAL_ENV").env_remove("PYTHONPATH");
-    shell::run(
-        build
-            .arg("--output")
-            .arg(package.join("wasmrun/python.wasm")),
-    )
+    let component = package.join("wasmrun/python.wasm");
+    shell::run(build.arg("--output").arg(&component))?;
+    let mut immortal = command(tools.join("bin/python"));
+    shell::run(immortal.arg(package.join("immortal.py")).arg(component))
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {

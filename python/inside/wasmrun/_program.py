@@ -82,6 +82,11 @@ def load(parts: list[Any]) -> None:
         _refer(kind, names, name, *rest)
 
 
+def forget(name: str, filename: str) -> None:
+    """Takes a scope away, and what is known of a file."""
+    del _scopes[name], _lines[filename], sys.modules[name]
+
+
 def _refer(kind: str, names: dict[str, Any], name: str, home: str, other: str, options: Any = None) -> None:
     found = getattr(scope(home), other)
     if kind == "remote":
