@@ -8,6 +8,7 @@ import _library  # noqa: F401
 import inspect
 import io
 import sys
+import types
 
 import _image
 from wasmrun import _data, _host, _loop, _program, _remote
@@ -173,16 +174,30 @@ def _prepare():
     import struct, textwrap, threading, time, types, typing, urllib.parse, uuid  # noqa: E401, F401
 
 
+class _Stored:
+    """An object that stands for those of nodes while the image is made."""
+
+    bytes = _data.Writer(lambda _: None, _program.class_name).write(
+        [("source", "warm", "f", "warm.py", 3, "def f(x, y):\n    return x\n")]
+    )
+
+    @classmethod
+    def named(cls, _):
+        return cls()
+
+    def get(self, _):
+        return self
+
+
 def _warm():
-    """All that a call does, but what needs a node."""
-    nobody = lambda *_: None  # noqa: E731
-    parts = [("source", "warm", "f", "warm.py", 3, "def f(x):\n    return x\n")]
-    written = _data.Writer(nobody, _program.class_name).write(parts)
-    _program.load(_data.Reader(written, nobody, _program.find_class, _host._buffer).read())
-    given, _ = _host.call_data((1, "a"), {"b": 2.0}, "f")
-    args, _ = _host.resolved(_host.Postcard(given).data())
-    _ok(_finished(_program.find(_host.Postcard(_host.text("warm:f")).text())(args[0])))
-    _program.forget("warm", "warm.py")
+    """All that a call and a snippet do."""
+    objects, _host.objects = _host.objects, types.SimpleNamespace(Object=_Stored)
+    given, _ = _host.call_data((1,), {"y": 2.0}, "f")
+    assert Calls().call("call", [b"", _host.text("warm:f"), given])[0] == 0
+    inputs, _ = _host.data({"x": 1})
+    assert Calls().call("run", [_host.text("result = x"), inputs])[0] == 0
+    _host.objects, _remote.program = objects, None
+    _program.forget("warm", "warm.py", "<snippet>")
 
 
 _prepare()

@@ -47,16 +47,14 @@ def _objects():
 
 def _gaps():
     """Fills the gaps between objects: for each size, until what is new lies behind all others."""
-    kept = []
+    kept = [bytes(1 << 20)]
+    last = id(kept[0])
 
     def fill(make, most):
-        highest = behind = 0
         for _ in range(most):
             kept.append(make())
-            if id(kept[-1]) > highest:
-                highest, behind = id(kept[-1]), behind + 1
-                if behind > 3:
-                    break
+            if id(kept[-1]) > last:
+                break
 
     for make in (object, lambda: float("1.5"), lambda: [1], lambda: (kept,)):
         fill(make, 40_000)

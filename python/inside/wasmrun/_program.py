@@ -82,9 +82,11 @@ def load(parts: list[Any]) -> None:
         _refer(kind, names, name, *rest)
 
 
-def forget(name: str, filename: str) -> None:
-    """Takes a scope away, and what is known of a file."""
-    del _scopes[name], _lines[filename], sys.modules[name]
+def forget(name: str, *filenames: str) -> None:
+    """Takes a scope away, and what is known of files."""
+    del _scopes[name], sys.modules[name]
+    for filename in filenames:
+        del _lines[filename]
 
 
 def _refer(kind: str, names: dict[str, Any], name: str, home: str, other: str, options: Any = None) -> None:
