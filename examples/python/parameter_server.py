@@ -9,6 +9,7 @@ with digits by people whom the net never saw, in sandboxes of its own: the weigh
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import wasmrun
@@ -23,16 +24,16 @@ PIXELS, HIDDEN, CLASSES = 64, 32, 10
 
 
 @wasmrun.remote
-def right(weights, digits: list[tuple[bytes, int]]) -> int:
-    """How many digits the net reads right."""
+def right(numbers: memoryview, digits: list[tuple[bytes, int]]) -> int:
+    """How many digits the net with these weights reads right."""
+    weights = [float(it) for it in numbers]
 
-    def layer(at, inputs, units):
+    def layer(at: int, inputs: list[float], units: int) -> Iterator[float]:
         for unit in range(units):
             begin = at + unit * (len(inputs) + 1)
             end = begin + len(inputs)
             yield sum(map(float.__mul__, weights[begin:end], inputs)) + weights[end]
 
-    weights = list(weights)
     found = 0
     for pixels, label in digits:
         hidden = [max(it, 0.0) for it in layer(0, [it / 16 for it in pixels], HIDDEN)]

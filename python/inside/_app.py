@@ -21,6 +21,7 @@ MOST_TOLD = 64 << 10
 
 
 def _load(handle: bytes) -> None:
+    sys.stdout = _told
     program = _host.objects.Object.named(handle)
     parts = program.get(None).bytes
     _remote.program = program
@@ -36,6 +37,39 @@ def _finished(value):
 
 def _ok(value, what="result"):
     return b"\0" + _host.data(value, what)[0]
+
+
+class _Told(io.TextIOBase):
+    """What a program prints: it goes where the output of tasks goes, and to who called it."""
+
+    def __init__(self, to):
+        self._to = to
+        self._parts = []
+        self._left = MOST_TOLD
+
+    def writable(self):
+        return True
+
+    def write(self, text):
+        if self._left > 0:
+            self._parts.append(text[: self._left])
+            self._left -= len(text)
+        return self._to.write(text)
+
+    def flush(self):
+        self._to.flush()
+
+    def take(self):
+        printed = "".join(self._parts)
+        self._parts, self._left = [], MOST_TOLD
+        return printed
+
+
+_told = _Told(sys.stdout)
+
+
+def _returned(value):
+    return _ok(value) + _host.text(_told.take())
 
 
 def _raised(error, **details):
@@ -63,9 +97,9 @@ def _call(arguments):
         function = _program.find(_host.Postcard(name).text())
         args, kwargs = _host.resolved(_host.Postcard(given).data())
         function = getattr(function, "_definition", function)
-        return _ok(_finished(function(*args, **kwargs)))
+        return _returned(_finished(function(*args, **kwargs)))
     except BaseException as error:
-        return _raised(error)
+        return _raised(error, stdout=_told.take())
 
 
 class _Printed(io.StringIO):
@@ -109,7 +143,7 @@ class _Instance:
             self._object = getattr(cls, "_definition", cls)(*args, **kwargs)
         except BaseException as error:
             # Whoever calls it hears of that.
-            self._failed = _raised(error)
+            self._failed = _raised(error, stdout=_told.take())
 
     def invoke(self, _, arguments):
         if self._failed is not None:
@@ -120,9 +154,9 @@ class _Instance:
             if name.startswith("_"):
                 raise AttributeError(f"methods that begin with _ are the actor's own: {name}")
             args, kwargs = _host.resolved(_host.Postcard(given).data())
-            return _ok(_finished(getattr(self._object, name)(*args, **kwargs)))
+            return _returned(_finished(getattr(self._object, name)(*args, **kwargs)))
         except BaseException as error:
-            return _raised(error)
+            return _raised(error, stdout=_told.take())
 
 
 class _Session:
@@ -198,6 +232,7 @@ def _warm():
     assert Calls().call("run", [_host.text("result = x"), inputs])[0] == 0
     _host.objects, _remote.program = objects, None
     _program.forget("warm", "warm.py", "<snippet>")
+    sys.stdout = sys.__stdout__
 
 
 _prepare()

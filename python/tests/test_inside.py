@@ -270,6 +270,33 @@ def test_objects_and_tasks():
     assert echo.remote(put).get() == {"a": numbers}
 
 
+def test_what_is_printed_is_shown(capsys):
+    @wasmrun.remote
+    def child(n):
+        print("child", n)
+        return n
+
+    @wasmrun.remote
+    def parent():
+        print("before")
+        return sum(wasmrun.get([child.remote(1), child.remote(2)]))
+
+    assert parent.options(name="p").remote().get() == 3
+    assert capsys.readouterr().out == "(p) before\n(p) child 1\n(p) child 2\n"
+
+    @wasmrun.remote
+    class Says:
+        def hello(self, n):
+            print("hello", n, end="")
+            return [][n]
+
+    says = Says.remote()
+    for n in (1, 2):
+        with pytest.raises(IndexError):
+            says.hello.remote(n).get()
+        assert capsys.readouterr().out == f"(hello) hello {n}\n"
+
+
 def test_coroutines():
     @wasmrun.remote
     async def gathered(n):

@@ -31,8 +31,9 @@ _UNNAMED = _values.factory(lambda scope, cls: None)
 class Session:
     """A session with a node. It ends with `shutdown`, with the block in which it is the context, or with the process."""
 
-    def __init__(self, raw: _wasmrun.Session, node: Node | None) -> None:
+    def __init__(self, raw: _wasmrun.Session, node: Node | None, shows_output: bool) -> None:
         self._raw = raw
+        self.shows_output = shows_output
         self._node = node
         _sessions.add(self)
 
@@ -100,12 +101,14 @@ def init(
     tenant: str | None = None,
     identity: str | os.PathLike[str] | None = None,
     node_options: Sequence[str] = (),
+    log_to_driver: bool = True,
 ) -> Session:
     """Begins the session that the functions of this module use.
 
     Connects to the node at `address` (`unix:PATH`, `HOST:PORT`, or as `WASMRUN_ADDRESS` says); else to the node of this
     machine, if one runs; else it starts one that ends with this process, with `node_options` as of `wasmrun node start`.
-    `tenant` pays for what is submitted. `identity` is the folder of `wasmrun login`.
+    `tenant` pays for what is submitted. `identity` is the folder of `wasmrun login`. What functions of Python print is shown here
+    when their results are got, unless `log_to_driver` is False.
     """
     global _default
     with _lock:
@@ -127,7 +130,7 @@ def init(
             except BaseException:
                 node.end()
                 raise
-        _default = Session(raw, node)
+        _default = Session(raw, node, log_to_driver)
         return _default
 
 

@@ -5,6 +5,7 @@ Owns how values and errors cross. What comes out of a sandbox is read as data, a
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -55,7 +56,7 @@ class PythonMethod:
     def __init__(self, actor: PythonActor, name: str, raw: _wasmrun.Method) -> None:
         self._actor = actor
         self._name = name
-        self._raw = raw.decoded_by(Decoder(actor._inside, actor._program))
+        self._raw = raw.decoded_by(Decoder(actor._inside, actor._program, name))
 
     def remote(self, *args: Any, **kwargs: Any) -> ObjectRef[Any]:
         """Calls it. Calls of one session run in the order in which they are made."""
@@ -73,12 +74,21 @@ class PythonMethod:
 class Decoder:
     """Reads what a program has made."""
 
-    def __init__(self, inside: Inside, program: Program) -> None:
+    def __init__(self, inside: Inside, program: Program, name: str = "") -> None:
         self._inside = inside
         self._program = program
+        self._name = name
+
+    def _show(self, printed: str) -> None:
+        if printed and self._name and self._inside.shows_output:
+            lines = printed.splitlines()
+            sys.stdout.write("".join(f"({self._name}) {line}\n" for line in lines))
 
     def __call__(self, data: Any) -> Any:
         try:
+            if hasattr(data, "printed"):
+                self._show(data.printed)
+                data = data.value
             return self._inside.value(data, self._program)
         except _WRONG as error:
             raise WasmrunError(f"what came out of the sandbox is no value: {error}") from None
@@ -109,6 +119,7 @@ class Decoder:
         made.__dict__.update(error.__dict__)
         made.traceback = told.traceback
         made.stdout = str(details.get("stdout", ""))
+        self._show(made.stdout)
         made.stderr = str(details.get("stderr", ""))
         made.add_note("in the sandbox:\n" + told.traceback.rstrip())
         return made
@@ -133,7 +144,8 @@ def _both(cause: BaseException, told: PythonError) -> PythonError:
 class Inside:
     """The interpreter's exports, for one session."""
 
-    def __init__(self, session: _wasmrun.Session) -> None:
+    def __init__(self, session: _wasmrun.Session, shows_output: bool) -> None:
+        self.shows_output = shows_output
         if not COMPONENT.exists():
             raise WasmrunError(
                 f"{COMPONENT} is not there, which runs Python in sandboxes: install the package from its wheel"
@@ -147,7 +159,7 @@ class Inside:
 
     def function(self, program: Program, options: dict[str, Any]) -> _wasmrun.Callable:
         """What calls functions of a program."""
-        return self._call.with_options(options).decoded_by(Decoder(self, program))
+        return self._call.with_options(options).decoded_by(Decoder(self, program, options["name"]))
 
     def snippet(self, options: dict[str, Any]) -> _wasmrun.Callable:
         """What runs snippets."""
@@ -232,7 +244,7 @@ def of(session: Any) -> Inside:
     """The interpreter of a session of `_api`, loaded when it is first needed."""
     found = _insides.get(session)
     if found is None:
-        found = _insides[session] = Inside(session._raw)
+        found = _insides[session] = Inside(session._raw, session.shows_output)
     return found
 
 

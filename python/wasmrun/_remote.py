@@ -7,21 +7,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Generic, Protocol, TypeVar, overload
 
 from . import _inside
 from ._capture import Program
 from ._inside import PythonActor
 from ._wasmrun import ObjectRef
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class RemoteFunction(Generic[P, T]):
+class RemoteFunction(Generic[T]):
     """A function whose calls run in sandboxes of their own, each in a fresh one."""
 
-    def __init__(self, function: Callable[P, T], options: dict[str, Any]) -> None:
+    def __init__(self, function: Callable[..., T], options: dict[str, Any]) -> None:
         self._definition = function
         self._options = options
         self._captured: tuple[Program, str] | None = None
@@ -32,7 +31,7 @@ class RemoteFunction(Generic[P, T]):
         self.__doc__ = function.__doc__
         self.__wrapped__ = function
 
-    def remote(self, *args: P.args, **kwargs: P.kwargs) -> ObjectRef[T]:
+    def remote(self, *args: Any, **kwargs: Any) -> ObjectRef[T]:
         """Calls it in a sandbox of its own. Objects among the arguments stand for their values; the task starts when
         they are there."""
         session = _session()
@@ -51,7 +50,7 @@ class RemoteFunction(Generic[P, T]):
         made: ObjectRef[T] = self._ready[1].remote_after(after, inside.program(program), name, given)
         return made
 
-    def options(self, **options: Any) -> RemoteFunction[P, T]:
+    def options(self, **options: Any) -> RemoteFunction[T]:
         """The same function, whose calls ask for something: `cpus`, `gpus`, `memory` (bytes, or text such as '64MiB'),
         `resources` (a dict), `retries`, `retry_on_error`, `time_limit` (seconds), `strategy`, `labels`, `priority`, `name`,
         `env` (a dict), `modules` (names of modules and paths of wheels, pure Python, that it imports)."""
@@ -115,14 +114,28 @@ def _session() -> Any:
     return session()
 
 
+class _Decorator(Protocol):
+    """`remote` with options."""
+
+    @overload
+    def __call__(self, given: type, /) -> RemoteClass: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, given: Callable[..., T], /) -> RemoteFunction[T]: ...
+
+
 @overload
-def remote(given: Callable[P, T], /) -> RemoteFunction[P, T]: ...
+def remote(given: type, /) -> RemoteClass: ...  # type: ignore[overload-overlap]
 @overload
-def remote(**options: Any) -> Callable[[Callable[P, T]], RemoteFunction[P, T]]: ...
+def remote(given: Callable[..., T], /) -> RemoteFunction[T]: ...
+@overload
+def remote(**options: Any) -> _Decorator: ...
 
 
 def remote(given: Any = None, /, **options: Any) -> Any:
-    """Makes a function's calls tasks, or a class's instances actors: `@remote`, or `@remote(cpus=0.5, retries=3)`."""
+    """Makes a function's calls tasks, or a class's instances actors: `@remote`, or `@remote(cpus=0.5, retries=3)`.
+
+    mypy does not look at what decorators of classes return: `Counters = remote(Counter)` tells it.
+    """
     if given is None:
         return lambda given: remote(given, **options)
     if isinstance(given, type):

@@ -18,6 +18,9 @@ const COMPONENTIZE: &str = "componentize-py==0.25.0";
 /// What the tests use beside the wheel: these versions, so that what passes today passes tomorrow.
 const TESTED_WITH: [&str; 3] = ["numpy==2.4.6", "pytest==9.2.0", "mypy==2.4.1"];
 
+/// Whose types mypy checks as those of a user.
+const EXAMPLES: [&str; 3] = ["monte_carlo.py", "parameter_server.py", "snippets.py"];
+
 /// How the wheel's compiled parts are built.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
@@ -110,9 +113,18 @@ pub fn test() -> Result<()> {
     let mut mypy = command(fresh.join("bin/python"));
     mypy.args(["-m", "mypy", "--no-error-summary", "--cache-dir"]);
     mypy.arg(target_dir().join("python/mypy"));
-    mypy.args(["--config-file", "python/pyproject.toml", "-p", "wasmrun"]);
+    mypy.args(["--config-file", "python/pyproject.toml"]);
     mypy.env("PYTHONSAFEPATH", "1");
-    shell::run(&mut mypy)
+    shell::run(mypy.args(["-p", "wasmrun"]))?;
+    let mut examples = command(fresh.join("bin/python"));
+    examples.args(["-m", "mypy", "--no-error-summary", "--strict"]);
+    examples
+        .arg("--cache-dir")
+        .arg(target_dir().join("python/mypy"));
+    for example in EXAMPLES {
+        examples.arg(Path::new("examples/python").join(example));
+    }
+    shell::run(&mut examples)
 }
 
 /// A virtual environment with these packages.

@@ -290,6 +290,9 @@ def _value(value: objects.Value, kind: str) -> Any:
         if kind == "p":
             # What went well: an error would have been raised.
             read.number()
+            value = read.data()
+            print(read.text(), end="")
+            return value
         return read.data()
     if kind == "s":
         return Postcard(value.bytes).text()
