@@ -1,12 +1,15 @@
 """Python in sandboxes: functions, actors, snippets, and what those may not do."""
 
 import array
+import collections
 import dataclasses
 import datetime
 import decimal
 import enum
 import fractions
+import functools
 import math
+import re
 import subprocess
 import sys
 import textwrap
@@ -178,6 +181,60 @@ def test_what_a_function_uses_goes_with_it():
     assert both.remote(1).get()[0] == 11
     assert fib.remote(5).get() == 5
     assert echo.options(time_limit=20, name="mine").remote(1, 2, a=3).get() == (1, (2,), {"a": 3})
+
+
+WORDS = re.compile("a+", re.IGNORECASE)
+Size = collections.namedtuple("Size", "width height", defaults=[1])
+
+
+@functools.lru_cache(maxsize=None)
+def cached(n):
+    return n if n < 2 else cached(n - 1) + cached(n - 2)
+
+
+@dataclasses.dataclass
+class Counted:
+    x: float
+    start: dataclasses.InitVar[int] = 3
+
+    def __post_init__(self, start):
+        self.left = start
+
+
+class Animal:
+    def says(self):
+        return "nothing"
+
+
+class Dog(Animal):
+    def says(self):
+        return super().says() + " but woof"
+
+
+def is_even(n):
+    return n == 0 or is_odd(n - 1)
+
+
+def is_odd(n):
+    return n != 0 and is_even(n - 1)
+
+
+def test_definitions_of_all_kinds():
+    @wasmrun.remote
+    def uses(size):
+        words = WORDS.findall("aabA")
+        return words, size._replace(height=5), Size(2), cached(30), Dog().says(), is_even(10)
+
+    assert echo.remote(Counted(1)).get().left == 3
+    assert uses.remote(Size(3)).get() == (["aa", "A"], Size(3, 5), Size(2, 1), 832040, "nothing but woof", True)
+    functions = []
+    for number in range(3):
+
+        def plus(x):
+            return x + number
+
+        functions.append(wasmrun.remote(plus))
+    assert [function.remote(10).get() for function in functions] == [12, 12, 12]
 
 
 def test_what_cannot_go_with_it():

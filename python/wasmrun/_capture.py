@@ -15,6 +15,7 @@ import builtins
 import importlib.util
 import inspect
 import os
+import re
 import symtable
 import sys
 import textwrap
@@ -107,6 +108,13 @@ class Program:
         if (home, name) in self._taken:
             return home, name
         self._taken.add((home, name))
+        if isinstance(given, type) and given.__bases__ == (tuple,) and hasattr(given, "_field_defaults"):
+            # It may have no source: of `collections.namedtuple`.
+            self.classes[home, name] = given
+            options = {"module": home, "defaults": tuple(given._field_defaults.values())}
+            if not given.__dict__.get("__annotations__"):
+                self._put(("call", home, name, "collections", "namedtuple", (name, getattr(given, "_fields")), options))
+                return home, name
         if name == "<lambda>":
             raise CaptureError("a lambda cannot be taken out of its line: define a function with `def`")
         if isinstance(given, type):
@@ -145,7 +153,10 @@ class Program:
         found = _exported(module, value, name)
         if found is not None and (_is_ours(module) or self._is_there(module)):
             return ("from", home, name, "wasmrun" if _is_ours(module) else module, found)
-        if isinstance(value, (types.FunctionType, type)):
+        if isinstance(value, re.Pattern):
+            return ("call", home, name, "re", "compile", (value.pattern, value.flags), {})
+        is_wrapped = isinstance(getattr(value, "__wrapped__", None), types.FunctionType)
+        if is_wrapped or isinstance(value, (types.FunctionType, type)):
             if module.partition(".")[0] in _NATIVE:
                 self._check_module(of, name, module)
             return ("alias", home, name, *self._definition(value, name))

@@ -155,8 +155,8 @@ class Writer:
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
             self._out += b"o"
             self._class(type(value))
-            names = [field.name for field in dataclasses.fields(value)]
-            self._fields([(name, getattr(value, name)) for name in names])
+            given = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+            self._fields((getattr(value, "__dict__", {}) | given).items())
         elif isinstance(value, BaseException):
             self._out += b"E"
             self._class(type(value))
@@ -395,12 +395,15 @@ class Reader:
         if not dataclasses.is_dataclass(cls):
             raise ValueError(f"{cls.__qualname__} is no dataclass")
         names = {field.name for field in dataclasses.fields(cls)}
-        if names != given.keys():
+        if not names <= given.keys():
             raise ValueError(f"{cls.__qualname__} has other fields: {', '.join(sorted(names))}")
         # As it was: what its constructor would do has been done.
         made = object.__new__(cls)
         for name, value in given.items():
-            object.__setattr__(made, name, value)
+            if name in names:
+                object.__setattr__(made, name, value)
+            else:
+                made.__dict__[name] = value
         return made
 
     def _member(self) -> enum.Enum:

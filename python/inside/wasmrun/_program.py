@@ -71,6 +71,9 @@ def load(parts: list[Any]) -> None:
             names[name] = sys.modules[rest[0]]
         elif kind == "from":
             names[name] = getattr(importlib.import_module(rest[0]), rest[1])
+        elif kind == "call":
+            module, called, args, kwargs = rest
+            names[name] = getattr(importlib.import_module(module), called)(*args, **kwargs)
         elif kind == "data":
             names[name] = rest[0]
         else:
