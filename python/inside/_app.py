@@ -7,12 +7,15 @@ import _library  # noqa: F401
 
 import inspect
 import io
+import os
 import sys
 import types
 
 import _image
 from wasmrun import _data, _host, _loop, _program, _remote
+from componentize_py_types import Err
 from wit_world import exports
+from wit_world.imports import environment
 
 # How much a snippet may print, in characters.
 MOST_PRINTED = 8 << 20
@@ -199,6 +202,43 @@ class Interpreter(exports.Interpreter):
 
     def run(self, code, inputs):
         raise NotImplementedError("calls come by the fast lane")
+
+
+class Run(exports.Run):
+    """The program: what `python` does with a file, or with `-c`."""
+
+    def run(self):
+        _, *given = environment.get_arguments()
+        # What is granted is for the program, and not for us.
+        sys.dont_write_bytecode = True
+        sys.path += filter(None, os.environ.get("PYTHONPATH", "").split(":"))
+        try:
+            match given:
+                case []:
+                    raise SystemExit("say what to run: -c CODE, or a FILE in a granted directory")
+                case ["-c"]:
+                    raise SystemExit("-c needs code")
+                case ["-c", code, *arguments]:
+                    filename, sys.argv = "<string>", ["-c", *arguments]
+                case ["-s", filename, *arguments]:
+                    code, sys.argv = os.environ.pop("WASMRUN_SCRIPT"), [filename, *arguments]
+                case [filename, *_]:
+                    sys.argv = given
+                    with open(filename, encoding="utf-8") as file:
+                        code = file.read()
+                    sys.path.insert(0, os.path.dirname(filename) or ".")
+            exec(_program.snippet(filename, code), _fresh_names())
+        except SystemExit as end:
+            if end.code not in (None, 0):
+                if not isinstance(end.code, int):
+                    print(end.code, file=sys.stderr)
+                raise Err(None) from None
+        except BaseException as error:
+            print(_program.told(error), end="", file=sys.stderr)
+            raise Err(None) from None
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
 
 
 # What programs use most is in the image from which sandboxes start; the rest is read from it when it is imported.

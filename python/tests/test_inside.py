@@ -520,6 +520,36 @@ def test_dataclasses_are_not_constructed_outside():
     assert evil.remote().get().x == 666
 
 
+def test_scripts_on_the_command_line(tmp_path):
+    from wasmrun._node import program
+
+    (tmp_path / "helper.py").write_text("def double(x):\n    return 2 * x\n")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, sys, helper\n"
+        "print(sys.argv[1:], helper.double(int(sys.stdin.read())), sorted(os.listdir('/here')), 'WASMRUN_SCRIPT' in os.environ)\n"
+        "open('/here/made', 'w').write('yes')\n"
+        "sys.exit('bye' if sys.argv[1:] == ['end'] else 0)\n"
+    )
+
+    def submit(*arguments, given="21"):
+        command = [program(), "submit", "--node-cpus", "1", *arguments]
+        return subprocess.run(command, input=given, capture_output=True, text=True, timeout=120)
+
+    granted = ["--dir", f"{tmp_path}::/here", "--env", "PYTHONPATH=/here", str(script)]
+    ran = submit(*granted, "--", "a", "$i")
+    assert ran.stdout == "['a', '$i'] 42 ['helper.py', 'script.py'] False\n", ran.stderr
+    assert (tmp_path / "made").read_text() == "yes"
+    ran = submit(*granted, "--", "end")
+    assert ran.returncode == 1 and ran.stderr.startswith("bye")
+    ran = submit(str(script))
+    assert ran.returncode == 1 and "No module named 'helper'" in ran.stderr and f'"{script}", line 1' in ran.stderr
+    ran = submit(str(script), "--invoke", "f()")
+    assert ran.returncode == 2 and "which has no functions to call" in ran.stderr
+    script.write_bytes(b"\xff")
+    assert "it is no UTF-8" in submit(str(script)).stderr
+
+
 def test_a_script(tmp_path):
     # Nothing of a script runs in sandboxes but what functions refer to.
     script = tmp_path / "script.py"

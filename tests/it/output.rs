@@ -152,6 +152,8 @@ fn wrong_usage() {
             &["submit", "x.wasm", "-o", "xml"],
             "possible values: table, json, quiet",
         ),
+        (&["submit", "x.py", "-i", "f()"], "has no functions to call"),
+        (&["submit", "x.py"], "cannot read the script x.py"),
         (&["inspect"], "<MODULE>"),
         (&["completions", "cmd"], "possible values: bash"),
         (&["bench", "--runs", "0"], "--runs"),

@@ -45,7 +45,6 @@ pub fn wheel(profile: Profile) -> Result<PathBuf> {
         bail!("{why}: install it, or build elsewhere");
     }
     let tools = environment("tools", &[MATURIN, COMPONENTIZE])?;
-    bring_interpreter(&tools)?;
     let (folder, of_cargo): (&str, &[&str]) = match profile {
         Profile::Release => (
             "release",
@@ -59,7 +58,9 @@ pub fn wheel(profile: Profile) -> Result<PathBuf> {
         crate::check::lint(&mut build);
     }
     shell::run(&mut build)?;
-    bring_program(&target_dir().join(folder).join("wasmrun"))?;
+    let program = target_dir().join(folder).join("wasmrun");
+    bring_program(&program)?;
+    bring_interpreter(&tools, &program)?;
     let wheels = target_dir().join("wheels");
     // One at a time: which one is installed is not to be guessed.
     let _ = fs::remove_dir_all(&wheels);
@@ -146,7 +147,7 @@ fn environment(name: &str, packages: &[&str]) -> Result<PathBuf> {
 }
 
 /// Builds the component that runs Python in sandboxes, and puts it where maturin packs it: CPython, with `python/inside`.
-fn bring_interpreter(tools: &Path) -> Result<()> {
+fn bring_interpreter(tools: &Path, program: &Path) -> Result<()> {
     let package = root().join("python");
     let folder = target_dir().join("python/inside");
     let _ = fs::remove_dir_all(&folder);
@@ -167,7 +168,15 @@ fn bring_interpreter(tools: &Path) -> Result<()> {
     let component = package.join("wasmrun/python.wasm");
     shell::run(build.arg("--output").arg(&component))?;
     let mut immortal = command(tools.join("bin/python"));
-    shell::run(immortal.arg(package.join("immortal.py")).arg(component))
+    immortal.arg(package.join("immortal.py"));
+    shell::run(immortal.arg(&component))?;
+    let mut annotate = command(program);
+    annotate.arg("annotate").arg(&component);
+    annotate
+        .arg("--manifest")
+        .arg(package.join("inside/manifest.json"));
+    annotate.args(["--quiet", "--out"]).arg(component);
+    shell::run(&mut annotate)
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {

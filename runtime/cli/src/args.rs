@@ -249,9 +249,9 @@ pub struct NodeOptions {
     pub policy: PolicyOptions,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Submit {
-    /// The module: a component, or a core WASI program.
+    /// The module: a component, or a core WASI program; or a Python script, with the Python package.
     #[arg(value_hint = ValueHint::FilePath)]
     pub module: PathBuf,
     /// Call a function: 'name(1, "a", {x: 2})', in WAVE [default: run the program].

@@ -3,6 +3,7 @@
 mod input;
 mod plan;
 mod report;
+mod script;
 mod stream;
 mod target;
 mod waiting;
@@ -45,6 +46,7 @@ const CHUNKS_IN_FLIGHT: usize = 64;
 const ARRAY_WINDOW: usize = 10_000;
 
 pub fn submit(submit: &Submit, global: &Global, printer: &Printer) -> CommandResult {
+    let submit = &script::interpreted(submit)?;
     check_result_files(submit)?;
     let tenant = &submit.scheduling.tenant;
     let found = match submit.detach {
