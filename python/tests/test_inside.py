@@ -354,6 +354,19 @@ def test_what_is_printed_is_shown(capsys):
         assert capsys.readouterr().out == f"(hello) hello {n}\n"
 
 
+def test_an_executor_runs_any_function():
+    def shifted(n):
+        return n + SCALE
+
+    with wasmrun.Executor() as executor:
+        assert list(executor.map(shifted, range(3))) == [3, 4, 5]
+        assert executor.submit(add, 1, b=2).result() == 3
+        with pytest.raises(TypeError, match="got builtin_function_or_method"):
+            executor.submit(len, [])
+        failed = executor.submit(fail, 7)
+        assert isinstance(failed.exception(), Wrong)
+
+
 def test_coroutines():
     @wasmrun.remote
     async def gathered(n):

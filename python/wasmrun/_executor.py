@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import concurrent.futures
+import inspect
 import itertools
 import select
 import threading
+import weakref
 from typing import Any
 
 from . import _wasmrun
 from ._errors import WasmrunError
 from ._module import Function
+from ._remote import RemoteFunction, remote
 from ._wasmrun import ObjectRef
 
 
@@ -31,14 +34,16 @@ class _Future(concurrent.futures.Future[Any]):
 
 
 class Executor(concurrent.futures.Executor):
-    """Runs functions of modules, as `concurrent.futures` has it:
+    """Runs functions in sandboxes, as `concurrent.futures` has it: those of Python, decorated or not, and of modules.
 
     with wasmrun.Executor() as executor:
-        print(list(executor.map(app.square, range(10))))
+        print(list(executor.map(square, range(10))))
     """
 
     def __init__(self) -> None:
         from ._api import _session
+
+        self._of_python: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
         self._session = _session()._raw
         self._completions: _wasmrun.Completions = self._session.completions()
@@ -49,12 +54,19 @@ class Executor(concurrent.futures.Executor):
         self._thread = threading.Thread(target=self._watch, name="wasmrun-executor", daemon=True)
         self._thread.start()
 
-    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[Any]:
-        """Calls a function of a module."""
-        if not isinstance(fn, Function):
+    def _remote(self, fn: Any) -> Any:
+        if isinstance(fn, (Function, RemoteFunction)):
+            return fn
+        if not inspect.isfunction(fn):
             raise TypeError(
-                f"this executor runs functions of modules that were loaded, got {type(fn).__qualname__}"
+                f"this executor runs functions of Python and of modules that were loaded, got {type(fn).__qualname__}"
             )
+        # What it refers to is taken once.
+        return self._of_python.setdefault(fn, remote(fn))
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[Any]:
+        """Calls a function of a module, or one of Python in a sandbox."""
+        fn = self._remote(fn)
         with self._lock:
             if self._is_over:
                 raise RuntimeError("cannot submit after shutdown")
