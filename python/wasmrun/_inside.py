@@ -6,6 +6,7 @@ Owns how values and errors cross. What comes out of a sandbox is read as data, a
 from __future__ import annotations
 
 import sys
+import threading
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,9 @@ from ._wasmrun import ActorHandle, ObjectRef
 
 # What CPython needs for itself is about 30 MiB.
 MEMORY = "128MiB"
+
+# After so long it is said what takes so long.
+SLOW_S = 1.0
 
 COMPONENT = Path(__file__).with_name("python.wasm")
 
@@ -150,7 +154,12 @@ class Inside:
             raise WasmrunError(
                 f"{COMPONENT} is not there, which runs Python in sandboxes: install the package from its wheel"
             )
-        module = Module(session, COMPONENT.name, COMPONENT.read_bytes())
+        slow = threading.Timer(SLOW_S, _say_why)
+        slow.start()
+        try:
+            module = Module(session, COMPONENT.name, COMPONENT.read_bytes())
+        finally:
+            slow.cancel()
         self._call: _wasmrun.Callable = module.call._raw.with_options({"memory": MEMORY})
         self._run: _wasmrun.Callable = module.run._raw.with_options({"memory": MEMORY})
         self._instance: _wasmrun.Class = module.Instance._raw.with_options({"memory": MEMORY})
@@ -228,6 +237,10 @@ class Inside:
             return found
 
         return _data.Reader(data.bytes, ref, program.find_class, _buffer).read()
+
+
+def _say_why() -> None:
+    sys.stderr.write("wasmrun: the node compiles the interpreter, once for this machine…\n")
 
 
 def _buffer(kind: str, shape: tuple[int, ...], data: memoryview) -> Any:
