@@ -252,7 +252,10 @@ class _Stored:
     """An object that stands for those of nodes while the image is made."""
 
     bytes = _data.Writer(lambda _: None, _program.class_name).write(
-        [("source", "warm", "f", "warm.py", 3, "def f(x, y):\n    return x\n")]
+        [
+            ("source", "warm", "f", "warm.py", 3, "def f(x, y):\n    return x\n"),
+            ("remote", "warm", "f", "warm", "f", {}),
+        ]
     )
 
     @classmethod

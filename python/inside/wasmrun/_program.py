@@ -76,11 +76,11 @@ def load(parts: list[Any]) -> None:
             names[name] = getattr(importlib.import_module(module), called)(*args, **kwargs)
         elif kind == "data":
             names[name] = rest[0]
+        elif rest[1] in scope(rest[0]).__dict__:
+            _refer(kind, names, name, *rest)
         else:
-            # Those that are defined behind it are there in the end.
+            # It is defined behind it, and there in the end.
             later.append((kind, names, name, rest))
-            if rest[1] in scope(rest[0]).__dict__:
-                _refer(kind, names, name, *rest)
     for kind, names, name, rest in later:
         _refer(kind, names, name, *rest)
 
