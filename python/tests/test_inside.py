@@ -2,12 +2,14 @@
 
 import array
 import collections
+import contextlib
 import dataclasses
 import datetime
 import decimal
 import enum
 import fractions
 import functools
+import io
 import math
 import re
 import subprocess
@@ -56,6 +58,13 @@ class Wrong(Exception):
 
 
 SCALE = 3
+
+
+def says_e():
+    print("\u00e9")
+    return 1
+
+
 LOCK = threading.Lock()
 
 
@@ -135,7 +144,7 @@ def test_numbers_cross_as_buffers():
     assert back.dtype == "f4" and (back == table).all()
     assert math.isnan(echo.remote(math.nan).get())
     assert list(echo.remote(array.array("q", [1, -2])).get()) == [1, -2]
-    assert echo.remote(numpy.float64(1.5)).get() == 1.5 and echo.remote(numpy.int16(3)).get() == 3
+    assert add.remote(numpy.float64(1.5), numpy.int16(3)).get() == 4.5
     stored = wasmrun.put(numpy.arange(1000.0))
     seen = wasmrun.run("result = xs.format, len(xs), sum(xs)", inputs={"xs": numpy.arange(1000.0)}).result
     assert seen == ("d", 1000, 499500.0)
@@ -347,6 +356,11 @@ def test_what_is_printed_is_shown(capsys):
             print("hello", n, end="")
             return [][n]
 
+    # Where it cannot be shown, the value counts.
+    with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO(), encoding="ascii")) as out:
+        assert wasmrun.remote(says_e).remote().get() == 1
+        out.seek(0)
+        assert out.read() == "(says_e) \\xe9\n"
     says = Says.remote()
     for n in (1, 2):
         with pytest.raises(IndexError):
@@ -504,6 +518,89 @@ def test_what_comes_out_is_only_data(trick):
     # The same in the place of an exception.
     with pytest.raises(wasmrun.PythonError):
         wasmrun.run(textwrap.dedent(code) + "raise ValueError(1)")
+
+
+class Opens:
+    def __init__(self, path):
+        self.file = open(path, "w")
+
+
+@dataclasses.dataclass(slots=True)
+class Slim:
+    x: int
+
+
+def test_no_constructor_runs_outside(tmp_path):
+    made = str(tmp_path / "made")
+
+    @wasmrun.remote
+    def poses(path):
+        class Posed(Exception):
+            def __str__(self):
+                return path
+
+        Posed.__module__, Posed.__qualname__ = Opens.__module__, "Opens"
+        raise Posed(object())
+
+    with pytest.raises(wasmrun.PythonError):
+        poses.remote(made).get()
+    assert not (tmp_path / "made").exists()
+
+
+def test_hostile_values_end_in_time_and_in_an_error_of_ours():
+    collide = "b''.join(b'i\\x0d' + (k * (2**61 - 1)).to_bytes(13, 'little') for k in range(1, 40_001))"
+    for tag in ("b'S'", "b'Z'"):
+        code = f"import wasmrun._data as data\nvalue = {tag} + b'\\xc0\\xb8\\x02' + {collide}\n"
+        with pytest.raises(wasmrun.WasmrunError, match="collide"):
+            wasmrun.run(code + "data.Writer.write = lambda *_, **__: value")
+
+    @wasmrun.remote
+    def adds_a_field():
+        import wasmrun._data as data
+
+        Slim(1)
+        name = b"".join(len(it).to_bytes(1, "little") + it for it in (Slim.__module__.encode(), b"Slim"))
+        written = b"o" + name + b"\x02\x01xN\x01yN"
+        data.Writer.write = lambda *_, **__: written
+
+    with pytest.raises(wasmrun.WasmrunError, match="has no field y"):
+        adds_a_field.remote().get()
+
+
+def test_an_actor_ends_with_its_handle():
+    import gc
+
+    gc.disable()
+    try:
+        for _ in range(6):
+            # Each holds one of two CPUs.
+            assert Counter.options(cpus=1).remote(1).add.remote(1).get(timeout=60) == 2
+    finally:
+        gc.enable()
+
+
+def test_threads_share_a_function():
+    @wasmrun.remote
+    def x_of(point):
+        return point.x
+
+    found = []
+    threads = [threading.Thread(target=lambda n=n: found.append(x_of.remote(Point(n)).get())) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == list(range(8))
+
+
+def test_what_failed_once_fails_again():
+    class Locked:
+        def uses(self):
+            return LOCK
+
+    for _ in range(2):
+        with pytest.raises(wasmrun.CaptureError, match="LOCK"):
+            wasmrun.remote(Locked).remote()
 
 
 def test_an_end_of_iteration_ends_nothing_outside():

@@ -19,6 +19,7 @@ import re
 import symtable
 import sys
 import textwrap
+import threading
 import types
 import zipfile
 from collections.abc import Callable, Iterable
@@ -33,6 +34,18 @@ _NATIVE = {
     "buffer, which is a memoryview inside"
     for name in ("numpy", "pandas", "scipy", "torch", "tensorflow", "sklearn", "pyarrow", "polars", "cv2", "PIL")
 }
+
+
+# Programs grow as they are used, from several threads.
+_lock = threading.RLock()
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class CaptureError(TypeError):
@@ -54,12 +67,23 @@ class Program:
             self._add_module(module)
 
     def add(self, given: Any) -> str:
-        """Adds a function or class, and what it needs: the name by which it is found there."""
-        home, name = self._definition(given, given.__name__)
-        return f"{home}:{name}"
+        """Adds a function or class, and what it needs: the name by which it is found there. Nothing of it if it cannot go."""
+        with _lock:
+            before = len(self.parts), set(self._taken), dict(self.classes)
+            try:
+                home, name = self._definition(given, given.__name__)
+            except BaseException:
+                del self.parts[before[0] :]
+                self._taken, self.classes = before[1:]
+                raise
+            return f"{home}:{name}"
 
     def class_name(self, cls: type) -> tuple[str, str]:
         """By what name a class crosses. It is added if it is not there."""
+        with _lock:
+            return self._class_name(cls)
+
+    def _class_name(self, cls: type) -> tuple[str, str]:
         key = (self._home(cls), cls.__qualname__.rpartition("<locals>.")[2])
         if self.classes.get(key) is not cls and not _is_standard(cls.__module__):
             outer = key[1].partition(".")[0]
@@ -89,7 +113,8 @@ class Program:
             if type(given).__name__ in ("ObjectRef", "ActorHandle", "PythonActor"):
                 raise CaptureError("it is a reference: pass it as an argument")
 
-        return _data.Writer(ref, self.class_name).write(self.parts, "program")
+        with _lock:
+            return _data.Writer(ref, self.class_name).write(self.parts, "program")
 
     def _home(self, given: Any) -> str:
         """In which scope it is defined there: that of its module, or one of its own if it is a closure."""

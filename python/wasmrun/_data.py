@@ -181,7 +181,11 @@ class Writer:
                 f"{of.__module__}.{of.__qualname__} cannot cross into or out of a sandbox: numbers, text, bytes, "
                 "containers, dataclasses, enums, dates, buffers of numbers and references can"
             ) from None
-        self._array(view.format, view.shape or (), view)
+        if view.ndim == 0 and hasattr(value, "item"):
+            # A number of NumPy's.
+            self._value(value.item())
+        else:
+            self._array(view.format, view.shape or (), view)
 
     def _array(self, kind: str, shape: tuple[int, ...], view: memoryview) -> None:
         kind = kind.lstrip("<=@")
@@ -275,6 +279,12 @@ _WRITERS: dict[type, Callable[[Writer, Any], None]] = {
 }
 
 
+def _check_hashes(keys: list[Any]) -> None:
+    """Keys that were chosen to collide take time that grows with the square of their number, which nothing can stop."""
+    if len(keys) > 1000 and len({hash(key) for key in keys}) < len(keys) // 8:
+        raise ValueError("the keys of a dictionary or set collide")
+
+
 class Reader:
     """Reads one value. `ref` makes a handle of its tag, number and kind; `find` gives the class of a name, or raises."""
 
@@ -332,7 +342,14 @@ class Reader:
         return [self._value() for _ in range(self._count())]
 
     def _dict(self) -> dict[Any, Any]:
-        return {self._value(): self._value() for _ in range(self._count())}
+        pairs = [(self._value(), self._value()) for _ in range(self._count())]
+        _check_hashes([key for key, _ in pairs])
+        return dict(pairs)
+
+    def _members(self) -> list[Any]:
+        members = self._all()
+        _check_hashes(members)
+        return members
 
     def _value(self) -> Any:
         tag = self._take(1)[0]
@@ -402,8 +419,10 @@ class Reader:
         for name, value in given.items():
             if name in names:
                 object.__setattr__(made, name, value)
-            else:
+            elif hasattr(made, "__dict__"):
                 made.__dict__[name] = value
+            else:
+                raise ValueError(f"{cls.__qualname__} has no field {name}")
         return made
 
     def _member(self) -> enum.Enum:
@@ -448,8 +467,8 @@ _READERS: dict[int, Callable[[Reader], Any]] = {
     ord("B"): lambda of: bytearray(of._take(of._number())),
     ord("l"): Reader._all,
     ord("t"): lambda of: tuple(of._all()),
-    ord("S"): lambda of: set(of._all()),
-    ord("Z"): lambda of: frozenset(of._all()),
+    ord("S"): lambda of: set(of._members()),
+    ord("Z"): lambda of: frozenset(of._members()),
     ord("d"): Reader._dict,
     ord("D"): Reader._datetime,
     ord("p"): lambda of: of._integer() * _MICROSECOND,

@@ -39,10 +39,7 @@ class PythonActor:
     def __getattr__(self, name: str) -> PythonMethod:
         if name.startswith("_") or (self._methods and name not in self._methods.split(",")):
             raise AttributeError(f"the actor has no method '{name}'; it has {self._methods}")
-        method = PythonMethod(self, name, self._actor.call)
-        # The next time it is found without us.
-        self.__dict__[name] = method
-        return method
+        return PythonMethod(self._inside, self._program, name, self._actor.call)
 
     def __dir__(self) -> list[str]:
         return self._methods.split(",")
@@ -57,19 +54,20 @@ class PythonActor:
 class PythonMethod:
     """A method of an actor whose class is of Python."""
 
-    def __init__(self, actor: PythonActor, name: str, raw: _wasmrun.Method) -> None:
-        self._actor = actor
+    def __init__(self, inside: Inside, program: Program, name: str, raw: _wasmrun.Method) -> None:
+        self._inside = inside
+        self._program = program
         self._name = name
-        self._raw = raw.decoded_by(Decoder(actor._inside, actor._program, name))
+        self._raw = raw.decoded_by(Decoder(inside, program, name))
 
     def remote(self, *args: Any, **kwargs: Any) -> ObjectRef[Any]:
         """Calls it. Calls of one session run in the order in which they are made."""
-        given = self._actor._inside.call_data(args, kwargs, self._actor._program, self._name)
+        given = self._inside.call_data(args, kwargs, self._program, self._name)
         return self._raw.remote(self._name, given)
 
     def options(self, *, time_limit: float) -> PythonMethod:
         """The same method, whose calls may take so many seconds. One that takes longer ends the actor's life."""
-        return PythonMethod(self._actor, self._name, self._raw.options(time_limit=time_limit))
+        return PythonMethod(self._inside, self._program, self._name, self._raw.options(time_limit=time_limit))
 
     def __call__(self, *_: object, **__: object) -> Any:
         raise TypeError(f"methods of actors run elsewhere: call .{self._name}.remote(…), and get what that gives")
@@ -85,16 +83,24 @@ class Decoder:
 
     def _show(self, printed: str) -> None:
         if printed and self._name and self._inside.shows_output:
-            lines = printed.splitlines()
-            sys.stdout.write("".join(f"({self._name}) {line}\n" for line in lines))
+            # Terminals act on what is not printable.
+            lines = ("".join(it if it.isprintable() or it == "\t" else repr(it)[1:-1] for it in line) for line in printed.splitlines())
+            shown = "".join(f"({self._name}) {line}\n" for line in lines)
+            try:
+                encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+                sys.stdout.write(shown.encode(encoding, "backslashreplace").decode(encoding))
+            except (OSError, ValueError, AttributeError):
+                # Nobody reads it: the value counts.
+                pass
 
     def __call__(self, data: Any) -> Any:
+        if hasattr(data, "printed"):
+            self._show(data.printed)
+            data = data.value
         try:
-            if hasattr(data, "printed"):
-                self._show(data.printed)
-                data = data.value
             return self._inside.value(data, self._program)
-        except _WRONG as error:
+        except Exception as error:
+            # Of ours, or of methods of the user's classes that met what they did not expect.
             raise WasmrunError(f"what came out of the sandbox is no value: {error}") from None
 
     def raised(self, error: WasmrunError) -> BaseException:
@@ -104,7 +110,7 @@ class Decoder:
         told = error.value
         try:
             details = self._inside.value(told.details, self._program)
-        except _WRONG:
+        except Exception:
             details = {}
         if not isinstance(details, dict):
             details = {}
@@ -115,22 +121,25 @@ class Decoder:
                 nobody: Any = lambda *_: None  # noqa: E731
                 cause = _data.Reader(written, nobody, self._program.find_class, _buffer).read()
             else:
-                cause = self._program.find_class(*told.class_.rsplit(".", 1))(told.message)
+                cls = self._program.find_class(*told.class_.rsplit(".", 1))
+                if not issubclass(cls, BaseException):
+                    raise ValueError
+                cause = _data.exception(cls, (told.message,))
             made = _both(cause, made)
-        except (*_WRONG, AttributeError):
+        except Exception:
             # Its class is not here, or cannot be: what it says is.
             pass
         made.__dict__.update(error.__dict__)
         made.traceback = told.traceback
-        made.stdout = str(details.get("stdout", ""))
+        made.stdout = _text(details.get("stdout"))
         self._show(made.stdout)
-        made.stderr = str(details.get("stderr", ""))
+        made.stderr = _text(details.get("stderr"))
         made.add_note("in the sandbox:\n" + told.traceback.rstrip())
         return made
 
 
-# What reading may raise: whoever wrote it need not be our code.
-_WRONG = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError, MemoryError)
+def _text(given: Any) -> str:
+    return given if type(given) is str else ""
 
 
 def _both(cause: BaseException, told: PythonError) -> PythonError:

@@ -35,10 +35,11 @@ class RemoteFunction(Generic[T]):
         """Calls it in a sandbox of its own. Objects among the arguments stand for their values; the task starts when
         they are there."""
         session = _session()
-        if self._captured is None:
+        captured = self._captured
+        if captured is None:
             program = Program(self._options.get("modules", ()))
-            self._captured = program, program.add(self._definition)
-        program, name = self._captured
+            captured = self._captured = program, program.add(self._definition)
+        program, name = captured
         inside = _inside.of(session)
         if self._ready is None or self._ready[0] is not session:
             options = {"name": self.__qualname__, **self._options}

@@ -50,7 +50,10 @@ def run(
 
 def _outcome(told: Any) -> Outcome:
     try:
-        return Outcome(told["result"], str(told["stdout"]), str(told["stderr"]))
+        stdout, stderr = told["stdout"], told["stderr"]
+        if type(stdout) is not str or type(stderr) is not str:
+            raise TypeError
+        return Outcome(told["result"], stdout, stderr)
     except (TypeError, LookupError):
         raise WasmrunError("what came out of the sandbox is no value: a snippet's outcome is missing") from None
 
