@@ -127,7 +127,7 @@ VALUES = [
     datetime.datetime(1900, 1, 1, 0, 0, 0, 7), datetime.datetime(2026, 5, 4, tzinfo=datetime.timezone.utc),
     datetime.datetime(2026, 5, 4, tzinfo=datetime.timezone(datetime.timedelta(hours=-5))), datetime.timedelta(-3, 4, 5),
     decimal.Decimal("1.10"), fractions.Fraction(-2, 6), uuid.UUID(int=5), Point(1, 2), [Point(0.5)], Color.BLUE, Rights.READ,
-    Rights.READ | Rights.WRITE, Pair(1, "x"), {"deep": [({"er": {Point(1): Color.RED}},)]}, Wrong(3, "x").args,
+    Rights.READ | Rights.WRITE, Rights(0), Pair(1, "x"), {"deep": [({"er": {Point(1): Color.RED}},)]}, Wrong(3, "x").args,
 ]  # fmt: skip
 
 
@@ -235,6 +235,22 @@ def test_definitions_of_all_kinds():
         return words, size._replace(height=5), Size(2), cached(30), Dog().says(), is_even(10)
 
     assert echo.remote(Counted(1)).get().left == 3
+
+    def typed(x: numpy.ndarray, y: "numpy.ndarray" = None) -> numpy.float64:
+        z: numpy.ndarray = x
+        return z
+
+    assert wasmrun.remote(typed).remote(1).get() == 1
+    kind = "outer"
+
+    class Kept:
+        def one(self):
+            return kind
+
+        def two(self):
+            return None
+
+    assert wasmrun.remote(Kept).remote().one.remote().get() == "outer"
     assert uses.remote(Size(3)).get() == (["aa", "A"], Size(3, 5), Size(2, 1), 832040, "nothing but woof", True)
     functions = []
     for number in range(3):

@@ -146,9 +146,17 @@ class Program:
             self.classes[home, name] = given
         values = _variables(given)
         filename, line, source = _source(given, values)
-        for needed in _names(source, filename, name):
-            if needed in values:
-                self._need(given, home, needed, values[needed])
+        needed = _names(_without_annotations(source), filename, name)
+        for variable in needed:
+            if variable in values:
+                self._need(given, home, variable, values[variable])
+        # Annotations are evaluated there when somebody asks for them, which few do: what they name goes along if it can.
+        for variable in _names(source, filename, name):
+            if variable in values and variable not in needed:
+                try:
+                    self._need(given, home, variable, values[variable])
+                except CaptureError:
+                    continue
         self._put(("source", home, name, filename, line, source))
         # By its name it is what it was made here.
         made = values.get(name)
@@ -299,17 +307,23 @@ def _variables(given: Any) -> dict[str, Any]:
     if not isinstance(given, type):
         return _of_function(given)
     module = sys.modules.get(given.__module__)
+    members = (getattr(it, "__func__", getattr(it, "fget", it)) for it in vars(given).values())
+    functions = [inspect.unwrap(it) for it in members if isinstance(it, types.FunctionType)]
     values = dict(module.__dict__) if module is not None else {}
-    for member in vars(given).values():
-        function = getattr(member, "__func__", getattr(member, "fget", member))
-        if isinstance(function, types.FunctionType):
-            values.update(_of_function(inspect.unwrap(function)))
+    for function in functions:
+        values |= function.__globals__
+    for function in functions:
+        values |= _cells(function)
     values.pop("__class__", None)
     return values
 
 
 def _of_function(function: types.FunctionType) -> dict[str, Any]:
-    values = dict(function.__globals__)
+    return function.__globals__ | _cells(function)
+
+
+def _cells(function: types.FunctionType) -> dict[str, Any]:
+    values = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
         try:
             values[name] = cell.cell_contents
@@ -317,6 +331,31 @@ def _of_function(function: types.FunctionType) -> dict[str, Any]:
             # It is not set yet.
             continue
     return values
+
+
+class _Annotations(ast.NodeTransformer):
+    """Takes annotations away."""
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        node.annotation = None
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.returns = None
+        return self.generic_visit(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        node.returns = None
+        return self.generic_visit(node)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        if node.value is None:
+            return ast.Pass()
+        return self.generic_visit(ast.Assign([node.target], node.value))
+
+
+def _without_annotations(source: str) -> str:
+    return ast.unparse(ast.fix_missing_locations(_Annotations().visit(ast.parse(source))))
 
 
 def _names(source: str, filename: str, own: str) -> list[str]:

@@ -148,10 +148,14 @@ class Writer:
             self._out += tag.encode()
             self._number(number)
             self._text(kind)
+        elif isinstance(value, enum.Flag):
+            self._out += b"X"
+            self._class(type(value))
+            self._value(value.value)
         elif isinstance(value, enum.Enum):
             self._out += b"x"
             self._class(type(value))
-            self._text(str(value.name))
+            self._text(value.name)
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
             self._out += b"o"
             self._class(type(value))
@@ -429,12 +433,13 @@ class Reader:
         cls, name = self._class(), self._text()
         if not issubclass(cls, enum.Enum):
             raise ValueError(f"{cls.__qualname__} is no enum")
-        if issubclass(cls, enum.Flag) and name not in cls.__members__:
-            made = cls(0)
-            for part in name.split("|"):
-                made |= cls[part]
-            return made
         return cls[name]
+
+    def _flags(self) -> enum.Flag:
+        cls, value = self._class(), self._integer()
+        if not issubclass(cls, enum.Flag):
+            raise ValueError(f"{cls.__qualname__} has no flags")
+        return cls(value)
 
     def _exception(self) -> BaseException:
         cls, args = self._class(), self._value()
@@ -480,6 +485,7 @@ _READERS: dict[int, Callable[[Reader], Any]] = {
     ord("A"): Reader._array,
     ord("o"): Reader._object,
     ord("x"): Reader._member,
+    ord("X"): Reader._flags,
     ord("E"): Reader._exception,
     ord("n"): Reader._named_tuple,
     ord("R"): lambda of: of._handle("R"),
