@@ -228,6 +228,16 @@ def is_odd(n):
     return n != 0 and is_even(n - 1)
 
 
+UNIT = Point(1)
+
+
+def closing_over(value):
+    def both():
+        return value, UNIT
+
+    return both
+
+
 def test_definitions_of_all_kinds():
     @wasmrun.remote
     def uses(size):
@@ -241,6 +251,19 @@ def test_definitions_of_all_kinds():
         return z
 
     assert wasmrun.remote(typed).remote(1).get() == 1
+    later = []
+    for each in range(3):
+
+        def by_default(x, i=each, *, p=Point(
+            each,  # over lines
+            2), q=[each]) -> tuple:  # fmt: skip
+            return x, i, p, q, sys._getframe().f_lineno
+
+        later.append(wasmrun.remote(by_default))
+    line = later[0]._definition.__code__.co_firstlineno + 3
+    assert [it.remote(9).get() for it in later] == [(9, n, Point(n, 2), [n], line) for n in range(3)]
+    origin = Point(7, 8)
+    assert wasmrun.remote(closing_over(origin)).remote().get() == (origin, Point(1))
     kind = "outer"
 
     class Kept:

@@ -108,13 +108,8 @@ class Program:
 
     def written(self) -> bytes:
         """All parts, as data."""
-
-        def ref(given: Any) -> None:
-            if type(given).__name__ in ("ObjectRef", "ActorHandle", "PythonActor"):
-                raise CaptureError("it is a reference: pass it as an argument")
-
         with _lock:
-            return _data.Writer(ref, self.class_name).write(self.parts, "program")
+            return self._data(self.parts, "program")
 
     def _home(self, given: Any) -> str:
         """In which scope it is defined there: that of its module, or one of its own if it is a closure."""
@@ -146,6 +141,9 @@ class Program:
             self.classes[home, name] = given
         values = _variables(given)
         filename, line, source = _source(given, values)
+        defaults = self._defaults(given)
+        if defaults is not None:
+            source = _without_defaults(source)
         needed = _names(_without_annotations(source), filename, name)
         for variable in needed:
             if variable in values:
@@ -158,11 +156,23 @@ class Program:
                 except CaptureError:
                     continue
         self._put(("source", home, name, filename, line, source))
+        if defaults is not None:
+            self._put(("defaults", home, name, defaults))
         # By its name it is what it was made here.
         made = values.get(name)
         if getattr(made, "_definition", None) is given:
             self._put(("remote", home, name, home, name, _sent(made)))
         return home, name
+
+    def _defaults(self, given: Any) -> bytes | None:
+        """What arguments of a function are if they are not given: as it was when the function was defined, if that is data."""
+        if isinstance(given, type) or not (given.__defaults__ or given.__kwdefaults__):
+            return None
+        try:
+            return self._data((given.__defaults__, given.__kwdefaults__), "defaults")
+        except TypeError:
+            # Then it is evaluated there.
+            return None
 
     def _need(self, of: Any, home: str, name: str, value: Any) -> None:
         """A variable that a function or class refers to."""
@@ -194,13 +204,17 @@ class Program:
                 self._check_module(of, name, module)
             return ("alias", home, name, *self._definition(value, name))
         try:
-            _data.Writer(lambda _: None, self.class_name).write(value, name)
+            written = self._data(value, name)
         except TypeError as error:
             raise CaptureError(
                 f"{of.__qualname__} uses the variable '{name}', which cannot be sent to a sandbox: {error}; pass what is needed as "
                 "an argument, or make it in the function"
             ) from None
-        return ("data", home, name, value)
+        return ("data", home, name, written)
+
+    def _data(self, value: Any, name: str) -> bytes:
+        """A value, to be read when the classes that it is of are there."""
+        return _data.Writer(lambda _: None, self.class_name).write(value, name)
 
     def _is_there(self, module: str) -> bool:
         return _is_standard(module) or module in self._whole
@@ -352,6 +366,24 @@ class _Annotations(ast.NodeTransformer):
         if node.value is None:
             return ast.Pass()
         return self.generic_visit(ast.Assign([node.target], node.value))
+
+
+def _without_defaults(source: str) -> str:
+    """The source of a function, where arguments that are not given are None."""
+    definition = ast.parse(source).body[0]
+    assert isinstance(definition, (ast.FunctionDef, ast.AsyncFunctionDef))
+    lines = [line.encode() for line in source.splitlines(keepends=True)]
+    found = [it for it in (*definition.args.defaults, *definition.args.kw_defaults) if it is not None]
+    # From behind, so that places stay what they are.
+    for it in sorted(found, key=lambda it: (it.lineno, it.col_offset), reverse=True):
+        assert it.end_lineno is not None and it.end_col_offset is not None
+        first, last = it.lineno - 1, it.end_lineno - 1
+        rest = lines[last][it.end_col_offset :]
+        lines[first] = lines[first][: it.col_offset] + b"None" + b"\n" * (last - first) + rest
+        lines[first + 1 : last + 1] = []
+        # As many lines as before.
+        lines[first : first + 1] = lines[first].splitlines(keepends=True)
+    return b"".join(lines).decode()
 
 
 def _without_annotations(source: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import importlib.abc
 import importlib.util
+import inspect
 import linecache
 import sys
 import traceback
@@ -54,6 +55,16 @@ def scope(name: str) -> types.ModuleType:
     return found
 
 
+def read(written: bytes) -> Any:
+    """A value without handles."""
+
+    def buffer(kind: str, shape: tuple[int, ...], data: memoryview) -> Any:
+        data = memoryview(bytes(data))
+        return data.cast(kind) if len(shape) == 1 or not len(data) else data.cast(kind, shape)
+
+    return _data.Reader(written, lambda *_: None, find_class, buffer).read()
+
+
 def load(parts: list[Any]) -> None:
     """Executes the parts of a program."""
     later = []
@@ -74,8 +85,11 @@ def load(parts: list[Any]) -> None:
         elif kind == "call":
             module, called, args, kwargs = rest
             names[name] = getattr(importlib.import_module(module), called)(*args, **kwargs)
+        elif kind == "defaults":
+            function = inspect.unwrap(names[name])
+            function.__defaults__, function.__kwdefaults__ = read(rest[0])
         elif kind == "data":
-            names[name] = rest[0]
+            names[name] = read(rest[0])
         elif rest[1] in scope(rest[0]).__dict__:
             _refer(kind, names, name, *rest)
         else:
