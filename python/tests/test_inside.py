@@ -262,6 +262,14 @@ def test_definitions_of_all_kinds():
         later.append(wasmrun.remote(by_default))
     line = later[0]._definition.__code__.co_firstlineno + 3
     assert [it.remote(9).get() for it in later] == [(9, n, Point(n, 2), [n], line) for n in range(3)]
+    def text():
+        # A comment, and a text, that begin further left
+# than the function.
+        return """
+    four
+none"""
+
+    assert wasmrun.remote(text).remote().get() == text()
     origin = Point(7, 8)
     assert wasmrun.remote(closing_over(origin)).remote().get() == (origin, Point(1))
     kind = "outer"

@@ -18,7 +18,6 @@ import os
 import re
 import symtable
 import sys
-import textwrap
 import threading
 import types
 import zipfile
@@ -297,15 +296,24 @@ def _source(given: Any, values: dict[str, Any]) -> tuple[str, int, str]:
         raise CaptureError(
             f"the source of {given.__qualname__} is not to be had, and source is what is sent: define it in a file or a notebook"
         ) from None
-    lines = textwrap.dedent("".join(lines)).splitlines(keepends=True)
+    if lines[0][:1].isspace():
+        # As it is, for texts in it may span lines.
+        lines.insert(0, "if 1:\n")
+        line -= 1
     # Our decorators are not executed there: what their arguments refer to need not be there.
-    definition = ast.parse("".join(lines)).body[0]
+    definition = _parsed("".join(lines))
     for decorator in getattr(definition, "decorator_list", ()):
         named = decorator.func if isinstance(decorator, ast.Call) else decorator
         if _is_remote(named, values):
             for at in range(decorator.lineno - 1, decorator.end_lineno or decorator.lineno):
                 lines[at] = "\n"
     return filename, max(line, 1), "".join(lines)
+
+
+def _parsed(source: str) -> ast.stmt:
+    """The definition in a source of `_source`."""
+    found = ast.parse(source).body[0]
+    return found.body[0] if isinstance(found, ast.If) else found
 
 
 def _is_remote(named: ast.expr, values: dict[str, Any]) -> bool:
@@ -370,7 +378,7 @@ class _Annotations(ast.NodeTransformer):
 
 def _without_defaults(source: str) -> str:
     """The source of a function, where arguments that are not given are None."""
-    definition = ast.parse(source).body[0]
+    definition = _parsed(source)
     assert isinstance(definition, (ast.FunctionDef, ast.AsyncFunctionDef))
     lines = [line.encode() for line in source.splitlines(keepends=True)]
     found = [it for it in (*definition.args.defaults, *definition.args.kw_defaults) if it is not None]
