@@ -12,6 +12,7 @@ import sys
 import types
 
 import _image
+import interpreter
 from wasmrun import _data, _host, _loop, _program, _remote
 from componentize_py_types import Err
 from wit_world import exports
@@ -28,8 +29,7 @@ def _load(handle: bytes) -> None:
     program = _host.objects.Object.named(handle)
     parts = program.get(None).bytes
     _remote.program = program
-    nothing = lambda *_: None  # noqa: E731
-    _program.load(_data.Reader(parts, nothing, _program.find_class, _host._buffer).read())
+    _program.load(_program.read(parts))
 
 
 def _finished(value):
@@ -197,11 +197,7 @@ class Calls(exports.Calls):
 
 
 class Interpreter(exports.Interpreter):
-    def call(self, program, name, arguments):
-        raise NotImplementedError("calls come by the fast lane")
-
-    def run(self, code, inputs):
-        raise NotImplementedError("calls come by the fast lane")
+    call = run = interpreter.not_by_types
 
 
 class Run(exports.Run):

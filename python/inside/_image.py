@@ -20,17 +20,16 @@ def settle(warm):
     for _ in range(100):
         warm()
     gc.collect()
+    objects = _objects()
     # Nothing that is here is ever garbage.
     gc.freeze()
-    return _objects(), _gaps()
+    return objects, _gaps()
 
 
 def _objects():
     """The addresses of all objects. The build makes them immortal: there is no way to do that from inside."""
     found = {}
-    gc.unfreeze()
     left = [*gc.get_objects(), sys.modules]
-    gc.freeze()
     while left:
         it = left.pop()
         if id(it) in found or it is found or it is left:

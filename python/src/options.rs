@@ -27,7 +27,7 @@ pub(crate) fn apply(
         let name: String = name.extract()?;
         if !own(&name, &value)? {
             return Err(PyTypeError::new_err(format!(
-                "there is no option '{name}'; there are {known}, {COMMON} (Ray's num_cpus is cpus)"
+                "there is no option '{name}'; there are {known}, {COMMON}"
             )));
         }
     }

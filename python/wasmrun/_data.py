@@ -101,20 +101,21 @@ class Writer:
         self._text(module)
         self._text(name)
 
-    def _all(self, tag: bytes, values: Any) -> None:
+    def _enter(self, count: int) -> None:
         if len(self._path) > MOST_NESTED:
             raise self._wrong("it is nested too deep, or contains itself")
+        self._number(count)
+
+    def _all(self, tag: bytes, values: Any) -> None:
         self._out += tag
-        self._number(len(values))
+        self._enter(len(values))
         for at, value in enumerate(values):
             self._path.append(f"[{at}]")
             self._value(value)
             self._path.pop()
 
     def _pairs(self, pairs: Any) -> None:
-        if len(self._path) > MOST_NESTED:
-            raise self._wrong("it is nested too deep, or contains itself")
-        self._number(len(pairs))
+        self._enter(len(pairs))
         for key, value in pairs:
             self._path.append(f"[{key!r}]")
             self._value(key)
@@ -122,9 +123,7 @@ class Writer:
             self._path.pop()
 
     def _fields(self, pairs: Any) -> None:
-        if len(self._path) > MOST_NESTED:
-            raise self._wrong("it is nested too deep, or contains itself")
-        self._number(len(pairs))
+        self._enter(len(pairs))
         for name, value in pairs:
             self._path.append(f".{name}")
             self._text(name)

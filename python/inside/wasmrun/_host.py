@@ -234,14 +234,7 @@ class Postcard:
                 return ObjectRef(objects.Object.named(of_objects[at]), kind)
             return ActorHandle(actors.Actor.named(of_actors[at]), kind)
 
-        return _data.Reader(given, ref, _program.find_class, _buffer).read()
-
-
-def _buffer(kind: str, shape: tuple[int, ...], data: memoryview) -> Any:
-    data = memoryview(bytes(data))
-    if len(shape) == 1 or not len(data):
-        return data.cast(kind)
-    return data.cast(kind, shape)
+        return _data.Reader(given, ref, _program.find_class, _program.buffer).read()
 
 
 def data(value: Any, what: str = "value") -> tuple[bytes, list[bytes]]:
@@ -311,9 +304,7 @@ def python_error(payload: bytes, message: str) -> GuestError:
     made = PythonError(f"{cls.removeprefix('builtins.')}: {said}")
     made.traceback = told
     try:
-        nobody = lambda *_: None  # noqa: E731
-        error = _data.Reader(details["error"], nobody, _program.find_class, _buffer).read()
-        made = _program.both(PythonError, error, made)
+        made = _program.both(PythonError, _program.read(details["error"]), made)
     except Exception:
         # A class that is not here.
         pass

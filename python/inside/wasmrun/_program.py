@@ -6,7 +6,6 @@ reads: a list of parts in an order in which they can be executed.
 
 from __future__ import annotations
 
-import enum
 import importlib.abc
 import importlib.util
 import inspect
@@ -55,13 +54,14 @@ def scope(name: str) -> types.ModuleType:
     return found
 
 
+def buffer(kind: str, shape: tuple[int, ...], data: memoryview) -> Any:
+    """A list of numbers, which keeps nothing else."""
+    data = memoryview(bytes(data))
+    return data.cast(kind) if len(shape) == 1 or not len(data) else data.cast(kind, shape)
+
+
 def read(written: bytes) -> Any:
     """A value without handles."""
-
-    def buffer(kind: str, shape: tuple[int, ...], data: memoryview) -> Any:
-        data = memoryview(bytes(data))
-        return data.cast(kind) if len(shape) == 1 or not len(data) else data.cast(kind, shape)
-
     return _data.Reader(written, lambda *_: None, find_class, buffer).read()
 
 
@@ -132,7 +132,12 @@ def find_class(module: str, name: str) -> type:
     if found is None:
         found = importlib.import_module(module)
     for part in name.split("."):
-        found = getattr(found, part)
+        found = getattr(found, part, None)
+        if found is None:
+            raise TypeError(
+                f"the class {name} of {module} is not in this sandbox: name it in the function that gets its value, such as in "
+                "an annotation"
+            )
     if not isinstance(found, type):
         raise ValueError(f"{module}.{name} is no class")
     return found
@@ -190,4 +195,3 @@ def _is_ours(filename: str) -> bool:
 
 # Made once: what it imports is in the image from which sandboxes start.
 told(ValueError())
-assert enum

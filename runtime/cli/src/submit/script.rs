@@ -37,7 +37,7 @@ pub fn interpreted(submit: &Submit) -> Result<Submit, Failure> {
     let text = local::read_file(
         &script,
         MOST_BYTES,
-        "a directory for it: --dir, and modules",
+        "modules that it imports (--dir, --env PYTHONPATH)",
     )
     .and_then(|bytes| String::from_utf8(bytes).context("it is no UTF-8"))
     .with_context(|| format!("cannot read the script {name}"))?;
