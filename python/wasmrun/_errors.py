@@ -1,6 +1,6 @@
 """What goes wrong, as exceptions.
 
-Owns the classes. A message says what, why and what to do; notes say where in the guest, and what led to it.
+Owns the classes, outside sandboxes and inside. A message says what, why and what to do; notes say where in the guest, and what led to it.
 """
 
 from __future__ import annotations

@@ -152,11 +152,11 @@ fn bring_interpreter(tools: &Path, program: &Path) -> Result<()> {
     let folder = target_dir().join("python/inside");
     let _ = fs::remove_dir_all(&folder);
     copy_all(&package.join("inside"), &folder)?;
-    // Both sides read and write values by the same text.
-    copy(
-        &package.join("wasmrun/_data.py"),
-        &folder.join("wasmrun/_data.py"),
-    )?;
+    // Both sides have the same values and errors.
+    for shared in ["_data.py", "_errors.py"] {
+        let of_package = package.join("wasmrun").join(shared);
+        copy(&of_package, &folder.join("wasmrun").join(shared))?;
+    }
     let wit = folder.join("wit");
     copy_all(&root().join("wit"), &wit.join("deps/runtime"))?;
     let mut build = command(tools.join("bin/componentize-py"));
@@ -209,8 +209,7 @@ fn bring_program(program: &Path) -> Result<()> {
     let mut strip = command("strip");
     strip.args(["--strip-debug", "-o"]).arg(&to).arg(program);
     if !shell::succeeds(&mut strip) {
-        fs::copy(program, &to)
-            .with_context(|| format!("cannot copy {} to {}", program.display(), to.display()))?;
+        copy(program, &to)?;
     }
     ensure!(to.exists(), "{} is not there", to.display());
     Ok(())

@@ -5,20 +5,22 @@ Owns tasks, actors and objects as the program sees them. What is asked of the no
 
 from __future__ import annotations
 
-from ._host import (
+from ._errors import (
     ActorDiedError,
-    ActorHandle,
     DependencyError,
     GetTimeoutError,
     GuestError,
     LimitError,
-    ObjectRef,
     PythonError,
     RefusedError,
     TaskCancelledError,
     TaskError,
     TrapError,
     WasmrunError,
+)
+from ._host import (
+    ActorHandle,
+    ObjectRef,
     as_completed,
     cancel,
     get,

@@ -13,56 +13,20 @@ from componentize_py_types import Err
 from wit_world.imports import actors, context, objects, tasks
 
 from . import _data, _program
+from ._errors import (
+    ActorDiedError,
+    DependencyError,
+    GetTimeoutError,
+    GuestError,
+    LimitError,
+    PythonError,
+    RefusedError,
+    TaskCancelledError,
+    TaskError,
+    TrapError,
+)
 
 __all__ = ["context"]
-
-
-class WasmrunError(Exception):
-    """Anything that wasmrun raises."""
-
-
-class GetTimeoutError(WasmrunError, TimeoutError):
-    """Not all values were there in time. What makes them goes on."""
-
-
-class RefusedError(WasmrunError):
-    """The node does not do what it was asked for."""
-
-
-class TaskError(WasmrunError):
-    """A task or call failed. `task` is the id of the one that failed first."""
-
-    task: str | None = None
-
-
-class TrapError(TaskError):
-    """It stopped with a trap, such as an access out of bounds."""
-
-
-class GuestError(TaskError):
-    """The function returned an error."""
-
-
-class PythonError(GuestError):
-    """A function of Python raised an exception, which is the cause. `traceback` is as it was printed there."""
-
-    traceback: str = ""
-
-
-class LimitError(TaskError):
-    """It reached a limit: of memory, time, output or the like."""
-
-
-class TaskCancelledError(TaskError):
-    """Somebody cancelled it."""
-
-
-class DependencyError(TaskError):
-    """An object that it needs could not be made."""
-
-
-class ActorDiedError(TaskError):
-    """The actor is dead."""
 
 
 _KINDS = {
