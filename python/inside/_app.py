@@ -43,7 +43,7 @@ def _ok(value, what="result"):
 
 
 class _Told(io.TextIOBase):
-    """What a program prints: it goes where the output of tasks goes, and to who called it."""
+    """What a program prints: it goes where the output of tasks goes, and to the caller."""
 
     def __init__(self, to):
         self._to = to
@@ -145,7 +145,7 @@ class _Instance:
             args, kwargs = _host.resolved(_host.Postcard(given).data())
             self._object = getattr(cls, "_definition", cls)(*args, **kwargs)
         except BaseException as error:
-            # Whoever calls it hears of that.
+            # Its calls fail with that.
             self._failed = _raised(error, stdout=_told.take())
 
     def invoke(self, _, arguments):

@@ -12,7 +12,7 @@ from wit_world.imports import actors, objects, tasks
 
 from . import _host
 
-# The object that has this program, which tasks of ours get too.
+# The object that has this program: the tasks that it starts run it, too.
 program: objects.Object | None = None
 
 

@@ -71,8 +71,9 @@ fn interpreter() -> Result<PathBuf, Failure> {
     });
     beside.ok_or_else(|| {
         Failure::usage(format!(
-            "there is no Python to run the script with: it comes with the Python package (pip install wasmrun), beside \
-             whose program it is; or name its python.wasm in {PLACE}"
+            "there is no Python to run the script with: it comes with the Python package; in a checkout `cargo xtask python` \
+             builds that, `pip install target/wheels/wasmrun-*.whl` installs it, and its `wasmrun` runs scripts. Or name its \
+             python.wasm in {PLACE}"
         ))
     })
 }
