@@ -263,7 +263,12 @@ fn what_is_stored_keeps_what_it_names() {
         Value::List(vec![handles.future(&six), handles.future(&six)]),
     ]);
     let visit = driver.stored("go-round", &visit, &handles, PutOptions::default());
+    let name = six.handle();
     drop((six, counter, handles));
+    // Who gets it has handles of that, though the node does not know its type.
+    let got = driver.client.wait(visit.get(None)).unwrap();
+    assert_eq!(driver.number(&got.future(&name).unwrap()), 6);
+    drop(got);
     for counted in [112, 124] {
         let went = driver.submit("go-round", [Argument::from(&visit)]);
         let (made, value) = driver.made("go-round", &went);

@@ -126,6 +126,11 @@ impl Connection {
         matches!(self.address, Address::Network(_))
     }
 
+    /// Whether the node knows this request.
+    pub(crate) fn speaks(&self, request: &Request) -> bool {
+        knows(self.spoken, request.since()).is_ok()
+    }
+
     /// Sends a request.
     pub(crate) async fn start(&self, request: Request) -> Result<Answers, Error> {
         knows(self.spoken, request.since())?;

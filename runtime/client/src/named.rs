@@ -102,12 +102,20 @@ impl Named {
         let mut all = handles(ty, value).map_err(|error| Error::Unexpected(error.to_string()))?;
         all.sort_unstable();
         all.dedup();
+        Ok(Some(Arc::new(Self::of_handles(connection, all))))
+    }
+
+    /// Of handles, of each of which the node counts one.
+    pub(crate) fn of_handles(
+        connection: &Arc<Connection>,
+        handles: impl IntoIterator<Item = Handle>,
+    ) -> Self {
         let mut named = Self {
             futures: Vec::new(),
             actors: Vec::new(),
             connection: connection.clone(),
         };
-        for handle in all {
+        for handle in handles {
             match handle {
                 Handle::Object(name) => named.futures.push(Future::named(connection, name)),
                 Handle::Actor(name) => named.actors.push(HeldActor {
@@ -116,7 +124,7 @@ impl Named {
                 }),
             }
         }
-        Ok(Some(Arc::new(named)))
+        named
     }
 
     pub(crate) fn future(&self, name: &ObjectName) -> Option<&Future> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use wasmrun_model::value::ValueType;
+use wasmrun_model::value::{Handle, ValueType};
 use wasmrun_model::wire::{Bytes, CHUNK_BYTES, Form, ObjectRef, Request, Response};
 
 use crate::connection::Connection;
@@ -53,6 +53,8 @@ pub struct Incoming {
     pub len: u64,
     /// Its type, where the node knows it.
     pub ty: Option<ValueType>,
+    /// What it names, where the node has said that.
+    named: Option<Arc<Named>>,
     source: Source,
     connection: Arc<Connection>,
 }
@@ -88,11 +90,19 @@ impl Incoming {
         timeout: Option<Duration>,
         can_map: bool,
     ) -> Result<Option<Self>, GetError> {
-        let request = Request::Get {
-            object,
-            timeout_ms: timeout.map(milliseconds),
+        let timeout_ms = timeout.map(milliseconds);
+        let mut request = Request::GetWith {
+            object: object.clone(),
+            timeout_ms,
             can_map,
         };
+        if !connection.speaks(&request) {
+            request = Request::Get {
+                object,
+                timeout_ms,
+                can_map,
+            };
+        }
         let mut answers = connection.start(request).await?;
         let response = match answers.next_answer().await? {
             Answer::Said(response) => response,
@@ -102,6 +112,7 @@ impl Incoming {
                     form: mapped.form,
                     len: mapped.len_bytes,
                     ty: mapped.ty,
+                    named: None,
                     source: Source::Mapped { value, taken: 0 },
                     connection: connection.clone(),
                 }));
@@ -113,9 +124,25 @@ impl Incoming {
                 form,
                 len,
                 ty,
+                named: None,
                 source: Source::Chunks { left: len, answers },
                 connection: connection.clone(),
             })),
+            Response::ValueWith(it) => {
+                let objects = it.objects.into_iter().map(Handle::Object);
+                let handles = objects.chain(it.actors.into_iter().map(Handle::Actor));
+                Ok(Some(Self {
+                    form: it.form,
+                    len: it.len,
+                    ty: None,
+                    named: Some(Arc::new(Named::of_handles(connection, handles))),
+                    source: Source::Chunks {
+                        left: it.len,
+                        answers,
+                    },
+                    connection: connection.clone(),
+                }))
+            }
             Response::Failed { origin, error } => Err(GetError::Failed {
                 origin,
                 error: error.into(),
@@ -167,7 +194,10 @@ impl Incoming {
         }
         let value = Value::own(self.form, bytes);
         let ty = self.ty.as_ref().filter(|_| is_whole);
-        let named = Named::of(&self.connection, ty, value.encoded())?;
+        let named = match self.named {
+            Some(named) => Some(named),
+            None => Named::of(&self.connection, ty, value.encoded())?,
+        };
         Ok(value.with(named))
     }
 }

@@ -314,6 +314,23 @@ fn what_handles_are_for() {
         Request::PutWith(Box::new(put)),
         "2a 00 ac 02 01x4 07x16 00x4 06x16 01 03x16 06x16",
     );
+    let object_ref = ObjectRef::Id(object());
+    let get = Request::GetWith {
+        object: object_ref,
+        timeout_ms: None,
+        can_map: true,
+    };
+    assert_bytes(get, "34 00 07x16 00x5 01");
+    let with = ValueWith {
+        form: Form::Postcard,
+        len: 300,
+        objects: Vec::new(),
+        actors: vec![ActorName { id: ACTOR, owner }],
+    };
+    assert_bytes(
+        Response::ValueWith(Box::new(with)),
+        "22 00 ac 02 00 01 03x16 06x16",
+    );
     let found = ObjectName {
         id: object(),
         owner: NodeId::from_bytes([6; 16]),

@@ -234,6 +234,15 @@ pub enum Request {
     Scheduling(Vec<Setting>),
     /// What the schedulers of all nodes have, to find faults. `Text`.
     SchedulerState,
+    /// As `Get`. Of a value that names something and whose type is not known, the answer is `ValueWith`.
+    GetWith {
+        /// As in `Get`.
+        object: ObjectRef,
+        /// As in `Get`.
+        timeout_ms: Option<u64>,
+        /// As in `Get`.
+        can_map: bool,
+    },
 }
 
 /// What a node answers.
@@ -335,6 +344,8 @@ pub enum Response {
     },
     /// How the cluster schedules from now on.
     Scheduling(Box<Scheduling>),
+    /// As `Value`, of which the client has handles now.
+    ValueWith(Box<ValueWith>),
 }
 
 /// What came of one of many objects.
@@ -421,6 +432,19 @@ pub struct PutWith {
     /// The objects in it, which the session has handles of.
     pub objects: Vec<ObjectName>,
     /// The actors in it, which the session has handles of; with the objects, at most [`super::MAX_NAMES`].
+    pub actors: Vec<ActorName>,
+}
+
+/// A value that comes, and what it names.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ValueWith {
+    /// What its bytes are.
+    pub form: Form,
+    /// How many they are.
+    pub len: u64,
+    /// The objects that the client has one more handle of.
+    pub objects: Vec<ObjectName>,
+    /// The actors that it has one more handle of.
     pub actors: Vec<ActorName>,
 }
 

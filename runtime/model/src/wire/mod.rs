@@ -17,7 +17,7 @@
 //! | request | answers |
 //! |---|---|
 //! | `Upload`, `Put`, `PutWith` | `Continue`; the other side sends `Chunk`s under the same id; then the answer |
-//! | `Get` | `Value`, then `Chunk`s until its length is reached; or `Mapped` |
+//! | `Get`, `GetWith` | `Value` or `ValueWith`, then `Chunk`s until its length is reached; or `Mapped` |
 //! | `GetAll` | any number of `Values`, `Done` |
 //! | `Submit`, `SubmitOnce`, `Call` with a report | `Submitted` or `SubmittedHere`, any number of `Output`s, `Ended` |
 //! | `Release`, `ReleaseActor`, `Unpin`, `Chunk` | none |
@@ -45,8 +45,8 @@ pub use failure::WireError;
 pub use message::{
     Actor, Argument, Call, Create, CreateGroup, Dir, Entry, Form, Gotten, Grants, Held, Input,
     Limits, List, Mapped, Module, Net, ObjectRef, Output, PutWith, Refusal, RefusalKind, Report,
-    Request, Response, Scheduling, SetResource, SetTenant, Submit, TenantSet, Terms, Weights, What,
-    Wishes,
+    Request, Response, Scheduling, SetResource, SetTenant, Submit, TenantSet, Terms, ValueWith,
+    Weights, What, Wishes,
 };
 pub use view::{
     ActorDetail, ActorRow, Amounts, ClientRow, GroupBundle, GroupRow, JobDetail, JobRow, Listed,
@@ -63,7 +63,7 @@ use crate::version::Version;
 /// A variant at the end of a [`Request`] raises the minor number and says so in [`Request::since`]; one of a
 /// [`Response`], or of what is in it, only answers requests that came with it. Any other change of
 /// variants, fields or their order raises the major number.
-pub const PROTOCOL: Version = Version { major: 6, minor: 1 };
+pub const PROTOCOL: Version = Version { major: 6, minor: 2 };
 
 /// The largest frame, without its length, in bytes.
 pub const MAX_FRAME_BYTES: usize = 2 << 20;
@@ -153,6 +153,7 @@ impl Request {
             | Self::SetTenantWith { .. }
             | Self::Scheduling(_)
             | Self::SchedulerState => 1,
+            Self::GetWith { .. } => 2,
             // The others came with the first of this major version.
             _ => 0,
         }

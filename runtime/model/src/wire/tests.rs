@@ -15,21 +15,21 @@ fn bytes<T: Serialize>(id: u64, message: T) -> Vec<u8> {
 fn first_frames_are_as_they_are_for_ever() {
     let hello = Hello {
         magic: MAGIC,
-        protocol: Version { major: 6, minor: 1 },
+        protocol: Version { major: 6, minor: 2 },
         version: "0.1".into(),
         tenant: TenantName::default(),
     };
-    let expected = b"\x16\0\0\0wasmrun\0\x06\x01\x030.1\x07default";
+    let expected = b"\x16\0\0\0wasmrun\0\x06\x02\x030.1\x07default";
     assert_eq!(encode(&hello).unwrap(), expected);
     assert_eq!(decode_greeting(&expected[4..]), Ok((hello, PROTOCOL)));
     let welcome = Welcome {
         magic: MAGIC,
-        protocol: Version { major: 6, minor: 1 },
+        protocol: Version { major: 6, minor: 2 },
         version: "0.1".into(),
         node: "n1".into(),
         id: NodeId::from_bytes([6; 16]),
     };
-    let expected = b"\x21\0\0\0wasmrun\0\x06\x01\x030.1\x02n1\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06";
+    let expected = b"\x21\0\0\0wasmrun\0\x06\x02\x030.1\x02n1\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06";
     assert_eq!(encode(&welcome).unwrap(), expected);
     assert_eq!(decode_greeting(&expected[4..]), Ok((welcome, PROTOCOL)));
 }
@@ -96,6 +96,12 @@ fn what_came_later_says_since_when() {
     let task = TaskId::from_bytes([1; 16]);
     assert_eq!(Request::InputFailed { task, errno: 5 }.since(), 1);
     assert_eq!(Request::InputWanted(task).since(), 1);
+    let get = Request::GetWith {
+        object: ObjectRef::Prefix("a".into()),
+        timeout_ms: None,
+        can_map: false,
+    };
+    assert_eq!(get.since(), 2);
     let ready = Request::ActorReady {
         actor: ActorId::from_bytes([1; 16]),
         timeout_ms: None,

@@ -83,6 +83,7 @@ impl Session {
             | Request::Put { .. }
             | Request::PutWith(_)
             | Request::Get { .. }
+            | Request::GetWith { .. }
             | Request::GetAll { .. }
             | Request::Wait { .. }
             | Request::FindObject(_)

@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use wasmrun_engine::Feed;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ActorId, ObjectId, TaskId};
+use wasmrun_model::value::Handle;
 use wasmrun_model::wire::{
     self, Frame, FrameError, HEADER_BYTES, Hello, MAGIC, PROTOCOL, Refusal, RefusalKind, Request,
     Response, Welcome,
@@ -333,6 +334,7 @@ impl Serving {
     fn may_wait(&self, request: &Request) -> bool {
         match request {
             Request::Get { .. }
+            | Request::GetWith { .. }
             | Request::GetAll { .. }
             | Request::Wait { .. }
             | Request::FindObject(_)
@@ -389,7 +391,12 @@ impl Session {
                 object,
                 timeout_ms,
                 can_map,
-            } => return self.get(id, object, timeout_ms, can_map).await,
+            } => return self.get(id, object, timeout_ms, can_map, false).await,
+            Request::GetWith {
+                object,
+                timeout_ms,
+                can_map,
+            } => return self.get(id, object, timeout_ms, can_map, true).await,
             Request::GetAll {
                 objects,
                 timeout_ms,
@@ -472,20 +479,20 @@ impl Session {
         Ok(id)
     }
 
-    /// The client gets a handle of each thing that a value names.
-    pub(super) fn lend(&self, value: &Value) -> Result<(), Refusal> {
+    /// The client gets a handle of each thing that a value names: of these.
+    pub(super) fn lend(&self, value: &Value) -> Result<Vec<Handle>, Refusal> {
         let things: BTreeMap<_, _> = value
             .references()
             .iter()
             .map(|it| (it.handle(), it))
             .collect();
-        for reference in things.into_values() {
+        for reference in things.values() {
             match reference {
                 Reference::Actor(actor) => self.add_actor(&self.client.actor(actor.clone())),
-                object => drop(self.add_object(Object(object.clone()))?),
+                object => drop(self.add_object(Object((*object).clone()))?),
             }
         }
-        Ok(())
+        Ok(things.into_keys().collect())
     }
 
     /// Keeps a value in its place, for the client to map, until it says that it has dropped what this

@@ -8,10 +8,10 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::Instant;
 use wasmrun_engine::Readable;
 use wasmrun_model::id::{Digest, ObjectId};
-use wasmrun_model::value::{Encoded, EncodedRef};
+use wasmrun_model::value::{Encoded, EncodedRef, Handle};
 use wasmrun_model::wire::{
     Bytes, CHUNK_BYTES, Form, Gotten, INLINE_BYTES, MAX_GETS, MAX_ROOM_MS, ObjectRef, Refusal,
-    RefusalKind, Request, Response,
+    RefusalKind, Request, Response, ValueWith,
 };
 use wasmrun_store::{Form as Stored, View};
 
@@ -260,13 +260,14 @@ impl Session {
         Ok(writer.seal())
     }
 
-    /// Sends a value, once it is there.
+    /// Sends a value, once it is there. `says_names` if the client can be told what it names.
     pub(super) async fn get(
         &self,
         id: u64,
         object: ObjectRef,
         timeout_ms: Option<u64>,
         can_map: bool,
+        says_names: bool,
     ) -> Result<(), Gone> {
         let timeout = timeout_ms.map(Duration::from_millis);
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
@@ -316,16 +317,19 @@ impl Session {
             let view = view.clone();
             return self.out.map(id, ToMap { form, ty, view }).await;
         }
-        // Without the type the client would not know of what it has handles.
-        if ty.is_some()
-            && let Err(why) = self.lend(&value)
-        {
-            return self.refuse(id, why).await;
-        }
-        let head = Response::Value {
-            form,
-            len: encoded.bytes().len() as u64,
-            ty,
+        // Without the type the client must be told of what it has handles.
+        let handles = match ty.is_some() || says_names {
+            true => self.lend(&value),
+            false => Ok(Vec::new()),
+        };
+        let handles = match handles {
+            Ok(handles) => handles,
+            Err(why) => return self.refuse(id, why).await,
+        };
+        let len = encoded.bytes().len() as u64;
+        let head = match ty.is_some() || handles.is_empty() {
+            true => Response::Value { form, len, ty },
+            false => value_with(form, len, handles),
         };
         self.out.send(id, head).await?;
         for chunk in encoded.bytes().chunks(CHUNK_BYTES) {
@@ -526,6 +530,23 @@ async fn collect(len: u64, chunks: &mut Coming) -> Result<Vec<u8>, Refusal> {
         bytes.extend(next(len - bytes.len() as u64, chunks).await?);
     }
     Ok(bytes)
+}
+
+/// The head of a value that names these.
+fn value_with(form: Form, len: u64, handles: Vec<Handle>) -> Response {
+    let (mut objects, mut actors) = (Vec::new(), Vec::new());
+    for handle in handles {
+        match handle {
+            Handle::Object(name) => objects.push(name),
+            Handle::Actor(name) => actors.push(name),
+        }
+    }
+    Response::ValueWith(Box::new(ValueWith {
+        form,
+        len,
+        objects,
+        actors,
+    }))
 }
 
 /// Bytes that a client sends with its task, in the form that their type asks for.
