@@ -26,10 +26,8 @@ MOST_TOLD = 64 << 10
 
 def _load(handle: bytes) -> None:
     sys.stdout = _told
-    program = _host.objects.Object.named(handle)
-    parts = program.get(None).bytes
-    _remote.program = program
-    _program.load(_program.read(parts))
+    _remote.program = _host.objects.Object.named(handle)
+    _program.load(_remote.program)
 
 
 def _finished(value):
@@ -77,14 +75,18 @@ def _returned(value):
 
 def _raised(error, **details):
     cls = type(error)
-    try:
-        written = _data.Writer(lambda _: None, _program.class_name).write(error)
-        if len(written) <= MOST_TOLD:
-            details["error"] = written
-    except Exception:
-        # Its class and what it says are there in any case.
-        pass
-    given = _host.data(details)[0]
+
+    def write(to):
+        try:
+            written = to.apart(error)
+            if len(written) <= MOST_TOLD:
+                details["error"] = written
+        except Exception:
+            # Its class and what it says are there in any case.
+            pass
+        return to.write(details)
+
+    given, _ = _host.crossing(write)
     try:
         message = str(error)
     except Exception:

@@ -3,7 +3,6 @@
 //! Owns which class and which words: `wasmrun/_errors.py` has the classes and makes them of a kind, a message and what belongs
 //! to it. Must not: raise what Python has a class for by another.
 
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use wasmrun_client::{ConnectError, Error, GetError};
@@ -114,7 +113,9 @@ fn task(
             let inner = PyDict::new(py);
             inner.set_item("task", of.to_string())?;
             inner.set_item("function", name)?;
-            details.set_item("cause", task(py, cause, None, &inner)?)?;
+            // Functions of Python have errors of one type.
+            let object = object.filter(|it| it.decoder.is_some());
+            details.set_item("cause", task(py, cause, object, &inner)?)?;
         }
         TaskError::ActorDied { actor, cause } => {
             details.set_item("actor", actor.to_string())?;
@@ -144,8 +145,8 @@ fn payload(
         Ok(Value::Result(Err(Some(payload)))) => {
             Ok(Some(convert::to_python(py, err, *payload, &Nobody)?))
         }
-        Ok(_) => Ok(None),
-        Err(error) => Err(PyRuntimeError::new_err(error.to_string())),
+        // The cause may be of a function in another language.
+        Ok(_) | Err(_) => Ok(None),
     }
 }
 

@@ -10,7 +10,10 @@ import enum
 import fractions
 import functools
 import io
+import logging
 import math
+import pathlib
+import pickle
 import re
 import subprocess
 import sys
@@ -18,6 +21,7 @@ import textwrap
 import threading
 import typing
 import uuid
+import xml.etree.ElementTree
 import zipfile
 
 import numpy
@@ -66,6 +70,7 @@ def says_e():
 
 
 LOCK = threading.Lock()
+LOG = logging.getLogger(__name__)
 
 
 def scaled(point: "typing.Optional[Point]") -> Point:
@@ -128,6 +133,8 @@ VALUES = [
     datetime.datetime(2026, 5, 4, tzinfo=datetime.timezone(datetime.timedelta(hours=-5))), datetime.timedelta(-3, 4, 5),
     decimal.Decimal("1.10"), fractions.Fraction(-2, 6), uuid.UUID(int=5), Point(1, 2), [Point(0.5)], Color.BLUE, Rights.READ,
     Rights.READ | Rights.WRITE, Rights(0), Pair(1, "x"), {"deep": [({"er": {Point(1): Color.RED}},)]}, Wrong(3, "x").args,
+    collections.Counter("abca"), collections.deque([1, 2], 3), collections.defaultdict(list, a=[1]), range(1, 9, 2),
+    collections.OrderedDict(a=1), pathlib.Path("/a/b"), pathlib.PurePosixPath("c"),
 ]  # fmt: skip
 
 
@@ -136,6 +143,75 @@ def test_values_come_back(value):
     back = echo.remote(value).get()
     assert back == value and type(back) is type(value)
     assert wasmrun.put([value]).get() == [value]
+
+
+@wasmrun.remote
+def kind(value):
+    """It names no class."""
+    return type(value).__name__, getattr(value, "x", None)
+
+
+@wasmrun.remote
+class Keeper:
+    def keep(self, value):
+        self.value = value
+        return type(value).__name__
+
+    def kept(self):
+        return self.value
+
+    def fail(self):
+        raise Wrong(1, self.value)
+
+
+@wasmrun.remote
+def point(x):
+    return Point(x)
+
+
+def closure(step):
+    @dataclasses.dataclass
+    class Step:
+        n: int
+
+    @wasmrun.remote
+    def steps(n):
+        return Step(n + step)
+
+    return steps, Step
+
+
+def test_classes_go_with_values():
+    assert kind.remote(Point(1)).get() == kind.remote(wasmrun.put(Point(1))).get() == kind.remote(point.remote(1)).get() == ("Point", 1)
+    assert echo.remote(point.remote(2)).get() == Point(2)
+
+    @wasmrun.remote
+    def passes(value):
+        return kind.remote(value).get(), echo.remote([value]).get(), wasmrun.put(value)
+
+    *told, ref = passes.remote(point.remote(3)).get()
+    assert told == [("Point", 3), [Point(3)]] and ref.get() == Point(3)
+    # Actors that run already, and those that are found.
+    keeper = Keeper.options(name="keeper").remote()
+    assert keeper.keep.remote(Pair(1, "x")).get() == "Pair" and keeper.kept.remote().get() == Pair(1, "x")
+    assert keeper.keep.remote(point.remote(4)).get() == "Point" and keeper.kept.remote().get() == Point(4)
+    found = wasmrun.get_actor("keeper")
+    assert found.keep.remote([Color.RED, wasmrun.put(Point(5))]).get() == "list"
+    color, ref = found.kept.remote().get()
+    assert color is Color.RED and ref.get() == Point(5)
+    with pytest.raises(wasmrun.PythonError, match="Wrong"):
+        found.fail.remote().get()
+    # Closures have classes of their own.
+    (one, One), (two, Two) = closure(1), closure(2)
+    back = echo.remote(wasmrun.put([One(1), Two(2)])).get()
+    assert [type(it) for it in back] == [One, Two]
+    assert [type(it.get()) for it in echo.remote([one.remote(1), two.remote(1)]).get()] == [One, Two]
+    # Snippets.
+    left = wasmrun.run("result = [p.x, type(p).__name__, p]", inputs={"p": Point(6)}).result
+    assert left == [6, "Point", Point(6)]
+    with wasmrun.Sandbox() as sandbox:
+        assert sandbox.run("q = p\nresult = q.x", inputs={"p": Point(7)}).result == 7
+        assert sandbox.run("result = q").result == Point(7)
 
 
 def test_numbers_cross_as_buffers():
@@ -293,6 +369,43 @@ none"""
     assert [function.remote(10).get() for function in functions] == [12, 12, 12]
 
 
+def test_modules_in_modules_and_loggers():
+    @wasmrun.remote
+    def text(source):
+        LOG.debug("not shown")
+        return xml.etree.ElementTree.fromstring(source).text, LOG.name
+
+    assert text.remote("<a>1</a>").get() == ("1", __name__)
+
+
+def test_a_class_derived_from_a_remote_one():
+    class Doubles(Counter):
+        def twice(self):
+            return 2 * self.total
+
+    assert wasmrun.remote(Doubles).remote(2).twice.remote().get() == 4
+
+
+def test_classes_of_notebooks(monkeypatch):
+    # As notebooks do it: no file has them, and `linecache` knows each cell.
+    import linecache
+    import types
+
+    for number, body in enumerate(("x: int = 1", "def double(self):\n        return 10", "y: int = 2"), 1):
+        source = f"import dataclasses\n@dataclasses.dataclass\nclass Cell:\n    {body}\n"
+        name = f"/tmp/ipykernel_1/{number}.py"
+        monkeypatch.setitem(linecache.cache, name, (len(source), None, source.splitlines(True), name))
+        module = types.ModuleType("of_cells")
+        monkeypatch.setitem(sys.modules, "of_cells", module)
+        exec(compile(source, name, "exec"), module.__dict__)
+        if number == 2:
+            with_method = module.Cell()
+    assert kind.remote(module.Cell()).get() == ("Cell", None)
+    # The same class, before its cell was run again.
+    assert wasmrun.run("result = old.double()", inputs={"old": with_method}).result == 10
+    assert echo.remote(module.Cell()).get() == module.Cell() and wasmrun.run("result = it.y", inputs={"it": module.Cell()}).result == 2
+
+
 def test_what_cannot_go_with_it():
     @wasmrun.remote
     def locked():
@@ -332,7 +445,12 @@ def test_what_cannot_go_with_it():
 def test_modules_and_wheels(tmp_path, monkeypatch):
     package = tmp_path / "shapes_for_test"
     package.mkdir()
-    (package / "__init__.py").write_text("from .area import area\n")
+    (package / "__init__.py").write_text(
+        "import dataclasses, wasmrun\nfrom .area import area\n"
+        "@dataclasses.dataclass\nclass Square:\n    side: int\n"
+        "class ShapeError(ValueError):\n    pass\n"
+        "@wasmrun.remote\ndef double(n):\n    return 2 * n\n"
+    )
     (package / "area.py").write_text("def area(r):\n    return 3 * r * r\n")
     monkeypatch.syspath_prepend(tmp_path)
     import shapes_for_test
@@ -344,6 +462,20 @@ def test_modules_and_wheels(tmp_path, monkeypatch):
         return shapes_for_test.area(r), other(r)
 
     assert area.remote(2).get() == (12, 12)
+
+    @wasmrun.remote(modules=["shapes_for_test"])
+    def square(side, is_wrong=False):
+        if is_wrong:
+            raise shapes_for_test.ShapeError("wrong")
+        return shapes_for_test.Square(side), shapes_for_test.double.remote(side).get()
+
+    # Values of its classes, also for functions that do not know it.
+    given = shapes_for_test.Square(2)
+    assert square.remote(2).get() == (given, 4)
+    assert [it.get() for it in (kind.remote(given), kind.remote(wasmrun.put(given)))] == [("Square", None)] * 2
+    assert echo.options(modules=["shapes_for_test"]).remote([given, Point(1)]).get() == [given, Point(1)]
+    with pytest.raises(shapes_for_test.ShapeError):
+        square.remote(2, True).get()
     wheel = tmp_path / "shapes-1-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as file:
         file.writestr("in_wheel/__init__.py", "NAME = 'wheel'")
@@ -464,9 +596,93 @@ def test_errors():
     assert "The above exception was the direct cause" in error.value.traceback
     with pytest.raises(wasmrun.DependencyError) as dependency:
         add.remote(fail.remote(2), 1).get()
-    assert isinstance(dependency.value.__cause__, wasmrun.GuestError)
+    assert isinstance(dependency.value, Wrong) and dependency.value.args == (2, "because")
+    assert isinstance(dependency.value.__cause__, Wrong) and 'raise Wrong(code, "because")' in dependency.value.__cause__.traceback
+
+    @wasmrun.remote
+    def depends():
+        try:
+            add.remote(fail.remote(2), 1).get()
+        except Wrong as error:
+            return isinstance(error, wasmrun.DependencyError), error.args
+
+    assert depends.remote().get() == (True, (2, "because"))
     with pytest.raises(TypeError, match="positional"):
         add.remote(1, 2, 3).get()
+
+
+@dataclasses.dataclass
+class Coded(ValueError):
+    code: int
+    why: str = "no"
+
+
+class Keyed(KeyError):
+    def __init__(self, key, *, extra):
+        super().__init__(key)
+        self.extra = extra
+
+
+def test_exceptions_keep_what_they_have():
+    @wasmrun.remote
+    def keyed():
+        error = Keyed("a", extra=[Point(1), LOCK_NAME])
+        error.lock = (it for it in ())
+        error.add_note("a note")
+        raise error
+
+    with pytest.raises(Keyed) as keyed_error:
+        keyed.remote().get()
+    error = keyed_error.value
+    assert error.args == ("a",) and error.extra == [Point(1), LOCK_NAME] and "a note" in error.__notes__
+    back = pickle.loads(pickle.dumps(error))
+    assert isinstance(back, Keyed) and isinstance(back, wasmrun.PythonError) and back.traceback == error.traceback
+
+    @wasmrun.remote
+    def coded():
+        raise Coded(3)
+
+    with pytest.raises(Coded) as coded_error:
+        coded.remote().get()
+    assert (coded_error.value.code, coded_error.value.why) == (3, "no")
+
+    @wasmrun.remote
+    def defined_there():
+        class Other(ZeroDivisionError):
+            pass
+
+        raise Other("x")
+
+    # Of what is known of it.
+    with pytest.raises(ZeroDivisionError, match="x") as other:
+        defined_there.remote().get()
+    assert isinstance(other.value, wasmrun.PythonError)
+
+    @wasmrun.remote
+    def limited():
+        recurse.options(time_limit=0.2).remote().get()
+
+    with pytest.raises(wasmrun.LimitError):
+        limited.remote().get()
+
+    @wasmrun.remote
+    def hides():
+        error = ValueError(1)
+        error.__dict__ |= {"add_note": 1, "with_traceback": 2, "__class__": 3, "mine": 4}
+        raise error
+
+    with pytest.raises(ValueError) as hidden:
+        hides.remote().get()
+    assert hidden.value.mine == 4 and callable(hidden.value.with_traceback)
+
+
+LOCK_NAME = "lock"
+
+
+@wasmrun.remote
+def recurse():
+    while True:
+        pass
 
 
 def test_actors():
@@ -544,12 +760,15 @@ def test_a_snippet_stays_within(code, raises, says):
 # Each writes what it likes in the place of a value: no code of it may run outside, whatever it is.
 TRICKS = [
     "b''", "b'\\xff'", "b'N' * 5", "b'l\\xff\\xff\\xff\\xff\\x0f'", "b'l\\x01' * 5000", "b'i' + b'\\xff' * 20",
-    "b'o\\x02os\\x06system\\x00'", "b'o\\x08builtins\\x04eval\\x00'", "b'E\\x08builtins\\x04exec' + b't\\x01s\\x01x'",
-    "b'E\\x02os\\x05error' + b't\\x01s\\x01x'", "b'x\\x08builtins\\x05print\\x01x'", "b'n\\x0asubprocess\\x05Popen' + b't\\x00'",
+    "b'o\\x02os\\x06system\\x00'", "b'o\\x08builtins\\x04eval\\x00'", "b'E\\x01\\x08builtins\\x04exec' + b't\\x01s\\x01x\\x00'",
+    "b'E\\x01\\x02os\\x05error' + b't\\x01s\\x01x\\x00'", "b'x\\x08builtins\\x05print\\x01x'", "b'n\\x0asubprocess\\x05Popen' + b't\\x00'",
     "b'R\\x05\\x01p'", "b'H\\x00\\x00'", "b'AO\\x01\\x01x'", "b'Ad\\x02\\xff\\xff\\x03\\xff\\xff\\x03'", "b'AB' + b'\\x7f' + b'\\x01' * 127",
-    "__import__('pickle').dumps(eval)", "b'E\\x08builtins\\x0aSystemExit' + b't\\x00'", "b'k\\x03abc'", "b'y\\x03abc'", "b's\\x01\\xff'",
+    "__import__('pickle').dumps(eval)", "b'E\\x01\\x08builtins\\x0aSystemExit' + b't\\x00\\x00'", "b'k\\x03abc'", "b'y\\x03abc'", "b's\\x01\\xff'",
     "b'q' + b'i\\x80\\x80\\x04' + b'\\x7f' * 65536 + b'i\\x01\\x01'", "b'q' + b'i\\x01\\x01' + b'i\\x01\\x00'", "b'pl\\x00'", "b'DNN'",
     "b'k\\x0c1e9999999999'[:5]", "b'd\\x01l\\x00N'", "b'S\\x01l\\x00'", "b'p' + b'i\\x10' + b'\\x7f' * 16",
+    "b'L\\x05range' + b't\\x01s\\x01x'", "b'L\\x05deque' + b't\\x02L\\x05ranget\\x01i\\x08' + b'\\x7f' * 8 + b'N'", "b'L\\x04evals\\x011'",
+    "b'j\\x04evald\\x00'", "b'L\\x07CounterL\\x05ranget\\x01i\\x08' + b'\\x7f' * 8", "b'P\\x01\\x05\\x00\\x00\\x00o\\x01a\\x01b\\x00'", "b'P\\xff'",
+    "b'P\\x00N'",
 ]  # fmt: skip
 
 
@@ -599,6 +818,12 @@ def test_hostile_values_end_in_time_and_in_an_error_of_ours():
     for tag in ("b'S'", "b'Z'"):
         code = f"import wasmrun._data as data\nvalue = {tag} + b'\\xc0\\xb8\\x02' + {collide}\n"
         with pytest.raises(wasmrun.WasmrunError, match="collide"):
+            wasmrun.run(code + "data.Writer.write = lambda *_, **__: value")
+
+    # Few bytes that would take much memory.
+    for many in ("b'l\\0'", "b'k\\x011'", "b'S\\0'"):
+        code = f"import wasmrun._data as data\nvalue = b'l\\xc0\\x96\\xb1\\x02' + {many} * 5_000_000\n"
+        with pytest.raises(wasmrun.WasmrunError, match="of memory"):
             wasmrun.run(code + "data.Writer.write = lambda *_, **__: value")
 
     @wasmrun.remote

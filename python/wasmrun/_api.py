@@ -281,9 +281,8 @@ def put(value: Any) -> ObjectRef[Any]:
     if kind in _KINDS:
         return session._raw.put(_KINDS[kind], value)
     from . import _inside
-    from ._capture import Program
 
-    return _inside.of(session).put(value, Program())
+    return _inside.of(session).put(value)
 
 
 def cancel(refs: ObjectRef[Any] | Iterable[ObjectRef[Any]]) -> None:

@@ -14,18 +14,22 @@ import ast
 import builtins
 import importlib.util
 import inspect
+import itertools
+import linecache
+import logging
 import os
 import re
 import symtable
 import sys
 import threading
 import types
+import weakref
 import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from . import _data
+from . import _data, _errors
 
 # Modules that are known to have native code, and what to do instead.
 _NATIVE = {
@@ -51,6 +55,11 @@ class CaptureError(TypeError):
     """A function that cannot run elsewhere. The message says which variable is why."""
 
 
+# Scopes of closures, which have no module of their own.
+_scopes: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+_number = itertools.count()
+
+
 class Program:
     """The parts of a program, and the classes among them."""
 
@@ -60,7 +69,6 @@ class Program:
         # Changes with each part: who has sent an older one sends it again.
         self.version = 0
         self._taken: set[tuple[str, str]] = set()
-        self._scopes: dict[int, str] = {}
         self._whole: set[str] = set()
         for module in modules:
             self._add_module(module)
@@ -80,41 +88,70 @@ class Program:
     def class_name(self, cls: type) -> tuple[str, str]:
         """By what name a class crosses. It is added if it is not there."""
         with _lock:
-            return self._class_name(cls)
+            key = self._key(cls)
+            if not self._has(key, cls):
+                if "." in key[1]:
+                    raise CaptureError(
+                        f"{cls.__qualname__} is a class within another, and its values cannot cross: define it by itself"
+                    )
+                self.add(cls)
+            self.classes[key] = cls
+            return key
 
-    def _class_name(self, cls: type) -> tuple[str, str]:
-        key = (self._home(cls), cls.__qualname__.rpartition("<locals>.")[2])
-        if self.classes.get(key) is not cls and not _is_standard(cls.__module__):
-            outer = key[1].partition(".")[0]
-            if outer != key[1]:
-                raise CaptureError(
-                    f"{cls.__qualname__} is a class within another, and its values cannot cross: define it by itself"
-                )
-            self.add(cls)
-        self.classes[key] = cls
-        return key
+    def has_other(self, cls: type) -> bool:
+        """Whether another class of this name is in it, as when a cell of a notebook was run again."""
+        with _lock:
+            key = self._key(cls)
+            return key in self._taken and not self._has(key, cls)
+
+    def own_name(self, cls: type) -> tuple[str, str] | None:
+        """By what name a class crosses to who has this program; None if it is not in it."""
+        with _lock:
+            key = self._key(cls)
+            if not self._has(key, cls):
+                return None
+            self.classes[key] = cls
+            return key
+
+    def _key(self, cls: type) -> tuple[str, str]:
+        return self._home(cls), cls.__qualname__.rpartition("<locals>.")[2]
+
+    def _has(self, key: tuple[str, str], cls: type) -> bool:
+        return self.classes.get(key) is cls or self._is_there(cls.__module__) or _is_ours(cls.__module__)
 
     def find_class(self, module: str, name: str) -> type:
-        """The class of a name that came from a sandbox: one that was sent there, or an exception of Python's own."""
+        """The class of a name that came from a sandbox: one that was sent there, or an exception of Python's own or of ours."""
         found = self.classes.get((module, name))
         if found is not None:
             return found
-        if module == "builtins":
-            of_python = getattr(builtins, name, None)
-            if isinstance(of_python, type) and issubclass(of_python, Exception):
-                return of_python
+        if module in self._whole:
+            of = sys.modules.get(module)
+            if of is None:
+                raise LookupError(f"the class {module}.{name} is of a module that is not imported here: import {module}")
+            whole = getattr(of, name, None)
+            if isinstance(whole, type) and whole.__module__ == module:
+                return whole
+        of = {"builtins": builtins, "wasmrun._errors": _errors}.get(module)
+        exception = getattr(of, name, None)
+        if isinstance(exception, type) and issubclass(exception, Exception):
+            return exception
         raise ValueError(f"the class {module}.{name} is not known here")
 
-    def written(self) -> bytes:
-        """All parts, as data."""
+    def written(self) -> tuple[int, bytes]:
+        """The version, and all parts as data."""
         with _lock:
-            return self._data(self.parts, "program")
+            # Written first: classes that values in it have make it newer.
+            written = self._data(self.parts, "program")
+            return self.version, written
 
     def _home(self, given: Any) -> str:
         """In which scope it is defined there: that of its module, or one of its own if it is a closure."""
         if given.__qualname__ == given.__name__ or "<locals>" not in given.__qualname__:
             return str(given.__module__)
-        return self._scopes.setdefault(id(given), f"{given.__module__}.<{len(self._scopes)}>")
+        home = _scopes.get(given)
+        if home is None:
+            home = _scopes[given] = f"{given.__module__}.<{next(_number)}>"
+        return home
 
     def _put(self, part: tuple[Any, ...]) -> None:
         self.parts.append(part)
@@ -124,7 +161,7 @@ class Program:
         """The source of a function or class, once."""
         given = inspect.unwrap(given) if not isinstance(given, type) else given
         home, name = self._home(given), given.__name__
-        if (home, name) in self._taken:
+        if (home, name) in self._taken or home in self._whole:
             return home, name
         self._taken.add((home, name))
         if isinstance(given, type) and given.__bases__ == (tuple,) and hasattr(given, "_field_defaults"):
@@ -147,6 +184,8 @@ class Program:
         for variable in needed:
             if variable in values:
                 self._need(given, home, variable, values[variable])
+        for module in _submodules(source, values):
+            self._need(given, home, module, sys.modules[module])
         # Annotations are evaluated there when somebody asks for them, which few do: what they name goes along if it can.
         for variable in _names(source, filename, name):
             if variable in values and variable not in needed:
@@ -197,6 +236,9 @@ class Program:
             return ("from", home, name, "wasmrun" if _is_ours(module) else module, found)
         if isinstance(value, re.Pattern):
             return ("call", home, name, "re", "compile", (value.pattern, value.flags), {})
+        if isinstance(value, logging.Logger):
+            named = (value.name,) if value.parent is not None else ()
+            return ("call", home, name, "logging", "getLogger", named, {})
         is_wrapped = isinstance(getattr(value, "__wrapped__", None), types.FunctionType)
         if is_wrapped or isinstance(value, (types.FunctionType, type)):
             if module.partition(".")[0] in _NATIVE:
@@ -293,9 +335,12 @@ def _source(given: Any, values: dict[str, Any]) -> tuple[str, int, str]:
         lines, line = inspect.getsourcelines(given)
         filename = inspect.getsourcefile(given) or "<unknown>"
     except (OSError, TypeError):
-        raise CaptureError(
-            f"the source of {given.__qualname__} is not to be had, and source is what is sent: define it in a file or a notebook"
-        ) from None
+        found = _in_cells(given) if isinstance(given, type) else None
+        if found is None:
+            raise CaptureError(
+                f"the source of {given.__qualname__} is not to be had, and source is what is sent: define it in a file or a notebook"
+            ) from None
+        filename, line, lines = found
     if lines[0][:1].isspace():
         # As it is, for texts in it may span lines.
         lines.insert(0, "if 1:\n")
@@ -308,6 +353,24 @@ def _source(given: Any, values: dict[str, Any]) -> tuple[str, int, str]:
             for at in range(decorator.lineno - 1, decorator.end_lineno or decorator.lineno):
                 lines[at] = "\n"
     return filename, max(line, 1), "".join(lines)
+
+
+def _in_cells(cls: type) -> tuple[str, int, list[str]] | None:
+    """Where a notebook has a class: it has no file in which `inspect` looks for it."""
+    own = {it.__code__.co_filename for it in vars(cls).values() if isinstance(it, types.FunctionType)}
+    cells = [it for it in linecache.cache if it.startswith("<") or "ipykernel" in it]
+    # Of a class without methods, the last cell that has one of its name.
+    for filename in reversed([it for it in cells if it in own] or cells):
+        lines = linecache.getlines(filename)
+        try:
+            nodes = list(ast.walk(ast.parse("".join(lines))))
+        except SyntaxError:
+            continue
+        for node in nodes:
+            if isinstance(node, ast.ClassDef) and node.name == cls.__name__:
+                first = min([node.lineno, *(it.lineno for it in node.decorator_list)])
+                return filename, first, lines[first - 1 : node.end_lineno]
+    return None
 
 
 def _parsed(source: str) -> ast.stmt:
@@ -396,6 +459,25 @@ def _without_defaults(source: str) -> str:
 
 def _without_annotations(source: str) -> str:
     return ast.unparse(ast.fix_missing_locations(_Annotations().visit(ast.parse(source))))
+
+
+def _submodules(source: str, values: dict[str, Any]) -> list[str]:
+    """The modules in modules that a source names, such as `xml.etree.ElementTree`."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        path: list[str] = []
+        while isinstance(node, ast.Attribute):
+            path.insert(0, node.attr)
+            node = node.value
+        root = values.get(node.id) if isinstance(node, ast.Name) and path else None
+        if isinstance(root, types.ModuleType) and not _is_ours(root.__name__):
+            name = root.__name__
+            for part in path:
+                name += f".{part}"
+                if not isinstance(sys.modules.get(name), types.ModuleType):
+                    break
+                found.append(name)
+    return found
 
 
 def _names(source: str, filename: str, own: str) -> list[str]:

@@ -1,8 +1,8 @@
 """Values of Python as data, outside sandboxes and inside.
 
 Owns one format, which is the same in both directions: a tag for each value, and its parts behind it. What a sandbox has made is
-only ever read as this: there are no pickles, and no code in it. Classes of dataclasses, enums and exceptions are names, which
-the reader looks up among those that it gave away itself.
+only ever read as this: there are no pickles, and no code in it. Classes of dataclasses, enums and exceptions are names. In front
+of a value may stand which objects among its handles are the programs that define them.
 
 Runs on any Python from 3.11 on, also in sandboxes: it imports nothing that is not in the standard library there.
 """
@@ -10,11 +10,13 @@ Runs on any Python from 3.11 on, also in sandboxes: it imports nothing that is n
 from __future__ import annotations
 
 import array
+import collections
 import dataclasses
 import datetime
 import decimal
 import enum
 import fractions
+import pathlib
 import struct
 import uuid
 from collections.abc import Callable
@@ -23,9 +25,12 @@ from typing import Any
 # How deep values may be nested: below what Python's own stack takes, in sandboxes too.
 MOST_NESTED = 200
 MOST_FRACTION_BITS = 1 << 16
+# How much memory a value may take: so much, and so many times its bytes.
+MEMORY_BYTES = 64 << 20
+MEMORY_RATIO = 16
 
 _FLOAT = struct.Struct("<d")
-_SIZES = {"b": 1, "B": 1, "h": 2, "H": 2, "i": 4, "I": 4, "q": 8, "Q": 8, "f": 4, "d": 8}
+_SIZES = {"?": 1, "b": 1, "B": 1, "h": 2, "H": 2, "i": 4, "I": 4, "q": 8, "Q": 8, "f": 4, "d": 8}
 _EPOCH = datetime.datetime(1970, 1, 1)
 _EPOCH_UTC = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _MICROSECOND = datetime.timedelta(microseconds=1)
@@ -44,6 +49,36 @@ def exception(cls: type[BaseException], args: tuple[Any, ...]) -> BaseException:
     made: BaseException = base.__new__(cls, *args)
     made.args = args
     return made
+
+
+def _made_deque(parts: tuple[Any, ...]) -> collections.deque[Any]:
+    items, length = parts
+    # Of a `range`, a few bytes would be without end.
+    if type(items) is not list:
+        raise ValueError("a deque is made of a list")
+    return collections.deque(items, length)
+
+
+# Classes of the library that have a tag together: a name, what they are made of, how that is had, and what makes them of it.
+_LIBRARY: dict[type, tuple[str, type, Callable[[Any], Any], Callable[[Any], Any]]] = {
+    collections.Counter: ("Counter", dict, dict, collections.Counter),
+    collections.OrderedDict: ("OrderedDict", dict, dict, collections.OrderedDict),
+    collections.deque: ("deque", tuple, lambda it: (list(it), it.maxlen), _made_deque),
+    range: ("range", tuple, lambda it: (it.start, it.stop, it.step), lambda it: range(*it)),
+    pathlib.PurePosixPath: ("PurePosixPath", str, str, pathlib.PurePosixPath),
+    pathlib.PosixPath: ("Path", str, str, pathlib.Path),
+}
+_OF_LIBRARY = {name: (kind, made) for name, kind, _, made in _LIBRARY.values()}
+# What a `defaultdict` may make.
+_FACTORIES = {"": None, "int": int, "float": float, "str": str, "list": list, "dict": dict, "set": set}
+
+
+def with_programs(numbers: list[int], written: bytes) -> bytes:
+    """A written value, whose classes are defined by the objects of these numbers."""
+    if not numbers:
+        return written
+    assert len(numbers) < 128 and max(numbers) < 1 << 32
+    return b"P" + bytes([len(numbers)]) + b"".join(it.to_bytes(4, "little") for it in numbers) + written
 
 
 class Writer:
@@ -79,6 +114,10 @@ class Writer:
             self._str(name)
             self._value(value)
         return bytes(self._out)
+
+    def apart(self, value: Any) -> bytes:
+        """Another value, by itself, with classes by the same names. What is a handle elsewhere cannot cross."""
+        return Writer(lambda _: None, self._name).write(value)
 
     def _number(self, number: int) -> None:
         while number > 127:
@@ -130,6 +169,44 @@ class Writer:
             self._value(value)
             self._path.pop()
 
+    def _attributes(self, attributes: dict[str, Any]) -> None:
+        """Those that can cross."""
+        start, depth, count = len(self._out), len(self._path), 0
+        for name, value in attributes.items():
+            before = len(self._out)
+            try:
+                self._path.append(f".{name}")
+                self._text(name)
+                self._value(value)
+                count += 1
+            except TypeError:
+                del self._out[before:]
+            del self._path[depth:]
+        written = self._out[start:]
+        del self._out[start:]
+        self._enter(count)
+        self._out += written
+
+    def _exception(self, value: BaseException) -> None:
+        """With its base classes, down to one that every Python has."""
+        names = []
+        for cls in type(value).__mro__:
+            if issubclass(cls, BaseException):
+                try:
+                    names.append(self._name(cls))
+                except TypeError:
+                    # It cannot be sent: a base class of it can.
+                    continue
+                if cls.__module__ == "builtins":
+                    break
+        self._out += b"E"
+        self._number(len(names))
+        for module, name in names:
+            self._text(module)
+            self._text(name)
+        self._all(b"t", value.args)
+        self._attributes(value.__dict__)
+
     def _wrong(self, why: str) -> NotData:
         return NotData(f"{''.join(self._path)}: {why}")
 
@@ -155,19 +232,26 @@ class Writer:
             self._out += b"x"
             self._class(type(value))
             self._text(value.name)
+        elif isinstance(value, BaseException):
+            self._exception(value)
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
             self._out += b"o"
             self._class(type(value))
             given = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
             self._fields((getattr(value, "__dict__", {}) | given).items())
-        elif isinstance(value, BaseException):
-            self._out += b"E"
-            self._class(type(value))
-            self._all(b"t", value.args)
         elif isinstance(value, tuple) and hasattr(value, "_fields"):
             self._out += b"n"
             self._class(type(value))
             self._all(b"t", tuple(value))
+        elif type(value) in _LIBRARY:
+            name, _, parts, _ = _LIBRARY[type(value)]
+            self._out += b"L"
+            self._text(name)
+            self._value(parts(value))
+        elif isinstance(value, collections.defaultdict) and value.default_factory in _FACTORIES.values():
+            self._out += b"j"
+            self._text(next(name for name, it in _FACTORIES.items() if it is value.default_factory))
+            self._dict(dict(value))
         elif isinstance(value, array.array):
             self._array(value.typecode, (len(value),), memoryview(value))
         elif isinstance(value, memoryview):
@@ -180,9 +264,11 @@ class Writer:
             view = memoryview(value)
         except TypeError:
             of = type(value)
+            if hasattr(of, "__next__"):
+                raise self._wrong("an iterator or generator cannot cross into or out of a sandbox: make a list of it") from None
             raise self._wrong(
                 f"{of.__module__}.{of.__qualname__} cannot cross into or out of a sandbox: numbers, text, bytes, "
-                "containers, dataclasses, enums, dates, buffers of numbers and references can"
+                "containers, dataclasses, enums, dates, paths, exceptions, buffers of numbers and references can"
             ) from None
         if view.ndim == 0 and hasattr(value, "item"):
             # A number of NumPy's.
@@ -195,8 +281,6 @@ class Writer:
         if kind in "lL":
             kind = {4: "i", 8: "q"}[view.itemsize]
             kind = kind.upper() if view.format.endswith("L") else kind
-        if kind == "?":
-            kind = "B"
         if kind not in _SIZES:
             raise self._wrong(f"buffers of format '{view.format}' cannot cross")
         self._out += b"A" + kind.encode()
@@ -282,6 +366,11 @@ _WRITERS: dict[type, Callable[[Writer, Any], None]] = {
 }
 
 
+def _is_free(cls: type, name: str) -> bool:
+    """Whether an attribute of this name hides nothing that the class can do."""
+    return not name.startswith("__") and not callable(getattr(cls, name, None))
+
+
 def _check_hashes(keys: list[Any]) -> None:
     """Keys that were chosen to collide take time that grows with the square of their number, which nothing can stop."""
     if len(keys) > 1000 and len({hash(key) for key in keys}) < len(keys) // 8:
@@ -289,17 +378,20 @@ def _check_hashes(keys: list[Any]) -> None:
 
 
 class Reader:
-    """Reads one value. `ref` makes a handle of its tag, number and kind; `find` gives the class of a name, or raises."""
+    """Reads one value. `ref` makes a handle of its tag, number and kind; `find` gives the class of a module and a name, or raises:
+    it is told the numbers of the programs in front of the value."""
 
     def __init__(
         self,
         data: bytes | memoryview,
         ref: Callable[[str, int, str], Any],
-        find: Callable[[str, str], type],
+        find: Callable[[str, str, list[int]], type],
         buffer: Callable[[str, tuple[int, ...], memoryview], Any],
     ) -> None:
         self._data = memoryview(data)
         self._at = 0
+        self._memory = MEMORY_BYTES + MEMORY_RATIO * len(data)
+        self._programs: list[int] = []
         self._ref = ref
         self._find = find
         self._buffer = buffer
@@ -307,6 +399,10 @@ class Reader:
 
     def read(self) -> Any:
         """The value. `ValueError` if these bytes are none."""
+        if bytes(self._data[:1]) == b"P":
+            self._at += 1
+            count = self._take(1)[0]
+            self._programs = [int.from_bytes(self._take(4), "little") for _ in range(count)]
         value = self._value()
         if self._at != len(self._data):
             raise ValueError("there is more than one value")
@@ -319,6 +415,12 @@ class Reader:
         taken = self._data[self._at : end]
         self._at = end
         return taken
+
+    def _charge(self, memory: int) -> None:
+        """What takes much more memory than bytes."""
+        self._memory -= memory
+        if self._memory < 0:
+            raise ValueError(f"it would take more than {MEMORY_RATIO} times its bytes of memory")
 
     def _number(self) -> int:
         number = shift = 0
@@ -342,15 +444,20 @@ class Reader:
         return count
 
     def _all(self) -> list[Any]:
-        return [self._value() for _ in range(self._count())]
+        count = self._count()
+        self._charge(64 + 8 * count)
+        return [self._value() for _ in range(count)]
 
     def _dict(self) -> dict[Any, Any]:
-        pairs = [(self._value(), self._value()) for _ in range(self._count())]
+        count = self._count()
+        self._charge(64 + 100 * count)
+        pairs = [(self._value(), self._value()) for _ in range(count)]
         _check_hashes([key for key, _ in pairs])
         return dict(pairs)
 
     def _members(self) -> list[Any]:
         members = self._all()
+        self._charge(160 + 64 * len(members))
         _check_hashes(members)
         return members
 
@@ -380,6 +487,7 @@ class Reader:
         shape = tuple(self._number() for _ in range(self._number()))
         if len(shape) > 16:
             raise ValueError("a buffer has too many dimensions")
+        self._charge(200)
         size = _SIZES[kind]
         for length in shape:
             size *= length
@@ -391,6 +499,7 @@ class Reader:
         return self._int()
 
     def _fraction(self) -> fractions.Fraction:
+        self._charge(112)
         parts = self._integer(), self._integer()
         # To reduce it takes time that grows with the square of their length.
         if max(map(int.bit_length, parts)) > MOST_FRACTION_BITS:
@@ -407,11 +516,16 @@ class Reader:
         return (_EPOCH_UTC + since).astimezone(of)
 
     def _class(self) -> type:
-        return self._find(self._text(), self._text())
+        return self._find(self._text(), self._text(), self._programs)
+
+    def _named(self) -> dict[str, Any]:
+        """What has names: fields and attributes."""
+        count = self._count()
+        self._charge(160 + 100 * count)
+        return {self._text(): self._value() for _ in range(count)}
 
     def _object(self) -> Any:
-        cls = self._class()
-        given = {self._text(): self._value() for _ in range(self._count())}
+        cls, given = self._class(), self._named()
         if not dataclasses.is_dataclass(cls):
             raise ValueError(f"{cls.__qualname__} is no dataclass")
         names = {field.name for field in dataclasses.fields(cls)}
@@ -422,7 +536,7 @@ class Reader:
         for name, value in given.items():
             if name in names:
                 object.__setattr__(made, name, value)
-            elif hasattr(made, "__dict__"):
+            elif hasattr(made, "__dict__") and _is_free(cls, name):
                 made.__dict__[name] = value
             else:
                 raise ValueError(f"{cls.__qualname__} has no field {name}")
@@ -441,10 +555,24 @@ class Reader:
         return cls(value)
 
     def _exception(self) -> BaseException:
-        cls, args = self._class(), self._value()
-        if not issubclass(cls, BaseException) or not isinstance(args, tuple):
-            raise ValueError(f"{cls.__qualname__} is no exception")
-        return exception(cls, args)
+        found = None
+        for _ in range(self._count()):
+            module, name = self._text(), self._text()
+            if found is None:
+                try:
+                    found = self._find(module, name, self._programs)
+                except Exception:
+                    # The next is a base class of it.
+                    continue
+        args, attributes = self._value(), self._named()
+        if found is None or not issubclass(found, BaseException) or not isinstance(args, tuple):
+            raise ValueError("there is no such exception")
+        made = exception(found, args)
+        notes = attributes.pop("__notes__", None)
+        made.__dict__.update({name: value for name, value in attributes.items() if _is_free(found, name)})
+        if isinstance(notes, list):
+            made.__notes__ = [note for note in notes if type(note) is str]
+        return made
 
     def _named_tuple(self) -> Any:
         cls, args = self._class(), self._value()
@@ -454,7 +582,26 @@ class Reader:
             raise ValueError(f"{cls.__qualname__} has another number of fields")
         return tuple.__new__(cls, args)
 
+    def _library(self) -> Any:
+        self._charge(200)
+        kind, made = _OF_LIBRARY[self._text()]
+        parts = self._value()
+        if type(parts) is not kind:
+            raise ValueError(f"{kind.__name__} expected")
+        return made(parts)
+
+    def _default_dict(self) -> Any:
+        factory, members = _FACTORIES[self._text()], self._value()
+        if type(members) is not dict:
+            raise ValueError("dict expected")
+        return collections.defaultdict(factory, members)
+
+    def _decimal(self) -> decimal.Decimal:
+        self._charge(112)
+        return decimal.Decimal(self._text())
+
     def _handle(self, tag: str) -> Any:
+        self._charge(200)
         number = self._number()
         return self._ref(tag, number, self._text())
 
@@ -478,10 +625,12 @@ _READERS: dict[int, Callable[[Reader], Any]] = {
     ord("p"): lambda of: of._integer() * _MICROSECOND,
     ord("y"): lambda of: datetime.date.fromisoformat(of._text()),
     ord("h"): lambda of: datetime.time.fromisoformat(of._text()),
-    ord("k"): lambda of: decimal.Decimal(of._text()),
+    ord("k"): Reader._decimal,
     ord("q"): Reader._fraction,
     ord("u"): lambda of: uuid.UUID(bytes=bytes(of._take(of._number()))),
     ord("A"): Reader._array,
+    ord("L"): Reader._library,
+    ord("j"): Reader._default_dict,
     ord("o"): Reader._object,
     ord("x"): Reader._member,
     ord("X"): Reader._flags,

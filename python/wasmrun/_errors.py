@@ -5,7 +5,10 @@ Owns the classes, outside sandboxes and inside. A message says what, why and wha
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from typing import Any, ClassVar
+
+from . import _data
 
 
 class WasmrunError(Exception):
@@ -59,6 +62,7 @@ class PythonError(GuestError):
     """A function of Python, or a snippet, raised an exception.
 
     If its class is one of Python's own, or one that was sent there, this is an instance of that too: `except ValueError` catches it.
+    Its `args` and attributes are there as far as they can cross.
     `traceback` is as it was printed there; `stdout` and `stderr` are what a snippet had printed.
     """
 
@@ -109,6 +113,47 @@ class SandboxError(TaskError):
     """The sandbox could not be set up: not what the guest does wrong."""
 
 
+class _Joined:
+    """An error of several classes. It pickles if they do."""
+
+    __slots__ = ()
+    _parts: ClassVar[tuple[type, ...]]
+
+    def __reduce__(self) -> Any:
+        return _of_parts, (self._parts, getattr(self, "args"), self.__dict__)
+
+
+@functools.lru_cache(256)
+def _join(*parts: type) -> type:
+    of = parts[0]
+    return type(of.__name__, (_Joined, *parts), {"__module__": of.__module__, "__qualname__": of.__qualname__, "_parts": parts})
+
+
+def _of_parts(parts: tuple[type, ...], args: tuple[Any, ...], attributes: dict[str, Any]) -> BaseException:
+    made = _data.exception(_join(*parts), args)
+    made.__dict__.update(attributes)
+    return made
+
+
+def joined(cause: BaseException | None, error: TaskError) -> Any:
+    """An error that is of the class of its cause too, if there can be such a class: `except ValueError` catches it."""
+    # What waits in generators and coroutines would take these for its own end.
+    if cause is None or isinstance(cause, (StopIteration, StopAsyncIteration)):
+        return error
+    own = cause._parts if isinstance(cause, _Joined) else (type(cause),)
+    attributes = {**cause.__dict__, **error.__dict__}
+    notes = [*getattr(error, "__notes__", ())]
+    if error.__cause__ is not cause:
+        notes = [*getattr(cause, "__notes__", ()), *notes]
+    try:
+        made: Any = _of_parts((*own, type(error)), cause.args or error.args, attributes)
+    except TypeError:
+        return error
+    made.__notes__ = notes
+    made.__cause__ = error.__cause__
+    return made
+
+
 _KINDS: dict[str, type[WasmrunError]] = {
     "not-running": NodeNotRunningError,
     "connection": ConnectionLostError,
@@ -137,7 +182,7 @@ def made(kind: str, message: str, details: dict[str, Any]) -> WasmrunError:
     if cause is not None:
         error.__cause__ = cause
     if function := details.get("function"):
-        error.add_note(f"in {function}, task {details.get('task')}")
+        error.add_note(f"{function} needed it" if kind == "dependency" else f"in {function}, task {details.get('task')}")
     for frame in details.get("frames", ()):
         error.add_note(f"  at {frame}")
     return error

@@ -8,13 +8,13 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from . import _data, _values, _wasmrun
 from ._capture import Program
-from ._errors import GuestError, PythonError, WasmrunError
+from ._errors import DependencyError, GuestError, PythonError, WasmrunError, joined
 from ._module import Module
 from ._wasmrun import ActorHandle, ObjectRef
 
@@ -105,9 +105,24 @@ class Decoder:
 
     def raised(self, error: WasmrunError) -> BaseException:
         """An exception of the program's, with its class where that is known here."""
-        if not isinstance(error, GuestError) or not hasattr(error.value, "class_"):
-            return error
+        if isinstance(error, DependencyError) and isinstance(error.__cause__, GuestError):
+            cause = self._raised(error.__cause__)
+            if not isinstance(cause, PythonError):
+                return error
+            error.__cause__ = cause
+            made: BaseException = joined(cause, error)
+            return made
+        if isinstance(error, GuestError):
+            made = self._raised(error)
+            if isinstance(made, PythonError):
+                self._show(made.stdout)
+            return made
+        return error
+
+    def _raised(self, error: GuestError) -> GuestError:
         told = error.value
+        if not hasattr(told, "class_"):
+            return error
         try:
             details = self._inside.value(told.details, self._program)
         except Exception:
@@ -115,43 +130,27 @@ class Decoder:
         if not isinstance(details, dict):
             details = {}
         made = PythonError(f"{told.class_.removeprefix('builtins.')}: {told.message}")
-        try:
-            written = details.get("error")
-            if written is not None:
-                nobody: Any = lambda *_: None  # noqa: E731
-                cause = _data.Reader(written, nobody, self._program.find_class, _buffer).read()
-            else:
-                cls = self._program.find_class(*told.class_.rsplit(".", 1))
-                if not issubclass(cls, BaseException):
-                    raise ValueError
-                cause = _data.exception(cls, (told.message,))
-            made = _both(cause, made)
-        except Exception:
-            # Its class is not here, or cannot be: what it says is.
-            pass
-        made.__dict__.update(error.__dict__)
-        made.traceback = told.traceback
+        made.__dict__.update(error.__dict__, traceback=told.traceback)
+        # What is told of it is in the exception itself.
+        del made.value
         made.stdout = _text(details.get("stdout"))
-        self._show(made.stdout)
         made.stderr = _text(details.get("stderr"))
-        made.add_note("in the sandbox:\n" + told.traceback.rstrip())
-        return made
+        try:
+            objects = told.details.objects
+            finder = self._inside.finder(self._program, objects)
+            find: Any = lambda module, name, _: finder(module, name, list(range(len(objects))))  # noqa: E731
+            nobody: Any = lambda *_: None  # noqa: E731
+            cause = _data.Reader(details["error"], nobody, find, _buffer).read()
+        except Exception:
+            # What it says is there.
+            cause = None
+        error = joined(cause, made)
+        error.add_note("in the sandbox:\n" + told.traceback.rstrip())
+        return error
 
 
 def _text(given: Any) -> str:
     return given if type(given) is str else ""
-
-
-def _both(cause: BaseException, told: PythonError) -> PythonError:
-    """An error that is of the class of the cause too: `except ValueError` catches it."""
-    if isinstance(cause, (StopIteration, StopAsyncIteration)):
-        # What waits in generators and coroutines would take it for its own end.
-        raise TypeError
-    cls = type(type(cause).__name__, (type(cause), PythonError), {"__module__": type(cause).__module__})
-    made: Any = _data.exception(cls, cause.args)
-    assert isinstance(made, PythonError)
-    made.frames = []
-    return made
 
 
 class Inside:
@@ -174,6 +173,10 @@ class Inside:
         self._instance: _wasmrun.Class = module.Instance._raw.with_options({"memory": MEMORY})
         self._session: _wasmrun.Class = module.Session._raw.with_options({"memory": MEMORY})
         self._objects: weakref.WeakKeyDictionary[Program, tuple[int, ObjectRef[Any]]] = weakref.WeakKeyDictionary()
+        # The classes of values that who gets them may not have. Values name it.
+        self._classes = Program()
+        # By the ids of objects that programs had before they grew, or before a class was defined anew.
+        self._former: dict[str, Program] = {}
 
     def function(self, program: Program, options: dict[str, Any]) -> _wasmrun.Callable:
         """What calls functions of a program."""
@@ -196,16 +199,15 @@ class Inside:
         """The object that has a program."""
         known = self._objects.get(program)
         if known is None or known[0] != program.version:
-            written = program.written()
-            # Written first: classes that values in it have make it newer.
-            known = self._objects[program] = program.version, self._call_session().put("u8", written)
+            if known is not None:
+                self._former[known[1].id] = program
+            version, written = program.written()
+            known = self._objects[program] = version, self._call._session.put("u8", written)
         return known[1]
 
-    def _call_session(self) -> _wasmrun.Session:
-        return self._call._session
-
-    def put(self, value: Any, program: Program) -> ObjectRef[Any]:
+    def put(self, value: Any) -> ObjectRef[Any]:
         """Stores a value of Python's."""
+        program = Program()
         return self._call.decoded_by(Decoder(self, program)).put(self.data(value, program, "put() argument"))
 
     def data(self, value: Any, program: Program, what: str) -> Any:
@@ -219,6 +221,18 @@ class Inside:
     def _crossing(self, program: Program, write: Callable[[_data.Writer], bytes]) -> Any:
         objects: list[ObjectRef[Any]] = []
         actors: list[ActorHandle] = []
+        programs: list[Program] = []
+
+        def name(cls: type) -> tuple[str, str]:
+            own = program.own_name(cls)
+            if own is not None:
+                return own
+            if self._classes.has_other(cls):
+                self._former[self.program(self._classes).id] = self._classes
+                self._classes = Program()
+            if self._classes not in programs:
+                programs.append(self._classes)
+            return self._classes.class_name(cls)
 
         def ref(given: Any) -> tuple[str, int, str] | None:
             if isinstance(given, ObjectRef):
@@ -231,7 +245,9 @@ class Inside:
                 raise TypeError("an actor of another module's class cannot be called from Python in a sandbox")
             return None
 
-        written = write(_data.Writer(ref, program.class_name))
+        written = write(_data.Writer(ref, name))
+        written = _data.with_programs([len(objects) + at for at in range(len(programs))], written)
+        objects += map(self.program, programs)
         return {"bytes": written, "objects": objects, "actors": actors}
 
     def value(self, data: Any, program: Program) -> Any:
@@ -245,7 +261,28 @@ class Inside:
                 return self._call.decoded_by(Decoder(self, program)).made(found, kind == "d")
             return found
 
-        return _data.Reader(data.bytes, ref, program.find_class, _buffer).read()
+        return _data.Reader(data.bytes, ref, self.finder(program, data.objects), _buffer).read()
+
+    def finder(self, program: Program, objects: list[Any]) -> Callable[[str, str, list[int]], type]:
+        """What finds classes of values of a program: there, or in one that the value names and that was sent from here."""
+
+        def find(module: str, name: str, programs: list[int]) -> type:
+            for other in (program, *self._named(objects[at] for at in programs)):
+                try:
+                    return other.find_class(module, name)
+                except ValueError:
+                    continue
+            raise ValueError(f"the class {module}.{name} is not known here: nothing that was sent from here has it")
+
+        return find
+
+    def _named(self, objects: Iterable[Any]) -> Iterator[Program]:
+        """The programs that are these objects, which are texts in errors."""
+        named = {it.id if isinstance(it, ObjectRef) else str(it).partition("@")[0] for it in objects}
+        yield from (program for id, program in self._former.items() if id in named)
+        for program, (_, sent) in list(self._objects.items()):
+            if sent.id in named:
+                yield program
 
 
 def _say_why() -> None:

@@ -47,7 +47,6 @@ class RemoteFunction(Generic[T]):
             self._ready = session, inside.function(program, options)
         given = inside.call_data(args, kwargs, program, self.__name__)
         after = [it for it in (*args, *kwargs.values()) if isinstance(it, ObjectRef)]
-        # Behind the arguments: their classes become parts of it.
         made: ObjectRef[T] = self._ready[1].remote_after(after, inside.program(program), name, given)
         return made
 
@@ -99,6 +98,10 @@ class RemoteClass:
 
     def __call__(self, *_: object, **__: object) -> Any:
         raise TypeError(f"instances of {self.__name__} are actors: call .remote(…)")
+
+    def __mro_entries__(self, bases: Any) -> tuple[type, ...]:
+        # A class of its own may be derived from it.
+        return (self._definition,)
 
     def __repr__(self) -> str:
         return f"<wasmrun class {self.__qualname__}>"

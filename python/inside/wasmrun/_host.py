@@ -24,6 +24,7 @@ from ._errors import (
     TaskCancelledError,
     TaskError,
     TrapError,
+    joined,
 )
 
 __all__ = ["context"]
@@ -135,8 +136,13 @@ def raised(error: Any) -> Exception:
     match error:
         case objects.Error_Failed(failure):
             made = _KINDS.get(failure.kind, TaskError)(failure.message)
-            if failure.payload is not None and failure.kind == objects.FailureKind.GUEST:
-                made = python_error(failure.payload, failure.message)
+            if failure.payload is not None:
+                cause = python_error(failure.payload, failure.message)
+                if failure.kind == objects.FailureKind.GUEST:
+                    made = cause
+                else:
+                    made.__cause__ = cause
+                    made = joined(cause, made)
             made.task = failure.origin
             return made
         case objects.Error_TimedOut():
@@ -189,24 +195,33 @@ class Postcard:
         return str(self.take(self.number()), "utf-8")
 
     def data(self) -> Any:
-        given = self.take(self.number())
-        of_objects = [bytes(self.take(OBJECT_NAME_BYTES)) for _ in range(self.number())]
-        of_actors = [bytes(self.take(ACTOR_NAME_BYTES)) for _ in range(self.number())]
+        written, of_objects, of_actors = self.crossed()
 
         def ref(tag: str, at: int, kind: str) -> Any:
             if tag == "R":
                 return ObjectRef(objects.Object.named(of_objects[at]), kind)
             return ActorHandle(actors.Actor.named(of_actors[at]), kind)
 
-        return _data.Reader(given, ref, _program.find_class, _program.buffer).read()
+        def find(module: str, name: str, numbers: list[int]) -> type:
+            return _program.find_class(module, name, (objects.Object.named(of_objects[at]) for at in numbers))
+
+        return _data.Reader(written, ref, find, _program.buffer).read()
+
+    def crossed(self) -> tuple[memoryview, list[bytes], list[bytes]]:
+        """The record `data`."""
+        given = self.take(self.number())
+        of_objects = [bytes(self.take(OBJECT_NAME_BYTES)) for _ in range(self.number())]
+        return given, of_objects, [bytes(self.take(ACTOR_NAME_BYTES)) for _ in range(self.number())]
 
 
 def data(value: Any, what: str = "value") -> tuple[bytes, list[bytes]]:
     """A value as postcard has the record `data`, and the names in it."""
-    return _crossing(lambda to: to.write(value, what))
+    return crossing(lambda to: to.write(value, what))
 
 
-def _crossing(write: Callable[[_data.Writer], bytes]) -> tuple[bytes, list[bytes]]:
+def crossing(write: Callable[[_data.Writer], bytes]) -> tuple[bytes, list[bytes]]:
+    """What is written as postcard has the record `data`, and the names in it."""
+    programs: list[objects.Object] = []
     of_objects: list[bytes] = []
     of_actors: list[bytes] = []
 
@@ -219,14 +234,23 @@ def _crossing(write: Callable[[_data.Writer], bytes]) -> tuple[bytes, list[bytes
             return "H", len(of_actors) - 1, given._methods
         return None
 
-    written = write(_data.Writer(ref, _program.class_name))
+    def name(cls: type) -> tuple[str, str]:
+        module, name = _program.class_name(cls)
+        home = _program.home(module, name)
+        if home is not None and home not in programs:
+            programs.append(home)
+        return module, name
+
+    written = write(_data.Writer(ref, name))
+    written = _data.with_programs([len(of_objects) + at for at in range(len(programs))], written)
+    of_objects += [program.name() for program in programs]
     parts = [number(len(written)), written, number(len(of_objects)), *of_objects]
     return b"".join([*parts, number(len(of_actors)), *of_actors]), of_objects + of_actors
 
 
 def call_data(args: tuple[Any, ...], kwargs: dict[str, Any], function: str) -> tuple[bytes, list[bytes]]:
     """The arguments of a call."""
-    return _crossing(lambda to: to.write_call(args, kwargs, function))
+    return crossing(lambda to: to.write_call(args, kwargs, function))
 
 
 def resolved(given: Any) -> Any:
@@ -262,18 +286,22 @@ def python_error(payload: bytes, message: str) -> GuestError:
     """The exception that a function of Python has raised."""
     try:
         read = Postcard(payload)
-        cls, said, told, details = read.text(), read.text(), read.text(), read.data()
+        cls, said, told = read.text(), read.text(), read.text()
+        written, of_objects, _ = read.crossed()
     except Exception:
         return GuestError(message)
     made = PythonError(f"{cls.removeprefix('builtins.')}: {said}")
     made.traceback = told
+    made.add_note(told.rstrip())
     try:
-        made = _program.both(PythonError, _program.read(details["error"]), made)
+        details = _program.read(written)
+        programs = [objects.Object.named(it) for it in of_objects]
+        nobody: Any = lambda *_: None  # noqa: E731
+        find = lambda module, name, _: _program.find_class(module, name, programs)  # noqa: E731
+        return joined(_data.Reader(details["error"], nobody, find, _program.buffer).read(), made)
     except Exception:
         # A class that is not here.
-        pass
-    made.add_note(told.rstrip())
-    return made
+        return made
 
 
 def get(refs: Any, *, timeout: float | None = None) -> Any:

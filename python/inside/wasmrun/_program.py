@@ -21,6 +21,8 @@ from . import _data
 _lines: dict[str, list[tuple[int, str]]] = {}
 _files: dict[str, tuple[str, str, bool]] = {}
 _scopes: dict[str, types.ModuleType] = {}
+# The object that has the program which defines each class, function and variable of a scope, and each file.
+_homes: dict[tuple[str, str], Any] = {}
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -48,9 +50,11 @@ def scope(name: str) -> types.ModuleType:
     """The module in which parts of this name live."""
     found = _scopes.get(name)
     if found is None:
-        found = _scopes[name] = types.ModuleType(name)
-        # Dataclasses and others look for it there.
-        sys.modules[name] = found
+        if name in _files:
+            found = _scopes[name] = importlib.import_module(name)
+        else:
+            # Dataclasses and others look for it there.
+            found = _scopes[name] = sys.modules[name] = types.ModuleType(name)
     return found
 
 
@@ -62,13 +66,18 @@ def buffer(kind: str, shape: tuple[int, ...], data: memoryview) -> Any:
 
 def read(written: bytes) -> Any:
     """A value without handles."""
-    return _data.Reader(written, lambda *_: None, find_class, buffer).read()
+    return _data.Reader(written, lambda *_: None, lambda module, name, _: find_class(module, name), buffer).read()
 
 
-def load(parts: list[Any]) -> None:
-    """Executes the parts of a program."""
+def load(program: Any) -> None:
+    """Executes the parts of a program that are not there yet."""
     later = []
-    for kind, home, name, *rest in parts:
+    before = set(_homes)
+    for kind, home, name, *rest in read(program.get(None).bytes):
+        key = (name, "") if kind == "file" else (home, name)
+        if key in before:
+            continue
+        _homes[key] = program
         if kind == "file":
             _files[name] = tuple(rest)
             continue
@@ -102,6 +111,7 @@ def load(parts: list[Any]) -> None:
 def forget(name: str, *filenames: str) -> None:
     """Takes a scope away, and what is known of files."""
     del _scopes[name], sys.modules[name]
+    _homes.clear()
     for filename in filenames:
         del _lines[filename]
 
@@ -118,7 +128,7 @@ def _refer(kind: str, names: dict[str, Any], name: str, home: str, other: str, o
 def find(name: str) -> Any:
     """A function or class: `scope:name`."""
     home, _, inner = name.rpartition(":")
-    return getattr(_scopes[home], inner)
+    return getattr(scope(home), inner)
 
 
 def class_name(cls: type) -> tuple[str, str]:
@@ -126,33 +136,32 @@ def class_name(cls: type) -> tuple[str, str]:
     return cls.__module__, cls.__qualname__
 
 
-def find_class(module: str, name: str) -> type:
-    """The class of a name."""
+def home(module: str, name: str) -> Any:
+    """The object that has the program with this class, if one has it."""
+    return _homes.get((module, name.partition(".")[0])) or _homes.get((module, ""))
+
+
+def find_class(module: str, name: str, programs: Any = ()) -> type:
+    """The class of a name. These programs are loaded, in turn, until one has it."""
+    for program in (None, *programs):
+        if program is not None:
+            load(program)
+        found = _class(module, name)
+        if found is not None:
+            return found
+    raise TypeError(f"the class {name} of {module} is not in this sandbox, and its value does not bring it: name it in the function")
+
+
+def _class(module: str, name: str) -> type | None:
     found: Any = _scopes.get(module) or sys.modules.get(module)
     if found is None:
-        found = importlib.import_module(module)
+        try:
+            found = importlib.import_module(module)
+        except ImportError:
+            return None
     for part in name.split("."):
         found = getattr(found, part, None)
-        if found is None:
-            raise TypeError(
-                f"the class {name} of {module} is not in this sandbox: name it in the function that gets its value, such as in "
-                "an annotation"
-            )
-    if not isinstance(found, type):
-        raise ValueError(f"{module}.{name} is no class")
-    return found
-
-
-def both(base: type, error: BaseException, told: Any) -> Any:
-    """An exception that is of the class of another too, if there can be one."""
-    try:
-        cls = type(type(error).__name__, (type(error), base), {"__module__": type(error).__module__})
-        made = _data.exception(cls, error.args)
-    except TypeError:
-        return told
-    made.__dict__.update(told.__dict__)
-    made.args = error.args or told.args
-    return made
+    return found if isinstance(found, type) else None
 
 
 def told(error: BaseException) -> str:

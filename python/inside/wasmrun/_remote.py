@@ -131,6 +131,10 @@ class RemoteClass:
     def __call__(self, *_: object, **__: object) -> Any:
         raise TypeError(f"instances of {self.__name__} are actors: call .remote(…)")
 
+    def __mro_entries__(self, bases: Any) -> tuple[type, ...]:
+        # A class of its own may be derived from it.
+        return (self._definition,)
+
 
 def methods(cls: type) -> str:
     """The names of a class's methods."""
