@@ -25,6 +25,7 @@ use crate::run::{Outcome, Sandbox, within};
 use crate::services::{Services, alone};
 use crate::state::{Grants, Setup, TaskContext};
 use crate::stdio::TaskOutput;
+use crate::warm::Name;
 use crate::{Engine, EngineInner};
 
 /// Everything that the creation of an actor needs.
@@ -148,14 +149,16 @@ async fn create_fast(
     class: &Class,
     from: Origin<'_>,
 ) -> Result<Body, TaskError> {
+    let module = sandbox.module.clone();
     let (store, name) = (&mut sandbox.store, class.full_name());
     let made = match from {
         Origin::Arguments(values) => {
             let values: Vec<&[u8]> = values.iter().map(|value| value.bytes()).collect();
             let func =
-                instance.get_typed_func::<(&str, &[&[u8]]), (u32,)>(&mut *store, lane.create);
+                instance.get_typed_func::<(Name<'_>, &[&[u8]]), (u32,)>(&mut *store, lane.create);
+            let name = Name(&name, &module.0.written);
             match func {
-                Ok(func) => func.call_async(&mut *store, (&name, &values)).await,
+                Ok(func) => func.call_async(&mut *store, (name, &values)).await,
                 Err(error) => Err(error),
             }
         }

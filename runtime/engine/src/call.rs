@@ -23,6 +23,7 @@ use crate::handle::{into_guest, out_of_guest};
 use crate::limits::Limits;
 use crate::passed;
 use crate::run::Sandbox;
+use crate::warm::{Bytes, Name};
 
 /// How a function is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -172,15 +173,21 @@ pub(crate) async fn call_fast(
     limits: &Limits,
 ) -> Result<Returned, TaskError> {
     let values: Vec<&[u8]> = values.iter().map(|value| value.bytes()).collect();
+    let module = sandbox.module.clone();
     let store = &mut sandbox.store;
     let called = match target {
         Target::Function(name) => {
             let func =
-                instance.get_typed_func::<(&str, &[&[u8]]), (Vec<u8>,)>(&mut *store, lane.call);
+                instance.get_typed_func::<(Name<'_>, &[&[u8]]), (Bytes,)>(&mut *store, lane.call);
+            let name = Name(name, &module.0.written);
             match func {
                 Ok(func) => func.call_async(&mut *store, (name, &values)).await,
                 Err(error) => Err(error),
             }
+            .map(|(Bytes(bytes, memory),)| {
+                module.0.written.learn(&memory);
+                (bytes,)
+            })
         }
         Target::Method(instance_number, name) => {
             let func = instance

@@ -37,6 +37,7 @@ mod stdio;
 mod task_store;
 mod ticker;
 mod types;
+mod warm;
 
 use std::path::PathBuf;
 use std::sync::Arc;

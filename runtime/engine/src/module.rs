@@ -16,6 +16,7 @@ use crate::flavor::{Flavor, Runtime};
 use crate::load::{Code, Facts, LoadError, Origin};
 use crate::room::Needs;
 use crate::state::TaskState;
+use crate::warm::WrittenPages;
 
 /// A loaded module. Cheap to clone.
 #[derive(Clone)]
@@ -35,6 +36,8 @@ pub(crate) struct ModuleInner {
     /// What a sandbox takes from the pool.
     pub(crate) needs: Needs,
     pub(crate) code: Linked,
+    /// Of calls by the fast lane.
+    pub(crate) written: WrittenPages,
 }
 
 /// Code with its imports resolved.
@@ -221,6 +224,7 @@ impl Module {
                         run: exports.run,
                         fast: exports.fast,
                     },
+                    written: WrittenPages::default(),
                 }
             }
             Code::Core(module) => {
@@ -249,6 +253,7 @@ impl Module {
                     facts,
                     needs: Needs::of(Some(&module.resources_required())),
                     code: Linked::Core { pre },
+                    written: WrittenPages::default(),
                 }
             }
         };

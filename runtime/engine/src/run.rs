@@ -145,7 +145,7 @@ pub(crate) const MOST_HANDLES: usize = 1 << 19;
 /// A store that is about to hold one instance.
 pub(crate) struct Sandbox {
     pub(crate) store: TaskStore,
-    module: Module,
+    pub(crate) module: Module,
     pub(crate) stack_bytes: usize,
     /// What the result of a call may have.
     pub(crate) result_bytes: u64,
