@@ -13,6 +13,7 @@
 mod asynchronous;
 mod convert;
 mod failure;
+mod group;
 mod module;
 mod names;
 mod numbers;
@@ -29,6 +30,8 @@ use pyo3::prelude::*;
 mod _wasmrun {
     #[pymodule_export]
     use crate::asynchronous::Completions;
+    #[pymodule_export]
+    use crate::group::Group;
     #[pymodule_export]
     use crate::module::{Callable, Class, Method, Module};
     #[pymodule_export]

@@ -366,3 +366,68 @@ def test_the_program_comes_with_the_package():
 
     said = subprocess.run([_node.program(), "--version"], capture_output=True, text=True)
     assert said.stdout.strip().endswith(wasmrun.__version__)
+
+
+def test_placement_groups(session, graph):
+    bundles = [{"CPU": 0.5}, {"CPU": 0.5, "memory": "64MiB"}]
+    with wasmrun.placement_group(bundles, "strict_pack", name="both") as group:
+        assert group.ready(timeout=30) is group
+        for where in (group, group.bundle(1), str(group.bundle(0))):
+            assert graph.add.options(strategy=where, cpus=0.5, memory="8MiB").remote(1, 2).get() == 3
+        assert "bundle 1: CPU 0.5, memory 64MiB" in wasmrun.explain(group) and wasmrun.explain("both")
+        with pytest.raises(IndexError, match="2 bundles"):
+            group.bundle(2)
+    with pytest.raises(wasmrun.RefusedError, match="no placement group"):
+        group.remove()
+    with pytest.raises(wasmrun.RefusedError, match="it has ended"):
+        graph.add.options(strategy=group).remote(1, 2).get()
+    with pytest.raises(ValueError, match="expected one of `pack`"):
+        wasmrun.placement_group([{"CPU": 1}], "anyhow")
+    with pytest.raises(ValueError, match="no placement group"):
+        wasmrun.placement_group([])
+    # This node has two CPUs.
+    with pytest.raises(wasmrun.WasmrunError, match="CPU"):
+        wasmrun.placement_group([{"CPU": 3}]).ready(timeout=0.1)
+
+
+def test_stubs_say_what_a_module_has(session, guests, tmp_path):
+    for name in ("orders", "fixture", "graph"):
+        subprocess.run(
+            [sys.executable, "-m", "wasmrun", "stubs", guests / f"{name}.wasm", "-o", tmp_path / f"{name}.pyi"],
+            check=True,
+            env={**os.environ, "WASMRUN_ADDRESS": session.address},
+        )
+    user = """
+        from __future__ import annotations
+        from typing import TYPE_CHECKING, assert_type
+        import wasmrun
+
+        if TYPE_CHECKING:
+            import fixture, graph, orders
+
+        app: orders.Module = wasmrun.load("orders.wasm")
+        order = app.Order("a", app.Currency.EUR, app.Tier.MEMBER, [], app.Care.FRAGILE, app.Delivery.Parcel("x"))
+        rules = [app.Rule.Sale(app.Sale("s", 10, None, 0))]
+        assert_type(app.price.options(cpus=2).remote(order, rules).get().total, int)
+        assert_type(app.pricing.price_all.remote([order], []), wasmrun.ObjectRef[list[wasmrun.Ok[orders.Invoice] | wasmrun.Err[orders.OrderError]]])
+        app.price.remote(app.price.remote(order, []), [])
+        values: fixture.Module = wasmrun.load("fixture.wasm")
+        assert_type(values.echo_variant.remote(values.Shape.Circle(1.0)).get(), fixture.Shape)
+        assert_type(values.echo_bytes.remote(memoryview(b"x")).get(), bytes)
+        counter = wasmrun.load("graph.wasm").Counter.remote(1)
+        handles: graph.Module = wasmrun.load("graph.wasm")
+        assert_type(handles.Counter.remote(1), wasmrun.ActorHandle)
+        app.price.remote(1, [])  # type: ignore[arg-type]
+        app.prize  # type: ignore[attr-defined]
+    """
+    (tmp_path / "user.py").write_text(textwrap.dedent(user))
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--warn-unused-ignores", "user.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONSAFEPATH": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    bad = subprocess.run([sys.executable, "-m", "wasmrun", "stubs", __file__], capture_output=True, text=True)
+    assert bad.returncode == 1 and "error:" in bad.stderr and "Traceback" not in bad.stderr

@@ -50,6 +50,7 @@ from ._errors import (
 )
 from ._executor import Executor
 from ._capture import CaptureError
+from ._group import Bundle, PlacementGroup, placement_group
 from ._inside import PythonActor
 from ._module import Class, Function, Interface, Module
 from ._remote import RemoteClass, RemoteFunction, remote
@@ -61,6 +62,7 @@ __all__ = [
     "ActorDiedError",
     "ActorHandle",
     "ArgumentsError",
+    "Bundle",
     "CaptureError",
     "Class",
     "ConnectionLostError",
@@ -79,6 +81,7 @@ __all__ = [
     "ObjectRef",
     "Ok",
     "Outcome",
+    "PlacementGroup",
     "PythonActor",
     "PythonError",
     "RefusedError",
@@ -106,6 +109,7 @@ __all__ = [
     "kill",
     "load",
     "nodes",
+    "placement_group",
     "progress",
     "put",
     "remote",

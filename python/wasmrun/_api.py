@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from . import _values, _wasmrun
 from ._errors import NodeNotRunningError, WasmrunError
@@ -21,6 +21,9 @@ from ._inside import PythonActor
 from ._module import Module
 from ._node import Node
 from ._wasmrun import ActorHandle, ObjectRef
+
+if TYPE_CHECKING:
+    from ._group import PlacementGroup
 
 T = TypeVar("T")
 
@@ -62,8 +65,11 @@ class Session:
         """Where the node that was started for this process is; None if it is another."""
         return self._node.address if self._node is not None else None
 
-    def load(self, module: str | os.PathLike[str] | bytes) -> Module:
-        """Loads a module, from a file or as bytes. Its functions and classes are attributes."""
+    def load(self, module: str | os.PathLike[str] | bytes) -> Any:
+        """Loads a module, from a file or as bytes: a `Module`, whose functions, classes and types are attributes.
+
+        Type checkers know of them by what `wasmrun stubs` writes: `orders: orders.Module = wasmrun.load("orders.wasm")`.
+        """
         if isinstance(module, (bytes, bytearray, memoryview)):
             name, data = "module", bytes(module)
         else:
@@ -169,7 +175,7 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def load(module: str | os.PathLike[str] | bytes) -> Module:
+def load(module: str | os.PathLike[str] | bytes) -> Any:
     """Loads a module: see `Session.load`."""
     return _session().load(module)
 
@@ -292,15 +298,15 @@ def cancel(refs: ObjectRef[Any] | Iterable[ObjectRef[Any]]) -> None:
         all_of_them[0]._session.cancel(all_of_them)
 
 
-def explain(what: ObjectRef[Any] | ActorHandle | PythonActor | str) -> str:
-    """Why a task, object or actor does not go on, or where it is, for people."""
+def explain(what: ObjectRef[Any] | ActorHandle | PythonActor | PlacementGroup | str) -> str:
+    """Why a task, object, actor or placement group does not go on, or where it is, for people."""
     if isinstance(what, ObjectRef):
         return what._session.explain(what._task)
     if isinstance(what, PythonActor):
         what = what._actor
     if isinstance(what, ActorHandle):
         return what._session.explain(what._id)
-    return _session()._raw.explain(what)
+    return _session()._raw.explain(what if isinstance(what, str) else what.id)
 
 
 def get_actor(name: str) -> Any:
