@@ -2,7 +2,7 @@
 //!
 //! Owns: [`ValueType`] and [`Value`] (independent of wasmtime, whose component types and values the
 //! engine converts to and from these), the bytes ([`codec`]), the text people type and read
-//! ([`wave`]) and JSON ([`json`]). Must not: know a runtime, a guest or a store.
+//! ([`wave`]) and JSON ([`json`], with its [`schema`]). Must not: know a runtime, a guest or a store.
 //!
 //! Invariants:
 //! - Everything is directed by a type. A value holds no names; field, case and flag names live in
@@ -22,6 +22,7 @@ pub mod fuzz;
 pub mod json;
 mod numbers;
 mod path;
+pub mod schema;
 mod text;
 mod type_table;
 pub mod types;
