@@ -19,6 +19,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("wasmrun-control", &[MODEL]),
     ("wasmrun-client", &[MODEL, "wasmrun-store", "wasmrun-net"]),
     (
+        "wasmrun-mcp",
+        &[MODEL, "wasmrun-store", "wasmrun-net", "wasmrun-client"],
+    ),
+    (
         "wasmrun-node",
         &[
             MODEL,
@@ -38,6 +42,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "wasmrun-control",
             "wasmrun-node",
             "wasmrun-client",
+            "wasmrun-mcp",
         ],
     ),
 ];

@@ -10,6 +10,7 @@
 mod amount;
 mod clients;
 mod groups;
+mod mcp;
 mod policy;
 mod scheduling;
 mod tenants;
@@ -34,6 +35,7 @@ use crate::fail::Failure;
 
 pub use self::clients::ClientCommand;
 pub use self::groups::{GroupCommand, GroupCreate, SpecArg};
+pub use self::mcp::Mcp;
 pub use self::policy::PolicyOptions;
 pub use self::scheduling::SchedulingCommand;
 pub use self::tenants::{TenantCommand, TenantSet};
@@ -105,6 +107,8 @@ pub enum Output {
 pub enum Command {
     /// Run a module: stream its output, print its result.
     Submit(Box<Submit>),
+    /// Offer functions of modules, and Python, as tools to agents: a server of the Model Context Protocol.
+    Mcp(Box<Mcp>),
     /// Show what a module exports, imports and declares.
     Inspect(Inspect),
     /// Write into a module what its functions need.

@@ -10,6 +10,7 @@ mod inspect;
 mod local;
 mod log;
 mod login;
+mod mcp;
 mod names;
 mod outfile;
 mod printer;
@@ -160,6 +161,7 @@ fn run(cli: &Cli, printer: &Printer) -> CommandResult {
         .then(|| log::start(log::Filter::default(), log::Format::Text));
     match &cli.command {
         Command::Submit(submit) => submit::submit(submit, &cli.global, printer),
+        Command::Mcp(options) => mcp::mcp(options, &cli.global, printer),
         Command::Node { command } => daemon::node(command, &cli.global, printer),
         Command::Login(login) => login::login(login, &cli.global, printer),
         Command::Status { scheduler: true } => things::scheduler(&cli.global, printer),

@@ -38,6 +38,7 @@ use crate::submit::target::{Ended, Handle, Stopper, Target};
 
 pub use crate::submit::plan::shorten;
 pub use crate::submit::report::{exit_of, with_frames};
+pub use crate::submit::script::interpreter;
 pub use crate::submit::target::{grants as wire_grants, milliseconds};
 
 /// How many chunks of output may be under way before guests wait.
@@ -103,7 +104,7 @@ pub fn submit(submit: &Submit, global: &Global, printer: &Printer) -> CommandRes
 }
 
 /// Whether the options say what the node should have.
-fn wants_own_node(options: &NodeOptions) -> bool {
+pub fn wants_own_node(options: &NodeOptions) -> bool {
     let NodeOptions {
         node_cpus,
         node_gpus,

@@ -56,7 +56,7 @@ pub fn interpreted(submit: &Submit) -> Result<Submit, Failure> {
 }
 
 /// The interpreter: the one that is named, or that of the package which brought this program.
-fn interpreter() -> Result<PathBuf, Failure> {
+pub fn interpreter() -> Result<PathBuf, Failure> {
     if let Some(named) = std::env::var_os(PLACE).filter(|it| !it.is_empty()) {
         return Ok(named.into());
     }
@@ -71,8 +71,8 @@ fn interpreter() -> Result<PathBuf, Failure> {
     });
     beside.ok_or_else(|| {
         Failure::usage(format!(
-            "there is no Python to run the script with: it comes with the Python package; in a checkout `cargo xtask python` \
-             builds that, `pip install target/wheels/wasmrun-*.whl` installs it, and its `wasmrun` runs scripts. Or name its \
+            "there is no Python here: it comes with the Python package; in a checkout `cargo xtask python` \
+             builds that, `pip install target/wheels/wasmrun-*.whl` installs it, and its `wasmrun` has it. Or name its \
              python.wasm in {PLACE}"
         ))
     })

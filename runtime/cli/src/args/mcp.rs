@@ -1,0 +1,35 @@
+//! What `mcp` takes.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, ValueHint};
+
+use super::{GrantOptions, LimitOptions, NodeOptions, Request, SchedulingOptions};
+
+#[derive(Debug, Clone, Args)]
+pub struct Mcp {
+    /// Modules, whose functions become tools.
+    #[arg(value_name = "MODULE", value_hint = ValueHint::FilePath)]
+    pub modules: Vec<PathBuf>,
+    /// Leave out the tool that runs Python code.
+    #[arg(long)]
+    pub no_python: bool,
+    /// Serve over HTTP at this address instead of on standard input and output, such as 127.0.0.1:7463.
+    #[arg(long, value_name = "ADDRESS")]
+    pub http: Option<SocketAddr>,
+    /// Demand the token in this file, at least 16 characters, of whoever asks over HTTP.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "http")]
+    pub token_file: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub request: Request,
+    #[command(flatten)]
+    pub grants: GrantOptions,
+    #[command(flatten)]
+    pub limits: LimitOptions,
+    #[command(flatten)]
+    pub scheduling: SchedulingOptions,
+    #[command(flatten)]
+    pub node: NodeOptions,
+}
