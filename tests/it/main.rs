@@ -34,6 +34,7 @@ mod logs;
 mod lookup;
 mod manifest;
 mod mapping;
+mod mcp;
 mod metrics;
 mod modules;
 mod named;
