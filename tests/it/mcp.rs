@@ -369,8 +369,8 @@ fn over_http(command: Wasmrun) -> (Running, SocketAddr) {
     (running, address)
 }
 
-/// What comes back for a message: the head, and what is in the body.
-fn post(address: SocketAddr, headers: &[(&str, &str)], message: &Json) -> (String, String) {
+/// Sends a message.
+fn send(address: SocketAddr, headers: &[(&str, &str)], message: &Json) -> TcpStream {
     let body = message.to_string();
     let mut head = String::from("POST /mcp HTTP/1.1\r\nContent-Type: application/json\r\n");
     if !headers.iter().any(|(name, _)| *name == "Host") {
@@ -380,13 +380,26 @@ fn post(address: SocketAddr, headers: &[(&str, &str)], message: &Json) -> (Strin
         head += &format!("{name}: {value}\r\n");
     }
     head += "Accept: application/json, text/event-stream\r\nConnection: close\r\n";
-    head += &format!("Content-Length: {}\r\n\r\n{body}", body.len());
+    head += &format!("Content-Length: {}\r\n\r\n", body.len());
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.write_all(head.as_bytes()).expect("it reads");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("it answers");
+    // It need not read all of what is too long.
+    let _ = stream.write_all(body.as_bytes());
+    stream
+}
+
+/// What comes back: the head, and what is in the body.
+fn answer(mut stream: TcpStream) -> (String, String) {
+    let mut answer = Vec::new();
+    // Who is refused may be cut off.
+    let _ = stream.read_to_end(&mut answer);
+    let answer = String::from_utf8(answer).expect("it is text");
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
     (head.to_owned(), body.to_owned())
+}
+
+fn post(address: SocketAddr, headers: &[(&str, &str)], message: &Json) -> (String, String) {
+    answer(send(address, headers, message))
 }
 
 #[track_caller]
@@ -433,19 +446,8 @@ fn over_http_pages_of_browsers_are_refused() {
     assert_says(&body, &["trap", "\"isError\":true"]);
     let large =
         json!({ "name": "join", "arguments": { "first": "x".repeat(17 << 20), "times": 0 } });
-    let mut stream = TcpStream::connect(address).expect("it listens");
-    let body = request(4, "tools/call", &large).to_string();
-    let head = format!(
-        "POST /mcp HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\nAccept: application/json, \
-         text/event-stream\r\nMcp-Session-Id: {id}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
-        body.len()
-    );
-    stream.write_all(head.as_bytes()).expect("it reads");
-    // It need not read all of it.
-    let _ = stream.write_all(body.as_bytes());
-    let mut status = [0; 12];
-    stream.read_exact(&mut status).expect("it answers");
-    assert_eq!(&status, b"HTTP/1.1 413");
+    let (head, _) = post(address, &session, &request(4, "tools/call", &large));
+    assert_says(&head, &["HTTP/1.1 413"]);
     running.signal(Signal::TERM);
     assert_eq!(running.end().code, Some(0));
 }
@@ -479,6 +481,33 @@ fn over_http_a_call_is_cancelled_and_ends_with_the_server() {
         // Whether it was cut off or answered: it has ended.
         let _ = call.join();
     }
+}
+
+#[test]
+fn clients_without_sessions_are_served_and_cancel_by_hanging_up() {
+    let node = Node::start();
+    let command = node.wasmrun(["mcp", "--no-python", "--http", "127.0.0.1:0"]);
+    let (_running, address) = over_http(command.arg(guest("fixture")));
+    let call = |name: &str, arguments: Json| {
+        let meta = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+            "io.modelcontextprotocol/clientInfo": { "name": "tests", "version": "1" },
+        });
+        let params = json!({ "name": name, "arguments": arguments, "_meta": meta });
+        let headers = [
+            ("MCP-Protocol-Version", "2026-07-28"),
+            ("Mcp-Method", "tools/call"),
+            ("Mcp-Name", name),
+        ];
+        send(address, &headers, &request(1, "tools/call", &params))
+    };
+    let (_, body) = answer(call("join", json!({ "first": "ab", "times": 2 })));
+    assert_says(&body, &["\"structuredContent\":{\"result\":\"abab\"}"]);
+    let sleeping = call("sleep-forever", json!({}));
+    node.wait_for("running", 1);
+    drop(sleeping);
+    node.wait_for("running", 0);
 }
 
 #[test]

@@ -215,6 +215,7 @@ impl Desk {
         if request.uri().path() != PATH {
             return said(StatusCode::NOT_FOUND, "the server is at /mcp\n");
         }
+        // It may be the beginning of one. Clients of protocols without sessions wait with those who begin one.
         let is_new = !request.headers().contains_key(SESSION);
         if is_new && self.sessions.sessions.read().await.len() >= MAX_SESSIONS {
             return said(

@@ -224,7 +224,8 @@ impl Python {
         {
             return traceback;
         }
-        call::with_frames(error)
+        // Its frames are those of the interpreter, and tell nothing of the code.
+        error.to_string()
     }
 }
 
