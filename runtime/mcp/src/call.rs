@@ -118,7 +118,7 @@ impl Printed {
         if self.left_out > 0 {
             let _ = write!(
                 text,
-                "\n[{} more are left out]",
+                "\n[{} more were printed]",
                 units::bytes(self.left_out)
             );
         }
@@ -171,7 +171,7 @@ mod tests {
         let text = printed.text();
         assert!(text.starts_with("beginxxx"), "{text}");
         assert!(
-            text.ends_with("x\n[9 B more are left out]"),
+            text.ends_with("x\n[9 bytes more were printed]"),
             "{}",
             &text[text.len() - 60..]
         );
