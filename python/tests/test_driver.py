@@ -11,6 +11,7 @@ import sys
 import textwrap
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -361,11 +362,17 @@ def test_an_address_where_nobody_is(tmp_path):
     assert first.startswith("True") and "nonsense" in second, ended
 
 
-def test_the_program_comes_with_the_package():
+def test_the_program_comes_with_the_package(guests, tmp_path):
     from wasmrun import _node
 
     said = subprocess.run([_node.program(), "--version"], capture_output=True, text=True)
     assert said.stdout.strip().endswith(wasmrun.__version__)
+    # It finds the package that it came with, if it did.
+    told = subprocess.run([_node.program(), "stubs", guests / "orders.wasm", "--out", tmp_path / "o.pyi"], capture_output=True, text=True)
+    if Path(_node.program()).parent == Path(sys.executable).parent:
+        assert "class Order:" in (tmp_path / "o.pyi").read_text(), told.stderr
+    else:
+        assert told.returncode == 2 and "python -m wasmrun stubs" in told.stderr
 
 
 def test_placement_groups(session, graph):
@@ -393,7 +400,7 @@ def test_placement_groups(session, graph):
 def test_stubs_say_what_a_module_has(session, guests, tmp_path):
     for name in ("orders", "fixture", "graph"):
         subprocess.run(
-            [sys.executable, "-m", "wasmrun", "stubs", guests / f"{name}.wasm", "-o", tmp_path / f"{name}.pyi"],
+            [sys.executable, "-m", "wasmrun", "stubs", guests / f"{name}.wasm", "--out", tmp_path / f"{name}.pyi"],
             check=True,
             env={**os.environ, "WASMRUN_ADDRESS": session.address},
         )
@@ -429,5 +436,7 @@ def test_stubs_say_what_a_module_has(session, guests, tmp_path):
         text=True,
     )
     assert checked.returncode == 0, checked.stdout + checked.stderr
-    bad = subprocess.run([sys.executable, "-m", "wasmrun", "stubs", __file__], capture_output=True, text=True)
+    wrong = tmp_path / "wrong.wasm"
+    wrong.write_text("no module")
+    bad = subprocess.run([sys.executable, "-m", "wasmrun", "stubs", wrong], capture_output=True, text=True)
     assert bad.returncode == 1 and "error:" in bad.stderr and "Traceback" not in bad.stderr

@@ -928,6 +928,19 @@ def test_scripts_on_the_command_line(tmp_path):
     assert ran.returncode == 1 and "No module named 'helper'" in ran.stderr and f'"{script}", line 1' in ran.stderr
     ran = submit(str(script), "--invoke", "f()")
     assert ran.returncode == 2 and "which has no functions to call" in ran.stderr
+
+    def run(*arguments):
+        command = [program(), "run", "--node-cpus", "1", *arguments]
+        return subprocess.run(command, input="21", capture_output=True, text=True, timeout=120)
+
+    ran = run("-c", "import sys\nprint(sys.argv)", "--", "a", "-b")
+    assert (ran.returncode, ran.stdout) == (0, "['-c', 'a', '-b']\n"), ran.stderr
+    ran = run("-c", "open('/here')")
+    assert ran.returncode == 1 and "FileNotFoundError" in ran.stderr
+    ran = run(*granted, "--", "end")
+    assert ran.returncode == 1 and ran.stderr.startswith("bye")
+    for wrong in ([], ["-c", "1", str(script)], [__file__ + "x"]):
+        assert run(*wrong).returncode == 2
     script.write_bytes(b"\xff")
     assert "it is no UTF-8" in submit(str(script)).stderr
 

@@ -125,7 +125,7 @@ def main(arguments: list[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="wasmrun stubs", description="Writes what type checkers and editors need to know of a module.")
     parser.add_argument("module", type=Path, help="the module")
-    parser.add_argument("-o", "--out", type=Path, help="the file to write; beside the module if it is not given")
+    parser.add_argument("--out", type=Path, help="the file to write; beside the module if it is not given")
     given = parser.parse_args(arguments)
     out: Path = given.out or given.module.with_name(given.module.stem.replace("-", "_") + ".pyi")
     try:

@@ -12,6 +12,7 @@ mod clients;
 mod groups;
 mod mcp;
 mod policy;
+mod python;
 mod scheduling;
 mod tenants;
 mod things;
@@ -37,6 +38,7 @@ pub use self::clients::ClientCommand;
 pub use self::groups::{GroupCommand, GroupCreate, SpecArg};
 pub use self::mcp::Mcp;
 pub use self::policy::PolicyOptions;
+pub use self::python::{RunPython, Stubs};
 pub use self::scheduling::SchedulingCommand;
 pub use self::tenants::{TenantCommand, TenantSet};
 pub use self::things::{
@@ -107,6 +109,10 @@ pub enum Output {
 pub enum Command {
     /// Run a module: stream its output, print its result.
     Submit(Box<Submit>),
+    /// Run Python in a sandbox: a script, or code that is given with -c.
+    Run(Box<RunPython>),
+    /// Write what type checkers of Python need to know of a module's functions and types.
+    Stubs(Stubs),
     /// Offer functions of modules, and Python, as tools to agents: a server of the Model Context Protocol.
     Mcp(Box<Mcp>),
     /// Show what a module exports, imports and declares.

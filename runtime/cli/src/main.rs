@@ -161,6 +161,8 @@ fn run(cli: &Cli, printer: &Printer) -> CommandResult {
         .then(|| log::start(log::Filter::default(), log::Format::Text));
     match &cli.command {
         Command::Submit(submit) => submit::submit(submit, &cli.global, printer),
+        Command::Run(run) => submit::run_python(run, &cli.global, printer),
+        Command::Stubs(stubs) => submit::stubs(stubs),
         Command::Mcp(options) => mcp::mcp(options, &cli.global, printer),
         Command::Node { command } => daemon::node(command, &cli.global, printer),
         Command::Login(login) => login::login(login, &cli.global, printer),

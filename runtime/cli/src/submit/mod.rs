@@ -25,7 +25,7 @@ use wasmrun_model::cluster::Strategy;
 use wasmrun_model::failure::TaskError;
 use wasmrun_node::{Call, Report};
 
-use crate::args::{Global, Indices, NodeOptions, Output, PolicyOptions, Submit};
+use crate::args::{Global, Indices, NodeOptions, Output, PolicyOptions, RunPython, Submit};
 use crate::fail::{CommandResult, Exit, Failure};
 use crate::local;
 use crate::names::Names;
@@ -38,13 +38,17 @@ use crate::submit::target::{Ended, Handle, Stopper, Target};
 
 pub use crate::submit::plan::shorten;
 pub use crate::submit::report::{exit_of, with_frames};
-pub use crate::submit::script::interpreter;
+pub use crate::submit::script::{interpreter, stubs};
 pub use crate::submit::target::{grants as wire_grants, milliseconds};
 
 /// How many chunks of output may be under way before guests wait.
 const CHUNKS_IN_FLIGHT: usize = 64;
 /// How many tasks of an array are submitted ahead of the oldest that has not ended.
 const ARRAY_WINDOW: usize = 10_000;
+
+pub fn run_python(run: &RunPython, global: &Global, printer: &Printer) -> CommandResult {
+    submit(&script::program(run)?, global, printer)
+}
 
 pub fn submit(submit: &Submit, global: &Global, printer: &Printer) -> CommandResult {
     let submit = &script::interpreted(submit)?;

@@ -1,13 +1,14 @@
-//! Python scripts: `submit script.py` runs the interpreter of the Python package with the script's text.
+//! Python: `submit script.py` and `run` have the interpreter of the Python package run a script or code.
 //!
-//! Owns where the interpreter is. The guest reads its text from a variable, so that it needs no directory.
+//! Owns where that package is. The guest reads its text from a variable, so that it needs no directory.
 
-use std::path::PathBuf;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use crate::args::{EnvArg, Submit};
-use crate::fail::Failure;
+use crate::args::{EnvArg, RunPython, Stubs, Submit};
+use crate::fail::{CommandResult, Failure};
 use crate::local;
 
 /// Where the interpreter is, if not beside the program.
@@ -55,20 +56,77 @@ pub fn interpreted(submit: &Submit) -> Result<Submit, Failure> {
     Ok(submit)
 }
 
+/// What `run` has `submit` do.
+///
+/// # Errors
+/// There is no interpreter, or what is named is no script.
+pub fn program(run: &RunPython) -> Result<Submit, Failure> {
+    match (&run.code, &run.script) {
+        (Some(code), _) => {
+            let mut submit = run.of(interpreter()?);
+            submit.args.splice(0..0, ["-c".into(), code.clone()]);
+            submit.name.get_or_insert_with(|| "code".into());
+            Ok(submit)
+        }
+        (None, Some(script)) if script.extension().is_some_and(|it| it == "py") => {
+            Ok(run.of(script.clone()))
+        }
+        (None, Some(other)) => Err(Failure::usage(format!(
+            "{} is no script: its name must end with .py; `wasmrun submit` runs modules",
+            other.display()
+        ))),
+        (None, None) => unreachable!("one of them is required"),
+    }
+}
+
+/// Has the Python package write stubs: only it knows how types are called in Python.
+///
+/// # Errors
+/// There is no package, or it could not.
+pub fn stubs(stubs: &Stubs) -> CommandResult {
+    let missing = || {
+        Failure::usage(
+            "stubs are written by the Python package, which is not beside this program: with its own Python, \
+             `python -m wasmrun stubs MODULE` does the same",
+        )
+    };
+    let python = prefix()
+        .filter(|it| package(it).is_some())
+        .ok_or_else(missing)?;
+    let mut writes = std::process::Command::new(python.join("bin/python3"));
+    writes.args(["-m", "wasmrun", "stubs"]).arg(&stubs.module);
+    if let Some(out) = &stubs.out {
+        writes.arg("--out").arg(out);
+    }
+    // It takes the place of this program, and says what there is to say.
+    let error = writes.exec();
+    Err(anyhow::Error::new(error)
+        .context("cannot run Python")
+        .into())
+}
+
+/// Where this program is installed, as `PREFIX/bin/wasmrun`.
+fn prefix() -> Option<PathBuf> {
+    let program = std::env::current_exe().ok()?;
+    Some(program.parent()?.parent()?.to_owned())
+}
+
+/// The Python package there.
+fn package(prefix: &Path) -> Option<PathBuf> {
+    let folders = std::fs::read_dir(prefix.join("lib")).ok()?;
+    let mut places = folders
+        .flatten()
+        .map(|folder| folder.path().join("site-packages/wasmrun"));
+    places.find(|place| place.join("python.wasm").is_file())
+}
+
 /// The interpreter: the one that is named, or that of the package which brought this program.
 pub fn interpreter() -> Result<PathBuf, Failure> {
     if let Some(named) = std::env::var_os(PLACE).filter(|it| !it.is_empty()) {
         return Ok(named.into());
     }
-    let beside = std::env::current_exe().ok().and_then(|program| {
-        let lib = program.parent()?.parent()?.join("lib");
-        let folders = std::fs::read_dir(lib).ok()?;
-        let places = folders.flatten().map(|folder| {
-            let packages = folder.path().join("site-packages");
-            packages.join("wasmrun/python.wasm")
-        });
-        places.into_iter().find(|place| place.is_file())
-    });
+    let beside = prefix().and_then(|it| package(&it));
+    let beside = beside.map(|it| it.join("python.wasm"));
     beside.ok_or_else(|| {
         Failure::usage(format!(
             "there is no Python here: it comes with the Python package; in a checkout `cargo xtask python` \
