@@ -13,7 +13,7 @@ import types
 
 import _image
 import interpreter
-from wasmrun import _data, _host, _loop, _program, _remote
+from wasmrun import _data, _host, _loop, _program, _remote, _state
 from componentize_py_types import Err
 from wit_world import exports
 from wit_world.imports import environment
@@ -165,11 +165,26 @@ class _Instance:
 
 
 class _Session:
-    def __init__(self, _):
+    def __init__(self, arguments):
         self._names = _fresh_names()
         self._number = 0
+        self._failed = None
+        given = _host.Postcard(arguments[0])
+        if given.number():
+            try:
+                self._number = _state.restore(self._names, _host.state(given))
+            except BaseException as error:
+                # Its calls fail with that.
+                self._failed = _raised(error)
 
-    def invoke(self, _, arguments):
+    def invoke(self, method, arguments):
+        if self._failed is not None:
+            return self._failed
+        if method.endswith("snapshot"):
+            try:
+                return _ok(_state.kept(self._names, self._number))
+            except BaseException as error:
+                return _raised(error)
         self._number += 1
         return _run(self._names, self._number, arguments)
 

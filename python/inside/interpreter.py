@@ -17,4 +17,4 @@ class Instance(interpreter.Instance):
 class Session(interpreter.Session):
     """See `_app._Session`."""
 
-    __init__ = run = not_by_types
+    __init__ = run = snapshot = not_by_types

@@ -969,3 +969,51 @@ def test_a_script(tmp_path):
         [sys.executable, script], env={**os.environ, "SECRET": "x"}, capture_output=True, text=True, timeout=120
     )
     assert ran.stdout == "20\n", ran.stderr
+
+
+def test_a_sandbox_can_be_forked():
+    with wasmrun.Sandbox(time_limit=20) as sandbox:
+        sandbox.run("import math, dataclasses\nx = [1]\ny = {'x': x, 'p': p, 'ref': ref}", inputs={"p": Point(1), "ref": wasmrun.put([5])})
+        sandbox.run("def grow(n):\n    global total\n    x.append(n)\n    total = sum(x)\n    return total, math.floor(1.5)")
+        sandbox.run("@dataclasses.dataclass\nclass Here:\n    a: int\n    def twice(self):\n        return 2 * self.a\nhere = Here(4)")
+        snapshot = sandbox.snapshot()
+        # Each goes on by itself.
+        assert sandbox.run("result = grow(10)").result == (11, 1)
+        with wasmrun.Sandbox(snapshot) as other, sandbox.fork() as fork:
+            assert other.run("result = grow(2), total, y['x'], here.twice(), isinstance(here, Here)").result == ((3, 1), 3, [1, 2], 8, True)
+            assert other.run("result = y['p'], y['p'] == p, y['ref']", inputs={"p": Point(1)}).result[:2] == (Point(1), True)
+            assert other.run("result = y['ref']").result.get() == [5]
+            # Functions see the variables, and not copies.
+            assert other.run("x = [7]\nresult = grow(1)").result == (8, 1)
+            assert fork.run("result = x").result == [1, 10]
+            with pytest.raises(TypeError) as error:
+                other.run("grow()")
+            assert "<snippet 8>" in error.value.traceback
+            with pytest.raises(ZeroDivisionError) as error:
+                fork.run("def bad():\n    1 / 0"), fork.run("bad()")
+            assert "1 / 0" in error.value.traceback
+        assert sandbox.run("result = x").result == [1, 10]
+        sandbox.run("numbers = (n for n in x)")
+        with pytest.raises(TypeError, match="the variable 'numbers' cannot be kept"):
+            sandbox.snapshot()
+        sandbox.run("del numbers")
+        last = sandbox.snapshot()
+    # It does not need the sandbox that it was taken of.
+    with wasmrun.Sandbox(last) as other:
+        assert other.run("result = grow(0)").result == (11, 1)
+    with pytest.raises(TypeError, match="begins from a Snapshot"):
+        wasmrun.Sandbox(b"\x80")
+
+
+def test_nothing_of_a_snapshot_is_unpickled_outside(tmp_path):
+    made = tmp_path / "made"
+    with wasmrun.Sandbox() as sandbox:
+        sandbox.run(f"class Opens:\n    def __reduce__(self):\n        return open, ({str(made)!r}, 'w')\nit = Opens()")
+        snapshot = sandbox.snapshot()
+        # Nor can it be had inside.
+        with wasmrun.Sandbox(snapshot) as other, pytest.raises(OSError):
+            other.run("result = 1")
+        sandbox.run("import wasmrun._state as state\nstate.kept = lambda *_: 5\ndel it")
+        with wasmrun.Sandbox(sandbox.snapshot()) as other, pytest.raises(wasmrun.PythonError):
+            other.run("result = 1")
+    assert not made.exists()

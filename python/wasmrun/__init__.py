@@ -54,7 +54,7 @@ from ._group import Bundle, PlacementGroup, placement_group
 from ._inside import PythonActor
 from ._module import Class, Function, Interface, Module
 from ._remote import RemoteClass, RemoteFunction, remote
-from ._sandbox import Outcome, Sandbox, run
+from ._sandbox import Outcome, Sandbox, Snapshot, run
 from ._values import Err, Ok, Some
 from ._wasmrun import ActorHandle, ObjectRef, __version__
 
@@ -90,6 +90,7 @@ __all__ = [
     "Sandbox",
     "SandboxError",
     "Session",
+    "Snapshot",
     "Some",
     "TaskCancelledError",
     "TaskError",

@@ -191,9 +191,9 @@ class Inside:
         made = self._instance.with_options(options).remote(self.program(program), name, given)
         return PythonActor(self, program, made, methods)
 
-    def session(self, options: dict[str, Any]) -> ActorHandle:
-        """Creates an interpreter that keeps its variables."""
-        return self._session.with_options(options).remote()
+    def session(self, options: dict[str, Any], state: list[ObjectRef[Any]]) -> ActorHandle:
+        """Creates an interpreter that keeps its variables, and has those of a state, if there is one."""
+        return self._session.with_options(options).remote(state)
 
     def program(self, program: Program) -> ObjectRef[Any]:
         """The object that has a program."""

@@ -64,25 +64,56 @@ def _checked(code: str) -> str:
     return code
 
 
+class Snapshot:
+    """What a sandbox had come to: its variables, with functions and classes. `Sandbox(snapshot)` begins from there, as often as
+    wanted. It stays in the node, and what is in it is only ever read in sandboxes."""
+
+    def __init__(self, ref: ObjectRef[Any]) -> None:
+        self._ref = ref
+
+
 class Sandbox:
     """An interpreter that keeps its variables between snippets. A context manager; it ends with the block, or with `close`.
 
-    `time_limit` is for each snippet, in seconds. One that takes longer ends the sandbox.
+    It begins from a `snapshot`, if one is given. `time_limit` is for each snippet, in seconds. One that takes longer ends the
+    sandbox.
     """
 
     def __init__(
-        self, *, time_limit: float | None = 30.0, memory: int | str = _inside.MEMORY, **options: Any
+        self,
+        snapshot: Snapshot | None = None,
+        *,
+        time_limit: float | None = 30.0,
+        memory: int | str = _inside.MEMORY,
+        **options: Any,
     ) -> None:
+        if snapshot is not None and not isinstance(snapshot, Snapshot):
+            raise TypeError(f"a sandbox begins from a Snapshot; got {type(snapshot).__qualname__}")
         self._inside = _inside.of(_api._session())
         self._program = Program()
-        self._actor = self._inside.session({**options, "memory": memory})
-        run = self._actor.run.decoded_by(_inside.Decoder(self._inside, self._program))
-        self._run = run if time_limit is None else run.options(time_limit=time_limit)
+        self._options = {**options, "time_limit": time_limit, "memory": memory}
+        state = [] if snapshot is None else [snapshot._ref]
+        self._actor = self._inside.session({**options, "memory": memory}, state)
+        decoder = _inside.Decoder(self._inside, self._program)
+        run, keep = self._actor.run.decoded_by(decoder), self._actor.snapshot.decoded_by(decoder)
+        if time_limit is not None:
+            run, keep = (it.options(time_limit=time_limit) for it in (run, keep))
+        self._run, self._snapshot = run, keep
 
     def run(self, code: str, *, inputs: Mapping[str, Any] | None = None) -> Outcome:
         """As `wasmrun.run`, with the variables that earlier snippets have left."""
         given = self._inside.data(dict(inputs or {}), self._program, "inputs")
         return _outcome(_api.get(self._run.remote(_checked(code), given)))
+
+    def snapshot(self) -> Snapshot:
+        """What it has come to. Raises `TypeError`, which names the variable, if one cannot be kept, such as an open file."""
+        ref = self._snapshot.remote()
+        _api.get(ref)
+        return Snapshot(ref)
+
+    def fork(self) -> Sandbox:
+        """Another one that goes on from here, with the same limits."""
+        return Sandbox(self.snapshot(), **self._options)
 
     def close(self) -> None:
         """Ends it."""
@@ -95,4 +126,4 @@ class Sandbox:
         self.close()
 
 
-__all__ = ["Outcome", "PythonActor", "Sandbox", "run"]
+__all__ = ["Outcome", "PythonActor", "Sandbox", "Snapshot", "run"]

@@ -15,6 +15,8 @@ use crate::shell::{self, cargo, command, root, target_dir};
 const OLDEST: (u32, u32) = (3, 11);
 const MATURIN: &str = "maturin==1.16.0";
 const COMPONENTIZE: &str = "componentize-py==0.25.0";
+/// What the interpreter has inside, beside its standard library: pure Python, without dependencies.
+const INSIDE: &str = "cloudpickle==3.1.3";
 /// What the tests use beside the wheel: these versions, so that what passes today passes tomorrow.
 const TESTED_WITH: [&str; 3] = ["numpy==2.4.6", "pytest==9.2.0", "mypy==2.4.1"];
 
@@ -157,6 +159,11 @@ fn bring_interpreter(tools: &Path, program: &Path) -> Result<()> {
         let of_package = package.join("wasmrun").join(shared);
         copy(&of_package, &folder.join("wasmrun").join(shared))?;
     }
+    let mut pip = command(tools.join("bin/python"));
+    pip.args(["-m", "pip", "--quiet", "--disable-pip-version-check"]);
+    pip.args(["install", "--no-deps", "--target"])
+        .arg(&folder);
+    shell::run(pip.arg(INSIDE))?;
     let wit = folder.join("wit");
     copy_all(&root().join("wit"), &wit.join("deps/runtime"))?;
     let mut build = command(tools.join("bin/componentize-py"));

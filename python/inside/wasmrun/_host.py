@@ -282,6 +282,18 @@ def _value(value: objects.Value, kind: str) -> Any:
     raise TypeError("this object is of a type of its module's, which Python cannot read in a sandbox: get it outside")
 
 
+def state(given: Postcard) -> Any:
+    """What a snapshot has given: the object is the next thing of these arguments."""
+    made = ObjectRef(objects.Object.named(bytes(given.take(OBJECT_NAME_BYTES))), "p")
+    try:
+        read = Postcard(made._handle.get(None).bytes)
+    except Err as error:
+        raise raised(error.value) from None
+    # What went well.
+    read.number()
+    return read.data()
+
+
 def python_error(payload: bytes, message: str) -> GuestError:
     """The exception that a function of Python has raised."""
     try:

@@ -141,6 +141,16 @@ def home(module: str, name: str) -> Any:
     return _homes.get((module, name.partition(".")[0])) or _homes.get((module, ""))
 
 
+def programs() -> list[Any]:
+    """The objects that have the programs which are here."""
+    return list(dict.fromkeys(_homes.values()))
+
+
+def lines() -> dict[str, list[tuple[int, str]]]:
+    """What each file has of the user's code, as far as it is here."""
+    return _lines
+
+
 def find_class(module: str, name: str, programs: Any = ()) -> type:
     """The class of a name. These programs are loaded, in turn, until one has it."""
     for program in (None, *programs):
