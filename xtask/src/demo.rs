@@ -1,4 +1,4 @@
-//! `cargo xtask demo`: the project at work, through the real binary, in four acts.
+//! `cargo xtask demo`: the project at work, through the real binary, in five acts.
 //!
 //! Owns what is shown and in which order. Every command is printed before it runs, so that a
 //! newcomer can type the same. `check` runs the same acts, small and with the binary of the tests, and looks at
@@ -13,7 +13,7 @@ use std::{env, fs, thread};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use crate::shell::{self, cargo, root, size, target_dir};
-use crate::{guests, shell::seconds};
+use crate::{guests, python, shell::seconds};
 
 /// How much is shown.
 struct Scale {
@@ -46,7 +46,13 @@ const FOR_TESTS: Scale = Scale {
 const CLUSTER_SAMPLES: u32 = 1;
 
 /// The guests that play.
-const GUESTS: [&str; 4] = ["code-stats", "render", "assemble", "reinforce"];
+const GUESTS: [&str; 5] = [
+    "code-stats",
+    "render",
+    "assemble",
+    "reinforce",
+    "parameter-server",
+];
 
 /// Where the acts play.
 struct Stage {
@@ -94,6 +100,14 @@ const ACTS: [Act; 4] = [
     },
 ];
 
+/// Not played in the tests: those of the package run the same examples, on its wheel.
+const PYTHON: Act = Act {
+    name: "python",
+    what: "functions, actors and code of strangers in sandboxes, from Python",
+    play: play_python,
+    check: |_, _| Ok(()),
+};
+
 pub fn run() -> Result<()> {
     let start = Instant::now();
     // The last crates of wasmrun are compiled one after the other: the guests have the other cores then.
@@ -114,9 +128,18 @@ pub fn run() -> Result<()> {
     };
 
     let mut failed = Vec::new();
+    let acts = ACTS.into_iter();
+    let acts: Vec<_> = match python::missing() {
+        None => acts.chain([PYTHON]).collect(),
+        Some(why) => {
+            println!("the act python is left out: {why}");
+            acts.collect()
+        }
+    };
+    let count = acts.len();
     for Act {
         name, what, play, ..
-    } in ACTS
+    } in acts
     {
         println!("\n── {name}: {what}");
         if let Err(error) = play(&stage) {
@@ -127,9 +150,8 @@ pub fn run() -> Result<()> {
     println!();
     if !failed.is_empty() {
         bail!(
-            "{} of {} demos failed: {}",
+            "{} of {count} demos failed: {}",
             failed.len(),
-            ACTS.len(),
             failed.join(", ")
         );
     }
@@ -337,6 +359,9 @@ pub fn build_wasmrun(how: Build) -> Result<PathBuf> {
     }
     let mut build = cargo();
     build.args(["build", "--quiet", "--locked", "--package", "wasmrun"]);
+    if matches!(how, Build::Debug) && python::missing().is_none() {
+        build.args(["--package", "wasmrun-python", "--lib", "--bins"]);
+    }
     // What a change would be built faster with takes time to write.
     build.env("CARGO_INCREMENTAL", "0");
     shell::run(build.args(flags))?;
@@ -348,6 +373,33 @@ pub fn build_wasmrun(how: Build) -> Result<PathBuf> {
         seconds(start.elapsed())
     );
     Ok(binary)
+}
+
+/// The examples of the package, which lies in the checkout: it is not installed.
+fn play_python(stage: &Stage) -> Result<String> {
+    let package = python::lay_out(&stage.wasmrun)?;
+    let shown = |path: &Path| {
+        path.strip_prefix(root())
+            .unwrap_or(path)
+            .display()
+            .to_string()
+    };
+    let (package_shown, program_shown) = (shown(&package), shown(&stage.wasmrun));
+    println!("\n$ export PYTHONPATH={package_shown} WASMRUN_BIN={program_shown}");
+    for arguments in [
+        ["monte_carlo.py", "8", "20000"],
+        ["parameter_server.py", "3", "4"],
+        ["snippets.py", "--try", ""],
+    ] {
+        let mut example = shell::command("python3");
+        example.arg(Path::new("examples/python").join(arguments[0]));
+        example.args(arguments[1..].iter().filter(|it| !it.is_empty()));
+        example
+            .env("PYTHONPATH", &package)
+            .env("WASMRUN_BIN", &stage.wasmrun);
+        stage.show(&mut example)?;
+    }
+    Ok(String::new())
 }
 
 fn count_code(stage: &Stage) -> Result<String> {

@@ -130,6 +130,20 @@ pub fn test() -> Result<()> {
     shell::run(&mut examples)
 }
 
+/// Lays out the package as it lies in the checkout, with what `cargo build` has made beside the program: for who has no wheel
+/// yet. Where it is, for `PYTHONPATH`.
+pub fn lay_out(program: &Path) -> Result<PathBuf> {
+    let tools = environment("tools", &[COMPONENTIZE])?;
+    bring_interpreter(&tools, program)?;
+    let folder = target_dir().join("python/package");
+    let package = folder.join("wasmrun");
+    let _ = fs::remove_dir_all(&package);
+    copy_all(&root().join("python/wasmrun"), &package)?;
+    let compiled = program.with_file_name("lib_wasmrun.so");
+    copy(&compiled, &package.join("_wasmrun.abi3.so"))?;
+    Ok(folder)
+}
+
 /// A virtual environment with these packages.
 fn environment(name: &str, packages: &[&str]) -> Result<PathBuf> {
     let folder = target_dir().join("python").join(name);
@@ -161,8 +175,7 @@ fn bring_interpreter(tools: &Path, program: &Path) -> Result<()> {
     }
     let mut pip = command(tools.join("bin/python"));
     pip.args(["-m", "pip", "--quiet", "--disable-pip-version-check"]);
-    pip.args(["install", "--no-deps", "--target"])
-        .arg(&folder);
+    pip.args(["install", "--no-deps", "--target"]).arg(&folder);
     shell::run(pip.arg(INSIDE))?;
     let wit = folder.join("wit");
     copy_all(&root().join("wit"), &wit.join("deps/runtime"))?;
