@@ -6,6 +6,7 @@ import gc
 import inspect
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -373,6 +374,36 @@ def test_the_program_comes_with_the_package(guests, tmp_path):
         assert "class Order:" in (tmp_path / "o.pyi").read_text(), told.stderr
     else:
         assert told.returncode == 2 and "python -m wasmrun stubs" in told.stderr
+
+
+def test_many_objects_are_dropped_at_once(graph):
+    refs = [graph.add.remote(n, 1) for n in range(100_000)]
+    assert refs[-1].get() == 100_000
+    del refs
+    gc.collect()
+    assert graph.add.remote(1, 2).get(timeout=60) == 3
+    # Those that are not there yet.
+    for _ in range(2):
+        [graph.add.remote(n, 1) for n in range(20_000)]
+    assert graph.add.remote(1, 2).get(timeout=60) == 3
+
+
+def test_a_node_of_another_version_is_told_apart(tmp_path):
+    # What another version says first: it never changes.
+    greeting = b"wasmrun\0" + bytes([9, 1]) + b" whatever comes then"
+    path = tmp_path / "node.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def answer():
+            with listener.accept()[0] as peer:
+                peer.recv(1000)
+                peer.sendall(len(greeting).to_bytes(4, "little") + greeting)
+
+        threading.Thread(target=answer, daemon=True).start()
+        ended = python(f"import wasmrun\ntry:\n    wasmrun.init('unix:{path}')\nexcept ConnectionError as error:\n    print(error)")
+    assert "speaks version 9.1 of the protocol and we " in ended.stdout and "bring both to the same wasmrun" in ended.stdout, ended
 
 
 def test_placement_groups(session, graph):
