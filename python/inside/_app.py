@@ -20,14 +20,17 @@ from wit_world.imports import environment
 
 # How much a snippet may print, in characters.
 MOST_PRINTED = 8 << 20
-# How much of each part of an error is told: errors go along with other messages.
+# How much of what a function prints comes back with its result, in characters.
 MOST_TOLD = 64 << 10
+# How much of each part of an error is told, in bytes: errors go along with other messages, as text.
+MOST_OF_ERROR = 24 << 10
 
 
-def _load(handle: bytes) -> None:
+def _load(handle: bytes, key: bytes) -> None:
     sys.stdout = _told
+    _program.key = _host.Postcard(key).text()
     _remote.program = _host.objects.Object.named(handle)
-    _program.load(_remote.program)
+    _program.load(_remote.program, is_own=True)
 
 
 def _finished(value):
@@ -73,32 +76,39 @@ def _returned(value):
     return _ok(value) + _host.text(_told.take())
 
 
+def _end(text):
+    """As much of it as is told."""
+    return text.encode("utf-8", "replace")[-MOST_OF_ERROR:].decode("utf-8", "ignore")
+
+
 def _raised(error, **details):
     cls = type(error)
 
     def write(to):
         try:
             written = to.apart(error)
-            if len(written) <= MOST_TOLD:
-                details["error"] = written
+            if len(written) > MOST_OF_ERROR:
+                written = to.apart(_data.exception(cls, (_end(str(error)),)))
+            details["error"] = written
         except Exception:
             # Its class and what it says are there in any case.
             pass
         return to.write(details)
 
+    details = {name: _end(it) for name, it in details.items()}
     given, _ = _host.crossing(write)
     try:
         message = str(error)
     except Exception:
         message = "an exception whose __str__ raises another"
-    parts = (f"{cls.__module__}.{cls.__qualname__}", message[:MOST_TOLD], _program.told(error)[-MOST_TOLD:])
+    parts = (f"{cls.__module__}.{cls.__qualname__}", _end(message), _end(_program.told(error)))
     return b"\1" + b"".join(map(_host.text, parts)) + given
 
 
 def _call(arguments):
-    program, name, given = arguments
+    program, name, key, given = arguments
     try:
-        _load(program)
+        _load(program, key)
         function = _program.find(_host.Postcard(name).text())
         args, kwargs = _host.resolved(_host.Postcard(given).data())
         function = getattr(function, "_definition", function)
@@ -130,7 +140,7 @@ def _run(names, number, arguments):
         return _ok(told, "")
     except BaseException as error:
         sys.stdout, sys.stderr = before
-        return _raised(error, stdout=out.getvalue()[-MOST_TOLD:], stderr=err.getvalue()[-MOST_TOLD:])
+        return _raised(error, stdout=out.getvalue(), stderr=err.getvalue())
 
 
 def _fresh_names():
@@ -139,10 +149,10 @@ def _fresh_names():
 
 class _Instance:
     def __init__(self, arguments):
-        program, name, given = arguments
+        program, name, key, given = arguments
         self._failed = None
         try:
-            _load(program)
+            _load(program, key)
             cls = _program.find(_host.Postcard(name).text())
             args, kwargs = _host.resolved(_host.Postcard(given).data())
             self._object = getattr(cls, "_definition", cls)(*args, **kwargs)
@@ -264,7 +274,7 @@ def _prepare():
 class _Stored:
     """An object that stands for those of nodes while the image is made."""
 
-    bytes = _data.Writer(lambda _: None, _program.class_name).write(
+    bytes = bytes(_program.MAC_BYTES) + _data.Writer(lambda _: None, _program.class_name).write(
         [
             ("source", "warm", "f", "warm.py", 3, "def f(x, y):\n    return x\n"),
             ("remote", "warm", "f", "warm", "f", {}),
@@ -283,10 +293,10 @@ def _warm():
     """All that a call and a snippet do."""
     objects, _host.objects = _host.objects, types.SimpleNamespace(Object=_Stored)
     given, _ = _host.call_data((1,), {"y": 2.0}, "f")
-    assert Calls().call("call", [b"", _host.text("warm:f"), given])[0] == 0
+    assert Calls().call("call", [b"", _host.text("warm:f"), _host.text(""), given])[0] == 0
     inputs, _ = _host.data({"x": 1})
     assert Calls().call("run", [_host.text("result = x"), inputs])[0] == 0
-    _host.objects, _remote.program = objects, None
+    _host.objects, _remote.program, _program.key = objects, None, None
     _program.forget("warm", "warm.py", "<snippet>")
     sys.stdout = sys.__stdout__
 

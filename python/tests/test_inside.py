@@ -12,6 +12,7 @@ import functools
 import io
 import logging
 import math
+import os
 import pathlib
 import pickle
 import re
@@ -814,6 +815,14 @@ def test_no_constructor_runs_outside(tmp_path):
 
 
 def test_hostile_values_end_in_time_and_in_an_error_of_ours():
+    # Each result is an error in time, whatever it would take to read it.
+    for hostile in (
+        "b'P\\x7f' + bytes(4) * 127 + b'E\\xa0\\x8d\\x06' + b'\\0\\0' * 100_000 + b't\\0\\0'",
+        "b'l\\xc0\\x96\\xb1\\x02' + b'AB\\x01\\0' * 5_000_000",
+        "b'l\\xc0\\x96\\xb1\\x02' + b'B\\0' * 5_000_000",
+    ):
+        with pytest.raises(wasmrun.WasmrunError, match="too many classes|of memory"):
+            wasmrun.run(f"import wasmrun._data as data\nvalue = {hostile}\ndata.Writer.write = lambda *_, **__: value")
     collide = "b''.join(b'i\\x0d' + (k * (2**61 - 1)).to_bytes(13, 'little') for k in range(1, 40_001))"
     for tag in ("b'S'", "b'Z'"):
         code = f"import wasmrun._data as data\nvalue = {tag} + b'\\xc0\\xb8\\x02' + {collide}\n"
@@ -837,6 +846,128 @@ def test_hostile_values_end_in_time_and_in_an_error_of_ours():
 
     with pytest.raises(wasmrun.WasmrunError, match="has no field y"):
         adds_a_field.remote().get()
+
+
+# Stores a program, and a value that names it. What is behind it is what `wasmrun.put` and `_program.py` do.
+EVIL = r"""
+import wasmrun._data as data, wasmrun._host as host
+parts = data.Writer(None, None).write([("source", "evil", "Evil", "e.py", 1, "import wasmrun\nwasmrun.evil = 1\nclass Evil: pass\n")])
+program = host.objects.put(host.objects.Form_Buffer(host.objects.Number.U8), bytes(32) + parts)
+written = data.with_programs([0], b"o\x04evil\x04Evil\x00")
+value = b"".join([host.number(len(written)), written, host.number(1), program.name(), host.number(0)])
+result = host.ObjectRef(host.objects.put_with(host._POSTCARD, value, [program.name()]), "d")
+"""
+
+
+@wasmrun.remote
+class Trusted:
+    def take(self, value):
+        return type(value).__name__
+
+    def is_touched(self):
+        return hasattr(wasmrun, "evil")
+
+
+def test_values_of_snippets_bring_no_code_to_functions_and_actors():
+    evil = wasmrun.run(EVIL).result
+    trusted = Trusted.remote()
+    for taken in (trusted.take.remote(evil), kind.remote(evil)):
+        with pytest.raises(wasmrun.PythonError, match="was not sent by the driver"):
+            taken.get()
+    assert trusted.is_touched.remote().get() is False
+    assert trusted.take.remote(wasmrun.put(Point(1))).get() == "Point"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import wasmrun\nresult = wasmrun.get_actor('found')",
+        "import wasmrun._host as host\nhost.spawn(host.objects.put(host._POSTCARD, b'x'), 'a:b', b'', [], host.tasks.Options(*[None] * 0, resources=[], "
+        "retries=None, retry_on_error=None, time_limit_ms=None, priority=None, label_selector=None, strategy=None))",
+        "import wasmrun._host as host\nfrom wasmrun._remote import _of_actor\n"
+        "host.create(host.objects.put(host._POSTCARD, b'x'), 'a:b', b'', _of_actor({}), '')",
+    ],
+)
+def test_snippets_are_alone(code):
+    found = Keeper.options(name="found").remote()
+    assert found.keep.remote(1).get() == "int"
+    with pytest.raises(wasmrun.PythonError, match="this code is isolated"):
+        wasmrun.run(code)
+    with wasmrun.Sandbox() as sandbox, pytest.raises(wasmrun.PythonError, match="this code is isolated"):
+        sandbox.run(code)
+    # What it was given is its own.
+    assert wasmrun.run("result = keeper.kept.remote().get()", inputs={"keeper": found}).result == 1
+    wasmrun.kill(found)
+
+
+os.environ.setdefault("HOME", "/")
+
+
+@dataclasses.dataclass
+class NotThere:
+    # Not inside.
+    home: str = os.environ["HOME"]
+
+
+def test_a_class_that_fails_spoils_no_others():
+    assert kind.remote(Point(1)).get() == ("Point", 1)
+    with pytest.raises(KeyError):
+        kind.remote(NotThere("x")).get()
+    assert kind.remote(Point(1)).get() == ("Point", 1)
+    assert kind.remote(wasmrun.put(Pair(1, "x"))).get() == ("Pair", None)
+
+
+class Registered(Exception):
+    names = []
+
+    def __init_subclass__(cls, *, code=None, **more):
+        if cls.__name__ in cls.names:
+            raise ValueError("registered already")
+        cls.names.append(cls.__name__)
+        cls.code = code
+
+
+class NotFound(Registered, code=404):
+    pass
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen(Exception):
+    code: int
+
+
+def test_exceptions_are_what_they_were():
+    with pytest.raises(SyntaxError, match="invalid syntax") as error:
+        wasmrun.run("x = = 1")
+    assert error.value.lineno == 1
+    with pytest.raises(FileNotFoundError) as error:
+        wasmrun.run("open('/nope')")
+    assert error.value.filename == "/nope"
+    with pytest.raises(UnicodeDecodeError, match="invalid start byte"):
+        wasmrun.run("b'\\xff'.decode()")
+    with pytest.raises(NameError) as error:
+        wasmrun.run("nothing")
+    assert error.value.name == "nothing"
+    for code in ("raise ValueError(object())", "raise ValueError('x' * 100_000)", "raise ValueError('é' * 100_000)"):
+        with pytest.raises(ValueError):
+            wasmrun.run(code)
+    with pytest.raises(ValueError) as error:
+        wasmrun.run("import sys\nprint('😀' * 70_000)\nprint('😀' * 70_000, file=sys.stderr)\nraise ValueError('\\x1b[2J')")
+    assert error.value.stdout.endswith("😀\n") and not any("\x1b" in note for note in error.value.__notes__)
+
+    @wasmrun.remote
+    def raises(which):
+        error = NotFound("x") if which else Frozen(3)
+        error.__dict__["_parts"] = 1
+        raise error
+
+    with pytest.raises(NotFound) as not_found:
+        raises.remote(True).get()
+    assert not_found.value.code == 404 and Registered.names == ["NotFound"]
+    with pytest.raises(Frozen) as frozen:
+        kind.remote(raises.remote(False)).get()
+    assert frozen.value.code == 3 and isinstance(frozen.value, wasmrun.DependencyError)
+    assert type(pickle.loads(pickle.dumps(frozen.value)))._parts == type(frozen.value)._parts
 
 
 def test_an_actor_ends_with_its_handle():
@@ -1009,10 +1140,9 @@ def test_nothing_of_a_snapshot_is_unpickled_outside(tmp_path):
     made = tmp_path / "made"
     with wasmrun.Sandbox() as sandbox:
         sandbox.run(f"class Opens:\n    def __reduce__(self):\n        return open, ({str(made)!r}, 'w')\nit = Opens()")
-        snapshot = sandbox.snapshot()
         # Nor can it be had inside.
-        with wasmrun.Sandbox(snapshot) as other, pytest.raises(OSError):
-            other.run("result = 1")
+        with pytest.raises(TypeError, match="the variable 'it' cannot be kept"):
+            sandbox.snapshot()
         sandbox.run("import wasmrun._state as state\nstate.kept = lambda *_: 5\ndel it")
         with wasmrun.Sandbox(sandbox.snapshot()) as other, pytest.raises(wasmrun.PythonError):
             other.run("result = 1")

@@ -277,7 +277,7 @@ def put(value: Any) -> ObjectRef[Any]:
     modules in any language. Everything else is for functions of Python.
     """
     session = _session()
-    if isinstance(value, str):
+    if type(value) is str:
         return session._raw.put("string", value)
     try:
         view = memoryview(value)

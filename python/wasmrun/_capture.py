@@ -128,7 +128,8 @@ class Program:
             of = sys.modules.get(module)
             if of is None:
                 raise LookupError(f"the class {module}.{name} is of a module that is not imported here: import {module}")
-            whole = getattr(of, name, None)
+            # As it is: a module may import what it is asked for.
+            whole = vars(of).get(name)
             if isinstance(whole, type) and whole.__module__ == module:
                 return whole
         of = {"builtins": builtins, "wasmrun._errors": _errors}.get(module)

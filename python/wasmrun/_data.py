@@ -25,6 +25,10 @@ from typing import Any
 # How deep values may be nested: below what Python's own stack takes, in sandboxes too.
 MOST_NESTED = 200
 MOST_FRACTION_BITS = 1 << 16
+# How many keys of a dictionary or set may have the same hash.
+MOST_COLLISIONS = 100
+# How many base classes an exception may have.
+MOST_BASES = 64
 # How much memory a value may take: so much, and so many times its bytes.
 MEMORY_BYTES = 64 << 20
 MEMORY_RATIO = 16
@@ -42,12 +46,18 @@ class NotData(TypeError):
 
 def exception(cls: type[BaseException], args: tuple[Any, ...]) -> BaseException:
     """An exception as it was made, without what its constructor does."""
-    base: type = cls
+    base: Any = cls
     while base.__module__ != "builtins":
         assert base.__base__ is not None
         base = base.__base__
-    made: BaseException = base.__new__(cls, *args)
-    made.args = args
+    try:
+        made: BaseException = base.__new__(cls, *args)
+        # It sets what is not among the arguments, such as the line of a `SyntaxError`.
+        base.__init__(made, *args)
+    except TypeError:
+        made = base.__new__(cls)
+    # Past what the class may say against it, as frozen dataclasses do.
+    BaseException.__dict__["args"].__set__(made, args)
     return made
 
 
@@ -189,6 +199,12 @@ class Writer:
 
     def _exception(self, value: BaseException) -> None:
         """With its base classes, down to one that every Python has."""
+        attributes = dict(value.__dict__)
+        args = value.args
+        if isinstance(value, OSError) and value.filename is not None:
+            args = value.errno, value.strerror, value.filename
+        elif isinstance(value, (NameError, AttributeError, ImportError)) and value.name is not None:
+            attributes["name"] = value.name
         names = []
         for cls in type(value).__mro__:
             if issubclass(cls, BaseException):
@@ -204,8 +220,14 @@ class Writer:
         for module, name in names:
             self._text(module)
             self._text(name)
-        self._all(b"t", value.args)
-        self._attributes(value.__dict__)
+        before, depth = len(self._out), len(self._path)
+        try:
+            self._all(b"t", args)
+        except TypeError:
+            # What it says is there in any case.
+            del self._out[before:], self._path[depth:]
+            self._all(b"t", (str(value),))
+        self._attributes(attributes)
 
     def _wrong(self, why: str) -> NotData:
         return NotData(f"{''.join(self._path)}: {why}")
@@ -373,7 +395,7 @@ def _is_free(cls: type, name: str) -> bool:
 
 def _check_hashes(keys: list[Any]) -> None:
     """Keys that were chosen to collide take time that grows with the square of their number, which nothing can stop."""
-    if len(keys) > 1000 and len({hash(key) for key in keys}) < len(keys) // 8:
+    if len(keys) > MOST_COLLISIONS and max(collections.Counter(map(hash, keys)).values()) > MOST_COLLISIONS:
         raise ValueError("the keys of a dictionary or set collide")
 
 
@@ -487,7 +509,7 @@ class Reader:
         shape = tuple(self._number() for _ in range(self._number()))
         if len(shape) > 16:
             raise ValueError("a buffer has too many dimensions")
-        self._charge(200)
+        self._charge(512)
         size = _SIZES[kind]
         for length in shape:
             size *= length
@@ -507,6 +529,7 @@ class Reader:
         return fractions.Fraction(*parts)
 
     def _datetime(self) -> datetime.datetime:
+        self._charge(200)
         since, zone = self._integer() * _MICROSECOND, self._value()
         if zone is None:
             return _EPOCH + since
@@ -552,11 +575,20 @@ class Reader:
         cls, value = self._class(), self._integer()
         if not issubclass(cls, enum.Flag):
             raise ValueError(f"{cls.__qualname__} has no flags")
+        known = 0
+        for member in cls.__members__.values():
+            known |= member.value
+        # A class remembers each value that it has made.
+        if value & ~known:
+            raise ValueError(f"{cls.__qualname__} has no such flags")
         return cls(value)
 
     def _exception(self) -> BaseException:
         found = None
-        for _ in range(self._count()):
+        count = self._count()
+        if count > MOST_BASES:
+            raise ValueError("an exception has too many classes")
+        for _ in range(count):
             module, name = self._text(), self._text()
             if found is None:
                 try:
@@ -569,9 +601,13 @@ class Reader:
             raise ValueError("there is no such exception")
         made = exception(found, args)
         notes = attributes.pop("__notes__", None)
+        if isinstance(made, (NameError, AttributeError, ImportError)):
+            missing = attributes.pop("name", None)
+            if type(missing) is str:
+                made.name = missing
         made.__dict__.update({name: value for name, value in attributes.items() if _is_free(found, name)})
         if isinstance(notes, list):
-            made.__notes__ = [note for note in notes if type(note) is str]
+            made.__dict__["__notes__"] = [note for note in notes if type(note) is str]
         return made
 
     def _named_tuple(self) -> Any:
@@ -583,7 +619,7 @@ class Reader:
         return tuple.__new__(cls, args)
 
     def _library(self) -> Any:
-        self._charge(200)
+        self._charge(700)
         kind, made = _OF_LIBRARY[self._text()]
         parts = self._value()
         if type(parts) is not kind:
@@ -595,6 +631,10 @@ class Reader:
         if type(members) is not dict:
             raise ValueError("dict expected")
         return collections.defaultdict(factory, members)
+
+    def _byte_array(self) -> bytearray:
+        self._charge(64)
+        return bytearray(self._take(self._number()))
 
     def _decimal(self) -> decimal.Decimal:
         self._charge(112)
@@ -615,7 +655,7 @@ _READERS: dict[int, Callable[[Reader], Any]] = {
     ord("c"): lambda of: complex(of._float(), of._float()),
     ord("s"): Reader._text,
     ord("b"): lambda of: bytes(of._take(of._number())),
-    ord("B"): lambda of: bytearray(of._take(of._number())),
+    ord("B"): Reader._byte_array,
     ord("l"): Reader._all,
     ord("t"): lambda of: tuple(of._all()),
     ord("S"): lambda of: set(of._members()),

@@ -119,8 +119,12 @@ class _Joined:
     __slots__ = ()
     _parts: ClassVar[tuple[type, ...]]
 
+    def __init_subclass__(cls, **_: object) -> None:
+        # It is no class of the user's: those need not hear of it.
+        pass
+
     def __reduce__(self) -> Any:
-        return _of_parts, (self._parts, getattr(self, "args"), self.__dict__)
+        return _of_parts, (type(self)._parts, getattr(self, "args"), self.__dict__)
 
 
 @functools.lru_cache(256)
@@ -140,17 +144,20 @@ def joined(cause: BaseException | None, error: TaskError) -> Any:
     # What waits in generators and coroutines would take these for its own end.
     if cause is None or isinstance(cause, (StopIteration, StopAsyncIteration)):
         return error
-    own = cause._parts if isinstance(cause, _Joined) else (type(cause),)
+    own = type(cause)._parts if isinstance(cause, _Joined) else (type(cause),)
     attributes = {**cause.__dict__, **error.__dict__}
     notes = [*getattr(error, "__notes__", ())]
     if error.__cause__ is not cause:
         notes = [*getattr(cause, "__notes__", ()), *notes]
     try:
-        made: Any = _of_parts((*own, type(error)), cause.args or error.args, attributes)
-    except TypeError:
+        made: Any = _of_parts((*own, type(error)), cause.args, attributes)
+    except Exception:
+        # There can be no such class.
         return error
-    made.__notes__ = notes
-    made.__cause__ = error.__cause__
+    if isinstance(cause, (NameError, AttributeError, ImportError)):
+        made.name = cause.name
+    made.__dict__["__notes__"] = notes
+    BaseException.__dict__["__cause__"].__set__(made, error.__cause__)
     return made
 
 

@@ -60,8 +60,13 @@ class PlacementGroup:
     def __enter__(self) -> PlacementGroup:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.remove()
+    def __exit__(self, kind: object, *_: object) -> None:
+        try:
+            self.remove()
+        except Exception:
+            # What went wrong before counts.
+            if kind is None:
+                raise
 
 
 def _amounts(bundle: Mapping[str, float | str]) -> dict[str, int | str]:

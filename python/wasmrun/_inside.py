@@ -5,6 +5,8 @@ Owns how values and errors cross. What comes out of a sandbox is read as data, a
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 import sys
 import threading
 import weakref
@@ -83,9 +85,7 @@ class Decoder:
 
     def _show(self, printed: str) -> None:
         if printed and self._name and self._inside.shows_output:
-            # Terminals act on what is not printable.
-            lines = ("".join(it if it.isprintable() or it == "\t" else repr(it)[1:-1] for it in line) for line in printed.splitlines())
-            shown = "".join(f"({self._name}) {line}\n" for line in lines)
+            shown = "".join(f"({self._name}) {_plain(line)}\n" for line in printed.splitlines())
             try:
                 encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
                 sys.stdout.write(shown.encode(encoding, "backslashreplace").decode(encoding))
@@ -129,10 +129,10 @@ class Decoder:
             details = {}
         if not isinstance(details, dict):
             details = {}
-        made = PythonError(f"{told.class_.removeprefix('builtins.')}: {told.message}")
+        made = PythonError(_plain(f"{told.class_.removeprefix('builtins.')}: {told.message}"))
         made.__dict__.update(error.__dict__, traceback=told.traceback)
         # What is told of it is in the exception itself.
-        del made.value
+        del made.value, made.text
         made.stdout = _text(details.get("stdout"))
         made.stderr = _text(details.get("stderr"))
         try:
@@ -145,8 +145,13 @@ class Decoder:
             # What it says is there.
             cause = None
         error = joined(cause, made)
-        error.add_note("in the sandbox:\n" + told.traceback.rstrip())
+        error.add_note("in the sandbox:\n" + _plain(told.traceback.rstrip()))
         return error
+
+
+def _plain(text: str) -> str:
+    """Text without what terminals act on."""
+    return "".join(it if it.isprintable() or it in "\t\n" else repr(it)[1:-1] for it in text)
 
 
 def _text(given: Any) -> str:
@@ -175,6 +180,8 @@ class Inside:
         self._objects: weakref.WeakKeyDictionary[Program, tuple[int, ObjectRef[Any]]] = weakref.WeakKeyDictionary()
         # The classes of values that who gets them may not have. Values name it.
         self._classes = Program()
+        # What functions trust: programs with a digest that is made with it, which snippets cannot make.
+        self._key = secrets.token_hex(16)
         # By the ids of objects that programs had before they grew, or before a class was defined anew.
         self._former: dict[str, Program] = {}
 
@@ -186,9 +193,13 @@ class Inside:
         """What runs snippets."""
         return self._run.with_options(options).decoded_by(Decoder(self, Program()))
 
+    def call(self, function: _wasmrun.Callable, after: list[Any], program: Program, name: str, given: Any) -> ObjectRef[Any]:
+        """Calls a function of a program, once these are there."""
+        return function.remote_after(after, self.program(program), name, self._key, given)
+
     def actor(self, program: Program, name: str, given: Any, options: dict[str, Any], methods: str) -> PythonActor:
         """Creates an actor of a class of a program."""
-        made = self._instance.with_options(options).remote(self.program(program), name, given)
+        made = self._instance.with_options(options).remote(self.program(program), name, self._key, given)
         return PythonActor(self, program, made, methods)
 
     def session(self, options: dict[str, Any], state: list[ObjectRef[Any]]) -> ActorHandle:
@@ -202,6 +213,8 @@ class Inside:
             if known is not None:
                 self._former[known[1].id] = program
             version, written = program.written()
+            # As `inside/wasmrun/_program.py` checks it.
+            written = hashlib.blake2b(written, digest_size=32, key=self._key.encode()).digest() + written
             known = self._objects[program] = version, self._call._session.put("u8", written)
         return known[1]
 
@@ -266,8 +279,13 @@ class Inside:
     def finder(self, program: Program, objects: list[Any]) -> Callable[[str, str, list[int]], type]:
         """What finds classes of values of a program: there, or in one that the value names and that was sent from here."""
 
+        named: list[Program] | None = None
+
         def find(module: str, name: str, programs: list[int]) -> type:
-            for other in (program, *self._named(objects[at] for at in programs)):
+            nonlocal named
+            if named is None:
+                named = list(self._named(objects[at] for at in set(programs)))
+            for other in (program, *named, self._classes):
                 try:
                     return other.find_class(module, name)
                 except ValueError:

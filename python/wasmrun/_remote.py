@@ -47,8 +47,7 @@ class RemoteFunction(Generic[T]):
             self._ready = session, inside.function(program, options)
         given = inside.call_data(args, kwargs, program, self.__name__)
         after = [it for it in (*args, *kwargs.values()) if isinstance(it, ObjectRef)]
-        made: ObjectRef[T] = self._ready[1].remote_after(after, inside.program(program), name, given)
-        return made
+        return inside.call(self._ready[1], after, program, name, given)
 
     def options(self, **options: Any) -> RemoteFunction[T]:
         """The same function, whose calls ask for something: `cpus`, `gpus`, `memory` (bytes, or text such as '64MiB'),

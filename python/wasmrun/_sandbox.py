@@ -91,7 +91,8 @@ class Sandbox:
             raise TypeError(f"a sandbox begins from a Snapshot; got {type(snapshot).__qualname__}")
         self._inside = _inside.of(_api._session())
         self._program = Program()
-        self._options = {**options, "time_limit": time_limit, "memory": memory}
+        self._options = {name: it for name, it in options.items() if name != "name"}
+        self._options |= {"time_limit": time_limit, "memory": memory}
         state = [] if snapshot is None else [snapshot._ref]
         self._actor = self._inside.session({**options, "memory": memory}, state)
         decoder = _inside.Decoder(self._inside, self._program)
@@ -122,8 +123,13 @@ class Sandbox:
     def __enter__(self) -> Sandbox:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, *_: object) -> None:
+        try:
+            self.close()
+        except Exception:
+            # What went wrong before counts.
+            if kind is None:
+                raise
 
 
 __all__ = ["Outcome", "PythonActor", "Sandbox", "Snapshot", "run"]

@@ -394,9 +394,14 @@ def get_actor(name: str) -> ActorHandle:
         raise raised(error.value) from None
 
 
+def _arguments(program: objects.Object, name: str, given: bytes) -> list[Any]:
+    rest = (text(name), text(_program.key or ""), given)
+    return [tasks.Argument_Object(program), *map(tasks.Argument_Value, rest)]
+
+
 def spawn(program: objects.Object, name: str, given: bytes, after: list[ObjectRef], options: Any) -> ObjectRef:
     """Starts a function of a program, once these are there."""
-    arguments: list[Any] = [tasks.Argument_Object(program), tasks.Argument_Value(text(name)), tasks.Argument_Value(given)]
+    arguments = _arguments(program, name, given)
     arguments += [tasks.Argument_Object(it._handle) for it in after]
     try:
         made = tasks.spawn(CALL, arguments, options)
@@ -407,9 +412,8 @@ def spawn(program: objects.Object, name: str, given: bytes, after: list[ObjectRe
 
 def create(program: objects.Object, name: str, given: bytes, options: Any, methods: str) -> ActorHandle:
     """Creates an actor of a class of a program."""
-    arguments: list[Any] = [tasks.Argument_Object(program), tasks.Argument_Value(text(name))]
     try:
-        made = actors.create(INSTANCE, [*arguments, tasks.Argument_Value(given)], options)
+        made = actors.create(INSTANCE, _arguments(program, name, given), options)
     except Err as error:
         raise raised(error.value) from None
     return ActorHandle(made, methods)

@@ -6,6 +6,8 @@ reads: a list of parts in an order in which they can be executed.
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import importlib.abc
 import importlib.util
 import inspect
@@ -21,6 +23,11 @@ from . import _data
 _lines: dict[str, list[tuple[int, str]]] = {}
 _files: dict[str, tuple[str, str, bool]] = {}
 _scopes: dict[str, types.ModuleType] = {}
+# Parts of programs of others that could not be executed, and why.
+_broken: dict[tuple[str, str], Exception] = {}
+# What authenticates programs of the driver, where calls of its functions run; None where nothing is to be kept apart.
+key: str | None = None
+MAC_BYTES = 32
 # The object that has the program which defines each class, function and variable of a scope, and each file.
 _homes: dict[tuple[str, str], Any] = {}
 
@@ -69,18 +76,40 @@ def read(written: bytes) -> Any:
     return _data.Reader(written, lambda *_: None, lambda module, name, _: find_class(module, name), buffer).read()
 
 
-def load(program: Any) -> None:
-    """Executes the parts of a program that are not there yet."""
-    later = []
+def load(program: Any, is_own: bool = False) -> None:
+    """Executes the parts of a program that are not there yet.
+
+    One that a value brings may be of anybody: here, where others' calls run, only those are executed that the driver has made. What
+    goes wrong in a part of it is raised when somebody needs that.
+    """
+    written = bytes(program.get(None).bytes)
+    mac, parts = written[:MAC_BYTES], written[MAC_BYTES:]
+    if key is not None and not is_own and not hmac.compare_digest(mac, hashlib.blake2b(parts, digest_size=MAC_BYTES, key=key.encode()).digest()):
+        raise TypeError("the program that a value brings was not sent by the driver that started this: its classes are not made here")
+    later: list[Any] = []
     before = set(_homes)
-    for kind, home, name, *rest in read(program.get(None).bytes):
-        key = (name, "") if kind == "file" else (home, name)
-        if key in before:
+    for part in read(parts):
+        kind, home, name, *_ = part
+        place = (name, "") if kind == "file" else (home, name)
+        if place in before or place in _broken:
             continue
-        _homes[key] = program
-        if kind == "file":
-            _files[name] = tuple(rest)
-            continue
+        _homes[place] = program
+        try:
+            _execute(part, later)
+        except Exception as error:
+            if is_own:
+                raise
+            del _homes[place]
+            _broken[place] = error
+    for kind, names, name, rest in later:
+        _refer(kind, names, name, *rest)
+
+
+def _execute(part: Any, later: list[Any]) -> None:
+    kind, home, name, *rest = part
+    if kind == "file":
+        _files[name] = tuple(rest)
+    else:
         names = scope(home).__dict__
         if kind == "source":
             filename, line, text = rest
@@ -104,8 +133,6 @@ def load(program: Any) -> None:
         else:
             # It is defined behind it, and there in the end.
             later.append((kind, names, name, rest))
-    for kind, names, name, rest in later:
-        _refer(kind, names, name, *rest)
 
 
 def forget(name: str, *filenames: str) -> None:
@@ -156,6 +183,9 @@ def find_class(module: str, name: str, programs: Any = ()) -> type:
     for program in (None, *programs):
         if program is not None:
             load(program)
+        broken = _broken.get((module, name.partition(".")[0]))
+        if broken is not None:
+            raise broken
         found = _class(module, name)
         if found is not None:
             return found

@@ -56,19 +56,27 @@ def _pickled(what: Any, names: dict[str, Any], handles: list[Any]) -> bytes:
     return file.getvalue()
 
 
+def _checked(what: Any, names: dict[str, Any], handles: list[Any]) -> bytes:
+    """What can be read again: some say how they are pickled, and are wrong."""
+    pickled = _pickled(what, names, handles)
+    _Unpickler(io.BytesIO(pickled), {}, handles).load()
+    return pickled
+
+
 def kept(names: dict[str, Any], number: int) -> dict[str, Any]:
     """The state of a session with these variables, after so many snippets, as a value that can cross."""
     variables = {name: it for name, it in names.items() if name not in _OWN}
     handles: list[Any] = []
     try:
-        pickled = _pickled(variables, names, handles)
+        pickled = _checked(variables, names, handles)
     except Exception:
         # Together they may share parts, and so are kept together; by themselves they tell which it is.
         for name, it in variables.items():
             try:
-                _pickled(it, names, [])
+                _checked(it, names, [])
             except Exception as error:
-                raise TypeError(f"the variable '{name}' cannot be kept ({error}): delete it before, or keep what it is made of") from None
+                why = f"{type(error).__name__}: {error}"
+                raise TypeError(f"the variable '{name}' cannot be kept ({why}): delete it before, or keep what it is made of") from None
         raise
     programs = [_host.ObjectRef(it, "b") for it in _program.programs()]
     return {"number": number, "variables": pickled, "handles": handles, "programs": programs, "lines": _program.lines()}

@@ -58,6 +58,10 @@ pub struct FunctionSettings {
     /// How long it may run, such as `30s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_limit: Option<TimeLimit>,
+    /// Whether it is for code that nobody trusts: it starts no tasks, creates no actors and finds none by name. It has what
+    /// its arguments name.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub isolated: bool,
 }
 
 /// Amounts by resource. Unlike in a [`ResourceSet`], an amount of zero says something: not the
@@ -142,6 +146,9 @@ pub struct ActorSettings {
     /// results that are lost with their node can be made again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deterministic: bool,
+    /// As of functions, for its constructor and methods.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub isolated: bool,
 }
 
 /// What a module would like to reach.
@@ -272,6 +279,13 @@ impl Manifest {
             .into_iter()
             .flatten()
             .filter_map(|name| self.functions.get(name))
+    }
+
+    /// The settings of a class with this full name.
+    pub fn class(&self, full_name: &str) -> Option<&ActorSettings> {
+        let name = full_name.rsplit_once('#').map(|(_, name)| name);
+        let full = self.actors.get(full_name);
+        full.or_else(|| self.actors.get(name?))
     }
 }
 

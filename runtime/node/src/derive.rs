@@ -104,12 +104,8 @@ pub(crate) fn actor(
     wishes: Wishes,
 ) -> Result<ActorJob, WishError> {
     let of_class = parent.module.class(class);
-    let declared = &parent.module.manifest().actors;
-    let declared = declared
-        .get(&of_class.full_name())
-        .or_else(|| declared.get(&of_class.name))
-        .cloned()
-        .unwrap_or_default();
+    let declared = parent.module.manifest().class(&of_class.full_name());
+    let declared = declared.cloned().unwrap_or_default();
     let mut asked = parent.policy.actor();
     declared.resources.apply_to(&mut asked);
     amounts(&wishes)?.apply_to(&mut asked);

@@ -12,8 +12,8 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use wasmrun_engine::{
-    ClassIndex, FunctionIndex, Given, Listener, Module, Readable, ServiceError, Services, Waiting,
-    Wishes,
+    ClassIndex, Entry, FunctionIndex, Given, Listener, Module, Readable, ServiceError, Services,
+    Waiting, Wishes,
 };
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{ActorName, DriverId, ObjectId, ObjectName, TaskId};
@@ -121,6 +121,32 @@ impl Attempt {
 
     fn module(&self) -> &Module {
         self.parent().module
+    }
+
+    /// Refuses what code that nobody trusts may not do, if this is such code: to begin what outlasts its own limits, and to
+    /// find what it was not given.
+    fn check_isolation(&self) -> Result<(), ServiceError> {
+        let manifest = self.module().manifest();
+        let is_isolated = match &self.cell.work {
+            Work::Task(job) => match job.entry {
+                Entry::Function(index) => {
+                    let name = job.module.function(index).full_name();
+                    manifest.settings(&name).any(|it| it.isolated)
+                }
+                Entry::Program => false,
+            },
+            Work::Create(actor) | Work::Call(actor, _) => manifest
+                .class(&actor.face.class)
+                .is_some_and(|it| it.isolated),
+            Work::Elsewhere(_) => unreachable!("it runs here"),
+        };
+        match is_isolated {
+            false => Ok(()),
+            true => Err(ServiceError::Refused(
+                "this code is isolated, as its module says: it can start no tasks, create no actors, and find none by name"
+                    .into(),
+            )),
+        }
     }
 
     /// The id of the next task that it starts: the same in each attempt.
@@ -414,6 +440,7 @@ impl Attempt {
         arguments: Vec<Given>,
         mut wishes: Wishes,
     ) -> Result<ActorName, ServiceError> {
+        self.check_isolation()?;
         let name = wishes.name.take();
         let job = derive::actor(self.parent(), class, wishes)
             .map_err(|error| ServiceError::Refused(error.to_string()))?;
@@ -472,6 +499,7 @@ impl Attempt {
     }
 
     async fn find_actor(&self, name: &str) -> Result<ActorName, ServiceError> {
+        self.check_isolation()?;
         let tenant = &self.parent().terms.tenant;
         let found = self.shared.find_actor(tenant, name);
         let is_here = || matches!(self.shared.names.find(tenant, name), Named::Public(_));
@@ -597,6 +625,7 @@ impl Services for Attempt {
         arguments: Vec<Given>,
         wishes: Wishes,
     ) -> Result<ObjectName, ServiceError> {
+        self.check_isolation()?;
         let job = derive::job(self.parent(), function, wishes)
             .map_err(|error| ServiceError::Refused(error.to_string()))?;
         self.spawn_job(&job, arguments)
