@@ -5,6 +5,7 @@ Owns the fast lane, through which all of them come. Values are decoded here, and
 
 import _library  # noqa: F401
 
+import contextlib
 import inspect
 import io
 import os
@@ -133,7 +134,11 @@ def _run(names, number, arguments):
         code = _host.Postcard(code).text()
         names.update(_host.Postcard(given).data())
         names.pop("result", None)
-        exec(_program.snippet(f"<snippet {number}>" if number else "<snippet>", code), names)
+        try:
+            exec(_program.snippet(f"<snippet {number}>" if number else "<snippet>", code), names)
+        except SystemExit as end:
+            if end.code not in (None, 0):
+                raise
         result = _finished(names.get("result"))
         sys.stdout, sys.stderr = before
         told = {"result": result, "stdout": out.getvalue(), "stderr": err.getvalue()}
@@ -143,8 +148,13 @@ def _run(names, number, arguments):
         return _raised(error, stdout=out.getvalue(), stderr=err.getvalue())
 
 
-def _fresh_names():
-    return {"__name__": "__main__", "__builtins__": __builtins__}
+def _fresh_names(file=None):
+    """Those of a module `__main__`, as of any program: the library looks for it there."""
+    names = _program.main().__dict__
+    names["__builtins__"] = __builtins__
+    if file is not None:
+        names["__file__"] = file
+    return names
 
 
 class _Instance:
@@ -250,7 +260,7 @@ class Run(exports.Run):
                     with open(filename, encoding="utf-8") as file:
                         code = file.read()
                     sys.path.insert(0, os.path.dirname(filename) or ".")
-            exec(_program.snippet(filename, code), _fresh_names())
+            exec(_program.snippet(filename, code.removeprefix("\ufeff")), _fresh_names(filename))
         except SystemExit as end:
             if end.code not in (None, 0):
                 if not isinstance(end.code, int):
@@ -260,8 +270,10 @@ class Run(exports.Run):
             print(_program.told(error), end="", file=sys.stderr)
             raise Err(None) from None
         finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
+            for stream in (sys.stdout, sys.stderr):
+                # The program may have closed them.
+                with contextlib.suppress(ValueError, OSError):
+                    stream.flush()
 
 
 # What programs use most is in the image from which sandboxes start; the rest is read from it when it is imported.

@@ -235,6 +235,11 @@ def total(numbers):
 
 
 def test_what_cannot_cross():
+    day = numpy.datetime64("2020-01-01")
+    assert echo.remote(day).get() == day.item()
+    for wrong in (numpy.array([day]), numpy.ma.masked_array([1], [True]), numpy.longdouble(1.5)):
+        with pytest.raises(TypeError, match="argument 1: .* cannot cross"):
+            echo.remote(wrong)
     for value, says in (
         (LOCK, r"echo\(\) argument 1: _thread.lock cannot cross"),
         ([1, {"a": LOCK}], r"argument 1\[1\]\['a'\]: _thread.lock"),
@@ -768,8 +773,8 @@ TRICKS = [
     "b'q' + b'i\\x80\\x80\\x04' + b'\\x7f' * 65536 + b'i\\x01\\x01'", "b'q' + b'i\\x01\\x01' + b'i\\x01\\x00'", "b'pl\\x00'", "b'DNN'",
     "b'k\\x0c1e9999999999'[:5]", "b'd\\x01l\\x00N'", "b'S\\x01l\\x00'", "b'p' + b'i\\x10' + b'\\x7f' * 16",
     "b'L\\x05range' + b't\\x01s\\x01x'", "b'L\\x05deque' + b't\\x02L\\x05ranget\\x01i\\x08' + b'\\x7f' * 8 + b'N'", "b'L\\x04evals\\x011'",
-    "b'j\\x04evald\\x00'", "b'L\\x07CounterL\\x05ranget\\x01i\\x08' + b'\\x7f' * 8", "b'P\\x01\\x05\\x00\\x00\\x00o\\x01a\\x01b\\x00'", "b'P\\xff'",
-    "b'P\\x00N'",
+    "b'j\\x04evald\\x00'", "b'L\\x07CounterL\\x05ranget\\x01i\\x08' + b'\\x7f' * 8", "b'P\\x01\\x00\\x05\\x00\\x00\\x00o\\x01a\\x01b\\x00'", "b'P\\xff'",
+    "b'P\\x00\\x00'",
 ]  # fmt: skip
 
 
@@ -817,7 +822,7 @@ def test_no_constructor_runs_outside(tmp_path):
 def test_hostile_values_end_in_time_and_in_an_error_of_ours():
     # Each result is an error in time, whatever it would take to read it.
     for hostile in (
-        "b'P\\x7f' + bytes(4) * 127 + b'E\\xa0\\x8d\\x06' + b'\\0\\0' * 100_000 + b't\\0\\0'",
+        "b'P\\x7f\\0' + bytes(4) * 127 + b'E\\xa0\\x8d\\x06' + b'\\0\\0' * 100_000 + b't\\0\\0'",
         "b'l\\xc0\\x96\\xb1\\x02' + b'AB\\x01\\0' * 5_000_000",
         "b'l\\xc0\\x96\\xb1\\x02' + b'B\\0' * 5_000_000",
     ):
@@ -1100,6 +1105,50 @@ def test_a_script(tmp_path):
         [sys.executable, script], env={**os.environ, "SECRET": "x"}, capture_output=True, text=True, timeout=120
     )
     assert ran.stdout == "20\n", ran.stderr
+
+
+T = typing.TypeVar("T")
+UserId = typing.NewType("UserId", int)
+
+
+@dataclasses.dataclass
+class Box(typing.Generic[T]):
+    value: T
+    user: UserId = UserId(1)
+
+
+def test_programs_find_what_the_library_has():
+    assert echo.remote(Box(1)).get() == Box(1)
+    # A module `__main__`, which the library looks up.
+    left = wasmrun.run(
+        "from __future__ import annotations\nimport dataclasses, pickle, sys, typing\nfrom typing import ClassVar\n"
+        "@dataclasses.dataclass\nclass A:\n    x: int\n    K: ClassVar[int] = 3\n    next: 'A' = None\n"
+        "result = [it.name for it in dataclasses.fields(A)], pickle.loads(pickle.dumps(A(1))) == A(1), 'A' in vars(sys.modules['__main__']), "
+        "list(typing.get_type_hints(A)), p",
+        inputs={"p": Point(1)},
+    ).result
+    assert left == (["x", "next"], True, True, ["x", "K", "next"], Point(1))
+    assert wasmrun.run("import sys\nresult = 5\nsys.exit()").result == 5
+    code = "import asyncio\nasync def g():\n    await asyncio.sleep(0.01)\n    return 3\nresult = asyncio.run(g())"
+    assert wasmrun.run(code).result == 3
+
+    @wasmrun.remote
+    def runs():
+        import asyncio
+
+        async def g():
+            return await add.remote(1, 2)
+
+        try:
+            wasmrun.get(add.remote(1), timeout=-1)
+        except wasmrun.ExitError:
+            return None
+        except ValueError as error:
+            return asyncio.run(g()), str(error)
+
+    assert runs.remote().get() == (3, "-1 is no time: give seconds, not negative")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'self'"):
+        add.remote(1, self=1).get()
 
 
 def test_a_sandbox_can_be_forked():

@@ -27,7 +27,7 @@ import weakref
 import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NewType, ParamSpec, TypeVar, TypeVarTuple
 
 from . import _data, _errors
 
@@ -66,8 +66,6 @@ class Program:
     def __init__(self, modules: Iterable[str | os.PathLike[str]] = ()) -> None:
         self.parts: list[Any] = []
         self.classes: dict[tuple[str, str], type] = {}
-        # Changes with each part: who has sent an older one sends it again.
-        self.version = 0
         self._taken: set[tuple[str, str]] = set()
         self._whole: set[str] = set()
         for module in modules:
@@ -97,12 +95,6 @@ class Program:
                 self.add(cls)
             self.classes[key] = cls
             return key
-
-    def has_other(self, cls: type) -> bool:
-        """Whether another class of this name is in it, as when a cell of a notebook was run again."""
-        with _lock:
-            key = self._key(cls)
-            return key in self._taken and not self._has(key, cls)
 
     def own_name(self, cls: type) -> tuple[str, str] | None:
         """By what name a class crosses to who has this program; None if it is not in it."""
@@ -138,12 +130,10 @@ class Program:
             return exception
         raise ValueError(f"the class {module}.{name} is not known here")
 
-    def written(self) -> tuple[int, bytes]:
-        """The version, and all parts as data."""
+    def written(self) -> bytes:
+        """All parts, as data."""
         with _lock:
-            # Written first: classes that values in it have make it newer.
-            written = self._data(self.parts, "program")
-            return self.version, written
+            return self._data(self.parts, "program")
 
     def _home(self, given: Any) -> str:
         """In which scope it is defined there: that of its module, or one of its own if it is a closure."""
@@ -156,7 +146,6 @@ class Program:
 
     def _put(self, part: tuple[Any, ...]) -> None:
         self.parts.append(part)
-        self.version += 1
 
     def _definition(self, given: Any, name: str) -> tuple[str, str]:
         """The source of a function or class, once."""
@@ -237,6 +226,10 @@ class Program:
             return ("from", home, name, "wasmrun" if _is_ours(module) else module, found)
         if isinstance(value, re.Pattern):
             return ("call", home, name, "re", "compile", (value.pattern, value.flags), {})
+        if isinstance(value, (TypeVar, ParamSpec, TypeVarTuple)):
+            return ("call", home, name, "typing", type(value).__name__, (value.__name__,), {})
+        if isinstance(value, NewType):
+            return ("call", home, name, "typing", "NewType", (value.__name__, str(value.__supertype__)), {})
         if isinstance(value, logging.Logger):
             named = (value.name,) if value.parent is not None else ()
             return ("call", home, name, "logging", "getLogger", named, {})

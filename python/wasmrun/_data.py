@@ -87,8 +87,7 @@ def with_programs(numbers: list[int], written: bytes) -> bytes:
     """A written value, whose classes are defined by the objects of these numbers."""
     if not numbers:
         return written
-    assert len(numbers) < 128 and max(numbers) < 1 << 32
-    return b"P" + bytes([len(numbers)]) + b"".join(it.to_bytes(4, "little") for it in numbers) + written
+    return b"P" + len(numbers).to_bytes(2, "little") + b"".join(it.to_bytes(4, "little") for it in numbers) + written
 
 
 class Writer:
@@ -259,7 +258,10 @@ class Writer:
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
             self._out += b"o"
             self._class(type(value))
-            given = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+            try:
+                given = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+            except AttributeError as error:
+                raise self._wrong(f"a field has no value yet: {error}") from None
             self._fields((getattr(value, "__dict__", {}) | given).items())
         elif isinstance(value, tuple) and hasattr(value, "_fields"):
             self._out += b"n"
@@ -282,8 +284,18 @@ class Writer:
             self._buffer(value)
 
     def _buffer(self, value: Any) -> None:
+        if hasattr(value, "dtype") and hasattr(value, "item") and getattr(value, "shape", None) == ():
+            # A number of NumPy's.
+            item = value.item()
+            if type(item) is type(value):
+                raise self._wrong(f"a {value.dtype} of NumPy cannot cross: make a float or an int of it")
+            return self._value(item)
+        if hasattr(value, "mask"):
+            raise self._wrong("a masked array cannot cross: pass its data and its mask")
         try:
             view = memoryview(value)
+        except ValueError as error:
+            raise self._wrong(f"a buffer cannot cross: {error}") from None
         except TypeError:
             of = type(value)
             if hasattr(of, "__next__"):
@@ -292,11 +304,7 @@ class Writer:
                 f"{of.__module__}.{of.__qualname__} cannot cross into or out of a sandbox: numbers, text, bytes, "
                 "containers, dataclasses, enums, dates, paths, exceptions, buffers of numbers and references can"
             ) from None
-        if view.ndim == 0 and hasattr(value, "item"):
-            # A number of NumPy's.
-            self._value(value.item())
-        else:
-            self._array(view.format, view.shape or (), view)
+        self._array(view.format, view.shape or (), view)
 
     def _array(self, kind: str, shape: tuple[int, ...], view: memoryview) -> None:
         kind = kind.lstrip("<=@")
@@ -423,7 +431,7 @@ class Reader:
         """The value. `ValueError` if these bytes are none."""
         if bytes(self._data[:1]) == b"P":
             self._at += 1
-            count = self._take(1)[0]
+            count = int.from_bytes(self._take(2), "little")
             self._programs = [int.from_bytes(self._take(4), "little") for _ in range(count)]
         value = self._value()
         if self._at != len(self._data):

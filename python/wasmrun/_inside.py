@@ -62,7 +62,7 @@ class PythonMethod:
         self._name = name
         self._raw = raw.decoded_by(Decoder(inside, program, name))
 
-    def remote(self, *args: Any, **kwargs: Any) -> ObjectRef[Any]:
+    def remote(self, /, *args: Any, **kwargs: Any) -> ObjectRef[Any]:
         """Calls it. Calls of one session run in the order in which they are made."""
         given = self._inside.call_data(args, kwargs, self._program, self._name)
         return self._raw.remote(self._name, given)
@@ -177,13 +177,11 @@ class Inside:
         self._run: _wasmrun.Callable = module.run._raw.with_options({"memory": MEMORY})
         self._instance: _wasmrun.Class = module.Instance._raw.with_options({"memory": MEMORY})
         self._session: _wasmrun.Class = module.Session._raw.with_options({"memory": MEMORY})
-        self._objects: weakref.WeakKeyDictionary[Program, tuple[int, ObjectRef[Any]]] = weakref.WeakKeyDictionary()
-        # The classes of values that who gets them may not have. Values name it.
-        self._classes = Program()
+        self._objects: weakref.WeakKeyDictionary[Program, ObjectRef[Any]] = weakref.WeakKeyDictionary()
+        # What defines each class whose values went to who may not have it. Values name it.
+        self._classes: dict[type, Program] = {}
         # What functions trust: programs with a digest that is made with it, which snippets cannot make.
         self._key = secrets.token_hex(16)
-        # By the ids of objects that programs had before they grew, or before a class was defined anew.
-        self._former: dict[str, Program] = {}
 
     def function(self, program: Program, options: dict[str, Any]) -> _wasmrun.Callable:
         """What calls functions of a program."""
@@ -208,15 +206,13 @@ class Inside:
 
     def program(self, program: Program) -> ObjectRef[Any]:
         """The object that has a program."""
-        known = self._objects.get(program)
-        if known is None or known[0] != program.version:
-            if known is not None:
-                self._former[known[1].id] = program
-            version, written = program.written()
+        sent = self._objects.get(program)
+        if sent is None:
+            written = program.written()
             # As `inside/wasmrun/_program.py` checks it.
-            written = hashlib.blake2b(written, digest_size=32, key=self._key.encode()).digest() + written
-            known = self._objects[program] = version, self._call._session.put("u8", written)
-        return known[1]
+            mac = hashlib.blake2b(written, digest_size=32, key=self._key.encode()).digest()
+            sent = self._objects[program] = self._call._session.put("u8", mac + written)
+        return sent
 
     def put(self, value: Any) -> ObjectRef[Any]:
         """Stores a value of Python's."""
@@ -240,12 +236,14 @@ class Inside:
             own = program.own_name(cls)
             if own is not None:
                 return own
-            if self._classes.has_other(cls):
-                self._former[self.program(self._classes).id] = self._classes
-                self._classes = Program()
-            if self._classes not in programs:
-                programs.append(self._classes)
-            return self._classes.class_name(cls)
+            of_class = self._classes.get(cls)
+            if of_class is None:
+                of_class = Program()
+                of_class.class_name(cls)
+                self._classes[cls] = of_class
+            if of_class not in programs:
+                programs.append(of_class)
+            return of_class.class_name(cls)
 
         def ref(given: Any) -> tuple[str, int, str] | None:
             if isinstance(given, ObjectRef):
@@ -285,7 +283,7 @@ class Inside:
             nonlocal named
             if named is None:
                 named = list(self._named(objects[at] for at in set(programs)))
-            for other in (program, *named, self._classes):
+            for other in (program, *named, *list(self._classes.values())):
                 try:
                     return other.find_class(module, name)
                 except ValueError:
@@ -297,8 +295,7 @@ class Inside:
     def _named(self, objects: Iterable[Any]) -> Iterator[Program]:
         """The programs that are these objects, which are texts in errors."""
         named = {it.id if isinstance(it, ObjectRef) else str(it).partition("@")[0] for it in objects}
-        yield from (program for id, program in self._former.items() if id in named)
-        for program, (_, sent) in list(self._objects.items()):
+        for program, sent in list(self._objects.items()):
             if sent.id in named:
                 yield program
 

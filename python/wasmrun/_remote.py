@@ -31,7 +31,7 @@ class RemoteFunction(Generic[T]):
         self.__doc__ = function.__doc__
         self.__wrapped__ = function
 
-    def remote(self, *args: Any, **kwargs: Any) -> ObjectRef[T]:
+    def remote(self, /, *args: Any, **kwargs: Any) -> ObjectRef[T]:
         """Calls it in a sandbox of its own. Objects among the arguments stand for their values; the task starts when
         they are there."""
         session = _session()
@@ -80,7 +80,7 @@ class RemoteClass:
         self.__module__ = cls.__module__
         self.__doc__ = cls.__doc__
 
-    def remote(self, *args: Any, **kwargs: Any) -> PythonActor:
+    def remote(self, /, *args: Any, **kwargs: Any) -> PythonActor:
         """Creates an actor. What its `__init__` raises, its calls raise."""
         if self._captured is None:
             program = Program(self._options.get("modules", ()))

@@ -96,7 +96,7 @@ class Method:
         self._actor = actor
         self._name = name
 
-    def remote(self, *args: Any, **kwargs: Any) -> ObjectRef:
+    def remote(self, /, *args: Any, **kwargs: Any) -> ObjectRef:
         """Calls it. Calls of one task run in the order in which they are made."""
         given, _ = call_data(args, kwargs, self._name)
         name = tasks.Argument_Value(text(self._name))
@@ -128,7 +128,9 @@ class ActorHandle:
 
 
 def _milliseconds(timeout: float | None) -> int | None:
-    return None if timeout is None else max(int(timeout * 1000), 0)
+    if timeout is not None and timeout < 0:
+        raise ValueError(f"{timeout} is no time: give seconds, not negative")
+    return None if timeout is None else int(timeout * 1000)
 
 
 def raised(error: Any) -> Exception:
@@ -320,7 +322,10 @@ def get(refs: Any, *, timeout: float | None = None) -> Any:
     """The value of an object, or the values of several, once all are there."""
     if isinstance(refs, ObjectRef):
         return refs.get(timeout)
-    found = list(refs)
+    found = list(refs) if hasattr(refs, "__iter__") else [refs]
+    for at, ref in enumerate(found):
+        if not isinstance(ref, ObjectRef):
+            raise TypeError(f"expected an ObjectRef, got {type(ref).__qualname__} (at [{at}])")
     end = None if timeout is None else time.monotonic() + timeout
     if end is None:
         return [ref.get() for ref in found]

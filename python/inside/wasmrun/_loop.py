@@ -69,3 +69,7 @@ def run(coroutine: Any) -> Any:
     """What a coroutine returns."""
     with asyncio.Runner(loop_factory=Loop) as runner:
         return runner.run(coroutine)
+
+
+# Also where the program asks for one: there are no sockets of which asyncio's own could be made.
+asyncio.events.new_event_loop = asyncio.new_event_loop = Loop

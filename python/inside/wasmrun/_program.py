@@ -60,9 +60,22 @@ def scope(name: str) -> types.ModuleType:
         if name in _files:
             found = _scopes[name] = importlib.import_module(name)
         else:
-            # Dataclasses and others look for it there.
-            found = _scopes[name] = sys.modules[name] = types.ModuleType(name)
+            found = _scopes[name] = types.ModuleType(name)
+            if sys.modules.get(name) not in _mains:
+                # Dataclasses and others look for it there.
+                sys.modules[name] = found
     return found
+
+
+# What snippets and scripts have for it. Parts of programs are beside it.
+_mains: list[types.ModuleType] = []
+
+
+def main() -> types.ModuleType:
+    """A new module `__main__`."""
+    _mains.append(types.ModuleType("__main__"))
+    sys.modules["__main__"] = _mains[-1]
+    return _mains[-1]
 
 
 def buffer(kind: str, shape: tuple[int, ...], data: memoryview) -> Any:

@@ -92,7 +92,7 @@ class RemoteFunction:
         self.__module__ = function.__module__
         self.__doc__ = function.__doc__
 
-    def remote(self, *args: Any, **kwargs: Any) -> _host.ObjectRef:
+    def remote(self, /, *args: Any, **kwargs: Any) -> _host.ObjectRef:
         """Calls it in a sandbox of its own."""
         given, _ = _host.call_data(args, kwargs, self.__name__)
         after = [it for it in (*args, *kwargs.values()) if isinstance(it, _host.ObjectRef)]
@@ -118,7 +118,7 @@ class RemoteClass:
         self.__module__ = cls.__module__
         self.__doc__ = cls.__doc__
 
-    def remote(self, *args: Any, **kwargs: Any) -> _host.ActorHandle:
+    def remote(self, /, *args: Any, **kwargs: Any) -> _host.ActorHandle:
         """Creates an actor."""
         given, _ = _host.call_data(args, kwargs, self.__name__)
         options = _of_actor(self._options)
