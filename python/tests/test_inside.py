@@ -922,6 +922,20 @@ def test_a_class_that_fails_spoils_no_others():
     assert kind.remote(wasmrun.put(Pair(1, "x"))).get() == ("Pair", None)
 
 
+@dataclasses.dataclass
+class Measured:
+    values: list
+
+    def mean(self):
+        return numpy.mean(self.values)
+
+
+def test_a_class_goes_without_what_cannot_go_with_it():
+    assert echo.remote(Measured([1])).get() == Measured([1])
+    with pytest.raises(TypeError, match="Measured uses 'numpy', the module numpy: it has native code"):
+        wasmrun.run("it.mean()", inputs={"it": Measured([1])})
+
+
 class Registered(Exception):
     names = []
 

@@ -63,7 +63,9 @@ _number = itertools.count()
 class Program:
     """The parts of a program, and the classes among them."""
 
-    def __init__(self, modules: Iterable[str | os.PathLike[str]] = ()) -> None:
+    def __init__(self, modules: Iterable[str | os.PathLike[str]] = (), *, of_values: bool = False) -> None:
+        # Classes whose values are passed on: what cannot go with them is missed when it is used.
+        self._is_of_values = of_values
         self.parts: list[Any] = []
         self.classes: dict[tuple[str, str], type] = {}
         self._taken: set[tuple[str, str]] = set()
@@ -173,7 +175,13 @@ class Program:
         needed = _names(_without_annotations(source), filename, name)
         for variable in needed:
             if variable in values:
-                self._need(given, home, variable, values[variable])
+                try:
+                    self._need(given, home, variable, values[variable])
+                except CaptureError as error:
+                    if not self._is_of_values:
+                        raise
+                    self._taken.add((home, variable))
+                    self._put(("absent", home, variable, str(error)))
         for module in _submodules(source, values):
             self._need(given, home, module, sys.modules[module])
         # Annotations are evaluated there when somebody asks for them, which few do: what they name goes along if it can.

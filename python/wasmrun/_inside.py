@@ -238,7 +238,7 @@ class Inside:
                 return own
             of_class = self._classes.get(cls)
             if of_class is None:
-                of_class = Program()
+                of_class = Program(of_values=True)
                 of_class.class_name(cls)
                 self._classes[cls] = of_class
             if of_class not in programs:

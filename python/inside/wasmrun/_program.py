@@ -118,6 +118,19 @@ def load(program: Any, is_own: bool = False) -> None:
         _refer(kind, names, name, *rest)
 
 
+class _Absent:
+    """What could not be sent along with a class: its methods say so when they use it."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def __getattr__(self, name: str) -> Any:
+        raise TypeError(self._why)
+
+    def __call__(self, *_: object, **__: object) -> Any:
+        raise TypeError(self._why)
+
+
 def _execute(part: Any, later: list[Any]) -> None:
     kind, home, name, *rest = part
     if kind == "file":
@@ -141,6 +154,8 @@ def _execute(part: Any, later: list[Any]) -> None:
             function.__defaults__, function.__kwdefaults__ = read(rest[0])
         elif kind == "data":
             names[name] = read(rest[0])
+        elif kind == "absent":
+            names.setdefault(name, _Absent(rest[0]))
         elif rest[1] in scope(rest[0]).__dict__:
             _refer(kind, names, name, *rest)
         else:
