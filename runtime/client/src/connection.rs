@@ -261,7 +261,7 @@ mod tests {
     use wasmrun_model::value::Encoded;
 
     use super::*;
-    use crate::{Client, Future, Handles, PutOptions};
+    use crate::Client;
 
     /// More frames than a writer has in hand at a time, several times over.
     const MOST: usize = 10 * FRAMES_OUT;
@@ -294,8 +294,8 @@ mod tests {
         assert!(error.contains("1.4") && error.contains(".5"), "{error}");
     }
 
-    /// A node that speaks the version before values could name what they keep: it stores one.
-    async fn stores_one(mut socket: UnixStream, before: Version) {
+    /// A node that speaks the version before: it stores a value and gives it back.
+    async fn serves(mut socket: UnixStream, before: Version) {
         let welcome = wire::encode(&Welcome {
             magic: MAGIC,
             protocol: before,
@@ -305,23 +305,34 @@ mod tests {
         });
         read_frame(&mut socket).await.unwrap().unwrap();
         socket.write_all(&welcome.unwrap()).await.unwrap();
-        let bytes = read_frame(&mut socket).await.unwrap().unwrap();
-        let Frame { id, message } = wire::decode::<Frame<Request>>(&bytes).unwrap();
-        assert!(
-            matches!(message, Request::Put { len: 1, .. }),
-            "{message:?}"
-        );
         let object = ObjectId::of(TaskId::from_bytes([2; 16]), 0);
-        for message in [wire::Response::Continue, wire::Response::Object(object)] {
-            let answer = wire::encode(&Frame { id, message }).unwrap();
-            socket.write_all(&answer).await.unwrap();
-        }
         // Until the client is gone.
-        while read_frame(&mut socket).await.is_ok() {}
+        while let Ok(Ok(bytes)) = read_frame(&mut socket).await {
+            let Frame { id, message } = wire::decode::<Frame<Request>>(&bytes).unwrap();
+            assert!(message.since() <= before.minor, "{message:?}");
+            let answers = match message {
+                Request::Put { .. } => vec![wire::Response::Continue],
+                Request::Chunk(_) => vec![wire::Response::Object(object)],
+                Request::Get { .. } => {
+                    let (form, len) = (wire::Form::Postcard, 1);
+                    let head = wire::Response::Value {
+                        form,
+                        len,
+                        ty: None,
+                    };
+                    vec![head, wire::Response::Chunk(wire::Bytes(vec![7]))]
+                }
+                _ => Vec::new(),
+            };
+            for message in answers {
+                let answer = wire::encode(&Frame { id, message }).unwrap();
+                socket.write_all(&answer).await.unwrap();
+            }
+        }
     }
 
     #[tokio::test]
-    async fn an_older_node_stores_what_names_nothing() {
+    async fn an_older_node_is_asked_what_it_knows() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("node.sock");
         let listener = tokio::net::UnixListener::bind(&path).unwrap();
@@ -329,20 +340,14 @@ mod tests {
         let minor = PROTOCOL.minor - 1;
         let node = async {
             let (socket, _) = listener.accept().await.unwrap();
-            stores_one(socket, Version { minor, ..PROTOCOL }).await;
+            serves(socket, Version { minor, ..PROTOCOL }).await;
         };
         let client = async {
             let opened = Connection::open(&address, TenantName::default(), None).await;
             let client = Client(Arc::new(opened.unwrap()));
             let value = Encoded::Postcard(vec![7]);
-            let mut handles = Handles::default();
-            let there = ObjectId::of(TaskId::from_bytes([3; 16]), 0);
-            handles.future(&Future::new(&client.0, there));
-            let options = PutOptions::default();
-            let refused = client.put_with(&value, &handles, options).await;
-            let error = refused.unwrap_err();
-            assert!(matches!(error, Error::TooNew { .. }), "{error}");
-            client.put(&value).await.unwrap();
+            let stored = client.put(&value).await.unwrap();
+            assert_eq!(stored.get(None).await.unwrap(), value);
         };
         tokio::join!(node, client);
     }

@@ -95,7 +95,8 @@ struct World {
     known: BTreeMap<u64, Known>,
     lending: Store,
     lender: Lender,
-    waiting: Vec<(u64, u64, Polled<CreateFuture>)>,
+    /// Who waits to create something, and whether there was one of that id when they were last asked.
+    waiting: Vec<(u64, u64, Polled<CreateFuture>, bool)>,
     /// Borrowed objects that wait for room.
     adopting: Vec<(u64, Polled<AdoptFuture>)>,
     /// References to secondary copies that were dropped.
@@ -153,9 +154,10 @@ impl World {
         assert!(before.is_none(), "an object was created twice");
     }
 
-    fn created(&mut self, n: u64, len: u64, result: Result<Writer, CreateError>) {
-        // A secondary copy that was there when this was said may have gone since: the disk has threads of its own.
-        let was_known = self.known.contains_key(&n);
+    /// `was_known`: whether there was one when the answer may have been given.
+    fn created(&mut self, n: u64, len: u64, result: Result<Writer, CreateError>, was_known: bool) {
+        // What was there when this was said may have gone since: the disk has threads of its own.
+        let was_known = was_known || self.known.contains_key(&n);
         self.sync(n);
         let is_known = self.known.contains_key(&n);
         match result {
@@ -190,12 +192,13 @@ impl World {
                     len,
                     Form::Postcard,
                 );
-                self.created(n, len, result);
+                self.created(n, len, result, false);
             }
             Step::Wait { n, tenant: t, len } => {
                 let name = tenant(["a", "b"][t as usize]);
                 let future = self.store.create(&name, id(n), len, Form::Postcard);
-                self.waiting.push((n, len, Polled::new(future)));
+                let is_known = self.known.contains_key(&n);
+                self.waiting.push((n, len, Polled::new(future), is_known));
             }
             Step::Cancel => drop(self.waiting.pop()),
             Step::Seal { n, copy } => match self.known.remove(&n) {
@@ -396,10 +399,14 @@ impl World {
         let mut at = 0;
         while at < self.waiting.len() {
             match self.waiting[at].2.poll() {
-                Poll::Pending => at += 1,
+                Poll::Pending => {
+                    let n = self.waiting[at].0;
+                    self.waiting[at].3 = self.known.contains_key(&n);
+                    at += 1;
+                }
                 Poll::Ready(result) => {
-                    let (n, len, _) = self.waiting.remove(at);
-                    self.created(n, len, result);
+                    let (n, len, _, was_known) = self.waiting.remove(at);
+                    self.created(n, len, result, was_known);
                 }
             }
         }
