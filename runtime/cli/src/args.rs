@@ -275,13 +275,7 @@ pub struct Submit {
     pub args: Vec<String>,
 
     #[command(flatten)]
-    pub request: Request,
-    #[command(flatten)]
-    pub grants: GrantOptions,
-    #[command(flatten)]
-    pub limits: LimitOptions,
-    #[command(flatten)]
-    pub scheduling: SchedulingOptions,
+    pub task: TaskOptions,
 
     /// Run one task per index: '0-31', '1-9:2', '3,5,8-10'. The index is $i in --invoke, in the
     /// program's arguments and in --result-file, and WASMRUN_ARRAY_INDEX in the environment.
@@ -303,6 +297,19 @@ pub struct Submit {
 
     #[command(flatten)]
     pub node: NodeOptions,
+}
+
+/// What can be said of every task, whatever runs.
+#[derive(Debug, Clone, Args)]
+pub struct TaskOptions {
+    #[command(flatten)]
+    pub request: Request,
+    #[command(flatten)]
+    pub grants: GrantOptions,
+    #[command(flatten)]
+    pub limits: LimitOptions,
+    #[command(flatten)]
+    pub scheduling: SchedulingOptions,
 }
 
 /// What a task asks for, and so what it gets. Overrides the module's manifest.

@@ -13,7 +13,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use wasmrun_client::blocking::Client;
-use wasmrun_client::wire::{self, Address};
+use wasmrun_client::wire::Address;
 use wasmrun_engine::section;
 use wasmrun_mcp::{AddError, Http, Settings, Source, Token, Tools};
 use wasmrun_model::manifest::Manifest;
@@ -22,7 +22,7 @@ use wasmrun_node::{Node, Server};
 use crate::args::{Global, Mcp, Output};
 use crate::fail::{CommandResult, Exit, Failure};
 use crate::printer::Printer;
-use crate::submit::{interpreter, milliseconds, wants_own_node, wire_grants};
+use crate::submit::{interpreter, wants_own_node, wire_grants, wire_limits, wire_terms};
 use crate::{local, remote};
 
 /// The longest file of a token, in bytes.
@@ -89,7 +89,7 @@ fn connect(
     global: &Global,
     printer: &Printer,
 ) -> Result<(Client, Option<OwnNode>), Failure> {
-    let tenant = &options.scheduling.tenant;
+    let tenant = &options.task.scheduling.tenant;
     if !wants_own_node(&options.node)
         && let Some(client) = remote::find(global, tenant)?
     {
@@ -116,25 +116,11 @@ fn connect(
 
 /// What all calls have in common.
 fn settings(options: &Mcp) -> Result<Settings, Failure> {
-    options.grants.check_dirs()?;
-    let (scheduling, limits) = (&options.scheduling, &options.limits);
+    options.task.grants.check_dirs()?;
     Ok(Settings {
-        terms: wire::Terms {
-            resources: options.request.asked()?.0,
-            tenant: Some(scheduling.tenant.clone()),
-            priority: scheduling.priority,
-            retries: scheduling.retries,
-            retry_on_error: scheduling.retry_on_error,
-            selectors: scheduling.label_selector.clone().unwrap_or_default(),
-            strategy: scheduling.strategy.clone(),
-        },
-        limits: wire::Limits {
-            time_ms: limits.time_limit.map(milliseconds),
-            output_bytes: limits.max_output,
-            argument_bytes: limits.max_arguments,
-            result_bytes: limits.max_result,
-        },
-        grants: wire_grants(&options.grants)?,
+        terms: wire_terms(&options.task)?,
+        limits: wire_limits(&options.task.limits),
+        grants: wire_grants(&options.task.grants)?,
     })
 }
 

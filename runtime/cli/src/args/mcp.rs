@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 
-use super::{GrantOptions, LimitOptions, NodeOptions, Request, SchedulingOptions};
+use super::{NodeOptions, TaskOptions};
 
 #[derive(Debug, Clone, Args)]
 pub struct Mcp {
@@ -23,13 +23,7 @@ pub struct Mcp {
     pub token_file: Option<PathBuf>,
 
     #[command(flatten)]
-    pub request: Request,
-    #[command(flatten)]
-    pub grants: GrantOptions,
-    #[command(flatten)]
-    pub limits: LimitOptions,
-    #[command(flatten)]
-    pub scheduling: SchedulingOptions,
+    pub task: TaskOptions,
     #[command(flatten)]
     pub node: NodeOptions,
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 
-use super::{GrantOptions, LimitOptions, NodeOptions, Request, SchedulingOptions, Submit};
+use super::{NodeOptions, Submit, TaskOptions};
 
 #[derive(Debug, Clone, Args)]
 pub struct RunPython {
@@ -19,13 +19,7 @@ pub struct RunPython {
     pub args: Vec<String>,
 
     #[command(flatten)]
-    pub request: Request,
-    #[command(flatten)]
-    pub grants: GrantOptions,
-    #[command(flatten)]
-    pub limits: LimitOptions,
-    #[command(flatten)]
-    pub scheduling: SchedulingOptions,
+    pub task: TaskOptions,
 
     /// A name for people, shown in progress and errors [default: the script's].
     #[arg(long, help_heading = "What to run")]
@@ -50,10 +44,7 @@ impl RunPython {
             invoke: None,
             arg_file: Vec::new(),
             args: run.args,
-            request: run.request,
-            grants: run.grants,
-            limits: run.limits,
-            scheduling: run.scheduling,
+            task: run.task,
             array: None,
             name: run.name,
             detach: run.detach,

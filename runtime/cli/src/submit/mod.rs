@@ -39,7 +39,9 @@ use crate::submit::target::{Ended, Handle, Stopper, Target};
 pub use crate::submit::plan::shorten;
 pub use crate::submit::report::{exit_of, with_frames};
 pub use crate::submit::script::{interpreter, stubs};
-pub use crate::submit::target::{grants as wire_grants, milliseconds};
+pub use crate::submit::target::{
+    grants as wire_grants, limits as wire_limits, milliseconds, terms as wire_terms,
+};
 
 /// How many chunks of output may be under way before guests wait.
 const CHUNKS_IN_FLIGHT: usize = 64;
@@ -53,7 +55,7 @@ pub fn run_python(run: &RunPython, global: &Global, printer: &Printer) -> Comman
 pub fn submit(submit: &Submit, global: &Global, printer: &Printer) -> CommandResult {
     let submit = &script::interpreted(submit)?;
     check_result_files(submit)?;
-    let tenant = &submit.scheduling.tenant;
+    let tenant = &submit.task.scheduling.tenant;
     let found = match submit.detach {
         true => Some(remote::connect(global, tenant)?),
         // Who says what the node should have wants one of their own.
@@ -62,7 +64,7 @@ pub fn submit(submit: &Submit, global: &Global, printer: &Printer) -> CommandRes
     };
     let (target, plan) = match found {
         None => {
-            if let Strategy::PlacementGroup { group, .. } = &submit.scheduling.strategy {
+            if let Strategy::PlacementGroup { group, .. } = &submit.task.scheduling.strategy {
                 return Err(Failure::usage(format!(
                     "there is no placement group {group}: groups live in a running node; start one with \
                      `wasmrun node start`, or use another --strategy"
@@ -239,7 +241,7 @@ fn has_run(report: &Report) -> bool {
 impl Run<'_> {
     /// Whether it runs in a placement group.
     fn is_grouped(&self) -> bool {
-        let strategy = &self.submit.scheduling.strategy;
+        let strategy = &self.submit.task.scheduling.strategy;
         matches!(strategy, Strategy::PlacementGroup { .. })
     }
 

@@ -51,21 +51,21 @@ impl Plan {
             Entry::Program => program.clone(),
             Entry::Function(index) => module.function(index).name.clone(),
         };
-        let scheduling = &submit.scheduling;
+        let scheduling = &submit.task.scheduling;
         // It may run on any node, where nothing is to be had as it comes.
         let is_grouped = matches!(scheduling.strategy, Strategy::PlacementGroup { .. });
         let overrides = Overrides {
-            resources: submit.request.asked()?,
+            resources: submit.task.request.asked()?,
             tenant: scheduling.tenant.clone(),
             priority: scheduling.priority,
             retries: scheduling.retries,
             retry_on_error: scheduling.retry_on_error,
             selectors: scheduling.label_selector.clone().unwrap_or_default(),
             strategy: scheduling.strategy.clone(),
-            time_limit: submit.limits.time_limit,
-            output_bytes: submit.limits.max_output,
-            argument_bytes: submit.limits.max_arguments,
-            result_bytes: submit.limits.max_result,
+            time_limit: submit.task.limits.time_limit,
+            output_bytes: submit.task.limits.max_output,
+            argument_bytes: submit.task.limits.max_arguments,
+            result_bytes: submit.task.limits.max_result,
             policy,
         };
         let name = submit.name.clone().unwrap_or(what);
@@ -225,16 +225,24 @@ fn entry(submit: &Submit, module: &Module) -> Result<Entry, Failure> {
 }
 
 fn grants(submit: &Submit) -> Result<Grants, Failure> {
-    submit.grants.check_dirs()?;
+    submit.task.grants.check_dirs()?;
     let grants = Grants {
         env: submit
+            .task
             .grants
             .env
             .iter()
             .map(|e| (e.0.clone(), e.1.clone()))
             .collect(),
-        dirs: submit.grants.dir.iter().map(|dir| dir.0.clone()).collect(),
+        dirs: submit
+            .task
+            .grants
+            .dir
+            .iter()
+            .map(|dir| dir.0.clone())
+            .collect(),
         net: submit
+            .task
             .grants
             .net
             .as_ref()

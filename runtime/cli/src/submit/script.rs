@@ -50,7 +50,7 @@ pub fn interpreted(submit: &Submit) -> Result<Submit, Failure> {
         let stem = script.file_stem().unwrap_or_default();
         submit.name = Some(stem.to_string_lossy().into_owned());
     }
-    submit.grants.env.push(EnvArg(SCRIPT.into(), text));
+    submit.task.grants.env.push(EnvArg(SCRIPT.into(), text));
     let given = ["-s".into(), name];
     submit.args.splice(0..0, given);
     Ok(submit)

@@ -20,7 +20,7 @@ use wasmrun_model::units;
 use wasmrun_model::value::{Encoded, NumberKind};
 use wasmrun_node::{Argument, Call, Client, Job, Node, Report, SubmitError, TaskHandle};
 
-use crate::args::{GrantOptions, Submit};
+use crate::args::{GrantOptions, LimitOptions, Submit, TaskOptions};
 use crate::fail::{Exit, Failure};
 use crate::remote;
 use crate::submit::waiting::{Pending, Source};
@@ -98,8 +98,6 @@ impl Target {
             Entry::Program => wire::Entry::Program,
             Entry::Function(index) => wire::Entry::Function(module.function(index).full_name()),
         };
-        let (scheduling, limits) = (&submit.scheduling, &submit.limits);
-        let time = limits.time_limit;
         let template = wire::Submit {
             module: module.digest(),
             entry,
@@ -107,22 +105,9 @@ impl Target {
             values: Vec::new(),
             args: Vec::new(),
             array_index: None,
-            terms: wire::Terms {
-                resources: submit.request.asked()?.0,
-                tenant: Some(scheduling.tenant.clone()),
-                priority: scheduling.priority,
-                retries: scheduling.retries,
-                retry_on_error: scheduling.retry_on_error,
-                selectors: scheduling.label_selector.clone().unwrap_or_default(),
-                strategy: scheduling.strategy.clone(),
-            },
-            limits: wire::Limits {
-                time_ms: time.map(milliseconds),
-                output_bytes: limits.max_output,
-                argument_bytes: limits.max_arguments,
-                result_bytes: limits.max_result,
-            },
-            grants: grants(&submit.grants)?,
+            terms: terms(&submit.task)?,
+            limits: limits(&submit.task.limits),
+            grants: grants(&submit.task.grants)?,
             input: wire::Input::Empty,
             is_watched: !submit.detach,
             is_detached: submit.detach,
@@ -410,6 +395,33 @@ fn local(
 /// A duration as it travels.
 pub fn milliseconds(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// When and where what is asked for runs, and with what.
+///
+/// # Errors
+/// One resource has two amounts.
+pub fn terms(task: &TaskOptions) -> Result<wire::Terms, Failure> {
+    let scheduling = &task.scheduling;
+    Ok(wire::Terms {
+        resources: task.request.asked()?.0,
+        tenant: Some(scheduling.tenant.clone()),
+        priority: scheduling.priority,
+        retries: scheduling.retries,
+        retry_on_error: scheduling.retry_on_error,
+        selectors: scheduling.label_selector.clone().unwrap_or_default(),
+        strategy: scheduling.strategy.clone(),
+    })
+}
+
+/// What it may use besides.
+pub fn limits(limits: &LimitOptions) -> wire::Limits {
+    wire::Limits {
+        time_ms: limits.time_limit.map(milliseconds),
+        output_bytes: limits.max_output,
+        argument_bytes: limits.max_arguments,
+        result_bytes: limits.max_result,
+    }
 }
 
 /// What may be reached, for a node that has another working directory.
