@@ -64,7 +64,7 @@ class Program:
     """The parts of a program, and the classes among them."""
 
     def __init__(self, modules: Iterable[str | os.PathLike[str]] = (), *, of_values: bool = False) -> None:
-        # Classes whose values are passed on: what cannot go with them is missed when it is used.
+        # For a class that goes along with its values: what cannot be sent is an error when it is used, and not before.
         self._is_of_values = of_values
         self.parts: list[Any] = []
         self.classes: dict[tuple[str, str], type] = {}
@@ -99,7 +99,7 @@ class Program:
             return key
 
     def own_name(self, cls: type) -> tuple[str, str] | None:
-        """By what name a class crosses to who has this program; None if it is not in it."""
+        """The name of a class for receivers that have this program; None if it is not in it."""
         with _lock:
             key = self._key(cls)
             if not self._has(key, cls):
@@ -114,7 +114,7 @@ class Program:
         return self.classes.get(key) is cls or self._is_there(cls.__module__) or _is_ours(cls.__module__)
 
     def find_class(self, module: str, name: str) -> type:
-        """The class of a name that came from a sandbox: one that was sent there, or an exception of Python's own or of ours."""
+        """The class of a name that came from a sandbox: one that was sent there, or a built-in exception or one of this package."""
         found = self.classes.get((module, name))
         if found is not None:
             return found

@@ -69,7 +69,7 @@ def _made_deque(parts: tuple[Any, ...]) -> collections.deque[Any]:
     return collections.deque(items, length)
 
 
-# Classes of the library that have a tag together: a name, what they are made of, how that is had, and what makes them of it.
+# Classes of the standard library: name, type of the parts, function to the parts, and function from them.
 _LIBRARY: dict[type, tuple[str, type, Callable[[Any], Any], Callable[[Any], Any]]] = {
     collections.Counter: ("Counter", dict, dict, collections.Counter),
     collections.OrderedDict: ("OrderedDict", dict, dict, collections.OrderedDict),

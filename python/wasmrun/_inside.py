@@ -178,9 +178,9 @@ class Inside:
         self._instance: _wasmrun.Class = module.Instance._raw.with_options({"memory": MEMORY})
         self._session: _wasmrun.Class = module.Session._raw.with_options({"memory": MEMORY})
         self._objects: weakref.WeakKeyDictionary[Program, ObjectRef[Any]] = weakref.WeakKeyDictionary()
-        # What defines each class whose values went to who may not have it. Values name it.
+        # A program for each class whose values went to receivers that may lack it. Values name it.
         self._classes: dict[type, Program] = {}
-        # What functions trust: programs with a digest that is made with it, which snippets cannot make.
+        # Authenticates programs to functions and actors. Snippets do not have it.
         self._key = secrets.token_hex(16)
 
     def function(self, program: Program, options: dict[str, Any]) -> _wasmrun.Callable:

@@ -65,7 +65,7 @@ def _checked(code: str) -> str:
 
 
 class Snapshot:
-    """What a sandbox had come to: its variables, with functions and classes. `Sandbox(snapshot)` begins from there, as often as
+    """The variables of a sandbox, with functions and classes. `Sandbox(snapshot)` begins from there, as often as
     wanted. It stays in the node, and what is in it is only ever read in sandboxes."""
 
     def __init__(self, ref: ObjectRef[Any]) -> None:
@@ -107,7 +107,7 @@ class Sandbox:
         return _outcome(_api.get(self._run.remote(_checked(code), given)))
 
     def snapshot(self) -> Snapshot:
-        """What it has come to. Raises `TypeError`, which names the variable, if one cannot be kept, such as an open file."""
+        """Keeps its variables in the node. Raises `TypeError`, which names the variable, if one cannot be kept, such as an open file."""
         ref = self._snapshot.remote()
         _api.get(ref)
         return Snapshot(ref)

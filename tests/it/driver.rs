@@ -265,7 +265,7 @@ fn what_is_stored_keeps_what_it_names() {
     let visit = driver.stored("go-round", &visit, &handles, PutOptions::default());
     let name = six.handle();
     drop((six, counter, handles));
-    // Who gets it has handles of that, though the node does not know its type.
+    // The receiver has handles of what it names, though the node does not know its type.
     let got = driver.client.wait(visit.get(None)).unwrap();
     assert_eq!(driver.number(&got.future(&name).unwrap()), 6);
     drop(got);

@@ -130,8 +130,8 @@ pub fn test() -> Result<()> {
     shell::run(&mut examples)
 }
 
-/// Lays out the package as it lies in the checkout, with what `cargo build` has made beside the program: for who has no wheel
-/// yet. Where it is, for `PYTHONPATH`.
+/// Lays out the package as it lies in the checkout, with what `cargo build` has made beside the program: no wheel is
+/// built. Returns the folder for `PYTHONPATH`.
 pub fn lay_out(program: &Path) -> Result<PathBuf> {
     let tools = environment("tools", &[COMPONENTIZE])?;
     bring_interpreter(&tools, program)?;

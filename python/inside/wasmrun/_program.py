@@ -92,13 +92,13 @@ def read(written: bytes) -> Any:
 def load(program: Any, is_own: bool = False) -> None:
     """Executes the parts of a program that are not there yet.
 
-    One that a value brings may be of anybody: here, where others' calls run, only those are executed that the driver has made. What
-    goes wrong in a part of it is raised when somebody needs that.
+    A program that a value names may be hostile: it is executed only if the driver has authenticated it, or if this is a snippet. If
+    a part of it fails, the error is raised when a class of that part is needed.
     """
     written = bytes(program.get(None).bytes)
     mac, parts = written[:MAC_BYTES], written[MAC_BYTES:]
     if key is not None and not is_own and not hmac.compare_digest(mac, hashlib.blake2b(parts, digest_size=MAC_BYTES, key=key.encode()).digest()):
-        raise TypeError("the program that a value brings was not sent by the driver that started this: its classes are not made here")
+        raise TypeError("a value names a program that was not sent by the driver of this call: its classes are not defined here")
     later: list[Any] = []
     before = set(_homes)
     for part in read(parts):

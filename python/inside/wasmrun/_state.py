@@ -1,7 +1,6 @@
-"""What a session has come to: its variables, functions and classes, for others to begin from.
+"""Snapshots of sessions: their variables, functions and classes.
 
-Owns how they are kept: as pickles, which never leave sandboxes. One reads what another has written, and nothing outside does. An
-object or actor of the node's, and a class that a program defines, is named and not taken apart.
+Owns the format: pickles, which only sandboxes read. Objects, actors, and classes that a program defines are references in it.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import cloudpickle
 
 from . import _host, _program
 
-# What is of the interpreter and not of the session.
+# Variables of the interpreter and not of the session.
 _OWN = ("__builtins__",)
 
 
@@ -23,7 +22,7 @@ class _Pickler(cloudpickle.Pickler):
         super().__init__(file)
         self._names = names
         self._handles = handles
-        # Functions of the session are to see its variables, and not copies of them.
+        # Functions share the variables of the session, and have no copies.
         self.globals_ref[id(names)] = names
 
     def persistent_id(self, it: Any) -> Any:
@@ -57,7 +56,7 @@ def _pickled(what: Any, names: dict[str, Any], handles: list[Any]) -> bytes:
 
 
 def _checked(what: Any, names: dict[str, Any], handles: list[Any]) -> bytes:
-    """What can be read again: some say how they are pickled, and are wrong."""
+    """A pickle that can be read: a class may say wrongly how its instances are pickled."""
     pickled = _pickled(what, names, handles)
     _Unpickler(io.BytesIO(pickled), {}, handles).load()
     return pickled

@@ -21,11 +21,11 @@ use crate::exports::FastLane;
 use crate::input::Input;
 use crate::limits::Limits;
 use crate::module::Module;
+use crate::prefault::Name;
 use crate::run::{Outcome, Sandbox, within};
 use crate::services::{Services, alone};
 use crate::state::{Grants, Setup, TaskContext};
 use crate::stdio::TaskOutput;
-use crate::warm::Name;
 use crate::{Engine, EngineInner};
 
 /// Everything that the creation of an actor needs.
@@ -156,7 +156,7 @@ async fn create_fast(
             let values: Vec<&[u8]> = values.iter().map(|value| value.bytes()).collect();
             let func =
                 instance.get_typed_func::<(Name<'_>, &[&[u8]]), (u32,)>(&mut *store, lane.create);
-            let name = Name(&name, &module.0.written);
+            let name = Name(&name, &module.0.dirty_pages);
             match func {
                 Ok(func) => func.call_async(&mut *store, (name, &values)).await,
                 Err(error) => Err(error),

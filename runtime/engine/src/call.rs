@@ -22,8 +22,8 @@ use crate::exports::FastLane;
 use crate::handle::{into_guest, out_of_guest};
 use crate::limits::Limits;
 use crate::passed;
+use crate::prefault::{Bytes, Name};
 use crate::run::Sandbox;
-use crate::warm::{Bytes, Name};
 
 /// How a function is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -179,13 +179,13 @@ pub(crate) async fn call_fast(
         Target::Function(name) => {
             let func =
                 instance.get_typed_func::<(Name<'_>, &[&[u8]]), (Bytes,)>(&mut *store, lane.call);
-            let name = Name(name, &module.0.written);
+            let name = Name(name, &module.0.dirty_pages);
             match func {
                 Ok(func) => func.call_async(&mut *store, (name, &values)).await,
                 Err(error) => Err(error),
             }
             .map(|(Bytes(bytes, memory),)| {
-                module.0.written.learn(&memory);
+                module.0.dirty_pages.learn(&memory);
                 (bytes,)
             })
         }

@@ -27,6 +27,7 @@ mod limits;
 mod load;
 mod module;
 mod passed;
+mod prefault;
 mod raw;
 mod room;
 mod run;
@@ -37,7 +38,6 @@ mod stdio;
 mod task_store;
 mod ticker;
 mod types;
-mod warm;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -14,9 +14,9 @@ use crate::class::{Class, ClassIndex};
 use crate::exports::{Exports, FastLane};
 use crate::flavor::{Flavor, Runtime};
 use crate::load::{Code, Facts, LoadError, Origin};
+use crate::prefault::DirtyPages;
 use crate::room::Needs;
 use crate::state::TaskState;
-use crate::warm::WrittenPages;
 
 /// A loaded module. Cheap to clone.
 #[derive(Clone)]
@@ -37,7 +37,7 @@ pub(crate) struct ModuleInner {
     pub(crate) needs: Needs,
     pub(crate) code: Linked,
     /// Of calls by the fast lane.
-    pub(crate) written: WrittenPages,
+    pub(crate) dirty_pages: DirtyPages,
 }
 
 /// Code with its imports resolved.
@@ -224,7 +224,7 @@ impl Module {
                         run: exports.run,
                         fast: exports.fast,
                     },
-                    written: WrittenPages::default(),
+                    dirty_pages: DirtyPages::default(),
                 }
             }
             Code::Core(module) => {
@@ -253,7 +253,7 @@ impl Module {
                     facts,
                     needs: Needs::of(Some(&module.resources_required())),
                     code: Linked::Core { pre },
-                    written: WrittenPages::default(),
+                    dirty_pages: DirtyPages::default(),
                 }
             }
         };

@@ -1,10 +1,10 @@
 //! The server over HTTP, for clients that cannot start a program: the protocol's streamable HTTP, at `/mcp`.
 //!
-//! Owns the socket, its connections, and who may ask. Whoever reaches it can run code in sandboxes: so it listens for this
+//! Owns the socket, its connections and their authorization. A client can run code in sandboxes: so it listens for this
 //! machine alone, unless a token is demanded. A page in a browser, which can reach this machine's sockets under a name of its
 //! own, is refused by `Host` and `Origin`.
 //!
-//! Must not: let anybody hold more than a place among [`MAX_CONNECTIONS`] and [`MAX_SESSIONS`].
+//! Invariant: there are at most [`MAX_CONNECTIONS`] and [`MAX_SESSIONS`].
 
 use std::convert::Infallible;
 use std::io;
@@ -32,7 +32,7 @@ use crate::{MAX_MESSAGE_BYTES, Server};
 
 /// How many may be connected at a time. More wait in the socket's own queue.
 const MAX_CONNECTIONS: usize = 256;
-/// How many sessions there may be. Who wants one more is told to try later.
+/// How many sessions there may be. A client that asks for one more is refused with 503.
 const MAX_SESSIONS: usize = 256;
 /// How long a session stays of which nothing is heard, at least. A longer call keeps its own.
 const SESSION_IDLE: Duration = Duration::from_secs(60 * 60);
@@ -80,7 +80,7 @@ impl Token {
 pub enum ListenError {
     /// Others could reach it.
     #[error(
-        "whoever reaches {0} could run code here, and other machines may: use 127.0.0.1, or demand a token with --token-file"
+        "other machines can reach {0}, and clients of it can run code here: use 127.0.0.1, or demand a token with --token-file"
     )]
     Open(SocketAddr),
     /// The system refuses.

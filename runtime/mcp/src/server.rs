@@ -18,7 +18,7 @@ use crate::MAX_CALLS;
 use crate::call::{self, Printed};
 use crate::tools::Action;
 
-/// How many tools are named to whoever calls one that is not there.
+/// How many tools an error names when there is no tool of the name that was called.
 const MAX_NAMES_TOLD: usize = 30;
 const INSTRUCTIONS: &str = "Each call of a tool runs in a fresh WebAssembly sandbox, with limits on time and memory, and keeps \
      nothing for the next. Calls may be made at the same time.";

@@ -58,8 +58,8 @@ pub struct FunctionSettings {
     /// How long it may run, such as `30s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_limit: Option<TimeLimit>,
-    /// Whether it is for code that nobody trusts: it starts no tasks, creates no actors and finds none by name. It has what
-    /// its arguments name.
+    /// Whether it runs untrusted code: it starts no tasks, creates no actors and finds none by name. It can use the objects and
+    /// actors among its arguments.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub isolated: bool,
 }

@@ -123,8 +123,8 @@ impl Attempt {
         self.parent().module
     }
 
-    /// Refuses what code that nobody trusts may not do, if this is such code: to begin what outlasts its own limits, and to
-    /// find what it was not given.
+    /// Refuses what untrusted code may not do, if this is declared to run such: start what outlasts its own limits, and find
+    /// actors that are not among its arguments.
     fn check_isolation(&self) -> Result<(), ServiceError> {
         let manifest = self.module().manifest();
         let is_isolated = match &self.cell.work {

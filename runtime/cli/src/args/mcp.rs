@@ -18,7 +18,7 @@ pub struct Mcp {
     /// Serve over HTTP at this address instead of on standard input and output, such as 127.0.0.1:7463.
     #[arg(long, value_name = "ADDRESS")]
     pub http: Option<SocketAddr>,
-    /// Demand the token in this file, at least 16 characters, of whoever asks over HTTP.
+    /// Demand the token in this file, at least 16 characters, of clients over HTTP.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "http")]
     pub token_file: Option<PathBuf>,
 

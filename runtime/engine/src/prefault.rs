@@ -1,12 +1,13 @@
-//! The pages that every call of a module writes to, made ready before it runs.
+//! Prefaulting: the pages that every call of a module dirties are copied before it runs.
 //!
-//! Owns which they are, and making them ready. An image of memory is mapped copy-on-write: a sandbox that writes to a page of it
-//! takes a fault, for a page that it has read before takes another, and the kernel then interrupts all other CPUs that run sandboxes
-//! to have them forget the page. With an interpreter's hundreds of scattered pages that is most of a call. Which pages they are
-//! hardly changes from one call to the next, so the first calls say it, and before later ones the kernel copies them in one go
-//! (`MADV_POPULATE_WRITE`, Linux 5.14). What the memory holds is the same with and without.
+//! Owns which pages these are. The image of a module's memory is mapped copy-on-write: each page that a sandbox writes to costs a
+//! fault, two if it was read before, and the second has the kernel shoot down the page's TLB entries on all other CPUs that run
+//! sandboxes. An interpreter dirties hundreds of scattered pages, and that is most of a call. The pages are nearly the same in all
+//! calls: the first calls say which, and before each later one the kernel copies them in one go (`MADV_POPULATE_WRITE`, Linux 5.14).
+//! The contents of the memory are the same with and without.
 //!
-//! Where the memory is, a component does not show; its values on their way in and out do. Must not: read or write memory.
+//! A component does not show where its memory is: its arguments and results do, as wasmtime lowers and lifts them. Must not: read or
+//! write memory.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -30,9 +31,9 @@ const MOST_BYTES: usize = 256 << 20;
 /// So many pages between two that are written to are copied along with them, rather than asked for apart.
 const GAP_PAGES: usize = 2;
 
-/// The pages that each call of a module writes to.
+/// The pages that each call of a module dirties.
 #[derive(Debug, Default)]
-pub(crate) struct WrittenPages {
+pub(crate) struct DirtyPages {
     /// In bytes from the beginning of the memory, once they are known.
     ranges: OnceLock<Vec<Range<usize>>>,
     learning: Mutex<Learning>,
@@ -44,9 +45,9 @@ struct Learning {
     pages: BTreeSet<usize>,
 }
 
-impl WrittenPages {
-    /// Makes them ready, as far as they are in this memory, which nobody has written to yet.
-    fn make_ready(&self, memory: &mut [u8]) {
+impl DirtyPages {
+    /// Copies them, as far as they are in this memory, which is fresh.
+    fn prefault(&self, memory: &mut [u8]) {
         for range in self.ranges.get().into_iter().flatten() {
             let Some(pages) = memory.get_mut(range.clone()) else {
                 continue;
@@ -129,8 +130,8 @@ fn ranges(pages: &BTreeSet<usize>) -> Vec<Range<usize>> {
     ranges.into_iter().map(in_bytes).collect()
 }
 
-/// The name of what is called in a fresh sandbox: the first of its arguments. Before it goes in, the pages are made ready.
-pub(crate) struct Name<'a>(pub(crate) &'a str, pub(crate) &'a WrittenPages);
+/// The name of what is called in a fresh sandbox: the first of its arguments. Before it goes in, the pages are prefaulted.
+pub(crate) struct Name<'a>(pub(crate) &'a str, pub(crate) &'a DirtyPages);
 
 // SAFETY: it is lowered as the text that it has.
 unsafe impl ComponentType for Name<'_> {
@@ -151,7 +152,7 @@ unsafe impl Lower for Name<'_> {
         ty: InterfaceType,
         dst: &mut MaybeUninit<Self::Lower>,
     ) -> wasmtime::Result<()> {
-        self.1.make_ready(cx.as_slice_mut());
+        self.1.prefault(cx.as_slice_mut());
         self.0.linear_lower_to_flat(cx, ty, dst)
     }
 
@@ -220,8 +221,8 @@ mod tests {
         mapping
     }
 
-    fn learned(calls: &[&[usize]]) -> WrittenPages {
-        let pages = WrittenPages::default();
+    fn learned(calls: &[&[usize]]) -> DirtyPages {
+        let pages = DirtyPages::default();
         for call in calls {
             pages.learn(&addresses(&mapping(call)));
         }
@@ -229,19 +230,19 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_all_calls_write_to_are_ready_before_the_next() {
+    fn pages_that_all_calls_write_to_are_there_before_the_next() {
         let always: Vec<_> = (10..60).chain([90, 92, 150]).collect();
         let once: Vec<_> = always.iter().copied().chain([70]).collect();
         let pages = learned(&[&always, &once, &always, &once]);
         let mut fresh = mapping(&[]);
-        pages.make_ready(&mut fresh);
+        pages.prefault(&mut fresh);
         // 91 comes along.
         let ready: Vec<_> = written(&addresses(&fresh)).unwrap().into_iter().collect();
         let expected: Vec<_> = (10..60).chain(90..93).chain([150]).collect();
         assert_eq!(ready, expected);
         assert!(fresh.iter().all(|byte| *byte == 0));
         // A shorter memory has some of them.
-        pages.make_ready(&mut fresh[..100]);
+        pages.prefault(&mut fresh[..100]);
     }
 
     #[test]
