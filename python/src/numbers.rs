@@ -3,6 +3,7 @@
 //! Owns [`Bytes`], a buffer that may lie in the node's store, and which is there as long as Python looks at it. Must not: know
 //! NumPy: `wasmrun/_values.py` makes an array of a buffer where there is NumPy.
 
+use std::io::{self, Read};
 use std::os::raw::c_int;
 
 use pyo3::buffer::{Element, PyBuffer, PyUntypedBuffer};
@@ -174,18 +175,20 @@ impl Lent {
     pub(crate) fn len(&self) -> usize {
         self.buffer.len_bytes()
     }
+}
 
-    /// The next so many bytes, or those that are left.
-    pub(crate) fn take(&mut self, most: usize) -> Vec<u8> {
-        let count = most.min(self.len() - self.sent);
+impl Read for Lent {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = into.len().min(self.len() - self.sent);
         // SAFETY: it is contiguous and has so many bytes, which stay while `buffer` is held. Others may write to them
         // meanwhile, as in any use of the protocol: they are copied once, and every byte is one.
         let part = unsafe {
             let start = self.buffer.buf_ptr().cast::<u8>().add(self.sent);
             std::slice::from_raw_parts(start, count)
         };
+        into[..count].copy_from_slice(part);
         self.sent += count;
-        part.to_vec()
+        Ok(count)
     }
 }
 

@@ -512,16 +512,16 @@ impl Session {
             let lent = numbers::Lent::of(kind, given)?;
             Some((kind, lent))
         });
-        let Some((kind, mut lent)) = lent else {
+        let Some((kind, lent)) = lent else {
             return self.0.put(given, &typed, None);
         };
         let client = self.0.client();
         let stored = self.0.wait(py, async move {
             let len = lent.len() as u64;
-            let next = move || Ok(lent.take(wire::CHUNK_BYTES));
             let options = PutOptions::default();
-            let form = Form::Buffer(kind);
-            client.put_parts(form, len, options, next).await
+            client
+                .put_from(Form::Buffer(kind), len, options, lent)
+                .await
         })?;
         self.0.stored(py, stored, typed, None)
     }

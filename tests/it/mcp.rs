@@ -341,7 +341,10 @@ fn what_cannot_be_served_is_said_at_once() {
     let wrong = Wasmrun::new(["mcp"]).env("WASMRUN_PYTHON", guest("fixture"));
     assert_says(&wrong.fails(2), &["it is not the Python interpreter"]);
     let open = mcp().args(["--http", "0.0.0.0:0"]).arg(guest("fixture"));
-    assert_says(&open.fails(2), &["other machines can reach", "--token-file"]);
+    assert_says(
+        &open.fails(2),
+        &["other machines can reach", "--token-file"],
+    );
     let dir = scratch();
     let path = dir.path().join("token");
     fs::write(&path, "short").expect("it can be written");

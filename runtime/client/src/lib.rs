@@ -44,6 +44,7 @@ mod tenant;
 mod transfer;
 mod value;
 
+use std::io::Read;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -186,13 +187,8 @@ impl Client {
             other => return Err(Error::unexpected(&other)),
         }
         let len = bytes.len() as u64;
-        let mut chunks = bytes.chunks(wire::CHUNK_BYTES);
-        let next = move || Ok(chunks.next().unwrap_or_default().to_vec());
-        match self
-            .0
-            .send_all(Request::Upload { digest, len }, len, next)
-            .await?
-        {
+        let upload = Request::Upload { digest, len };
+        match self.0.send_all(upload, len, bytes).await? {
             Response::Module(module) => Ok(*module),
             other => Err(Error::unexpected(&other)),
         }
@@ -233,72 +229,71 @@ impl Client {
         options: PutOptions,
     ) -> Result<Future, Error> {
         let bytes = wasmrun_model::value::EncodedRef::from(value).bytes();
-        let mut chunks = bytes.chunks(wire::CHUNK_BYTES);
-        let next = move || Ok(chunks.next().unwrap_or_default().to_vec());
         let (form, len) = (wire::Form::of(value), bytes.len() as u64);
         let (objects, actors) = handles.names();
-        if objects.is_empty() && actors.is_empty() {
-            return self.put_parts(form, len, options, next).await;
-        }
         let names = objects.len() + actors.len();
         if names > wire::MAX_NAMES {
             return Err(Error::TooManyNames { names });
         }
-        let request = Request::PutWith(Box::new(wire::PutWith {
+        let room_ms = options.room_patience.map(transfer::milliseconds);
+        let put = wire::PutWith {
             form,
             len,
             is_kept: options.is_kept,
-            room_ms: options.room_patience.map(transfer::milliseconds),
+            room_ms,
             objects,
             actors,
-        }));
-        Ok(Future::new(&self.0, self.stored(request, len, next).await?))
+        };
+        Ok(Future::new(&self.0, self.stored(put, bytes).await?))
     }
 
-    /// Stores a buffer, or a value that holds no handles, of `len` bytes that `next` gives, part by part.
+    /// Stores the first `len` bytes of `source`: a buffer, or a value that holds no handles. Waits for room for them; the
+    /// source is read then, as the bytes are sent.
     ///
     /// # Errors
-    /// As of [`Client::put_from`].
-    pub async fn put_parts(
-        &self,
-        form: wire::Form,
-        len: u64,
-        options: PutOptions,
-        next: impl FnMut() -> std::io::Result<Vec<u8>>,
-    ) -> Result<Future, Error> {
-        let id = self.put_from(form, len, options, next).await?;
-        Ok(Future::new(&self.0, id))
-    }
-
-    /// Stores `len` bytes that `next` gives, part by part, and waits for room for them. With
-    /// `is_kept` the object stays until it is deleted; else somebody must make a [`Future`] of it, or it
-    /// stays until the session ends.
-    ///
-    /// # Errors
-    /// When there is no room, or `next` fails or has fewer bytes.
+    /// When there is no room, or the source fails or has fewer bytes.
     pub async fn put_from(
         &self,
         form: wire::Form,
         len: u64,
         options: PutOptions,
-        next: impl FnMut() -> std::io::Result<Vec<u8>>,
-    ) -> Result<ObjectId, Error> {
-        let request = Request::Put {
+        source: impl Read,
+    ) -> Result<Future, Error> {
+        let room_ms = options.room_patience.map(transfer::milliseconds);
+        let put = wire::PutWith {
             form,
             len,
             is_kept: options.is_kept,
-            room_ms: options.room_patience.map(transfer::milliseconds),
+            room_ms,
+            objects: Vec::new(),
+            actors: Vec::new(),
         };
-        self.stored(request, len, next).await
+        Ok(Future::new(&self.0, self.stored(put, source).await?))
     }
 
-    async fn stored(
-        &self,
-        request: Request,
-        len: u64,
-        next: impl FnMut() -> std::io::Result<Vec<u8>>,
-    ) -> Result<ObjectId, Error> {
-        match self.0.send_all(request, len, next).await? {
+    async fn stored(&self, put: wire::PutWith, source: impl Read) -> Result<ObjectId, Error> {
+        let wire::PutWith {
+            form,
+            len,
+            is_kept,
+            room_ms,
+            ..
+        } = put;
+        let can_stage = len >= wire::STAGED_FROM_BYTES
+            && !self.0.is_on_network()
+            && self.0.speaks(&Request::Staged { offset: 0, len });
+        let names_nothing = put.objects.is_empty() && put.actors.is_empty();
+        let request = match (can_stage, names_nothing) {
+            (true, _) => Request::PutStaged(Box::new(put)),
+            (false, false) => Request::PutWith(Box::new(put)),
+            (false, true) => Request::Put {
+                form,
+                len,
+                is_kept,
+                room_ms,
+            },
+        };
+        match self.0.send_all(request, len, source).await? {
             Response::Object(id) => Ok(id),
             other => Err(Error::unexpected(&other)),
         }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt, Interest};
 use wasmrun_model::wire::{self, Frame, HEADER_BYTES, MAX_SEGMENTS, Mapped, Response};
-use wasmrun_store::{Beside, Place, SegmentNumber, Segments};
+use wasmrun_store::{Beside, Place, SegmentNumber, Segments, StagingWriter};
 
 use crate::line::LineReader;
 use crate::routes::{Answer, End, Routes, View};
@@ -122,6 +122,7 @@ impl Reader {
     async fn handle(&mut self, frame: Frame<Response>) -> io::Result<()> {
         let answer = match frame.message {
             Response::Mapped(mapped) => self.map(frame.id, mapped)?,
+            Response::Staging(len) => self.stage(len)?,
             Response::Forget(segment) => {
                 self.segments.forget(SegmentNumber(segment));
                 return Ok(());
@@ -135,6 +136,14 @@ impl Reader {
         };
         self.routes.deliver(frame.id, answer).await;
         Ok(())
+    }
+
+    /// Memory for the bytes of a value. Where it cannot be mapped, they go over the socket.
+    fn stage(&mut self, len: u64) -> io::Result<Answer> {
+        let descriptor = self.descriptors.pop_front();
+        let descriptor = descriptor.ok_or(io::ErrorKind::InvalidData)?;
+        let mapped = descriptor.and_then(|it| StagingWriter::new(it, len).ok());
+        Ok(mapped.map_or(Answer::Said(Response::Continue), Answer::Staging))
     }
 
     fn map(&mut self, request: u64, mapped: Box<Mapped>) -> io::Result<Answer> {

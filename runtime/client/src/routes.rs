@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use wasmrun_model::id::{ActorId, ObjectId};
 use wasmrun_model::wire::{self, Response};
-use wasmrun_store::ClientView;
+use wasmrun_store::{ClientView, StagingWriter};
 
 use crate::error::Error;
 
@@ -28,6 +28,8 @@ pub(crate) enum Answer {
     Mapped(Box<wire::Mapped>, View),
     /// A value that cannot be mapped here.
     Unmappable,
+    /// Memory for the bytes of a value.
+    Staging(StagingWriter),
 }
 
 /// Bytes of the node, in place. They stay there until it is dropped.
@@ -115,8 +117,8 @@ impl Answers {
     pub(crate) async fn next(&mut self) -> Result<Response, Error> {
         match self.next_answer().await? {
             Answer::Said(response) => Ok(response),
-            Answer::Mapped(..) | Answer::Unmappable => {
-                Err(Error::Unexpected("a mapped value".into()))
+            Answer::Mapped(..) | Answer::Unmappable | Answer::Staging(_) => {
+                Err(Error::Unexpected("mapped memory".into()))
             }
         }
     }

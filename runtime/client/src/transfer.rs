@@ -1,10 +1,12 @@
 //! Values in chunks, in and out.
 
+use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
 use wasmrun_model::value::{Handle, ValueType};
-use wasmrun_model::wire::{Bytes, CHUNK_BYTES, Form, ObjectRef, Request, Response};
+use wasmrun_model::wire::{Bytes, CHUNK_BYTES, Form, ObjectRef, Request, Response, STAGED_BYTES};
+use wasmrun_store::StagingWriter;
 
 use crate::connection::Connection;
 use crate::error::{Error, GetError};
@@ -17,30 +19,73 @@ pub(crate) fn milliseconds(duration: Duration) -> u64 {
 }
 
 impl Connection {
-    /// Sends a request, and then `len` bytes that `next` gives. The answer.
+    /// Sends a request, and then the first `len` bytes of `source`. The answer.
     pub(crate) async fn send_all(
         &self,
         request: Request,
         len: u64,
-        mut next: impl FnMut() -> std::io::Result<Vec<u8>>,
+        source: impl Read,
     ) -> Result<Response, Error> {
         let mut answers = self.start(request).await?;
-        match answers.next().await? {
-            Response::Continue => {}
-            other => return Err(Error::unexpected(&other)),
-        }
-        let mut left = len;
-        while left > 0 {
-            let mut chunk = next().map_err(Error::Source)?;
-            if chunk.is_empty() {
-                let short = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
-                return Err(Error::Source(short));
+        match answers.next_answer().await? {
+            Answer::Said(Response::Continue) => self.send_chunks(answers.id, len, source).await?,
+            Answer::Staging(staging) => {
+                self.send_staged(&mut answers, staging, len, source).await?;
             }
-            chunk.truncate(usize::try_from(left).unwrap_or(usize::MAX));
-            left -= chunk.len() as u64;
-            self.send(answers.id, Request::Chunk(Bytes(chunk))).await?;
+            Answer::Said(other) => return Err(Error::unexpected(&other)),
+            Answer::Mapped(..) | Answer::Unmappable => {
+                return Err(Error::Unexpected("a mapped value".into()));
+            }
         }
         answers.next().await
+    }
+
+    async fn send_chunks(&self, id: u64, len: u64, mut source: impl Read) -> Result<(), Error> {
+        let mut left = len;
+        while left > 0 {
+            let part = usize::try_from(left).map_or(CHUNK_BYTES, |left| left.min(CHUNK_BYTES));
+            let mut chunk = vec![0; part];
+            source.read_exact(&mut chunk).map_err(Error::Source)?;
+            left -= chunk.len() as u64;
+            self.send(id, Request::Chunk(Bytes(chunk))).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends bytes through memory that the node reads: it takes one part while the next is written.
+    async fn send_staged(
+        &self,
+        answers: &mut Answers,
+        mut staging: StagingWriter,
+        len: u64,
+        mut source: impl Read,
+    ) -> Result<(), Error> {
+        let parts = (staging.len() as u64 / STAGED_BYTES).max(1);
+        let (mut written, mut taken, mut left) = (0, 0, len);
+        while taken < written || left > 0 {
+            if left > 0 && written - taken < parts {
+                let offset = written % parts * STAGED_BYTES;
+                let rest = staging.get_mut(offset as usize..).unwrap_or_default();
+                let part = (rest.len() as u64).min(STAGED_BYTES).min(left);
+                if part == 0 {
+                    return Err(Error::Unexpected("staging memory without room".into()));
+                }
+                let part = &mut rest[..part as usize];
+                source.read_exact(part).map_err(Error::Source)?;
+                let len = part.len() as u64;
+                (written, left) = (written + 1, left - len);
+                let staged = Request::Staged { offset, len };
+                self.send(answers.id, staged).await?;
+                // It is to be written to the socket before the next part is copied.
+                tokio::task::yield_now().await;
+            } else {
+                match answers.next().await? {
+                    Response::Continue => taken += 1,
+                    other => return Err(Error::unexpected(&other)),
+                }
+            }
+        }
+        Ok(())
     }
 }
 
@@ -106,6 +151,7 @@ impl Incoming {
         let mut answers = connection.start(request).await?;
         let response = match answers.next_answer().await? {
             Answer::Said(response) => response,
+            Answer::Staging(_) => return Err(Error::Unexpected("staging memory".into()).into()),
             Answer::Mapped(mapped, view) => {
                 let value = Value::mapped(mapped.form, view, connection.clone());
                 return Ok(Some(Self {

@@ -196,9 +196,9 @@ fn what_is_another_tenants_is_refused() {
         is_kept: true,
         ..PutOptions::default()
     };
-    let next = || Ok(vec![7; MIB]);
-    let kept = red.wait(red.put_from(Form::Postcard, MIB as u64, keep, next));
-    let kept = kept.unwrap().to_string();
+    let sevens = std::io::repeat(7);
+    let kept = red.wait(red.put_from(Form::Postcard, MIB as u64, keep, sevens));
+    let kept = kept.unwrap().id().to_string();
     let refused = match blue.wait(blue.get_kept(&kept, None)) {
         Err(GetError::Request(Error::Refused(why))) => why,
         other => panic!("{other:?}"),
@@ -225,8 +225,8 @@ fn a_put_waits_for_room_as_long_as_it_says() {
         room_patience: Some(std::time::Duration::from_millis(1)),
         ..PutOptions::default()
     };
-    let next = || Ok(vec![7; MIB]);
-    let put = client.put_from(Form::Postcard, 700_000, soon, next);
+    let sevens = || std::io::repeat(7);
+    let put = client.put_from(Form::Postcard, 700_000, soon, sevens());
     let refused = match client.wait(put) {
         Err(Error::Refused(why)) => why,
         other => panic!("{other:?}"),
@@ -234,6 +234,6 @@ fn a_put_waits_for_room_as_long_as_it_says() {
     assert_eq!(refused.kind, RefusalKind::Full);
     assert!(refused.message.contains("in use"), "{refused}");
     drop(held);
-    let patient = client.put_from(Form::Postcard, 700_000, PutOptions::default(), next);
+    let patient = client.put_from(Form::Postcard, 700_000, PutOptions::default(), sevens());
     client.wait(patient).unwrap();
 }

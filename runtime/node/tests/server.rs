@@ -2,8 +2,9 @@
 
 mod common;
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::thread;
 use std::time::Duration;
 
 use wasmrun_client::blocking::Client;
@@ -15,7 +16,7 @@ use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::resource::Amount;
 use wasmrun_model::value::codec::{decode, encode};
-use wasmrun_model::value::{DecodeLimits, Encoded, NumberKind, Value, ValueType};
+use wasmrun_model::value::{DecodeLimits, Encoded, EncodedRef, NumberKind, Value, ValueType};
 use wasmrun_model::version::Version;
 use wasmrun_node::{NodeConfig, ServeError};
 
@@ -193,8 +194,8 @@ fn what_is_dropped_is_given_back() {
         is_kept: true,
         ..PutOptions::default()
     };
-    let kept = client.wait(client.put_from(wire::Form::Postcard, 3, keep, || Ok(vec![1, 2, 3])));
-    let kept = kept.unwrap().to_string();
+    let kept = client.wait(client.put_from(wire::Form::Postcard, 3, keep, &[1, 2, 3][..]));
+    let kept = kept.unwrap().id().to_string();
     drop(client);
     let client = served.client();
     let value = client.wait(async {
@@ -427,9 +428,8 @@ fn who_is_hung_up_on_and_does_not_read_keeps_nothing() {
         is_kept: true,
         ..PutOptions::default()
     };
-    let chunk = || Ok(vec![7; 1 << 20]);
-    let put = client.put_from(wire::Form::Postcard, 16 << 20, keep, chunk);
-    let kept = client.wait(put).unwrap().to_string();
+    let put = client.put_from(wire::Form::Postcard, 16 << 20, keep, io::repeat(7));
+    let kept = client.wait(put).unwrap().id().to_string();
     let mut socket = greeted(&served);
     let message = Request::Get {
         object: wire::ObjectRef::Prefix(kept),
@@ -450,23 +450,93 @@ fn who_is_hung_up_on_and_does_not_read_keeps_nothing() {
 fn lies_about_lengths_are_found() {
     let served = serve();
     let client = served.client();
-    let put = |len, next: Vec<u8>| {
-        client.wait(client.put_from(
-            wire::Form::Postcard,
-            len,
-            PutOptions::default(),
-            move || Ok(next.clone()),
-        ))
+    let put = |len, has: u64| {
+        let (form, source) = (wire::Form::Postcard, io::repeat(0).take(has));
+        client.wait(client.put_from(form, len, PutOptions::default(), source))
     };
     // What never fits is refused before a byte is sent.
-    assert!(matches!(put(u64::MAX, Vec::new()), Err(Error::Refused(_))));
-    assert!(matches!(put(100_000, Vec::new()), Err(Error::Source(_))));
-    put(100_000, vec![0; 30_000]).unwrap();
+    assert!(matches!(put(u64::MAX, 0), Err(Error::Refused(_))));
+    for len in [100_000, 5 << 20] {
+        assert!(matches!(put(len, len - 1), Err(Error::Source(_))));
+        put(len, len + 1).unwrap();
+    }
     let unknown = client.wait(client.request(Request::Input {
         task: wasmrun_model::id::TaskId::from_bytes([1; 16]),
         bytes: wire::Bytes(vec![1]),
     }));
     assert!(matches!(unknown, Err(Error::Refused(_))));
+}
+
+#[test]
+fn a_large_value_comes_whole_through_memory_of_its_own() {
+    let served = serve();
+    let client = served.client();
+    let bytes: Vec<u8> = (0..(9_u32 << 20) + 3)
+        .map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect();
+    let value = Encoded::Postcard(bytes);
+    // At once, so that each has its own.
+    let puts: Vec<_> = thread::scope(|scope| {
+        let put = || client.wait(client.put(&value)).unwrap();
+        let puts: Vec<_> = (0..3).map(|_| scope.spawn(put)).collect();
+        puts.into_iter().map(|it| it.join().unwrap()).collect()
+    });
+    for stored in puts {
+        let got = client.wait(stored.get()).unwrap();
+        assert!(got.encoded() == EncodedRef::from(&value));
+    }
+}
+
+#[test]
+fn what_does_not_lie_in_staging_memory_is_refused() {
+    let served = serve();
+    let staged = |put: Request, parts: &[(u64, u64)]| {
+        let mut socket = greeted(&served);
+        let mut say = |message| {
+            let frame = wire::encode(&wire::Frame { id: 1, message }).unwrap();
+            socket.write_all(&frame).unwrap();
+        };
+        say(put);
+        parts
+            .iter()
+            .for_each(|&(offset, len)| say(Request::Staged { offset, len }));
+        // The last answer, or what the node says when it hangs up.
+        loop {
+            let mut header = [0; wire::HEADER_BYTES];
+            socket.read_exact(&mut header).unwrap();
+            let mut frame = vec![0; wire::frame_len(header).unwrap()];
+            socket.read_exact(&mut frame).unwrap();
+            let frame: wire::Frame<wire::Response> = wire::decode(&frame).unwrap();
+            if let wire::Response::Refused(why) = frame.message {
+                return why.message;
+            }
+        }
+    };
+    let put = |len| {
+        Request::PutStaged(Box::new(wire::PutWith {
+            form: wire::Form::Postcard,
+            len,
+            is_kept: false,
+            room_ms: None,
+            objects: Vec::new(),
+            actors: Vec::new(),
+        }))
+    };
+    let large = 8 << 20;
+    let not_there = "are not there";
+    let early = "before the node said that they may";
+    let wrong = "is empty, or there are more bytes than were announced";
+    let told = |put: Request, part: (u64, u64), why: [&str; 2]| {
+        let said = staged(put, &[part]);
+        assert!(why.iter().any(|it| said.contains(it)), "{part:?}: {said}");
+    };
+    // It may or may not have said so by then.
+    told(put(large), (u64::MAX, 2), [not_there, early]);
+    told(put(large), (large, 1), [not_there, early]);
+    told(put(large), (0, 0), [wrong, early]);
+    told(put(large), (0, large + 1), [wrong, early]);
+    // Small ones have no such memory.
+    told(put(100_000), (0, 1), [not_there, early]);
 }
 
 #[test]

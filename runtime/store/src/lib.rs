@@ -20,7 +20,7 @@
 //!
 //! From the bottom: `segment` maps memory (the only `unsafe` code), `folder` makes files for it where that is asked for, `free` and `arena` give it out,
 //! `state` knows every object and who waits, `disk` spills; `store`, `create` and `object` are what
-//! callers hold, `share` is for other processes, `borrow` for what other stores of the machine have.
+//! callers hold, `share` and `staging` are for other processes, `borrow` for what other stores of the machine have.
 //!
 //! Invariants: a sealed object never changes. What is used and what is free add up to the capacity.
 //! No byte of one tenant reaches another. Nothing that is referred to is lost, except secondary
@@ -37,6 +37,7 @@ mod layout;
 mod object;
 mod segment;
 mod share;
+mod staging;
 mod state;
 mod store;
 mod usage;
@@ -47,6 +48,7 @@ pub use create::{Ahead, CreateError, CreateFuture, Fullness, Writer};
 pub use layout::WHOLE_PAGES_FROM_BYTES;
 pub use object::{Copy, Form, Object, Pages, ReadError, RestoreFuture, View};
 pub use segment::SegmentNumber;
-pub use share::{Beside, ClientView, Place, SegmentWatch, Segments, receive, send};
+pub use share::{Beside, ClientView, Place, SegmentWatch, Segments, receive, send, send_beside};
+pub use staging::{Staging, StagingWriter};
 pub use store::Store;
 pub use usage::{ObjectInfo, ObjectPlace, TenantUsage, Usage};

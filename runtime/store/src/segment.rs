@@ -454,7 +454,7 @@ fn open(len: u64, backing: &Backing, pages: PageSize) -> io::Result<(File, Shari
 }
 
 /// A memory file whose length is final.
-fn memfd(len: u64) -> io::Result<File> {
+pub(crate) fn memfd(len: u64) -> io::Result<File> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let name = "wasmrun-objects";
     // Kernels before 6.3 do not know that a memory file is not to be executed.

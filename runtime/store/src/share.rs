@@ -15,7 +15,7 @@ use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::ops::Deref;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -85,7 +85,16 @@ pub fn send(socket: impl AsFd, bytes: &[u8], view: &View) -> io::Result<usize> {
             "a small object has no pages of its own",
         ));
     };
-    let fds = [pages.fd];
+    send_beside(socket, bytes, pages.fd)
+}
+
+/// Sends bytes over a unix stream socket, with a descriptor beside the first. How many were sent: at least one, and with it
+/// the descriptor. Does not block if the socket does not.
+///
+/// # Errors
+/// When the socket takes nothing.
+pub fn send_beside(socket: impl AsFd, bytes: &[u8], fd: BorrowedFd<'_>) -> io::Result<usize> {
+    let fds = [fd];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     assert!(

@@ -125,13 +125,17 @@ pub fn interpreter() -> Result<PathBuf, Failure> {
     if let Some(named) = std::env::var_os(PLACE).filter(|it| !it.is_empty()) {
         return Ok(named.into());
     }
-    let beside = prefix().and_then(|it| package(&it));
-    let beside = beside.map(|it| it.join("python.wasm"));
+    let beside = prefix().and_then(|prefix| {
+        // In a checkout the prefix is its `target`, where the demo leaves the package.
+        let left = prefix.join("python/package/wasmrun");
+        let place = package(&prefix).unwrap_or(left).join("python.wasm");
+        place.is_file().then_some(place)
+    });
     beside.ok_or_else(|| {
         Failure::usage(format!(
-            "there is no Python here: it comes with the Python package; in a checkout `cargo xtask python` \
-             builds that, `pip install target/wheels/wasmrun-*.whl` installs it, and its `wasmrun` has it. Or name its \
-             python.wasm in {PLACE}"
+            "there is no Python here: it comes with the Python package. In a checkout `cargo xtask demo` makes it for the \
+             `wasmrun` there, and `cargo xtask python` builds a wheel: `pip install target/wheels/wasmrun-*.whl`. Or \
+             name its python.wasm in {PLACE}"
         ))
     })
 }

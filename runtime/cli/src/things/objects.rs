@@ -1,13 +1,13 @@
 //! `put` and `object`: values that stay in the node until they are deleted.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::Context;
 use serde_json::json;
 use wasmrun_client::blocking::Client;
-use wasmrun_client::wire::{CHUNK_BYTES, Form, What};
+use wasmrun_client::wire::{Form, What};
 use wasmrun_client::{Incoming, PutOptions};
 use wasmrun_model::value::codec::decode;
 use wasmrun_model::value::{DecodeLimits, NumberKind, Value, json, wave};
@@ -29,21 +29,15 @@ pub fn put(put: &Put, global: &Global, printer: &Printer) -> CommandResult {
             "{shown} is not a file: an object has a length"
         )));
     }
-    let mut file = File::open(&put.file).with_context(cannot)?;
+    let file = File::open(&put.file).with_context(cannot)?;
     let meta = file.metadata().with_context(cannot)?;
     let client = remote::connect(global, &put.tenant)?;
-    let next = move || {
-        let mut chunk = vec![0; CHUNK_BYTES];
-        let len = file.read(&mut chunk)?;
-        chunk.truncate(len);
-        Ok(chunk)
-    };
     let options = PutOptions {
         is_kept: true,
         room_patience: put.wait,
     };
-    let stored = client.put_from(Form::Buffer(NumberKind::U8), meta.len(), options, next);
-    let id = client.wait(stored).map_err(remote::failed)?;
+    let stored = client.put_from(Form::Buffer(NumberKind::U8), meta.len(), options, file);
+    let id = client.wait(stored).map_err(remote::failed)?.id();
     match printer.output {
         Output::Json => {
             let (id, bytes) = (id.to_string(), meta.len());

@@ -311,9 +311,15 @@ fn what_handles_are_for() {
         actors: vec![ActorName { id: ACTOR, owner }],
     };
     assert_bytes(
-        Request::PutWith(Box::new(put)),
+        Request::PutWith(Box::new(put.clone())),
         "2a 00 ac 02 01x4 07x16 00x4 06x16 01 03x16 06x16",
     );
+    assert_bytes(
+        Request::PutStaged(Box::new(put)),
+        "35 00 ac 02 01x4 07x16 00x4 06x16 01 03x16 06x16",
+    );
+    let (offset, len) = (300, 1);
+    assert_bytes(Request::Staged { offset, len }, "36 ac 02 01");
     let object_ref = ObjectRef::Id(object());
     let get = Request::GetWith {
         object: object_ref,
@@ -599,6 +605,7 @@ fn responses_about_tasks() {
 #[test]
 fn responses_with_values() {
     assert_bytes(Response::Continue, "02");
+    assert_bytes(Response::Staging(300), "23 ac 02");
     assert_bytes(Response::Object(object()), "08 07x16 00x4");
     assert_bytes(Response::Chunk(Bytes(vec![1, 2])), "0a 02 01 02");
     let value = Gotten::Value {

@@ -30,7 +30,7 @@ pub enum Request {
         /// How long it is, in bytes.
         len: u64,
     },
-    /// The next bytes of an `Upload`, a `Put` or a `PutWith`, after its `Continue`.
+    /// The next bytes of an `Upload` or of a `Put` of any kind, after its `Continue`.
     Chunk(Bytes),
     /// Runs a function or program. `Submitted`.
     Submit(Box<Submit>),
@@ -243,6 +243,15 @@ pub enum Request {
         /// As in `Get`.
         can_map: bool,
     },
+    /// As `PutWith`, by a client on the node's machine: the node may answer with `Staging` instead of `Continue`.
+    PutStaged(Box<PutWith>),
+    /// The next bytes of a `PutStaged` lie in its staging memory. `Continue` when that part of it can be written anew.
+    Staged {
+        /// Where they start there.
+        offset: u64,
+        /// How many they are, at least one.
+        len: u64,
+    },
 }
 
 /// What a node answers.
@@ -346,6 +355,8 @@ pub enum Response {
     Scheduling(Box<Scheduling>),
     /// As `Value`, of which the client has handles now.
     ValueWith(Box<ValueWith>),
+    /// As `Continue`, with memory of this length that both sides map, for the bytes: its descriptor comes beside this.
+    Staging(u64),
 }
 
 /// What came of one of many objects.

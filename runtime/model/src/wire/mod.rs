@@ -17,6 +17,7 @@
 //! | request | answers |
 //! |---|---|
 //! | `Upload`, `Put`, `PutWith` | `Continue`; the other side sends `Chunk`s under the same id; then the answer |
+//! | `PutStaged` | the same, or `Staging`; then also `Staged`s under the same id, a `Continue` for each; then the answer |
 //! | `Get`, `GetWith` | `Value` or `ValueWith`, then `Chunk`s until its length is reached; or `Mapped` |
 //! | `GetAll` | any number of `Values`, `Done` |
 //! | `Submit`, `SubmitOnce`, `Call` with a report | `Submitted` or `SubmittedHere`, any number of `Output`s, `Ended` |
@@ -25,7 +26,7 @@
 //! What a client maps: the descriptor of a segment comes beside the first byte of the `Mapped` that says
 //! so, once for a connection. The client keeps it until a `Forget`, which belongs to no request; so the
 //! node decides how many a connection has, at most [`MAX_SEGMENTS`], and all of this is in the order of
-//! the node's frames.
+//! the node's frames. In the same way the descriptor of staging memory comes beside its `Staging`.
 //!
 //! Invariants: no frame is longer than [`MAX_FRAME_BYTES`]; nothing that is decoded nests, so bytes from
 //! outside can exhaust neither memory nor stack; a frame has exactly one message.
@@ -63,13 +64,19 @@ use crate::version::Version;
 /// A variant at the end of a [`Request`] raises the minor number and says so in [`Request::since`]; one of a
 /// [`Response`], or of what is in it, only answers requests that came with it. Any other change of
 /// variants, fields or their order raises the major number.
-pub const PROTOCOL: Version = Version { major: 6, minor: 2 };
+pub const PROTOCOL: Version = Version { major: 6, minor: 3 };
 
 /// The largest frame, without its length, in bytes.
 pub const MAX_FRAME_BYTES: usize = 2 << 20;
 
 /// How many bytes of a value or module travel in one frame.
 pub const CHUNK_BYTES: usize = 256 << 10;
+
+/// From how many bytes on a value goes through staging memory, where it can.
+pub const STAGED_FROM_BYTES: u64 = 4 << 20;
+
+/// How much of staging memory is filled, and taken, at a time, in bytes.
+pub const STAGED_BYTES: u64 = 1 << 20;
 
 /// The largest argument that travels with its task; larger ones are stored first. In bytes.
 pub const INLINE_BYTES: usize = 64 << 10;
@@ -154,6 +161,7 @@ impl Request {
             | Self::Scheduling(_)
             | Self::SchedulerState => 1,
             Self::GetWith { .. } => 2,
+            Self::PutStaged(_) | Self::Staged { .. } => 3,
             // The others came with the first of this major version.
             _ => 0,
         }

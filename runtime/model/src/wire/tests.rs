@@ -15,21 +15,21 @@ fn bytes<T: Serialize>(id: u64, message: T) -> Vec<u8> {
 fn first_frames_are_as_they_are_for_ever() {
     let hello = Hello {
         magic: MAGIC,
-        protocol: Version { major: 6, minor: 2 },
+        protocol: Version { major: 6, minor: 3 },
         version: "0.1".into(),
         tenant: TenantName::default(),
     };
-    let expected = b"\x16\0\0\0wasmrun\0\x06\x02\x030.1\x07default";
+    let expected = b"\x16\0\0\0wasmrun\0\x06\x03\x030.1\x07default";
     assert_eq!(encode(&hello).unwrap(), expected);
     assert_eq!(decode_greeting(&expected[4..]), Ok((hello, PROTOCOL)));
     let welcome = Welcome {
         magic: MAGIC,
-        protocol: Version { major: 6, minor: 2 },
+        protocol: Version { major: 6, minor: 3 },
         version: "0.1".into(),
         node: "n1".into(),
         id: NodeId::from_bytes([6; 16]),
     };
-    let expected = b"\x21\0\0\0wasmrun\0\x06\x02\x030.1\x02n1\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06";
+    let expected = b"\x21\0\0\0wasmrun\0\x06\x03\x030.1\x02n1\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06";
     assert_eq!(encode(&welcome).unwrap(), expected);
     assert_eq!(decode_greeting(&expected[4..]), Ok((welcome, PROTOCOL)));
 }
@@ -102,6 +102,8 @@ fn what_came_later_says_since_when() {
         can_map: false,
     };
     assert_eq!(get.since(), 2);
+    let (offset, len) = (0, 1);
+    assert_eq!(Request::Staged { offset, len }.since(), 3);
     let ready = Request::ActorReady {
         actor: ActorId::from_bytes([1; 16]),
         timeout_ms: None,

@@ -62,6 +62,8 @@ use crate::task::Work;
 const MOST_SESSIONS: usize = 1000;
 /// The most modules that come from the network at a time: each is in memory until it is whole. More wait.
 const MOST_UPLOADS: usize = 4;
+/// The most values that come through memory of their own at a time. More come over their sockets.
+const MOST_STAGINGS: usize = 16;
 /// How often a node that is about to stop looks whether all has ended.
 const LOOK: Duration = Duration::from_millis(10);
 /// How long a node that is about to stop waits for clients to take what is theirs.
@@ -110,6 +112,8 @@ struct Inner {
     closed: Sender<bool>,
     /// Places of modules on their way here from the network.
     uploads: Semaphore,
+    /// How many values more may come through memory of their own.
+    stagings: Arc<Semaphore>,
     /// Serialises changes of resources that persist.
     lasting: parking_lot::Mutex<()>,
     sessions: AtomicU64,
@@ -144,6 +148,7 @@ impl Node {
             is_draining: AtomicBool::new(false),
             closed: Sender::new(false),
             uploads: Semaphore::new(MOST_UPLOADS),
+            stagings: Arc::new(Semaphore::new(MOST_STAGINGS)),
             lasting: parking_lot::Mutex::default(),
             sessions: AtomicU64::new(0),
             pending: Arc::default(),

@@ -9,6 +9,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -18,7 +19,7 @@ use wasmrun_model::value::ValueType;
 use wasmrun_model::wire::{
     self, Form, Frame, MAX_SEGMENTS, Mapped, Refusal, RefusalKind, Response,
 };
-use wasmrun_store::{SegmentNumber, SegmentWatch, View};
+use wasmrun_store::{SegmentNumber, SegmentWatch, Staging, View};
 
 use super::way::Way;
 
@@ -48,6 +49,7 @@ pub(super) struct ToMap {
 enum Outgoing {
     Frame(Vec<u8>, OwnedSemaphorePermit),
     Mapped(u64, ToMap),
+    Staging(u64, Arc<Staging>),
     /// Nothing comes after it.
     Last(Vec<u8>),
 }
@@ -81,6 +83,12 @@ impl Out {
     /// dropped it, and knows that it is of the client's tenant and has pages of its own.
     pub(super) async fn map(&self, id: u64, value: ToMap) -> Result<(), Gone> {
         self.push(Outgoing::Mapped(id, value)).await
+    }
+
+    /// Tells the client that the bytes of its value may come, and through which memory. If it cannot be sent there they
+    /// come in chunks.
+    pub(super) async fn stage(&self, id: u64, staging: Arc<Staging>) -> Result<(), Gone> {
+        self.push(Outgoing::Staging(id, staging)).await
     }
 
     /// Says that nothing more comes, and, unless it was the client who ended the session, why: as the answer to a
@@ -193,6 +201,7 @@ impl Writer {
                 }
             }
             Outgoing::Mapped(id, value) => self.map(id, value).await,
+            Outgoing::Staging(id, staging) => self.stage(id, &staging).await,
             Outgoing::Last(frames) => {
                 self.gathered.extend_from_slice(&frames);
                 Ok(())
@@ -204,6 +213,21 @@ impl Writer {
         let written = self.way.write_all(&self.gathered).await;
         self.gathered.clear();
         written
+    }
+
+    async fn stage(&mut self, id: u64, staging: &Staging) -> io::Result<()> {
+        self.flush().await?;
+        let staged = frame(id, Response::Staging(staging.size_bytes()));
+        let staged = staged.ok_or(io::ErrorKind::InvalidData)?;
+        if let Some(socket) = self.way.socket() {
+            let send = || wasmrun_store::send_beside(socket, &staged, staging.as_fd());
+            if let Ok(sent) = socket.async_io(Interest::WRITABLE, send).await {
+                return self.way.write_all(&staged[sent..]).await;
+            }
+        }
+        let without = frame(id, Response::Continue);
+        self.gathered.extend(without.into_iter().flatten());
+        Ok(())
     }
 
     async fn map(&mut self, id: u64, value: ToMap) -> io::Result<()> {

@@ -82,6 +82,8 @@ impl Session {
             | Request::Upload { .. }
             | Request::Put { .. }
             | Request::PutWith(_)
+            | Request::PutStaged(_)
+            | Request::Staged { .. }
             | Request::Get { .. }
             | Request::GetWith { .. }
             | Request::GetAll { .. }

@@ -29,7 +29,7 @@ use super::gather;
 use super::handed::Handed;
 use super::origin::Origin;
 use super::out::{Gone, Out};
-use super::transfer::Transfer;
+use super::transfer::{Part, Transfer};
 use super::views::{self, Asker};
 use super::way::Way;
 use crate::client::{Actor, Client};
@@ -268,17 +268,19 @@ impl Serving {
         let session = self.session.clone();
         let checked = session.origin.check(&request);
         if let Err(why) = checked.and_then(|()| views::check(&request)) {
-            if matches!(request, Request::Chunk(_)) {
+            if matches!(request, Request::Chunk(_) | Request::Staged { .. }) {
                 // More would follow that nobody wants.
                 return Err(Over::Refused(id, why));
             }
             return Ok(session.refuse(id, why).await?);
         }
         match request {
-            Request::Chunk(bytes) => self.chunk(id, bytes.0).await?,
-            Request::Upload { .. } | Request::Put { .. } | Request::PutWith(_) => {
-                self.upload(id, request).await?;
-            }
+            Request::Chunk(bytes) => self.part(id, Part::Bytes(bytes.0)).await?,
+            Request::Staged { offset, len } => self.part(id, Part::Staged { offset, len }).await?,
+            Request::Upload { .. }
+            | Request::Put { .. }
+            | Request::PutWith(_)
+            | Request::PutStaged(_) => self.upload(id, request).await?,
             request if !self.may_wait(&request) => session.at_once(id, request).await?,
             _ if self.jobs.len() >= MOST_WAITING => {
                 let why = too_many("requests that wait", MOST_WAITING);
@@ -294,8 +296,8 @@ impl Serving {
     }
 
     /// Bytes of a value that is on its way here.
-    async fn chunk(&mut self, id: u64, bytes: Vec<u8>) -> Result<(), Over> {
-        // One that was refused may still have chunks under way.
+    async fn part(&mut self, id: u64, part: Part) -> Result<(), Over> {
+        // One that was refused may still have some under way.
         let Some(transfer) = self.transfers.get(&id) else {
             return Ok(());
         };
@@ -303,13 +305,13 @@ impl Serving {
             let why = "bytes of a value came before the node said that they may";
             return Err(Over::Refused(id, refusal(RefusalKind::Usage, why)));
         }
-        if !transfer.pass(bytes).await {
+        if !transfer.pass(part).await {
             self.transfers.remove(&id);
         }
         Ok(())
     }
 
-    /// A value that is going to come in chunks.
+    /// A value that is going to come in parts.
     async fn upload(&mut self, id: u64, request: Request) -> Result<(), Gone> {
         let session = self.session.clone();
         self.transfers.retain(|_, transfer| !transfer.is_over());

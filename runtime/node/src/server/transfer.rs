@@ -4,16 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::Instant;
 use wasmrun_engine::Readable;
 use wasmrun_model::id::{Digest, ObjectId};
 use wasmrun_model::value::{Encoded, EncodedRef, Handle};
 use wasmrun_model::wire::{
-    Bytes, CHUNK_BYTES, Form, Gotten, INLINE_BYTES, MAX_GETS, MAX_ROOM_MS, ObjectRef, Refusal,
-    RefusalKind, Request, Response, ValueWith,
+    Bytes, CHUNK_BYTES, Form, Gotten, INLINE_BYTES, MAX_GETS, MAX_ROOM_MS, ObjectRef, PutWith,
+    Refusal, RefusalKind, Request, Response, STAGED_BYTES, STAGED_FROM_BYTES, ValueWith,
 };
-use wasmrun_store::{Form as Stored, View};
+use wasmrun_store::{Form as Stored, Staging, View};
 
 use super::origin::Origin;
 use super::out::{Gone, ToMap};
@@ -25,24 +26,38 @@ use crate::object::{LoadError, Object, PutObject, Reference, Value};
 
 /// How many chunks may wait to be stored.
 const CHUNKS: usize = 4;
+/// How long staging memory is, in bytes: what a processor's caches hold.
+const STAGING_BYTES: u64 = 4 * STAGED_BYTES;
+/// Why a part is refused.
+const NOT_STAGED: &str = "bytes are said to lie in staging memory, and are not there";
 /// How long a client of another machine may take for the next chunk of what it has announced: room is kept for that.
 const STALLED: Duration = Duration::from_secs(60);
 
 /// Where the chunks of a transfer go.
 pub(super) struct Transfer {
-    chunks: Sender<Vec<u8>>,
+    chunks: Sender<Part>,
     may_come: Arc<AtomicBool>,
 }
 
 /// Where they come from.
 pub(super) struct Chunks {
-    queue: Receiver<Vec<u8>>,
+    queue: Receiver<Part>,
     may_come: Arc<AtomicBool>,
 }
 
-/// Chunks that may come.
+/// The next bytes of a value.
+pub(super) enum Part {
+    Bytes(Vec<u8>),
+    /// They lie in staging memory.
+    Staged {
+        offset: u64,
+        len: u64,
+    },
+}
+
+/// Parts that may come.
 struct Coming {
-    queue: Receiver<Vec<u8>>,
+    queue: Receiver<Part>,
     /// How long the next one may take, if there is a limit.
     patience: Option<Duration>,
 }
@@ -70,9 +85,9 @@ impl Transfer {
         self.may_come.load(Ordering::Acquire) || self.is_over()
     }
 
-    /// Passes a chunk on. False if it is not wanted any more.
-    pub(super) async fn pass(&self, chunk: Vec<u8>) -> bool {
-        self.chunks.send(chunk).await.is_ok()
+    /// Passes a part on. False if it is not wanted any more.
+    pub(super) async fn pass(&self, part: Part) -> bool {
+        self.chunks.send(part).await.is_ok()
     }
 }
 
@@ -87,6 +102,8 @@ pub(super) struct NewValue {
     form: Form,
     len: u64,
     is_kept: bool,
+    /// Whether the client can write it to staging memory.
+    can_stage: bool,
     /// How long it waits for room in the store; as long as the node says if not given.
     room: Option<Duration>,
     /// What it names.
@@ -108,18 +125,25 @@ impl Session {
                 form,
                 len,
                 is_kept,
+                can_stage: false,
                 room: room_ms.map(room_patience),
                 references: Vec::new(),
             }),
-            Request::PutWith(put) => Announced::Value(NewValue {
-                form: put.form,
-                len: put.len,
-                is_kept: put.is_kept,
-                room: put.room_ms.map(room_patience),
-                references: self.all_named(&put.objects, &put.actors)?,
-            }),
+            Request::PutWith(put) => self.new_value(&put, false)?,
+            Request::PutStaged(put) => self.new_value(&put, self.origin.is_here())?,
             _ => unreachable!("nothing else is announced"),
         })
+    }
+
+    fn new_value(&self, put: &PutWith, can_stage: bool) -> Result<Announced, Refusal> {
+        Ok(Announced::Value(NewValue {
+            form: put.form,
+            len: put.len,
+            is_kept: put.is_kept,
+            can_stage,
+            room: put.room_ms.map(room_patience),
+            references: self.all_named(&put.objects, &put.actors)?,
+        }))
     }
 
     /// Takes a module or a value.
@@ -193,12 +217,29 @@ impl Session {
     /// Says that chunks may come.
     async fn go_on(&self, id: u64, chunks: Chunks) -> Result<Coming, Refusal> {
         chunks.may_come.store(true, Ordering::Release);
-        let sent = self.out.send(id, Response::Continue).await;
-        sent.map_err(|Gone| refusal(RefusalKind::Usage, "the client is gone"))?;
+        self.proceed(id).await?;
         Ok(Coming {
             queue: chunks.queue,
             patience: (!self.origin.is_here()).then_some(STALLED),
         })
+    }
+
+    async fn proceed(&self, id: u64) -> Result<(), Refusal> {
+        let sent = self.out.send(id, Response::Continue).await;
+        sent.map_err(|Gone| refusal(RefusalKind::Usage, "the client is gone"))
+    }
+
+    /// Memory for the bytes of a value, if that is worth the while and there may be more of it.
+    fn staging(&self, new: &NewValue) -> Option<(Arc<Staging>, OwnedSemaphorePermit)> {
+        if !new.can_stage || new.len < STAGED_FROM_BYTES {
+            return None;
+        }
+        let permit = self.inner.stagings.clone().try_acquire_owned().ok()?;
+        let staging = Staging::new(STAGING_BYTES);
+        let staging = staging.inspect_err(
+            |error| tracing::warn!(%error, "a value comes over a socket: no memory for it"),
+        );
+        Some((Arc::new(staging.ok()?), permit))
     }
 
     async fn put(&self, id: u64, new: NewValue, chunks: Chunks) -> Result<Response, Refusal> {
@@ -250,12 +291,37 @@ impl Session {
             Err(error)
         });
         let mut writer = created.map_err(|error| refusal(RefusalKind::Full, error))?;
-        let mut chunks = self.go_on(id, chunks).await?;
+        let staging = self.staging(new);
+        let mut chunks = match &staging {
+            Some((staging, _)) => {
+                chunks.may_come.store(true, Ordering::Release);
+                let sent = self.out.stage(id, staging.clone()).await;
+                sent.map_err(|Gone| refusal(RefusalKind::Usage, "the client is gone"))?;
+                Coming {
+                    queue: chunks.queue,
+                    patience: None,
+                }
+            }
+            None => self.go_on(id, chunks).await?,
+        };
         let mut at = 0;
         while at < len {
-            let chunk = next(len - at, &mut chunks).await?;
-            writer.write_at(at, &chunk);
-            at += chunk.len() as u64;
+            let part = next(len - at, &mut chunks).await?;
+            at += match part {
+                Part::Bytes(bytes) => {
+                    writer.write_at(at, &bytes);
+                    bytes.len() as u64
+                }
+                Part::Staged { offset, len } => {
+                    let staged = staging.as_ref().and_then(|(it, _)| it.bytes(offset, len));
+                    let staged = staged.ok_or_else(|| refusal(RefusalKind::Usage, NOT_STAGED))?;
+                    writer.write_at(at, staged);
+                    self.proceed(id).await?;
+                    // The client is to hear of it before the next part is copied.
+                    tokio::task::yield_now().await;
+                    len
+                }
+            };
         }
         Ok(writer.seal())
     }
@@ -496,7 +562,7 @@ pub(super) fn unknown(id: &ObjectId) -> Refusal {
 }
 
 /// The next chunk, of at most so many bytes.
-async fn next(most: u64, chunks: &mut Coming) -> Result<Vec<u8>, Refusal> {
+async fn next(most: u64, chunks: &mut Coming) -> Result<Part, Refusal> {
     let next = match chunks.patience {
         None => chunks.queue.recv().await,
         Some(patience) => match tokio::time::timeout(patience, chunks.queue.recv()).await {
@@ -510,12 +576,17 @@ async fn next(most: u64, chunks: &mut Coming) -> Result<Vec<u8>, Refusal> {
             }
         },
     };
+    let len = match &next {
+        Some(Part::Bytes(bytes)) => bytes.len() as u64,
+        Some(Part::Staged { len, .. }) => *len,
+        None => 0,
+    };
     match next {
-        Some(chunk) if chunk.is_empty() || chunk.len() as u64 > most => {
+        Some(_) if !(1..=most).contains(&len) => {
             let why = "a chunk is empty, or there are more bytes than were announced";
             Err(refusal(RefusalKind::Usage, why))
         }
-        Some(chunk) => Ok(chunk),
+        Some(part) => Ok(part),
         None => Err(refusal(
             RefusalKind::Usage,
             "the rest of the bytes has not come",
@@ -527,7 +598,10 @@ async fn collect(len: u64, chunks: &mut Coming) -> Result<Vec<u8>, Refusal> {
     // Grows with what is there, not with what is announced.
     let mut bytes = Vec::new();
     while (bytes.len() as u64) < len {
-        bytes.extend(next(len - bytes.len() as u64, chunks).await?);
+        match next(len - bytes.len() as u64, chunks).await? {
+            Part::Bytes(more) => bytes.extend(more),
+            Part::Staged { .. } => return Err(refusal(RefusalKind::Usage, NOT_STAGED)),
+        }
     }
     Ok(bytes)
 }
