@@ -214,8 +214,12 @@ _instances = []
 
 class Calls(exports.Calls):
     def call(self, function, arguments):
-        if function.rpartition("#")[2] == "call":
-            return _call(arguments)
+        match function.rpartition("#")[2]:
+            case "call":
+                return _call(arguments)
+            case "compile":
+                program, _program.key = _host.objects.Object.named(arguments[0]), _host.Postcard(arguments[1]).text()
+                return _program.compiled(program)
         return _run(_fresh_names(), 0, arguments)
 
     def create(self, class_, arguments):
@@ -234,7 +238,7 @@ class Calls(exports.Calls):
 
 
 class Interpreter(exports.Interpreter):
-    call = run = interpreter.not_by_types
+    call = compile = run = interpreter.not_by_types
 
 
 class Run(exports.Run):

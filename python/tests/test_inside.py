@@ -259,6 +259,37 @@ def test_what_cannot_go_with_it():
         add.options(cpu=1).remote(1)
 
 
+@pytest.mark.parametrize("lines", [1, 2000])
+def test_large_programs_are_compiled_once(tmp_path, monkeypatch, lines):
+    # From some size on with their code: then as before.
+    (tmp_path / "large_for_test.py").write_text(
+        "from __future__ import annotations\n"
+        + "# A comment that takes its room.\n" * lines
+        + "class Wrong(Exception):\n    pass\n"
+        + "def fail(x: int):\n    raise Wrong(x)  # here\n"
+    )
+    (tmp_path / "broken_for_test.py").write_text("# As large.\n" * lines * 2 + "def f(:\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "large_for_test", raising=False)
+    import large_for_test
+
+    @wasmrun.remote(modules=["large_for_test", "broken_for_test"])
+    def call(what):
+        if what == "annotations":
+            return large_for_test.fail.__annotations__
+        if what == "broken":
+            import broken_for_test  # noqa: F401
+        large_for_test.fail(what)
+
+    assert call.remote("annotations").get() == {"x": "int"}
+    with pytest.raises(large_for_test.Wrong, match="7") as raised:
+        call.remote(7).get()
+    told = "\n".join(raised.value.__notes__)
+    assert f'large_for_test.py", line {lines + 5}, in fail' in told and "# here" in told
+    with pytest.raises(SyntaxError):
+        call.remote("broken").get()
+
+
 def test_modules_and_wheels(tmp_path, monkeypatch):
     package = tmp_path / "shapes_for_test"
     package.mkdir()

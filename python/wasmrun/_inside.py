@@ -25,6 +25,8 @@ MEMORY = "128MiB"
 
 # After so long it is said what takes so long.
 SLOW_S = 1.0
+# From which size on a program is compiled once, in a sandbox, and not in each that calls it.
+COMPILED_FROM_BYTES = 16 << 10
 
 COMPONENT = Path(__file__).with_name("python.wasm")
 
@@ -174,6 +176,7 @@ class Inside:
         finally:
             slow.cancel()
         self._call: _wasmrun.Callable = module.call._raw.with_options({"memory": MEMORY})
+        self._compile: _wasmrun.Callable = module.compile._raw.with_options({"memory": MEMORY, "name": "compile"})
         self._run: _wasmrun.Callable = module.run._raw.with_options({"memory": MEMORY})
         self._instance: _wasmrun.Class = module.Instance._raw.with_options({"memory": MEMORY})
         self._session: _wasmrun.Class = module.Session._raw.with_options({"memory": MEMORY})
@@ -211,7 +214,10 @@ class Inside:
             written = program.written()
             # As `inside/wasmrun/_program.py` checks it.
             mac = hashlib.blake2b(written, digest_size=32, key=self._key.encode()).digest()
-            sent = self._objects[program] = self._call._session.put("u8", mac + written)
+            sent = self._call._session.put("u8", mac + written)
+            if len(written) >= COMPILED_FROM_BYTES:
+                sent = self._compile.remote(sent, self._key)
+            self._objects[program] = sent
         return sent
 
     def put(self, value: Any) -> ObjectRef[Any]:

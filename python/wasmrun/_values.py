@@ -109,13 +109,15 @@ def _members(members: list[Member]) -> list[str]:
 
 def _enum(name: str, members: list[Member]) -> tuple[type, list[Any]]:
     values = [(upper, member[0]) for upper, member in zip(_members(members), members)]
-    cls = enum.Enum(name, values)  # type: ignore[misc]
+    make: Any = enum.Enum
+    cls = make(name, values)
     return cls, list(cls)
 
 
 def _flags(name: str, members: list[Member]) -> tuple[type, list[Any]]:
     names = _members(members)
-    cls = enum.Flag(name, [(upper, 1 << at) for at, upper in enumerate(names)])  # type: ignore[misc]
+    make: Any = enum.Flag
+    cls = make(name, [(upper, 1 << at) for at, upper in enumerate(names)])
     return cls, [cls[upper] for upper in names]
 
 
@@ -128,7 +130,7 @@ except ImportError:
 has_numpy = numpy is not None
 
 
-def numbers(buffer: Any, dtype: str, code: str) -> Any:
+def numbers(buffer: Any, dtype: str, code: Any) -> Any:
     """A buffer as a list of numbers that can only be read: an array of NumPy, or a memoryview where there is no NumPy."""
     if numpy is not None:
         return numpy.frombuffer(buffer, dtype)

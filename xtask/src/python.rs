@@ -18,9 +18,15 @@ const COMPONENTIZE: &str = "componentize-py==0.25.0";
 /// What the interpreter has inside, beside its standard library: pure Python, without dependencies.
 const INSIDE: &str = "cloudpickle==3.1.3";
 /// What the tests use beside the wheel: these versions, so that what passes today passes tomorrow.
-const TESTED_WITH: [&str; 3] = ["numpy==2.4.6", "pytest==9.2.0", "mypy==2.4.1"];
+const TESTED_WITH: [&str; 4] = [
+    "numpy==2.4.6",
+    "pytest==9.2.0",
+    "mypy==2.4.1",
+    // Pyright, with the Node that it runs on in its wheel: pyright's own downloads one.
+    "basedpyright==1.40.2",
+];
 
-/// Whose types mypy checks as those of a user.
+/// Whose types are checked as those of a user.
 const EXAMPLES: [&str; 3] = ["monte_carlo.py", "parameter_server.py", "snippets.py"];
 
 /// How the wheel's compiled parts are built.
@@ -124,10 +130,12 @@ pub fn test() -> Result<()> {
     examples
         .arg("--cache-dir")
         .arg(target_dir().join("python/mypy"));
-    for example in EXAMPLES {
-        examples.arg(Path::new("examples/python").join(example));
-    }
-    shell::run(&mut examples)
+    let paths = EXAMPLES.map(|it| Path::new("examples/python").join(it));
+    shell::run(examples.args(&paths))?;
+    let mut pyright = command(fresh.join("bin/basedpyright"));
+    pyright.args(["--level", "error", "--project", "python/pyproject.toml"]);
+    pyright.arg("--pythonpath").arg(fresh.join("bin/python"));
+    shell::run(&mut pyright)
 }
 
 /// Lays out the package as it lies in the checkout, with what `cargo build` has made beside the program: no wheel is

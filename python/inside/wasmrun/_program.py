@@ -12,6 +12,7 @@ import importlib.abc
 import importlib.util
 import inspect
 import linecache
+import marshal
 import sys
 import traceback
 import types
@@ -21,7 +22,7 @@ from . import _data
 
 # What each file of the user's has, as far as it is here: the line at which a text begins, and the text.
 _lines: dict[str, list[tuple[int, str]]] = {}
-_files: dict[str, tuple[str, str, bool]] = {}
+_files: dict[str, tuple[Any, ...]] = {}
 _scopes: dict[str, types.ModuleType] = {}
 # Parts of programs of others that could not be executed, and why.
 _broken: dict[tuple[str, str], Exception] = {}
@@ -45,9 +46,9 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return None
 
     def exec_module(self, module: types.ModuleType) -> None:
-        filename, source, _ = _files[module.__name__]
+        filename, source, _, *code = _files[module.__name__]
         _lines[filename] = [(1, source)]
-        exec(compile(source, filename, "exec"), module.__dict__)
+        exec(_code(filename, 1, source, code), module.__dict__)
 
 
 sys.meta_path.insert(0, _Finder())
@@ -89,15 +90,52 @@ def read(written: bytes) -> Any:
     return _data.Reader(written, lambda *_: None, lambda module, name, _: find_class(module, name), buffer).read()
 
 
+def _authentication(parts: bytes) -> bytes:
+    return hashlib.blake2b(parts, digest_size=MAC_BYTES, key=(key or "").encode()).digest()
+
+
+def _parted(program: Any) -> tuple[bytes, bytes]:
+    """What authenticates a program, and its parts."""
+    written = bytes(program.get(None).bytes)
+    return written[:MAC_BYTES], written[MAC_BYTES:]
+
+
+def compiled(program: Any) -> bytes:
+    """A program of the driver, with its code."""
+    parts = [_with_code(part) for part in read(_parted(program)[1])]
+    parts = _data.Writer(lambda _: None, class_name).write(parts)
+    return _authentication(parts) + parts
+
+
+def _with_code(part: Any) -> Any:
+    kind, _, _, filename, *rest = part
+    if kind == "file":
+        line, text = 1, rest[0]
+    elif kind == "source":
+        line, text = rest
+    else:
+        return part
+    try:
+        return (*part, marshal.dumps(_code(filename, line, text, ())))
+    except (SyntaxError, ValueError):
+        # What is wrong with it is said when it is executed.
+        return part
+
+
+def _code(filename: str, line: int, text: str, code: Any) -> types.CodeType:
+    if code:
+        return marshal.loads(code[0])
+    return compile("\n" * (line - 1) + text, filename, "exec", dont_inherit=True)
+
+
 def load(program: Any, is_own: bool = False) -> None:
     """Executes the parts of a program that are not there yet.
 
     A program that a value names may be hostile: it is executed only if the driver has authenticated it, or if this is a snippet. If
     a part of it fails, the error is raised when a class of that part is needed.
     """
-    written = bytes(program.get(None).bytes)
-    mac, parts = written[:MAC_BYTES], written[MAC_BYTES:]
-    if key is not None and not is_own and not hmac.compare_digest(mac, hashlib.blake2b(parts, digest_size=MAC_BYTES, key=key.encode()).digest()):
+    mac, parts = _parted(program)
+    if key is not None and not is_own and not hmac.compare_digest(mac, _authentication(parts)):
         raise TypeError("a value names a program that was not sent by the driver of this call: its classes are not defined here")
     later: list[Any] = []
     before = set(_homes)
@@ -138,9 +176,9 @@ def _execute(part: Any, later: list[Any]) -> None:
     else:
         names = scope(home).__dict__
         if kind == "source":
-            filename, line, text = rest
+            filename, line, text, *code = rest
             _lines.setdefault(filename, []).append((line, text))
-            exec(compile("\n" * (line - 1) + text, filename, "exec", dont_inherit=True), names)
+            exec(_code(filename, line, text, code), names)
         elif kind == "import":
             importlib.import_module(rest[0])
             names[name] = sys.modules[rest[0]]
