@@ -306,14 +306,25 @@ mod tests {
         read_frame(&mut socket).await.unwrap().unwrap();
         socket.write_all(&welcome.unwrap()).await.unwrap();
         let object = ObjectId::of(TaskId::from_bytes([2; 16]), 0);
+        let mut left = 0;
         // Until the client is gone.
         while let Ok(Ok(bytes)) = read_frame(&mut socket).await {
             let Frame { id, message } = wire::decode::<Frame<Request>>(&bytes).unwrap();
             assert!(message.since() <= before.minor, "{message:?}");
             let answers = match message {
-                Request::Put { .. } => vec![wire::Response::Continue],
-                Request::Chunk(_) => vec![wire::Response::Object(object)],
-                Request::Get { .. } => {
+                Request::Put { len, .. } => {
+                    left = len;
+                    vec![wire::Response::Continue]
+                }
+                Request::Chunk(bytes) => {
+                    left -= bytes.0.len() as u64;
+                    let is_whole = left == 0;
+                    is_whole
+                        .then_some(wire::Response::Object(object))
+                        .into_iter()
+                        .collect()
+                }
+                Request::Get { .. } | Request::GetWith { .. } => {
                     let (form, len) = (wire::Form::Postcard, 1);
                     let head = wire::Response::Value {
                         form,
@@ -345,6 +356,8 @@ mod tests {
         let client = async {
             let opened = Connection::open(&address, TenantName::default(), None).await;
             let client = Client(Arc::new(opened.unwrap()));
+            let large = Encoded::Postcard(vec![7; wire::STAGED_FROM_BYTES as usize]);
+            drop(client.put(&large).await.unwrap());
             let value = Encoded::Postcard(vec![7]);
             let stored = client.put(&value).await.unwrap();
             assert_eq!(stored.get(None).await.unwrap(), value);
