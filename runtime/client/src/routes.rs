@@ -32,6 +32,17 @@ pub(crate) enum Answer {
     Staging(StagingWriter),
 }
 
+impl Answer {
+    /// Why it is not what was asked for.
+    pub(crate) fn unexpected(&self) -> Error {
+        match self {
+            Self::Said(response) => Error::unexpected(response),
+            Self::Mapped(..) | Self::Unmappable => Error::Unexpected("a mapped value".into()),
+            Self::Staging(_) => Error::Unexpected("staging memory".into()),
+        }
+    }
+}
+
 /// Bytes of the node, in place. They stay there until it is dropped.
 #[derive(Debug)]
 pub(crate) struct View {
@@ -117,9 +128,7 @@ impl Answers {
     pub(crate) async fn next(&mut self) -> Result<Response, Error> {
         match self.next_answer().await? {
             Answer::Said(response) => Ok(response),
-            Answer::Mapped(..) | Answer::Unmappable | Answer::Staging(_) => {
-                Err(Error::Unexpected("mapped memory".into()))
-            }
+            other => Err(other.unexpected()),
         }
     }
 

@@ -32,10 +32,7 @@ impl Connection {
             Answer::Staging(staging) => {
                 self.send_staged(&mut answers, staging, len, source).await?;
             }
-            Answer::Said(other) => return Err(Error::unexpected(&other)),
-            Answer::Mapped(..) | Answer::Unmappable => {
-                return Err(Error::Unexpected("a mapped value".into()));
-            }
+            other => return Err(other.unexpected()),
         }
         answers.next().await
     }
@@ -64,15 +61,10 @@ impl Connection {
         let (mut written, mut taken, mut left) = (0, 0, len);
         while taken < written || left > 0 {
             if left > 0 && written - taken < parts {
-                let offset = written % parts * STAGED_BYTES;
-                let rest = staging.get_mut(offset as usize..).unwrap_or_default();
-                let part = (rest.len() as u64).min(STAGED_BYTES).min(left);
-                if part == 0 {
-                    return Err(Error::Unexpected("staging memory without room".into()));
-                }
-                let part = &mut rest[..part as usize];
+                let (offset, len) = (written % parts * STAGED_BYTES, left.min(STAGED_BYTES));
+                let part = staging.get_mut(offset as usize..(offset + len) as usize);
+                let part = part.ok_or_else(|| Error::Unexpected("too little memory".into()))?;
                 source.read_exact(part).map_err(Error::Source)?;
-                let len = part.len() as u64;
                 (written, left) = (written + 1, left - len);
                 let staged = Request::Staged { offset, len };
                 self.send(answers.id, staged).await?;
@@ -151,7 +143,7 @@ impl Incoming {
         let mut answers = connection.start(request).await?;
         let response = match answers.next_answer().await? {
             Answer::Said(response) => response,
-            Answer::Staging(_) => return Err(Error::Unexpected("staging memory".into()).into()),
+            other @ Answer::Staging(_) => return Err(other.unexpected().into()),
             Answer::Mapped(mapped, view) => {
                 let value = Value::mapped(mapped.form, view, connection.clone());
                 return Ok(Some(Self {

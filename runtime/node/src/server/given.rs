@@ -12,8 +12,8 @@ use wasmrun_model::value::codec::handles;
 use wasmrun_model::value::{Encoded, EncodedRef, FunctionType, Handle};
 use wasmrun_model::wire::{self, Argument as Given, MAX_NAMES, Net, Refusal, RefusalKind};
 
+use super::send::{inline, unknown};
 use super::session::{Session, refusal};
-use super::transfer::{inline, unknown};
 use crate::client::{Actor, check};
 use crate::object::{Object, Reference, Value};
 use crate::task::Argument;

@@ -29,7 +29,7 @@ use super::gather;
 use super::handed::Handed;
 use super::origin::Origin;
 use super::out::{Gone, Out};
-use super::transfer::{Part, Transfer};
+use super::receive::{Part, Transfer};
 use super::views::{self, Asker};
 use super::way::Way;
 use crate::client::{Actor, Client};

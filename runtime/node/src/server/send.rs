@@ -1,0 +1,282 @@
+//! Values on their way out: mapped, whole, or chunk by chunk.
+//!
+//! Owns which of these a client gets. Must not: let a client map what is not its tenant's.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use wasmrun_engine::Readable;
+use wasmrun_model::id::ObjectId;
+use wasmrun_model::value::{Encoded, EncodedRef, Handle};
+use wasmrun_model::wire::{
+    Bytes, CHUNK_BYTES, Form, Gotten, INLINE_BYTES, MAX_GETS, ObjectRef, Refusal, RefusalKind,
+    Response, ValueWith,
+};
+use wasmrun_store::View;
+
+use super::out::{Gone, ToMap};
+use super::registry::Registry;
+use super::session::{Session, refusal};
+use super::views::one;
+use crate::client::GetError;
+use crate::object::{LoadError, Object};
+
+impl Session {
+    /// Sends a value, once it is there. `says_names` if the client can be told what it names.
+    pub(super) async fn get(
+        &self,
+        id: u64,
+        object: ObjectRef,
+        timeout_ms: Option<u64>,
+        can_map: bool,
+        says_names: bool,
+    ) -> Result<(), Gone> {
+        let timeout = timeout_ms.map(Duration::from_millis);
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let found = match deadline {
+            Some(deadline) => tokio::time::timeout_at(deadline, self.object(&object)).await,
+            None => Ok(self.object(&object).await),
+        };
+        let object = match found {
+            Ok(Ok(object)) => object,
+            Ok(Err(why)) => return self.refuse(id, why).await,
+            Err(_) => return self.out.send(id, Response::TimedOut).await,
+        };
+        let rest = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let value = match self.client.get_async(&object, rest).await {
+            Ok(value) => value,
+            Err(GetError::TimedOut) => return self.out.send(id, Response::TimedOut).await,
+            Err(GetError::Failed { origin, error }) => {
+                let error = (&error).into();
+                return self.out.send(id, Response::Failed { origin, error }).await;
+            }
+        };
+        let loaded = match deadline {
+            Some(deadline) => self.inner.shared.read_by(&value, deadline).await,
+            None => Some(value.read().await),
+        };
+        let loaded = match loaded {
+            Some(Ok(loaded)) => loaded,
+            None => return self.out.send(id, Response::TimedOut).await,
+            Some(Err(LoadError::Lost(error))) => {
+                let (origin, error) = (object.id().task(), (&error).into());
+                return self.out.send(id, Response::Failed { origin, error }).await;
+            }
+            Some(Err(error)) => {
+                let why = refusal(RefusalKind::Full, error);
+                return self.refuse(id, why).await;
+            }
+        };
+        let encoded = loaded.encoded();
+        let form = form_of(encoded);
+        let ty = object.0.ty().cloned();
+        // One that names something comes at once: its handles count, and it must not be asked for twice.
+        if let Some(view) = loaded.view().filter(|_| can_map)
+            && value.references().is_empty()
+            && self.may_map(view)
+            && self.pin(id, view)
+        {
+            let view = view.clone();
+            return self.out.map(id, ToMap { form, ty, view }).await;
+        }
+        // Without the type the client must be told of what it has handles.
+        let handles = match ty.is_some() || says_names {
+            true => self.lend(&value),
+            false => Ok(Vec::new()),
+        };
+        let handles = match handles {
+            Ok(handles) => handles,
+            Err(why) => return self.refuse(id, why).await,
+        };
+        let len = encoded.bytes().len() as u64;
+        let head = match ty.is_some() || handles.is_empty() {
+            true => Response::Value { form, len, ty },
+            false => value_with(form, len, handles),
+        };
+        self.out.send(id, head).await?;
+        for chunk in encoded.bytes().chunks(CHUNK_BYTES) {
+            let chunk = Response::Chunk(Bytes(chunk.to_vec()));
+            self.out.send(id, chunk).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends many values, once all are there.
+    pub(super) async fn get_all(
+        &self,
+        id: u64,
+        objects: &[ObjectId],
+        timeout_ms: Option<u64>,
+    ) -> Result<(), Gone> {
+        let found = match objects.len() {
+            ..=MAX_GETS => self.all_known(objects),
+            more => {
+                let why =
+                    format_args!("{more} objects are too many at once; get {MAX_GETS} at most");
+                Err(refusal(RefusalKind::Usage, why))
+            }
+        };
+        let objects = match found {
+            Ok(objects) => objects,
+            Err(why) => return self.refuse(id, why).await,
+        };
+        let timeout = timeout_ms.map(Duration::from_millis);
+        let ready = self.client.wait_async(&objects, objects.len(), timeout);
+        if ready.await.len() < objects.len() {
+            return self.out.send(id, Response::TimedOut).await;
+        }
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        for object in &objects {
+            let gotten = match self.gotten(object).await {
+                Ok(gotten) => gotten,
+                Err(why) => return self.refuse(id, why).await,
+            };
+            // With room for what stands around it.
+            bytes += 64
+                + match &gotten {
+                    Gotten::Value { bytes, .. } => bytes.0.len(),
+                    Gotten::Large | Gotten::Failed { .. } => 0,
+                };
+            batch.push(gotten);
+            if bytes >= CHUNK_BYTES {
+                let values = Response::Values(std::mem::take(&mut batch));
+                self.out.send(id, values).await?;
+                bytes = 0;
+            }
+        }
+        self.out.send(id, Response::Values(batch)).await?;
+        self.out.send(id, Response::Done).await
+    }
+
+    /// What came of an object that is there.
+    async fn gotten(&self, object: &Object) -> Result<Gotten, Refusal> {
+        let value = match self.client.get_async(object, None).await {
+            Ok(value) => value,
+            Err(GetError::Failed { origin, error }) => {
+                let error = (&error).into();
+                return Ok(Gotten::Failed { origin, error });
+            }
+            Err(GetError::TimedOut) => unreachable!("it is waited for without end"),
+        };
+        // The type of what names something must come with it.
+        if value.size_bytes() > INLINE_BYTES as u64 || !value.references().is_empty() {
+            return Ok(Gotten::Large);
+        }
+        let loaded = match value.read().await {
+            Ok(loaded) => loaded,
+            Err(LoadError::Lost(error)) => {
+                let (origin, error) = (object.id().task(), (&error).into());
+                return Ok(Gotten::Failed { origin, error });
+            }
+            Err(error) => return Err(refusal(RefusalKind::Full, error)),
+        };
+        let encoded = loaded.encoded();
+        Ok(Gotten::Value {
+            form: form_of(encoded),
+            bytes: Bytes(encoded.bytes().to_vec()),
+        })
+    }
+
+    /// Whether the client may map a value: it is on this machine, and with the value it sees all that its tenant has in that
+    /// segment. What
+    /// it submitted for another tenant comes in chunks. So does what a neighbour has lent: that uses the memory anew
+    /// when this node ends, which the client may outlive.
+    fn may_map(&self, view: &View) -> bool {
+        self.origin.is_here()
+            && view.object().tenant() == &self.tenant
+            && view.place().is_some()
+            && !view.is_lent()
+    }
+
+    /// An object that the client has a handle of, or one of its tenant's that is kept, at whichever node.
+    async fn object(&self, object: &ObjectRef) -> Result<Object, Refusal> {
+        match object {
+            ObjectRef::Id(id) => {
+                let objects = self.objects.lock();
+                objects.get(id).cloned().ok_or_else(|| unknown(id))
+            }
+            ObjectRef::Prefix(prefix) => self.kept_anywhere(prefix).await,
+        }
+    }
+
+    /// A handle of one of its tenant's objects that are kept, for the client.
+    pub(super) async fn find_object(&self, prefix: String) -> Result<Response, Refusal> {
+        let object = self.object(&ObjectRef::Prefix(prefix)).await?;
+        let name = object.name();
+        self.add_object(object)?;
+        Ok(Response::Found(name))
+    }
+
+    /// One of its tenant's objects that are kept, by the beginning of its id.
+    pub(super) fn kept_object<'a>(
+        &self,
+        registry: &'a Registry,
+        prefix: &str,
+    ) -> Result<&'a Object, Refusal> {
+        let missing = match registry.kept_by_prefix(&self.tenant, prefix) {
+            Ok(object) => return Ok(object),
+            Err(why) => why,
+        };
+        let others = registry.objects();
+        let others = others.filter(|(_, tenant)| **tenant != self.tenant);
+        // People forget to say whose it is, and tenants of a socket are no secret to each other.
+        let is_unknown = !registry
+            .objects()
+            .any(|(it, tenant)| *tenant == self.tenant && it.id().to_string().starts_with(prefix));
+        match one(&self.tenant, prefix, "object", others, |(it, _)| it.id()) {
+            Ok((object, tenant)) if is_unknown => {
+                let why = format!(
+                    "object {} belongs to tenant '{tenant}', and this session is of '{}'; say --tenant \
+                     {tenant}",
+                    object.id(),
+                    self.tenant
+                );
+                Err(refusal(RefusalKind::Tenant, why))
+            }
+            _ => Err(missing),
+        }
+    }
+}
+
+fn form_of(value: EncodedRef<'_>) -> Form {
+    match value {
+        EncodedRef::Postcard(_) => Form::Postcard,
+        EncodedRef::Buffer { kind, .. } => Form::Buffer(kind),
+    }
+}
+
+/// The client has no handle of this.
+pub(super) fn unknown(id: &ObjectId) -> Refusal {
+    let why = format_args!("there is no object {id} that this session has made or was given");
+    refusal(RefusalKind::NotFound, why)
+}
+
+/// The head of a value that names these.
+fn value_with(form: Form, len: u64, handles: Vec<Handle>) -> Response {
+    let (mut objects, mut actors) = (Vec::new(), Vec::new());
+    for handle in handles {
+        match handle {
+            Handle::Object(name) => objects.push(name),
+            Handle::Actor(name) => actors.push(name),
+        }
+    }
+    Response::ValueWith(Box::new(ValueWith {
+        form,
+        len,
+        objects,
+        actors,
+    }))
+}
+
+/// Bytes that a client sends with its task, in the form that their type asks for.
+pub(super) fn inline(value: Encoded) -> Result<Encoded, Refusal> {
+    match value.size_bytes() {
+        ..=INLINE_BYTES => Ok(value),
+        bytes => {
+            let why = format!(
+                "an argument has {bytes} bytes: store what has more than {INLINE_BYTES} first, and pass the object"
+            );
+            Err(refusal(RefusalKind::Usage, why))
+        }
+    }
+}
