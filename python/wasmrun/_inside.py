@@ -25,8 +25,9 @@ MEMORY = "128MiB"
 
 # After so long it is said what takes so long.
 SLOW_S = 1.0
-# From which size on a program is compiled once, in a sandbox, and not in each that calls it.
-COMPILED_FROM_BYTES = 16 << 10
+# Programs of these sizes are compiled once, in a sandbox, and not in each that calls them. Smaller ones are not worth another task,
+# and a larger one may need more memory than that has.
+COMPILED_BYTES = range(16 << 10, 8 << 20)
 
 COMPONENT = Path(__file__).with_name("python.wasm")
 
@@ -176,7 +177,7 @@ class Inside:
         finally:
             slow.cancel()
         self._call: _wasmrun.Callable = module.call._raw.with_options({"memory": MEMORY})
-        self._compile: _wasmrun.Callable = module.compile._raw.with_options({"memory": MEMORY, "name": "compile"})
+        self._compile: _wasmrun.Callable = module.compile._raw.with_options({"cpus": 0, "memory": MEMORY, "name": "compile"})
         self._run: _wasmrun.Callable = module.run._raw.with_options({"memory": MEMORY})
         self._instance: _wasmrun.Class = module.Instance._raw.with_options({"memory": MEMORY})
         self._session: _wasmrun.Class = module.Session._raw.with_options({"memory": MEMORY})
@@ -215,7 +216,7 @@ class Inside:
             # As `inside/wasmrun/_program.py` checks it.
             mac = hashlib.blake2b(written, digest_size=32, key=self._key.encode()).digest()
             sent = self._call._session.put("u8", mac + written)
-            if len(written) >= COMPILED_FROM_BYTES:
+            if len(written) in COMPILED_BYTES:
                 sent = self._compile.remote(sent, self._key)
             self._objects[program] = sent
         return sent

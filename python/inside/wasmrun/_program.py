@@ -117,8 +117,8 @@ def _with_code(part: Any) -> Any:
         return part
     try:
         return (*part, marshal.dumps(_code(filename, line, text, ())))
-    except (SyntaxError, ValueError):
-        # What is wrong with it is said when it is executed.
+    except Exception:
+        # What is wrong with it is said when it is executed; it may have more memory there.
         return part
 
 

@@ -90,10 +90,18 @@ pub fn stubs(stubs: &Stubs) -> CommandResult {
              `python -m wasmrun stubs MODULE` does the same",
         )
     };
-    let python = prefix()
-        .filter(|it| package(it).is_some())
-        .ok_or_else(missing)?;
-    let mut writes = std::process::Command::new(python.join("bin/python3"));
+    let prefix = prefix().ok_or_else(missing)?;
+    let package = package(&prefix).ok_or_else(missing)?;
+    let own = prefix.join("bin/python3");
+    let mut writes = match own.is_file() {
+        true => std::process::Command::new(own),
+        false => {
+            let mut python = std::process::Command::new("python3");
+            python.env("PYTHONPATH", package.with_file_name(""));
+            python.envs(std::env::current_exe().map(|it| ("WASMRUN_BIN", it)));
+            python
+        }
+    };
     writes.args(["-m", "wasmrun", "stubs"]).arg(&stubs.module);
     if let Some(out) = &stubs.out {
         writes.arg("--out").arg(out);
@@ -111,12 +119,15 @@ fn prefix() -> Option<PathBuf> {
     Some(program.parent()?.parent()?.to_owned())
 }
 
-/// The Python package there.
+/// The Python package there: installed, or where the demo leaves it, if this is the `target` of a checkout.
 fn package(prefix: &Path) -> Option<PathBuf> {
-    let folders = std::fs::read_dir(prefix.join("lib")).ok()?;
-    let mut places = folders
+    let folders = std::fs::read_dir(prefix.join("lib"));
+    let installed = folders
+        .into_iter()
+        .flatten()
         .flatten()
         .map(|folder| folder.path().join("site-packages/wasmrun"));
+    let mut places = installed.chain([prefix.join("python/package/wasmrun")]);
     places.find(|place| place.join("python.wasm").is_file())
 }
 
@@ -125,17 +136,33 @@ pub fn interpreter() -> Result<PathBuf, Failure> {
     if let Some(named) = std::env::var_os(PLACE).filter(|it| !it.is_empty()) {
         return Ok(named.into());
     }
-    let beside = prefix().and_then(|prefix| {
-        // In a checkout the prefix is its `target`, where the demo leaves the package.
-        let left = prefix.join("python/package/wasmrun");
-        let place = package(&prefix).unwrap_or(left).join("python.wasm");
-        place.is_file().then_some(place)
-    });
-    beside.ok_or_else(|| {
+    prefix().and_then(|it| package(&it)).map(|it| it.join("python.wasm")).ok_or_else(|| {
         Failure::usage(format!(
             "there is no Python here: it comes with the Python package. In a checkout `cargo xtask demo` makes it for the \
              `wasmrun` there, and `cargo xtask python` builds a wheel: `pip install target/wheels/wasmrun-*.whl`. Or \
              name its python.wasm in {PLACE}"
         ))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_package_is_found_where_it_is_installed_and_where_the_demo_leaves_it() {
+        let prefix = tempfile::tempdir().unwrap();
+        let prefix = prefix.path();
+        assert_eq!(package(prefix), None);
+        for place in [
+            "python/package/wasmrun",
+            "lib/python3.11/site-packages/wasmrun",
+        ] {
+            let place = prefix.join(place);
+            std::fs::create_dir_all(&place).unwrap();
+            std::fs::write(place.join("python.wasm"), "").unwrap();
+            // What is installed comes first.
+            assert_eq!(package(prefix), Some(place));
+        }
+    }
 }
