@@ -259,9 +259,9 @@ def test_what_cannot_go_with_it():
         add.options(cpu=1).remote(1)
 
 
-@pytest.mark.parametrize("lines", [1, 2000])
+@pytest.mark.parametrize("lines", [1, 2_000, 300_000])
 def test_large_programs_are_compiled_once(tmp_path, monkeypatch, lines):
-    # From some size on with their code: then as before.
+    # Small ones and very large ones are compiled by each call, those between once: it makes no difference.
     (tmp_path / "large_for_test.py").write_text(
         "from __future__ import annotations\n"
         + "# A comment that takes its room.\n" * lines
