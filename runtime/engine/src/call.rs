@@ -12,7 +12,7 @@ use std::pin::pin;
 use wasmrun_model::failure::{LimitHit, LimitKind, TaskError};
 use wasmrun_model::value::codec::{decode, encode, validate};
 use wasmrun_model::value::{
-    DecodeLimits, Encoded, EncodedRef, FunctionType, Handle, Value, ValueType, wave,
+    DecodeLimits, Encoded, EncodedRef, FunctionType, Value, ValueType, wave,
 };
 use wasmtime::AsContextMut;
 use wasmtime::component::{Func, Instance, ResourceAny, Val};
@@ -24,6 +24,7 @@ use crate::limits::Limits;
 use crate::passed;
 use crate::prefault::{Bytes, Name};
 use crate::run::Sandbox;
+use crate::services::HandleSlot;
 
 /// How a function is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,7 +93,7 @@ pub(crate) struct Returned {
     /// The result, encoded by its type, if the function has one.
     pub(crate) value: Option<Encoded>,
     /// The handles that the guest gave away with it; each is still counted.
-    pub(crate) handles: Vec<Handle>,
+    pub(crate) handles: Vec<HandleSlot>,
 }
 
 /// Checks that there are as many arguments as parameters, that they are of their types, and not too
@@ -156,7 +157,7 @@ pub(crate) async fn call(
         Err(error) => {
             // The guest gave them away, and nobody takes them.
             let services = sandbox.store.data().services.clone();
-            handles.iter().for_each(|handle| services.release(handle));
+            handles.into_iter().for_each(|slot| services.release(slot));
             Err(error)
         }
     }
@@ -364,10 +365,10 @@ pub(crate) fn lower(
     let services = store.data().services.clone();
     let vals = crate::types::to_vals(ty, values, &mut |handle| {
         // The caller's name for it is good only if the node knows it as given to this guest.
-        if !services.retain(&handle) {
+        let Some(slot) = services.open(&handle) else {
             wasmtime::bail!("the {} {handle} was not given to this guest", handle.kind());
-        }
-        into_guest(&mut store, handle)
+        };
+        into_guest(&mut store, handle, slot)
     });
     vals.map_err(|error| TaskError::Arguments(error.to_string()))
 }
@@ -378,7 +379,7 @@ async fn dynamic(
     receiver: Option<ResourceAny>,
     ty: &FunctionType,
     values: &[EncodedRef<'_>],
-    handles: &mut Vec<Handle>,
+    handles: &mut Vec<HandleSlot>,
 ) -> Result<Option<Value>, TaskError> {
     let params = ty.params().iter().zip(values);
     let values = params.map(|((name, ty), value)| decoded(name, ty, *value));
@@ -400,9 +401,10 @@ async fn dynamic(
     };
     let mut store = sandbox.store.as_context_mut();
     let value = crate::types::from_val(ty, val, &mut |resource| {
-        let handle = out_of_guest(&mut store, resource)?;
-        handles.push(handle);
-        Ok(handle)
+        let slot = out_of_guest(&mut store, resource)?;
+        handles.push(slot);
+        let handle = store.data().services.handle(slot);
+        handle.ok_or_else(|| wasmtime::format_err!("the actor has ended, and so have its handles"))
     });
     value
         .map(Some)

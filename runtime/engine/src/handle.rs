@@ -1,90 +1,132 @@
-//! Handles that a guest holds: entries of its table that stand for objects and actors elsewhere.
+//! Handles that a guest holds: wasmtime's tables have for each the slot of the node's handle table.
 //!
-//! A handle is counted with the node while it is in the table, and moves out of it as its name.
+//! A handle is counted with the node as long as the guest has it, and moves out of the guest as its slot, still counted.
 
 use std::sync::Arc;
 
-use wasmrun_model::id::{ActorName, ObjectName};
 use wasmrun_model::value::Handle;
-use wasmtime::component::{Resource, ResourceAny};
-use wasmtime::{AsContextMut, StoreContextMut};
+use wasmtime::component::__internal::{CanonicalAbiInfo, InstanceType, InterfaceType, LiftContext};
+use wasmtime::component::{ComponentType, Lift, Resource, ResourceAny};
+use wasmtime::{AsContextMut, StoreContextMut, ValRaw};
 
-use crate::services::Services;
+use crate::services::{HandleSlot, Services};
 use crate::state::TaskState;
 
-/// A handle to an object.
-#[derive(Debug, Clone, Copy)]
-pub struct ObjectHandle(pub(crate) ObjectName);
+/// An object, as the type of the guest's handles to it. There are no values of it.
+#[derive(Debug)]
+pub enum ObjectHandle {}
 
-/// A handle to an actor.
-#[derive(Debug, Clone, Copy)]
-pub struct ActorHandle(pub(crate) ActorName);
+/// An actor, as the type of the guest's handles to it. There are no values of it.
+#[derive(Debug)]
+pub enum ActorHandle {}
+
+/// The slot behind a handle.
+pub(crate) fn slot<T: 'static>(handle: &Resource<T>) -> HandleSlot {
+    HandleSlot(handle.rep())
+}
+
+/// A handle for the guest to what is in a slot. The node has counted it.
+pub(crate) fn resource<T: 'static>(slot: HandleSlot) -> Resource<T> {
+    Resource::new_own(slot.0)
+}
 
 /// Puts a handle into the guest's table, as an argument. The node has counted it.
 pub(crate) fn into_guest(
     store: &mut StoreContextMut<'_, TaskState>,
     handle: Handle,
+    slot: HandleSlot,
 ) -> wasmtime::Result<ResourceAny> {
     match handle {
-        Handle::Object(name) => {
-            let resource = store.data_mut().push_object(name)?;
-            resource.try_into_resource_any(store.as_context_mut())
+        Handle::Object(_) => {
+            resource::<ObjectHandle>(slot).try_into_resource_any(store.as_context_mut())
         }
-        Handle::Actor(name) => {
-            let resource = store.data_mut().push_actor(name)?;
-            resource.try_into_resource_any(store.as_context_mut())
+        Handle::Actor(_) => {
+            resource::<ActorHandle>(slot).try_into_resource_any(store.as_context_mut())
         }
     }
 }
 
-/// Takes a handle out of the guest's table, as part of a result: its name. The guest's count goes
-/// with the table entry, so it is kept by whoever takes the name before that.
+/// Takes a handle out of the guest's table, as part of a result: its slot, which stays counted.
 pub(crate) fn out_of_guest(
     store: &mut StoreContextMut<'_, TaskState>,
     resource: ResourceAny,
-) -> wasmtime::Result<Handle> {
+) -> wasmtime::Result<HandleSlot> {
     let object = Resource::<ObjectHandle>::try_from_resource_any(resource, store.as_context_mut());
     if let Ok(object) = object {
-        let handle = store.data_mut().table().delete(object)?;
-        return Ok(Handle::Object(handle.0));
+        return Ok(slot(&object));
     }
     let actor = Resource::<ActorHandle>::try_from_resource_any(resource, store.as_context_mut())?;
-    let handle = store.data_mut().table().delete(actor)?;
-    Ok(Handle::Actor(handle.0))
+    Ok(slot(&actor))
 }
 
 impl TaskState {
-    /// A new table entry for an object that the node has counted.
-    pub(crate) fn push_object(
-        &mut self,
-        name: ObjectName,
-    ) -> wasmtime::Result<Resource<ObjectHandle>> {
-        Ok(self.table().push(ObjectHandle(name))?)
-    }
-
-    /// A new table entry for an actor that the node has counted.
-    pub(crate) fn push_actor(
-        &mut self,
-        name: ActorName,
-    ) -> wasmtime::Result<Resource<ActorHandle>> {
-        Ok(self.table().push(ActorHandle(name))?)
-    }
-
-    /// The object that a handle stands for.
-    pub(crate) fn object(
-        &mut self,
-        handle: &Resource<ObjectHandle>,
-    ) -> wasmtime::Result<ObjectName> {
-        Ok(self.table().get(handle)?.0)
-    }
-
-    /// The actor that a handle stands for.
-    pub(crate) fn actor(&mut self, handle: &Resource<ActorHandle>) -> wasmtime::Result<ActorName> {
-        Ok(self.table().get(handle)?.0)
-    }
-
     /// The node's services for whatever runs now.
     pub(crate) fn services(&self) -> Arc<dyn Services> {
         self.services.clone()
+    }
+}
+
+/// A `list<borrow<object>>`, as the slots behind it. wasmtime's own would make a `Resource` of each.
+pub(crate) struct BorrowedObjects(pub(crate) Vec<HandleSlot>);
+
+/// How many bytes a handle has in the guest's memory.
+const HANDLE_BYTES: usize = 4;
+
+// SAFETY: every list is a pointer and a length.
+unsafe impl ComponentType for BorrowedObjects {
+    type Lower = [ValRaw; 2];
+
+    const ABI: CanonicalAbiInfo = CanonicalAbiInfo::POINTER_PAIR;
+
+    fn typecheck(ty: &InterfaceType, types: &InstanceType<'_>) -> wasmtime::Result<()> {
+        <[Resource<ObjectHandle>] as ComponentType>::typecheck(ty, types)
+    }
+}
+
+// SAFETY: pointer and length are checked against the guest's memory, and each index by wasmtime, which
+// lends the handle until the call ends. `typecheck` has made sure that these are handles to objects.
+unsafe impl Lift for BorrowedObjects {
+    fn linear_lift_from_flat(
+        cx: &mut LiftContext<'_>,
+        ty: InterfaceType,
+        src: &Self::Lower,
+    ) -> wasmtime::Result<Self> {
+        let InterfaceType::List(list) = ty else {
+            wasmtime::bail!("the list of objects is no list")
+        };
+        let InterfaceType::Borrow(ty) = cx.types[list].element else {
+            wasmtime::bail!("the objects are not borrowed")
+        };
+        let (at, count) = (src[0].get_u32() as usize, src[1].get_u32() as usize);
+        if !at.is_multiple_of(HANDLE_BYTES) {
+            wasmtime::bail!("list pointer is not aligned")
+        }
+        let bytes = count.saturating_mul(HANDLE_BYTES);
+        let Some(indexes) = at
+            .checked_add(bytes)
+            .and_then(|end| cx.memory().get(at..end))
+        else {
+            wasmtime::bail!("list pointer/length out of bounds of memory")
+        };
+        // The memory is borrowed from what the handles are lent with.
+        let mut slots: Vec<HandleSlot> = indexes
+            .as_chunks::<HANDLE_BYTES>()
+            .0
+            .iter()
+            .map(|index| HandleSlot(u32::from_le_bytes(*index)))
+            .collect();
+        cx.consume_fuel(size_of_val(slots.as_slice()))?;
+        for slot in &mut slots {
+            slot.0 = cx.guest_resource_lift_borrow(ty, slot.0)?;
+        }
+        Ok(Self(slots))
+    }
+
+    fn linear_lift_from_memory(
+        _: &mut LiftContext<'_>,
+        _: InterfaceType,
+        _: &[u8],
+    ) -> wasmtime::Result<Self> {
+        wasmtime::bail!("the objects are passed flat")
     }
 }

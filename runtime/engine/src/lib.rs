@@ -53,7 +53,7 @@ pub use crate::load::{LoadError, Origin, wit_text};
 pub use crate::module::{Entry, Function, FunctionIndex, LookupError, Module, Program, Skipped};
 pub use crate::run::{Invocation, Outcome};
 pub use crate::services::{
-    Alone, Given, Pages, Readable, ServiceError, Services, Spares, Waiting, Wishes,
+    Alone, Given, HandleSlot, Pages, Readable, ServiceError, Services, Spares, Waiting, Wishes,
 };
 pub use crate::state::{DirGrant, GrantError, Grants, HeldResource, NetGrant, TaskContext};
 pub use crate::stdio::{Listener, OutputChunk, OutputSource, TaskOutput};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wasmrun_model::failure::{LimitHit, LimitKind, TaskError};
-use wasmrun_model::value::{Encoded, EncodedRef, Handle};
+use wasmrun_model::value::{Encoded, EncodedRef};
 use wasmtime::Store;
 use wasmtime::component::{ComponentExportIndex, Func, Instance, Val};
 
@@ -15,7 +15,7 @@ use crate::input::Input;
 use crate::limits::Limits;
 use crate::module::{Entry, Function, Linked, Module};
 use crate::room::Room;
-use crate::services::Services;
+use crate::services::{HandleSlot, Services};
 use crate::state::{Grants, Setup, TaskContext, TaskState};
 use crate::stdio::TaskOutput;
 use crate::task_store::TaskStore;
@@ -51,7 +51,7 @@ pub struct Outcome {
     /// without a result.
     pub result: Option<Encoded>,
     /// Handles in the result that the guest no longer has. The node still counts them for it.
-    pub handles: Vec<Handle>,
+    pub handles: Vec<HandleSlot>,
     /// The most that the task's memories and tables came to, in bytes.
     pub memory_peak: u64,
 }

@@ -1,10 +1,10 @@
 //! What a running guest can ask of the node it runs on: other tasks, objects, actors.
 //!
 //! Owns the boundary, [`Services`]: the engine turns a guest's calls of `wasmrun:runtime` into calls of
-//! it, and the node answers. Must not: know what a task, an object or an actor is beyond its name.
+//! it, and the node answers. Must not: know what a task, an object or an actor is beyond its slot and name.
 //!
-//! Handles are counted: the engine says [`Services::retain`] for every handle that a guest gets, and
-//! [`Services::release`] for every one that it drops. What a guest leaves behind is released by
+//! Handles are counted: every handle that a guest gets counts its [`HandleSlot`] once, and the engine says
+//! [`Services::release`] for every one that the guest drops. What a guest leaves behind is released by
 //! whoever made the services, when the task or actor ends.
 
 use std::fmt;
@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use wasmrun_model::failure::TaskError;
-use wasmrun_model::id::{ActorName, ObjectName, TaskId};
+use wasmrun_model::id::TaskId;
 use wasmrun_model::task::Cancellation;
 use wasmrun_model::value::{Encoded, EncodedRef, Handle};
 
@@ -53,13 +53,18 @@ pub struct Pages<'a> {
     pub spares: &'a Spares,
 }
 
+/// A slot of the handle table that the node keeps for a task or actor: what the host has behind each of the guest's
+/// handles. A guest cannot make one up: the number stands in wasmtime's table, of which the guest has indexes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HandleSlot(pub u32);
+
 /// An argument of a task or call that a guest starts.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Given {
     /// A value, encoded by its parameter's type; not checked yet.
     Value(Vec<u8>),
     /// An object that the guest has a handle to.
-    Object(ObjectName),
+    Object(HandleSlot),
 }
 
 /// What a guest asks for in place of what the module declares.
@@ -114,15 +119,21 @@ pub type Waiting<'a, T> = Pin<Box<dyn Future<Output = Result<T, ServiceError>> +
 
 /// What a guest can ask for. One per task, or per call of an actor.
 pub trait Services: Send + Sync {
-    /// Counts one more handle of the guest. False if it names what the guest was never given.
-    fn retain(&self, handle: &Handle) -> bool;
+    /// One more handle of the guest to what has this name. `None` if the guest was never given that.
+    fn open(&self, handle: &Handle) -> Option<HandleSlot>;
+
+    /// One more handle of the guest to what is in this slot.
+    fn duplicate(&self, slot: HandleSlot);
 
     /// One handle less.
-    fn release(&self, handle: &Handle);
+    fn release(&self, slot: HandleSlot);
 
-    /// The guest knows the name of a handle and may put it into what it returns, even when it has
-    /// dropped the handle by then.
-    fn named(&self, handle: &Handle);
+    /// What is in a slot, by its name. `None` if the guest has come to its end.
+    fn handle(&self, slot: HandleSlot) -> Option<Handle>;
+
+    /// The same, for a guest that asks: it may put the name into what it returns, even when it has dropped the
+    /// handle by then.
+    fn name(&self, slot: HandleSlot) -> Option<Handle>;
 
     /// Starts a function of the same module. The guest gets a handle to what it will make.
     fn spawn(
@@ -130,7 +141,7 @@ pub trait Services: Send + Sync {
         function: FunctionIndex,
         arguments: Vec<Given>,
         wishes: Wishes,
-    ) -> Result<ObjectName, ServiceError>;
+    ) -> Result<HandleSlot, ServiceError>;
 
     /// Creates an actor of the same module. The guest gets a handle to it.
     fn create(
@@ -138,38 +149,37 @@ pub trait Services: Send + Sync {
         class: ClassIndex,
         arguments: Vec<Given>,
         wishes: Wishes,
-    ) -> Waiting<'_, ActorName>;
+    ) -> Waiting<'_, HandleSlot>;
 
     /// The actor of the tenant that has this name. The guest gets a handle to it.
-    fn find<'a>(&'a self, name: &'a str) -> Waiting<'a, ActorName>;
+    fn find<'a>(&'a self, name: &'a str) -> Waiting<'a, HandleSlot>;
 
     /// Calls a method, for so long at most. The guest gets a handle to what it will make.
     fn call(
         &self,
-        actor: &ActorName,
+        actor: HandleSlot,
         method: &str,
         arguments: Vec<Given>,
         time_limit: Option<Duration>,
-    ) -> Result<ObjectName, ServiceError>;
+    ) -> Result<HandleSlot, ServiceError>;
 
     /// Ends an actor.
-    fn kill(&self, actor: &ActorName);
+    fn kill(&self, actor: HandleSlot);
 
     /// Cancels what is to make an object.
-    fn cancel(&self, object: &ObjectName) -> Cancellation;
+    fn cancel(&self, object: HandleSlot) -> Cancellation;
 
     /// Stores a value, which keeps what these handles stand for: the guest says that it names them. The guest
     /// gets a handle to it.
-    fn put(&self, value: Encoded, handles: Vec<Handle>) -> Waiting<'_, ObjectName>;
+    fn put(&self, value: Encoded, handles: Vec<Handle>) -> Waiting<'_, HandleSlot>;
 
     /// The value of an object, once it is there.
-    fn get(&self, object: &ObjectName, timeout: Option<Duration>)
-    -> Waiting<'_, Arc<dyn Readable>>;
+    fn get(&self, object: HandleSlot, timeout: Option<Duration>) -> Waiting<'_, Arc<dyn Readable>>;
 
     /// Waits for `count` of the objects: the indexes of those that are there or have failed.
     fn wait(
         &self,
-        objects: Vec<ObjectName>,
+        objects: Vec<HandleSlot>,
         count: usize,
         timeout: Option<Duration>,
     ) -> Waiting<'_, Vec<u32>>;
@@ -200,56 +210,64 @@ impl Alone {
 }
 
 impl Services for Alone {
-    fn retain(&self, _: &Handle) -> bool {
-        false
+    fn open(&self, _: &Handle) -> Option<HandleSlot> {
+        None
     }
 
-    fn release(&self, _: &Handle) {}
+    fn duplicate(&self, _: HandleSlot) {}
 
-    fn named(&self, _: &Handle) {}
+    fn release(&self, _: HandleSlot) {}
+
+    fn handle(&self, _: HandleSlot) -> Option<Handle> {
+        None
+    }
+
+    fn name(&self, _: HandleSlot) -> Option<Handle> {
+        None
+    }
 
     fn spawn(
         &self,
         _: FunctionIndex,
         _: Vec<Given>,
         _: Wishes,
-    ) -> Result<ObjectName, ServiceError> {
+    ) -> Result<HandleSlot, ServiceError> {
         Self::refuse()
     }
 
-    fn create(&self, _: ClassIndex, _: Vec<Given>, _: Wishes) -> Waiting<'_, ActorName> {
+    fn create(&self, _: ClassIndex, _: Vec<Given>, _: Wishes) -> Waiting<'_, HandleSlot> {
         Box::pin(async { Self::refuse() })
     }
 
-    fn find<'a>(&'a self, _: &'a str) -> Waiting<'a, ActorName> {
+    fn find<'a>(&'a self, _: &'a str) -> Waiting<'a, HandleSlot> {
         Box::pin(async { Self::refuse() })
     }
 
     fn call(
         &self,
-        _: &ActorName,
+        _: HandleSlot,
         _: &str,
         _: Vec<Given>,
         _: Option<Duration>,
-    ) -> Result<ObjectName, ServiceError> {
+    ) -> Result<HandleSlot, ServiceError> {
         Self::refuse()
     }
 
-    fn kill(&self, _: &ActorName) {}
+    fn kill(&self, _: HandleSlot) {}
 
-    fn cancel(&self, _: &ObjectName) -> Cancellation {
+    fn cancel(&self, _: HandleSlot) -> Cancellation {
         Cancellation::Over
     }
 
-    fn put(&self, _: Encoded, _: Vec<Handle>) -> Waiting<'_, ObjectName> {
+    fn put(&self, _: Encoded, _: Vec<Handle>) -> Waiting<'_, HandleSlot> {
         Box::pin(async { Self::refuse() })
     }
 
-    fn get(&self, _: &ObjectName, _: Option<Duration>) -> Waiting<'_, Arc<dyn Readable>> {
+    fn get(&self, _: HandleSlot, _: Option<Duration>) -> Waiting<'_, Arc<dyn Readable>> {
         Box::pin(async { Self::refuse() })
     }
 
-    fn wait(&self, _: Vec<ObjectName>, _: usize, _: Option<Duration>) -> Waiting<'_, Vec<u32>> {
+    fn wait(&self, _: Vec<HandleSlot>, _: usize, _: Option<Duration>) -> Waiting<'_, Vec<u32>> {
         Box::pin(async { Self::refuse() })
     }
 }

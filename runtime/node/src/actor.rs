@@ -29,7 +29,7 @@ use wasmrun_model::task::{Attempt, Terms};
 use wasmrun_model::value::FunctionType;
 
 use crate::cluster::CallLog;
-use crate::known::Known;
+use crate::handles::HandleTable;
 use crate::node::WeakShared;
 use crate::policy::Policy;
 use crate::shared::kill_later;
@@ -108,7 +108,7 @@ pub(crate) struct ActorCell {
     /// What its instances are made of, on its owner and where it is hosted.
     job: OnceLock<Arc<ActorJob>>,
     /// Handles that its guest has.
-    pub(crate) known: Arc<Known>,
+    pub(crate) handles: Arc<HandleTable>,
     /// Where its output goes, until it is over: whoever listens waits for that.
     output: Mutex<Option<Arc<TaskOutput>>>,
     life: Mutex<Life>,
@@ -232,7 +232,7 @@ impl ActorCell {
             is_foreign: true,
             face,
             job: OnceLock::new(),
-            known: Arc::default(),
+            handles: Arc::default(),
             output: Mutex::default(),
             life: Mutex::default(),
             // Its owner counts its lives.

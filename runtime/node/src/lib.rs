@@ -38,7 +38,7 @@ mod deadlock;
 mod derive;
 mod executor;
 mod groups;
-mod known;
+mod handles;
 mod ledger;
 mod machine;
 mod names;

@@ -88,7 +88,7 @@ impl Held {
 
     fn keeps(&self) -> Vec<Self> {
         match self {
-            Self::Actor(actor) => actor.known.held(),
+            Self::Actor(actor) => actor.handles.held(),
             Self::Task(cell) => match cell.result() {
                 Some(Ok(Some(value))) => vec![Self::Value(value)],
                 _ => Vec::new(),

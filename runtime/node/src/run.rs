@@ -21,7 +21,7 @@ use wasmrun_model::value::{Encoded, EncodedRef, FunctionType, Handle, ValueType}
 use crate::actor::ActorCell;
 use crate::cluster::Ran;
 use crate::executor::{Turn, Weight};
-use crate::known::Known;
+use crate::handles::HandleTable;
 use crate::ledger::{Start, Todo};
 use crate::node::Shared;
 use crate::object::{Fitted, LoadError, Object, Reference, Value};
@@ -175,14 +175,14 @@ impl Lease {
         })
     }
 
-    fn attempt(&self, call: &Call, known: Arc<Known>) -> Arc<Attempt> {
+    fn attempt(&self, call: &Call, handles: Arc<HandleTable>) -> Arc<Attempt> {
         Arc::new_cyclic(|this| Attempt {
             shared: self.shared.clone(),
             cell: self.cell.clone(),
             number: self.attempt,
             driver: self.cell.driver,
             listener: call.listener.clone(),
-            known,
+            handles,
             lent: parking_lot::Mutex::default(),
             started: AtomicU64::new(0),
             in_flight: OnceLock::new(),
@@ -293,8 +293,8 @@ async fn kept(
         _ => Ok(None),
     };
     // The guest gave these away with its result.
-    for handle in &outcome.handles {
-        attempt.known.release(handle);
+    for slot in outcome.handles {
+        attempt.handles.release(slot);
     }
     let memory_peak = value.as_ref().map_or(0, |_| outcome.memory_peak);
     (value, memory_peak)
@@ -374,7 +374,7 @@ async fn create_actor(begun: Begun, turn: &Turn) -> Option<Start> {
         memory,
         ..actor.job().limits.clone()
     };
-    let attempt = lease.attempt(&call, actor.known.clone());
+    let attempt = lease.attempt(&call, actor.handles.clone());
     let checkpoint = actor.checkpoint();
     let job = actor.job();
     if actor.is_foreign() {
@@ -428,7 +428,7 @@ async fn run_call(begun: Begun, turn: &Turn) -> Option<Start> {
     let Work::Call(actor, method) = &cell.work else {
         unreachable!("it is a call");
     };
-    let attempt = lease.attempt(&call, actor.known.clone());
+    let attempt = lease.attempt(&call, actor.handles.clone());
     let Some(mut instance) = actor.take(&cell) else {
         // It died after the scheduler had started the call, and the call hears of that.
         return lease.end(Report::never_ran(&cell, actor.died()), turn);

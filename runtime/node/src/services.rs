@@ -12,11 +12,11 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use wasmrun_engine::{
-    ClassIndex, Entry, FunctionIndex, Given, Listener, Module, Readable, ServiceError, Services,
-    Waiting, Wishes,
+    ClassIndex, Entry, FunctionIndex, Given, HandleSlot, Listener, Module, Readable, ServiceError,
+    Services, Waiting, Wishes,
 };
 use wasmrun_model::failure::TaskError;
-use wasmrun_model::id::{ActorName, DriverId, ObjectId, ObjectName, TaskId};
+use wasmrun_model::id::{DriverId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::task::{Attempt as Try, Cancellation, TaskKind};
 use wasmrun_model::value::codec::handles;
 use wasmrun_model::value::{Encoded, FunctionType, Handle, ValueType};
@@ -27,7 +27,7 @@ use tokio::time::Instant;
 use crate::actor::{ActorCell, ActorRef, Creator};
 use crate::deadlock::Wait;
 use crate::derive;
-use crate::known::Known;
+use crate::handles::{HandleTable, Looked};
 use crate::ledger::{Blocked, Submission};
 use crate::names::{Known as Named, Naming};
 use crate::node::Shared;
@@ -59,9 +59,9 @@ pub(crate) struct Attempt {
     pub(crate) number: Try,
     pub(crate) driver: DriverId,
     pub(crate) listener: Option<Listener>,
-    pub(crate) known: Arc<Known>,
+    pub(crate) handles: Arc<HandleTable>,
     /// Handles that it was given without asking: in arguments, and in values that it got.
-    pub(crate) lent: Mutex<HashSet<Handle>>,
+    pub(crate) lent: Mutex<HashSet<HandleSlot>>,
     /// How many it has started.
     pub(crate) started: AtomicU64,
     /// How many of those have not ended; made when it starts the first.
@@ -75,8 +75,8 @@ pub(crate) struct Attempt {
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        for handle in self.lent.get_mut().drain() {
-            self.known.release(&handle);
+        for slot in self.lent.get_mut().drain() {
+            self.handles.release(slot);
         }
     }
 }
@@ -84,9 +84,10 @@ impl Drop for Attempt {
 impl Attempt {
     /// The guest may name this, as long as the attempt lasts, and for longer if it takes a handle.
     pub(crate) fn lend(&self, reference: &Reference) {
+        let slot = self.handles.add(reference.clone());
         // Once is enough: what is lent stays until the attempt ends.
-        if self.lent.lock().insert(reference.handle()) {
-            self.known.add(reference.clone());
+        if !self.lent.lock().insert(slot) {
+            self.handles.release(slot);
         }
     }
 
@@ -101,7 +102,7 @@ impl Attempt {
         let mut held = self.arguments.lock().clone();
         // What an actor knows is the actor's, whoever calls it.
         if matches!(self.cell.work, Work::Task(_)) {
-            held.extend(self.known.held().into_iter().map(|held| (held, 1)));
+            held.extend(self.handles.held().into_iter().map(|held| (held, 1)));
         }
         held
     }
@@ -214,9 +215,15 @@ impl Attempt {
         }
     }
 
-    /// What a handle of the guest's stands for.
-    fn reference(&self, handle: &Handle) -> Result<Reference, ServiceError> {
-        self.known.get(handle).ok_or_else(|| {
+    /// What a handle of the guest's stands for: something, as long as the guest may run.
+    fn reference(&self, slot: HandleSlot) -> Result<Reference, ServiceError> {
+        let gone = || ServiceError::Refused("its actor has ended, and so have its handles".into());
+        self.handles.get(slot).ok_or_else(gone)
+    }
+
+    /// What a name in a value stands for.
+    fn named(&self, handle: &Handle) -> Result<Reference, ServiceError> {
+        self.handles.find(handle).ok_or_else(|| {
             ServiceError::Refused(format!(
                 "{handle} is no {} that this task was given or has made",
                 handle.kind()
@@ -224,8 +231,8 @@ impl Attempt {
         })
     }
 
-    fn actor(&self, name: &ActorName) -> Result<ActorRef, ServiceError> {
-        match self.reference(&Handle::Actor(*name))? {
+    fn actor(&self, slot: HandleSlot) -> Result<ActorRef, ServiceError> {
+        match self.reference(slot)? {
             Reference::Actor(actor) => Ok(actor),
             Reference::Task(_) | Reference::Put(_) => unreachable!("the handle is an actor's"),
         }
@@ -235,10 +242,7 @@ impl Attempt {
     fn references(&self, ty: &ValueType, value: &Encoded) -> Result<Vec<Reference>, ServiceError> {
         let handles =
             handles(ty, value).map_err(|error| ServiceError::Refused(error.to_string()))?;
-        handles
-            .iter()
-            .map(|handle| self.reference(handle))
-            .collect()
+        handles.iter().map(|handle| self.named(handle)).collect()
     }
 
     /// A result that the guest returned, with what it names.
@@ -315,8 +319,8 @@ impl Attempt {
                     .map(Argument::Value)
                     .map_err(|error| ServiceError::Refused(error.to_string()))
             }
-            Given::Object(name) => {
-                let reference = self.reference(&Handle::Object(name))?;
+            Given::Object(slot) => {
+                let reference = self.reference(slot)?;
                 let wanted = ty.filter(|ty| !matches!(ty, ValueType::Handle(_)));
                 match (reference.ty(), wanted) {
                     (Some(made), Some(ty)) if !is_fit(made, ty) => {
@@ -351,7 +355,7 @@ impl Attempt {
     }
 
     /// Starts a task of a job that was made for this one.
-    fn spawn_job(&self, job: &Arc<Job>, given: Vec<Given>) -> Result<ObjectName, ServiceError> {
+    fn spawn_job(&self, job: &Arc<Job>, given: Vec<Given>) -> Result<HandleSlot, ServiceError> {
         let ty = job.function_type().expect("only functions are spawned");
         let values = self.arguments(ty, given)?;
         let nested = self.nest()?;
@@ -366,28 +370,15 @@ impl Attempt {
             keeps: None,
             first: self.first_attempt(),
         })?;
-        Ok(self.known_task(cell))
+        Ok(self.handles.add(Reference::Task(cell)))
     }
 
-    fn known_task(&self, cell: Arc<TaskCell>) -> ObjectName {
-        let name = cell.object();
-        self.known.add(Reference::Task(cell));
-        name
-    }
-
-    /// The tasks among the objects that are not there yet.
-    fn pending(&self, objects: &[ObjectName]) -> Result<Vec<Arc<TaskCell>>, ServiceError> {
-        let mut pending = Vec::new();
-        for object in objects {
-            if let Reference::Task(cell) = self.reference(&Handle::Object(*object))?
-                && !cell.has_ended()
-            {
-                // Also who only looks wants to see it some time.
-                cell.want();
-                pending.push(cell);
-            }
-        }
-        Ok(pending)
+    /// Which of these objects are there.
+    fn look(&self, objects: &[HandleSlot]) -> Looked {
+        let looked = self.handles.look(objects);
+        // Also who only looks wants to see it some time.
+        looked.pending.iter().for_each(|cell| cell.want());
+        looked
     }
 
     /// Waits until `count` of these have ended, with the CPU given back. False if time is up before.
@@ -439,7 +430,7 @@ impl Attempt {
         class: ClassIndex,
         arguments: Vec<Given>,
         mut wishes: Wishes,
-    ) -> Result<ActorName, ServiceError> {
+    ) -> Result<HandleSlot, ServiceError> {
         self.check_isolation()?;
         let name = wishes.name.take();
         let job = derive::actor(self.parent(), class, wishes)
@@ -484,9 +475,7 @@ impl Attempt {
         if let Some(naming) = naming {
             naming.keep();
         }
-        let name = actor.name();
-        self.known.add(Reference::Actor(actor));
-        Ok(name)
+        Ok(self.handles.add(Reference::Actor(actor)))
     }
 
     async fn name_actor(&self, name: String, actor: &ActorRef) -> Result<Naming, ServiceError> {
@@ -498,7 +487,7 @@ impl Attempt {
         naming.map_err(|error| ServiceError::Refused(error.to_string()))
     }
 
-    async fn find_actor(&self, name: &str) -> Result<ActorName, ServiceError> {
+    async fn find_actor(&self, name: &str) -> Result<HandleSlot, ServiceError> {
         self.check_isolation()?;
         let tenant = &self.parent().terms.tenant;
         let found = self.shared.find_actor(tenant, name);
@@ -508,9 +497,7 @@ impl Attempt {
             false => found.await,
         };
         let actor = found.map_err(|error| ServiceError::Refused(error.to_string()))?;
-        let name = actor.name();
-        self.known.add(Reference::Actor(actor));
-        Ok(name)
+        Ok(self.handles.add(Reference::Actor(actor)))
     }
 
     /// Waits for something that ends by itself, with the CPU given back.
@@ -568,10 +555,11 @@ impl Attempt {
     /// The value of an object that is there.
     async fn value(
         &self,
-        object: &ObjectName,
+        object: HandleSlot,
         deadline: Option<Instant>,
     ) -> Result<Arc<dyn Readable>, ServiceError> {
-        let value = match self.reference(&Handle::Object(*object))? {
+        let reference = self.reference(object)?;
+        let value = match &reference {
             Reference::Put(object) => Some(object.value.clone()),
             Reference::Task(cell) => match cell.result() {
                 Some(Ok(value)) => value,
@@ -595,7 +583,7 @@ impl Attempt {
         match loaded {
             Ok(loaded) => Ok(Arc::new(loaded)),
             Err(LoadError::Lost(error)) => Err(ServiceError::Failed {
-                origin: object.id.task(),
+                origin: Object(reference).id().task(),
                 error: Arc::new(error),
             }),
             Err(error) => Err(ServiceError::Refused(error.to_string())),
@@ -604,19 +592,27 @@ impl Attempt {
 }
 
 impl Services for Attempt {
-    fn retain(&self, handle: &Handle) -> bool {
-        self.known.retain(handle)
+    fn open(&self, handle: &Handle) -> Option<HandleSlot> {
+        self.handles.open(handle)
     }
 
-    fn release(&self, handle: &Handle) {
-        self.known.release(handle);
+    fn duplicate(&self, slot: HandleSlot) {
+        self.handles.duplicate(slot);
     }
 
-    fn named(&self, handle: &Handle) {
-        let mut lent = self.lent.lock();
-        if !lent.contains(handle) && self.known.retain(handle) {
-            lent.insert(*handle);
+    fn release(&self, slot: HandleSlot) {
+        self.handles.release(slot);
+    }
+
+    fn handle(&self, slot: HandleSlot) -> Option<Handle> {
+        Some(self.handles.get(slot)?.handle())
+    }
+
+    fn name(&self, slot: HandleSlot) -> Option<Handle> {
+        if self.lent.lock().insert(slot) {
+            self.handles.duplicate(slot);
         }
+        self.handle(slot)
     }
 
     fn spawn(
@@ -624,7 +620,7 @@ impl Services for Attempt {
         function: FunctionIndex,
         arguments: Vec<Given>,
         wishes: Wishes,
-    ) -> Result<ObjectName, ServiceError> {
+    ) -> Result<HandleSlot, ServiceError> {
         self.check_isolation()?;
         let job = derive::job(self.parent(), function, wishes)
             .map_err(|error| ServiceError::Refused(error.to_string()))?;
@@ -636,21 +632,21 @@ impl Services for Attempt {
         class: ClassIndex,
         arguments: Vec<Given>,
         wishes: Wishes,
-    ) -> Waiting<'_, ActorName> {
+    ) -> Waiting<'_, HandleSlot> {
         Box::pin(self.create_actor(class, arguments, wishes))
     }
 
-    fn find<'a>(&'a self, name: &'a str) -> Waiting<'a, ActorName> {
+    fn find<'a>(&'a self, name: &'a str) -> Waiting<'a, HandleSlot> {
         Box::pin(self.find_actor(name))
     }
 
     fn call(
         &self,
-        actor: &ActorName,
+        actor: HandleSlot,
         method: &str,
         arguments: Vec<Given>,
         time_limit: Option<Duration>,
-    ) -> Result<ObjectName, ServiceError> {
+    ) -> Result<HandleSlot, ServiceError> {
         let actor = self.actor(actor)?;
         let time_limit = self.shared.policy.actor_time("call", time_limit);
         let time_limit = time_limit.map_err(|error| ServiceError::Refused(error.to_string()))?;
@@ -683,30 +679,28 @@ impl Services for Attempt {
             keeps: Some(actor.clone()),
             first: Try::FIRST,
         })?;
-        Ok(self.known_task(cell))
+        Ok(self.handles.add(Reference::Task(cell)))
     }
 
-    fn kill(&self, actor: &ActorName) {
+    fn kill(&self, actor: HandleSlot) {
         if let Ok(actor) = self.actor(actor) {
             self.shared.kill(actor.cell());
         }
     }
 
-    fn cancel(&self, object: &ObjectName) -> Cancellation {
-        match self.reference(&Handle::Object(*object)) {
+    fn cancel(&self, object: HandleSlot) -> Cancellation {
+        match self.reference(object) {
             Ok(Reference::Task(cell)) => self.shared.cancel_maker(&cell),
             _ => Cancellation::Over,
         }
     }
 
-    fn put(&self, value: Encoded, handles: Vec<Handle>) -> Waiting<'_, ObjectName> {
+    fn put(&self, value: Encoded, handles: Vec<Handle>) -> Waiting<'_, HandleSlot> {
         Box::pin(async move {
             // Each once, however often the guest says it.
             let handles: BTreeSet<Handle> = handles.into_iter().collect();
-            let references: Result<Vec<Reference>, ServiceError> = handles
-                .iter()
-                .map(|handle| self.reference(handle))
-                .collect();
+            let references: Result<Vec<Reference>, ServiceError> =
+                handles.iter().map(|handle| self.named(handle)).collect();
             let references = references?;
             let name = self.next_stored(!references.is_empty());
             let tenant = self.parent().terms.tenant.clone();
@@ -715,23 +709,17 @@ impl Services for Attempt {
                 .keep(&tenant, name.id, Cow::Owned(value), references)
                 .await;
             let value = value.map_err(|error| ServiceError::Refused(error.to_string()))?;
-            self.known
-                .add(Reference::Put(Arc::new(PutObject { name, value })));
-            Ok(name)
+            let object = Reference::Put(Arc::new(PutObject { name, value }));
+            Ok(self.handles.add(object))
         })
     }
 
-    fn get(
-        &self,
-        object: &ObjectName,
-        timeout: Option<Duration>,
-    ) -> Waiting<'_, Arc<dyn Readable>> {
-        let object = *object;
+    fn get(&self, object: HandleSlot, timeout: Option<Duration>) -> Waiting<'_, Arc<dyn Readable>> {
         Box::pin(async move {
             let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-            let pending = self.pending(&[object])?;
+            let pending = self.look(&[object]).pending;
             match self.wait_for(&pending, pending.len(), timeout).await? {
-                true => self.value(&object, deadline).await,
+                true => self.value(object, deadline).await,
                 false => Err(ServiceError::TimedOut),
             }
         })
@@ -739,25 +727,25 @@ impl Services for Attempt {
 
     fn wait(
         &self,
-        objects: Vec<ObjectName>,
+        objects: Vec<HandleSlot>,
         count: usize,
         timeout: Option<Duration>,
     ) -> Waiting<'_, Vec<u32>> {
+        let Looked {
+            mut ready,
+            pending,
+            places,
+        } = self.look(&objects);
+        if ready.len() >= count {
+            return Box::pin(std::future::ready(Ok(ready)));
+        }
         Box::pin(async move {
-            let pending = self.pending(&objects)?;
-            let is_there = objects.len() - pending.len();
-            self.wait_for(&pending, count.saturating_sub(is_there), timeout)
-                .await?;
-            let mut ready = Vec::with_capacity(count);
-            for (index, object) in (0..).zip(&objects) {
-                let is_ready = match self.reference(&Handle::Object(*object))? {
-                    Reference::Task(cell) => cell.has_ended(),
-                    Reference::Put(_) | Reference::Actor(_) => true,
-                };
-                if is_ready {
-                    ready.push(index);
-                }
-            }
+            let count = count - ready.len();
+            self.wait_for(&pending, count, timeout).await?;
+            let ended = pending.iter().zip(places);
+            let ended = ended.filter(|(cell, _)| cell.has_ended());
+            ready.extend(ended.map(|(_, place)| place));
+            ready.sort_unstable();
             Ok(ready)
         })
     }

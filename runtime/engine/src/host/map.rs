@@ -24,17 +24,16 @@ use std::time::Duration;
 use rustix::mm::{
     Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect,
 };
-use wasmrun_model::id::ObjectName;
 use wasmtime::component::__internal::{CanonicalAbiInfo, InstanceType, InterfaceType, LiftContext};
 use wasmtime::component::{ComponentType, Lift, Linker, Resource};
 use wasmtime::{StoreContextMut, ValRaw};
 
 use super::bindings::wasmrun::runtime::objects::Error;
-use super::objects::duration;
+use super::objects::{INTERFACE, duration};
 use super::spare::Spare;
 use crate::fault::HostFault;
-use crate::handle::ObjectHandle;
-use crate::services::{Pages, Readable};
+use crate::handle::{ObjectHandle, slot};
+use crate::services::{HandleSlot, Pages, Readable};
 use crate::state::TaskState;
 
 /// What a window's start and length must be a multiple of: a page of wasm.
@@ -50,8 +49,6 @@ const TURN_BYTES: usize = 32 << 20;
 /// How many windows all sandboxes have.
 static WINDOWS: AtomicUsize = AtomicUsize::new(0);
 
-const INTERFACE: &str = "wasmrun:runtime/objects@0.1.0";
-
 type MapArgs = (Resource<ObjectHandle>, Window, Option<u64>);
 
 /// Puts `map` and `unmap` into a linker, in place of those that would copy the window.
@@ -60,10 +57,9 @@ pub(super) fn add_to_linker(linker: &mut Linker<TaskState>) -> wasmtime::Result<
     let mut objects = linker.instance(INTERFACE)?;
     objects.func_wrap_async(
         "[method]object.map",
-        |mut store: StoreContextMut<'_, TaskState>, (object, window, timeout_ms): MapArgs| {
+        |store: StoreContextMut<'_, TaskState>, (object, window, timeout_ms): MapArgs| {
             Box::new(async move {
-                let name = store.data_mut().object(&object)?;
-                match map(store, &name, window, duration(timeout_ms)).await {
+                match map(store, slot(&object), window, duration(timeout_ms)).await {
                     Ok(length) => Ok((Ok(length),)),
                     Err(Fault::Said(error)) => Ok((Err(error),)),
                     Err(Fault::Lost(error)) => Err(lost(&error)),
@@ -111,7 +107,7 @@ fn lost(error: &io::Error) -> wasmtime::Error {
 
 async fn map(
     mut store: StoreContextMut<'_, TaskState>,
-    object: &ObjectName,
+    object: HandleSlot,
     window: Window,
     timeout: Option<Duration>,
 ) -> Result<u64, Fault> {

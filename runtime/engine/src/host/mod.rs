@@ -71,6 +71,7 @@ pub(crate) fn add_to_component_linker(
     bound::add_to_linker::<TaskState, HasSelf<TaskState>>(linker, |state| state)?;
     tasks::add_to_linker::<TaskState, HasSelf<TaskState>>(linker, |state| state)?;
     actors::add_to_linker::<TaskState, HasSelf<TaskState>>(linker, |state| state)?;
+    objects::add_to_linker(linker)?;
     map::add_to_linker(linker)
 }
 

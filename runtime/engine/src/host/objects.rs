@@ -11,17 +11,21 @@ use wasmrun_model::failure;
 use wasmrun_model::id::{ActorName, ObjectName};
 use wasmrun_model::task::Cancellation;
 use wasmrun_model::value::{Encoded, EncodedRef, Handle, NumberKind};
-use wasmtime::component::Resource;
+use wasmtime::StoreContextMut;
+use wasmtime::component::{Linker, Resource};
 
 use super::bindings::wasmrun::runtime::actors::{self, HostActor};
 use super::bindings::wasmrun::runtime::objects::{
     self, Error, Failure, FailureKind, Form, HostObject, Number, Value,
 };
 use super::bindings::wasmrun::runtime::tasks::{self, Argument};
-use crate::handle::{ActorHandle, ObjectHandle};
+use crate::handle::{ActorHandle, BorrowedObjects, ObjectHandle, resource, slot};
 use crate::module::LookupError;
 use crate::services::{Given, ServiceError, Wishes};
 use crate::state::TaskState;
+
+/// The interface whose `wait`, `map` and `unmap` are ours, and not what is generated.
+pub(super) const INTERFACE: &str = "wasmrun:runtime/objects@0.1.0";
 
 type Answer<T> = wasmtime::Result<Result<T, Error>>;
 
@@ -63,46 +67,43 @@ impl objects::Host for TaskState {
         };
         let services = self.services();
         match services.put(value, handles).await {
-            Ok(name) => Ok(Ok(self.push_object(name)?)),
+            Ok(made) => Ok(Ok(resource(made))),
             Err(error) => Ok(Err(error.into())),
         }
     }
 
     async fn wait(
         &mut self,
-        objects: Vec<Resource<ObjectHandle>>,
-        count: u32,
-        timeout_ms: Option<u64>,
+        _: Vec<Resource<ObjectHandle>>,
+        _: u32,
+        _: Option<u64>,
     ) -> Answer<Vec<u32>> {
-        let names = objects.iter().map(|object| self.object(object));
-        let names = names.collect::<wasmtime::Result<Vec<_>>>()?;
-        let count = usize::try_from(count)
-            .unwrap_or(usize::MAX)
-            .min(names.len());
-        let services = self.services();
-        let ready = services.wait(names, count, duration(timeout_ms)).await;
-        Ok(ready.map_err(Error::from))
+        unreachable!("`add_to_linker` puts its own in place")
     }
 }
 
 impl HostObject for TaskState {
     fn id(&mut self, object: Resource<ObjectHandle>) -> wasmtime::Result<String> {
-        Ok(self.object(&object)?.id.to_string())
+        let handle = self.services.handle(slot(&object));
+        Ok(match handle.ok_or_else(has_ended)? {
+            Handle::Object(name) => name.id.to_string(),
+            Handle::Actor(name) => name.id.to_string(),
+        })
     }
 
     fn name(&mut self, object: Resource<ObjectHandle>) -> wasmtime::Result<Vec<u8>> {
-        let name = self.object(&object)?;
-        self.services.named(&Handle::Object(name));
-        Ok(name.to_bytes().to_vec())
+        let handle = self.services.name(slot(&object));
+        handle.map(name_bytes).ok_or_else(has_ended)
     }
 
     fn named(&mut self, name: Vec<u8>) -> Answer<Resource<ObjectHandle>> {
-        let known = <&[u8; ObjectName::BYTES]>::try_from(&name[..]).ok();
-        let known = known
-            .map(ObjectName::from_bytes)
-            .filter(|name| self.services.retain(&Handle::Object(*name)));
-        match known {
-            Some(name) => Ok(Ok(self.push_object(name)?)),
+        let name = <&[u8; ObjectName::BYTES]>::try_from(&name[..]).ok();
+        let opened = name.and_then(|name| {
+            self.services
+                .open(&Handle::Object(ObjectName::from_bytes(name)))
+        });
+        match opened {
+            Some(opened) => Ok(Ok(resource(opened))),
             None => Ok(Err(not_given("an object", ObjectName::BYTES))),
         }
     }
@@ -111,9 +112,9 @@ impl HostObject for TaskState {
         &mut self,
         object: Resource<ObjectHandle>,
     ) -> wasmtime::Result<Resource<ObjectHandle>> {
-        let name = self.object(&object)?;
-        self.services.retain(&Handle::Object(name));
-        self.push_object(name)
+        let slot = slot(&object);
+        self.services.duplicate(slot);
+        Ok(resource(slot))
     }
 
     async fn size(
@@ -121,9 +122,8 @@ impl HostObject for TaskState {
         object: Resource<ObjectHandle>,
         timeout_ms: Option<u64>,
     ) -> Answer<u64> {
-        let name = self.object(&object)?;
         let services = self.services();
-        let value = services.get(&name, duration(timeout_ms)).await;
+        let value = services.get(slot(&object), duration(timeout_ms)).await;
         Ok(value
             .map(|value| value.encoded().bytes().len() as u64)
             .map_err(Error::from))
@@ -134,9 +134,8 @@ impl HostObject for TaskState {
         object: Resource<ObjectHandle>,
         timeout_ms: Option<u64>,
     ) -> Answer<Value> {
-        let name = self.object(&object)?;
         let services = self.services();
-        match services.get(&name, duration(timeout_ms)).await {
+        match services.get(slot(&object), duration(timeout_ms)).await {
             Ok(value) => {
                 // The host copies it first: not what the guest has no room for.
                 let (bytes, limit) = (value.encoded().bytes().len() as u64, self.limiter.limit());
@@ -160,8 +159,7 @@ impl HostObject for TaskState {
         &mut self,
         object: Resource<ObjectHandle>,
     ) -> wasmtime::Result<objects::Cancellation> {
-        let name = self.object(&object)?;
-        Ok(match self.services.cancel(&name) {
+        Ok(match self.services.cancel(slot(&object)) {
             Cancellation::Cancelled => objects::Cancellation::Cancelled,
             Cancellation::RunsOn => objects::Cancellation::RunsOn,
             Cancellation::Over => objects::Cancellation::Over,
@@ -170,8 +168,7 @@ impl HostObject for TaskState {
     }
 
     fn drop(&mut self, object: Resource<ObjectHandle>) -> wasmtime::Result<()> {
-        let handle = self.table().delete(object)?;
-        self.services.release(&Handle::Object(handle.0));
+        self.services.release(slot(&object));
         Ok(())
     }
 }
@@ -187,10 +184,10 @@ impl tasks::Host for TaskState {
             Ok(function) => function,
             Err(error) => return Ok(Err(unknown(&error))),
         };
-        let arguments = self.given(arguments)?;
+        let arguments = given(arguments);
         let wishes = options.map(Wishes::from).unwrap_or_default();
         match self.services.spawn(function, arguments, wishes) {
-            Ok(name) => Ok(Ok(self.push_object(name)?)),
+            Ok(made) => Ok(Ok(resource(made))),
             Err(error) => Ok(Err(error.into())),
         }
     }
@@ -207,11 +204,11 @@ impl actors::Host for TaskState {
             Ok(class) => class,
             Err(error) => return Ok(Err(unknown(&error))),
         };
-        let arguments = self.given(arguments)?;
+        let arguments = given(arguments);
         let wishes = options.map(Wishes::from).unwrap_or_default();
         let services = self.services();
         match services.create(class, arguments, wishes).await {
-            Ok(name) => Ok(Ok(self.push_actor(name)?)),
+            Ok(made) => Ok(Ok(resource(made))),
             Err(error) => Ok(Err(error.into())),
         }
     }
@@ -219,7 +216,7 @@ impl actors::Host for TaskState {
     async fn find(&mut self, name: String) -> Answer<Resource<ActorHandle>> {
         let services = self.services();
         match services.find(&name).await {
-            Ok(name) => Ok(Ok(self.push_actor(name)?)),
+            Ok(made) => Ok(Ok(resource(made))),
             Err(error) => Ok(Err(error.into())),
         }
     }
@@ -227,22 +224,26 @@ impl actors::Host for TaskState {
 
 impl HostActor for TaskState {
     fn id(&mut self, actor: Resource<ActorHandle>) -> wasmtime::Result<String> {
-        Ok(self.actor(&actor)?.id.to_string())
+        let handle = self.services.handle(slot(&actor));
+        Ok(match handle.ok_or_else(has_ended)? {
+            Handle::Object(name) => name.id.to_string(),
+            Handle::Actor(name) => name.id.to_string(),
+        })
     }
 
     fn name(&mut self, actor: Resource<ActorHandle>) -> wasmtime::Result<Vec<u8>> {
-        let name = self.actor(&actor)?;
-        self.services.named(&Handle::Actor(name));
-        Ok(name.to_bytes().to_vec())
+        let handle = self.services.name(slot(&actor));
+        handle.map(name_bytes).ok_or_else(has_ended)
     }
 
     fn named(&mut self, name: Vec<u8>) -> Answer<Resource<ActorHandle>> {
-        let known = <&[u8; ActorName::BYTES]>::try_from(&name[..]).ok();
-        let known = known
-            .map(ActorName::from_bytes)
-            .filter(|name| self.services.retain(&Handle::Actor(*name)));
-        match known {
-            Some(name) => Ok(Ok(self.push_actor(name)?)),
+        let name = <&[u8; ActorName::BYTES]>::try_from(&name[..]).ok();
+        let opened = name.and_then(|name| {
+            self.services
+                .open(&Handle::Actor(ActorName::from_bytes(name)))
+        });
+        match opened {
+            Some(opened) => Ok(Ok(resource(opened))),
             None => Ok(Err(not_given("an actor", ActorName::BYTES))),
         }
     }
@@ -251,9 +252,9 @@ impl HostActor for TaskState {
         &mut self,
         actor: Resource<ActorHandle>,
     ) -> wasmtime::Result<Resource<ActorHandle>> {
-        let name = self.actor(&actor)?;
-        self.services.retain(&Handle::Actor(name));
-        self.push_actor(name)
+        let slot = slot(&actor);
+        self.services.duplicate(slot);
+        Ok(resource(slot))
     }
 
     fn call(
@@ -275,35 +276,65 @@ impl HostActor for TaskState {
         arguments: Vec<Argument>,
         options: actors::CallOptions,
     ) -> Answer<Resource<ObjectHandle>> {
-        let name = self.actor(&actor)?;
-        let arguments = self.given(arguments)?;
+        let arguments = given(arguments);
         let time_limit = duration(options.time_limit_ms);
-        match self.services.call(&name, &method, arguments, time_limit) {
-            Ok(name) => Ok(Ok(self.push_object(name)?)),
+        let services = self.services();
+        match services.call(slot(&actor), &method, arguments, time_limit) {
+            Ok(made) => Ok(Ok(resource(made))),
             Err(error) => Ok(Err(error.into())),
         }
     }
 
     fn kill(&mut self, actor: Resource<ActorHandle>) -> wasmtime::Result<()> {
-        let name = self.actor(&actor)?;
-        self.services.kill(&name);
+        self.services.kill(slot(&actor));
         Ok(())
     }
 
     fn drop(&mut self, actor: Resource<ActorHandle>) -> wasmtime::Result<()> {
-        let handle = self.table().delete(actor)?;
-        self.services.release(&Handle::Actor(handle.0));
+        self.services.release(slot(&actor));
         Ok(())
     }
 }
 
-impl TaskState {
-    fn given(&mut self, arguments: Vec<Argument>) -> wasmtime::Result<Vec<Given>> {
-        let given = arguments.into_iter().map(|argument| match argument {
-            Argument::Value(bytes) => Ok(Given::Value(bytes)),
-            Argument::Object(object) => self.object(&object).map(Given::Object),
-        });
-        given.collect()
+type WaitArgs = (BorrowedObjects, u32, Option<u64>);
+
+/// Puts `wait` into a linker, in place of the one that would make a resource of each handle.
+pub(super) fn add_to_linker(linker: &mut Linker<TaskState>) -> wasmtime::Result<()> {
+    linker.allow_shadowing(true);
+    linker.instance(INTERFACE)?.func_wrap_async(
+        "wait",
+        |store: StoreContextMut<'_, TaskState>, (objects, count, timeout_ms): WaitArgs| {
+            let services = store.data().services();
+            Box::new(async move {
+                let objects = objects.0;
+                let count = usize::try_from(count).unwrap_or(usize::MAX);
+                let count = count.min(objects.len());
+                let ready = services.wait(objects, count, duration(timeout_ms)).await;
+                Ok((ready.map_err(Error::from),))
+            })
+        },
+    )?;
+    linker.allow_shadowing(false);
+    Ok(())
+}
+
+fn given(arguments: Vec<Argument>) -> Vec<Given> {
+    let given = arguments.into_iter().map(|argument| match argument {
+        Argument::Value(bytes) => Given::Value(bytes),
+        Argument::Object(object) => Given::Object(slot(&object)),
+    });
+    given.collect()
+}
+
+/// The call is on its way out.
+pub(crate) fn has_ended() -> wasmtime::Error {
+    wasmtime::format_err!("the actor has ended, and so have its handles")
+}
+
+fn name_bytes(handle: Handle) -> Vec<u8> {
+    match handle {
+        Handle::Object(name) => name.to_bytes().to_vec(),
+        Handle::Actor(name) => name.to_bytes().to_vec(),
     }
 }
 

@@ -1,11 +1,11 @@
 //! A node that has made some objects and actors, and only writes down what a guest asks of it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use wasmrun_engine::{
-    ClassIndex, FunctionIndex, Given, Readable, ServiceError, Services, Waiting, Wishes,
+    ClassIndex, FunctionIndex, Given, HandleSlot, Readable, ServiceError, Services, Waiting, Wishes,
 };
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{ActorId, ActorName, NodeId, ObjectId, ObjectName, TaskId};
@@ -21,7 +21,8 @@ pub struct Book(Mutex<Pages>);
 #[derive(Default)]
 struct Pages {
     values: BTreeMap<ObjectName, Result<Encoded, ServiceError>>,
-    known: BTreeSet<Handle>,
+    /// What the guest may name, each at its slot.
+    known: Vec<Handle>,
     /// How many handles the guest has.
     held: BTreeMap<Handle, i64>,
     asked: Vec<String>,
@@ -30,17 +31,40 @@ struct Pages {
 
 impl Pages {
     /// Something new, of which the guest has a handle.
-    fn make(&mut self, asked: String) -> ObjectName {
+    fn make(&mut self, asked: String) -> HandleSlot {
         self.asked.push(asked);
         self.made += 1;
         let name = object(1000 + self.made);
-        self.hand_out(Handle::Object(name));
-        name
+        self.hand_out(Handle::Object(name))
     }
 
-    fn hand_out(&mut self, handle: Handle) {
-        self.known.insert(handle);
+    fn hand_out(&mut self, handle: Handle) -> HandleSlot {
         *self.held.entry(handle).or_default() += 1;
+        self.slot(&handle).unwrap_or_else(|| {
+            self.known.push(handle);
+            HandleSlot(self.known.len() as u32 - 1)
+        })
+    }
+
+    fn slot(&self, handle: &Handle) -> Option<HandleSlot> {
+        let at = self.known.iter().position(|known| known == handle)?;
+        Some(HandleSlot(at as u32))
+    }
+
+    fn named(&self, slot: HandleSlot) -> Handle {
+        self.known[slot.0 as usize]
+    }
+
+    /// Arguments, as they are written down.
+    fn said(&self, arguments: &[Given]) -> String {
+        let said = arguments.iter().map(|argument| match argument {
+            Given::Value(bytes) => format!("Value({bytes:?})"),
+            Given::Object(slot) => match self.named(*slot) {
+                Handle::Object(name) => format!("Object({name:?})"),
+                Handle::Actor(_) => panic!("an actor was given as an object"),
+            },
+        });
+        format!("[{}]", said.collect::<Vec<_>>().join(", "))
     }
 }
 
@@ -95,10 +119,11 @@ impl Book {
     }
 
     /// What was asked for, and the handles that the guest has still, without those that it gave away.
-    pub fn balance(&self, given_away: &[Handle]) -> (Vec<String>, BTreeMap<Handle, i64>) {
+    pub fn balance(&self, given_away: &[HandleSlot]) -> (Vec<String>, BTreeMap<Handle, i64>) {
         let mut pages = self.0.lock().unwrap();
-        for handle in given_away {
-            *pages.held.entry(*handle).or_default() -= 1;
+        for slot in given_away {
+            let handle = pages.named(*slot);
+            *pages.held.entry(handle).or_default() -= 1;
         }
         pages.held.retain(|_, count| *count != 0);
         (pages.asked.clone(), pages.held.clone())
@@ -114,74 +139,96 @@ fn buffer(numbers: &[f64]) -> Encoded {
 }
 
 impl Services for Book {
-    fn retain(&self, handle: &Handle) -> bool {
+    fn open(&self, handle: &Handle) -> Option<HandleSlot> {
         let mut pages = self.0.lock().unwrap();
-        let is_known = pages.known.contains(handle);
-        if is_known {
-            *pages.held.entry(*handle).or_default() += 1;
-        }
-        is_known
+        let slot = pages.slot(handle)?;
+        *pages.held.entry(*handle).or_default() += 1;
+        Some(slot)
     }
 
-    fn release(&self, handle: &Handle) {
-        *self.0.lock().unwrap().held.entry(*handle).or_default() -= 1;
+    fn duplicate(&self, slot: HandleSlot) {
+        let mut pages = self.0.lock().unwrap();
+        let handle = pages.named(slot);
+        *pages.held.entry(handle).or_default() += 1;
     }
 
-    fn named(&self, _: &Handle) {}
+    fn release(&self, slot: HandleSlot) {
+        let mut pages = self.0.lock().unwrap();
+        let handle = pages.named(slot);
+        *pages.held.entry(handle).or_default() -= 1;
+    }
+
+    fn handle(&self, slot: HandleSlot) -> Option<Handle> {
+        Some(self.0.lock().unwrap().named(slot))
+    }
+
+    fn name(&self, slot: HandleSlot) -> Option<Handle> {
+        self.handle(slot)
+    }
 
     fn spawn(
         &self,
         function: FunctionIndex,
         arguments: Vec<Given>,
         _: Wishes,
-    ) -> Result<ObjectName, ServiceError> {
+    ) -> Result<HandleSlot, ServiceError> {
         let name = &guest().fast.function(function).name;
-        let asked = format!("{name} {arguments:?}");
-        Ok(self.0.lock().unwrap().make(asked))
-    }
-
-    fn create(&self, class: ClassIndex, given: Vec<Given>, _: Wishes) -> Waiting<'_, ActorName> {
-        let asked = format!("{} {given:?}", guest().fast.class(class).name);
         let mut pages = self.0.lock().unwrap();
-        pages.asked.push(asked);
-        pages.hand_out(Handle::Actor(actor(CREATED)));
-        Box::pin(async { Ok(actor(CREATED)) })
+        let asked = format!("{name} {}", pages.said(&arguments));
+        Ok(pages.make(asked))
     }
 
-    fn find<'a>(&'a self, _: &'a str) -> Waiting<'a, ActorName> {
-        Box::pin(async { Ok(actor(GIVEN)) })
+    fn create(&self, class: ClassIndex, given: Vec<Given>, _: Wishes) -> Waiting<'_, HandleSlot> {
+        let mut pages = self.0.lock().unwrap();
+        let asked = format!("{} {}", guest().fast.class(class).name, pages.said(&given));
+        pages.asked.push(asked);
+        let slot = pages.hand_out(Handle::Actor(actor(CREATED)));
+        Box::pin(async move { Ok(slot) })
+    }
+
+    fn find<'a>(&'a self, _: &'a str) -> Waiting<'a, HandleSlot> {
+        let slot = self.0.lock().unwrap().slot(&Handle::Actor(actor(GIVEN)));
+        Box::pin(async move { Ok(slot.expect("every guest was given it")) })
     }
 
     fn call(
         &self,
-        actor: &ActorName,
+        actor: HandleSlot,
         method: &str,
         arguments: Vec<Given>,
         _: Option<Duration>,
-    ) -> Result<ObjectName, ServiceError> {
-        let asked = format!("{actor} {method} {arguments:?}");
-        Ok(self.0.lock().unwrap().make(asked))
+    ) -> Result<HandleSlot, ServiceError> {
+        let mut pages = self.0.lock().unwrap();
+        let Handle::Actor(actor) = pages.named(actor) else {
+            panic!("an object was called");
+        };
+        let asked = format!("{actor} {method} {}", pages.said(&arguments));
+        Ok(pages.make(asked))
     }
 
-    fn kill(&self, _: &ActorName) {}
+    fn kill(&self, _: HandleSlot) {}
 
-    fn cancel(&self, _: &ObjectName) -> Cancellation {
+    fn cancel(&self, _: HandleSlot) -> Cancellation {
         Cancellation::Over
     }
 
-    fn put(&self, value: Encoded, _: Vec<Handle>) -> Waiting<'_, ObjectName> {
-        let name = self.0.lock().unwrap().make(format!("put {value:?}"));
-        Box::pin(async move { Ok(name) })
+    fn put(&self, value: Encoded, _: Vec<Handle>) -> Waiting<'_, HandleSlot> {
+        let slot = self.0.lock().unwrap().make(format!("put {value:?}"));
+        Box::pin(async move { Ok(slot) })
     }
 
-    fn get(&self, object: &ObjectName, _: Option<Duration>) -> Waiting<'_, Arc<dyn Readable>> {
-        let value = self.0.lock().unwrap().values[object].clone();
+    fn get(&self, object: HandleSlot, _: Option<Duration>) -> Waiting<'_, Arc<dyn Readable>> {
+        let pages = self.0.lock().unwrap();
+        let Handle::Object(object) = pages.named(object) else {
+            panic!("an actor has no value");
+        };
+        let value = pages.values[&object].clone();
         Box::pin(async { value.map(|it| Arc::new(it) as Arc<dyn Readable>) })
     }
 
     fn wait(
         &self,
-        objects: Vec<ObjectName>,
+        objects: Vec<HandleSlot>,
         _: usize,
         _: Option<Duration>,
     ) -> Waiting<'_, Vec<u32>> {

@@ -292,7 +292,7 @@ impl Ledger {
         todo.trash.lives.extend(remains.instance.map(|it| *it));
         todo.trash.outputs.extend(remains.output);
         // Actors may refer to each other.
-        todo.trash.references.extend(actor.known.clear());
+        todo.trash.references.extend(actor.handles.clear());
     }
 
     /// Starts a task, which is in this slot, or has moved.
