@@ -1,14 +1,15 @@
 //! Actors: which are known to live, and whose call is next.
 //!
-//! Owns the order of calls. Must not: know what an actor is; its creation is a task that keeps
-//! running, and a call is a task that runs where the actor lives.
+//! Owns when calls are placed and start. Must not: know what an actor is; its creation is a task that keeps
+//! running, and a call is a task that runs where the actor lives. The order among calls is in `call_order.rs`.
 //!
 //! Invariant: an actor here has at most one call in line or in an executor at a time, and the calls
 //! of one caller (a driver, or a task) start in the order in which they were made.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::Scheduler;
+use super::call_order::{Caller, Mailbox, Strays};
 use super::explain::Reason;
 use super::table::{Doom, Owner, Sequence, TaskIx};
 use crate::id::{ActorId, NodeId, TaskId};
@@ -28,10 +29,23 @@ struct Actor {
     /// The call that is in line or in an executor.
     current: Option<TaskIx>,
     /// Its calls that are placed here and have not had their turn.
-    calls: BTreeMap<Sequence, TaskIx>,
-    /// Whether calls may be on their way back from where it lived before: later ones of the same caller wait
-    /// for those.
-    has_strays: bool,
+    mailbox: Mailbox,
+    /// Its calls that are still where it lived before, and those that wait for them.
+    strays: Strays,
+}
+
+impl Actor {
+    fn is_idle(&self) -> bool {
+        self.current.is_none() && self.node.is_some()
+    }
+}
+
+/// A call in the order of its caller's calls.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Call {
+    actor: ActorId,
+    caller: Caller,
+    sequence: Sequence,
 }
 
 impl Actors {
@@ -51,74 +65,60 @@ impl Scheduler {
         if self.tasks[ix].phase() == Phase::WaitingForActorCreation {
             self.change(ix, TaskState::Placeable(Place::Undecided));
         }
-        if self.is_behind_stray(ix, actor, self.cluster[node].id()) {
+        let call = self.call(ix).expect("a call");
+        let is_own = self.tasks[ix].owner == Owner::Here;
+        let strays = &mut self.actors.known.entry(actor).or_default().strays;
+        if is_own && strays.hold(call.caller, call.sequence, ix) {
             return;
         }
-        if !self.cluster[node].is_own() {
-            return self.hand_over(ix, node);
+        let freed = strays.leave(call.caller, call.sequence);
+        if self.cluster[node].is_own() {
+            let bound = (!self.serves_one()).then_some(node);
+            self.arrive(ix, bound, 0);
+        } else {
+            self.hand_over(ix, node);
         }
-        let sequence = self.tasks[ix].sequence;
-        let actor = self.actors.known.entry(actor).or_default();
-        actor.calls.insert(sequence, ix);
-        let bound = (!self.serves_one()).then_some(node);
-        self.arrive(ix, bound, 0);
+        self.place_freed(actor, freed);
     }
 
-    /// Whether an earlier call of the same caller is still where the actor lived before, or waits for such a
-    /// one.
-    fn is_behind_stray(&mut self, ix: TaskIx, id: ActorId, node: NodeId) -> bool {
-        let Some(actor) = self.actors.known.get(&id).filter(|it| it.has_strays) else {
-            return false;
-        };
-        debug_assert_eq!(actor.node, Some(node));
-        let (sequence, caller) = (
-            self.tasks[ix].sequence,
-            (self.tasks[ix].driver, self.tasks[ix].kind),
-        );
-        let mut strays = 0_usize;
-        let mut is_behind = false;
-        for other in self.tasks.of_actor(&id) {
-            let call = &self.tasks[other];
-            let is_stray = self.peer_of(other).is_some_and(|it| it != node);
-            let is_call = matches!(call.kind, TaskKind::Call { .. });
-            if !is_call || call.owner != Owner::Here {
-                continue;
-            }
-            strays += usize::from(is_stray);
-            let is_held = matches!(call.state(), TaskState::Placeable(Place::Undecided));
-            is_behind |= (is_stray || is_held && strays > 0)
-                && call.sequence < sequence
-                && (call.driver, call.kind) == caller;
-        }
-        if strays == 0
-            && let Some(actor) = self.actors.known.get_mut(&id)
-        {
-            actor.has_strays = false;
-        }
-        is_behind
-    }
-
-    /// The actor that a task of ours calls, if it is a call.
-    pub(super) fn own_call_of(&self, ix: TaskIx) -> Option<ActorId> {
+    /// What is known of a task as a call, if it is one.
+    pub(super) fn call(&self, ix: TaskIx) -> Option<Call> {
         let task = &self.tasks[ix];
-        match task.kind {
-            TaskKind::Call { actor, .. } if task.owner == Owner::Here => Some(actor),
-            _ => None,
+        let TaskKind::Call { actor, caller } = task.kind else {
+            return None;
+        };
+        Some(Call {
+            actor,
+            caller: (task.driver, caller),
+            sequence: task.sequence,
+        })
+    }
+
+    /// Whether a task of an actor that lives on this node is with another one, where the actor lived before.
+    fn is_stray(&self, ix: TaskIx, node: NodeId) -> bool {
+        self.peer_of(ix).is_some_and(|it| it != node)
+    }
+
+    /// A call has ended, perhaps where its actor lived before: those that waited for it go on.
+    pub(super) fn stray_ended(&mut self, call: Call) {
+        if let Some(actor) = self.actors.known.get_mut(&call.actor) {
+            let freed = actor.strays.leave(call.caller, call.sequence);
+            self.place_freed(call.actor, freed);
         }
     }
 
-    /// A call has come back from where its actor lived before, or has ended there: those behind it go on.
-    pub(super) fn stray_is_back(&mut self, id: ActorId) {
-        if self.actors.known.get(&id).is_some_and(|it| it.has_strays) {
-            self.place_calls(id, |owner| owner == Owner::Here);
+    /// Places calls that wait for no earlier one any more, in the order in which they were made.
+    fn place_freed(&mut self, actor: ActorId, freed: Vec<TaskIx>) {
+        for ix in freed {
+            self.place_call(ix, actor);
         }
     }
 
     /// Places the calls of an actor that wait for a place, in the order in which they were made.
-    fn place_calls(&mut self, id: ActorId, is_meant: impl Fn(Owner) -> bool) {
+    fn place_calls(&mut self, id: ActorId) {
         let waiting = self.tasks.of_actor(&id).filter(|ix| {
             let task = &self.tasks[*ix];
-            let is_call = matches!(task.kind, TaskKind::Call { .. }) && is_meant(task.owner);
+            let is_call = matches!(task.kind, TaskKind::Call { .. });
             let is_waiting = matches!(
                 task.state(),
                 TaskState::WaitingForActorCreation | TaskState::Placeable(Place::Undecided)
@@ -130,23 +130,23 @@ impl Scheduler {
         }
     }
 
-    /// A call that had its turn waits for it again: behind others only if it lacks an argument.
+    /// A call waits for its turn, perhaps again: behind others of its caller if it lacks an argument.
     pub(super) fn call_waits(&mut self, ix: TaskIx) {
-        let TaskKind::Call { actor: id, .. } = self.tasks[ix].kind else {
+        let Some(call) = self.call(ix) else {
             return;
         };
-        let sequence = self.tasks[ix].sequence;
-        let Some(actor) = self
-            .actors
-            .known
-            .get_mut(&id)
-            .filter(|it| it.current == Some(ix))
-        else {
+        let lacks_argument = self.tasks[ix].phase() == Phase::Waiting;
+        let Some(actor) = self.actors.known.get_mut(&call.actor) else {
             return;
         };
-        actor.current = None;
-        actor.calls.insert(sequence, ix);
-        self.next_call(id);
+        if actor.is_idle() && actor.mailbox.is_empty() && !lacks_argument {
+            actor.current = Some(ix);
+            return self.enqueue(ix, self.tasks[ix].class);
+        }
+        actor.current = actor.current.filter(|current| *current != ix);
+        let mailbox = &mut actor.mailbox;
+        mailbox.put(call.caller, call.sequence, ix, lacks_argument);
+        self.next_call(call.actor);
     }
 
     /// A node is known now: calls of actors that live there go there.
@@ -162,69 +162,38 @@ impl Scheduler {
         }
     }
 
-    /// A call has its arguments. It waits for its turn.
-    pub(super) fn call_ready(&mut self, _ix: TaskIx, actor: ActorId) {
-        self.next_call(actor);
-    }
-
     /// Puts the next call of an actor into line, if it is idle.
     fn next_call(&mut self, id: ActorId) {
-        let Some(actor) = self.actors.known.get_mut(&id) else {
+        let actor = self.actors.known.get_mut(&id).filter(|it| it.is_idle());
+        let Some(actor) = actor else {
             return;
         };
-        if actor.current.is_some() || actor.node.is_none() {
-            return;
+        if let Some(ix) = actor.mailbox.pop() {
+            actor.current = Some(ix);
+            self.enqueue(ix, self.tasks[ix].class);
         }
-        let mut waiting = BTreeSet::new();
-        let next = actor.calls.iter().find(|(_, ix)| {
-            let call = &self.tasks[**ix];
-            let TaskKind::Call { caller, .. } = call.kind else {
-                return false;
-            };
-            let caller = (call.driver, caller);
-            let is_ready = call.phase() == Phase::Ready;
-            // Who waits for arguments holds up the later calls of the same caller, no others.
-            is_ready && !waiting.contains(&caller) || {
-                waiting.insert(caller);
-                false
-            }
-        });
-        let Some((sequence, ix)) = next.map(|(sequence, ix)| (*sequence, *ix)) else {
-            return;
-        };
-        actor.calls.remove(&sequence);
-        actor.current = Some(ix);
-        self.enqueue(ix, self.tasks[ix].class);
     }
 
     /// The call before this one, of the same caller, that waits for an argument and so holds it up.
     pub fn held_up_by(&self, call: &TaskId) -> Option<TaskId> {
-        let ix = self.tasks.find(call)?;
-        let task = &self.tasks[ix];
-        let TaskKind::Call { actor, caller } = task.kind else {
-            return None;
-        };
-        let calls = &self.actors.known.get(&actor)?.calls;
-        let before = calls.range(..task.sequence).map(|(_, ix)| &self.tasks[*ix]);
-        let mut of_caller = before
-            .filter(|it| it.driver == task.driver && it.kind == TaskKind::Call { actor, caller });
-        let waiting = of_caller.find(|it| it.phase() == Phase::Waiting);
-        waiting.map(|it| it.id)
+        let call = self.call(self.tasks.find(call)?)?;
+        let mailbox = &self.actors.known.get(&call.actor)?.mailbox;
+        let (sequence, ix) = mailbox.first_lacking(call.caller)?;
+        (sequence < call.sequence).then(|| self.tasks[ix].id)
     }
 
     /// A call leaves its actor: it has ended, or goes back to be placed again.
     pub(super) fn call_ended(&mut self, ix: TaskIx) {
-        let TaskKind::Call { actor: id, .. } = self.tasks[ix].kind else {
+        let Some(call) = self.call(ix) else {
             return;
         };
-        let sequence = self.tasks[ix].sequence;
-        let Some(actor) = self.actors.known.get_mut(&id) else {
+        let Some(actor) = self.actors.known.get_mut(&call.actor) else {
             return;
         };
-        actor.calls.remove(&sequence);
+        actor.mailbox.remove(call.caller, call.sequence);
         actor.current = actor.current.filter(|current| *current != ix);
         // One that waited for arguments may have held up others of its caller.
-        self.next_call(id);
+        self.next_call(call.actor);
     }
 
     /// The CPU that living actors have, of the node or bundle of which `held` is.
@@ -253,14 +222,12 @@ impl Scheduler {
                 }
             }
         }
-        let is_stray = |ix: TaskIx| {
-            matches!(self.tasks[ix].kind, TaskKind::Call { .. })
-                && self.peer_of(ix).is_some_and(|it| it != node)
-        };
-        let has_strays = self.tasks.of_actor(&id).any(is_stray);
-        let actor = self.actors.known.entry(id).or_default();
-        actor.has_strays = has_strays;
-        self.place_calls(id, |_| true);
+        let strays = self.tasks.of_actor(&id);
+        let strays = strays.filter(|ix| self.is_stray(*ix, node));
+        let strays = strays.filter_map(|ix| self.call(ix));
+        let strays = strays.map(|it| (it.caller, it.sequence)).collect();
+        self.actors.known.entry(id).or_default().strays = strays;
+        self.place_calls(id);
     }
 
     pub(super) fn actor_died(&mut self, id: ActorId, will_restart: bool) {
@@ -333,6 +300,45 @@ impl Scheduler {
             // Its creation is where it was created: that is settled with that node, or runs again
             // elsewhere already.
             self.calls_lost(id, true);
+        }
+    }
+
+    /// Checks that mailboxes and strays are what the states of the calls say.
+    ///
+    /// # Panics
+    /// If they are not.
+    pub(super) fn check_calls_of_actors(&self) {
+        for (id, actor) in &self.actors.known {
+            let mut calls: Vec<(Call, TaskIx)> = self
+                .tasks
+                .of_actor(id)
+                .filter_map(|ix| Some((self.call(ix)?, ix)))
+                .collect();
+            calls.sort_by_key(|(call, _)| call.sequence);
+            let mut mailbox = Mailbox::default();
+            for (call, ix) in calls.iter().filter(|(_, ix)| actor.current != Some(*ix)) {
+                let phase = self.tasks[*ix].phase();
+                if let Phase::Waiting | Phase::Ready = phase {
+                    let lacks_argument = phase == Phase::Waiting;
+                    mailbox.put(call.caller, call.sequence, *ix, lacks_argument);
+                }
+            }
+            assert_eq!(actor.mailbox, mailbox, "the mailbox of {id}");
+            let Some(node) = actor.node.filter(|it| self.cluster.by_id(*it).is_some()) else {
+                continue;
+            };
+            let strays = calls.iter().filter(|(_, ix)| self.is_stray(*ix, node));
+            let mut strays: Strays = strays.map(|(it, _)| (it.caller, it.sequence)).collect();
+            for (call, ix) in &calls {
+                if let Phase::WaitingForActorCreation = self.tasks[*ix].phase() {
+                    panic!("call {} waits for what is there", self.tasks[*ix].id);
+                }
+                if let TaskState::Placeable(Place::Undecided) = self.tasks[*ix].state() {
+                    let is_held = strays.hold(call.caller, call.sequence, *ix);
+                    assert!(is_held, "call {} waits for nothing", self.tasks[*ix].id);
+                }
+            }
+            assert_eq!(actor.strays, strays, "the strays of {id}");
         }
     }
 }

@@ -34,6 +34,7 @@ pub fn check(scheduler: &Scheduler) {
     check_resources(scheduler);
     check_arguments(scheduler);
     check_calls(scheduler);
+    scheduler.check_calls_of_actors();
     check_nothing_idles(scheduler);
 }
 

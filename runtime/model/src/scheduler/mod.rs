@@ -13,6 +13,7 @@
 //! what they ask for are Ray's scheduling classes.
 
 mod actors;
+mod call_order;
 mod class;
 mod dispatch;
 mod event;

@@ -460,11 +460,7 @@ impl Scheduler {
                 self.keep_claim(ix, from);
                 self.tasks[ix].attempt = attempt.next();
                 self.change(ix, TaskState::Placeable(Place::Undecided));
-                let of_actor = self.own_call_of(ix);
                 self.place(ix);
-                if let Some(actor) = of_actor {
-                    self.stray_is_back(actor);
-                }
             }
         }
     }

@@ -308,6 +308,7 @@ impl Scheduler {
         let id = task.id;
         self.change(ix, TaskState::Waiting { missing });
         self.count(ix);
+        self.call_waits(ix);
         self.effects.push_back(Effect::Fetch {
             task: id,
             objects: lacking,
@@ -323,7 +324,7 @@ impl Scheduler {
     /// A task is ready, and in no line yet.
     fn is_ready(&mut self, ix: TaskIx) {
         match self.tasks[ix].kind {
-            TaskKind::Call { actor, .. } => self.call_ready(ix, actor),
+            TaskKind::Call { .. } => self.call_waits(ix),
             _ => self.enqueue(ix, self.tasks[ix].class),
         }
     }

@@ -326,7 +326,7 @@ impl Scheduler {
             self.release_held(ix);
         }
         self.call_ended(ix);
-        let of_actor = self.own_call_of(ix);
+        let call = self.call(ix);
         let Gone {
             id,
             attempt,
@@ -347,8 +347,8 @@ impl Scheduler {
             }),
             Owner::Peer(node) => self.settle(node, id, attempt, outcome),
         }
-        if let Some(actor) = of_actor {
-            self.stray_is_back(actor);
+        if let Some(call) = call {
+            self.stray_ended(call);
         }
     }
 

@@ -19,6 +19,12 @@ use crate::id::{ActorId, DriverId, JobId, NodeId, OfTask, TaskId, TaskMap};
 use crate::task::{Argument, Attempt, Held, Phase, Place, TaskKind, TaskState, Terms};
 use crate::time::Instant;
 
+#[cfg(test)]
+thread_local! {
+    /// How many records this thread has looked at, for tests of what an event costs.
+    pub(crate) static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 /// The slot of a live task. Reused when the task has gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TaskIx(pub(crate) u32);
@@ -519,12 +525,16 @@ impl std::ops::Index<TaskIx> for Table {
     type Output = Task;
 
     fn index(&self, ix: TaskIx) -> &Task {
+        #[cfg(test)]
+        LOOKS.set(LOOKS.get() + 1);
         self.tasks.at(ix.0).expect("a live task")
     }
 }
 
 impl std::ops::IndexMut<TaskIx> for Table {
     fn index_mut(&mut self, ix: TaskIx) -> &mut Task {
+        #[cfg(test)]
+        LOOKS.set(LOOKS.get() + 1);
         self.tasks.at_mut(ix.0).expect("a live task")
     }
 }

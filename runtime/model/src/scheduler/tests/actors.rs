@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::scheduler::Outcome;
+use crate::scheduler::table::LOOKS;
 
 fn create(at: u8) -> TaskSpec {
     TaskSpec {
@@ -321,6 +322,70 @@ fn calls_stay_in_order_when_their_actor_moves() {
         ended,
         ["n1: seen t2 1", "t2 finished", "n2: place t3 1, hop 1"]
     );
+}
+
+/// One comes back, and nothing else is where the actor lived before.
+#[test]
+fn a_call_goes_on_when_the_one_before_it_is_back() {
+    for is_lost in [false, true] {
+        let mut it = Harness::local("{}");
+        it.peer(1, 1, "{}");
+        it.peer(2, 1, "{}");
+        created(&mut it, 1);
+        it.submit(call(1, 1).terms(|terms| terms.retries = 1));
+        created(&mut it, 2);
+        assert!(it.submit(call(2, 1)).is_empty(), "it waits for the first");
+        let effects = match is_lost {
+            true => it.event(Event::NodeLost {
+                node: node_id(1),
+                incarnation: Incarnation(1),
+            }),
+            false => it.message(1, settled(1, 1, Outcome::HandedBack)),
+        };
+        let placed = ["n2: place t1 2, hop 2", "n2: place t2 1, hop 1"];
+        assert!(effects.ends_with(&placed.map(str::to_owned)), "{effects:?}");
+    }
+}
+
+/// How many records this looks at.
+fn looks_of(step: impl FnOnce()) -> u64 {
+    let before = LOOKS.get();
+    step();
+    LOOKS.get() - before
+}
+
+/// How many records are looked at where so many calls of one actor wait: when another one comes, when somebody asks what
+/// holds a call up, and when one ends.
+fn looks_with(count: u8) -> [u64; 4] {
+    let mut it = Harness::local(r#"{"CPU": 1}"#);
+    created(&mut it, 0);
+    it.submit(call(1, 1));
+    it.accept(1);
+    for at in 0..count {
+        it.submit(call(130 + at, 2).arg(at, false));
+    }
+    for at in 0..count {
+        it.submit(call(10 + at, 1));
+    }
+    let (ready, lacking) = (task_id(9 + count), task_id(129 + count));
+    let now = Instant::ZERO + Duration::from_secs(1);
+    let finished = Event::Finished {
+        task: task_id(1),
+        attempt: Attempt::FIRST,
+    };
+    let looks = [
+        looks_of(|| it.scheduler.handle(now, Event::Submit(call(9, 3)))),
+        looks_of(|| assert_eq!(it.scheduler.held_up_by(&ready), None)),
+        looks_of(|| assert_eq!(it.scheduler.held_up_by(&lacking), Some(task_id(130)))),
+        looks_of(|| it.scheduler.handle(now, finished)),
+    ];
+    while it.scheduler.poll_effect().is_some() {}
+    looks
+}
+
+#[test]
+fn looks_do_not_grow_with_the_calls_that_wait() {
+    assert_eq!(looks_with(100), looks_with(10));
 }
 
 /// A call that is to stop may come to its end, and wait for others on the way.
