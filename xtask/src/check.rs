@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::guests::{self, MANIFESTS, P2};
 use crate::shell::{self, cargo, root, seconds};
-use crate::{debian, demo, layers, outside, python, tutorial};
+use crate::{debian, demo, folders, layers, outside, python, tutorial};
 
 struct Step {
     name: &'static str,
@@ -46,7 +46,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "layers",
-        what: "crates depend only downwards",
+        what: "crates depend only downwards, and their folders form no new cycles",
         run: crate_layers,
     },
     Step {
@@ -244,6 +244,7 @@ fn stands_alone() -> Result<Outcome> {
 
 fn crate_layers() -> Result<Outcome> {
     layers::check()?;
+    folders::check()?;
     Ok(Outcome::Done)
 }
 

@@ -1,14 +1,13 @@
 //! A value: what an argument, a result or a field holds, without its type.
 //!
-//! Parts are positional; names are the type's business. [`Value::check`] says whether a value has
+//! Parts are positional; names are the type's business. [`Value::check`] (in `codec`) says whether a value has
 //! a type, with the path of the part that does not.
 
 use std::fmt;
 
-use super::codec;
 use super::numbers::NumberList;
 use super::path::{Located, Path};
-use super::types::{HandleKind, ValueType};
+use super::types::HandleKind;
 use crate::id::{ActorName, ObjectName, ParseIdError};
 
 /// A value of some [`ValueType`].
@@ -160,11 +159,6 @@ pub enum TypeFault {
 }
 
 impl Value {
-    /// Checks that this value has type `ty`.
-    pub fn check(&self, ty: &ValueType) -> Result<(), TypeError> {
-        codec::check(ty, self)
-    }
-
     /// The kind of value, in WIT's words.
     pub fn kind_name(&self) -> &'static str {
         match self {

@@ -42,9 +42,11 @@ pub fn encoded_size_bytes(ty: &ValueType, value: &Value) -> Result<usize, TypeEr
     }
 }
 
-/// Whether the value has the type.
-pub(crate) fn check(ty: &ValueType, value: &Value) -> Result<(), TypeError> {
-    put(&mut Nowhere, ty, value).map_err(|error| *error)
+impl Value {
+    /// Checks that this value has type `ty`.
+    pub fn check(&self, ty: &ValueType) -> Result<(), TypeError> {
+        put(&mut Nowhere, ty, self).map_err(|error| *error)
+    }
 }
 
 /// Where encoded bytes go.

@@ -31,7 +31,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub use decode::{
     DecodeError, DecodeFault, decode, decode_postcard, handles, validate, validate_postcard,
 };
-pub(super) use encode::check;
 pub use encode::{encode, encode_postcard, encoded_size_bytes};
 
 use super::numbers::NumberKind;
