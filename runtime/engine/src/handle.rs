@@ -91,13 +91,41 @@ unsafe impl Lift for BorrowedObjects {
         ty: InterfaceType,
         src: &Self::Lower,
     ) -> wasmtime::Result<Self> {
+        Self::lift(cx, ty, src[0].get_u32(), src[1].get_u32())
+    }
+
+    fn linear_lift_from_memory(
+        cx: &mut LiftContext<'_>,
+        ty: InterfaceType,
+        bytes: &[u8],
+    ) -> wasmtime::Result<Self> {
+        let word = |at: usize| {
+            u32::from_le_bytes(
+                bytes[at..at + 4]
+                    .try_into()
+                    .expect("a pair of four bytes each"),
+            )
+        };
+        let (at, count) = (word(0), word(4));
+        Self::lift(cx, ty, at, count)
+    }
+}
+
+impl BorrowedObjects {
+    /// The list of so many handles at this place of the guest's memory.
+    fn lift(
+        cx: &mut LiftContext<'_>,
+        ty: InterfaceType,
+        at: u32,
+        count: u32,
+    ) -> wasmtime::Result<Self> {
         let InterfaceType::List(list) = ty else {
             wasmtime::bail!("the list of objects is no list")
         };
         let InterfaceType::Borrow(ty) = cx.types[list].element else {
             wasmtime::bail!("the objects are not borrowed")
         };
-        let (at, count) = (src[0].get_u32() as usize, src[1].get_u32() as usize);
+        let (at, count) = (at as usize, count as usize);
         if !at.is_multiple_of(HANDLE_BYTES) {
             wasmtime::bail!("list pointer is not aligned")
         }
@@ -120,13 +148,5 @@ unsafe impl Lift for BorrowedObjects {
             slot.0 = cx.guest_resource_lift_borrow(ty, slot.0)?;
         }
         Ok(Self(slots))
-    }
-
-    fn linear_lift_from_memory(
-        _: &mut LiftContext<'_>,
-        _: InterfaceType,
-        _: &[u8],
-    ) -> wasmtime::Result<Self> {
-        wasmtime::bail!("the objects are passed flat")
     }
 }
