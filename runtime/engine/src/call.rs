@@ -19,7 +19,7 @@ use wasmtime::component::{Func, Instance, ResourceAny, Val};
 
 use crate::direct::{self, Argument, MAX_FLAT, Numbers, Scalar};
 use crate::exports::FastLane;
-use crate::handle::{into_guest, out_of_guest};
+use crate::handle::{has_ended, into_guest, out_of_guest};
 use crate::limits::Limits;
 use crate::passed;
 use crate::prefault::{Bytes, Name};
@@ -404,7 +404,7 @@ async fn dynamic(
         let slot = out_of_guest(&mut store, resource)?;
         handles.push(slot);
         let handle = store.data().services.handle(slot);
-        handle.ok_or_else(|| wasmtime::format_err!("the actor has ended, and so have its handles"))
+        handle.ok_or_else(has_ended)
     });
     value
         .map(Some)

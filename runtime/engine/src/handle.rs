@@ -59,6 +59,11 @@ pub(crate) fn out_of_guest(
     Ok(slot(&actor))
 }
 
+/// Why nothing is in a slot: what the guest was in has ended, and the call is on its way out.
+pub(crate) fn has_ended() -> wasmtime::Error {
+    wasmtime::format_err!("the actor has ended, and so have its handles")
+}
+
 impl TaskState {
     /// The node's services for whatever runs now.
     pub(crate) fn services(&self) -> Arc<dyn Services> {

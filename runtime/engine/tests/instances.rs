@@ -12,7 +12,7 @@ use wasmrun_engine::{
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::TaskId;
 use wasmrun_model::value::codec::{decode, encode};
-use wasmrun_model::value::{DecodeLimits, Encoded, EncodedRef, Value};
+use wasmrun_model::value::{DecodeLimits, Encoded, EncodedRef, Value, ValueType};
 
 fn engine(max_sandboxes: u32) -> Engine {
     Engine::new(EngineConfig {
@@ -208,5 +208,71 @@ fn nothing_runs_before_there_is_room_for_all() {
     match poll(&mut waiting) {
         Some(Err(TaskError::Trap { .. })) => {}
         other => panic!("{other:?}"),
+    }
+}
+
+/// A component whose `waits` calls `wait` with the list of so many handles at a place of its memory, which is all
+/// zeros: 1 if it was refused.
+const WAITS: &str = r#"(component
+    (import "wasmrun:runtime/objects@0.1.0" (instance $objects
+        (export "object" (type $object (sub resource)))
+        (type $kinds (enum "guest" "trap" "exit" "limit" "arguments" "cancelled" "dependency"
+            "actor-died" "system"))
+        (export "failure-kind" (type $kind (eq $kinds)))
+        (type $failures (record (field "kind" $kind) (field "message" string)
+            (field "origin" string) (field "payload" (option (list u8)))))
+        (export "failure" (type $failure (eq $failures)))
+        (type $errors (variant (case "failed" $failure) (case "timed-out") (case "deadlock" string)
+            (case "refused" string)))
+        (export "error" (type $error (eq $errors)))
+        (export "wait" (func (param "objects" (list (borrow $object))) (param "count" u32)
+            (param "timeout-ms" (option u64)) (result (result (list u32) (error $error)))))))
+    (core module $memory
+        (memory (export "memory") 1)
+        (func (export "realloc") (param i32 i32 i32 i32) (result i32) (i32.const 4096)))
+    (core instance $m (instantiate $memory))
+    (core func $wait (canon lower (func $objects "wait")
+        (memory (core memory $m "memory")) (realloc (core func $m "realloc"))))
+    (core module $code
+        (import "m" "memory" (memory 1))
+        (import "host" "wait" (func $wait (param i32 i32 i32 i32 i64 i32)))
+        (func (export "waits") (param i32 i32) (result i32)
+            (call $wait (local.get 0) (local.get 1)
+                (i32.const 1) (i32.const 0) (i64.const 0) (i32.const 256))
+            (i32.load8_u (i32.const 256))))
+    (core instance $i (instantiate $code (with "m" (instance $m))
+        (with "host" (instance (export "wait" (func $wait))))))
+    (func (export "waits") (param "at" u32) (param "count" u32) (result u32)
+        (canon lift (core func $i "waits"))))"#;
+
+#[test]
+fn a_list_of_handles_is_checked() {
+    let engine = engine(4);
+    let module = load(&engine, WAITS);
+    let waits = |at: u32, count: u32| {
+        let given = [at, count].map(|it| encode(&ValueType::U32, &Value::U32(it)).unwrap());
+        let outcome = runtime().block_on(call(&engine, &module, "waits", &given))?;
+        let result = outcome.result.unwrap();
+        Ok::<_, TaskError>(decode(&ValueType::U32, &result, DecodeLimits::default()).unwrap())
+    };
+    // Nobody is there to wait for anything.
+    assert_eq!(waits(0, 0), Ok(Value::U32(1)));
+    let wrong = [
+        ((2, 1), "list pointer is not aligned"),
+        ((0, 16_385), "list pointer/length out of bounds of memory"),
+        ((65_536, 1), "list pointer/length out of bounds of memory"),
+        (
+            (u32::MAX - 3, u32::MAX),
+            "list pointer/length out of bounds of memory",
+        ),
+        ((512, 1), "unknown handle index 0"),
+    ];
+    for ((at, count), why) in wrong {
+        match waits(at, count) {
+            Err(TaskError::Trap { message, .. }) => {
+                assert!(message.contains(why), "{at}, {count}: {message}");
+            }
+            other => panic!("{at}, {count}: {other:?}"),
+        }
     }
 }

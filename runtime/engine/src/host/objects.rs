@@ -19,7 +19,7 @@ use super::bindings::wasmrun::runtime::objects::{
     self, Error, Failure, FailureKind, Form, HostObject, Number, Value,
 };
 use super::bindings::wasmrun::runtime::tasks::{self, Argument};
-use crate::handle::{ActorHandle, BorrowedObjects, ObjectHandle, resource, slot};
+use crate::handle::{ActorHandle, BorrowedObjects, ObjectHandle, has_ended, resource, slot};
 use crate::module::LookupError;
 use crate::services::{Given, ServiceError, Wishes};
 use crate::state::TaskState;
@@ -85,10 +85,7 @@ impl objects::Host for TaskState {
 impl HostObject for TaskState {
     fn id(&mut self, object: Resource<ObjectHandle>) -> wasmtime::Result<String> {
         let handle = self.services.handle(slot(&object));
-        Ok(match handle.ok_or_else(has_ended)? {
-            Handle::Object(name) => name.id.to_string(),
-            Handle::Actor(name) => name.id.to_string(),
-        })
+        handle.map(id_text).ok_or_else(has_ended)
     }
 
     fn name(&mut self, object: Resource<ObjectHandle>) -> wasmtime::Result<Vec<u8>> {
@@ -225,10 +222,7 @@ impl actors::Host for TaskState {
 impl HostActor for TaskState {
     fn id(&mut self, actor: Resource<ActorHandle>) -> wasmtime::Result<String> {
         let handle = self.services.handle(slot(&actor));
-        Ok(match handle.ok_or_else(has_ended)? {
-            Handle::Object(name) => name.id.to_string(),
-            Handle::Actor(name) => name.id.to_string(),
-        })
+        handle.map(id_text).ok_or_else(has_ended)
     }
 
     fn name(&mut self, actor: Resource<ActorHandle>) -> wasmtime::Result<Vec<u8>> {
@@ -326,9 +320,11 @@ fn given(arguments: Vec<Argument>) -> Vec<Given> {
     given.collect()
 }
 
-/// The call is on its way out.
-pub(crate) fn has_ended() -> wasmtime::Error {
-    wasmtime::format_err!("the actor has ended, and so have its handles")
+fn id_text(handle: Handle) -> String {
+    match handle {
+        Handle::Object(name) => name.id.to_string(),
+        Handle::Actor(name) => name.id.to_string(),
+    }
 }
 
 fn name_bytes(handle: Handle) -> Vec<u8> {
