@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
 use std::future::Future;
+use std::slice;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -373,14 +374,6 @@ impl Attempt {
         Ok(self.handles.add(Reference::Task(cell)))
     }
 
-    /// Which of these objects are there.
-    fn look(&self, objects: &[HandleSlot]) -> Looked {
-        let looked = self.handles.look(objects);
-        // Also who only looks wants to see it some time.
-        looked.pending.iter().for_each(|cell| cell.want());
-        looked
-    }
-
     /// Waits until `count` of these have ended, with the CPU given back. False if time is up before.
     async fn wait_for(
         &self,
@@ -555,10 +548,9 @@ impl Attempt {
     /// The value of an object that is there.
     async fn value(
         &self,
-        object: HandleSlot,
+        reference: Reference,
         deadline: Option<Instant>,
     ) -> Result<Arc<dyn Readable>, ServiceError> {
-        let reference = self.reference(object)?;
         let value = match &reference {
             Reference::Put(object) => Some(object.value.clone()),
             Reference::Task(cell) => match cell.result() {
@@ -717,11 +709,17 @@ impl Services for Attempt {
     fn get(&self, object: HandleSlot, timeout: Option<Duration>) -> Waiting<'_, Arc<dyn Readable>> {
         Box::pin(async move {
             let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-            let pending = self.look(&[object]).pending;
-            match self.wait_for(&pending, pending.len(), timeout).await? {
-                true => self.value(object, deadline).await,
-                false => Err(ServiceError::TimedOut),
+            let reference = self.reference(object)?;
+            if let Reference::Task(cell) = &reference
+                && !cell.has_ended()
+            {
+                // Also who only looks wants to see it some time.
+                cell.want();
+                if !self.wait_for(slice::from_ref(cell), 1, timeout).await? {
+                    return Err(ServiceError::TimedOut);
+                }
             }
+            self.value(reference, deadline).await
         })
     }
 
@@ -735,7 +733,8 @@ impl Services for Attempt {
             mut ready,
             pending,
             places,
-        } = self.look(&objects);
+        } = self.handles.look(&objects);
+        pending.iter().for_each(|cell| cell.want());
         if ready.len() >= count {
             return Box::pin(std::future::ready(Ok(ready)));
         }
