@@ -37,7 +37,7 @@ struct Slot {
 
 /// Those of some objects that are there, and those that are not.
 #[derive(Default)]
-pub(crate) struct Looked {
+pub(crate) struct Readiness {
     /// Their places among those that were looked at, in order.
     pub(crate) ready: Vec<u32>,
     pub(crate) pending: Vec<Arc<TaskCell>>,
@@ -151,8 +151,8 @@ impl HandleTable {
     }
 
     /// Which of these objects are there. What is there stays there, so that is looked at once.
-    pub(crate) fn look(&self, objects: &[HandleSlot]) -> Looked {
-        let mut looked = Looked::default();
+    pub(crate) fn readiness(&self, objects: &[HandleSlot]) -> Readiness {
+        let mut readiness = Readiness::default();
         let mut table = self.0.lock();
         for (place, slot) in (0..).zip(objects) {
             let Some(entry) = table.entry(slot.0) else {
@@ -163,14 +163,14 @@ impl HandleTable {
                 && let Reference::Task(cell) = &entry.reference
                 && !cell.has_ended()
             {
-                looked.pending.push(cell.clone());
-                looked.places.push(place);
+                readiness.pending.push(cell.clone());
+                readiness.places.push(place);
                 continue;
             }
             entry.is_ready = true;
-            looked.ready.push(place);
+            readiness.ready.push(place);
         }
-        looked
+        readiness
     }
 }
 
@@ -261,8 +261,8 @@ mod tests {
     fn each_place_of_a_list_is_looked_at() {
         let table = HandleTable::default();
         let slots = [1, 2, 1].map(|number| table.add(stored(number)));
-        let looked = table.look(&slots);
-        assert_eq!(looked.ready, [0, 1, 2]);
-        assert!(looked.pending.is_empty() && looked.places.is_empty());
+        let readiness = table.readiness(&slots);
+        assert_eq!(readiness.ready, [0, 1, 2]);
+        assert!(readiness.pending.is_empty() && readiness.places.is_empty());
     }
 }

@@ -28,7 +28,7 @@ use tokio::time::Instant;
 use crate::actor::{ActorCell, ActorRef, Creator};
 use crate::deadlock::Wait;
 use crate::derive;
-use crate::handles::{HandleTable, Looked};
+use crate::handles::{HandleTable, Readiness};
 use crate::ledger::{Blocked, Submission};
 use crate::names::{Known as Named, Naming};
 use crate::node::Shared;
@@ -729,11 +729,11 @@ impl Services for Attempt {
         count: usize,
         timeout: Option<Duration>,
     ) -> Waiting<'_, Vec<u32>> {
-        let Looked {
+        let Readiness {
             mut ready,
             pending,
             places,
-        } = self.handles.look(&objects);
+        } = self.handles.readiness(&objects);
         pending.iter().for_each(|cell| cell.want());
         if ready.len() >= count {
             return Box::pin(std::future::ready(Ok(ready)));
