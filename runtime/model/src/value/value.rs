@@ -10,7 +10,7 @@ use super::path::{Located, Path};
 use super::types::HandleKind;
 use crate::id::{ActorName, ObjectName, ParseIdError};
 
-/// A value of some [`ValueType`].
+/// A value of some [`ValueType`](super::ValueType).
 ///
 /// `==` compares floats as floats (NaN differs from itself) but number lists by their bits;
 /// [`Value::same_as`] is the comparison for tests.
