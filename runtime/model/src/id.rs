@@ -5,6 +5,7 @@
 //! in as an argument.
 
 mod map;
+mod prefix;
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,6 +13,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 pub use self::map::{OfTask, TaskMap};
+pub use self::prefix::IdPrefix;
 
 /// A parse error of an id or digest in text form.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -57,6 +59,12 @@ macro_rules! id {
 
             /// The bytes of the id.
             pub const fn as_bytes(&self) -> &[u8; $len] {
+                &self.0
+            }
+        }
+
+        impl AsRef<[u8]> for $name {
+            fn as_ref(&self) -> &[u8] {
                 &self.0
             }
         }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::{DriverId, ObjectId, TaskId};
+use wasmrun_model::id::{DriverId, IdPrefix, ObjectId, TaskId};
 use wasmrun_model::scheduler::{Event, Explanation};
 use wasmrun_model::task::{Cancellation, Phase as State};
 
@@ -60,6 +60,16 @@ impl Ledger {
     /// What the node knows of the tasks that have not ended, in no order.
     pub(crate) fn cells(&self) -> impl Iterator<Item = &Arc<TaskCell>> {
         self.tasks.values().map(|entry| &entry.cell)
+    }
+
+    /// The same of those whose ids begin so.
+    pub(crate) fn cells_with(&self, prefix: IdPrefix) -> impl Iterator<Item = &Arc<TaskCell>> {
+        let whole = prefix.whole().map(TaskId::from_bytes);
+        let one = whole.and_then(|id| self.tasks.get(&id));
+        let all = whole.is_none().then(|| self.tasks.values());
+        let all = all.into_iter().flatten().map(|entry| &entry.cell);
+        let fit = all.filter(move |cell| prefix.begins(&cell.id));
+        one.map(|entry| &entry.cell).into_iter().chain(fit)
     }
 
     /// What each task that has not ended holds besides its attempt: its arguments, as far as they are not

@@ -143,7 +143,7 @@ impl Session {
                 error: (&why.unwrap_or(TaskError::Cancelled)).into(),
             },
             None => {
-                let task = self.find_task(id.to_string()).await;
+                let task = self.find_task(id.task()).await;
                 let why = task.map(|it| views::explained(it.whole()));
                 Response::NotReady(why.unwrap_or_else(|why| why.message))
             }

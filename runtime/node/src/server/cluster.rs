@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use wasmrun_model::cluster::NodeName;
-use wasmrun_model::id::NodeId;
+use wasmrun_model::id::{IdPrefix, NodeId};
 use wasmrun_model::wire::{
     ClientRow, List, Listed, MemberRow, NodeStatus, Refusal, RefusalKind, Request, Response, Rows,
     TokenRow, What,
@@ -132,7 +132,8 @@ pub(super) fn listed(rows: Rows) -> Response {
 
 /// The one node whose id begins so.
 fn begun_so<'a>(prefix: &str, members: &'a [MemberRow]) -> Result<&'a MemberRow, Refusal> {
-    let is_fit = |row: &&MemberRow| !prefix.is_empty() && row.id.to_string().starts_with(prefix);
+    let begins = IdPrefix::parse(prefix);
+    let is_fit = |row: &&MemberRow| begins.is_some_and(|it| it.begins(&row.id));
     let mut fit = members.iter().filter(is_fit);
     let shown: String = prefix.chars().take(80).collect();
     match (fit.next(), fit.next()) {

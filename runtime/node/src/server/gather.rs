@@ -47,24 +47,22 @@ impl Desk for Inner {
                 )),
                 _ => Ok(Answer::Rows(views::list(self, list))),
             },
-            Question::Describe(prefix) => views::describe(self, asker, prefix).map(|detail| {
+            Question::Describe(task) => views::describe(self, asker, task).map(|detail| {
                 let is_own = self.is_own(&detail.row.id);
                 Answer::Task {
                     detail: Box::new(detail),
                     is_own,
                 }
             }),
-            Question::Cancel(task) => {
-                views::cancel(self, asker, &task.to_string()).map(|()| Answer::Done)
-            }
+            Question::Cancel(task) => views::cancel(self, asker, task).map(|()| Answer::Done),
             Question::Group(text) => {
                 groups::find(self, asker, text).map(|row| Answer::Group(Box::new(row)))
             }
             Question::RemoveGroup(group) => {
                 groups::remove(self, asker, group).map(|()| Answer::Done)
             }
-            Question::Logs(prefix) => {
-                log(self, asker, prefix).map(|log| Answer::Outputs(outputs(&log)))
+            Question::Logs(task) => {
+                log(self, asker, task).map(|log| Answer::Outputs(outputs(&log)))
             }
             Question::LogsOf(tasks) => Ok(logs::of_tasks(self, asker, tasks)),
             Question::Things(text) => Ok(Answer::Things(lookup::things(self, asker, text))),
@@ -80,25 +78,18 @@ impl Desk for Inner {
                 let found = registry.kept_by_prefix(&asked.tenant, prefix);
                 found.map(|object| Answer::Object(object.name()))
             }
-            Question::Delete(object) => {
-                // By its whole id, which nothing else of the tenant's begins with.
-                let registry = self.registry();
-                let found = registry.kept_by_prefix(&asked.tenant, &object.to_string());
-                let found = found.map(Object::id);
-                drop(registry);
-                found
-                    .and_then(|object| self.delete(&object))
-                    .map(|()| Answer::Done)
-            }
+            Question::Delete(object) => match self.kept(&asked.tenant, object) {
+                Some(_) => self.delete(object).map(|()| Answer::Done),
+                None => Err(views::missing(&asked.tenant, "object", object)),
+            },
         };
         answer.unwrap_or_else(Answer::Refused)
     }
 
     fn kept(&self, tenant: &TenantName, object: &ObjectId) -> Option<Reference> {
         let registry = self.registry();
-        let mut kept = registry.objects();
-        let (object, _) = kept.find(|(it, of)| it.id() == *object && *of == tenant)?;
-        Some(object.0.clone())
+        let (object, of) = registry.object(object)?;
+        (of == tenant).then(|| object.0.clone())
     }
 
     fn outlives(&self, object: &ObjectId) -> bool {
@@ -341,7 +332,7 @@ impl Session {
     }
 
     /// The task with this id, at all nodes that know it.
-    pub(super) async fn find_task(&self, id: String) -> Result<Known, Refusal> {
+    pub(super) async fn find_task(&self, id: TaskId) -> Result<Known, Refusal> {
         let asked = self.asked(Question::Describe(id));
         let own = self.inner.answer(&asked);
         let all = match &own {
@@ -372,7 +363,7 @@ impl Session {
 
     /// Ends a task, at the node where it was submitted.
     pub(super) async fn cancel_task(&self, id: TaskId) -> Result<Response, Refusal> {
-        let found = self.find_task(id.to_string()).await?;
+        let found = self.find_task(id).await?;
         let Some((node, detail, _)) = found.0.iter().find(|(_, _, is_own)| *is_own) else {
             let why = format_args!(
                 "task {id} was submitted at a node that does not answer, and only that can cancel it"
@@ -393,8 +384,8 @@ impl Session {
         }
     }
 
-    /// What is kept of what a task or an actor with this id wrote.
-    pub(super) async fn logs_of(&self, id: String) -> Result<Vec<Output>, Refusal> {
+    /// What is kept of what a task wrote, or the actor that it has created.
+    pub(super) async fn logs_of(&self, id: TaskId) -> Result<Vec<Output>, Refusal> {
         let asked = self.asked(Question::Logs(id));
         let own = self.inner.answer(&asked);
         let mut all = match own {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use wasmrun_model::cluster::Cluster as Nodes;
 use wasmrun_model::group::GroupState;
-use wasmrun_model::id::{DriverId, GroupId, NodeId};
+use wasmrun_model::id::{DriverId, GroupId, IdPrefix, NodeId};
 use wasmrun_model::resource::{ResourceName, ResourceSet};
 use wasmrun_model::units;
 use wasmrun_model::wire::{
@@ -135,9 +135,11 @@ impl Session {
     fn is_between_owners(&self, text: &str) -> Option<GroupId> {
         let ledger = self.inner.shared.ledger.lock();
         let mut recorded = ledger.recorded_groups();
+        let prefix = IdPrefix::parse(text);
         let meant = recorded.find(|(group, it)| {
             let is_named = it.record.name.as_deref() == Some(text);
-            it.record.tenant == self.tenant && (is_named || group.to_string().starts_with(text))
+            let is_begun = || prefix.is_some_and(|it| it.begins(group));
+            it.record.tenant == self.tenant && (is_named || is_begun())
         });
         meant.map(|(group, _)| group)
     }

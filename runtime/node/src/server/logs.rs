@@ -18,7 +18,7 @@ use super::out::Gone;
 use super::registry::{Log, Record, Registry};
 use super::requests::outputs;
 use super::session::{Session, refusal};
-use super::views::{Asker, one};
+use super::views::{Asker, missing};
 use crate::cluster::{Answer, Question};
 
 /// How many tasks' output is asked for at a time.
@@ -89,8 +89,8 @@ impl Session {
     /// Sends what is kept of the output of what a text stands for.
     pub(super) async fn logs(&self, request: u64, text: &str) -> Result<(), Gone> {
         let parts = match self.meant(text).await {
-            Ok(Meant::Task(id)) => self.logs_of(id.to_string()).await,
-            Ok(Meant::Actor(id, _)) => self.logs_of(id.to_string()).await,
+            Ok(Meant::Task(id)) => self.logs_of(id).await,
+            Ok(Meant::Actor(id, _)) => self.logs_of(id.task()).await,
             Ok(Meant::Job(id)) => {
                 let answer = self.job_logs(request, id).await?;
                 return self.answer(request, answer).await;
@@ -152,11 +152,7 @@ impl Session {
     }
 
     fn unknown(&self, id: TaskId, silent: &[Silent]) -> Refusal {
-        let nobody = std::iter::empty::<TaskId>();
-        let found = one(self.asker().tenant, &id.to_string(), "task", nobody, |it| {
-            it
-        });
-        with_silent(found.expect_err("there are none"), silent)
+        with_silent(missing(&self.tenant, "task", id), silent)
     }
 
     fn other_nodes(&self) -> Others {

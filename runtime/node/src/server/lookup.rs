@@ -9,7 +9,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use wasmrun_model::id::{ActorId, DriverId, TaskId};
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::id::{ActorId, DriverId, IdPrefix, TaskId};
 use wasmrun_model::wire::{
     ActorDetail, ActorRow, JobDetail, List, Refusal, RefusalKind, Response, Rows, Silent, TaskRow,
     What,
@@ -62,98 +63,95 @@ impl fmt::Display for Thing {
 
 /// What this node knows that a text may stand for, of whoever asks: at most [`MOST_THINGS`].
 pub(super) fn things(inner: &Inner, asker: Asker<'_>, text: &str) -> Vec<Thing> {
-    let mut things = BTreeMap::new();
     if text.is_empty() {
         return Vec::new();
     }
-    let mut add = |thing: Thing| {
-        if things.len() < MOST_THINGS {
-            things.entry(thing.id).or_insert(thing);
-        }
+    let prefix = IdPrefix::parse(text);
+    let actors = actors(inner, asker, text, prefix);
+    let named = || actors.iter().filter(|thing| thing.name == text);
+    // Of actors that had the name one after the other, the one that has it now, else the last.
+    let lives = named().find(|it| !is_over(&it.state));
+    if let Some(actor) = lives.or_else(|| named().next()) {
+        return vec![actor.clone()];
+    }
+    let Some(prefix) = prefix else {
+        return Vec::new();
     };
-    let actors = actors(inner, asker);
-    let is_named = |thing: &&Thing| thing.name == text;
-    let named: Vec<&Thing> = actors.iter().filter(is_named).collect();
-    if !named.is_empty() {
-        // Of actors that had the name one after the other, the one that has it now, else the last.
-        let lives = named.iter().find(|it| !is_over(&it.state));
-        return vec![(*lives.unwrap_or(&named[0])).clone()];
-    }
-    let begins = |id: &dyn fmt::Display| id.to_string().starts_with(text);
-    let of_ids = actors.into_iter().filter(|thing| match thing.id {
-        ThingId::Actor(id) => begins(&id),
-        ThingId::Task(_) | ThingId::Job(_) => false,
+    let is_actor = |task: &TaskId| {
+        let id = ThingId::Actor(task.actor());
+        actors.iter().any(|thing| thing.id == id)
+    };
+    let mut tasks = views::find(inner, prefix, |it| asker.owns(it.tenant, it.driver));
+    tasks.retain(|task| !is_actor(task));
+    tasks.truncate(MOST_THINGS);
+    let tasks = views::rows(inner, &tasks).into_iter().map(|row| Thing {
+        id: ThingId::Task(row.id),
+        name: row.name,
+        state: row.state,
+        node: row.node,
     });
-    of_ids.for_each(&mut add);
-    let tasks = views::tasks(inner).into_values();
-    let mut jobs = BTreeSet::new();
-    for row in tasks.filter(|row| asker.owns(&row.tenant, row.job)) {
-        if begins(&row.job) && jobs.insert(row.job) {
-            add(Thing {
-                id: ThingId::Job(row.job),
-                name: String::new(),
-                state: String::new(),
-                node: inner.name(),
-            });
-        }
-        if begins(&row.id) {
-            let is_actor = views::is_creation(inner, &row.id);
-            let id = match is_actor {
-                true => ThingId::Actor(row.id.actor()),
-                false => ThingId::Task(row.id),
-            };
-            let TaskRow {
-                name, state, node, ..
-            } = row;
-            add(Thing {
-                id,
-                name,
-                state,
-                node,
-            });
-        }
-    }
-    things.into_values().collect()
+    let jobs = jobs(inner, asker, prefix).into_iter().map(|id| Thing {
+        id: ThingId::Job(id),
+        name: String::new(),
+        state: String::new(),
+        node: inner.name(),
+    });
+    let all = actors.iter().cloned().chain(jobs).chain(tasks);
+    all.take(MOST_THINGS).collect()
 }
 
-/// The actors of whoever asks: those that live, those that have failed, and those that have ended and of whose output
-/// something is kept, the youngest first.
-fn actors(inner: &Inner, asker: Asker<'_>) -> Vec<Thing> {
-    let named = inner.shared.names.all();
+/// The jobs whose ids begin so, and that have tasks of whoever asks.
+fn jobs(inner: &Inner, asker: Asker<'_>, prefix: IdPrefix) -> BTreeSet<DriverId> {
+    let registry = inner.registry();
+    let fits = |job: &DriverId, tenant: &TenantName| prefix.begins(job) && asker.owns(tenant, *job);
+    let ended = registry.tasks().filter(|it| fits(&it.driver, &it.tenant));
+    let mut jobs: BTreeSet<DriverId> = ended.map(|it| it.driver).collect();
+    drop(registry);
     let ledger = inner.shared.ledger.lock();
-    let live = ledger.cells().filter_map(|cell| match &cell.work {
-        Work::Create(actor) if asker.owns(&cell.work.terms().tenant, cell.driver) => Some(Thing {
-            id: ThingId::Actor(actor.id),
-            name: named.get(&actor.id).cloned().unwrap_or_default(),
-            state: ledger
-                .phase(&cell.id)
-                .map_or(ENDED, |it| it.name())
-                .to_owned(),
-            node: inner.name(),
-        }),
+    let scheduler = ledger.scheduler();
+    jobs.extend(scheduler.drivers().filter(|job| {
+        let is_own = |task| ledger.tenant(&task).is_some_and(|it| fits(job, it));
+        prefix.begins(job) && scheduler.of_driver(job).any(is_own)
+    }));
+    let dead = ledger.dead.iter().filter(|it| fits(&it.driver, &it.tenant));
+    jobs.extend(dead.map(|it| it.driver));
+    jobs
+}
+
+/// The actors of whoever asks that have a name or whose ids begin so: those that live, those that have failed, and those
+/// that have ended and of whose output something is kept, the youngest first.
+fn actors(inner: &Inner, asker: Asker<'_>, name: &str, prefix: Option<IdPrefix>) -> Vec<Thing> {
+    let names = inner.shared.names.all();
+    let begins = |id: &ActorId| prefix.is_some_and(|prefix| prefix.begins(id));
+    let fits = |id: &ActorId, its: &Option<String>| its.as_deref() == Some(name) || begins(id);
+    let thing = |id: ActorId, name: Option<&String>, state: &str| Thing {
+        id: ThingId::Actor(id),
+        name: name.cloned().unwrap_or_default(),
+        state: state.to_owned(),
+        node: inner.name(),
+    };
+    let ledger = inner.shared.ledger.lock();
+    let named = names.iter().filter(|(_, its)| *its == name);
+    let named = named.filter_map(|(id, _)| ledger.cell(&id.task()));
+    let begun = prefix.into_iter().flat_map(|it| ledger.cells_with(it));
+    let live = named.chain(begun.cloned());
+    let live = live.filter_map(|cell| match &cell.work {
+        Work::Create(actor) if asker.owns(&cell.work.terms().tenant, cell.driver) => {
+            let state = ledger.phase(&cell.id).map_or(ENDED, |it| it.name());
+            Some(thing(actor.id, names.get(&actor.id), state))
+        }
         _ => None,
     });
     let mut all: Vec<Thing> = live.collect();
     let dead = ledger.dead.iter();
-    let dead = dead.filter(|it| asker.owns(&it.tenant, it.driver));
-    all.extend(dead.map(|it| Thing {
-        id: ThingId::Actor(it.id),
-        name: it.name.clone().unwrap_or_default(),
-        state: FAILED.to_owned(),
-        node: inner.name(),
-    }));
+    let dead = dead.filter(|it| fits(&it.id, &it.name) && asker.owns(&it.tenant, it.driver));
+    all.extend(dead.map(|it| thing(it.id, it.name.as_ref(), FAILED)));
     drop(ledger);
     let known: BTreeSet<ThingId> = all.iter().map(|it| it.id).collect();
     let registry = inner.registry();
-    let logged = registry
-        .actor_logs()
-        .filter(|it| asker.owns(&it.tenant, it.driver));
-    let logged = logged.map(|it| Thing {
-        id: ThingId::Actor(it.id),
-        name: it.name.clone().unwrap_or_default(),
-        state: ENDED.to_owned(),
-        node: inner.name(),
-    });
+    let logged = registry.actor_logs();
+    let logged = logged.filter(|it| fits(&it.id, &it.name) && asker.owns(&it.tenant, it.driver));
+    let logged = logged.map(|it| thing(it.id, it.name.as_ref(), ENDED));
     all.extend(logged.filter(|it| !known.contains(&it.id)));
     all
 }
@@ -270,7 +268,7 @@ impl Session {
     pub(super) async fn describe(&self, text: &str) -> Result<Response, Refusal> {
         Ok(match self.meant(text).await? {
             Meant::Task(id) => {
-                let task = self.find_task(id.to_string()).await?;
+                let task = self.find_task(id).await?;
                 Response::Task(Box::new(task.whole()))
             }
             Meant::Actor(id, name) => {
@@ -285,7 +283,7 @@ impl Session {
         id: ActorId,
         name: Option<String>,
     ) -> Result<ActorDetail, Refusal> {
-        let Ok(creation) = self.find_task(id.to_string()).await else {
+        let Ok(creation) = self.find_task(id.task()).await else {
             return Err(self.actor_ended(id, name.as_deref()).await);
         };
         let creation = creation.whole();
@@ -333,7 +331,7 @@ impl Session {
     pub(super) async fn explain(&self, text: &str) -> Result<String, Refusal> {
         match self.meant(text).await? {
             Meant::Task(id) => {
-                let task = self.find_task(id.to_string()).await?;
+                let task = self.find_task(id).await?;
                 Ok(views::explained(task.whole()))
             }
             Meant::Actor(id, name) => {
@@ -371,7 +369,7 @@ impl Session {
         let waiting: Vec<&TaskRow> = tasks.iter().filter(waits).collect();
         for row in waiting.iter().rev().take(EXPLAINED) {
             // It may end meanwhile.
-            if let Ok(task) = self.find_task(row.id.to_string()).await {
+            if let Ok(task) = self.find_task(row.id).await {
                 text.push_str(&format!(
                     "\n\n{}: {}",
                     row.name,
@@ -405,7 +403,7 @@ impl Session {
 
     /// That an actor has failed, and how, if that is remembered.
     pub(super) async fn actor_failed(&self, id: ActorId, name: Option<&str>) -> Option<String> {
-        let creation = self.find_task(id.to_string()).await.ok()?.whole();
+        let creation = self.find_task(id.task()).await.ok()?.whole();
         let why = creation
             .explanation
             .filter(|_| creation.row.state == FAILED)?;
@@ -451,8 +449,6 @@ impl Session {
 
 #[cfg(test)]
 mod tests {
-    use wasmrun_model::fairness::TenantName;
-
     use super::*;
 
     fn thing(id: ThingId, name: &str, state: &str, node: &str) -> Thing {

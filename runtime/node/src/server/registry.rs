@@ -13,7 +13,7 @@ use parking_lot::{Mutex, MutexGuard};
 use wasmrun_engine::{Module, OutputSource};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::{ActorId, Digest, DriverId, NodeId, ObjectId, TaskId};
+use wasmrun_model::id::{ActorId, Digest, DriverId, IdPrefix, NodeId, ObjectId, TaskId};
 use wasmrun_model::wire::Refusal;
 
 use super::views::one;
@@ -257,6 +257,13 @@ impl Registry {
         self.tasks.get(id)
     }
 
+    /// Those whose ids begin so, in the order of these.
+    pub(super) fn tasks_with(&self, prefix: IdPrefix) -> impl Iterator<Item = &Record> {
+        let from = self.tasks.range(TaskId::from_bytes(prefix.first())..);
+        let fit = from.take_while(move |(id, _)| prefix.begins(*id));
+        fit.map(|(_, record)| record)
+    }
+
     pub(super) fn tasks(&self) -> impl DoubleEndedIterator<Item = &Record> {
         self.tasks.values()
     }
@@ -278,6 +285,11 @@ impl Registry {
         {
             self.actor_logs.remove(&oldest);
         }
+    }
+
+    /// What an actor wrote.
+    pub(super) fn actor_log(&self, id: &ActorId) -> Option<&ActorLog> {
+        self.actor_logs.get(id)
     }
 
     /// What actors wrote, the youngest first.
@@ -313,6 +325,16 @@ impl Registry {
         let own = self.objects().filter(|(_, of)| *of == tenant);
         let found = one(tenant, prefix, "object", own, |(it, _)| it.id());
         found.map(|(object, _)| object)
+    }
+
+    /// An object that outlives sessions, and whose it is.
+    pub(super) fn object(&self, id: &ObjectId) -> Option<(&Object, &TenantName)> {
+        if let Some(kept) = self.kept.get(id) {
+            return Some((&kept.object, &kept.tenant));
+        }
+        let record = self.tasks.get(&id.task())?;
+        let made = &record.detached.as_ref()?.object;
+        (made.id() == *id).then_some((made, &record.tenant))
     }
 
     /// All objects that outlive sessions, and whose they are.

@@ -11,7 +11,7 @@ use super::cluster::listed;
 use super::gather::is_of_all;
 use super::logs;
 use super::out::Gone;
-use super::registry::{ActorLog, Log};
+use super::registry::Log;
 use super::session::{Session, refusal};
 use super::views::{self, Asker};
 use super::watch::output;
@@ -183,23 +183,16 @@ impl Session {
     }
 }
 
-/// What is kept of the output of an actor, by its name or id, or of a task.
-pub(super) fn log(inner: &Inner, asker: Asker<'_>, prefix: &str) -> Result<Arc<Log>, Refusal> {
+/// What is kept of the output of a task, or of the actor that it has created.
+pub(super) fn log(inner: &Inner, asker: Asker<'_>, task: &TaskId) -> Result<Arc<Log>, Refusal> {
     let registry = inner.registry();
-    let is_named =
-        |actor: &&ActorLog| actor.tenant == *asker.tenant && actor.name.as_deref() == Some(prefix);
-    if let Some(actor) = registry.actor_logs().find(is_named) {
+    let actor = registry.actor_log(&task.actor());
+    if let Some(actor) = actor.filter(|it| asker.owns(&it.tenant, it.driver)) {
         return Ok(actor.log.clone());
     }
-    let actors = registry.actor_logs();
-    let actors = actors.filter(|it| asker.owns(&it.tenant, it.driver));
-    if let Ok(actor) = asker.one(prefix, "actor", actors, |it| it.id) {
-        return Ok(actor.log.clone());
-    }
-    let tasks = registry.tasks();
-    let tasks = tasks.filter(|it| asker.owns(&it.tenant, it.driver));
-    let record = asker.one(prefix, "task or actor", tasks, |it| it.id)?;
-    logs::kept(record)
+    let record = registry.task(task);
+    let record = record.filter(|it| asker.owns(&it.tenant, it.driver));
+    logs::kept(record.ok_or_else(|| views::missing(asker.tenant, "task or actor", task))?)
 }
 
 /// What is kept, as it travels.

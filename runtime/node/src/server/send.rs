@@ -220,11 +220,8 @@ impl Session {
         let others = registry.objects();
         let others = others.filter(|(_, tenant)| **tenant != self.tenant);
         // People forget to say whose it is, and tenants of a socket are no secret to each other.
-        let is_unknown = !registry
-            .objects()
-            .any(|(it, tenant)| *tenant == self.tenant && it.id().to_string().starts_with(prefix));
         match one(&self.tenant, prefix, "object", others, |(it, _)| it.id()) {
-            Ok((object, tenant)) if is_unknown => {
+            Ok((object, tenant)) if missing.kind == RefusalKind::NotFound => {
                 let why = format!(
                     "object {} belongs to tenant '{tenant}', and this session is of '{}'; say --tenant \
                      {tenant}",

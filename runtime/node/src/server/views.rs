@@ -3,7 +3,7 @@
 //! Must not: change anything, or hold the ledger's lock for longer than it takes to copy rows. Invariant:
 //! single things are looked for among those of whoever asks; others' are neither found nor in the way.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use wasmrun_engine::Module;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::{ActorId, DriverId, ObjectId, TaskId};
+use wasmrun_model::id::{ActorId, DriverId, IdPrefix, ObjectId, TaskId};
 use wasmrun_model::resource::{NodeResources, ResourceSet};
 use wasmrun_model::task::Phase;
 use wasmrun_model::wire::{
@@ -47,7 +47,7 @@ impl Asker<'_> {
     }
 
     /// The one of its own things whose id begins so.
-    pub(super) fn one<T: Copy, I: Display>(
+    pub(super) fn one<T: Copy, I: Display + AsRef<[u8]>>(
         &self,
         prefix: &str,
         what: &str,
@@ -59,31 +59,35 @@ impl Asker<'_> {
 }
 
 /// The one whose id begins so, of those of a tenant.
-pub(super) fn one<T: Copy, I: Display>(
+pub(super) fn one<T: Copy, I: Display + AsRef<[u8]>>(
     tenant: &TenantName,
     prefix: &str,
     what: &str,
     all: impl Iterator<Item = T>,
     id: impl Fn(T) -> I,
 ) -> Result<T, Refusal> {
-    let begins = |it: &T| !prefix.is_empty() && id(*it).to_string().starts_with(prefix);
-    let mut fit = all.filter(begins);
-    let shown: String = prefix.chars().take(80).collect();
+    let begins = IdPrefix::parse(prefix);
+    let mut fit = all.filter(|it| begins.is_some_and(|begins| begins.begins(&id(*it))));
     match (fit.next(), fit.next()) {
         (Some(one), None) => Ok(one),
-        (None, _) => Err(refusal(
-            RefusalKind::NotFound,
-            format_args!(
-                "there is no {what} '{shown}' of tenant '{tenant}'; `wasmrun list {}` shows what there is, and \
-                 whose",
-                list_of(what)
-            ),
-        )),
+        (None, _) => Err(missing(tenant, what, prefix)),
         (Some(one), Some(other)) => {
             let all = [one, other].into_iter().chain(fit);
             Err(ambiguous(prefix, what, all.map(&id)))
         }
     }
+}
+
+/// That a tenant has no such thing.
+pub(super) fn missing(tenant: &TenantName, what: &str, id: impl Display) -> Refusal {
+    let shown: String = id.to_string().chars().take(80).collect();
+    refusal(
+        RefusalKind::NotFound,
+        format_args!(
+            "there is no {what} '{shown}' of tenant '{tenant}'; `wasmrun list {}` shows what there is, and whose",
+            list_of(what)
+        ),
+    )
 }
 
 /// The list in which people find such a thing.
@@ -154,15 +158,15 @@ pub(super) fn actor(actor: &Actor) -> wire::Actor {
     }
 }
 
-/// Cancels a live task, by its id's beginning.
+/// Cancels a live task.
 ///
 /// # Errors
 /// When there is none, or it is a call that an actor is in the middle of.
-pub(super) fn cancel(inner: &Inner, asker: Asker<'_>, prefix: &str) -> Result<(), Refusal> {
+pub(super) fn cancel(inner: &Inner, asker: Asker<'_>, task: &TaskId) -> Result<(), Refusal> {
     let ledger = inner.shared.ledger.lock();
-    let own = |cell: &&Arc<TaskCell>| asker.owns(&cell.work.terms().tenant, cell.driver);
-    let own = ledger.cells().filter(own);
-    let cell = asker.one(prefix, "live task", own, |cell| cell.id)?.clone();
+    let cell = ledger.cell(task);
+    let cell = cell.filter(|it| asker.owns(&it.work.terms().tenant, it.driver));
+    let cell = cell.ok_or_else(|| missing(asker.tenant, "live task", task))?;
     if let Work::Create(actor) = &cell.work {
         drop(ledger);
         inner.shared.kill(actor);
@@ -188,16 +192,14 @@ pub(super) fn cancel(inner: &Inner, asker: Asker<'_>, prefix: &str) -> Result<()
 /// those are.
 pub(super) fn cancel_job(inner: &Inner, asker: Asker<'_>, job: DriverId) -> u64 {
     let ledger = inner.shared.ledger.lock();
-    let meant = |cell: &&Arc<TaskCell>| {
-        cell.driver == job
-            && asker.owns(&cell.work.terms().tenant, job)
-            && ledger
-                .scheduler()
-                .task(&cell.id)
-                .is_some_and(|it| it.is_own)
-            && !ledger.is_running_call(&cell.id)
-    };
-    let cells: Vec<Arc<TaskCell>> = ledger.cells().filter(meant).cloned().collect();
+    let scheduler = ledger.scheduler();
+    let own = scheduler.of_driver(&job).filter(|task| {
+        scheduler.task(task).is_some_and(|it| it.is_own) && !ledger.is_running_call(task)
+    });
+    let own = own.filter_map(|task| ledger.cell(&task));
+    let cells: Vec<_> = own
+        .filter(|cell| asker.owns(&cell.work.terms().tenant, job))
+        .collect();
     drop(ledger);
     for cell in &cells {
         match &cell.work {
@@ -208,13 +210,6 @@ pub(super) fn cancel_job(inner: &Inner, asker: Asker<'_>, job: DriverId) -> u64 
     cells.len() as u64
 }
 
-/// Whether a task is the creation of an actor that lives, or has failed.
-pub(super) fn is_creation(inner: &Inner, task: &TaskId) -> bool {
-    let ledger = inner.shared.ledger.lock();
-    let is_dead = || ledger.dead.get(&task.actor()).is_some();
-    matches!(ledger.work(task), Some(Work::Create(_))) || is_dead()
-}
-
 /// An actor that is not dead, by its id's beginning.
 pub(super) fn live_actor(
     inner: &Inner,
@@ -222,7 +217,9 @@ pub(super) fn live_actor(
     prefix: &str,
 ) -> Result<Arc<ActorCell>, Refusal> {
     let ledger = inner.shared.ledger.lock();
-    let own = ledger.cells().filter_map(|cell| match &cell.work {
+    let fit = IdPrefix::parse(prefix).into_iter();
+    let fit = fit.flat_map(|it| ledger.cells_with(it));
+    let own = fit.filter_map(|cell| match &cell.work {
         Work::Create(actor) if asker.owns(&cell.work.terms().tenant, cell.driver) => Some(actor),
         _ => None,
     });
@@ -240,51 +237,87 @@ pub(super) fn explained(detail: TaskDetail) -> String {
     }
 }
 
-/// Live tasks, and those that ended.
-pub(super) fn tasks(inner: &Inner) -> BTreeMap<TaskId, TaskRow> {
-    let registry = inner.registry();
-    let records: BTreeMap<TaskId, Record> = registry
-        .tasks()
-        .map(|record| (record.id, record.clone()))
-        .collect();
-    drop(registry);
+/// What tasks are told apart by.
+pub(super) struct TaskKey<'a> {
+    id: TaskId,
+    pub(super) tenant: &'a TenantName,
+    pub(super) driver: DriverId,
+    /// The actor that it creates, or is a call of.
+    actor: Option<ActorId>,
+}
+
+/// The tasks whose ids begin so and that fit, in the order of their ids: live ones, and those that ended.
+pub(super) fn find(
+    inner: &Inner,
+    prefix: IdPrefix,
+    fits: impl Fn(&TaskKey<'_>) -> bool,
+) -> Vec<TaskId> {
+    let mut found = Vec::new();
+    let mut look_at = |key: TaskKey<'_>| {
+        if fits(&key) {
+            found.push(key.id);
+        }
+    };
+    for record in inner.registry().tasks_with(prefix) {
+        look_at(TaskKey {
+            id: record.id,
+            tenant: &record.tenant,
+            driver: record.driver,
+            actor: record.actor,
+        });
+    }
     let ledger = inner.shared.ledger.lock();
-    let live = ledger.cells().map(|cell| {
-        let phase = ledger.phase(&cell.id).map_or("ended", Phase::name);
-        let is_detached = cell.driver == inner.detached.driver();
-        (cell.id, live_row(inner, cell, phase, is_detached))
-    });
-    let mut rows: BTreeMap<TaskId, TaskRow> = live.collect();
-    let dead = ledger.dead.iter();
-    rows.extend(dead.map(|it| (it.id.task(), dead_row(inner, it))));
-    for (id, record) in &records {
-        let row = || ended_row(record, home(inner, &ledger, record));
-        rows.entry(*id).or_insert_with(row);
+    for cell in ledger.cells_with(prefix) {
+        look_at(TaskKey {
+            id: cell.id,
+            tenant: &cell.work.terms().tenant,
+            driver: cell.driver,
+            actor: cell.work.actor(),
+        });
+    }
+    for dead in ledger.dead.iter().filter(|it| prefix.begins(&it.id)) {
+        look_at(TaskKey {
+            id: dead.id.task(),
+            tenant: &dead.tenant,
+            driver: dead.driver,
+            actor: Some(dead.id),
+        });
+    }
+    drop(ledger);
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// For how many rows the ledger is locked at a time.
+const ROWS_AT_A_TIME: usize = 1000;
+
+/// What there is to tell of these tasks. Those of which nothing is known by now are left out.
+pub(super) fn rows(inner: &Inner, tasks: &[TaskId]) -> Vec<TaskRow> {
+    let mut rows = Vec::new();
+    for tasks in tasks.chunks(ROWS_AT_A_TIME) {
+        let registry = inner.registry();
+        let records = tasks.iter().map(|id| registry.task(id).cloned());
+        let records: Vec<Option<Record>> = records.collect();
+        drop(registry);
+        let ledger = inner.shared.ledger.lock();
+        let known = tasks.iter().zip(&records);
+        rows.extend(known.filter_map(|(id, record)| row(inner, &ledger, id, record.as_ref())));
     }
     rows
 }
 
-/// The tasks that have created actors, or are calls of such, whose name this is or whose ids begin so.
-fn of_actor(inner: &Inner, text: &str) -> BTreeSet<TaskId> {
-    let named = inner.shared.names.all();
-    let is_meant = |actor: &ActorId| {
-        named.get(actor).is_some_and(|name| **name == *text) || actor.to_string().starts_with(text)
-    };
-    let registry = inner.registry();
-    let ended = registry
-        .tasks()
-        .filter(|it| it.actor.as_ref().is_some_and(is_meant));
-    let mut found: BTreeSet<TaskId> = ended.map(|record| record.id).collect();
-    drop(registry);
-    let ledger = inner.shared.ledger.lock();
-    let live = ledger.cells();
-    found.extend(
-        live.filter(|cell| cell.work.actor().as_ref().is_some_and(is_meant))
-            .map(|cell| cell.id),
-    );
-    let dead = ledger.dead.iter().map(|it| it.id);
-    found.extend(dead.filter(is_meant).map(|actor| actor.task()));
-    found
+/// The same of one task. Its record was looked for before: it may have ended since.
+fn row(inner: &Inner, ledger: &Ledger, id: &TaskId, record: Option<&Record>) -> Option<TaskRow> {
+    if let Some(dead) = ledger.dead.get(&id.actor()) {
+        return Some(dead_row(inner, dead));
+    }
+    if let Some(cell) = ledger.cell(id) {
+        let phase = ledger.phase(id).map_or("ended", Phase::name);
+        let is_detached = cell.driver == inner.detached.driver();
+        return Some(live_row(inner, &cell, phase, is_detached));
+    }
+    record.map(|record| ended_row(record, home(inner, ledger, record)))
 }
 
 /// The name of the node at which a task ran that has ended.
@@ -362,14 +395,14 @@ fn ended_row(record: &Record, node: String) -> TaskRow {
 pub(super) fn describe(
     inner: &Inner,
     asker: Asker<'_>,
-    prefix: &str,
+    task: &TaskId,
 ) -> Result<TaskDetail, Refusal> {
-    let rows = tasks(inner);
-    let own = rows.values().filter(|row| asker.owns(&row.tenant, row.job));
-    let row = asker.one(prefix, "task", own, |row| row.id)?.clone();
-    let record = inner.registry().task(&row.id).cloned();
+    let record = inner.registry().task(task).cloned();
     let end = record.as_ref().and_then(|record| record.end.as_ref());
     let mut ledger = inner.shared.ledger.lock();
+    let row = row(inner, &ledger, task, record.as_ref());
+    let row = row.filter(|row| asker.owns(&row.tenant, row.job));
+    let row = row.ok_or_else(|| missing(asker.tenant, "task", task))?;
     let explanation = ledger.explain(&row.id).map(|it| it.to_string());
     let reads = ledger.reads(&row.id);
     let whom = whom(inner, &ledger, &row);
@@ -502,32 +535,7 @@ pub(super) fn passes(list: &List, fields: &[(&str, &dyn Display)]) -> bool {
 
 pub(super) fn list(inner: &Inner, list: &List) -> Rows {
     match list.what {
-        What::Tasks => {
-            let wanted = list.filters.iter().find(|(field, _)| field == "actor");
-            let wanted = wanted.map(|(_, text)| (text, of_actor(inner, text)));
-            let rows = tasks(inner).into_values();
-            let mut rows: Vec<TaskRow> = rows
-                .filter(|row| {
-                    let is_of_it = |(_, tasks): &&(_, BTreeSet<TaskId>)| tasks.contains(&row.id);
-                    let actor = wanted.as_ref().filter(is_of_it);
-                    let actor = actor.map_or("", |(text, _)| text.as_str());
-                    let fields: [(&str, &dyn Display); 7] = [
-                        ("id", &row.id),
-                        ("name", &row.name),
-                        ("state", &row.state),
-                        ("tenant", &row.tenant),
-                        ("job", &row.job),
-                        ("node", &row.node),
-                        ("actor", &actor),
-                    ];
-                    passes(list, &fields)
-                })
-                .collect();
-            // The youngest first: they are what people look for.
-            rows.sort_by_key(|row| (row.age_ms, row.id));
-            rows.truncate(Rows::MAX);
-            Rows::Tasks(rows)
-        }
+        What::Tasks => Rows::Tasks(tasks(inner, list)),
         What::Actors => Rows::Actors(actors(inner, list)),
         What::Objects => Rows::Objects(objects(inner, list)),
         What::Jobs => Rows::Jobs(jobs(inner, list)),
@@ -541,10 +549,55 @@ pub(super) fn list(inner: &Inner, list: &List) -> Rows {
     }
 }
 
+/// What the ids in a field of a list must begin with; `None` if no id does.
+fn prefix_of(list: &List, field: &str) -> Option<IdPrefix> {
+    match list.filters.iter().find(|(name, _)| name == field) {
+        Some((_, text)) => IdPrefix::parse(text),
+        None => Some(IdPrefix::ANY),
+    }
+}
+
+fn tasks(inner: &Inner, list: &List) -> Vec<TaskRow> {
+    let (Some(id), Some(job)) = (prefix_of(list, "id"), prefix_of(list, "job")) else {
+        return Vec::new();
+    };
+    let actor = list.filters.iter().find(|(field, _)| field == "actor");
+    let actor = actor.map(|(_, text)| text);
+    let named = inner.shared.names.all();
+    let begins = actor.and_then(|text| IdPrefix::parse(text));
+    let is_meant =
+        |it: &ActorId| named.get(it) == actor || begins.is_some_and(|begins| begins.begins(it));
+    let found = find(inner, id, |task| {
+        let is_of_it = || task.actor.as_ref().is_some_and(is_meant);
+        job.begins(&task.driver) && (actor.is_none() || is_of_it())
+    });
+    let actor = actor.map_or("", String::as_str);
+    let mut rows = rows(inner, &found);
+    rows.retain(|row| {
+        let fields: [(&str, &dyn Display); 7] = [
+            ("id", &row.id),
+            ("name", &row.name),
+            ("state", &row.state),
+            ("tenant", &row.tenant),
+            ("job", &row.job),
+            ("node", &row.node),
+            ("actor", &actor),
+        ];
+        passes(list, &fields)
+    });
+    // The youngest first: they are what people look for.
+    rows.sort_by_key(|row| (row.age_ms, row.id));
+    rows.truncate(Rows::MAX);
+    rows
+}
+
 fn actors(inner: &Inner, list: &List) -> Vec<ActorRow> {
+    let Some(id) = prefix_of(list, "id") else {
+        return Vec::new();
+    };
     let named = inner.shared.names.all();
     let ledger = inner.shared.ledger.lock();
-    let rows = ledger.cells().filter_map(|cell| match &cell.work {
+    let rows = ledger.cells_with(id).filter_map(|cell| match &cell.work {
         Work::Create(actor) => Some(ActorRow {
             id: actor.id,
             name: named.get(&actor.id).cloned(),

@@ -40,11 +40,11 @@ pub(crate) enum Question {
     /// `Rows`.
     List(List),
     /// `Task`.
-    Describe(String),
+    Describe(TaskId),
     /// The task is to end, and all that it has started. `Done`.
     Cancel(TaskId),
-    /// Of a task or an actor, or of an actor by its name. `Outputs`.
-    Logs(String),
+    /// Of a task, or of the actor that it has created. `Outputs`.
+    Logs(TaskId),
     /// A placement group that the node owns, by its name or the beginning of its id. `Group`.
     Group(String),
     /// A placement group that the node owns is to end. `Done`.

@@ -183,7 +183,7 @@ impl Session {
         let Some(cluster) = self.inner.shared.cluster.get() else {
             return false;
         };
-        let asked = self.asked_for(tenant, Question::Describe(task.to_string()));
+        let asked = self.asked_for(tenant, Question::Describe(task));
         let all = cluster.ask_all(&asked).await;
         let is_known = |(_, answer): &(_, Answer)| matches!(answer, Answer::Task { .. });
         all.answers.iter().any(is_known)
