@@ -163,11 +163,14 @@ impl Exchange {
 
     /// What its owner keeps for us may be an actor that is named here. False if it is none.
     pub(super) fn lent_actor(&self, from: NodeId, object: ObjectName) -> bool {
+        let name = ActorName {
+            id: object.id.task().actor(),
+            owner: object.owner,
+        };
         let mut foreign = self.actors.foreign.lock();
-        let named = foreign
-            .iter_mut()
-            .find(|(name, known)| object_of(**name) == object && known.references.is_held());
-        let taken = named.map(|(name, known)| known.lenders.take(from, name.owner));
+        let known = foreign.get_mut(&name);
+        let known = known.filter(|it| object_of(name) == object && it.references.is_held());
+        let taken = known.map(|known| known.lenders.take(from, name.owner));
         drop(foreign);
         if matches!(taken, Some(Taken::GiveBack | Taken::Ask)) {
             self.release(from, object);

@@ -257,7 +257,10 @@ impl Exchange {
         if home != self.me
             && let Some(shared) = self.shared.upgrade()
         {
-            let has_tasks = |driver: &_| !shared.ledger.lock().of_driver(driver).is_empty();
+            let has_tasks = |driver: &_| {
+                let ledger = shared.ledger.lock();
+                ledger.scheduler().of_driver(driver).next().is_some()
+            };
             self.homes.note(spec.driver, home, has_tasks);
         }
         // At once, so that what is named is kept from now on.
