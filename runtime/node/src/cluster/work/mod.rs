@@ -30,6 +30,7 @@ mod recipe;
 mod remote;
 mod replay;
 mod spread;
+mod staging;
 mod transfer;
 mod waits;
 

@@ -11,7 +11,6 @@ use wasmrun_engine::{
     OutputSource,
 };
 use wasmrun_model::failure::TaskError;
-use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{NodeId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::scheduler::{Message, Outcome};
 use wasmrun_model::task::{Attempt, FailureKind, TaskKind, TaskSpec};
@@ -22,16 +21,12 @@ use super::protocol::{
     CallOrder, CreateOrder, Deed, Given, Held, JobOrder, LimitOrder, OneWay, Output, Place,
     ReportOrder, Settled,
 };
+use super::staging::stored_as;
 use super::{Exchange, Queued, actors, remote};
 use crate::actor::{ActorJob, Checkpoint};
 use crate::ledger::{Incoming, Outgoing};
 use crate::object::{Object, Reference, Value};
 use crate::task::{Argument, Call, Derived, Job, Report, TaskCell, Work};
-
-/// How much of values goes with the message that begins a task; the rest is fetched.
-const MESSAGE_BYTES: usize = 1 << 20;
-/// Arguments that are stored to be sent count from here: a task's own objects are numbered from 0.
-const SENT_FROM: u32 = 1 << 31;
 
 /// Why a message cannot be made or understood.
 #[derive(Debug, thiserror::Error)]
@@ -95,41 +90,34 @@ impl Exchange {
         cell: &Arc<TaskCell>,
         call: Call,
     ) -> Result<Place, TaskError> {
-        let tenant = &cell.work.terms().tenant;
         let Message::Place { attempt, .. } = message else {
             unreachable!("it is to be placed");
         };
-        let mut values = Vec::with_capacity(call.values.len());
-        let mut kept = Vec::new();
-        let mut room = MESSAGE_BYTES;
-        for (index, value) in (0..).zip(&call.values) {
-            values.push(match value {
-                Argument::Value(value) => {
-                    let id = ObjectId::put_by(cell.id, SENT_FROM | index);
-                    let value = self
-                        .sendable(tenant, id, value, &mut room, &mut kept)
-                        .await?;
-                    Given::Value(self.carry(to, id, &value))
-                }
-                Argument::Object(Object(reference)) => {
-                    let name = self.lend(to, reference);
-                    let is_known = match reference {
-                        // Whoever owns it says what became of it.
-                        _ if name.owner != self.me => false,
-                        Reference::Task(made) => made.has_ended(),
-                        Reference::Put(_) | Reference::Actor(_) => true,
-                    };
-                    // What there is no room for is asked for.
-                    let made = is_known && room > remote::MAX_INLINE;
-                    let made = made.then(|| Box::new(self.tell(to, name, reference)));
-                    room -= made
-                        .as_ref()
-                        .map_or(0, |made| made.inline_bytes().min(room));
-                    Given::Object(name, made)
-                }
-            });
-        }
-        self.keep_sent((to, cell.id, *attempt), kept);
+        let staged = self.stage(cell, &call.values).await?;
+        // From here on nothing fails: what is lent is named in a message that is sent.
+        let mut room = staged.room;
+        let values = (0..).zip(&staged.values).map(|(index, value)| match value {
+            Argument::Value(value) => {
+                Given::Value(self.carry(to, stored_as(cell.id, index), value))
+            }
+            Argument::Object(Object(reference)) => {
+                let name = self.lend(to, reference);
+                let is_known = match reference {
+                    // Whoever owns it says what became of it.
+                    _ if name.owner != self.me => false,
+                    Reference::Task(made) => made.has_ended(),
+                    Reference::Put(_) | Reference::Actor(_) => true,
+                };
+                // What there is no room for is asked for.
+                let made = is_known && room > remote::MAX_INLINE;
+                let made = made.then(|| Box::new(self.tell(to, name, reference)));
+                let inline = made.as_ref().map_or(0, |made| made.inline_bytes());
+                room = room.saturating_sub(inline);
+                Given::Object(name, made)
+            }
+        });
+        let values = values.collect();
+        self.keep_sent((to, cell.id, *attempt), staged.stored);
         let deed = match &cell.work {
             Work::Task(job) => {
                 let function = match job.entry {
@@ -192,35 +180,6 @@ impl Exchange {
                 NetGrant::All => Net::All,
             },
         }
-    }
-
-    /// A value that fits into a message: a large one is stored, for the other node to fetch.
-    async fn sendable(
-        &self,
-        tenant: &TenantName,
-        id: ObjectId,
-        value: &Value,
-        room: &mut usize,
-        kept: &mut Vec<Value>,
-    ) -> Result<Value, TaskError> {
-        let shared = self.shared.upgrade().ok_or(TaskError::Cancelled)?;
-        let Some(encoded) = value.as_inline() else {
-            return Ok(value.clone());
-        };
-        let bytes = encoded.size_bytes();
-        if bytes <= remote::MAX_INLINE && bytes <= *room {
-            *room -= bytes;
-            return Ok(value.clone());
-        }
-        let references = value.references().to_vec();
-        let stored = shared
-            .store_value(tenant, id, encoded.into(), references)
-            .await;
-        let stored = stored.map_err(|error| {
-            TaskError::Sandbox(format!("an argument cannot be stored to be sent: {error}"))
-        })?;
-        kept.push(stored.clone());
-        Ok(stored)
     }
 
     /// Another node wants a task run here.
@@ -684,3 +643,6 @@ fn grants(env: Vec<(String, String)>, net: Net) -> Grants {
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests;
