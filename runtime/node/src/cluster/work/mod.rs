@@ -24,6 +24,7 @@ mod named;
 mod neighbours;
 mod outlive;
 mod outputs;
+mod oversize;
 mod place;
 pub(crate) mod protocol;
 mod recipe;
@@ -43,13 +44,11 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
-use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::{TenantConfig, TenantName};
 use wasmrun_model::id::{DriverId, Incarnation, NodeId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::reference::{KeptFor, Lives};
 use wasmrun_model::scheduler::{Message, NodeInfo, Outcome, PeerView, Settings};
 use wasmrun_model::task::Attempt;
-use wasmrun_model::wire::WireError;
 use wasmrun_net::{BulkRefusal, BulkSender, Range, SendError};
 
 pub(crate) use self::borrow::Foreign;
@@ -74,7 +73,7 @@ use self::moving::Moving;
 use self::neighbours::Neighbours;
 use self::outlive::Outliving;
 use self::outputs::Outputs;
-use self::protocol::{Made, ReportOrder, Settled};
+use self::oversize::Instead;
 use self::recipe::Remaking;
 use self::remote::{Owned, Stalls};
 use self::replay::Replays;
@@ -330,15 +329,21 @@ impl Exchange {
             let (Some(message), Some(cluster)) = (message, exchange.cluster()) else {
                 continue;
             };
-            let shorter = shorter(&message);
+            let instead = Instead::of(&message);
             drop(exchange);
             match cluster.send((to, life), message).await {
                 Ok(()) => {}
                 Err(SendError::Message(error)) => {
                     tracing::warn!(node = %to, %error, "a message to another node is too long");
-                    if let Some(shorter) = shorter {
-                        // Whoever waits for it hears why.
-                        let _ = cluster.send((to, life), shorter).await;
+                    // Whoever waits for it hears why.
+                    match (instead, this.upgrade()) {
+                        (Some(Instead::Say(shorter)), _) => {
+                            let _ = cluster.send((to, life), shorter).await;
+                        }
+                        (Some(Instead::Fail(unsent)), Some(exchange)) => {
+                            exchange.cannot_be_sent(to, unsent, &error);
+                        }
+                        _ => {}
                     }
                 }
                 Err(error) => {
@@ -631,36 +636,6 @@ impl Work for Exchange {
             // It ends when all of them are settled, or with the node.
             shared.control.spawn(shared.claim_names_again());
         }
-    }
-}
-
-/// What a node is told instead of a message that is too long for the wire: that, and why.
-fn shorter(message: &OneWay) -> Option<OneWay> {
-    let why = "what it gave is too long for a message between nodes; return less, or put it and return the object";
-    let error = WireError::from(&TaskError::Sandbox(why.into()));
-    match message {
-        OneWay::Settled(settled) => {
-            let report = settled.report.as_ref()?;
-            // Values that fit are not worth a copy of the message.
-            report.result.as_ref().err()?;
-            let report = ReportOrder {
-                result: Err(error),
-                ran_us: report.ran_us,
-                held: report.held.clone(),
-                memory_peak_bytes: report.memory_peak_bytes,
-                stderr_tail: report.stderr_tail.clone(),
-            };
-            Some(OneWay::Settled(Box::new(Settled {
-                message: settled.message.clone(),
-                report: Some(report),
-            })))
-        }
-        OneWay::Made(made) if made.result.is_err() => Some(OneWay::Made(Box::new(Made {
-            name: made.name,
-            result: Err(error),
-            ty: None,
-        }))),
-        _ => None,
     }
 }
 

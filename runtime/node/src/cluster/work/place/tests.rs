@@ -1,10 +1,18 @@
 //! Tasks on their way to a node that is only known by its id: nothing that is said to it arrives.
 
-use wasmrun_model::id::{DriverId, JobId};
+use wasmrun_model::cluster::Labels;
+use wasmrun_model::id::{DriverId, Incarnation, JobId};
+use wasmrun_model::manifest::Asked;
+use wasmrun_model::resource::{Amount, ResourceName};
+use wasmrun_model::scheduler::NodeInfo;
 use wasmrun_model::task::Terms;
 use wasmrun_model::value::Handle;
 use wasmrun_model::value::codec::Encoded;
 
+use wasmrun_net::FrameError;
+
+use super::super::Queue;
+use super::super::oversize::Instead;
 use super::*;
 use crate::node::{Node, NodeConfig};
 use crate::options::Overrides;
@@ -21,6 +29,7 @@ struct Sender {
 impl Sender {
     fn new() -> Self {
         let node = Node::start(NodeConfig {
+            cpus: Some(Amount::units(1)),
             object_memory: Some(OBJECT_MEMORY),
             room_patience: Some(Duration::from_millis(10)),
             ..NodeConfig::default()
@@ -33,7 +42,12 @@ impl Sender {
         let module = node.shared.engine.load(&wat::parse_str(text).unwrap());
         let module = module.expect("it is a module");
         let entry = Entry::Function(module.find("f").unwrap());
-        let overrides = Overrides::default();
+        // More than this node has.
+        let overrides = Overrides {
+            resources: Asked([(ResourceName::CPU, Amount::units(2))].into()),
+            retries: Some(3),
+            ..Overrides::default()
+        };
         let job = Job::new("f", &module, entry, &overrides, Grants::default());
         let shared = Arc::downgrade(&node.shared);
         let exchange = Exchange::of(node.shared.home.node, shared, Default::default());
@@ -112,7 +126,76 @@ fn what_is_not_sent_lends_nothing() {
     assert_eq!(sender.lent(&[&named, &given]), 0);
     assert!(sender.exchange.sent.lock().is_empty());
 
-    let sent = sender.place(&cell, arguments());
-    assert_eq!(sent.expect("all fits").values.len(), 2);
+    let sent = sender.place(&cell, arguments()).expect("all fits");
+    assert_eq!(sent.values.len(), 2);
     assert_eq!(sender.lent(&[&named, &given]), 2);
+
+    // Unless the message as a whole is too long.
+    let instead = Instead::of(&OneWay::Place(Box::new(sent)));
+    let Some(Instead::Fail(unsent)) = instead else {
+        panic!("nobody else would hear of it");
+    };
+    let exchange = &sender.exchange;
+    exchange.cannot_be_sent(OTHER, unsent, &FrameError::Malformed);
+    assert_eq!(sender.lent(&[&named, &given]), 0);
+}
+
+#[test]
+fn a_task_that_is_too_long_to_be_sent_fails_for_good() {
+    let sender = Sender::new();
+    let (exchange, shared) = (&sender.exchange, &sender.node.shared);
+    shared.exchange.get_or_init(|| exchange.clone());
+    let (queue, mut said) = Queue::new();
+    exchange.queues.lock().insert(OTHER, queue);
+    let other = Node::start(NodeConfig {
+        cpus: Some(Amount::units(2)),
+        ..NodeConfig::default()
+    });
+    let info = NodeInfo {
+        id: OTHER,
+        incarnation: Incarnation::default(),
+        name: "other".parse().unwrap(),
+        labels: Labels::new(),
+    };
+    let view = other.unwrap().shared.ledger.lock().own_view();
+    exchange.carry_out(|ledger| ledger.peer_view(info, view));
+
+    let client = sender.node.client();
+    let (named, given) = (sender.cell(1), sender.cell(2));
+    let (named, given) = (Reference::Task(named), Reference::Task(given));
+    let call = Call {
+        values: vec![value(10, vec![named.clone(), given.clone()])],
+        ..Call::default()
+    };
+    let handle = client.submit(&sender.job, call).unwrap();
+    let Ok(Queued::Outgoing(outgoing)) = said.try_recv() else {
+        panic!("it goes to the other node");
+    };
+    let encoding = exchange.encode(OTHER, *outgoing);
+    let message = shared.control.block_on(encoding).expect("it can be named");
+    assert_eq!(sender.lent(&[&named, &given]), 2);
+    let Some(Instead::Fail(unsent)) = Instead::of(&message) else {
+        panic!("nobody else would hear of it");
+    };
+    let (bytes, max_bytes) = (5_000_000, 4_000_000);
+    let error = FrameError::TooLong { bytes, max_bytes };
+    exchange.cannot_be_sent(OTHER, unsent, &error);
+
+    assert_eq!(sender.lent(&[&named, &given]), 0);
+    let why = client.get(&handle.object(), Some(Duration::ZERO));
+    let why = why.expect_err("it has failed").to_string();
+    for part in [
+        "cannot be sent to node",
+        "5000000 bytes",
+        "4000000",
+        "put large data",
+    ] {
+        assert!(why.contains(part), "{why}");
+    }
+    // It is not tried again, though it has retries.
+    while let Ok(queued) = said.try_recv() {
+        let is_place =
+            matches!(&queued, Queued::Outgoing(it) if matches!(**it, Outgoing::Place(..)));
+        assert!(!is_place, "it is sent again");
+    }
 }
