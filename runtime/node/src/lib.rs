@@ -39,6 +39,7 @@ mod derive;
 mod executor;
 mod groups;
 mod handles;
+mod ids;
 mod ledger;
 mod machine;
 mod names;

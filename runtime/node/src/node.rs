@@ -35,6 +35,7 @@ use crate::cluster::{
 use crate::counters::Counters;
 use crate::deadlock::Clock;
 use crate::executor::{Executor, Spawner};
+use crate::ids::Ids;
 use crate::ledger::{LOCAL, Ledger, Outbox};
 use crate::machine::Machine;
 use crate::names::Names;
@@ -205,6 +206,8 @@ pub(crate) struct Shared {
     pub(crate) names: Names,
     /// What arguments of tasks that have not ended take.
     pub(crate) waiting_bytes: Arc<WaitingBytes>,
+    /// What is numbered here.
+    pub(crate) ids: Ids,
     /// How many waits there were.
     pub(crate) waits: AtomicU64,
     /// When waits began, for other nodes.
@@ -303,6 +306,7 @@ impl Node {
             control: control.handle().clone(),
             names: Names::default(),
             waiting_bytes: WaitingBytes::new(object_memory / WAITING_PART),
+            ids: Ids::new(random()),
             waits: AtomicU64::new(0),
             clock: Clock::new(),
             counters: Counters::default(),

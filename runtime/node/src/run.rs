@@ -168,7 +168,7 @@ impl Lease {
     fn context(&self, start: &mut Start) -> Arc<TaskContext> {
         Arc::new(TaskContext {
             task: self.cell.id,
-            attempt: self.attempt.0 - 1,
+            attempt: self.attempt.number().saturating_sub(1),
             node: self.shared.name.clone(),
             array_index: start.call.array_index,
             resources: std::mem::take(&mut start.held),

@@ -50,9 +50,6 @@ impl Drop for Nested {
     }
 }
 
-/// How many attempts of a task there are in one attempt of the task that has started it.
-pub(crate) const MOST_ATTEMPTS: u32 = 64;
-
 /// One attempt of a task or call, as its guest's services see it.
 pub(crate) struct Attempt {
     pub(crate) shared: Arc<Shared>,
@@ -163,17 +160,7 @@ impl Attempt {
     /// The id of the next actor that it creates, or call that it makes: another one in each attempt. What
     /// actors do is not pure, and those of an earlier attempt are on their way out.
     fn next_deed(&self) -> Result<TaskId, ServiceError> {
-        let attempt = u64::from(self.number.0 - 1);
-        Ok(self
-            .id()
-            .task(self.next_number()? | attempt << 32 | 1 << 63))
-    }
-
-    /// The number of the first attempt of a task that this one starts: with another attempt of this one, above
-    /// all that there have been before. Otherwise other nodes would take them for those.
-    fn first_attempt(&self) -> Try {
-        let before = (self.number.0 - 1).saturating_mul(MOST_ATTEMPTS);
-        Try(before.saturating_add(Try::FIRST.0))
+        self.next_number().map(|_| self.shared.ids.task())
     }
 
     fn next_number(&self) -> Result<u64, ServiceError> {
@@ -369,7 +356,7 @@ impl Attempt {
             call: self.call_of(values),
             cell,
             keeps: None,
-            first: self.first_attempt(),
+            first: self.shared.ids.first_under(self.number),
         })?;
         Ok(self.handles.add(Reference::Task(cell)))
     }

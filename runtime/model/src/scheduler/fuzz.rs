@@ -441,7 +441,7 @@ impl Fuzz<'_> {
         let task = self.task();
         let attempt = match self.scheduler.tasks.find(&task) {
             Some(ix) if self.bytes.below(8) > 0 => self.scheduler.tasks[ix].attempt,
-            _ => Attempt(self.bytes.below(4).into()),
+            _ => Attempt::new(0, self.bytes.below(4).into()),
         };
         let node = node_id(self.bytes.below(4));
         let driver = DriverId::from_bytes([self.bytes.below(2); 16]);

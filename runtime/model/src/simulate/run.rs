@@ -439,7 +439,7 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
             task,
             TraceEvent::Retry {
                 node: self.scenario.node_name(node),
-                attempt: attempt.0 - Attempt::FIRST.0,
+                attempt: attempt.number() - Attempt::FIRST.number(),
             },
         )
     }

@@ -13,26 +13,40 @@ use crate::id::{GroupId, NodeId};
 use crate::resource::Allocation;
 use crate::time::Instant;
 
-/// Which try of a task this is, from 1. Every message carries it, so that late ones are known.
+/// Which try of a task this is. Every message carries it, so that late ones are known.
+///
+/// It is a fence, and a number from 1. The owner draws a higher fence when it submits a task that may have run before,
+/// because its parent or its lineage is executed again: so all tries from then on come after all before, however many
+/// there were.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
-pub struct Attempt(pub u32);
+pub struct Attempt(u64);
 
 impl Attempt {
-    /// The first.
-    pub const FIRST: Self = Self(1);
+    /// The first of a task that was not submitted before.
+    pub const FIRST: Self = Self::new(0, 1);
+
+    /// After all of lower fences.
+    pub const fn new(fence: u32, number: u32) -> Self {
+        Self((fence as u64) << u32::BITS | number as u64)
+    }
 
     /// The one after this.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
+
+    /// Which one it is, from 1, as people and guests are shown it. 1 is only [`Attempt::FIRST`].
+    pub const fn number(self) -> u32 {
+        (self.0 & u32::MAX as u64) as u32
+    }
 }
 
 impl fmt::Display for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
+        write!(f, "{}", self.number())
     }
 }
 
@@ -279,6 +293,25 @@ finished:
 failed: 
 cancelled: ";
         assert_eq!(legal.join("\n"), expected);
+    }
+
+    #[test]
+    fn a_fence_is_above_all_attempts_before_it() {
+        let many = Attempt::new(0, u32::MAX);
+        assert!(Attempt::FIRST < many && many < Attempt::new(1, 1));
+        assert_eq!(Attempt::new(7, 2), Attempt::new(7, 1).next());
+        assert_eq!(Attempt::new(7, 2).number(), 2);
+        assert_eq!(Attempt::new(7, 2).to_string(), "2");
+    }
+
+    /// Messages between nodes and names in the control store.
+    #[test]
+    fn an_attempt_as_bytes_and_as_json() {
+        let bytes = |attempt| postcard::to_stdvec(&attempt).unwrap();
+        assert_eq!(bytes(Attempt::new(0, 2)), [2]);
+        assert_eq!(bytes(Attempt::new(1, 2)), [0x82, 0x80, 0x80, 0x80, 0x10]);
+        let json = serde_json::to_string(&Attempt::new(1, 2)).unwrap();
+        assert_eq!(json, "4294967298");
     }
 
     #[test]

@@ -290,7 +290,7 @@ mod tests {
             actor: ActorId::from_bytes([2; 16]),
             class: "sample:app/app#tally".into(),
             module: Digest::from_bytes([3; 32]),
-            creator: creator.map(|(task, n)| (TaskId::from_bytes([task; 16]), Attempt(n))),
+            creator: creator.map(|(task, n)| (TaskId::from_bytes([task; 16]), Attempt::new(0, n))),
         }
     }
 

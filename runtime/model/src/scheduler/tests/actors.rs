@@ -234,7 +234,7 @@ fn a_call_that_is_made_again_keeps_its_place() {
 fn settled(at: u8, attempt: u32, outcome: Outcome) -> Message {
     Message::Settled {
         task: task_id(at),
-        attempt: Attempt(attempt),
+        attempt: Attempt::new(0, attempt),
         outcome,
     }
 }

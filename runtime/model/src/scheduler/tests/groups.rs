@@ -63,7 +63,7 @@ fn gone() -> Message {
 fn handed_back(at: u8, attempt: u32) -> Message {
     Message::Settled {
         task: task_id(at),
-        attempt: Attempt(attempt),
+        attempt: Attempt::new(0, attempt),
         outcome: Outcome::HandedBack,
     }
 }
@@ -207,7 +207,7 @@ fn who_has_asked_hears_of_every_change() {
     let spec = task(1, ONE).strategy(&format!("group:{}:0", group(0)));
     let place = |spec, at| Message::Place {
         spec,
-        attempt: Attempt(at),
+        attempt: Attempt::new(0, at),
         hops: 1,
     };
     assert_eq!(

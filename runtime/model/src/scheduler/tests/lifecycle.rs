@@ -13,7 +13,7 @@ fn a_task_runs_once() {
     it.accept(1);
     assert_eq!(it.phase(1), Phase::Running);
     let stale = it.scheduler.status().stale;
-    let (task, attempt) = (task_id(1), Attempt(2));
+    let (task, attempt) = (task_id(1), Attempt::new(0, 2));
     assert!(it.event(Event::Finished { task, attempt }).is_empty());
     assert_eq!(it.finish(1), ["t1 finished"]);
     let attempt = Attempt::FIRST;

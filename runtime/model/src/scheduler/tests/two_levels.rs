@@ -9,7 +9,7 @@ const ONE: &str = r#"{"CPU": 1}"#;
 fn settled(at: u8, attempt: u32, outcome: Outcome) -> Message {
     Message::Settled {
         task: task_id(at),
-        attempt: Attempt(attempt),
+        attempt: Attempt::new(0, attempt),
         outcome,
     }
 }
@@ -17,7 +17,7 @@ fn settled(at: u8, attempt: u32, outcome: Outcome) -> Message {
 fn place(spec: TaskSpec, attempt: u32, hops: u8) -> Message {
     Message::Place {
         spec,
-        attempt: Attempt(attempt),
+        attempt: Attempt::new(0, attempt),
         hops,
     }
 }
@@ -218,7 +218,7 @@ fn a_peer_without_room_is_not_tried_again_at_once() {
     // It has begun something since its last view.
     let back = it.message(1, settled(1, 1, Outcome::HandedBack));
     assert_eq!(back, ["n1: seen t1 1", "n2: place t1 2, hop 2"]);
-    let (task_1, attempt) = (task_id(1), Attempt(2));
+    let (task_1, attempt) = (task_id(1), Attempt::new(0, 2));
     it.message(
         2,
         Message::Placed {
@@ -546,7 +546,7 @@ fn withdrawn_here() {
     it.peer(1, 1, ONE);
     let withdraw = |at, attempt| Message::Withdraw {
         task: task_id(at),
-        attempt: Attempt(attempt),
+        attempt: Attempt::new(0, attempt),
     };
     it.message(1, place(task(1, ONE), 1, 1));
     assert_eq!(it.message(1, withdraw(1, 1)), ["stop t1"]);

@@ -371,7 +371,7 @@ impl Inner {
 mod tests {
     use super::*;
 
-    const LIFE: Attempt = Attempt(3);
+    const LIFE: Attempt = Attempt::new(0, 3);
 
     fn task(n: u64) -> TaskId {
         DriverId::from_bytes([1; 16]).task(n)
@@ -447,7 +447,7 @@ mod tests {
         assert_eq!((story(&log, 4), story(&log, 5)), (None, Some((4, 1))));
         // Out of order, or of another life.
         log.add(LIFE, 5, call(6, 1), None);
-        log.add(Attempt(2), 6, call(6, 1), None);
+        log.add(Attempt::new(0, 2), 6, call(6, 1), None);
         assert_eq!(story(&log, 6), None);
     }
 
@@ -455,7 +455,7 @@ mod tests {
     fn lives_follow_each_other_and_take_no_more_than_they_may() {
         let log = CallLog::default();
         for life in 0..100u32 {
-            let attempt = Attempt(life + 1);
+            let attempt = Attempt::new(0, life + 1);
             log.begins(attempt, None, &[]);
             let n = u64::from(life);
             log.add(attempt, 1, call(n, MOST_BYTES / 10), None);
@@ -463,9 +463,9 @@ mod tests {
         assert_eq!(log.len(), 10);
         assert_eq!((story(&log, 89), story(&log, 90)), (None, Some((0, 1))));
         // One that is too large alone.
-        log.begins(Attempt(200), None, &[]);
-        log.add(Attempt(200), 1, call(200, MOST_BYTES + 1), None);
-        log.add(Attempt(200), 2, call(201, 1), None);
+        log.begins(Attempt::new(0, 200), None, &[]);
+        log.add(Attempt::new(0, 200), 1, call(200, MOST_BYTES + 1), None);
+        log.add(Attempt::new(0, 200), 2, call(201, 1), None);
         assert_eq!((story(&log, 200), story(&log, 201)), (None, None));
     }
 }

@@ -210,7 +210,7 @@ impl Exchange {
             (Deed::Call(order), TaskKind::Call { actor, .. }) => order.actor.id == actor,
             _ => false,
         };
-        if !is_meant || attempt < Attempt::FIRST {
+        if !is_meant || attempt.number() == 0 {
             return tracing::warn!(node = %from, "{}", PlaceError::Form);
         }
         if home != self.me

@@ -22,7 +22,7 @@ use super::replay::CallRecipe;
 use super::{Exchange, Remote};
 use crate::ledger::Submission;
 use crate::object::{Object, Reference, Value};
-use crate::services::{MOST_ATTEMPTS, Watch};
+use crate::services::Watch;
 use crate::task::{Argument, Call, Job, TaskCell, Work};
 
 /// What a recipe takes besides what it keeps of arguments, about.
@@ -566,8 +566,7 @@ impl Exchange {
         let cell = Arc::new(cell);
         let first = {
             let mut attempt = recipe.attempt.lock();
-            // The last time may have taken several.
-            *attempt = Attempt(attempt.0.saturating_add(MOST_ATTEMPTS));
+            *attempt = shared.ids.again(*attempt);
             *attempt
         };
         remaking.insert(recipe.id, cell.clone());

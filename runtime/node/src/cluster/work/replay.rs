@@ -29,7 +29,7 @@ use crate::actor::{ActorCell, ActorJob, ActorRef};
 use crate::ledger::Submission;
 use crate::node::Shared;
 use crate::object::{Object, Reference, Value};
-use crate::services::{MOST_ATTEMPTS, Watch};
+use crate::services::Watch;
 use crate::task::{Argument, Call, Derived, TaskCell, Work};
 
 /// The numbers of actors that are made to call them again, among what a creation could have started.
@@ -387,11 +387,12 @@ impl Exchange {
             first: Attempt::FIRST,
         };
         shared.submit(creation).map_err(unmade)?;
+        let first = shared.ids.again(Attempt::FIRST);
         Ok(Calls {
             shared,
             scratch,
             driver,
-            first: Attempt(MOST_ATTEMPTS.saturating_mul(number as u32 % MOST_AGAIN + 1)),
+            first,
             left: story.calls.iter(),
             under_way: VecDeque::new(),
         })
@@ -521,8 +522,6 @@ impl Exchange {
 
 /// What a call takes in a log besides its arguments, about.
 const LOGGED_BYTES: u64 = 256;
-/// How often the attempts of a call that is made again are counted on.
-const MOST_AGAIN: u32 = 1 << 20;
 
 /// What the actor is, for lives that nobody else knows: here, if there is room.
 fn job(shared: &Shared, actor: &ActorCell) -> ActorJob {

@@ -20,7 +20,7 @@ fn what_failed_is_tried_again_as_often_as_it_may() {
         let Start {
             call, attempt: nth, ..
         } = &desk.running["t"];
-        assert_eq!(*nth, Attempt(attempt));
+        assert_eq!(*nth, Attempt::new(0, attempt));
         // Each attempt is given the same.
         assert_eq!(call.values, [value.clone().into()]);
         assert_eq!(
@@ -44,7 +44,7 @@ fn what_succeeds_in_the_end_has_succeeded() {
     let mut desk = Desk::new(1, 0, "4GiB");
     desk.submit("t", retrying(9));
     desk.end("t", Err(trap()));
-    assert_eq!(desk.attempt("t"), Attempt(2));
+    assert_eq!(desk.attempt("t"), Attempt::new(0, 2));
     assert!(desk.end("t", Ok(())).is_empty());
     assert_eq!(desk.results(), [("t", None)]);
     desk.assert_idle();
@@ -183,7 +183,10 @@ fn a_late_word_about_an_old_attempt_changes_nothing() {
         assert!(desk.carry_out(todo).is_empty());
     }
     assert!(desk.ended.is_empty());
-    assert_eq!((desk.ledger.running(), desk.attempt("t")), (1, Attempt(2)));
+    assert_eq!(
+        (desk.ledger.running(), desk.attempt("t")),
+        (1, Attempt::new(0, 2))
+    );
     desk.end("t", Ok(()));
     assert_eq!(desk.results(), [("t", None)]);
     desk.assert_idle();
