@@ -20,7 +20,8 @@ pub(crate) mod standstill;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -43,13 +44,12 @@ use crate::wait::Countdown;
 pub(crate) struct Wait {
     pub(crate) countdown: Arc<Countdown>,
     deadlock: Mutex<Option<String>>,
-    /// Grows with every wait.
-    pub(crate) number: u64,
+    pub(crate) number: WaitNumber,
     began: Instant,
 }
 
 impl Wait {
-    pub(crate) fn new(countdown: Arc<Countdown>, number: u64) -> Arc<Self> {
+    pub(crate) fn new(countdown: Arc<Countdown>, number: WaitNumber) -> Arc<Self> {
         Arc::new(Self {
             countdown,
             deadlock: Mutex::default(),
@@ -61,13 +61,6 @@ impl Wait {
     /// Why it would never have ended, if that is so.
     pub(crate) fn deadlock(&self) -> Option<String> {
         self.deadlock.lock().take()
-    }
-
-    fn id(&self, clock: &Clock) -> WaitId {
-        WaitId {
-            began_us: clock.at_us(self.began),
-            number: self.number,
-        }
     }
 
     fn break_off(&self, why: String) {
@@ -83,13 +76,30 @@ pub(crate) struct Place {
     pub(crate) task: TaskId,
 }
 
-/// A wait, as other nodes know it: no two are the same.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct WaitId {
-    /// When it began, in microseconds since 1970 by its node's clock.
-    pub(crate) began_us: u64,
-    /// See [`Wait::number`].
-    pub(crate) number: u64,
+/// The number of a wait: no two of a node have the same. By it and then by their nodes waits are ordered, and the one that
+/// is to end is the last.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct WaitNumber(pub(crate) u64);
+
+/// Numbers the waits of a node, so that a wait comes after all that the node has heard of, whatever the clocks of
+/// the nodes say (Lamport, 1978).
+#[derive(Default)]
+pub(crate) struct WaitNumbers(AtomicU64);
+
+impl WaitNumbers {
+    /// A number above all those before.
+    pub(crate) fn next(&self) -> WaitNumber {
+        WaitNumber(self.0.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// There are waits of other nodes with these numbers.
+    pub(crate) fn note(&self, heard: impl Iterator<Item = WaitNumber>) {
+        // None can be so high but by an error, and then there would be none above it.
+        let heard = heard.map(|it| it.0).filter(|it| *it < u64::MAX / 2);
+        if let Some(highest) = heard.max() {
+            self.0.fetch_max(highest + 1, Ordering::Relaxed);
+        }
+    }
 }
 
 /// A task that waits, for other nodes.
@@ -99,33 +109,10 @@ pub(crate) struct Waiter {
     /// What people call it.
     pub(crate) name: String,
     /// Its wait, if it has begun and waits for others; it may also be in line.
-    pub(crate) wait: Option<WaitId>,
+    pub(crate) wait: Option<WaitNumber>,
     pub(crate) needs: Vec<Place>,
     /// How many of those must end.
     pub(crate) count: u64,
-}
-
-/// What time it was, when: the same whenever it is asked.
-pub(crate) struct Clock {
-    at: Instant,
-    since_1970: Duration,
-}
-
-impl Clock {
-    pub(crate) fn new() -> Self {
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
-        Self {
-            at: Instant::now(),
-            since_1970: since_1970.unwrap_or_default(),
-        }
-    }
-
-    fn at_us(&self, instant: Instant) -> u64 {
-        let since = instant.saturating_duration_since(self.at);
-        let before = self.at.saturating_duration_since(instant);
-        let at = (self.since_1970 + since).saturating_sub(before);
-        u64::try_from(at.as_micros()).unwrap_or(u64::MAX)
-    }
 }
 
 /// When circles through other nodes are looked for: seldom, and more seldom the longer nothing changes.
@@ -133,7 +120,7 @@ pub(crate) struct Elsewhere {
     next: Instant,
     delay: Duration,
     /// The number of the last wait that was looked at.
-    newest: Option<u64>,
+    newest: Option<WaitNumber>,
     looking: Option<JoinHandle<()>>,
 }
 
@@ -337,7 +324,7 @@ impl Ledger {
     }
 
     /// The waits here that these tasks are part of, and those that they lead to.
-    pub(crate) fn waits(&self, from: &[TaskId], clock: &Clock) -> Waits {
+    pub(crate) fn waits(&self, from: &[TaskId]) -> Waits {
         let mut found = Waits::default();
         let (mut needed, mut demanded) = (0, 0);
         let mut seen: BTreeSet<TaskId> = from.iter().copied().collect();
@@ -361,7 +348,7 @@ impl Ledger {
             found.waiters.push(Waiter {
                 task,
                 name: self.work(&task).map_or_else(String::new, Work::name),
-                wait: self.blocked.get(&task).map(|it| it.wait.id(clock)),
+                wait: self.blocked.get(&task).map(|it| it.wait.number),
                 needs: needs.of,
                 count: needs.count as u64,
             });
@@ -422,12 +409,12 @@ impl Ledger {
     }
 
     /// The number of the wait of a task.
-    pub(crate) fn wait_number(&self, task: &TaskId) -> Option<u64> {
+    pub(crate) fn wait_number(&self, task: &TaskId) -> Option<WaitNumber> {
         self.blocked.get(task).map(|it| it.wait.number)
     }
 
     /// Ends a wait, if it is still that one.
-    pub(crate) fn break_wait(&self, task: &TaskId, number: u64, why: String) {
+    pub(crate) fn break_wait(&self, task: &TaskId, number: WaitNumber, why: String) {
         if let Some(blocked) = self.blocked.get(task)
             && blocked.wait.number == number
             && !blocked.is_bounded
@@ -538,3 +525,19 @@ const ACTORS: &str = " kill actors that have done their work,";
 
 /// How many of those that are ready are looked at.
 const MOST_READY: usize = 1_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_comes_after_all_that_its_node_has_heard_of() {
+        let numbers = WaitNumbers::default();
+        let first = numbers.next();
+        numbers.note([WaitNumber(7), WaitNumber(3)].into_iter());
+        let second = numbers.next();
+        assert!(first < WaitNumber(3) && second > WaitNumber(7));
+        numbers.note([first, WaitNumber(u64::MAX)].into_iter());
+        assert!((second..WaitNumber(u64::MAX)).contains(&numbers.next()));
+    }
+}

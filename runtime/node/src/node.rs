@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ use crate::cluster::{
     Opened, TokensError,
 };
 use crate::counters::Counters;
-use crate::deadlock::Clock;
+use crate::deadlock::WaitNumbers;
 use crate::executor::{Executor, Spawner};
 use crate::ids::Ids;
 use crate::ledger::{LOCAL, Ledger, Outbox};
@@ -208,10 +208,7 @@ pub(crate) struct Shared {
     pub(crate) waiting_bytes: Arc<WaitingBytes>,
     /// What is numbered here.
     pub(crate) ids: Ids,
-    /// How many waits there were.
-    pub(crate) waits: AtomicU64,
-    /// When waits began, for other nodes.
-    pub(crate) clock: Clock,
+    pub(crate) waits: WaitNumbers,
     /// What is counted for whoever watches.
     pub(crate) counters: Counters,
     /// Who answers clients, those of other nodes too.
@@ -307,8 +304,7 @@ impl Node {
             names: Names::default(),
             waiting_bytes: WaitingBytes::new(object_memory / WAITING_PART),
             ids: Ids::new(random()),
-            waits: AtomicU64::new(0),
-            clock: Clock::new(),
+            waits: WaitNumbers::default(),
             counters: Counters::default(),
             desk: Mutex::default(),
             is_looking: AtomicBool::new(false),

@@ -375,7 +375,7 @@ impl Attempt {
             return Ok(false);
         }
         let watch = Watch::of(pending, count, Some((self.id(), self.number)));
-        let wait = Wait::new(watch.countdown.clone(), self.shared.next_wait());
+        let wait = Wait::new(watch.countdown.clone(), self.shared.waits.next());
         let blocked = Blocked {
             needs: pending.iter().map(|cell| cell.object()).collect(),
             reads: None,
@@ -495,7 +495,7 @@ impl Attempt {
             reads,
             count: 0,
             is_bounded: true,
-            wait: Wait::new(Countdown::new(1), self.shared.next_wait()),
+            wait: Wait::new(Countdown::new(1), self.shared.waits.next()),
             attempt: self.this.clone(),
         };
         self.shared.block(self.id(), self.number, blocked)

@@ -425,11 +425,6 @@ impl Shared {
         }
     }
 
-    /// A number for a wait, higher than those before.
-    pub(crate) fn next_wait(&self) -> u64 {
-        self.waits.fetch_add(1, Ordering::Relaxed)
-    }
-
     /// A running attempt waits for others from now on, until the guard says otherwise.
     pub(crate) fn block(
         self: &Arc<Self>,

@@ -15,7 +15,7 @@ use wasmrun_model::scheduler::{Demand, Room, Spare};
 use wasmrun_model::task::{Attempt, Phase as State};
 
 use super::graph::{self, Graph, Needs};
-use super::{Clock, MOST_WAITERS, Place, SHOWN, WaitId, Waiter};
+use super::{MOST_WAITERS, Place, SHOWN, WaitNumber, Waiter};
 use crate::ledger::Ledger;
 use crate::reach::Reach;
 use crate::task::Work;
@@ -54,7 +54,7 @@ pub(crate) struct Heard {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Broken {
     pub(crate) at: Place,
-    pub(crate) wait: WaitId,
+    pub(crate) wait: WaitNumber,
     pub(crate) why: String,
 }
 
@@ -204,7 +204,7 @@ impl Heard {
             let wait = self.waiters.get(place)?.wait?;
             Some((wait, *place))
         });
-        let mut waits: Vec<(WaitId, Place)> = waits.collect();
+        let mut waits: Vec<(WaitNumber, Place)> = waits.collect();
         waits.sort_unstable();
         // Whoever reads this may know of those it waits for, and of who waits for it: they are of one tenant.
         let lacks = |place: &Place| knot.contains(place) && self.lacking.contains_key(place);
@@ -313,7 +313,7 @@ impl Ledger {
     /// What this node gives out, and who has it, with the waits that these tasks are part of, and all those of who waits
     /// here. What it looked at is to be dropped where no lock is held.
     #[must_use]
-    pub(crate) fn waits_with_room(&self, from: &[TaskId], clock: &Clock) -> (Waits, Reach) {
+    pub(crate) fn waits_with_room(&self, from: &[TaskId]) -> (Waits, Reach) {
         let mut reach = Reach::default();
         let captives = self.captive_waiters(&mut reach);
         let blocked = self.blocked.iter().filter(|(_, it)| !it.is_bounded);
@@ -321,7 +321,7 @@ impl Ledger {
         let needed = captives.iter().flat_map(|it| &it.needs);
         let from: BTreeSet<TaskId> = from.chain(needed.map(|it| it.task)).collect();
         let from: Vec<TaskId> = from.into_iter().collect();
-        let mut waits = self.waits(&from, clock);
+        let mut waits = self.waits(&from);
         waits.waiters.extend(captives);
         waits.room = self.scheduler().room();
         (waits, reach)
@@ -402,15 +402,12 @@ mod tests {
     }
 
     impl Heard {
-        /// A task that waits since then.
-        fn waits(mut self, at: u8, task: u8, began_us: u64, needs: &[(u8, u8)]) -> Self {
+        /// A task in a wait of this number.
+        fn waits(mut self, at: u8, task: u8, number: u64, needs: &[(u8, u8)]) -> Self {
             let waiter = Waiter {
                 task: id(task),
                 name: format!("f{task}"),
-                wait: (began_us > 0).then_some(WaitId {
-                    began_us,
-                    number: 1,
-                }),
+                wait: (number > 0).then_some(WaitNumber(number)),
                 needs: needs.iter().map(|(at, task)| place(*at, *task)).collect(),
                 count: needs.len() as u64,
             };
@@ -472,7 +469,7 @@ mod tests {
     fn who_waits_for_what_all_hold_is_told_with_the_chain() {
         for from in [place(A, 1), place(B, 2), place(A, 2)] {
             let said = nested().said(from).expect("it never ends");
-            assert_eq!((said.at, said.wait.began_us), (place(B, 2), 6));
+            assert_eq!((said.at, said.wait), (place(B, 2), WaitNumber(6)));
             let (one, two, three) = (id(1), id(2), id(3));
             assert_eq!(
                 said.why,
@@ -528,6 +525,26 @@ mod tests {
         let mut before = nested();
         before.rooms.get_mut(&node(B)).expect("it is there").total = memory(99);
         assert!(unchanged(before).is_empty());
+    }
+
+    #[test]
+    fn whoever_looks_ends_the_same_wait() {
+        // At both nodes, and whether what is short or a circle keeps them.
+        let circle = |a: u64, b: u64| {
+            Heard::default()
+                .waits(A, 1, a, &[(B, 2)])
+                .waits(B, 2, b, &[(A, 1)])
+        };
+        let short = |a: u64, b: u64| nested().waits(A, 1, a, &[(A, 2)]).waits(B, 2, b, &[(B, 3)]);
+        // The later one; of two with the same number, that of the higher node.
+        for (a, b, last) in [(8, 7, A), (7, 8, B), (7, 7, B)] {
+            for heard in [circle(a, b), short(a, b)] {
+                for from in [place(A, 1), place(B, 2)] {
+                    let said = heard.said(from).expect("it never ends");
+                    assert_eq!((said.at.node, said.wait.0), (node(last), a.max(b)));
+                }
+            }
+        }
     }
 
     #[test]

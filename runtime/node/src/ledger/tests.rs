@@ -16,6 +16,7 @@ use wasmrun_model::value::codec::encode;
 use wasmrun_model::value::{Value, ValueType};
 
 use super::*;
+use crate::deadlock::{Wait, WaitNumber};
 use crate::options::Overrides;
 use crate::task::{Home, Job};
 
@@ -188,7 +189,7 @@ impl Desk {
             reads: None,
             count: 1,
             is_bounded: true,
-            wait: crate::deadlock::Wait::new(countdown.clone(), 1),
+            wait: Wait::new(countdown.clone(), WaitNumber(1)),
             attempt: Weak::new(),
         };
         let todo = self.ledger.block(task, attempt, blocked);

@@ -20,8 +20,8 @@ use super::ask::{Answer, Asked};
 use super::log::Ran;
 use super::neighbours::Invitation;
 use crate::actor::Face;
-use crate::deadlock::Waiter;
 use crate::deadlock::standstill::Waits;
+use crate::deadlock::{WaitNumber, Waiter};
 
 /// Said without an answer, in order.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -94,7 +94,7 @@ pub(crate) enum OneWay {
 pub(crate) struct BreakWait {
     pub(crate) task: TaskId,
     /// Which wait of the task it is.
-    pub(crate) number: u64,
+    pub(crate) number: WaitNumber,
     pub(crate) why: String,
 }
 

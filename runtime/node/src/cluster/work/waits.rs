@@ -37,9 +37,9 @@ impl Exchange {
         };
         let from = &from[..from.len().min(MOST_ASKED)];
         if !with_room {
-            return shared.ledger.lock().waits(from, &shared.clock);
+            return shared.ledger.lock().waits(from);
         }
-        let (waits, looked_at) = shared.ledger.lock().waits_with_room(from, &shared.clock);
+        let (waits, looked_at) = shared.ledger.lock().waits_with_room(from);
         drop(looked_at);
         waits
     }
@@ -87,7 +87,7 @@ impl Exchange {
     fn end_wait(&self, Broken { at, wait, why }: Broken) {
         let broken = BreakWait {
             task: at.task,
-            number: wait.number,
+            number: wait,
             why,
         };
         tracing::info!(task = %at.task, node = %at.node, "a wait that would never end is ended");
@@ -150,7 +150,13 @@ impl Exchange {
         };
         let request = Request::Standstill { tasks, with_room };
         match cluster.request(node, request, ANSWER).await {
-            Ok(Response::Standstill(waits)) => *waits,
+            Ok(Response::Standstill(waits)) => {
+                if let Some(shared) = self.shared.upgrade() {
+                    let numbers = waits.waiters.iter().filter_map(|it| it.wait);
+                    shared.waits.note(numbers);
+                }
+                *waits
+            }
             _ => Waits::default(),
         }
     }
