@@ -174,12 +174,13 @@ impl Scheduler {
         }
     }
 
-    /// The call before this one, of the same caller, that waits for an argument and so holds it up.
+    /// The last call before this one, of the same caller, that waits for an argument and so holds it up. That one is held
+    /// up by those before it in the same way.
     pub fn held_up_by(&self, call: &TaskId) -> Option<TaskId> {
         let call = self.call(self.tasks.find(call)?)?;
         let mailbox = &self.actors.known.get(&call.actor)?.mailbox;
-        let (sequence, ix) = mailbox.first_lacking(call.caller)?;
-        (sequence < call.sequence).then(|| self.tasks[ix].id)
+        let ix = mailbox.last_lacking(call.caller, call.sequence)?;
+        Some(self.tasks[ix].id)
     }
 
     /// A call leaves its actor: it has ended, or goes back to be placed again.

@@ -78,11 +78,11 @@ impl Mailbox {
         first.map(|(_, ix)| ix)
     }
 
-    /// The first call of a caller that lacks an argument.
-    pub(super) fn first_lacking(&self, caller: Caller) -> Option<(Sequence, TaskIx)> {
+    /// The last call of a caller before this one that lacks an argument.
+    pub(super) fn last_lacking(&self, caller: Caller, before: Sequence) -> Option<TaskIx> {
         let line = self.lines.get(&caller)?;
-        let first = line.lacking.first()?;
-        Some((*first, line.calls[first]))
+        let last = line.lacking.range(..before).next_back()?;
+        Some(line.calls[last])
     }
 
     fn change(&mut self, caller: Caller, change: impl FnOnce(&mut Line)) {
@@ -182,11 +182,11 @@ mod tests {
             next.map(|(sequence, _)| *sequence)
         }
 
-        fn first_lacking(&self, of: Caller) -> Option<(Sequence, TaskIx)> {
-            let mut calls = self.0.iter();
+        fn last_lacking(&self, of: Caller, before: Sequence) -> Option<TaskIx> {
+            let mut calls = self.0.range(..before).rev();
             let is_it = |(caller, lacks_argument)| caller == of && lacks_argument;
-            let first = calls.find(|(_, (caller, _, lacks))| is_it((*caller, *lacks)));
-            first.map(|(sequence, (_, ix, _))| (*sequence, *ix))
+            let last = calls.find(|(_, (caller, _, lacks))| is_it((*caller, *lacks)));
+            last.map(|(_, (_, ix, _))| *ix)
         }
     }
 
@@ -223,9 +223,9 @@ mod tests {
                 }
                 prop_assert_eq!(mailbox.turn.keys().next().copied(), scan.next());
                 prop_assert_eq!(mailbox.is_empty(), scan.0.is_empty());
-                for by in 0..4 {
-                    let by = caller(by);
-                    prop_assert_eq!(mailbox.first_lacking(by), scan.first_lacking(by));
+                for by in (0..4).map(caller) {
+                    let found = mailbox.last_lacking(by, sequence);
+                    prop_assert_eq!(found, scan.last_lacking(by, sequence));
                 }
             }
         }

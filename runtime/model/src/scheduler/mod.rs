@@ -33,6 +33,7 @@ mod starve;
 mod status;
 mod succession;
 mod table;
+mod waiters;
 mod watch;
 
 #[cfg(test)]
@@ -49,6 +50,7 @@ pub use self::group_news::GroupView;
 pub use self::room::{Demand, Holding, Room, Spare};
 pub use self::settings::{Setting, Settings};
 pub use self::status::{PhaseStatus, Status, TaskView};
+pub use self::waiters::NewWaiters;
 
 use self::actors::Actors;
 use self::class::{ClassIx, Classes, KeyLog};
@@ -148,6 +150,7 @@ pub struct Scheduler {
     ended: [u64; Phase::ALL.len() - Phase::LIVE],
     stale: u64,
     effects: VecDeque<Effect>,
+    new_waiters: NewWaiters,
     /// Whether something was noted since it was last looked what can start.
     is_noted: bool,
     /// The one node here, if something was given back on it since nothing more fitted.
@@ -189,6 +192,7 @@ impl Scheduler {
             ended: [0; Phase::ALL.len() - Phase::LIVE],
             stale: 0,
             effects: VecDeque::new(),
+            new_waiters: NewWaiters::default(),
             is_noted: false,
             hot: None,
             found: Vec::new(),
@@ -379,6 +383,7 @@ impl Scheduler {
         for arg in &self.tasks[ix].args {
             self.dependents.entry(arg.object).or_default().insert(ix);
         }
+        self.note_waiter(ix);
         self.place(ix);
     }
 
@@ -416,6 +421,7 @@ impl Scheduler {
         }
         self.count_out(class, from);
         self.count_in(class, to);
+        self.note_waiter(ix);
     }
 
     /// Moves a task to another class: its state stays.

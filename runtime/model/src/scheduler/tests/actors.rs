@@ -1,8 +1,10 @@
 //! Actors and the order of their calls.
 
+use std::collections::BTreeSet;
+
 use super::*;
-use crate::scheduler::Outcome;
 use crate::scheduler::table::LOOKS;
+use crate::scheduler::{NewWaiters, Outcome};
 
 fn create(at: u8) -> TaskSpec {
     TaskSpec {
@@ -61,6 +63,49 @@ fn an_argument_holds_up_the_calls_of_one_caller() {
     it.event(Event::ArgumentReady(object_id(1)));
     assert_eq!(it.finish(3), ["t3 finished", "start t1 on n0"]);
     assert_eq!(it.finish(1), ["t1 finished", "start t2 on n0"]);
+}
+
+#[test]
+fn a_call_is_held_up_by_the_last_before_it_that_lacks_an_argument() {
+    let mut it = Harness::local(r#"{"CPU": 1}"#);
+    created(&mut it, 0);
+    it.submit(call(1, 1).arg(1, false));
+    it.submit(call(2, 1).arg(2, false));
+    it.submit(call(3, 2).arg(3, false));
+    it.submit(call(4, 1));
+    let held_up_by = |it: &Harness, call| it.scheduler.held_up_by(&task_id(call));
+    assert_eq!(held_up_by(&it, 4), Some(task_id(2)));
+    assert_eq!(held_up_by(&it, 2), Some(task_id(1)));
+    assert_eq!(held_up_by(&it, 1), None);
+    it.event(Event::ArgumentReady(object_id(2)));
+    assert_eq!(held_up_by(&it, 4), Some(task_id(1)));
+}
+
+#[test]
+fn who_begins_to_wait_for_others_is_noted() {
+    let mut it = Harness::local(r#"{"CPU": 1}"#);
+    let noted = |it: &mut Harness| match it.scheduler.take_new_waiters() {
+        NewWaiters::These(tasks) => tasks.into_iter().collect::<BTreeSet<_>>(),
+        NewWaiters::TooMany => panic!("so many"),
+    };
+    let these = |tasks: &[u8]| tasks.iter().map(|it| task_id(*it)).collect();
+    // For resources is not for others.
+    it.submit(create(1));
+    it.submit(task(2, r#"{"CPU": 1}"#));
+    assert_eq!(noted(&mut it), BTreeSet::new());
+    it.submit(task(3, r#"{"CPU": 1}"#).arg(1, false));
+    it.submit(call(4, 1));
+    it.submit(call(5, 1).arg(1, false));
+    assert_eq!(noted(&mut it), these(&[3, 4, 5]));
+    // Calls for their turn, and for where they go now.
+    it.accept(1);
+    created(&mut it, 0);
+    assert_eq!(noted(&mut it), these(&[4, 5]));
+    it.event(Event::ArgumentReady(object_id(1)));
+    assert_eq!(noted(&mut it), these(&[5]));
+    died(&mut it, true);
+    assert_eq!(noted(&mut it), these(&[5]));
+    assert!(!it.scheduler.has_new_waiters());
 }
 
 /// A task's calls are in order among themselves only: what a driver's call waits for may need them.
@@ -368,6 +413,7 @@ fn looks_with(count: u8) -> [u64; 4] {
         it.submit(call(10 + at, 1));
     }
     let (ready, lacking) = (task_id(9 + count), task_id(129 + count));
+    let before = task_id(128 + count);
     let now = Instant::ZERO + Duration::from_secs(1);
     let finished = Event::Finished {
         task: task_id(1),
@@ -376,7 +422,7 @@ fn looks_with(count: u8) -> [u64; 4] {
     let looks = [
         looks_of(|| it.scheduler.handle(now, Event::Submit(call(9, 3)))),
         looks_of(|| assert_eq!(it.scheduler.held_up_by(&ready), None)),
-        looks_of(|| assert_eq!(it.scheduler.held_up_by(&lacking), Some(task_id(130)))),
+        looks_of(|| assert_eq!(it.scheduler.held_up_by(&lacking), Some(before))),
         looks_of(|| it.scheduler.handle(now, finished)),
     ];
     while it.scheduler.poll_effect().is_some() {}
