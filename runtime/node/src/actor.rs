@@ -579,6 +579,12 @@ impl ActorCell {
         self.life.lock().current.clone()
     }
 
+    /// A call runs, or none, where no instance does.
+    #[cfg(test)]
+    pub(crate) fn set_current(&self, call: Option<Arc<TaskCell>>) {
+        self.life.lock().current = call;
+    }
+
     /// Nobody can call it any more. False if that was so already.
     pub(crate) fn ends(&self) -> bool {
         let is_new = !self.is_over.swap(true, Ordering::AcqRel);

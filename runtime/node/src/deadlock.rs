@@ -14,7 +14,10 @@
 //! looks for; `explain` says who has what a task waits for. An actor that only those can reach who wait
 //! (see `reach`) lives as long as they do.
 
+mod blocked;
+mod circle;
 pub(crate) mod graph;
+mod search;
 pub(crate) mod standstill;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,19 +28,19 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use tokio::task::JoinHandle;
-use wasmrun_model::id::{NodeId, ObjectName, TaskId};
+use wasmrun_model::id::{NodeId, TaskId};
 use wasmrun_model::scheduler::Room;
 use wasmrun_model::task::Phase as State;
+
+pub(crate) use self::blocked::{Activity, Blocked, BlockedTasks};
+pub(crate) use self::search::{Looked, Search};
 
 use self::graph::{Graph, Needs};
 use self::standstill::{Lacking, Waits};
 
-use crate::actor::object_of;
 use crate::ledger::Ledger;
-use crate::object::{Object, Reference};
 use crate::reach::{Held, Reach};
-use crate::task::{Argument, Work};
+use crate::task::Work;
 use crate::wait::Countdown;
 
 /// A wait of a task for others, and how it can be ended.
@@ -115,54 +118,6 @@ pub(crate) struct Waiter {
     pub(crate) count: u64,
 }
 
-/// When circles through other nodes are looked for: seldom, and more seldom the longer nothing changes.
-pub(crate) struct Elsewhere {
-    next: Instant,
-    delay: Duration,
-    /// The number of the last wait that was looked at.
-    newest: Option<WaitNumber>,
-    looking: Option<JoinHandle<()>>,
-}
-
-/// How long somebody waits before that is worth to ask others.
-const LONG: Duration = Duration::from_secs(1);
-/// The longest time between two looks.
-const SELDOM: Duration = Duration::from_secs(30);
-
-impl Elsewhere {
-    pub(crate) fn new() -> Self {
-        Self {
-            next: Instant::now() + LONG,
-            delay: LONG,
-            newest: None,
-            looking: None,
-        }
-    }
-
-    /// For whom to look now, if it is time.
-    pub(crate) fn due(&mut self, ledger: &Ledger) -> Option<Vec<TaskId>> {
-        let is_looking = self.looking.as_ref().is_some_and(|it| !it.is_finished());
-        let now = Instant::now();
-        if !ledger.is_clustered() || is_looking || now < self.next {
-            return None;
-        }
-        let long = ledger.long_waiters(LONG);
-        let newest = long.iter().filter_map(|it| ledger.wait_number(it)).max();
-        self.delay = match newest > self.newest || long.is_empty() {
-            true => LONG,
-            false => (self.delay * 2).min(SELDOM),
-        };
-        self.newest = self.newest.max(newest);
-        self.next = now + self.delay;
-        (!long.is_empty()).then_some(long)
-    }
-
-    /// It is being done.
-    pub(crate) fn looks(&mut self, looking: JoinHandle<()>) {
-        self.looking = Some(looking);
-    }
-}
-
 /// How many waits one answer has at most, and for how many others they wait in all: of more, nothing is found.
 const MOST_WAITERS: usize = 4_000;
 const MOST_NEEDS: usize = 40_000;
@@ -174,26 +129,26 @@ const SHOWN: usize = 8;
 
 impl Ledger {
     /// Ends a wait that would never end, if there is one. `is_unchanged`: nothing has started, ended or
-    /// begun to wait for a while. What it looked at is to be dropped where no lock is held.
-    #[must_use]
-    pub(crate) fn break_deadlock(&mut self, is_unchanged: bool) -> Reach {
+    /// begun to wait for a while. Whether there was one, and what it looked at, to be dropped where no lock is held.
+    fn break_deadlock(&mut self, is_unchanged: bool) -> (bool, Reach) {
         let mut reach = Reach::default();
         let mut standstill = |ledger: &mut Self| match is_unchanged {
             true => ledger.find_standstill(&mut reach),
             false => None,
         };
-        let Some((task, why)) = self.find_circle().or_else(|| standstill(self)) else {
-            return reach;
-        };
-        if let Some(blocked) = self.blocked.get(&task) {
+        let found = self.find_circle().or_else(|| standstill(self));
+        let has_found = found.is_some();
+        if let Some((task, why)) = found
+            && let Some(blocked) = self.blocked.get(&task)
+        {
             blocked.wait.break_off(why);
         }
-        reach
+        (has_found, reach)
     }
 
-    /// Whether something waits without end in sight, so that it is worth to look.
-    pub(crate) fn may_be_stuck(&self) -> bool {
-        self.blocked.values().any(|blocked| !blocked.is_bounded)
+    /// Whether everything that runs waits, and others cannot start.
+    fn may_stand_still(&self) -> bool {
+        self.scheduler().len_in(State::Ready) > 0 && self.is_still() && !self.blocked.has_bounded()
     }
 
     /// Whether somebody here waits for what another node does, or for one who does.
@@ -202,7 +157,7 @@ impl Ledger {
             return false;
         }
         let mut seen = BTreeSet::new();
-        let mut next: Vec<Place> = self.blocked.keys().map(|it| self.here(*it)).collect();
+        let mut next: Vec<Place> = self.blocked.tasks().map(|it| self.here(it)).collect();
         while let Some(place) = next.pop() {
             let is_elsewhere = place.node != self.id()
                 || matches!(
@@ -218,109 +173,6 @@ impl Ledger {
             }
         }
         false
-    }
-
-    /// A circle within this node: the task whose wait is to end, and why.
-    fn find_circle(&self) -> Option<(TaskId, String)> {
-        let mut graph = Graph::new();
-        let mut next: Vec<TaskId> = self.blocked.keys().copied().collect();
-        while let Some(task) = next.pop() {
-            let place = self.here(task);
-            if graph.contains_key(&place) {
-                continue;
-            }
-            if let Some(needs) = self.waits_for(&task) {
-                let here = needs.of.iter().filter(|it| it.node == self.id());
-                next.extend(here.map(|it| it.task));
-                graph.insert(place, needs);
-            }
-        }
-        let stuck = graph::stuck(&graph);
-        let from = self.blocked.keys().map(|task| self.here(*task));
-        let from = from.filter(|it| stuck.contains(it)).min()?;
-        let circle: Vec<TaskId> = graph::circle(&graph, &stuck, from)
-            .into_iter()
-            .map(|it| it.task)
-            .collect();
-        let waits = circle.iter().filter(|it| self.blocked.contains_key(it));
-        let last = waits.max_by_key(|it| self.blocked[it].wait.number);
-        // Where nobody in it can be told, whoever waits for it is.
-        let names = circle.iter().map(|task| {
-            let name = self.work(task).map_or_else(String::new, Work::name);
-            format!("{name} ({task})")
-        });
-        Some((*last.unwrap_or(&from.task), describe(names)))
-    }
-
-    fn here(&self, task: TaskId) -> Place {
-        Place {
-            node: self.id(),
-            task,
-        }
-    }
-
-    /// Where it is known what becomes of an object.
-    fn maker(&self, name: &ObjectName) -> Place {
-        let task = name.id.task();
-        match self.work(&task).is_some() {
-            true => self.here(task),
-            false => Place {
-                node: name.owner,
-                task,
-            },
-        }
-    }
-
-    /// Of which others some must end before a task goes on. `None` if it does not wait, or not for ever.
-    fn waits_for(&self, task: &TaskId) -> Option<Needs<Place>> {
-        match self.blocked.get(task) {
-            Some(blocked) if blocked.is_bounded => None,
-            _ => self.needs_of(task),
-        }
-    }
-
-    /// Of which others some must end before a task goes on, or time is up. `None` if it does not wait for any.
-    pub(crate) fn needs_of(&self, task: &TaskId) -> Option<Needs<Place>> {
-        if let Some(blocked) = self.blocked.get(task) {
-            let needs = blocked.needs.iter();
-            return Some(Needs {
-                of: needs.map(|name| self.maker(name)).collect(),
-                count: blocked.count,
-            });
-        }
-        let of: Vec<Place> = match self.phase(task)? {
-            State::Waiting => {
-                let values = self.call(task).into_iter().flat_map(|call| &call.values);
-                let objects = values.filter_map(|value| match value {
-                    Argument::Object(Object(Reference::Task(cell))) if !cell.has_ended() => {
-                        Some(cell.object())
-                    }
-                    _ => None,
-                });
-                objects.map(|name| self.maker(&name)).collect()
-            }
-            State::WaitingForActorCreation | State::Placeable => {
-                match (self.scheduler().peer(task), self.work(task)) {
-                    (Some(node), _) => vec![Place { node, task: *task }],
-                    (None, Some(Work::Call(actor, _))) => {
-                        vec![self.maker(&object_of(actor.name()))]
-                    }
-                    (None, _) => Vec::new(),
-                }
-            }
-            State::Ready => match self.work(task) {
-                Some(Work::Call(actor, _)) => {
-                    let current = actor.current().map(|call| call.id);
-                    let held_up_by = self.scheduler().held_up_by(task);
-                    let before = current.into_iter().chain(held_up_by);
-                    before.map(|task| self.here(task)).collect()
-                }
-                _ => Vec::new(),
-            },
-            _ => Vec::new(),
-        };
-        let count = of.len();
-        (count > 0).then_some(Needs { of, count })
     }
 
     /// The waits here that these tasks are part of, and those that they lead to.
@@ -358,7 +210,7 @@ impl Ledger {
 
     /// Those that have waited for so long, for ever, and that nothing on this node sets free. They may wait for each other
     /// through other nodes.
-    pub(crate) fn long_waiters(&self, so_long: Duration) -> Vec<TaskId> {
+    fn long_waiters(&self, so_long: Duration) -> Vec<TaskId> {
         let old = self
             .blocked
             .iter()
@@ -409,7 +261,7 @@ impl Ledger {
     }
 
     /// The number of the wait of a task.
-    pub(crate) fn wait_number(&self, task: &TaskId) -> Option<WaitNumber> {
+    fn wait_number(&self, task: &TaskId) -> Option<WaitNumber> {
         self.blocked.get(task).map(|it| it.wait.number)
     }
 
@@ -426,18 +278,12 @@ impl Ledger {
     /// Nothing runs but what waits, for good, and what it waits for cannot start because of what that
     /// holds.
     fn find_standstill(&mut self, reach: &mut Reach) -> Option<(TaskId, String)> {
-        let nobody_waits = self.scheduler().len_in(State::Ready) == 0;
-        if nobody_waits
-            || self.waits_for_others()
-            || !self.is_still()
-            || self.blocked.values().any(|blocked| blocked.is_bounded)
-            || self.may_start_elsewhere()
-        {
+        if !self.may_stand_still() || self.may_start_elsewhere() || self.waits_for_others() {
             return None;
         }
         let last = self.blocked.iter().max_by_key(|(_, it)| it.wait.number);
         let task = *last?.0;
-        let mut holders: Vec<TaskId> = self.blocked.keys().copied().collect();
+        let mut holders: Vec<TaskId> = self.blocked.tasks().collect();
         let mut captives = 0;
         let mut held_up = self.held_up_by(&holders);
         if held_up.is_none() {
@@ -496,7 +342,7 @@ impl Ledger {
                 reach.count(Held::Actor(actor.clone()), 1);
             }
         }
-        for blocked in self.blocked.values() {
+        for (_, blocked) in self.blocked.iter() {
             if let Some(attempt) = blocked.attempt.upgrade() {
                 reach.count_attempt(attempt);
             }

@@ -4,15 +4,14 @@
 //! far as that takes no time: what is left to do outside the lock comes back as [`Todo`]. Must not:
 //! run tasks, or decide anything itself.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use wasmrun_engine::{ActorInstance, HeldResource, TaskOutput};
 use wasmrun_model::failure::TaskError;
-use wasmrun_model::id::{DriverId, JobId, NodeId, ObjectId, ObjectName, OfTask, TaskId, TaskMap};
+use wasmrun_model::id::{DriverId, JobId, NodeId, ObjectId, OfTask, TaskId, TaskMap};
 use wasmrun_model::resource::NodeResources;
-use wasmrun_model::scheduler::{Config, Event, Message, NodeInfo, Reason, Scheduler};
+use wasmrun_model::scheduler::{Config, Event, Message, NewWaiters, NodeInfo, Reason, Scheduler};
 use wasmrun_model::task::{Attempt, Phase as State, TaskKind, TaskSpec, Terms};
 use wasmrun_model::time::Instant as ModelInstant;
 
@@ -25,9 +24,8 @@ use self::groups::Groups;
 use crate::actor::{ActorCell, ActorRef};
 use crate::cluster::{Kept, Lineage};
 use crate::dead::DeadActors;
-use crate::deadlock::Wait;
+use crate::deadlock::{Blocked, BlockedTasks};
 use crate::object::Reference;
-use crate::services::Attempt as Services;
 use crate::task::{Call, Report, TaskCell, Work};
 use crate::wait::Countdown;
 
@@ -55,7 +53,7 @@ pub(crate) struct Ledger {
     /// A new attempt of another node's task, to take the place of the one that is here.
     incoming: Option<Box<Entry>>,
     /// Attempts that wait for others.
-    pub(crate) blocked: HashMap<TaskId, Blocked>,
+    pub(crate) blocked: BlockedTasks,
     /// Placement groups that were created here.
     groups: Groups,
     /// Actors that live: their creations count as running, and wait for nobody.
@@ -177,22 +175,6 @@ impl Resuming {
     }
 }
 
-/// An attempt that waits for others.
-pub(crate) struct Blocked {
-    /// What it waits for.
-    pub(crate) needs: Vec<ObjectName>,
-    /// An object that is there, and which it reads.
-    pub(crate) reads: Option<ObjectId>,
-    /// For how many of them.
-    pub(crate) count: usize,
-    /// Whether it stops waiting by itself some time.
-    pub(crate) is_bounded: bool,
-    /// How to tell it that this will never end.
-    pub(crate) wait: Arc<Wait>,
-    /// Who waits, with what it holds.
-    pub(crate) attempt: Weak<Services>,
-}
-
 /// A new task.
 pub(crate) struct Submission {
     pub(crate) driver: DriverId,
@@ -242,6 +224,7 @@ pub(crate) struct Trash {
     references: Vec<Reference>,
     outputs: Vec<Arc<TaskOutput>>,
     recipes: Vec<Kept>,
+    waits: Vec<Blocked>,
 }
 
 /// What another node is told.
@@ -305,7 +288,7 @@ impl Ledger {
             name_of: Box::new(|node| node.to_string()),
             submitting: None,
             incoming: None,
-            blocked: HashMap::new(),
+            blocked: BlockedTasks::default(),
             groups: Groups::default(),
             behind: Behind::default(),
             living: 0,
@@ -328,6 +311,11 @@ impl Ledger {
 
     pub(crate) fn scheduler(&self) -> &Scheduler {
         &self.scheduler
+    }
+
+    /// See [`Scheduler::take_new_waiters`].
+    pub(crate) fn take_new_waiters(&mut self) -> NewWaiters {
+        self.scheduler.take_new_waiters()
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -475,7 +463,7 @@ impl Ledger {
         let now = self.now();
         self.say_why_stopped(&mut report);
         let mut todo = Todo::default();
-        let event = self.end_of(task, attempt, &report);
+        let event = self.end_of(task, attempt, &report, &mut todo);
         self.scheduler.note(now, event);
         self.carry_out(now, Some(report), &mut todo);
         if self.is_clustered {
@@ -498,7 +486,7 @@ impl Ledger {
         let group_ended = self.group_ended(&actor.creation());
         let why = group_ended.or_else(|| report.result.clone().err());
         // First the call, which may be made again; then the actor, whose other calls wait or fail.
-        let event = self.end_of(call, attempt, &report);
+        let event = self.end_of(call, attempt, &report, &mut todo);
         self.scheduler.note(now, event);
         self.dies(now, actor, why, &mut todo);
         self.carry_out(now, Some(report), &mut todo);
@@ -510,10 +498,14 @@ impl Ledger {
         todo
     }
 
-    fn end_of(&mut self, task: TaskId, attempt: Attempt, report: &Report) -> Event {
-        if !self.blocked.is_empty() {
-            self.blocked.remove(&task);
-        }
+    fn end_of(
+        &mut self,
+        task: TaskId,
+        attempt: Attempt,
+        report: &Report,
+        todo: &mut Todo,
+    ) -> Event {
+        todo.trash.waits.extend(self.blocked.remove(&task));
         self.changes += 1;
         self.scheduler.note_run_time(report.ran);
         match &report.result {
@@ -613,7 +605,7 @@ impl Ledger {
                 true => entry.resuming = Resuming::Due { has_cpu },
                 false => {
                     entry.resuming = Resuming::No;
-                    self.blocked.insert(task, blocked);
+                    todo.trash.waits.extend(self.blocked.insert(task, blocked));
                 }
             }
             if is_decided && has_cpu {
@@ -637,7 +629,7 @@ impl Ledger {
     ) -> Todo {
         let now = self.now();
         let mut todo = Todo::default();
-        self.blocked.remove(&task);
+        todo.trash.waits.extend(self.blocked.remove(&task));
         self.changes += 1;
         let is_known = match self.tasks.get_mut(&task) {
             Some(entry) => entry.resuming.asks(resumed, &mut todo),
@@ -658,7 +650,7 @@ impl Ledger {
     pub(crate) fn overdue(&mut self, task: TaskId, attempt: Attempt) -> Todo {
         let now = self.now();
         let mut todo = Todo::default();
-        self.blocked.remove(&task);
+        todo.trash.waits.extend(self.blocked.remove(&task));
         self.changes += 1;
         let entry = self.tasks.get_mut(&task);
         // One that is gone is about to notice.
@@ -671,12 +663,14 @@ impl Ledger {
 
     /// A task has ended. Who waited for just that goes on: its thread hears of it soon, and until then nobody who has not
     /// started gets the CPU that came free.
-    fn unblock_waiters(&mut self, now: ModelInstant, ended: &TaskCell) {
+    fn unblock_waiters(&mut self, now: ModelInstant, ended: &TaskCell, todo: &mut Todo) {
         for (task, attempt) in ended.decide() {
             // Else it is about to wait, or to have done with it.
-            if self.blocked.remove(&task).is_some()
-                && let Some(entry) = self.tasks.get_mut(&task)
-            {
+            let Some(blocked) = self.blocked.remove(&task) else {
+                continue;
+            };
+            todo.trash.waits.push(blocked);
+            if let Some(entry) = self.tasks.get_mut(&task) {
                 entry.resuming = Resuming::Due { has_cpu: false };
                 self.scheduler.note(now, Event::Unblocked { task, attempt });
             }

@@ -7,7 +7,6 @@
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
 use std::future::Future;
-use std::slice;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -26,10 +25,10 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::actor::{ActorCell, ActorRef, Creator};
-use crate::deadlock::Wait;
+use crate::deadlock::{Blocked, Wait};
 use crate::derive;
 use crate::handles::{HandleTable, Readiness};
-use crate::ledger::{Blocked, Submission};
+use crate::ledger::Submission;
 use crate::names::{Known as Named, Naming};
 use crate::node::Shared;
 use crate::object::{LoadError, Loaded, Object, PutObject, Reference, Value, is_fit};
@@ -364,7 +363,7 @@ impl Attempt {
     /// Waits until `count` of these have ended, with the CPU given back. False if time is up before.
     async fn wait_for(
         &self,
-        pending: &[Arc<TaskCell>],
+        pending: Arc<[Arc<TaskCell>]>,
         count: usize,
         timeout: Option<Duration>,
     ) -> Result<bool, ServiceError> {
@@ -374,10 +373,10 @@ impl Attempt {
         if timeout == Some(Duration::ZERO) {
             return Ok(false);
         }
-        let watch = Watch::of(pending, count, Some((self.id(), self.number)));
+        let watch = Watch::of(&pending, count, Some((self.id(), self.number)));
         let wait = Wait::new(watch.countdown.clone(), self.shared.waits.next());
         let blocked = Blocked {
-            needs: pending.iter().map(|cell| cell.object()).collect(),
+            needs: pending.clone(),
             reads: None,
             count,
             is_bounded: timeout.is_some(),
@@ -491,7 +490,7 @@ impl Attempt {
     /// Gives the CPU back, to wait for something that ends by itself.
     fn step_aside(&self, reads: Option<ObjectId>) -> BlockGuard {
         let blocked = Blocked {
-            needs: Vec::new(),
+            needs: Arc::default(),
             reads,
             count: 0,
             is_bounded: true,
@@ -702,7 +701,7 @@ impl Services for Attempt {
             {
                 // Also who only looks wants to see it some time.
                 cell.want();
-                if !self.wait_for(slice::from_ref(cell), 1, timeout).await? {
+                if !self.wait_for([cell.clone()].into(), 1, timeout).await? {
                     return Err(ServiceError::TimedOut);
                 }
             }
@@ -727,7 +726,8 @@ impl Services for Attempt {
         }
         Box::pin(async move {
             let count = count - ready.len();
-            self.wait_for(&pending, count, timeout).await?;
+            let pending: Arc<[_]> = pending.into();
+            self.wait_for(pending.clone(), count, timeout).await?;
             let ended = pending.iter().zip(places);
             let ended = ended.filter(|(cell, _)| cell.has_ended());
             ready.extend(ended.map(|(_, place)| place));

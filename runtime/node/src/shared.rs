@@ -18,9 +18,9 @@ use wasmrun_model::value::{Encoded, EncodedRef};
 use wasmrun_store::{Copy, CreateError, Form, ReadError, Writer};
 
 use crate::actor::ActorCell;
-use crate::deadlock::Elsewhere;
+use crate::deadlock::{Blocked, Looked, Search};
 use crate::executor::Weight;
-use crate::ledger::{Blocked, Ledger, Submission, Todo};
+use crate::ledger::{Ledger, Submission, Todo};
 use crate::node::{Shared, SubmitError, WeakShared};
 use crate::object::{LoadError, Loaded, Reference, Value};
 use crate::run;
@@ -35,9 +35,6 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// How soon is looked again for an object that somebody else is about to have.
 const SOON: Duration = Duration::from_millis(5);
-
-/// How long everything must stand still before that counts as a deadlock.
-const STANDSTILL: Duration = Duration::from_millis(100);
 
 /// How often a thread looks whether the ledger is free before it lets others run, and how often it does that
 /// before it sleeps.
@@ -455,29 +452,26 @@ impl Shared {
         }
         let shared = self.clone();
         self.control.spawn(async move {
-            let mut before = None;
-            let mut elsewhere = Elsewhere::new();
+            let mut search = Search::new(&shared.ledger.lock());
             loop {
-                tokio::time::sleep(STANDSTILL).await;
+                tokio::time::sleep(search.rest()).await;
+                if !search.is_due() {
+                    continue;
+                }
                 let mut ledger = shared.ledger.lock();
-                if !ledger.may_be_stuck() {
+                let Some(looked) = search.look(&mut ledger) else {
                     // Under the lock: who blocks after this starts another.
                     shared.is_looking.store(false, Ordering::Release);
                     return;
-                }
-                // A standstill only where nothing has happened since the last look: what ends now may
-                // be on its way.
-                let is_unchanged = before == Some(ledger.changes);
-                let looked_at = ledger.break_deadlock(is_unchanged);
-                before = Some(ledger.changes);
-                let long = elsewhere.due(&ledger);
+                };
                 drop(ledger);
-                drop(looked_at);
+                let Looked { long, reach } = looked;
+                drop(reach);
                 if let (Some(long), Some(exchange)) = (long, shared.exchange.get()) {
                     let exchange = exchange.clone();
                     // It ends when all who are asked have answered, or their time is up.
-                    let looking = async move { exchange.look_for_circle(&long).await };
-                    elsewhere.looks(shared.control.spawn(looking));
+                    let asking = async move { exchange.look_for_circle(&long).await };
+                    search.asks(shared.control.spawn(asking));
                 }
             }
         });

@@ -95,8 +95,13 @@ fn spare<'a>(
 impl Heard {
     /// What was the same before: so it was at every time in between.
     pub(crate) fn unchanged(mut self, mut before: Self) -> Self {
-        self.waiters
-            .retain(|place, it| before.waiters.remove(place).as_ref() == Some(it));
+        self.waiters.retain(|place, it| {
+            let before = before.waiters.remove(place);
+            // In the same wait, some that it needed may have ended since: so it did not wait for those, and for no others.
+            before.is_some_and(|before| {
+                before == *it || it.wait.is_some_and(|it| before.wait == Some(it))
+            })
+        });
         self.lacking
             .retain(|place, it| before.lacking.remove(place).as_ref() == Some(it));
         self.rooms
@@ -333,7 +338,7 @@ impl Ledger {
         let scheduler = self.scheduler();
         if !self.is_still()
             || scheduler.len_in(State::Dispatching) > 0
-            || self.blocked.values().any(|it| it.is_bounded)
+            || self.blocked.has_bounded()
         {
             return Vec::new();
         }
@@ -545,6 +550,15 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_somebody_waited_for_too_may_end_between_two_looks() {
+        let before = nested().waits(A, 1, 5, &[(A, 9), (A, 2)]);
+        assert_eq!(nested().unchanged(before).stuck().len(), 4);
+        // One that is in line is known by what it waits for.
+        let before = nested().waits(A, 2, 0, &[(A, 9), (B, 2)]);
+        assert!(nested().unchanged(before).stuck().is_empty());
     }
 
     #[test]

@@ -33,6 +33,7 @@ impl Ledger {
                 break;
             }
         }
+        self.blocked.activity().note();
         // It came too late for its task.
         todo.trash.reports.extend(report);
     }
@@ -236,7 +237,7 @@ impl Ledger {
         if phase == State::Cancelled {
             report.cancel();
         }
-        self.unblock_waiters(now, &cell);
+        self.unblock_waiters(now, &cell, todo);
         todo.end.push((cell, report));
     }
 

@@ -1,9 +1,10 @@
 //! What starts when, decided by hand: nothing runs here, each test says itself how attempts end.
 
+mod circles;
 mod retries;
 mod waits;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use wasmrun_engine::{Engine, EngineConfig, Entry, Grants, Input, Module};
 use wasmrun_model::cluster::Labels;
@@ -34,6 +35,15 @@ struct Desk {
 impl Desk {
     /// A node with so many CPUs and GPUs, and so much memory.
     fn new(cpus: u32, gpus: u32, memory: &str) -> Self {
+        let text = r#"(component
+            (core module $m (func (export "f")))
+            (core instance $i (instantiate $m))
+            (func (export "f") (canon lift (core func $i "f"))))"#;
+        Self::with(load(text), cpus, gpus, memory)
+    }
+
+    /// The same, whose tasks are of this module.
+    fn with(module: Module, cpus: u32, gpus: u32, memory: &str) -> Self {
         let mut resources = NodeResources::new();
         for (name, amount) in [
             (ResourceName::CPU, Amount::units(cpus)),
@@ -43,12 +53,6 @@ impl Desk {
             let pool = Pool::for_name(&name, amount).unwrap();
             resources.add(name, pool).unwrap();
         }
-        let text = r#"(component
-            (core module $m (func (export "f")))
-            (core instance $i (instantiate $m))
-            (func (export "f") (canon lift (core func $i "f"))))"#;
-        let engine = Engine::new(EngineConfig::default()).unwrap();
-        let module = engine.load(&wat::parse_str(text).unwrap()).unwrap();
         let node = NodeInfo {
             id: LOCAL,
             incarnation: Incarnation::default(),
@@ -185,12 +189,12 @@ impl Desk {
     fn block_for(&mut self, name: &str, countdown: &Arc<Countdown>) -> Vec<String> {
         let (task, attempt) = (self.cell(name).id, self.attempt(name));
         let blocked = Blocked {
-            needs: Vec::new(),
+            needs: Arc::default(),
             reads: None,
             count: 1,
             is_bounded: true,
             wait: Wait::new(countdown.clone(), WaitNumber(1)),
-            attempt: Weak::new(),
+            attempt: std::sync::Weak::new(),
         };
         let todo = self.ledger.block(task, attempt, blocked);
         self.carry_out(todo)
@@ -235,6 +239,11 @@ impl Desk {
         let available = scheduler.cluster().own(node).unwrap().available();
         assert_eq!(available, *scheduler.cluster().total());
     }
+}
+
+fn load(text: &str) -> Module {
+    let engine = Engine::new(EngineConfig::default()).unwrap();
+    engine.load(&wat::parse_str(text).unwrap()).unwrap()
 }
 
 fn of(tenant: &str, priority: i32) -> Overrides {
