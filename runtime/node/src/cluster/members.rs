@@ -255,7 +255,7 @@ impl Members {
         drop(table);
         match is_silent {
             true => {
-                tracing::warn!(node = %name, "it does not answer, and counts as alive: its new work goes elsewhere")
+                tracing::warn!(node = %name, "it does not answer, or does not take what is said to it, and counts as alive: its new work goes elsewhere")
             }
             false => tracing::info!(node = %name, "it answers again"),
         }

@@ -146,6 +146,11 @@ pub(crate) trait Work: Send + Sync + 'static {
     /// A member cannot be spoken with, though it counts as alive, or can again.
     fn set_reachable(&self, _node: NodeId, _is_reachable: bool) {}
 
+    /// Whether a member has taken so little of what is said to it that it is to get no new work.
+    fn is_backed_up(&self, _node: NodeId) -> bool {
+        false
+    }
+
     /// What a tenant is due from now on, in the whole cluster. Told before this node is registered, and whenever it
     /// changes.
     fn set_tenant(&self, _tenant: TenantName, _config: TenantConfig) {}

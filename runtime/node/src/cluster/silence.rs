@@ -1,6 +1,6 @@
 //! Which members cannot be spoken with, though nobody has counted them as dead.
 //!
-//! Owns the judgement, from how much goes over the connections, and one loop. Must not: decide who lives. While the
+//! Owns the judgement, from how much goes over the connections and how much waits for them, and one loop. Must not: decide who lives. While the
 //! control store is away nobody dies by its lease, and two nodes may be cut off from each other while both hold theirs:
 //! work that is for such a member would wait as long as that lasts, where others could do it.
 
@@ -80,7 +80,8 @@ pub(super) async fn watch(cluster: Arc<Cluster>) {
             let member = watched.entry(id).or_insert_with(|| Watched::new(now));
             let traffic = cluster.lines.find(id).and_then(|peer| peer.traffic());
             let is_silent = member.look(now, traffic);
-            cluster.members.silent(id, is_silent);
+            let is_backed_up = cluster.members.work().is_some_and(|it| it.is_backed_up(id));
+            cluster.members.silent(id, is_silent || is_backed_up);
         }
     }
 }

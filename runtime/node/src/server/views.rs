@@ -409,7 +409,7 @@ pub(super) fn describe(
     let dead = ledger.dead.get(&row.id.actor()).cloned();
     drop(ledger);
     let explanation =
-        explanation.map(|text| text + &whom + &stalled(inner, &reads) + held_back(inner, &row.id));
+        explanation.map(|text| text + &whom + &stalled(inner, &reads) + held_up(inner, &row.id));
     let detached = record.as_ref().and_then(|record| record.detached.as_ref());
     let error = end.and_then(|end| end.error.as_ref());
     let error = error.or(dead.as_ref().map(|dead| &dead.why));
@@ -484,15 +484,19 @@ fn stalled(inner: &Inner, reads: &[ObjectId]) -> String {
     text
 }
 
-/// Why a call of an actor that may live elsewhere by now does not begin, if it could.
-fn held_back(inner: &Inner, task: &TaskId) -> &'static str {
-    let exchange = inner.shared.exchange.get();
-    match exchange.is_some_and(|exchange| exchange.is_held_back(task)) {
-        true => {
+/// Why a call of an actor that may live elsewhere by now does not begin, if it could, or another node has not heard of a
+/// task.
+fn held_up(inner: &Inner, task: &TaskId) -> &'static str {
+    match inner.shared.exchange.get() {
+        Some(exchange) if exchange.is_held_back(task) => {
             "\nit has not begun: the control store does not confirm that this node lives, and until it does no call \
              begins here of an actor that another node may have live elsewhere"
         }
-        false => "",
+        Some(exchange) if exchange.is_staged(task) => {
+            "\nthat node has not heard of it: its arguments, or those of an earlier call of the same actor, are too large \
+             for a message and wait for room in this node's object store; `wasmrun status` shows how full that is"
+        }
+        _ => "",
     }
 }
 

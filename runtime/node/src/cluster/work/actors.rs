@@ -20,7 +20,8 @@ use wasmrun_model::wire::{Bytes, WireError};
 use wasmrun_net::{BulkRefusal, BulkSender, Range};
 
 use super::protocol::{Bulk, NamedActor, OneWay, Stands, State, StateOf, Where};
-use super::{Exchange, Queued, borrow};
+use super::session::Queued;
+use super::{Exchange, borrow};
 use crate::actor::{ActorCell, ActorRef, Checkpoint, Face, Standing, WeakActorRef, object_of};
 use crate::ledger::Start;
 use crate::object::Reference;
@@ -125,7 +126,7 @@ impl Exchange {
             // It has come home: nobody need keep it for us.
             let object = object_of(name);
             let known = self.borrowed.find(&object);
-            self.queue(from, Queued::Message(OneWay::Release(object, 1)));
+            self.send(from, OneWay::Release(object, 1));
             let died = TaskError::ActorDied {
                 actor: name.id,
                 cause: None,
@@ -147,7 +148,7 @@ impl Exchange {
             Taken::Kept => {}
             Taken::GiveBack => self.release(from, object),
             Taken::Ask => {
-                self.queue(name.owner, Queued::Message(OneWay::Lend(object)));
+                self.send(name.owner, OneWay::Lend(object));
                 self.release(from, object);
             }
         }
@@ -205,7 +206,7 @@ impl Exchange {
 
     /// Asks the owner of an actor where it stands, now and whenever that changes.
     fn ask_about(&self, name: ActorName) {
-        if self.queue(name.owner, Queued::Message(OneWay::WantActor(name))) {
+        if self.send(name.owner, OneWay::WantActor(name)) {
             return;
         }
         let (this, Some(shared)) = (self.this.clone(), self.shared.upgrade()) else {
@@ -214,7 +215,7 @@ impl Exchange {
         shared.control.spawn(async move {
             tokio::time::sleep(borrow::UNKNOWN).await;
             if let Some(exchange) = this.upgrade()
-                && !exchange.queues.lock().contains_key(&name.owner)
+                && !exchange.sessions.has(&name.owner)
             {
                 exchange.has_died(name, None);
             }
@@ -230,7 +231,7 @@ impl Exchange {
         let of_it: Vec<ActorName> = of_it.map(|(name, _)| *name).collect();
         drop(foreign);
         for name in of_it {
-            self.queue(node, Queued::Message(OneWay::WantActor(name)));
+            self.send(node, OneWay::WantActor(name));
         }
     }
 
@@ -255,13 +256,13 @@ impl Exchange {
             Standing::Dead(why) => Where::Dead(why.as_ref().map(WireError::from)),
         };
         let stands = Stands { actor, place };
-        self.queue(to, Queued::Message(OneWay::Stands(Box::new(stands))));
+        self.send(to, OneWay::Stands(Box::new(stands)));
     }
 
     /// Another node's actor lives here.
     pub(super) fn has_come(&self, actor: &ActorCell, attempt: Attempt) {
         let message = OneWay::Lives(actor.id, attempt);
-        self.queue(actor.name().owner, Queued::Message(message));
+        self.send(actor.name().owner, message);
     }
 
     /// An actor of ours has come to live or to die, here or elsewhere.
@@ -316,7 +317,7 @@ impl Exchange {
 
     /// Asks the owner of an actor to end it.
     pub(crate) fn kill(&self, name: ActorName) {
-        self.queue(name.owner, Queued::Message(OneWay::Kill(name)));
+        self.send(name.owner, OneWay::Kill(name));
     }
 
     /// The last reference to another node's actor is gone. Whoever dropped it may hold the ledger's lock.
@@ -332,7 +333,7 @@ impl Exchange {
         }
         for (lender, count) in known.lenders.give_back() {
             let message = OneWay::Release(object_of(name), count);
-            self.queue(lender, Queued::Message(message));
+            self.send(lender, message);
         }
         drop(foreign);
         let (this, Some(shared)) = (self.this.clone(), self.shared.upgrade()) else {

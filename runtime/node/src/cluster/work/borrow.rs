@@ -17,8 +17,8 @@ use wasmrun_model::reference::{self, Answer, Holders, Lent, Taken, Token, Want};
 use wasmrun_model::value::{Encoded, Handle, ValueType};
 use wasmrun_model::wire::WireError;
 
+use super::Exchange;
 use super::protocol::{Carried, KeptFor, Made, Named, OneWay};
-use super::{Exchange, Queued};
 use crate::actor::object_of;
 use crate::object::{Reference, Value};
 use crate::task::{Report, TaskCell, Work};
@@ -76,7 +76,7 @@ impl Drop for Inner {
         drop(foreign);
         for (lender, count) in lenders.give_back() {
             let message = OneWay::Release(self.name, count);
-            exchange.queue(lender, Queued::Message(message));
+            exchange.send(lender, message);
         }
     }
 }
@@ -95,7 +95,7 @@ impl Foreign {
     pub(crate) fn cancel(&self) {
         if let Some(exchange) = self.0.exchange.upgrade() {
             let message = OneWay::Cancel(self.0.name);
-            exchange.queue(self.0.name.owner, Queued::Message(message));
+            exchange.send(self.0.name.owner, message);
         }
     }
 
@@ -169,7 +169,7 @@ impl Exchange {
     pub(super) fn lend_directly(&self, to: NodeId, name: ObjectName) {
         if let Some(reference) = self.borrowed.find(&name) {
             self.lend(to, &reference);
-            self.queue(to, Queued::Message(OneWay::Lent(name)));
+            self.send(to, OneWay::Lent(name));
         }
     }
 
@@ -199,7 +199,7 @@ impl Exchange {
             Taken::Kept => {}
             Taken::GiveBack => self.release(from, name),
             Taken::Ask => {
-                self.queue(name.owner, Queued::Message(OneWay::Lend(name)));
+                self.send(name.owner, OneWay::Lend(name));
                 self.release(from, name);
             }
         }
@@ -208,7 +208,7 @@ impl Exchange {
 
     /// One of the times that a node has named something to us, it need not be kept for.
     pub(super) fn release(&self, to: NodeId, name: ObjectName) {
-        self.queue(to, Queued::Message(OneWay::Release(name, 1)));
+        self.send(to, OneWay::Release(name, 1));
     }
 
     fn object_cell(&self, name: ObjectName, token: Token) -> (Weak<TaskCell>, Arc<TaskCell>) {
@@ -232,7 +232,7 @@ impl Exchange {
         let tenant = tenant.clone();
         // Whoever asks what becomes of it does so behind this.
         let message = OneWay::LendKept(Box::new(KeptFor { name, tenant }));
-        self.queue(name.owner, Queued::Message(message));
+        self.send(name.owner, message);
         Reference::Task(cell)
     }
 
@@ -241,7 +241,7 @@ impl Exchange {
         let desk = self.desk().filter(|_| kept.name.owner == self.me);
         if let Some(reference) = desk.and_then(|desk| desk.kept(&kept.tenant, &kept.name.id)) {
             self.lend(to, &reference);
-            self.queue(to, Queued::Message(OneWay::Lent(kept.name)));
+            self.send(to, OneWay::Lent(kept.name));
         }
     }
 
@@ -266,7 +266,7 @@ impl Exchange {
         match want {
             Want::Known => return,
             Want::Ask => {
-                self.queue(name.owner, Queued::Message(OneWay::Want(name)));
+                self.send(name.owner, OneWay::Want(name));
                 return;
             }
             Want::Wait => {}
@@ -290,7 +290,7 @@ impl Exchange {
     pub(super) fn want_again(&self, node: NodeId) {
         let wanted = self.borrowed.foreign.lock().joined(node);
         for name in wanted {
-            self.queue(node, Queued::Message(OneWay::Want(name)));
+            self.send(node, OneWay::Want(name));
         }
     }
 
@@ -300,18 +300,18 @@ impl Exchange {
             Some(Reference::Task(cell)) => cell,
             Some(reference) => {
                 let made = self.tell(by, name, &reference);
-                self.queue(by, Queued::Message(OneWay::Made(Box::new(made))));
+                self.send(by, OneWay::Made(Box::new(made)));
                 return;
             }
             None => {
                 let made = gone(name);
-                self.queue(by, Queued::Message(OneWay::Made(Box::new(made))));
+                self.send(by, OneWay::Made(Box::new(made)));
                 return;
             }
         };
         if cell.has_ended() {
             let made = self.tell(by, name, &Reference::Task(cell));
-            self.queue(by, Queued::Message(OneWay::Made(Box::new(made))));
+            self.send(by, OneWay::Made(Box::new(made)));
             return;
         }
         let (Some(shared), this) = (self.shared.upgrade(), self.this.clone()) else {
@@ -326,7 +326,7 @@ impl Exchange {
             }
             if let Some(exchange) = this.upgrade() {
                 let made = exchange.tell(by, name, &Reference::Task(cell));
-                exchange.queue(by, Queued::Message(OneWay::Made(Box::new(made))));
+                exchange.send(by, OneWay::Made(Box::new(made)));
             }
         });
     }
@@ -471,7 +471,7 @@ mod tests {
     use wasmrun_model::id::TaskId;
 
     use super::*;
-    use crate::cluster::work::Queue;
+    use crate::cluster::work::session::Queued;
 
     const OTHER: NodeId = NodeId::from_bytes([2; 16]);
 
@@ -492,8 +492,7 @@ mod tests {
     #[test]
     fn what_a_node_gives_in_its_next_life_is_not_what_was_lost_with_the_one_before() {
         let exchange = Exchange::alone(NodeId::from_bytes([1; 16]));
-        let (queue, mut said) = Queue::new();
-        exchange.queues.lock().insert(OTHER, queue);
+        let (_, mut said) = exchange.sessions.open(OTHER);
         let before = borrowed(&exchange);
         exchange.lost_owner(OTHER);
         let Some(Err(TaskError::Gone { object, why })) = before.result() else {
@@ -518,9 +517,8 @@ mod tests {
     fn two_nodes_that_pass_an_object_to_and_fro_do_not_keep_it_for_each_other() {
         let exchange = Exchange::alone(NodeId::from_bytes([1; 16]));
         let third = NodeId::from_bytes([3; 16]);
-        let (queue, mut said) = Queue::new();
         exchange.borrowed.joined(third);
-        exchange.queues.lock().insert(third, queue);
+        let (_, mut said) = exchange.sessions.open(third);
         let ours = borrowed(&exchange);
         exchange.lend(third, &Reference::Task(ours.clone()));
         let back = exchange.borrow(third, name());

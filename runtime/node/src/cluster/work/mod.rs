@@ -30,6 +30,7 @@ pub(crate) mod protocol;
 mod recipe;
 mod remote;
 mod replay;
+mod session;
 mod spread;
 mod staging;
 mod transfer;
@@ -37,19 +38,17 @@ mod waits;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use wasmrun_model::fairness::{TenantConfig, TenantName};
 use wasmrun_model::id::{DriverId, Incarnation, NodeId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::reference::{KeptFor, Lives};
 use wasmrun_model::scheduler::{Message, NodeInfo, Outcome, PeerView, Settings};
 use wasmrun_model::task::Attempt;
-use wasmrun_net::{BulkRefusal, BulkSender, Range, SendError};
+use wasmrun_net::{BulkRefusal, BulkSender, Range};
 
 pub(crate) use self::borrow::Foreign;
 pub(crate) use self::log::{CallLog, Ran};
@@ -73,13 +72,12 @@ use self::moving::Moving;
 use self::neighbours::Neighbours;
 use self::outlive::Outliving;
 use self::outputs::Outputs;
-use self::oversize::Instead;
 use self::recipe::Remaking;
 use self::remote::{Owned, Stalls};
 use self::replay::Replays;
+use self::session::{Queued, Sessions};
 use self::spread::Spread;
 use self::transfer::Transfers;
-use crate::actor::ActorCell;
 use crate::cluster::{Cluster, GroupNews, Work};
 use crate::counters::{Counter, Counters};
 use crate::ledger::{Outbound, Outgoing, Todo};
@@ -103,8 +101,7 @@ pub(crate) struct Exchange {
     me: NodeId,
     this: Weak<Exchange>,
     shared: WeakShared,
-    /// What is to be said to each node that is alive, in order.
-    queues: Mutex<HashMap<NodeId, Queue>>,
+    sessions: Sessions,
     borrowed: Borrowed,
     actors: Actors,
     modules: Modules,
@@ -138,30 +135,6 @@ pub(crate) struct Exchange {
     /// Objects that are waited for because nodes do not answer.
     stalls: Stalls,
     replays: Replays,
-}
-
-/// What is to be said to a life of a node.
-#[derive(Clone)]
-struct Queue {
-    sender: mpsc::UnboundedSender<Queued>,
-    /// Whether the node has left: what waits is for nobody.
-    is_over: Arc<AtomicBool>,
-}
-
-impl Queue {
-    fn new() -> (Self, mpsc::UnboundedReceiver<Queued>) {
-        let (sender, receiver) = mpsc::unbounded_channel();
-        let is_over = Arc::default();
-        (Self { sender, is_over }, receiver)
-    }
-}
-
-/// What waits to be said.
-enum Queued {
-    Message(OneWay),
-    Outgoing(Box<Outgoing>),
-    /// The state of an actor, as it is when its turn comes.
-    Checkpoint(Arc<ActorCell>),
 }
 
 impl std::fmt::Debug for Exchange {
@@ -200,7 +173,7 @@ impl Exchange {
             me,
             this: this.clone(),
             shared,
-            queues: Mutex::default(),
+            sessions: Sessions::default(),
             borrowed: Borrowed::default(),
             actors: Actors::default(),
             modules: Modules::new(Some(folder)),
@@ -290,66 +263,17 @@ impl Exchange {
                 Err(outgoing) => outgoing,
             };
         }
-        self.queue(to, Queued::Outgoing(outgoing));
+        match &*outgoing {
+            Outgoing::Place(..) => self.say_place(to, outgoing),
+            _ => drop(self.queue(to, Queued::Outgoing(outgoing))),
+        }
     }
 
     /// A driver has gone, and what tasks of its own elsewhere has to end.
     pub(crate) fn driver_gone(&self, driver: DriverId) {
-        let nodes: Vec<NodeId> = self.queues.lock().keys().copied().collect();
+        let nodes: Vec<NodeId> = self.sessions.peers();
         for node in nodes {
-            self.queue(node, Queued::Message(OneWay::DriverGone(driver)));
-        }
-    }
-
-    /// A node that is not there (any more) hears nothing. False if so.
-    fn queue(&self, to: NodeId, queued: Queued) -> bool {
-        let queue = self.queues.lock().get(&to).cloned();
-        queue.is_some_and(|queue| queue.sender.send(queued).is_ok())
-    }
-
-    /// Says one thing after the other to a node, at the pace at which it takes them.
-    async fn talk(
-        this: Weak<Self>,
-        (to, life): (NodeId, Incarnation),
-        mut queue: mpsc::UnboundedReceiver<Queued>,
-        is_over: Arc<AtomicBool>,
-    ) {
-        while let Some(queued) = queue.recv().await {
-            let Some(exchange) = this.upgrade() else {
-                return;
-            };
-            if is_over.load(Ordering::Acquire) {
-                return;
-            }
-            let message = match queued {
-                Queued::Message(message) => Some(message),
-                Queued::Outgoing(outgoing) => exchange.encode(to, *outgoing).await,
-                Queued::Checkpoint(actor) => exchange.state_order(&actor),
-            };
-            let (Some(message), Some(cluster)) = (message, exchange.cluster()) else {
-                continue;
-            };
-            let instead = Instead::of(&message);
-            drop(exchange);
-            match cluster.send((to, life), message).await {
-                Ok(()) => {}
-                Err(SendError::Message(error)) => {
-                    tracing::warn!(node = %to, %error, "a message to another node is too long");
-                    // Whoever waits for it hears why.
-                    match (instead, this.upgrade()) {
-                        (Some(Instead::Say(shorter)), _) => {
-                            let _ = cluster.send((to, life), shorter).await;
-                        }
-                        (Some(Instead::Fail(unsent)), Some(exchange)) => {
-                            exchange.cannot_be_sent(to, unsent, &error);
-                        }
-                        _ => {}
-                    }
-                }
-                Err(error) => {
-                    tracing::info!(node = %to, %error, "a message is for nobody any more")
-                }
-            }
+            self.send(node, OneWay::DriverGone(driver));
         }
     }
 
@@ -542,12 +466,10 @@ impl Work for Exchange {
         let Some(shared) = self.shared.upgrade() else {
             return;
         };
-        let (queue, receiver) = Queue::new();
-        let is_over = queue.is_over.clone();
         // Before anything can be said to it.
         self.borrowed.joined(node.id);
         self.kept.lock().joined(node.id);
-        self.queues.lock().insert(node.id, queue);
+        let (session, queue) = self.sessions.open(node.id);
         // Whoever sees that it is there can say something to it.
         self.lives.lock().joined(node.id);
         self.want_again(node.id);
@@ -561,17 +483,15 @@ impl Work for Exchange {
         shared.control.spawn(Self::talk(
             self.this.clone(),
             (node.id, node.incarnation),
-            receiver,
-            is_over,
+            session,
+            queue,
         ));
     }
 
     fn left(&self, lives: &[(NodeId, Incarnation)], is_over: bool) {
         let nodes = || lives.iter().map(|(node, _)| *node);
         for node in nodes() {
-            if let Some(queue) = self.queues.lock().remove(&node) {
-                queue.is_over.store(true, Ordering::Release);
-            }
+            self.sessions.close(&node);
         }
         let drivers: Vec<_> = nodes().flat_map(|node| self.homes.drivers(node)).collect();
         self.carry_out(|ledger| {
@@ -616,6 +536,10 @@ impl Work for Exchange {
 
     fn set_reachable(&self, node: NodeId, is_reachable: bool) {
         self.carry_out(|ledger| ledger.set_reachable(node, is_reachable));
+    }
+
+    fn is_backed_up(&self, node: NodeId) -> bool {
+        self.sessions.is_backed_up(&node)
     }
 
     fn set_tenant(&self, tenant: TenantName, config: TenantConfig) {
@@ -670,12 +594,5 @@ impl Exchange {
         }
         drop(kept);
         drop(unused);
-    }
-
-    /// Keeps arguments until their attempt is over.
-    fn keep_sent(&self, attempt: Sent, values: Vec<Value>) {
-        if !values.is_empty() {
-            self.sent.lock().insert(attempt, values);
-        }
     }
 }

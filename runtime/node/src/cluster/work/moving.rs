@@ -22,7 +22,7 @@ use wasmrun_store::{Copy, CreateError, Form, View};
 
 use super::protocol::{At, Body, Moved, OneWay, Request, Response};
 use super::transfer::Wanted;
-use super::{Exchange, Queued, Remote};
+use super::{Exchange, Remote};
 use crate::cluster::Cluster;
 use crate::object::Value;
 use crate::wait::Countdown;
@@ -383,7 +383,7 @@ impl Exchange {
             }
             Err(error) => {
                 // It may keep it all the same, and nobody would ever say that it need not.
-                self.queue(to, Queued::Message(OneWay::Drop(id)));
+                self.send(to, OneWay::Drop(id));
                 Err(error.to_string())
             }
         }

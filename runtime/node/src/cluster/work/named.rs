@@ -7,9 +7,9 @@
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::NodeId;
 
+use super::Exchange;
 use super::awaited::Question;
 use super::protocol::{Find, Found, OneWay, Whose};
-use super::{Exchange, Queued};
 use crate::actor::ActorRef;
 use crate::cluster::Claim;
 use crate::object::Reference;
@@ -53,8 +53,8 @@ impl Exchange {
             actor: claim.actor,
             is_wanted,
         };
-        let message = Queued::Message(OneWay::Find(Box::new(find)));
-        self.queue(claim.owner, message).then_some(question)
+        let message = OneWay::Find(Box::new(find));
+        self.send(claim.owner, message).then_some(question)
     }
 
     /// Another node looks for an actor of ours.
@@ -83,7 +83,7 @@ impl Exchange {
             Sought::Gone => Whose::Gone,
         };
         let found = Found { number, whose };
-        self.queue(from, Queued::Message(OneWay::Found(Box::new(found))));
+        self.send(from, OneWay::Found(Box::new(found)));
     }
 
     /// The answer of another node.

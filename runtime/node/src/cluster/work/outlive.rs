@@ -23,8 +23,8 @@ use wasmrun_model::reference::Keepers;
 use wasmrun_model::value::NumberKind;
 use wasmrun_store::Form;
 
+use super::Exchange;
 use super::protocol::{At, Body, OneWay};
-use super::{Exchange, Queued};
 use crate::object::Value;
 
 /// How long the new owner of a result may take to come for it. Time in which the control store is not known to answer
@@ -87,7 +87,7 @@ impl Drop for CopyAt {
         if let Some(exchange) = self.exchange.upgrade() {
             let keepers = self.keepers.let_go(&exchange.lives.lock());
             for keeper in keepers {
-                exchange.queue(keeper, Queued::Message(OneWay::Drop(self.object)));
+                exchange.send(keeper, OneWay::Drop(self.object));
             }
         }
     }
@@ -129,7 +129,7 @@ impl Exchange {
     /// Says to those who keep a result of this node that it is to outlive it.
     pub(crate) fn let_outlive(&self, object: ObjectId, holders: &[NodeId]) {
         for holder in holders.iter().filter(|it| **it != self.me) {
-            self.queue(*holder, Queued::Message(OneWay::Outlives(object)));
+            self.send(*holder, OneWay::Outlives(object));
         }
     }
 
@@ -158,7 +158,7 @@ impl Exchange {
             self.keep_for(owner, object, value);
             self.outliving.mark(owner, object);
             // It cannot know that it is here still.
-            self.queue(owner, Queued::Message(OneWay::Keeps(object)));
+            self.send(owner, OneWay::Keeps(object));
         }
     }
 
@@ -172,7 +172,7 @@ impl Exchange {
                 .is_some_and(|desk| desk.is_kept_by(node, &object)),
         };
         if !is_needed {
-            self.queue(node, Queued::Message(OneWay::Drop(object)));
+            self.send(node, OneWay::Drop(object));
         }
     }
 
@@ -185,9 +185,9 @@ impl Exchange {
         let before = self.outliving.0.lock().orphans.insert(object, orphan);
         drop(before);
         // Its owner may have asked before it was one.
-        let nodes: Vec<NodeId> = self.queues.lock().keys().copied().collect();
+        let nodes: Vec<NodeId> = self.sessions.peers();
         for node in nodes {
-            self.queue(node, Queued::Message(OneWay::Left(object)));
+            self.send(node, OneWay::Left(object));
         }
     }
 

@@ -21,8 +21,9 @@ use super::protocol::{
     CallOrder, CreateOrder, Deed, Given, Held, JobOrder, LimitOrder, OneWay, Output, Place,
     ReportOrder, Settled,
 };
-use super::staging::stored_as;
-use super::{Exchange, Queued, actors, remote};
+use super::session::Queued;
+use super::staging::{MESSAGE_BYTES, inline_bytes, stored_as};
+use super::{Exchange, actors, remote};
 use crate::actor::{ActorJob, Checkpoint};
 use crate::ledger::{Incoming, Outgoing};
 use crate::object::{Object, Reference, Value};
@@ -46,57 +47,27 @@ enum PlaceError {
 }
 
 impl Exchange {
-    /// What a node is told, as a message.
-    pub(super) async fn encode(&self, to: NodeId, outgoing: Outgoing) -> Option<OneWay> {
+    /// What a node is told, as a message. It is to be sent: what is lent is named in it.
+    pub(super) fn encode(&self, to: NodeId, outgoing: Outgoing) -> OneWay {
         match outgoing {
-            Outgoing::Message(message) => Some(OneWay::Scheduler(Box::new(message))),
-            Outgoing::LeftBehind(task, lives) => Some(OneWay::LeftBehind(task, lives)),
-            Outgoing::EndLeft(task) => Some(OneWay::EndLeft(task)),
+            Outgoing::Message(message) => OneWay::Scheduler(Box::new(message)),
+            Outgoing::LeftBehind(task, lives) => OneWay::LeftBehind(task, lives),
+            Outgoing::EndLeft(task) => OneWay::EndLeft(task),
             Outgoing::Settled(message, report) => {
                 let report = report.map(|report| self.report_order(to, *report));
                 let settled = Settled { message, report };
-                Some(OneWay::Settled(Box::new(settled)))
+                OneWay::Settled(Box::new(settled))
             }
             Outgoing::Place(message, cell, call) => {
-                match self.place_order(to, &message, &cell, call).await {
-                    Ok(place) => Some(OneWay::Place(Box::new(place))),
-                    Err(error) => {
-                        // As if it had been tried: there may be room for its arguments another time.
-                        self.settle_here(to, &message, &cell, error);
-                        None
-                    }
-                }
+                OneWay::Place(Box::new(self.place_order(to, message, &cell, call)))
             }
         }
     }
 
-    fn settle_here(&self, to: NodeId, message: &Message, cell: &TaskCell, error: TaskError) {
-        let Message::Place { attempt, .. } = message else {
-            return;
-        };
-        let settled = Message::Settled {
-            task: cell.id,
-            attempt: *attempt,
-            outcome: Outcome::Failed(FailureKind::Retryable),
-        };
-        let report = Report::never_ran(cell, error);
-        self.carry_out(|ledger| ledger.settled(to, settled, report));
-    }
-
-    async fn place_order(
-        &self,
-        to: NodeId,
-        message: &Message,
-        cell: &Arc<TaskCell>,
-        call: Call,
-    ) -> Result<Place, TaskError> {
-        let Message::Place { attempt, .. } = message else {
-            unreachable!("it is to be placed");
-        };
-        let staged = self.stage(cell, &call.values).await?;
-        // From here on nothing fails: what is lent is named in a message that is sent.
-        let mut room = staged.room;
-        let values = (0..).zip(&staged.values).map(|(index, value)| match value {
+    fn place_order(&self, to: NodeId, message: Message, cell: &Arc<TaskCell>, call: Call) -> Place {
+        let inline = call.values.iter().map(inline_bytes).sum();
+        let mut room = MESSAGE_BYTES.saturating_sub(inline);
+        let values = (0..).zip(&call.values).map(|(index, value)| match value {
             Argument::Value(value) => {
                 Given::Value(self.carry(to, stored_as(cell.id, index), value))
             }
@@ -117,7 +88,6 @@ impl Exchange {
             }
         });
         let values = values.collect();
-        self.keep_sent((to, cell.id, *attempt), staged.stored);
         let deed = match &cell.work {
             Work::Task(job) => {
                 let function = match job.entry {
@@ -128,7 +98,9 @@ impl Exchange {
                 Deed::Task(JobOrder { function, ..order })
             }
             Work::Create(actor) => {
-                self.life_begins(actor, *attempt, &call);
+                if let Message::Place { attempt, .. } = message {
+                    self.life_begins(actor, attempt, &call);
+                }
                 let (job, name) = (actor.job(), &actor.face.class);
                 Deed::Create(Box::new(CreateOrder {
                     actor: actor.name(),
@@ -144,8 +116,8 @@ impl Exchange {
             })),
             Work::Elsewhere(_) => unreachable!("its owner sends it"),
         };
-        Ok(Place {
-            message: message.clone(),
+        Place {
+            message,
             deed,
             values,
             args: call.args,
@@ -156,7 +128,7 @@ impl Exchange {
             },
             is_heard: call.listener.is_some(),
             home: self.homes.of(&cell.driver).unwrap_or(self.me),
-        })
+        }
     }
 
     fn job_order(&self, name: &str, module: &Module, limits: &Limits, grants: &Grants) -> JobOrder {
@@ -381,7 +353,7 @@ impl Exchange {
             report: None,
         };
         let message = OneWay::Settled(Box::new(settled));
-        self.queue(arriving.from, Queued::Message(message));
+        self.send(arriving.from, message);
     }
 
     /// A task that is not even taken in.
@@ -403,7 +375,7 @@ impl Exchange {
             report: Some(report),
         };
         let message = OneWay::Settled(Box::new(settled));
-        self.queue(arriving.from, Queued::Message(message));
+        self.send(arriving.from, message);
     }
 
     /// Where an attempt of another node's task writes to.
@@ -415,16 +387,6 @@ impl Exchange {
             shared.control.spawn(pass_on(this, attempt, written));
         }
         listener
-    }
-
-    fn pass_on_chunk(&self, to: NodeId, task: TaskId, chunk: OutputChunk) {
-        let output = Output {
-            task,
-            writer: chunk.writer,
-            is_stderr: chunk.source == OutputSource::Stderr,
-            bytes: Bytes(chunk.bytes.to_vec()),
-        };
-        self.queue(to, Queued::Message(OneWay::Output(Box::new(output))));
     }
 
     fn report_order(&self, to: NodeId, report: Report) -> ReportOrder {
@@ -509,18 +471,18 @@ async fn pass_on(this: Weak<Exchange>, attempt: Received, mut written: Written) 
     loop {
         tokio::select! {
             biased;
-            chunk = written.chunks.recv() => match (chunk, this.upgrade()) {
-                (Some(chunk), Some(exchange)) => exchange.pass_on_chunk(to, task, chunk),
-                _ => break,
+            chunk = written.chunks.recv() => match chunk {
+                Some(chunk) => Exchange::send_output(&this, to, output(task, chunk)).await,
+                None => break,
             },
             Some(outgoing) = written.ends.recv() => {
+                // All that it wrote is in the channel by now.
+                while let Ok(chunk) = written.chunks.try_recv() {
+                    Exchange::send_output(&this, to, output(task, chunk)).await;
+                }
                 let Some(exchange) = this.upgrade() else {
                     return;
                 };
-                // All that it wrote is in the channel by now.
-                while let Ok(chunk) = written.chunks.try_recv() {
-                    exchange.pass_on_chunk(to, task, chunk);
-                }
                 exchange.queue(to, Queued::Outgoing(outgoing));
             }
         }
@@ -529,6 +491,15 @@ async fn pass_on(this: Weak<Exchange>, attempt: Received, mut written: Written) 
         exchange.ends.close(&attempt, written, |outgoing| {
             exchange.queue(to, Queued::Outgoing(outgoing));
         });
+    }
+}
+
+fn output(task: TaskId, chunk: OutputChunk) -> Output {
+    Output {
+        task,
+        writer: chunk.writer,
+        is_stderr: chunk.source == OutputSource::Stderr,
+        bytes: Bytes(chunk.bytes.to_vec()),
     }
 }
 

@@ -18,7 +18,7 @@ use wasmrun_store::{Form, Object, ReadError, View};
 
 use super::protocol::{At, Body, Made, OneWay, Request, Response};
 use super::transfer::Wanted;
-use super::{Exchange, INLINE_BYTES, Origin, Queued, borrow};
+use super::{Exchange, INLINE_BYTES, Origin, borrow};
 use crate::object::{LoadError, Reference, Value, WeakValue, viewed};
 
 /// How long the owner may take to say where an object is: it may have it made again.
@@ -92,7 +92,7 @@ impl Drop for Remote {
         exchange.forget_owned(&self.id);
         if self.owner != exchange.me && self.here.get_mut().is_some() {
             let message = OneWay::Holding(self.id, false);
-            exchange.queue(self.owner, Queued::Message(message));
+            exchange.send(self.owner, message);
         }
     }
 }
@@ -137,7 +137,7 @@ impl Remote {
                     && self.owner != exchange.me
                 {
                     let message = OneWay::Holding(self.id, false);
-                    exchange.queue(self.owner, Queued::Message(message));
+                    exchange.send(self.owner, message);
                 }
                 Ok(None)
             }
@@ -173,7 +173,7 @@ impl Remote {
         drop(holders);
         let before = before.let_go(&exchange.lives.lock());
         for keeper in before {
-            exchange.queue(keeper, Queued::Message(OneWay::Drop(self.id)));
+            exchange.send(keeper, OneWay::Drop(self.id));
         }
     }
 
@@ -271,7 +271,7 @@ impl Remote {
             *self.here.lock() = Some(view.object().clone());
             if self.owner != exchange.me {
                 let message = OneWay::Holding(self.id, true);
-                exchange.queue(self.owner, Queued::Message(message));
+                exchange.send(self.owner, message);
             }
             return Ok(Ok(view));
         }
@@ -316,7 +316,7 @@ impl Remote {
     fn let_go(&self, exchange: &Exchange) {
         let keepers = self.keepers.lock().let_go(&exchange.lives.lock());
         for keeper in keepers {
-            exchange.queue(keeper, Queued::Message(OneWay::Drop(self.id)));
+            exchange.send(keeper, OneWay::Drop(self.id));
         }
     }
 }

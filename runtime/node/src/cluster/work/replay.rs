@@ -24,7 +24,7 @@ use wasmrun_model::wire::WireError;
 use super::awaited::{Awaited, Question};
 use super::log::{Logged, MOST_CALLS, Ran, Story};
 use super::protocol::{Body, Called, CalledAgain, Given, Made, OneWay, Replay};
-use super::{Exchange, Queued, recipe, remote};
+use super::{Exchange, recipe, remote};
 use crate::actor::{ActorCell, ActorJob, ActorRef};
 use crate::ledger::Submission;
 use crate::node::Shared;
@@ -184,7 +184,7 @@ impl Exchange {
             values: self.told(owner, values),
             ran,
         };
-        self.queue(owner, Queued::Message(OneWay::Called(Box::new(called))));
+        self.send(owner, OneWay::Called(Box::new(called)));
     }
 
     /// Arguments for the log of another node. `None` if some are too large to be sent as they are: they may be gone
@@ -269,7 +269,7 @@ impl Exchange {
                 && let Handle::Object(name) = reference.handle()
                 && ![self.me, from].contains(&name.owner)
             {
-                self.queue(name.owner, Queued::Message(OneWay::Lend(name)));
+                self.send(name.owner, OneWay::Lend(name));
             }
         }
         let call = values.map(|(values, objects)| Logged {
@@ -423,7 +423,7 @@ impl Exchange {
             };
             let made = exchange.give_back(from, name, made).await;
             let again = CalledAgain { number, made };
-            exchange.queue(from, Queued::Message(OneWay::CalledAgain(Box::new(again))));
+            exchange.send(from, OneWay::CalledAgain(Box::new(again)));
         });
     }
 
@@ -501,8 +501,8 @@ impl Exchange {
             actor: name.id,
             task: made.task,
         };
-        let message = Queued::Message(OneWay::Replay(Box::new(replay)));
-        self.queue(name.owner, message).then_some(question)
+        let message = OneWay::Replay(Box::new(replay));
+        self.send(name.owner, message).then_some(question)
     }
 
     /// What came of that.

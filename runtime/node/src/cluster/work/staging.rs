@@ -1,89 +1,227 @@
-//! Arguments of tasks that go to other nodes, before they are named there.
+//! Arguments of tasks that go to other nodes, before these are told of the task.
 //!
 //! Owns which values travel with the message that begins a task, and putting the others into the store, where the other
-//! node fetches them. Must not: lend anything. There may be no room in the store, and then the message is never sent:
-//! what was lent for it would be kept for a node that never heard of it.
+//! node fetches them. Must not: lend anything. There may be no room in the store, and then the message is not sent: what
+//! was lent for it would be kept for a node that never heard of it.
+//!
+//! Only those wait for room whose arguments need it, and later calls of the same actor: what is said to the peer besides
+//! overtakes them, as it may make the room. Where there is none in time, a task goes back to the scheduler as if the
+//! peer had handed it back. A call can go nowhere else: it waits on.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use wasmrun_model::failure::TaskError;
-use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::{ObjectId, TaskId};
+use wasmrun_model::id::{NodeId, ObjectId, TaskId};
+use wasmrun_model::scheduler::{Message, Outcome};
+use wasmrun_model::task::{Attempt, FailureKind};
+use wasmrun_store::CreateError;
 
+use super::session::{Queued, Session};
 use super::{Exchange, remote};
+use crate::ledger::Outgoing;
 use crate::object::Value;
-use crate::task::{Argument, TaskCell};
+use crate::task::{Argument, Report, TaskCell, Work};
 
 /// How much of values goes with the message that begins a task; the rest is fetched.
-const MESSAGE_BYTES: usize = 1 << 20;
+pub(super) const MESSAGE_BYTES: usize = 1 << 20;
+/// How soon a call whose arguments found no room in time is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
 /// Arguments that are stored to be sent count from here: a task's own objects are numbered from 0.
 const SENT_FROM: u32 = 1 << 31;
-
-/// Arguments that can be sent.
-pub(super) struct Staged {
-    pub(super) values: Vec<Argument>,
-    /// Those that were put into the store for that.
-    pub(super) stored: Vec<Value>,
-    /// For how many bytes there is room left in the message.
-    pub(super) room: usize,
-}
 
 /// What an argument of a task is stored as.
 pub(super) fn stored_as(task: TaskId, index: u32) -> ObjectId {
     ObjectId::put_by(task, SENT_FROM | index)
 }
 
-impl Exchange {
-    /// Makes the arguments of a task ready to be sent.
-    ///
-    /// # Errors
-    /// When there is no room in the store in time.
-    pub(super) async fn stage(
-        &self,
-        cell: &TaskCell,
-        values: &[Argument],
-    ) -> Result<Staged, TaskError> {
-        let mut staged = Staged {
-            values: Vec::with_capacity(values.len()),
-            stored: Vec::new(),
-            room: MESSAGE_BYTES,
-        };
-        let tenant = &cell.work.terms().tenant;
-        for (index, value) in (0..).zip(values) {
-            let value = match value {
-                Argument::Value(value) => {
-                    let id = stored_as(cell.id, index);
-                    Argument::Value(self.stage_value(tenant, id, value, &mut staged).await?)
-                }
-                Argument::Object(_) => value.clone(),
-            };
-            staged.values.push(value);
-        }
-        Ok(staged)
+/// How many bytes of an argument travel with the message.
+pub(super) fn inline_bytes(argument: &Argument) -> usize {
+    match argument {
+        Argument::Value(value) => value.as_inline().map_or(0, |it| it.size_bytes()),
+        Argument::Object(_) => 0,
+    }
+}
+
+/// The arguments that do not fit into the message: they are put into the store.
+fn too_long(values: &[Argument]) -> impl Iterator<Item = usize> {
+    let mut room = MESSAGE_BYTES;
+    let sizes = values.iter().map(inline_bytes).enumerate();
+    sizes.filter_map(move |(index, bytes)| {
+        let fits = bytes <= remote::MAX_INLINE.min(room);
+        room -= if fits { bytes } else { 0 };
+        (!fits).then_some(index)
+    })
+}
+
+/// Tasks whose arguments are being put into the store for a peer. Those of a line keep their order: one has all calls of
+/// an actor, or one task.
+#[derive(Default)]
+pub(super) struct Lines(HashMap<TaskId, Line>);
+
+struct Line {
+    first: TaskId,
+    waiting: VecDeque<Box<Outgoing>>,
+}
+
+/// What is said to a peer about a task that is to run there.
+fn placed(outgoing: &Outgoing) -> Option<(&Message, &Arc<TaskCell>)> {
+    match outgoing {
+        Outgoing::Place(message, cell, _) => Some((message, cell)),
+        _ => None,
+    }
+}
+
+impl Lines {
+    /// Whether this task is in one.
+    pub(super) fn has(&self, task: &TaskId) -> bool {
+        self.0.values().any(|line| {
+            let mut waiting = line.waiting.iter().filter_map(|it| placed(it));
+            line.first == *task || waiting.any(|(_, cell)| cell.id == *task)
+        })
     }
 
-    async fn stage_value(
-        &self,
-        tenant: &TenantName,
-        id: ObjectId,
-        value: &Value,
-        staged: &mut Staged,
-    ) -> Result<Value, TaskError> {
-        let shared = self.shared.upgrade().ok_or(TaskError::Cancelled)?;
-        let Some(encoded) = value.as_inline() else {
-            return Ok(value.clone());
-        };
-        let bytes = encoded.size_bytes();
-        if bytes <= remote::MAX_INLINE && bytes <= staged.room {
-            staged.room -= bytes;
-            return Ok(value.clone());
+    /// The next of a line. Without one the line ends.
+    fn next(&mut self, line: &TaskId) -> Option<Box<Outgoing>> {
+        let next = self.0.get_mut(line)?.waiting.pop_front();
+        match next.as_deref().and_then(placed) {
+            Some((_, cell)) => self.0.get_mut(line)?.first = cell.id,
+            None => drop(self.0.remove(line)),
         }
-        let references = value.references().to_vec();
-        let stored = shared
-            .store_value(tenant, id, encoded.into(), references)
-            .await;
-        let stored = stored.map_err(|error| {
-            TaskError::Sandbox(format!("an argument cannot be stored to be sent: {error}"))
-        })?;
-        staged.stored.push(stored.clone());
+        next
+    }
+}
+
+impl Exchange {
+    /// Tells a peer that a task is to run there, once its arguments can be had.
+    pub(super) fn say_place(&self, to: NodeId, outgoing: Box<Outgoing>) {
+        let (Some(session), Some(shared)) = (self.sessions.get(&to), self.shared.upgrade()) else {
+            return;
+        };
+        let Outgoing::Place(_, cell, call) = &*outgoing else {
+            return;
+        };
+        let (first, line) = match &cell.work {
+            Work::Call(actor, _) => (cell.id, actor.id.task()),
+            _ => (cell.id, cell.id),
+        };
+        let mut lines = session.staging.lock();
+        if let Some(line) = lines.0.get_mut(&line) {
+            return line.waiting.push_back(outgoing);
+        }
+        if too_long(&call.values).next().is_none() {
+            drop(lines);
+            session.say(Queued::Outgoing(outgoing));
+            return;
+        }
+        let waiting = VecDeque::new();
+        lines.0.insert(line, Line { first, waiting });
+        drop(lines);
+        let staging = Self::stage_line(self.this.clone(), to, session, line, outgoing);
+        // It ends when all of the line are said, or with the session.
+        shared.control.spawn(staging);
+    }
+
+    async fn stage_line(
+        this: Weak<Self>,
+        to: NodeId,
+        session: Arc<Session>,
+        line: TaskId,
+        mut next: Box<Outgoing>,
+    ) {
+        loop {
+            if let Some(exchange) = this.upgrade() {
+                exchange.stage(to, &session, next).await;
+            }
+            let following = session.staging.lock().next(&line);
+            match following {
+                Some(following) => next = following,
+                None => return,
+            }
+        }
+    }
+
+    /// Stores what arguments of a task are too long, and queues it behind that.
+    async fn stage(&self, to: NodeId, session: &Session, mut outgoing: Box<Outgoing>) {
+        let Outgoing::Place(Message::Place { attempt, .. }, cell, call) = &mut *outgoing else {
+            return;
+        };
+        let (attempt, is_call) = (*attempt, matches!(cell.work, Work::Call(..)));
+        let stored = loop {
+            if session.is_over() || !self.is_to_run(cell, attempt, to) {
+                return;
+            }
+            match self.store_arguments(cell, &mut call.values).await {
+                Ok(stored) => break stored,
+                Err(CreateError::Full { .. } | CreateError::Memory { .. }) if is_call => {
+                    tokio::time::sleep(AGAIN).await;
+                }
+                Err(error) => return self.cannot_be_staged(to, cell, attempt, &error),
+            }
+        };
+        let key = (to, cell.id, attempt);
+        if !stored.is_empty() {
+            self.sent.lock().insert(key, stored);
+        }
+        if !session.say(Queued::Outgoing(outgoing)) {
+            let stored = self.sent.lock().remove(&key);
+            drop(stored);
+        }
+    }
+
+    /// Whether this attempt of a task is still to run at a peer.
+    fn is_to_run(&self, cell: &TaskCell, attempt: Attempt, at: NodeId) -> bool {
+        let shared = self.shared.upgrade();
+        shared.is_some_and(|it| it.ledger.lock().scheduler().is_at(&cell.id, attempt, at))
+    }
+
+    /// Puts those that are too long into the store, in their places. All of them, or none.
+    async fn store_arguments(
+        &self,
+        cell: &TaskCell,
+        values: &mut [Argument],
+    ) -> Result<Vec<Value>, CreateError> {
+        let tenant = &cell.work.terms().tenant;
+        let mut stored = Vec::new();
+        let indices: Vec<usize> = too_long(values).collect();
+        for index in &indices {
+            let Argument::Value(value) = &values[*index] else {
+                continue;
+            };
+            let (Some(shared), Some(encoded)) = (self.shared.upgrade(), value.as_inline()) else {
+                continue;
+            };
+            let id = stored_as(cell.id, *index as u32);
+            let references = value.references().to_vec();
+            let storing = shared.store_value(tenant, id, encoded.into(), references);
+            stored.push(storing.await?);
+        }
+        for (index, value) in indices.into_iter().zip(&stored) {
+            values[index] = Argument::Value(value.clone());
+        }
         Ok(stored)
+    }
+
+    /// The arguments of a task do not find room.
+    fn cannot_be_staged(&self, to: NodeId, cell: &TaskCell, attempt: Attempt, error: &CreateError) {
+        let settled = |outcome| Message::Settled {
+            task: cell.id,
+            attempt,
+            outcome,
+        };
+        match error {
+            // There never will be.
+            CreateError::TooLarge { .. } => {
+                let why = format!("an argument cannot be stored to be sent: {error}");
+                let report = Report::never_ran(cell, TaskError::Sandbox(why));
+                let settled = settled(Outcome::Failed(FailureKind::Final));
+                self.carry_out(|ledger| ledger.settled(to, settled, report));
+            }
+            _ => {
+                let settled = settled(Outcome::HandedBack);
+                self.carry_out(|ledger| ledger.message(to, settled));
+            }
+        }
     }
 }

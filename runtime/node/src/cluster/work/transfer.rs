@@ -21,8 +21,8 @@ use wasmrun_model::id::{NodeId, ObjectId, ObjectName};
 use wasmrun_net::{Arrived, BulkRefusal, BulkSender, PullOptions, PullWhy, Range};
 use wasmrun_store::{Copy, CreateError, Form, ReadError, View, Writer};
 
+use super::Exchange;
 use super::protocol::{Body, Bulk, OneWay, Request, Response};
-use super::{Exchange, Queued};
 use crate::cluster::Cluster;
 use crate::node::Shared as Node;
 use crate::object::{LoadError, viewed};
@@ -131,8 +131,7 @@ impl Drop for Source<'_> {
     fn drop(&mut self) {
         if self.has_asked && !self.is_here {
             let message = OneWay::Holding(self.wanted.id, false);
-            self.exchange
-                .queue(self.wanted.owner, Queued::Message(message));
+            self.exchange.send(self.wanted.owner, message);
         }
     }
 }
@@ -417,10 +416,9 @@ impl Exchange {
             let Body::At(at) = self.body(name.id, &value) else {
                 return Vec::new();
             };
-            let queues = self.queues.lock();
             let mut holders = at.holders;
             holders.retain(|it| {
-                let is_alive = *it == self.me || queues.contains_key(it);
+                let is_alive = *it == self.me || self.sessions.has(it);
                 is_alive && *it != reader && !gone.contains(it)
             });
             holders

@@ -17,7 +17,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use wasmrun_model::id::{NodeId, TaskId};
 
 use super::protocol::BreakWait;
-use super::{Exchange, OneWay, Queued, Request, Response};
+use super::{Exchange, OneWay, Request, Response};
 use crate::deadlock::Place;
 use crate::deadlock::standstill::{Broken, Heard, Waits};
 
@@ -95,7 +95,7 @@ impl Exchange {
             true => self.break_wait(&broken),
             false => {
                 let message = OneWay::BreakWait(Box::new(broken));
-                self.queue(at.node, Queued::Message(message));
+                self.send(at.node, message);
             }
         }
     }

@@ -1,92 +1,185 @@
-//! Tasks on their way to a node that is only known by its id: nothing that is said to it arrives.
+//! Tasks on their way to a node that is only known by its id and its view: nothing that is said to it arrives.
 
+use wasmrun_engine::Wishes;
 use wasmrun_model::cluster::Labels;
-use wasmrun_model::id::{DriverId, Incarnation, JobId};
+use wasmrun_model::id::Incarnation;
 use wasmrun_model::manifest::Asked;
 use wasmrun_model::resource::{Amount, ResourceName};
-use wasmrun_model::scheduler::NodeInfo;
-use wasmrun_model::task::Terms;
+use wasmrun_model::scheduler::{NodeInfo, PeerView};
 use wasmrun_model::value::Handle;
 use wasmrun_model::value::codec::Encoded;
-
 use wasmrun_net::FrameError;
 
-use super::super::Queue;
 use super::super::oversize::Instead;
+use super::super::session::Queue;
 use super::*;
+use crate::client::{ActorOptions, Client};
+use crate::cluster::Work as _;
 use crate::node::{Node, NodeConfig};
 use crate::options::Overrides;
+use crate::task::TaskHandle;
 
 const OTHER: NodeId = NodeId::from_bytes([2; 16]);
-const OBJECT_MEMORY: u64 = 1 << 20;
+const OBJECT_MEMORY: usize = 4 << 20;
+/// More than travels with a message.
+const LARGE: usize = 1 << 20;
+const LONG: Duration = Duration::from_secs(60);
+
+/// A function, and a class with a method that takes a list.
+const MODULE: &str = r#"(component
+    (core module $m
+      (memory (export "memory") 1)
+      (func (export "realloc") (param i32 i32 i32 i32) (result i32) (i32.const 0))
+      (func (export "f"))
+      (func (export "create") (result i32) (i32.const 7))
+      (func (export "call") (param i32 i32 i32)))
+    (type $counter (resource (rep i32)))
+    (core func $new (canon resource.new $counter))
+    (core instance $i (instantiate $m))
+    (core module $wrap
+      (import "m" "create" (func $create (result i32)))
+      (import "m" "new" (func $new (param i32) (result i32)))
+      (func (export "create") (result i32) (call $new (call $create))))
+    (core instance $w (instantiate $wrap (with "m" (instance
+      (export "create" (func $i "create"))
+      (export "new" (func $new))))))
+    (func (export "f") (canon lift (core func $i "f")))
+    (func $create (result (own $counter)) (canon lift (core func $w "create")))
+    (func $call (param "self" (borrow $counter)) (param "bytes" (list u8)) (canon lift (core func $i "call")
+      (memory (core memory $i "memory")) (realloc (core func $i "realloc"))))
+    (component $shim
+      (import "t" (type $t (sub resource)))
+      (import "create" (func $create (result (own $t))))
+      (import "call" (func $call (param "self" (borrow $t)) (param "bytes" (list u8))))
+      (export $c "counter" (type $t))
+      (export "[constructor]counter" (func $create) (func (result (own $c))))
+      (export "[method]counter.call" (func $call) (func (param "self" (borrow $c)) (param "bytes" (list u8)))))
+    (instance $api (instantiate $shim
+      (with "t" (type $counter))
+      (with "create" (func $create))
+      (with "call" (func $call))))
+    (export "test:counters/api" (instance $api)))"#;
+
+/// More than the node has.
+fn two_cpus() -> Asked {
+    Asked([(ResourceName::CPU, Amount::units(2))].into())
+}
 
 struct Sender {
     node: Node,
     exchange: Arc<Exchange>,
+    client: Client,
+    module: Module,
     job: Arc<Job>,
+    said: Queue,
+    /// A node that could run the job, and how often it has told of itself.
+    view: (Node, u64),
 }
 
 impl Sender {
-    fn new() -> Self {
+    fn new(room_patience: Duration) -> Self {
         let node = Node::start(NodeConfig {
             cpus: Some(Amount::units(1)),
-            object_memory: Some(OBJECT_MEMORY),
-            room_patience: Some(Duration::from_millis(10)),
+            object_memory: Some(OBJECT_MEMORY as u64),
+            room_patience: Some(room_patience),
             ..NodeConfig::default()
         });
         let node = node.expect("it starts");
-        let text = r#"(component
-            (core module $m (func (export "f")))
-            (core instance $i (instantiate $m))
-            (func (export "f") (canon lift (core func $i "f"))))"#;
-        let module = node.shared.engine.load(&wat::parse_str(text).unwrap());
+        let module = node.shared.engine.load(&wat::parse_str(MODULE).unwrap());
         let module = module.expect("it is a module");
         let entry = Entry::Function(module.find("f").unwrap());
-        // More than this node has.
         let overrides = Overrides {
-            resources: Asked([(ResourceName::CPU, Amount::units(2))].into()),
+            resources: two_cpus(),
             retries: Some(3),
             ..Overrides::default()
         };
         let job = Job::new("f", &module, entry, &overrides, Grants::default());
         let shared = Arc::downgrade(&node.shared);
         let exchange = Exchange::of(node.shared.home.node, shared, Default::default());
+        node.shared.exchange.get_or_init(|| exchange.clone());
         exchange.borrowed.joined(OTHER);
-        Self {
+        let (_, said) = exchange.sessions.open(OTHER);
+        let other = Node::start(NodeConfig {
+            cpus: Some(Amount::units(2)),
+            ..NodeConfig::default()
+        });
+        let mut sender = Self {
+            client: node.client(),
+            module,
             node,
             exchange,
             job: Arc::new(job.unwrap()),
-        }
+            said,
+            view: (other.unwrap(), 0),
+        };
+        sender.other_tells();
+        sender
     }
 
-    fn cell(&self, number: u64) -> Arc<TaskCell> {
-        let driver = DriverId::from_bytes([7; 16]);
+    /// The other node tells that it has room.
+    fn other_tells(&mut self) {
+        let info = NodeInfo {
+            id: OTHER,
+            incarnation: Incarnation::default(),
+            name: "other".parse().unwrap(),
+            labels: Labels::new(),
+        };
+        let (other, version) = &mut self.view;
+        *version += 1;
+        let view = PeerView {
+            version: *version,
+            ..other.shared.ledger.lock().own_view()
+        };
+        self.exchange
+            .carry_out(|ledger| ledger.peer_view(info, view));
+    }
+
+    /// The future of a task that is never submitted.
+    fn future(&self, number: u64) -> Reference {
+        let driver = wasmrun_model::id::DriverId::from_bytes([7; 16]);
         let work = Work::Task(self.job.clone());
         let home = self.node.shared.home.clone();
-        Arc::new(TaskCell::new(driver.task(number), driver, work, home))
+        let cell = TaskCell::new(driver.task(number), driver, work, home);
+        Reference::Task(Arc::new(cell))
     }
 
-    fn place(&self, cell: &Arc<TaskCell>, values: Vec<Argument>) -> Result<Place, TaskError> {
-        let spec = TaskSpec {
-            id: cell.id,
-            driver: cell.driver,
-            job: JobId::from_bytes([7; 16]),
-            terms: Arc::new(Terms::clone(&self.job.terms)),
-            kind: TaskKind::Task,
-            args: Vec::new(),
-        };
-        let message = Message::Place {
-            spec,
-            attempt: Attempt::FIRST,
-            hops: 0,
-        };
+    fn submit(&self, values: Vec<Argument>) -> TaskHandle {
         let call = Call {
             values,
             ..Call::default()
         };
-        let exchange = &self.exchange;
-        let placing = exchange.place_order(OTHER, &message, cell, call);
-        self.node.shared.control.block_on(placing)
+        self.client.submit(&self.job, call).unwrap()
+    }
+
+    /// Why a task has failed.
+    fn failure(&self, task: &TaskHandle) -> String {
+        let result = self.client.get(&task.object(), Some(LONG));
+        result.expect_err("it has failed").to_string()
+    }
+
+    /// What is said next.
+    fn next(&mut self) -> Queued {
+        let control = &self.node.shared.control;
+        let _timers = control.enter();
+        let until = tokio::time::Instant::now() + LONG;
+        while tokio::time::Instant::now() < until {
+            let next = tokio::time::timeout(super::super::TICK, self.said.recv());
+            if let Ok(next) = control.block_on(next) {
+                return next.expect("it is said");
+            }
+            self.exchange.carry_out(|ledger| ledger.tick());
+        }
+        panic!("nothing is said");
+    }
+
+    /// The message that begins the task that is said next.
+    fn next_place(&mut self) -> OneWay {
+        match self.next() {
+            Queued::Outgoing(outgoing) if matches!(*outgoing, Outgoing::Place(..)) => {
+                self.exchange.encode(OTHER, *outgoing)
+            }
+            _ => panic!("it goes to the other node"),
+        }
     }
 
     /// How many of these are kept for the other node.
@@ -97,93 +190,57 @@ impl Sender {
         };
         all.iter().filter_map(|it| find(it)).count()
     }
+
+    /// Leaves no room for a large value.
+    fn fill(&self) -> Object {
+        let value = Encoded::Postcard(vec![1; OBJECT_MEMORY - LARGE / 2]);
+        let filler = self.client.put(&self.job.terms.tenant, value);
+        filler.expect("there is room")
+    }
 }
 
-fn value(bytes: u64, references: Vec<Reference>) -> Argument {
-    let encoded = Encoded::Postcard(vec![0; usize::try_from(bytes).unwrap()]);
-    Argument::Value(Value::inline(encoded, references))
+fn value(bytes: usize, references: Vec<Reference>) -> Argument {
+    Argument::Value(Value::inline(Encoded::Postcard(vec![0; bytes]), references))
 }
 
 #[test]
 fn what_is_not_sent_lends_nothing() {
-    let sender = Sender::new();
-    let object = |number| Reference::Task(sender.cell(number));
-    let (named, given) = (object(1), object(2));
+    let mut sender = Sender::new(LONG);
+    let (named, given) = (sender.future(1), sender.future(2));
     let arguments = || {
         vec![
             value(10, vec![named.clone()]),
+            value(LARGE, Vec::new()),
             Argument::Object(Object(given.clone())),
         ]
     };
-    let cell = sender.cell(0);
     let mut too_much = arguments();
     too_much.push(value(2 * OBJECT_MEMORY, Vec::new()));
-    let why = sender.place(&cell, too_much).expect_err("there is no room");
-    assert!(
-        why.to_string().contains("an argument cannot be stored"),
-        "{why}"
-    );
+    let too_much = sender.submit(too_much);
+    let why = sender.failure(&too_much);
+    assert!(why.contains("can never fit"), "{why}");
     assert_eq!(sender.lent(&[&named, &given]), 0);
     assert!(sender.exchange.sent.lock().is_empty());
-
-    let sent = sender.place(&cell, arguments()).expect("all fits");
-    assert_eq!(sent.values.len(), 2);
-    assert_eq!(sender.lent(&[&named, &given]), 2);
-
-    // Unless the message as a whole is too long.
-    let instead = Instead::of(&OneWay::Place(Box::new(sent)));
-    let Some(Instead::Fail(unsent)) = instead else {
-        panic!("nobody else would hear of it");
-    };
-    let exchange = &sender.exchange;
-    exchange.cannot_be_sent(OTHER, unsent, &FrameError::Malformed);
-    assert_eq!(sender.lent(&[&named, &given]), 0);
+    assert!(matches!(sender.next(), Queued::Outgoing(it) if matches!(*it, Outgoing::Message(_))));
 }
 
 #[test]
 fn a_task_that_is_too_long_to_be_sent_fails_for_good() {
-    let sender = Sender::new();
-    let (exchange, shared) = (&sender.exchange, &sender.node.shared);
-    shared.exchange.get_or_init(|| exchange.clone());
-    let (queue, mut said) = Queue::new();
-    exchange.queues.lock().insert(OTHER, queue);
-    let other = Node::start(NodeConfig {
-        cpus: Some(Amount::units(2)),
-        ..NodeConfig::default()
-    });
-    let info = NodeInfo {
-        id: OTHER,
-        incarnation: Incarnation::default(),
-        name: "other".parse().unwrap(),
-        labels: Labels::new(),
-    };
-    let view = other.unwrap().shared.ledger.lock().own_view();
-    exchange.carry_out(|ledger| ledger.peer_view(info, view));
-
-    let client = sender.node.client();
-    let (named, given) = (sender.cell(1), sender.cell(2));
-    let (named, given) = (Reference::Task(named), Reference::Task(given));
-    let call = Call {
-        values: vec![value(10, vec![named.clone(), given.clone()])],
-        ..Call::default()
-    };
-    let handle = client.submit(&sender.job, call).unwrap();
-    let Ok(Queued::Outgoing(outgoing)) = said.try_recv() else {
-        panic!("it goes to the other node");
-    };
-    let encoding = exchange.encode(OTHER, *outgoing);
-    let message = shared.control.block_on(encoding).expect("it can be named");
+    let mut sender = Sender::new(LONG);
+    let (named, given) = (sender.future(1), sender.future(2));
+    let references = vec![named.clone(), given.clone()];
+    let task = sender.submit(vec![value(10, references)]);
+    let message = sender.next_place();
     assert_eq!(sender.lent(&[&named, &given]), 2);
     let Some(Instead::Fail(unsent)) = Instead::of(&message) else {
         panic!("nobody else would hear of it");
     };
     let (bytes, max_bytes) = (5_000_000, 4_000_000);
     let error = FrameError::TooLong { bytes, max_bytes };
-    exchange.cannot_be_sent(OTHER, unsent, &error);
+    sender.exchange.cannot_be_sent(OTHER, unsent, &error);
 
     assert_eq!(sender.lent(&[&named, &given]), 0);
-    let why = client.get(&handle.object(), Some(Duration::ZERO));
-    let why = why.expect_err("it has failed").to_string();
+    let why = sender.failure(&task);
     for part in [
         "cannot be sent to node",
         "5000000 bytes",
@@ -193,9 +250,105 @@ fn a_task_that_is_too_long_to_be_sent_fails_for_good() {
         assert!(why.contains(part), "{why}");
     }
     // It is not tried again, though it has retries.
-    while let Ok(queued) = said.try_recv() {
+    while let Ok(queued) = sender.said.try_recv() {
         let is_place =
             matches!(&queued, Queued::Outgoing(it) if matches!(**it, Outgoing::Place(..)));
         assert!(!is_place, "it is sent again");
     }
+}
+
+#[test]
+fn what_makes_room_is_said_before_what_needs_it() {
+    let mut sender = Sender::new(LONG);
+    let filler = sender.fill();
+    let task = sender.submit(vec![value(LARGE, Vec::new())]);
+    let name = task.object().name();
+    assert!(sender.exchange.is_staged(&name.id.task()));
+    sender.exchange.send(OTHER, OneWay::Release(name, 1));
+    assert!(matches!(sender.next(), Queued::Message(OneWay::Release(it, 1)) if it == name));
+    drop(filler);
+    let OneWay::Place(place) = sender.next_place() else {
+        panic!("it is placed");
+    };
+    let Message::Place { attempt, .. } = place.message else {
+        panic!("it is placed");
+    };
+    assert_eq!(attempt, Attempt::FIRST);
+    assert_eq!(sender.exchange.sent.lock().len(), 1);
+}
+
+#[test]
+fn a_task_whose_arguments_find_no_room_goes_back_and_keeps_its_retries() {
+    let mut sender = Sender::new(Duration::from_millis(10));
+    let filler = sender.fill();
+    let task = sender.submit(vec![value(LARGE, Vec::new())]);
+    let attempts = 3 + 2;
+    for _ in 0..attempts {
+        // As the peer is told that its answer has come.
+        assert!(
+            matches!(sender.next(), Queued::Outgoing(it) if matches!(*it, Outgoing::Message(_)))
+        );
+        assert!(sender.client.explain(&task).is_some(), "it has not ended");
+        sender.other_tells();
+    }
+    drop(filler);
+    loop {
+        match sender.next() {
+            Queued::Outgoing(it) if matches!(*it, Outgoing::Place(..)) => break,
+            _ => sender.other_tells(),
+        }
+    }
+}
+
+#[test]
+fn later_calls_of_an_actor_wait_for_the_arguments_of_earlier_ones() {
+    let mut sender = Sender::new(LONG);
+    let options = ActorOptions {
+        wishes: Wishes {
+            resources: vec![("CPU".into(), "2".into())],
+            ..Wishes::default()
+        },
+        ..ActorOptions::default()
+    };
+    let class = sender.module.find_class("counter").unwrap();
+    let job = ActorJob::new(&sender.module, class, options).unwrap();
+    let actor = sender
+        .client
+        .create_actor(&Arc::new(job), Vec::new(), None, None);
+    let actor = actor.unwrap();
+    let OneWay::Place(place) = sender.next_place() else {
+        panic!("it is created there");
+    };
+    let Message::Place { spec, attempt, .. } = place.message else {
+        panic!("it is created there");
+    };
+    let task = spec.id;
+    let message = Message::Placed { task, attempt };
+    sender
+        .exchange
+        .one_way(OTHER, OneWay::Scheduler(message.into()));
+    sender
+        .exchange
+        .one_way(OTHER, OneWay::Lives(actor.id(), attempt));
+
+    let call = |bytes| actor.call("call", vec![value(bytes, Vec::new())]).unwrap();
+    let (first, filler) = (call(10), sender.fill());
+    let calls = [first, call(LARGE), call(20), call(30)];
+    let calls = calls.map(|it| it.id().task());
+    let said = |sender: &mut Sender| loop {
+        if let Queued::Outgoing(it) = sender.next()
+            && let Outgoing::Place(_, cell, _) = *it
+        {
+            return cell.id;
+        }
+    };
+    assert_eq!(said(&mut sender), calls[0]);
+    assert!(calls[1..].iter().all(|it| sender.exchange.is_staged(it)));
+    sender
+        .exchange
+        .send(OTHER, OneWay::Drop(ObjectId::of(task, 0)));
+    assert!(matches!(sender.next(), Queued::Message(OneWay::Drop(_))));
+    drop(filler);
+    let order = [said(&mut sender), said(&mut sender), said(&mut sender)];
+    assert_eq!(order, calls[1..]);
 }
