@@ -80,7 +80,7 @@ pub(crate) use self::groups::{GroupNews, GroupRecord};
 pub(crate) use self::named::{Claim, Settled, WaitsFor, Wants};
 pub(crate) use self::prompt::STORE_PATIENCE;
 pub(crate) use self::protocol::ClusterProtocol;
-pub(crate) use self::records::{Found, RecordCounts, RecordId, Records, Written};
+pub(crate) use self::records::{Found, Receipt, RecordCounts, RecordId, Records, Written};
 pub(crate) use self::scheduling::Scheduling;
 pub(crate) use self::start::{Face, Opened, open};
 pub(crate) use self::tenants::{Tenants, TenantsError};

@@ -4,13 +4,15 @@
 //! what is in a record; that is the server's (`server/durable`).
 //!
 //! A record is at `tasks/OWNER/TASK`, or `groups/OWNER/GROUP`. Writes go one behind the other, as many in a transaction as fit, so that many
-//! submissions cost one sync of a disk. What the store does not take now is kept and tried again.
+//! submissions cost one sync of a disk. What the store does not take now is kept and tried again; changes of one record
+//! that wait are written as one (`queue`).
 //!
 //! Invariants: a record has one owner, for it is moved in one transaction, and only while its owner is not
 //! registered: a node that lives keeps what it has. An owner writes and takes over only while it is registered, each life
 //! under its own lease, and changes a record only as long as it has it. Each transaction is made once, or not (`fence`).
 
 mod fence;
+mod queue;
 mod writer;
 
 #[cfg(test)]
@@ -25,13 +27,15 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use wasmrun_control::records::{self, GROUPS, NODES, TASKS};
 use wasmrun_control::{Clock, Condition, ControlStore, Entry, Error, LeaseId, Op, Range, Txn};
 use wasmrun_model::id::{GroupId, NodeId, TaskId};
 
 use self::fence::{Fence, Tried};
-use self::writer::{AGAIN, Change, State, Write, Writer};
+use self::queue::Change;
+pub(crate) use self::queue::Receipt;
+use self::writer::{AGAIN, State, Writer};
 use super::watched;
 use super::{Cluster, Reasons};
 
@@ -39,7 +43,7 @@ use super::{Cluster, Reasons};
 const MOST_BYTES: usize = 1 << 20;
 /// How many records are taken over in a transaction: each is two steps and a comparison.
 const MOST_TAKEN: usize = 50;
-/// How many changes may wait for the store. Of more nothing is kept.
+/// Of how many records changes may wait for the store. Of more nothing is kept.
 const MOST_WAITING: usize = 100_000;
 
 /// What is needed of a node by whatever of it is in the control store.
@@ -125,8 +129,9 @@ impl RecordId for GroupId {
 /// The records of this node, of one kind.
 pub(crate) struct Records<I = TaskId> {
     cluster: Arc<dyn Standing>,
-    queue: mpsc::UnboundedSender<Write<I>>,
     state: Arc<State<I>>,
+    /// Wakes the writer. It ends when this is dropped.
+    wake: mpsc::Sender<()>,
     /// One after the other are taken over.
     takes: tokio::sync::Mutex<Fence>,
 }
@@ -145,7 +150,7 @@ pub(crate) enum Written {
 /// How many records a node has changed since it was started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct RecordCounts {
-    /// Changes that wait for the store now.
+    /// Changes that wait for the store now: those of one record that wait are one.
     pub(crate) waiting: u64,
     /// Changes that are made.
     pub(crate) written: u64,
@@ -188,16 +193,16 @@ impl<I: RecordId> Records<I> {
     }
 
     pub(super) fn begin(cluster: Arc<dyn Standing>, control: &Handle) -> Self {
-        let (queue, writes) = mpsc::unbounded_channel();
+        let (wake, woken) = mpsc::channel(1);
         let state = Arc::<State<I>>::default();
         let writer = Writer::new(cluster.clone(), state.clone());
-        control.spawn(writer.run(writes));
+        control.spawn(writer.run(woken));
         let takes = Fence::new(cluster.clone(), format_args!("{}taken", I::PREFIX));
         Self {
             takes: tokio::sync::Mutex::new(takes),
             cluster,
-            queue,
             state,
+            wake,
         }
     }
 
@@ -219,45 +224,41 @@ impl<I: RecordId> Records<I> {
     }
 
     /// Writes a record of what this node owns. `None` if too much is waiting.
-    pub(crate) fn put(&self, id: I, value: Bytes) -> Option<oneshot::Receiver<Written>> {
-        match self.state.waiting.load(Ordering::Acquire) < MOST_WAITING {
-            true => Some(self.write(id, Change::Put(value))),
-            false => {
-                self.state.failed.add(1);
-                None
-            }
+    pub(crate) fn put(&self, id: I, value: Bytes) -> Option<Receipt> {
+        if self.state.queue.lock().len() >= MOST_WAITING {
+            self.state.failed.add(1);
+            return None;
         }
+        Some(self.write(id, Change::Put(value)))
     }
 
     /// Changes a record, if it is this node's.
-    pub(crate) fn replace(&self, id: I, value: Bytes) -> oneshot::Receiver<Written> {
+    pub(crate) fn replace(&self, id: I, value: Bytes) -> Receipt {
         self.write(id, Change::Replace(value))
     }
 
     /// Ends a record. From now on it is none of [`own`](Self::own).
-    pub(crate) fn delete(&self, id: I) -> oneshot::Receiver<Written> {
-        *self.state.ending.lock().entry(id).or_default() += 1;
+    pub(crate) fn delete(&self, id: I) -> Receipt {
         self.write(id, Change::Delete)
     }
 
-    fn write(&self, id: I, change: Change) -> oneshot::Receiver<Written> {
-        let (done, written) = oneshot::channel();
-        self.state.waiting.fetch_add(1, Ordering::AcqRel);
-        // Its other end lives as long as the node's threads.
-        let _ = self.queue.send(Write { id, change, done });
-        written
+    fn write(&self, id: I, change: Change) -> Receipt {
+        let receipt = self.state.queue.lock().add(id, change);
+        // Where it is full the writer has not heard of those before yet.
+        let _ = self.wake.try_send(());
+        receipt
     }
 
     /// Whether nothing waits for the store.
     pub(crate) fn is_written(&self) -> bool {
-        self.state.waiting.load(Ordering::Acquire) == 0
+        self.state.queue.lock().len() == 0
     }
 
     /// How many changes there were, and what came of them.
     pub(crate) fn counts(&self) -> RecordCounts {
         let state = &self.state;
         RecordCounts {
-            waiting: state.waiting.load(Ordering::Acquire) as u64,
+            waiting: state.queue.lock().len() as u64,
             written: state.written.get(),
             failed: state.failed.get(),
             taken_over: state.taken_over.get(),
@@ -318,8 +319,8 @@ impl<I: RecordId> Records<I> {
     pub(crate) async fn own(&self) -> Result<Vec<Found<I>>, Error> {
         let mut found = self.of(self.cluster.id()).await?;
         // Those that have ended since they were read cannot be taken over: see `take`.
-        let ending = self.state.ending.lock();
-        found.retain(|found| !ending.contains_key(&found.id));
+        let queue = self.state.queue.lock();
+        found.retain(|found| !queue.is_ending(&found.id));
         Ok(found)
     }
 
@@ -338,10 +339,8 @@ impl<I: RecordId> Records<I> {
         let mut fence = self.takes.lock().await;
         let mut taken = HashSet::new();
         let records: Vec<_> = {
-            let ending = self.state.ending.lock();
-            let wanted = records
-                .iter()
-                .filter(|(it, _)| !ending.contains_key(&it.id));
+            let queue = self.state.queue.lock();
+            let wanted = records.iter().filter(|(it, _)| !queue.is_ending(&it.id));
             wanted.cloned().collect()
         };
         let mut rest = records.as_slice();

@@ -25,7 +25,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{Digest, GroupId, Incarnation, NodeId, ObjectId, TaskId};
@@ -39,7 +38,7 @@ use self::record::Ending;
 use self::results::Placed;
 use super::Inner;
 use super::registry::Log;
-use crate::cluster::{RecordCounts, RecordId, Records, Written};
+use crate::cluster::{Receipt, RecordCounts, RecordId, Records, Written};
 use crate::task::{Argument, Report};
 
 /// How long a submission waits to be durable. Then it is answered with a warning.
@@ -85,7 +84,7 @@ pub(super) struct Keeping {
 pub(super) struct Pending {
     task: TaskId,
     module: (Digest, u64),
-    written: Option<oneshot::Receiver<Written>>,
+    written: Option<Receipt>,
 }
 
 impl Durable {

@@ -385,3 +385,41 @@ async fn only_a_node_that_lives_takes_over_and_knows_what() {
     assert_eq!(owners_of(&store).await, [OTHER]);
     assert_eq!(records.counts().taken_over, 1);
 }
+
+#[tokio::test]
+async fn what_waits_for_a_store_that_does_not_answer_is_bounded_by_the_records() {
+    let (_folder, store) = store().await;
+    let me = Place::new(ME, &store);
+    me.live().await;
+    let records = me.records();
+    me.fail(Fault::Away);
+    let first = records.put(TASK, "first".into()).unwrap();
+    while !records.is_silent() {
+        tokio::task::yield_now().await;
+    }
+    let second = records.replace(TASK, "second".into());
+    for number in 0..100_000 {
+        drop(records.replace(TASK, number.to_string().into()));
+    }
+    let last = records.replace(TASK, "last".into());
+    assert_eq!(records.counts().waiting, 2, "one of them is under way");
+    me.fail(Fault::None);
+    assert_eq!(first.await, Ok(Written::Done));
+    assert_eq!(second.await, Ok(Written::Done));
+    assert_eq!(last.await, Ok(Written::Done));
+    assert_eq!(records.own().await.unwrap()[0].value(), "last");
+    assert_eq!(records.counts().written, 2);
+
+    me.fail(Fault::Away);
+    for number in 0..100_000 {
+        drop(records.replace(TASK, number.to_string().into()));
+        drop(records.delete(TASK));
+    }
+    let ended = records.delete(TASK);
+    assert!(records.own().await.unwrap().is_empty());
+    assert_eq!(records.counts().waiting, 1);
+    me.fail(Fault::None);
+    assert_eq!(ended.await, Ok(Written::Done));
+    assert_eq!(owners_of(&store).await, []);
+    assert!(records.is_written());
+}

@@ -1,39 +1,34 @@
 //! Who writes this node's records down.
 //!
-//! Owns the order of changes and trying them again. Must not: write anything that a life of this node has begun when
+//! Owns trying changes again. Must not: write anything that a life of this node has begun when
 //! another node may have taken it over since.
 //!
 //! Invariants: each transaction holds only for the life, by its lease, in which it was sent, however late it arrives, and
 //! is made once ([`Fence`]). What was made in a life that is over, without an answer, is not made again.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use wasmrun_control::{Condition, Error, MAX_TXN_OPS, Op, OpReply, Txn};
 use wasmrun_model::id::NodeId;
 
 use super::fence::{Fence, Tried};
-use super::{MOST_BYTES, RecordId, Standing, Written, owners};
+use super::queue::{Change, Queue, Write};
+use super::{RecordId, Standing, Written, owners};
 use crate::counters::Counter;
 
-/// How many records a transaction changes at most.
-const MOST_AT_ONCE: usize = 100;
 /// How soon something is tried again that the store did not do.
 pub(super) const AGAIN: Duration = Duration::from_millis(200);
 
 /// How far the changes of a node have come.
 pub(super) struct State<I> {
-    /// How many wait.
-    pub(super) waiting: AtomicUsize,
+    pub(super) queue: Mutex<Queue<I>>,
     /// The store did not do what it was asked for last.
     pub(super) is_silent: AtomicBool,
-    /// Records that are about to be deleted, and by how many changes.
-    pub(super) ending: Mutex<HashMap<I, usize>>,
     /// Changes that were made.
     pub(super) written: Counter,
     /// Changes that the store has refused, or that there was no room for.
@@ -45,46 +40,11 @@ pub(super) struct State<I> {
 impl<I> Default for State<I> {
     fn default() -> Self {
         Self {
-            waiting: AtomicUsize::default(),
+            queue: Mutex::default(),
             is_silent: AtomicBool::default(),
-            ending: Mutex::default(),
             written: Counter::default(),
             failed: Counter::default(),
             taken_over: Counter::default(),
-        }
-    }
-}
-
-/// A change that waits.
-pub(super) struct Write<I> {
-    pub(super) id: I,
-    pub(super) change: Change,
-    pub(super) done: oneshot::Sender<Written>,
-}
-
-pub(super) enum Change {
-    Put(Bytes),
-    /// Only where it is there.
-    Replace(Bytes),
-    Delete,
-}
-
-impl<I> Write<I> {
-    fn bytes(&self) -> usize {
-        match &self.change {
-            Change::Put(value) | Change::Replace(value) => 128 + value.len(),
-            Change::Delete => 128,
-        }
-    }
-
-    fn add_to(&self, txn: Txn, key: Bytes) -> Txn {
-        match &self.change {
-            Change::Put(value) => txn.then(Op::put(key, value.clone())),
-            Change::Replace(value) => {
-                let put = Op::put(key.clone(), value.clone());
-                txn.and(key, Condition::Present).then(put)
-            }
-            Change::Delete => txn.then(Op::delete(key)),
         }
     }
 }
@@ -117,33 +77,16 @@ impl<I: RecordId> Writer<I> {
         }
     }
 
-    /// Writes what comes, until nothing more can.
-    pub(super) async fn run(mut self, mut writes: mpsc::UnboundedReceiver<Write<I>>) {
-        let mut next = None;
-        loop {
-            let first = match next.take() {
-                Some(write) => write,
-                None => match writes.recv().await {
-                    Some(write) => write,
-                    None => return,
-                },
-            };
-            let mut bytes = first.bytes();
-            let mut ids = HashSet::from([first.id]);
-            let mut batch = vec![first];
-            while batch.len() < MOST_AT_ONCE {
-                let Ok(write) = writes.try_recv() else {
-                    break;
-                };
-                bytes += write.bytes();
-                // A transaction changes a key once.
-                if bytes > MOST_BYTES || !ids.insert(write.id) {
-                    next = Some(write);
+    /// Writes what waits, each time that it is woken, until nobody can wake it any more.
+    pub(super) async fn run(mut self, mut woken: mpsc::Receiver<()>) {
+        while woken.recv().await.is_some() {
+            loop {
+                let batch = self.state.queue.lock().take();
+                if batch.is_empty() {
                     break;
                 }
-                batch.push(write);
+                self.write(batch).await;
             }
-            self.write(batch).await;
         }
     }
 
@@ -170,21 +113,8 @@ impl<I: RecordId> Writer<I> {
                 Written::Refused(_) => self.state.failed.add(1),
                 Written::Taken => {}
             }
-            self.ended(&write);
+            self.state.queue.lock().finished(&write.id);
             let _ = write.done.send(written);
-        }
-        self.state.waiting.fetch_sub(count, Ordering::AcqRel);
-    }
-
-    fn ended(&self, write: &Write<I>) {
-        let mut ending = self.state.ending.lock();
-        if let Change::Delete = write.change
-            && let Some(count) = ending.get_mut(&write.id)
-        {
-            *count -= 1;
-            if *count == 0 {
-                ending.remove(&write.id);
-            }
         }
     }
 

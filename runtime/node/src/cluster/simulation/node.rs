@@ -22,7 +22,7 @@ use wasmrun_model::wire::Amounts;
 
 use super::super::members::{Members, NodeRecord};
 use super::super::membership::{self, Host, Registered};
-use super::super::records::{Found, RecordId, Records, Standing, Written};
+use super::super::records::{Found, Receipt, RecordId, Records, Standing, Written};
 use super::super::turns::{Heir, Reasons, look};
 use super::super::watched::{self, Follow};
 use super::names::{Book, Names};
@@ -127,12 +127,7 @@ impl<I: RecordId + Ord> Shelf<I> {
         });
     }
 
-    fn follow(
-        self: &Arc<Self>,
-        id: I,
-        said: Said,
-        written: tokio::sync::oneshot::Receiver<Written>,
-    ) {
+    fn follow(self: &Arc<Self>, id: I, said: Said, written: Receipt) {
         let shelf = self.clone();
         tokio::spawn(async move {
             match written.await {

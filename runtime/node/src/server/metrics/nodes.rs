@@ -111,7 +111,7 @@ pub(super) fn records(text: &mut Text, counts: RecordCounts) {
     text.one(
         "wasmrun_detached_records_waiting",
         Kind::Gauge,
-        "Changes of them that wait for the control store.",
+        "Changes of them that wait for the control store. Those of one record that wait are one.",
         counts.waiting,
     );
 }
