@@ -146,9 +146,9 @@ pub(crate) trait Work: Send + Sync + 'static {
     /// A member cannot be spoken with, though it counts as alive, or can again.
     fn set_reachable(&self, _node: NodeId, _is_reachable: bool) {}
 
-    /// Whether a member has taken so little of what is said to it that it is to get no new work.
-    fn is_backed_up(&self, _node: NodeId) -> bool {
-        false
+    /// How far a member is behind with what is said to it.
+    fn backlog(&self, _node: NodeId) -> Backlog {
+        Backlog::default()
     }
 
     /// What a tenant is due from now on, in the whole cluster. Told before this node is registered, and whenever it
@@ -160,6 +160,15 @@ pub(crate) trait Work: Send + Sync + 'static {
 
     /// Which placement groups have records, and whose. Told before this node is registered, and whenever it changes.
     fn group_news(&self, _news: GroupNews) {}
+}
+
+/// How far a member is behind with the messages for it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Backlog {
+    /// How many it has not taken.
+    pub(crate) waiting: u64,
+    /// How many it has.
+    pub(crate) taken: u64,
 }
 
 /// This node in its cluster.

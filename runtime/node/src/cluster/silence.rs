@@ -12,13 +12,15 @@ use tokio::time::{Instant, MissedTickBehavior};
 use wasmrun_model::id::NodeId;
 use wasmrun_net::Traffic;
 
-use super::Cluster;
+use super::{Backlog, Cluster};
 
 /// How often members are looked at.
 const LOOK: Duration = Duration::from_millis(500);
 /// How long nothing may come from a member to which something is sent, or with which there is no connection. A member
 /// that dies is counted as dead after about as long, if the control store is there.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// So many messages wait for a member that takes none before that tells anything.
+const MANY: u64 = 1 << 16;
 /// So many datagrams are sent again and again to one that does not answer, within that time.
 const UNANSWERED: u64 = 2;
 
@@ -28,6 +30,9 @@ struct Watched {
     /// When something had come from it that had not before, and what went over the connection by then.
     heard: Instant,
     then: Option<Traffic>,
+    /// When it had taken a message that it had not before, or there were few, and how many it had by then.
+    moved: Instant,
+    taken: u64,
 }
 
 impl Watched {
@@ -35,7 +40,17 @@ impl Watched {
         Self {
             heard: now,
             then: None,
+            moved: now,
+            taken: 0,
         }
+    }
+
+    /// Whether the member takes none of the many messages that wait for it.
+    fn is_stuck(&mut self, now: Instant, backlog: Backlog) -> bool {
+        if backlog.waiting < MANY || backlog.taken != self.taken {
+            (self.moved, self.taken) = (now, backlog.taken);
+        }
+        now.duration_since(self.moved) >= PATIENCE
     }
 
     /// Whether the member is silent, by what has gone over its connection up to now.
@@ -80,8 +95,9 @@ pub(super) async fn watch(cluster: Arc<Cluster>) {
             let member = watched.entry(id).or_insert_with(|| Watched::new(now));
             let traffic = cluster.lines.find(id).and_then(|peer| peer.traffic());
             let is_silent = member.look(now, traffic);
-            let is_backed_up = cluster.members.work().is_some_and(|it| it.is_backed_up(id));
-            cluster.members.silent(id, is_silent || is_backed_up);
+            let backlog = cluster.members.work().map(|it| it.backlog(id));
+            let is_stuck = member.is_stuck(now, backlog.unwrap_or_default());
+            cluster.members.silent(id, is_silent || is_stuck);
         }
     }
 }
@@ -114,6 +130,21 @@ mod tests {
         assert!(it.look(at(66), traffic(1, 30, 11)));
         // As on another connection.
         assert!(!it.look(at(67), traffic(2, 1, 1)));
+    }
+
+    #[test]
+    fn who_takes_nothing_of_much_is_stuck() {
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let backlog = |waiting, taken| Backlog { waiting, taken };
+        let mut it = Watched::new(start);
+        assert!(!it.is_stuck(at(9), backlog(MANY - 1, 0)));
+        assert!(!it.is_stuck(at(11), backlog(MANY, 0)));
+        assert!(it.is_stuck(at(12), backlog(2 * MANY, 0)));
+        // As long as it takes some, it may be slow.
+        assert!(!it.is_stuck(at(13), backlog(2 * MANY, 1)));
+        assert!(!it.is_stuck(at(15), backlog(9 * MANY, 1)));
+        assert!(it.is_stuck(at(16), backlog(9 * MANY, 1)));
     }
 
     #[test]

@@ -78,7 +78,7 @@ use self::replay::Replays;
 use self::session::{Queued, Sessions};
 use self::spread::Spread;
 use self::transfer::Transfers;
-use crate::cluster::{Cluster, GroupNews, Work};
+use crate::cluster::{Backlog, Cluster, GroupNews, Work};
 use crate::counters::{Counter, Counters};
 use crate::ledger::{Outbound, Outgoing, Todo};
 use crate::node::{Shared, WeakShared};
@@ -538,8 +538,8 @@ impl Work for Exchange {
         self.carry_out(|ledger| ledger.set_reachable(node, is_reachable));
     }
 
-    fn is_backed_up(&self, node: NodeId) -> bool {
-        self.sessions.is_backed_up(&node)
+    fn backlog(&self, node: NodeId) -> Backlog {
+        self.sessions.backlog(&node)
     }
 
     fn set_tenant(&self, tenant: TenantName, config: TenantConfig) {

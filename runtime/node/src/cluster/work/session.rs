@@ -5,11 +5,11 @@
 //!
 //! Invariants: what is said is said in the order in which it was queued, as long as both incarnations live. Not a single
 //! message is dropped, since counts of references depend on each. So a queue is bounded by those who fill it: output
-//! waits until there is room for it, a peer whose queue is long gets no new work ([`Session::is_backed_up`]), and what
-//! else is said is at most a message for each thing of the peer's that this node has a record of.
+//! waits until there is room for it, a peer that takes nothing gets no new work (`cluster/silence`), and what else is said
+//! is at most a message for each thing of the peer's that this node has a record of.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -22,13 +22,11 @@ use super::oversize::Instead;
 use super::protocol::{OneWay, Output};
 use super::staging::Lines;
 use crate::actor::ActorCell;
+use crate::cluster::Backlog;
 use crate::ledger::Outgoing;
 
 /// How many bytes of output may wait for a peer.
 const OUTPUT_BYTES: usize = 4 << 20;
-/// How many messages wait for a peer that gets no new work until they are fewer. It is more than what a peer falls
-/// behind that reads them.
-const BACKED_UP: usize = 1 << 16;
 
 /// What waits to be said.
 pub(super) enum Queued {
@@ -43,7 +41,9 @@ pub(super) enum Queued {
 /// See the [module](self).
 pub(super) struct Session {
     queue: mpsc::UnboundedSender<Queued>,
-    len: AtomicUsize,
+    /// How many messages were queued, and how many of them the peer has taken.
+    said: AtomicU64,
+    taken: AtomicU64,
     output_room: Arc<Semaphore>,
     /// Whether the peer has left: what waits is for nobody.
     is_over: AtomicBool,
@@ -59,7 +59,8 @@ impl Session {
         let (queue, other_end) = mpsc::unbounded_channel();
         let session = Self {
             queue,
-            len: AtomicUsize::new(0),
+            said: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
             output_room: Arc::new(Semaphore::new(OUTPUT_BYTES)),
             is_over: AtomicBool::new(false),
             staging: Mutex::default(),
@@ -70,7 +71,7 @@ impl Session {
     /// False if the peer has left.
     pub(super) fn say(&self, queued: Queued) -> bool {
         let is_said = !self.is_over() && self.queue.send(queued).is_ok();
-        self.len.fetch_add(usize::from(is_said), Ordering::Relaxed);
+        self.said.fetch_add(u64::from(is_said), Ordering::Relaxed);
         is_said
     }
 
@@ -84,9 +85,10 @@ impl Session {
         self.output_room.close();
     }
 
-    /// Whether so much waits that the peer is to get no new work.
-    fn is_backed_up(&self) -> bool {
-        self.len.load(Ordering::Relaxed) >= BACKED_UP
+    fn backlog(&self) -> Backlog {
+        let taken = self.taken.load(Ordering::Relaxed);
+        let waiting = self.said.load(Ordering::Relaxed).saturating_sub(taken);
+        Backlog { waiting, taken }
     }
 }
 
@@ -120,9 +122,9 @@ impl Sessions {
         self.0.lock().keys().copied().collect()
     }
 
-    /// Whether so much waits for a peer that it is to get no new work.
-    pub(super) fn is_backed_up(&self, peer: &NodeId) -> bool {
-        self.get(peer).is_some_and(|it| it.is_backed_up())
+    pub(super) fn backlog(&self, peer: &NodeId) -> Backlog {
+        self.get(peer)
+            .map_or_else(Backlog::default, |it| it.backlog())
     }
 
     fn is_staged(&self, task: &TaskId) -> bool {
@@ -167,7 +169,6 @@ impl Exchange {
         mut queue: Queue,
     ) {
         while let Some(queued) = queue.recv().await {
-            session.len.fetch_sub(1, Ordering::Relaxed);
             let Some(exchange) = this.upgrade().filter(|_| !session.is_over()) else {
                 return;
             };
@@ -185,6 +186,7 @@ impl Exchange {
             if let Some(message) = message {
                 Self::transmit(&this, to, message).await;
             }
+            session.taken.fetch_add(1, Ordering::Relaxed);
             drop(room);
         }
     }
@@ -256,16 +258,5 @@ mod tests {
         exchange.sessions.close(&PEER);
         assert!(last.now_or_never().is_some());
         assert!(!exchange.send(PEER, OneWay::EndLeft(TaskId::from_bytes([3; 16]))));
-    }
-
-    #[test]
-    fn a_peer_that_takes_nothing_is_to_get_no_new_work() {
-        let exchange = Exchange::alone(NodeId::from_bytes([1; 16]));
-        let (_, _queue) = exchange.sessions.open(PEER);
-        for _ in 0..BACKED_UP {
-            assert!(!exchange.sessions.is_backed_up(&PEER));
-            exchange.send(PEER, OneWay::EndLeft(TaskId::from_bytes([3; 16])));
-        }
-        assert!(exchange.sessions.is_backed_up(&PEER));
     }
 }
