@@ -14,7 +14,6 @@ pub(crate) struct Member {
     name: &'static str,
     cpus: &'static str,
     dir: TempDir,
-    is_sharing: bool,
     running: Option<Running>,
     /// What it had open when it had just been started.
     files: Files,
@@ -26,7 +25,6 @@ impl Member {
             name,
             cpus: "1",
             dir: scratch(),
-            is_sharing: false,
             running: None,
             files: Files::default(),
         }
@@ -36,14 +34,6 @@ impl Member {
     pub(crate) fn with_cpus(name: &'static str, cpus: &'static str) -> Self {
         Self {
             cpus,
-            ..Self::new(name)
-        }
-    }
-
-    /// One that shares objects with others which do, instead of sending them.
-    pub(crate) fn sharing(name: &'static str) -> Self {
-        Self {
-            is_sharing: true,
             ..Self::new(name)
         }
     }
@@ -79,11 +69,7 @@ impl Member {
     fn starting(&self, args: &[&str]) -> Wasmrun {
         let start = self.command(&["node", "start", "--node-cpus", self.cpus]);
         let state = start.arg("--state-dir").arg(self.state());
-        let sharing = (!self.is_sharing).then_some("--no-sharing");
-        state
-            .args(sharing)
-            .args(["--node-name", self.name])
-            .args(args)
+        state.args(["--node-name", self.name]).args(args)
     }
 
     /// Starts it with a variable in its environment.

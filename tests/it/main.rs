@@ -52,7 +52,6 @@ mod resources;
 mod rules;
 mod scheduling;
 mod sdk;
-mod sharing;
 mod simulate;
 mod spread;
 mod streams;

@@ -14,15 +14,7 @@ pub(crate) struct Three {
 
 impl Three {
     pub(crate) fn new() -> Self {
-        Self::of(["a", "b", "c"].map(Member::new))
-    }
-
-    /// Which share objects instead of sending them.
-    pub(crate) fn sharing() -> Self {
-        Self::of(["a", "b", "c"].map(Member::sharing))
-    }
-
-    fn of([mut a, mut b, mut c]: [Member; 3]) -> Self {
+        let [mut a, mut b, mut c] = ["a", "b", "c"].map(Member::new);
         a.start(&["--head", "--listen", "127.0.0.1:0"]);
         let token = a.token(&["--many"]);
         for member in [&mut b, &mut c] {
@@ -52,15 +44,7 @@ fn on(at: &Member, node: &str, what: &str) -> Ended {
 
 #[test]
 fn tasks_run_where_they_are_wanted_and_their_objects_follow() {
-    objects_follow(&Three::new());
-}
-
-#[test]
-fn tasks_run_where_they_are_wanted_and_their_objects_are_shared() {
-    objects_follow(&Three::sharing());
-}
-
-fn objects_follow(three: &Three) {
+    let three = Three::new();
     assert_eq!(on(&three.a, "b", "place()").stdout_text(), "\"b\"\n");
     // From any node to any other: no one of them is special.
     assert_eq!(on(&three.c, "a", "place()").stdout_text(), "\"a\"\n");

@@ -212,9 +212,6 @@ pub struct NodeOptions {
     /// Keep objects in files in this folder, on disk or huge pages [default: in memory].
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub object_dir: Option<PathBuf>,
-    /// Send objects to other nodes of this machine, instead of sharing their memory.
-    #[arg(long)]
-    pub no_sharing: bool,
     /// How long a value waits for room for it before whoever makes it fails [default: 30s].
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub put_wait: Option<Duration>,

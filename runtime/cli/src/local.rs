@@ -75,7 +75,6 @@ pub fn config(options: &NodeOptions) -> Result<NodeConfig, Failure> {
         memory: options.node_memory,
         object_memory: options.object_memory,
         object_dir: options.object_dir.clone(),
-        no_sharing: options.no_sharing,
         room_patience: options.put_wait,
         policy: options.policy.config()?,
         spill: options.spill_dir.as_ref().map(|dir| SpillConfig {

@@ -37,10 +37,6 @@ pub(crate) struct Counters {
     pub(crate) transfers_failed: Counter,
     /// Those that brought other bytes than were once made.
     pub(crate) transfers_changed: Counter,
-    /// Objects that other nodes of this machine have lent us.
-    pub(crate) borrowed: Counter,
-    /// Objects that such a node has, or had, and that were brought all the same.
-    pub(crate) not_borrowed: Counter,
     /// What others took from us.
     pub(crate) transfers_out: Counter,
     /// Its bytes.

@@ -68,8 +68,6 @@ pub struct NodeConfig {
     pub spill: Option<SpillConfig>,
     /// How long a value waits for room in the store; [`ROOM_PATIENCE`] if not given.
     pub room_patience: Option<Duration>,
-    /// Whether objects are *not* shared with other nodes of this machine, but always sent.
-    pub no_sharing: bool,
     /// How it is part of a cluster; alone if not given.
     pub cluster: Option<ClusterConfig>,
     /// What tasks and actors get that ask for nothing, and the most that one may ask for.
@@ -280,7 +278,6 @@ impl Node {
         };
         let home = Home::new(info.id);
         let ledger = Ledger::new(info.clone(), resources, max_running);
-        let is_sharing = !config.no_sharing;
         let object_memory = config.object_memory;
         let object_memory = object_memory.unwrap_or(machine.object_memory_bytes());
         let room_patience = config.room_patience.unwrap_or(ROOM_PATIENCE);
@@ -323,7 +320,7 @@ impl Node {
             cluster, keeper, ..
         }) = opened
         {
-            let exchange = Exchange::start(&node.shared, cluster.state_path(), is_sharing);
+            let exchange = Exchange::start(&node.shared, cluster.state_path());
             let work = node.shared.exchange.get_or_init(|| exchange).clone();
             let begun = node
                 .shared
@@ -434,7 +431,6 @@ impl Node {
             received_bytes: counters.bytes_in.get(),
             sent_bytes: counters.bytes_out.get(),
             changed: counters.transfers_changed.get(),
-            borrowed: counters.borrowed.get(),
             modules: counters.modules_in.get(),
             module_bytes: counters.module_bytes_in.get(),
         }

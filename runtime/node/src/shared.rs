@@ -312,26 +312,15 @@ impl Shared {
                 Ok(Ok(writer)) => break writer,
                 // An attempt before this one has stored it, and somebody still has that.
                 Ok(Err(CreateError::Exists { .. })) if let Some(object) = self.store.get(&id) => {
-                    // What is borrowed is not given back as long as this is held.
-                    let held = object.is_borrowed().then(|| object.try_view());
-                    if matches!(held, Some(None)) {
-                        // It has just been.
-                        tokio::task::yield_now().await;
-                        continue;
-                    }
-                    if held.is_some() {
-                        self.adopt(&object).await?;
-                    } else {
-                        match self.found(&object, until).await {
-                            Found::AsMade => {}
-                            Found::Gone => continue,
-                            Found::Changed if given_up(&object, until).await => {
-                                tracing::warn!(object = %id, "its bytes have changed since they were made: it is stored anew");
-                                continue;
-                            }
-                            Found::Changed => {
-                                tracing::warn!(object = %id, "its bytes have changed since they were made, and it cannot be stored anew while it is read");
-                            }
+                    match self.found(&object, until).await {
+                        Found::AsMade => {}
+                        Found::Gone => continue,
+                        Found::Changed if given_up(&object, until).await => {
+                            tracing::warn!(object = %id, "its bytes have changed since they were made: it is stored anew");
+                            continue;
+                        }
+                        Found::Changed => {
+                            tracing::warn!(object = %id, "its bytes have changed since they were made, and it cannot be stored anew while it is read");
                         }
                     }
                     // It may be a copy of another node's that is gone.
@@ -383,21 +372,6 @@ impl Shared {
         match self.control.spawn_blocking(check).await.unwrap_or(true) {
             true => Found::AsMade,
             false => Found::Changed,
-        }
-    }
-
-    /// Makes the bytes of a neighbour's our own.
-    async fn adopt(&self, object: &wasmrun_store::Object) -> Result<(), CreateError> {
-        let mut adopting = object.adopt();
-        match tokio::time::timeout(self.room_patience, &mut adopting).await {
-            Ok(Ok(adoption)) => {
-                // It can only have been given back meanwhile, and is not there then, as a copy that was dropped.
-                let _ = self.control.spawn_blocking(|| adoption.copy()).await;
-                Ok(())
-            }
-            Ok(Err(CreateError::Exists { .. })) => Ok(()),
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err(adopting.error()),
         }
     }
 

@@ -71,17 +71,7 @@ struct Cluster {
 static TURN: Mutex<()> = Mutex::new(());
 
 impl Cluster {
-    /// Nodes that send each other everything.
     fn new(count: usize) -> Self {
-        Self::with(count, true)
-    }
-
-    /// Nodes that share what they have.
-    fn sharing(count: usize) -> Self {
-        Self::with(count, false)
-    }
-
-    fn with(count: usize, no_sharing: bool) -> Self {
         // A test that has failed has had its turn.
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = tempfile::tempdir().unwrap();
@@ -90,7 +80,6 @@ impl Cluster {
                 name: Some(format!("n{n}")),
                 cpus: Amount::from_units(2),
                 object_memory: Some(1 << 30),
-                no_sharing,
                 engine: EngineConfig {
                     cache_dir: Some(dir.path().join("code")),
                     max_sandboxes: 8,
@@ -338,45 +327,6 @@ fn bytes_that_changed_at_a_holder_come_from_another() {
     assert_eq!(sum_of(cluster.sum(2, &object)), sum);
     assert_eq!(cluster.nodes[2].moved().changed, 1);
     assert_eq!(cluster.nodes[0].moved().changed, 0);
-}
-
-#[test]
-fn nodes_of_one_machine_read_in_place() {
-    const BYTES: usize = 8 * MIB;
-    let cluster = Cluster::sharing(3);
-    let (object, sum) = put(&cluster, BYTES);
-    let tasks: Vec<_> = [1, 2, 1, 2].map(|n| cluster.sum(n, &object)).into();
-    for task in tasks {
-        assert_eq!(sum_of(task), sum);
-    }
-    // What one node made is read where it was submitted, and at a third.
-    let made = cluster.make(1, BYTES);
-    let there = cluster.sum(2, &made.object());
-    let value = made.wait().result.unwrap().unwrap();
-    let loaded = cluster.client.load(&value).unwrap();
-    assert!(bytes_of(&loaded).iter().all(|byte| *byte == FILL));
-    assert_eq!(sum_of(there), number(BYTES as u64 * u64::from(FILL)));
-    for (node, borrowed) in cluster.nodes.iter().zip([1, 1, 2]) {
-        let moved = node.moved();
-        let all = (moved.received_bytes, moved.sent_bytes, moved.borrowed);
-        assert_eq!(all, (0, 0, borrowed), "{}", node.name());
-    }
-}
-
-#[test]
-fn what_was_borrowed_outlives_who_has_lent_it() {
-    const BYTES: usize = 5 * MIB;
-    let mut cluster = Cluster::sharing(3);
-    let made = cluster.make(1, BYTES);
-    let object = made.object();
-    let value = made.wait().result.unwrap().unwrap();
-    let loaded = cluster.client.load(&value).unwrap();
-    assert_eq!(cluster.nodes[0].moved().borrowed, 1);
-    drop(cluster.nodes.remove(1));
-    // Whoever reads it has it from the one that had borrowed it, one way or the other.
-    let sum = number(BYTES as u64 * u64::from(FILL));
-    assert_eq!(sum_of(cluster.sum(2, &object)), sum);
-    assert!(bytes_of(&loaded).iter().all(|byte| *byte == FILL));
 }
 
 fn bytes_of(readable: &impl Readable) -> Vec<u8> {

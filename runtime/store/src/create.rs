@@ -255,7 +255,6 @@ impl Writer {
             id,
             len,
             form,
-            ..
         } = self.request.clone();
         let shared = self.shared.clone();
         let handle = Arc::new(Handle {
@@ -270,15 +269,6 @@ impl Writer {
         self.shared
             .with(|state| state.seal(id, &handle, extent, copy));
         Object::new(handle)
-    }
-
-    /// Puts the bytes in place of those that the object had borrowed.
-    pub(crate) fn replace(mut self) {
-        self.touching.lock().take();
-        let mut extent = self.extent.take().expect(UNSEALED);
-        extent.clear_from(self.request.len);
-        let (id, serial) = (self.request.id, self.serial);
-        self.shared.with(|state| state.adopted(id, serial, extent));
     }
 
     fn extent(&self) -> &Extent {
@@ -311,7 +301,8 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.touching.lock().take();
         if let Some(extent) = self.extent.take() {
-            self.shared.with(|state| state.abort(&self.request, extent));
+            self.shared
+                .with(|state| state.abort(self.request.id, extent));
         }
     }
 }
@@ -356,7 +347,7 @@ impl Drop for CreateFuture {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
             self.shared
-                .with(|state| state.cancel_create(&self.request, ticket));
+                .with(|state| state.cancel_create(self.request.id, ticket));
         }
     }
 }

@@ -6,7 +6,7 @@
 use wasmrun_model::value::codec::BUFFER_ALIGN_BYTES;
 
 /// Objects from this length on own whole pages.
-pub const WHOLE_PAGES_FROM_BYTES: u64 = 64 << 10;
+pub(crate) const WHOLE_PAGES_FROM_BYTES: u64 = 64 << 10;
 
 /// Objects from this length on own whole huge pages, where they fit: what is lost to rounding is at
 /// most a sixteenth.

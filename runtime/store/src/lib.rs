@@ -20,14 +20,13 @@
 //!
 //! From the bottom: `segment` maps memory (the only `unsafe` code), `folder` makes files for it where that is asked for, `free` and `arena` give it out,
 //! `state` knows every object and who waits, `disk` spills; `store`, `create` and `object` are what
-//! callers hold, `share` and `staging` are for other processes, `borrow` for what other stores of the machine have.
+//! callers hold, `share` and `staging` are for other processes.
 //!
 //! Invariants: a sealed object never changes. What is used and what is free add up to the capacity.
 //! No byte of one tenant reaches another. Nothing that is referred to is lost, except secondary
 //! copies. No lock is held while bytes move, disks work or somebody is woken.
 
 mod arena;
-mod borrow;
 mod config;
 mod create;
 mod disk;
@@ -42,10 +41,8 @@ mod state;
 mod store;
 mod usage;
 
-pub use borrow::{AdoptFuture, Adoption, BorrowError, Lender};
 pub use config::{Backing, OpenError, SpillConfig, StoreConfig};
 pub use create::{Ahead, CreateError, CreateFuture, Fullness, Writer};
-pub use layout::WHOLE_PAGES_FROM_BYTES;
 pub use object::{Copy, Form, Object, Pages, ReadError, RestoreFuture, View};
 pub use segment::SegmentNumber;
 pub use share::{Beside, ClientView, Place, SegmentWatch, Segments, receive, send, send_beside};

@@ -22,10 +22,9 @@ use wasmrun_model::id::{ObjectId, TaskId};
 use wasmrun_model::units::bytes;
 use wasmrun_model::value::NumberKind;
 
-use crate::borrow::Held;
 use crate::create::Fullness;
 use crate::layout::WHOLE_PAGES_FROM_BYTES;
-use crate::segment::SegmentNumber;
+use crate::segment::{Extent, SegmentNumber};
 use crate::share::Listeners;
 use crate::state::Ticket;
 use crate::store::Shared;
@@ -72,16 +71,9 @@ pub(crate) struct Handle {
 #[derive(Clone)]
 pub struct View(Arc<Pinned>);
 
-impl View {
-    /// Whether the bytes are another store's.
-    pub fn is_lent(&self) -> bool {
-        matches!(self.0.bytes, Some(Held::Lent(_)))
-    }
-}
-
 struct Pinned {
     /// `None` only while it is being dropped.
-    bytes: Option<Held>,
+    extent: Option<Arc<Extent>>,
     object: Object,
 }
 
@@ -142,10 +134,6 @@ pub enum ReadError {
 impl Object {
     pub(crate) fn new(handle: Arc<Handle>) -> Self {
         Self(handle)
-    }
-
-    pub(crate) fn handle(&self) -> &Handle {
-        &self.0
     }
 
     /// Its id.
@@ -242,8 +230,8 @@ impl Object {
     /// or were dropped; [`Object::restore`] then waits, or says so.
     pub fn try_view(&self) -> Option<View> {
         let Handle { id, serial, .. } = *self.0;
-        let bytes = self.0.shared.with(|state| state.pin(id, serial))?;
-        Some(View::new(bytes, self.clone()))
+        let extent = self.0.shared.with(|state| state.pin(id, serial))?;
+        Some(View::new(extent, self.clone()))
     }
 
     /// The bytes. If they are on disk this blocks until they are in memory, for as long as other
@@ -290,9 +278,9 @@ impl Drop for Handle {
 }
 
 impl View {
-    fn new(bytes: Held, object: Object) -> Self {
+    fn new(extent: Arc<Extent>, object: Object) -> Self {
         Self(Arc::new(Pinned {
-            bytes: Some(bytes),
+            extent: Some(extent),
             object,
         }))
     }
@@ -308,7 +296,7 @@ impl View {
     /// The descriptor can write. It is for `MAP_PRIVATE` mappings of this process and must not
     /// leave it: [`View::shareable_pages`] is for others.
     pub fn pages(&self) -> Option<Pages<'_>> {
-        self.has_pages().then(|| self.pages_of(self.held().fd()))
+        self.has_pages().then(|| self.pages_of(self.extent().fd()))
     }
 
     /// Where another process can map the bytes, with a descriptor that cannot write. `None` for
@@ -322,7 +310,7 @@ impl View {
     /// When the system does not seal the segment.
     pub fn shareable_pages(&self) -> io::Result<Option<Pages<'_>>> {
         match self.has_pages() {
-            true => Ok(Some(self.pages_of(self.held().shared_fd()?))),
+            true => Ok(Some(self.pages_of(self.extent().shared_fd()?))),
             false => Ok(None),
         }
     }
@@ -334,7 +322,7 @@ impl View {
     /// # Panics
     /// If something of another type is kept there.
     pub fn companion<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> &T {
-        let companion = self.held().companion(|| Box::new(make()));
+        let companion = self.extent().companion(|| Box::new(make()));
         companion
             .downcast_ref()
             .expect("a segment has companions of one type")
@@ -346,12 +334,12 @@ impl View {
     }
 
     pub(crate) fn segment_listeners(&self) -> &Arc<Mutex<Listeners>> {
-        self.held().segment_listeners()
+        self.extent().segment_listeners()
     }
 
-    fn held(&self) -> &Held {
+    fn extent(&self) -> &Extent {
         self.0
-            .bytes
+            .extent
             .as_ref()
             .expect("a view has its bytes until it is dropped")
     }
@@ -363,9 +351,9 @@ impl View {
     fn pages_of<'a>(&'a self, fd: BorrowedFd<'a>) -> Pages<'a> {
         Pages {
             fd,
-            segment: self.held().segment_number(),
-            segment_bytes: self.held().segment_len(),
-            offset_bytes: self.held().start(),
+            segment: self.extent().segment_number(),
+            segment_bytes: self.extent().segment_len(),
+            offset_bytes: self.extent().start(),
             len_bytes: self.0.object.len(),
         }
     }
@@ -375,7 +363,7 @@ impl Deref for View {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        self.held().bytes(self.0.object.len())
+        &self.extent().bytes()[..self.0.object.len() as usize]
     }
 }
 
@@ -399,7 +387,7 @@ impl fmt::Debug for View {
 impl Drop for Pinned {
     fn drop(&mut self) {
         // First the share of the extent: the state relies on that.
-        self.bytes = None;
+        self.extent = None;
         let Handle {
             shared, id, serial, ..
         } = &*self.object.0;
@@ -432,7 +420,7 @@ impl Future for RestoreFuture {
         let name = (*id, *serial);
         let polled =
             shared.with(|state| state.poll_view(name, ticket, *is_patient, context.waker()));
-        polled.map(|bytes| Ok(View::new(bytes?, object.clone())))
+        polled.map(|extent| Ok(View::new(extent?, object.clone())))
     }
 }
 

@@ -64,7 +64,7 @@ pub(crate) struct Segment {
 }
 
 /// Something of somebody else's.
-pub(crate) type Companion = Box<dyn Any + Send + Sync>;
+type Companion = Box<dyn Any + Send + Sync>;
 
 /// How other processes are kept from writing.
 #[derive(Debug)]

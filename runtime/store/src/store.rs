@@ -6,7 +6,6 @@
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -20,7 +19,6 @@ use crate::create::{CreateError, CreateFuture, Writer};
 use crate::disk::{self, Job, SpillDir};
 use crate::folder;
 use crate::object::{Form, Object};
-use crate::segment::SegmentNumber;
 use crate::state::{After, Request, State};
 use crate::usage::{ObjectInfo, Usage};
 
@@ -40,8 +38,6 @@ pub(crate) struct Shared {
 /// The lock, and what it is around. The disk's thread knows it too, but does not keep it.
 pub(crate) struct Core {
     state: Mutex<State>,
-    /// How many segments of other stores were mapped.
-    foreign: AtomicU64,
     pub(crate) patience: Duration,
 }
 
@@ -103,7 +99,6 @@ impl Store {
             id,
             len: len_bytes,
             form,
-            replaces: None,
         };
         let grant = self.0.with(|state| state.try_create(&request))?;
         Writer::new(self.0.clone(), request, grant)
@@ -125,7 +120,6 @@ impl Store {
             id,
             len: len_bytes,
             form,
-            replaces: None,
         };
         CreateFuture::new(self.0.clone(), request)
     }
@@ -144,10 +138,6 @@ impl Store {
     /// Every object, by id.
     pub fn objects(&self) -> Vec<ObjectInfo> {
         self.0.with(|state| state.objects())
-    }
-
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.0
     }
 
     /// Checks that every byte is accounted for, by looking at everything. For tests.
@@ -180,6 +170,10 @@ impl Store {
         let core = Arc::new(Core::new(config, Some(jobs)));
         (Self(Arc::new(Shared { core, _disk: None })), receiver)
     }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.0
+    }
 }
 
 impl Deref for Shared {
@@ -194,27 +188,16 @@ impl Core {
     fn new(config: &StoreConfig, jobs: Option<Sender<Job>>) -> Self {
         Self {
             state: Mutex::new(State::new(config, jobs)),
-            foreign: AtomicU64::new(0),
             patience: config.patience,
         }
-    }
-
-    /// A number for a segment of another store: they are counted from the end.
-    pub(crate) fn next_foreign(&self) -> SegmentNumber {
-        SegmentNumber(u64::MAX - self.foreign.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Does something to the state, serves those who wait, and does what that leaves to be done.
     pub(crate) fn with<R>(&self, operation: impl FnOnce(&mut State) -> R) -> R {
         let (result, mut after) = self.locked(operation);
         while !after.is_empty() {
-            let After {
-                wakers,
-                memory,
-                lent,
-            } = after;
+            let After { wakers, memory } = after;
             wakers.into_iter().for_each(std::task::Waker::wake);
-            drop(lent);
             drop(memory.closing);
             let released: Vec<_> = memory
                 .leaving

@@ -47,10 +47,6 @@ pub struct Usage {
     pub disk_errors: u64,
     /// All objects, unfinished and spilled ones too.
     pub objects: u64,
-    /// Objects whose bytes are in other stores of this machine. They take no room here.
-    pub borrowed_objects: u64,
-    /// Their bytes.
-    pub borrowed_bytes: u64,
     /// Creates that wait for room.
     pub waiting_creates: u64,
     /// Restores that wait for room.
@@ -95,6 +91,4 @@ pub enum ObjectPlace {
     Memory,
     /// On disk.
     Disk,
-    /// In the memory of another store.
-    Borrowed,
 }

@@ -1,7 +1,5 @@
 //! Anything that callers may do, in any order, against a model that knows what must come of it.
 //!
-//! Some objects are borrowed from another store, which uses their memory again as soon as they are given back.
-//!
 //! After each step the store accounts for every byte, and every view still shows what was written.
 
 mod common;
@@ -13,8 +11,8 @@ use std::task::Poll;
 use common::{KIB, Polled, contents, id, tenant};
 use proptest::prelude::*;
 use wasmrun_store::{
-    AdoptFuture, BorrowError, Copy, CreateError, CreateFuture, Form, Lender, Object, ReadError,
-    SpillConfig, Store, StoreConfig, View, Writer,
+    Copy, CreateError, CreateFuture, Form, Object, ReadError, SpillConfig, Store, StoreConfig,
+    View, Writer,
 };
 
 const CAPACITY: u64 = 512 * KIB;
@@ -45,10 +43,6 @@ enum Step {
     CloneView { n: u64 },
     DropView { n: u64 },
     SetCopy { n: u64, copy: Copy },
-    Borrow { n: u64, tenant: u8, len: u64 },
-    GiveBack { n: u64 },
-    Adopt { n: u64 },
-    CancelAdopt,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -68,10 +62,6 @@ fn step() -> impl Strategy<Value = Step> {
         1 => n().prop_map(|n| Step::CloneView { n }),
         4 => n().prop_map(|n| Step::DropView { n }),
         1 => (n(), copy()).prop_map(|(n, copy)| Step::SetCopy { n, copy }),
-        3 => new().prop_map(|(n, tenant, len)| Step::Borrow { n, tenant, len }),
-        1 => n().prop_map(|n| Step::GiveBack { n }),
-        2 => n().prop_map(|n| Step::Adopt { n }),
-        1 => Just(Step::CancelAdopt),
     ]
 }
 
@@ -86,19 +76,14 @@ enum Known {
         copy: Copy,
         objects: Vec<Object>,
         views: Vec<View>,
-        is_borrowed: bool,
     },
 }
 
 struct World {
     store: Store,
     known: BTreeMap<u64, Known>,
-    lending: Store,
-    lender: Lender,
     /// Who waits to create something, and whether there was one of that id when they were last asked.
     waiting: Vec<(u64, u64, Polled<CreateFuture>, bool)>,
-    /// Borrowed objects that wait for room.
-    adopting: Vec<(u64, Polled<AdoptFuture>)>,
     /// References to secondary copies that were dropped.
     dropped: Vec<Object>,
     serial: u64,
@@ -114,10 +99,7 @@ impl World {
         Self {
             store: Store::open(config).unwrap(),
             known: BTreeMap::new(),
-            lending: common::open(64 << 20),
-            lender: Lender::default(),
             waiting: Vec::new(),
-            adopting: Vec::new(),
             dropped: Vec::new(),
             serial: 0,
         }
@@ -129,14 +111,12 @@ impl World {
             copy,
             views,
             objects,
-            is_borrowed,
             ..
         }) = self.known.get(&n)
             && self.store.get(&id(n)).is_none()
         {
             assert_eq!(*copy, Copy::Secondary, "a primary copy was lost");
             assert!(views.is_empty(), "a pinned object was lost");
-            assert!(!is_borrowed, "it takes no room");
             assert!(matches!(objects[0].view(), Err(ReadError::Dropped { .. })));
             let Some(Known::Sealed { objects, .. }) = self.known.remove(&n) else {
                 unreachable!()
@@ -171,9 +151,7 @@ impl World {
                 assert!(!is_known && len <= CAPACITY);
                 let usage = self.store.usage();
                 let untouched = usage.capacity_bytes - usage.used_bytes - usage.warm_bytes;
-                let nobody_waits = self.waiting.is_empty()
-                    && self.adopting.is_empty()
-                    && usage.waiting_restores == 0;
+                let nobody_waits = self.waiting.is_empty() && usage.waiting_restores == 0;
                 assert!(
                     untouched < len.max(1) || !nobody_waits || usage.spill_capacity_bytes > 0,
                     "there is room: {usage:?}"
@@ -211,7 +189,6 @@ impl World {
                             copy,
                             objects,
                             views: Vec::new(),
-                            is_borrowed: false,
                         },
                     );
                 }
@@ -223,93 +200,9 @@ impl World {
                     self.known.remove(&n);
                 }
             }
-            Step::Borrow { n, tenant, len } => self.borrow(n, tenant, len),
-            Step::CancelAdopt => drop(self.adopting.pop()),
             _ => self.step_sealed(step),
         }
         self.poll_waiting();
-        // Who begins to wait for room to copy may have others served, too.
-        loop {
-            let before = (self.waiting.len(), self.adopting.len());
-            self.poll_adopting();
-            self.poll_waiting();
-            if before == (self.waiting.len(), self.adopting.len()) {
-                break;
-            }
-        }
-    }
-
-    fn borrow(&mut self, n: u64, t: u8, len: u64) {
-        self.sync(n);
-        self.serial += 1;
-        let bytes = contents(self.serial, len);
-        let tenant = tenant(["a", "b"][t as usize]);
-        let (lending, number) = (&self.lending, id(self.serial));
-        let writer = lending.try_create(&tenant, number, len, Form::Postcard);
-        let mut writer = writer.unwrap();
-        writer.copy_from(&bytes);
-        let view = writer.seal().view().unwrap();
-        let Ok(Some(pages)) = view.shareable_pages() else {
-            return;
-        };
-        let (place, fd) = (view.place().unwrap(), pages.fd.try_clone_to_owned());
-        let borrowed = self.store.borrow(
-            &self.lender,
-            (id(n), &tenant, Form::Postcard),
-            (&place, fd.unwrap()),
-            Box::new(view),
-        );
-        let is_awaited = self.waiting.iter().any(|it| it.0 == n);
-        match borrowed {
-            Ok(object) => {
-                assert!(object.is_borrowed() && object.is_resident());
-                let sealed = Known::Sealed {
-                    bytes: Arc::new(bytes),
-                    copy: Copy::Secondary,
-                    objects: vec![object],
-                    views: Vec::new(),
-                    is_borrowed: true,
-                };
-                let before = self.known.insert(n, sealed);
-                assert!(before.is_none(), "an object was made twice");
-            }
-            Err(BorrowError::Exists(_)) => assert!(self.known.contains_key(&n) || is_awaited),
-            Err(error) => panic!("{error:?}"),
-        }
-    }
-
-    /// Whoever has room for what is borrowed, copies it.
-    fn poll_adopting(&mut self) {
-        let mut at = 0;
-        while at < self.adopting.len() {
-            let Poll::Ready(result) = self.adopting[at].1.poll() else {
-                at += 1;
-                continue;
-            };
-            let (n, adopting) = self.adopting.remove(at);
-            drop(adopting);
-            match result {
-                Ok(adoption) => self.adopted(n, adoption.copy()),
-                Err(CreateError::Exists { .. } | CreateError::TooLarge { .. }) => {}
-                Err(error) => panic!("{error:?}"),
-            }
-            self.sync(n);
-        }
-    }
-
-    fn adopted(&mut self, n: u64, result: Result<(), ReadError>) {
-        match (self.known.get_mut(&n), result) {
-            (
-                Some(Known::Sealed {
-                    is_borrowed,
-                    objects,
-                    ..
-                }),
-                Ok(()),
-            ) => *is_borrowed = objects[0].is_borrowed(),
-            (_, Ok(()) | Err(ReadError::Dropped { .. })) => {}
-            (_, Err(error)) => panic!("{error:?}"),
-        }
     }
 
     fn step_sealed(&mut self, step: Step) {
@@ -319,8 +212,6 @@ impl World {
         | Step::View { n }
         | Step::CloneView { n }
         | Step::DropView { n }
-        | Step::GiveBack { n }
-        | Step::Adopt { n }
         | Step::SetCopy { n, .. }) = step
         else {
             unreachable!("the others are done")
@@ -331,7 +222,6 @@ impl World {
             copy,
             objects,
             views,
-            is_borrowed,
         }) = self.known.get_mut(&n)
         else {
             assert!(self.store.get(&id(n)).is_none(), "it is not sealed");
@@ -342,7 +232,6 @@ impl World {
             Step::Clone { .. } => objects.push(objects[0].clone()),
             Step::Drop { .. } if objects.len() == 1 && views.is_empty() => {
                 self.known.remove(&n);
-                self.adopting.retain(|(it, _)| *it != n);
                 assert!(self.store.get(&id(n)).is_none(), "nobody refers to it");
             }
             // The last one stays while there are views, to keep the model simple.
@@ -357,22 +246,6 @@ impl World {
                 Err(ReadError::Full { .. }) => assert!(!objects[0].is_resident()),
                 Err(error) => panic!("{error:?}"),
             },
-            Step::GiveBack { .. } => {
-                let may_go = *is_borrowed && views.is_empty() && *copy == Copy::Secondary;
-                // Whoever is about to copy it does not hold it.
-                assert_eq!(objects[0].give_back(), may_go);
-                if may_go {
-                    let Some(Known::Sealed { objects, .. }) = self.known.remove(&n) else {
-                        unreachable!()
-                    };
-                    assert!(matches!(objects[0].view(), Err(ReadError::Dropped { .. })));
-                    self.dropped.extend(objects);
-                }
-            }
-            Step::Adopt { .. } => {
-                let adopting = objects[0].adopt();
-                self.adopting.push((n, Polled::new(adopting)));
-            }
             Step::CloneView { .. } => views.extend(views.last().cloned()),
             Step::DropView { .. } => drop(views.pop()),
             Step::SetCopy { copy: new, .. } => {
@@ -418,19 +291,6 @@ impl World {
         let usage = self.store.usage();
         assert_eq!(usage.used_bytes + usage.free_bytes, usage.capacity_bytes);
         assert!(usage.used_bytes + usage.warm_bytes <= usage.capacity_bytes);
-        let borrowed = self.known.values().filter_map(|known| match known {
-            Known::Sealed {
-                bytes,
-                is_borrowed: true,
-                ..
-            } => Some(bytes.len() as u64),
-            _ => None,
-        });
-        let borrowed: Vec<_> = borrowed.collect();
-        let sums = (borrowed.len() as u64, borrowed.iter().sum());
-        assert_eq!((usage.borrowed_objects, usage.borrowed_bytes), sums);
-        assert!(self.lending.usage().objects >= sums.0, "it is lent no more");
-        self.lending.check();
         for known in self.known.values() {
             if let Known::Sealed { bytes, views, .. } = known {
                 assert!(views.iter().all(|view| **view == **bytes), "a view changed");
@@ -441,7 +301,6 @@ impl World {
     /// Everything goes; nothing stays.
     fn end(mut self) {
         self.waiting.clear();
-        self.adopting.clear();
         self.dropped.clear();
         self.known.clear();
         // The disk may be busy with something that nobody wants any more.
@@ -455,7 +314,6 @@ impl World {
             (0, 0, 0)
         );
         assert!(usage.tenants.is_empty());
-        assert_eq!(self.lending.usage().objects, 0, "all is given back");
     }
 }
 

@@ -437,7 +437,7 @@ fn a_peer_that_is_a_minor_version_ahead_is_understood_as_far_as_it_goes() {
         let failed = soon(until(&mut reader, &[3, 1])).await;
         assert_eq!(failed, [3, 1, 2], "it is not understood");
         // What both know: for which tasks do none wait? Nobody is told so who is no member.
-        let known = [1, 2, 2, 0xe0, 0xd4, 3, 0, 5, 0];
+        let known = [1, 2, 2, 0xe0, 0xd4, 3, 0, 4, 0];
         writer.write_all(&frame(&known)).await.expect("open");
         let answer = soon(until(&mut reader, &[2, 2])).await;
         assert_eq!(answer, [2, 2, 3], "it was understood");

@@ -18,7 +18,7 @@ use crate::metrics;
 const MOST_MORE_FILES: usize = 6;
 
 /// What is measured and is 0 at rest.
-const NOTHING: [&str; 12] = [
+const NOTHING: [&str; 10] = [
     "wasmrun_actors",
     "wasmrun_sandboxes",
     "wasmrun_placement_group_bundles",
@@ -27,8 +27,6 @@ const NOTHING: [&str; 12] = [
     "wasmrun_lineage_bytes",
     "wasmrun_detached_lineage_bytes",
     "wasmrun_detached_records_waiting",
-    "wasmrun_store_borrowed_objects",
-    "wasmrun_store_lent_objects",
     "wasmrun_store_unsealed_bytes",
     "wasmrun_store_waiting",
 ];

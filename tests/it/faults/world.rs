@@ -140,8 +140,7 @@ impl Node {
         let start = start
             .args([&self.name, "--object-memory", self.store, "--state-dir"])
             .arg(&self.state);
-        // The network is what is to have faults.
-        let start = start.args(["--no-sharing", "--listen", &self.listen.to_string()]);
+        let start = start.args(["--listen", &self.listen.to_string()]);
         let start = start.arg("--metrics=127.0.0.1:0");
         let start = start.args(part).args(&self.options);
         match &self.namespace {

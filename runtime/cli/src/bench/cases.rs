@@ -243,13 +243,6 @@ pub const CASES: &[Case] = &[
         run: Setting::transfer_1g_first,
     },
     Case {
-        name: "share_1g",
-        unit: "ms",
-        what: "from asking for 1 GiB of a node on the same machine until it can be read in place",
-        needs_flow: false,
-        run: Setting::share_1g,
-    },
-    Case {
         name: "recover_chain",
         unit: "s",
         what: "3 tasks, 10 MiB each, of a node that is killed: from there until the last value is back",

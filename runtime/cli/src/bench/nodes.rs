@@ -67,8 +67,7 @@ impl Drop for Pair {
 }
 
 impl Pair {
-    /// Nodes that send each other everything, or share their memory.
-    fn start(setting: &Setting, is_sharing: bool) -> Result<Self, Failure> {
+    fn start(setting: &Setting) -> Result<Self, Failure> {
         let scratch = tempfile::tempdir().context("cannot make a folder for the nodes")?;
         let options = setting.options();
         let objects = options.object_memory.unwrap_or(OBJECT_BYTES);
@@ -77,7 +76,6 @@ impl Pair {
             name: Some("head".into()),
             cpus: Amount::from_units(cpus),
             object_memory: Some(objects),
-            no_sharing: !is_sharing,
             cluster: Some(ClusterConfig {
                 state_dir: scratch.path().join("head"),
                 part: Part::Head,
@@ -103,7 +101,6 @@ impl Pair {
             .arg(format!("unix:{}", state.join("node.sock").display()))
             .arg("--cache-dir")
             .arg(scratch.path().join("code"))
-            .args((!is_sharing).then_some("--no-sharing"))
             // It ends with us, however we end.
             .stdin(Stdio::piped())
             .stdout(Stdio::null());
@@ -210,7 +207,7 @@ impl Setting {
     fn with_pair<T>(&self, act: impl FnOnce(&Pair) -> Result<T, Failure>) -> Result<T, Failure> {
         let mut pair = self.pair.lock().expect("no case panics");
         if pair.is_none() {
-            *pair = Some(Pair::start(self, false)?);
+            *pair = Some(Pair::start(self)?);
         }
         act(pair.as_ref().expect("it has just been made"))
     }
@@ -236,31 +233,18 @@ impl Setting {
     /// Brings 1 GiB between two nodes that have just started: GB/s.
     pub(super) fn transfer_1g_first(&self) -> Result<Sample, Failure> {
         let bytes = self.bytes(1 << 30);
-        let pair = Pair::start(self, false)?;
+        let pair = Pair::start(self)?;
         let value = pair.made_there(bytes)?;
         have_free(bytes);
         let took = pair.have_here(&value, bytes)?;
         Ok(Sample::from(gigabytes_per_second(bytes, took)))
     }
 
-    /// Has 1 GiB of a neighbour in place: ms.
-    pub(super) fn share_1g(&self) -> Result<Sample, Failure> {
-        let bytes = self.bytes(1 << 30);
-        let pair = Pair::start(self, true)?;
-        // They get to know each other as neighbours.
-        pair.bring(self.bytes(1 << 20))?;
-        let took = pair.bring(bytes)?;
-        match pair.head.moved().received_bytes {
-            0 => Ok(Sample::from(took.as_secs_f64() * 1e3)),
-            _ => Err(anyhow!("the nodes have sent each other bytes").into()),
-        }
-    }
-
     /// Three tasks at the other node, each with the result of the one before; then the node is killed, and the last
     /// value is read: s.
     pub(super) fn recover_chain(&self) -> Result<Sample, Failure> {
         let bytes = self.bytes(LINK_BYTES);
-        let mut pair = Pair::start(self, false)?;
+        let mut pair = Pair::start(self)?;
         let echo = pair.job("echo", bytes, Where::OtherWhileAlive)?;
         let mut last = pair.make_there(bytes)?;
         for _ in 0..2 {

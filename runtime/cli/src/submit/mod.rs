@@ -117,7 +117,6 @@ pub fn wants_own_node(options: &NodeOptions) -> bool {
         node_memory,
         object_memory,
         object_dir,
-        no_sharing,
         spill_dir,
         put_wait,
         node_resource,
@@ -131,7 +130,6 @@ pub fn wants_own_node(options: &NodeOptions) -> bool {
         || node_memory.is_some()
         || object_memory.is_some()
         || object_dir.is_some()
-        || *no_sharing
         || spill_dir.is_some()
         || put_wait.is_some()
         || node_name.is_some()

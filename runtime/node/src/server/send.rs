@@ -178,14 +178,9 @@ impl Session {
     }
 
     /// Whether the client may map a value: it is on this machine, and with the value it sees all that its tenant has in that
-    /// segment. What
-    /// it submitted for another tenant comes in chunks. So does what a neighbour has lent: that uses the memory anew
-    /// when this node ends, which the client may outlive.
+    /// segment. What it submitted for another tenant comes in chunks.
     fn may_map(&self, view: &View) -> bool {
-        self.origin.is_here()
-            && view.object().tenant() == &self.tenant
-            && view.place().is_some()
-            && !view.is_lent()
+        self.origin.is_here() && view.object().tenant() == &self.tenant && view.place().is_some()
     }
 
     /// An object that the client has a handle of, or one of its tenant's that is kept, at whichever node.

@@ -649,7 +649,6 @@ fn objects(inner: &Inner, list: &List) -> Vec<ObjectRow> {
             ObjectPlace::Writing => "writing",
             ObjectPlace::Memory => "memory",
             ObjectPlace::Disk => "disk",
-            ObjectPlace::Borrowed => "borrowed",
         };
         let row = ObjectRow {
             id: info.id,

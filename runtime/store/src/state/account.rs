@@ -49,8 +49,6 @@ impl State {
             restore_bytes: self.disk.as_ref().map_or(0, |disk| disk.restore_bytes),
             disk_errors: self.disk.as_ref().map_or(0, |disk| disk.errors),
             objects: self.objects.len() as u64,
-            borrowed_objects: self.borrowed.objects,
-            borrowed_bytes: self.borrowed.bytes,
             waiting_creates: self.waiting.len() as u64,
             waiting_restores: self.restores.len() as u64,
             tenants,
@@ -120,7 +118,6 @@ impl State {
         self.arena.check();
         let mut parked = 0;
         let mut pinned = 0;
-        let mut borrowed = super::borrow::Sum::default();
         let mut tenants: std::collections::BTreeMap<TenantName, Counts> = Default::default();
         for (id, entry) in &self.objects {
             let counts = tenants.entry(entry.tenant.clone()).or_default();
@@ -137,11 +134,9 @@ impl State {
                 }
                 Location::Resident(_) => pinned += entry.layout.bytes,
                 Location::Spilled(_) | Location::Queued { .. } => counts.spilled_bytes += entry.len,
-                Location::Borrowed(_) => borrowed.add(entry.len),
                 Location::Writing | Location::Spilling(_) | Location::Restoring => {}
             }
         }
-        assert_eq!(borrowed, self.borrowed);
         assert_eq!(
             parked,
             self.lru.len(),
@@ -182,7 +177,6 @@ impl Entry {
             Location::Spilled(_) | Location::Queued { .. } | Location::Restoring => {
                 ObjectPlace::Disk
             }
-            Location::Borrowed(_) => ObjectPlace::Borrowed,
         }
     }
 }

@@ -10,15 +10,12 @@
 //!              abort              gone └────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! One that is `Borrowed` becomes resident when it is adopted, and does nothing else of this.
-//!
 //! Invariants: an object is in `lru` exactly if it is resident and unpinned, and only those leave
 //! memory. An unpinned object's extent has one holder, this state (while it is being spilled the
 //! disk has it too). An entry goes when the last [`crate::Object`] does, or, for a secondary copy,
 //! when its room is needed. `serial` tells an entry from an earlier one with the same id.
 
 mod account;
-mod borrow;
 mod lru;
 mod queue;
 mod room;
@@ -36,7 +33,6 @@ use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::ObjectId;
 
 use crate::arena::{Arena, Leftovers, Room};
-use crate::borrow::{Held, Lent};
 use crate::config::StoreConfig;
 use crate::disk::{FileNumber, Job};
 use crate::layout::{Class, Layout};
@@ -61,8 +57,6 @@ pub(crate) struct State {
     waiting: BTreeMap<Ticket, queue::Waiter>,
     granted: BTreeMap<Ticket, queue::Granted>,
     restores: VecDeque<(ObjectId, u64)>,
-    /// What is in other stores.
-    borrowed: borrow::Sum,
     /// Something happened for which those who wait may be waiting.
     has_changed: bool,
     tenants: BTreeMap<TenantName, account::Counts>,
@@ -108,8 +102,6 @@ enum Location {
     },
     /// The disk's thread has an extent and reads into it.
     Restoring,
-    /// In another store.
-    Borrowed(Arc<Lent>),
 }
 
 /// The spill folder, as far as rules go.
@@ -140,14 +132,12 @@ struct Disk {
 pub(crate) struct After {
     pub(crate) wakers: Vec<Waker>,
     pub(crate) memory: Leftovers,
-    /// To be dropped.
-    pub(crate) lent: Vec<Arc<Lent>>,
 }
 
 impl After {
     pub(crate) fn is_empty(&self) -> bool {
         let Leftovers { closing, leaving } = &self.memory;
-        self.wakers.is_empty() && self.lent.is_empty() && closing.is_empty() && leaving.is_empty()
+        self.wakers.is_empty() && closing.is_empty() && leaving.is_empty()
     }
 }
 
@@ -202,7 +192,6 @@ impl State {
             waiting: BTreeMap::new(),
             granted: BTreeMap::new(),
             restores: VecDeque::new(),
-            borrowed: borrow::Sum::default(),
             has_changed: false,
             tenants: BTreeMap::new(),
             after: After::default(),
@@ -244,11 +233,9 @@ impl State {
     }
 
     /// The writer gave up.
-    pub(crate) fn abort(&mut self, request: &Request, extent: Extent) {
+    pub(crate) fn abort(&mut self, id: ObjectId, extent: Extent) {
         self.unsealed_bytes -= extent.len();
-        if request.replaces.is_none() {
-            self.take_out(&request.id);
-        }
+        self.take_out(&id);
         self.release(extent);
     }
 
@@ -270,7 +257,6 @@ impl State {
             }
             // The disk's thread has them, and finds that they are not wanted any more.
             Location::Spilling(_) | Location::Restoring => {}
-            Location::Borrowed(lent) => self.put_back(lent),
         }
     }
 
@@ -302,18 +288,17 @@ impl State {
         let entry = self.entry(id, serial)?;
         Some(matches!(
             entry.location,
-            Location::Resident(_) | Location::Spilling(_) | Location::Borrowed(_)
+            Location::Resident(_) | Location::Spilling(_)
         ))
     }
 
     /// The bytes, if they are in memory. They stay until [`State::unpin`].
-    pub(crate) fn pin(&mut self, id: ObjectId, serial: u64) -> Option<Held> {
+    pub(crate) fn pin(&mut self, id: ObjectId, serial: u64) -> Option<Arc<Extent>> {
         let entry = self.entry(id, serial)?;
-        let held = match &entry.location {
-            Location::Resident(extent) | Location::Spilling(extent) => Held::Own(extent.clone()),
-            Location::Borrowed(lent) => Held::Lent(lent.clone()),
-            _ => return None,
+        let (Location::Resident(extent) | Location::Spilling(extent)) = &entry.location else {
+            return None;
         };
+        let extent = extent.clone();
         if entry.pins == 0 && matches!(entry.location, Location::Resident(_)) {
             self.unpark(id);
         }
@@ -321,7 +306,7 @@ impl State {
             .get_mut(&id)
             .expect("it has just been there")
             .pins += 1;
-        Some(held)
+        Some(extent)
     }
 
     /// A view ended, and with it its share of the extent.
@@ -388,13 +373,10 @@ impl State {
         let _ = disk.jobs.send(Job::Remove(file));
     }
 
-    /// Gives an object its entry, unless it has one: from now on the id exists.
+    /// Gives an object its entry: from now on the id exists.
     fn begin(&mut self, request: &Request, layout: Layout, room: &Room) -> u64 {
-        self.unsealed_bytes += room.extent.len();
-        if let Some(serial) = request.replaces {
-            return serial;
-        }
         self.serials += 1;
+        self.unsealed_bytes += room.extent.len();
         let entry = Entry {
             serial: self.serials,
             tenant: request.tenant.clone(),

@@ -11,11 +11,11 @@ use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::ObjectId;
 
 use crate::arena::Room;
-use crate::borrow::Held;
 use crate::create::{CreateError, Fullness};
 use crate::disk::FileNumber;
 use crate::layout::Layout;
 use crate::object::{Form, ReadError};
+use crate::segment::Extent;
 
 use super::room::Means;
 use super::{Location, State};
@@ -30,8 +30,6 @@ pub(crate) struct Request {
     pub(crate) id: ObjectId,
     pub(crate) len: u64,
     pub(crate) form: Form,
-    /// The object of this serial number that is borrowed gets the room.
-    pub(crate) replaces: Option<u64>,
 }
 
 /// What a writer begins with.
@@ -100,10 +98,10 @@ impl State {
     }
 
     /// Somebody does not wait any longer.
-    pub(crate) fn cancel_create(&mut self, request: &Request, ticket: Ticket) {
+    pub(crate) fn cancel_create(&mut self, id: ObjectId, ticket: Ticket) {
         self.waiting.remove(&ticket);
         if let Some(Ok(grant)) = self.granted.remove(&ticket) {
-            self.abort(request, grant.room.extent);
+            self.abort(id, grant.room.extent);
         }
         self.has_changed = true;
     }
@@ -129,11 +127,11 @@ impl State {
         ticket: &mut Option<Ticket>,
         is_patient: bool,
         waker: &Waker,
-    ) -> Poll<Result<Held, ReadError>> {
+    ) -> Poll<Result<Arc<Extent>, ReadError>> {
         if ticket.is_none()
-            && let Some(held) = self.pin(id, serial)
+            && let Some(extent) = self.pin(id, serial)
         {
-            return Poll::Ready(Ok(held));
+            return Poll::Ready(Ok(extent));
         }
         let fullness = self.fullness();
         let Some(entry) = self
@@ -149,9 +147,8 @@ impl State {
                 let extent = extent.clone();
                 entry.wakers.retain(|(it, _)| Some(*it) != *ticket);
                 *ticket = None; // The pin goes over to the view.
-                Poll::Ready(Ok(Held::Own(extent)))
+                Poll::Ready(Ok(extent))
             }
-            (Location::Borrowed(_), _) => unreachable!("what is borrowed is never on disk"),
             (Location::Spilled(_), Some(number)) => {
                 let source = entry
                     .fault
@@ -251,11 +248,7 @@ impl State {
         let Request {
             id, len: len_bytes, ..
         } = *request;
-        if let Some(serial) = request.replaces {
-            if !self.is_borrowed(id, serial) {
-                return Err(CreateError::Exists { id });
-            }
-        } else if let Some(entry) = self.objects.get(&id) {
+        if let Some(entry) = self.objects.get(&id) {
             let is_alive =
                 matches!(entry.location, Location::Writing) || entry.handle.strong_count() > 0;
             if is_alive {
@@ -302,7 +295,7 @@ impl State {
         id: ObjectId,
         ticket: &mut Option<Ticket>,
         waker: &Waker,
-    ) -> Poll<Result<Held, ReadError>> {
+    ) -> Poll<Result<Arc<Extent>, ReadError>> {
         self.serials += 1;
         let fresh = self.serials;
         let entry = self.objects.get_mut(&id).expect("it is wanted");

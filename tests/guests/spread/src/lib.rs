@@ -435,30 +435,6 @@ mod app {
         Ok(made.get()?.iter().sum())
     }
 
-    /// The sum of numbers that are looked at in place until there is an actor of this name.
-    #[task(memory = "256MiB")]
-    pub fn look(numbers: Mapped<f64>, until: String) -> f64 {
-        while Tally::find(&until).is_err() {}
-        numbers.iter().sum()
-    }
-
-    /// What others say of numbers that one node made.
-    #[task]
-    pub fn looked_at(
-        maker: String,
-        lookers: Vec<String>,
-        count: u32,
-        until: String,
-    ) -> Result<Vec<f64>, Error> {
-        let made = ramp::options().strategy(format!("node:{maker}"));
-        let made = made.memory("256MiB").remote(count);
-        let look = |looker: &String| {
-            let there = look::options().strategy(format!("node:{looker}"));
-            there.remote(&made, &until)
-        };
-        get_all(lookers.iter().map(look).collect::<Vec<_>>())
-    }
-
     /// What is said of what an actor on a node made, when that node is gone.
     #[task]
     pub fn read_lost(node: String) -> Result<String, Error> {

@@ -58,8 +58,8 @@ fn variants_keep_their_places() {
          Kill State Cancel Find Found Called Replay CalledAgain Lend Lent LendKept LeftBehind EndLeft \
          BreakWait Outlives Keeps Left",
     );
-    holds::<work::Request>("Where Ask Source Hold Neighbour Waits MoveAway Keep Bring Standstill");
-    holds::<work::Response>("Made Answered Source Holds Neighbour Waits Moved Standstill");
+    holds::<work::Request>("Where Ask Source Hold Waits MoveAway Keep Bring Standstill");
+    holds::<work::Response>("Made Answered Source Holds Waits Moved Standstill");
     holds::<work::Bulk>("Object Module State");
     holds::<words::Whose>("Actor Held Gone");
     holds::<words::Deed>("Task Create Call");

@@ -21,7 +21,6 @@ mod log;
 mod modules;
 mod moving;
 mod named;
-mod neighbours;
 mod outlive;
 mod outputs;
 mod oversize;
@@ -38,7 +37,7 @@ mod waits;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -69,7 +68,6 @@ use self::ends::Ends;
 use self::homes::Homes;
 use self::modules::Modules;
 use self::moving::Moving;
-use self::neighbours::Neighbours;
 use self::outlive::Outliving;
 use self::outputs::Outputs;
 use self::recipe::Remaking;
@@ -109,8 +107,6 @@ pub(crate) struct Exchange {
     transfers: Transfers,
     /// Who brings which object of ours from whom.
     spread: Spread,
-    /// Other nodes of this machine, if objects are shared with them.
-    neighbours: OnceLock<Arc<Neighbours>>,
     /// What tasks of ours at other nodes write, and their reports behind that.
     outputs: Outputs,
     /// Results of ours that other nodes have made, as long as somebody needs them.
@@ -144,16 +140,10 @@ impl std::fmt::Debug for Exchange {
 }
 
 impl Exchange {
-    /// What a node exchanges with others from now on. `folder` is that of its state; `is_sharing`: objects are shared
-    /// with other nodes of this machine.
-    pub(crate) fn start(shared: &Arc<Shared>, folder: &Path, is_sharing: bool) -> Arc<Self> {
+    /// What a node exchanges with others from now on. `folder` is that of its state.
+    pub(crate) fn start(shared: &Arc<Shared>, folder: &Path) -> Arc<Self> {
         let modules = folder.join("modules");
         let exchange = Self::of(shared.home.node, Arc::downgrade(shared), modules);
-        if is_sharing {
-            let (store, room) = (shared.store.clone(), shared.room_patience);
-            let neighbours = Neighbours::start(exchange.me, folder, store, &shared.control, room);
-            neighbours.map(|it| exchange.neighbours.set(it));
-        }
         let most = shared.store.usage().capacity_bytes / LINEAGE_PART;
         let this = exchange.this.clone();
         let name_of = move |node: NodeId| match this.upgrade() {
@@ -179,7 +169,6 @@ impl Exchange {
             modules: Modules::new(Some(folder)),
             transfers: Transfers::default(),
             spread: Spread::default(),
-            neighbours: OnceLock::new(),
             outputs: Outputs::default(),
             owned: Mutex::default(),
             moving: Moving::default(),
@@ -212,9 +201,6 @@ impl Exchange {
                 Some(exchange) => {
                     exchange.carry_out(|ledger| ledger.tick());
                     exchange.let_orphans_go();
-                    if let Some(neighbours) = exchange.neighbours.get() {
-                        neighbours.make_room();
-                    }
                 }
                 None => return,
             }
@@ -289,18 +275,6 @@ impl Exchange {
         desk.as_ref()?.upgrade()
     }
 
-    /// How many other nodes of this machine lend to this one.
-    pub(crate) fn ways(&self) -> neighbours::Ways {
-        let neighbours = self.neighbours.get();
-        neighbours.map(|it| it.ways()).unwrap_or_default()
-    }
-
-    /// What other nodes of this machine have borrowed.
-    pub(crate) fn lent(&self) -> neighbours::LentOut {
-        let neighbours = self.neighbours.get();
-        neighbours.map(|it| it.lent()).unwrap_or_default()
-    }
-
     /// Counts something for whoever watches.
     fn count(&self, which: impl FnOnce(&Counters) -> &Counter, more: u64) {
         if let Some(shared) = self.shared.upgrade() {
@@ -323,9 +297,6 @@ impl Exchange {
     fn let_go_of(&self, node: NodeId) {
         self.outputs.lost(node);
         self.spread.left(node);
-        if let Some(neighbours) = self.neighbours.get() {
-            neighbours.forget(node);
-        }
         self.lost_borrower(node);
         self.lost_owner(node);
         self.lost_actors(node);
@@ -435,10 +406,6 @@ impl Work for Exchange {
             Request::Waits(tasks) => Response::Waits(self.waits(&tasks, false).waiters),
             Request::Standstill { tasks, with_room } => {
                 Response::Standstill(Box::new(self.waits(&tasks, with_room)))
-            }
-            Request::Neighbour(machine) => {
-                let neighbours = self.neighbours.get();
-                Response::Neighbour(neighbours.and_then(|it| it.invite(from, &machine)))
             }
             Request::MoveAway(object) => Response::Moved(self.move_away(from, object).await),
             Request::Keep { at, outlives } => {

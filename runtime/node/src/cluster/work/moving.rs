@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use wasmrun_model::id::{NodeId, ObjectId, ObjectName};
 use wasmrun_model::value::NumberKind;
 use wasmrun_net::CallError;
-use wasmrun_store::{Copy, CreateError, Form, View};
+use wasmrun_store::{Copy, Form};
 
 use super::protocol::{At, Body, Moved, OneWay, Request, Response};
 use super::transfer::Wanted;
@@ -33,8 +33,6 @@ const AT_A_TIME: usize = 8;
 const MOST_ASKED: usize = 4;
 /// How long having one object elsewhere may take.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a copy of what was borrowed waits for room.
-const ROOM: Duration = Duration::from_secs(5);
 /// How soon somebody is asked again who does not know of an object yet or has too much to do,
 const AGAIN: Duration = Duration::from_millis(100);
 /// and how often.
@@ -432,7 +430,7 @@ impl Exchange {
         let brought = self.bring(wanted, holders, &[]).await;
         let brought = brought.map_err(|error| error.to_string())?;
         let view = brought.view.ok_or("nobody gives it")?;
-        self.make_own(&view).await?;
+        view.object().set_copy(Copy::Primary);
         self.keep_for(owner, id, Value::stored(view.object().clone(), Vec::new()));
         Ok(())
     }
@@ -474,26 +472,6 @@ impl Exchange {
             false => Err(format!(
                 "it has room for {room} bytes of objects, and this one has {len}"
             )),
-        }
-    }
-
-    /// Makes what is looked at an object that must not be lost, in this node's own memory. Else why it is not.
-    pub(super) async fn make_own(&self, view: &View) -> Result<(), String> {
-        let object = view.object();
-        object.set_copy(Copy::Primary);
-        if !object.is_borrowed() {
-            return Ok(());
-        }
-        let mut adopting = object.adopt();
-        match tokio::time::timeout(ROOM, &mut adopting).await {
-            Ok(Ok(adoption)) => {
-                let copied = tokio::task::spawn_blocking(|| adoption.copy()).await;
-                let copied = copied.map_err(|_| "it is stopping")?;
-                copied.map_err(|error| error.to_string())
-            }
-            Ok(Err(CreateError::Exists { .. })) => Ok(()),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err(adopting.error().to_string()),
         }
     }
 }

@@ -18,7 +18,6 @@ use wasmrun_model::wire::{Bytes, Net, WireError};
 
 use super::ask::{Answer, Asked};
 use super::log::Ran;
-use super::neighbours::Invitation;
 use crate::actor::Face;
 use crate::deadlock::standstill::Waits;
 use crate::deadlock::{WaitNumber, Waiter};
@@ -423,8 +422,6 @@ pub(crate) enum Request {
     },
     /// Keep this module of mine, which has so many bytes: what I was given to run may outlive me. `Holds`.
     Hold(Digest, u64),
-    /// I am on this machine: are you, and would you lend me objects without sending their bytes? `Neighbour`.
-    Neighbour(String),
     /// For whom do these tasks wait there, and those for whom they wait? `Waits`.
     Waits(Vec<TaskId>),
     /// I keep this object of yours and leave: see to it that another node keeps it. `Moved`, when that is so.
@@ -456,8 +453,6 @@ pub(crate) enum Response {
     Source(Option<NodeId>),
     /// To `Hold`: whether it is kept.
     Holds(bool),
-    /// To `Neighbour`: where to come to, if so.
-    Neighbour(Option<Invitation>),
     /// To `Waits`: those of them that wait without a time limit.
     Waits(Vec<Waiter>),
     /// To `MoveAway`, `Keep` and `Bring`.

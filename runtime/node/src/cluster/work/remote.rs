@@ -14,7 +14,7 @@ use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{NodeId, ObjectId, ObjectName};
 use wasmrun_model::reference::{Keepers, Next, OwnerSaid, Search};
 use wasmrun_net::CallError;
-use wasmrun_store::{Form, Object, ReadError, View};
+use wasmrun_store::{Copy, Form, Object, ReadError, View};
 
 use super::protocol::{At, Body, Made, OneWay, Request, Response};
 use super::transfer::Wanted;
@@ -158,7 +158,8 @@ impl Remote {
                 self.bring().await.map_err(text)?
             }
         };
-        exchange.make_own(&view).await
+        view.object().set_copy(Copy::Primary);
+        Ok(())
     }
 
     /// Another node, or this one, keeps it from now on; those who did until now need not any longer.

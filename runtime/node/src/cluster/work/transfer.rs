@@ -54,8 +54,6 @@ pub struct Moved {
     pub sent_bytes: u64,
     /// How often bytes came that are not what they were when they were made.
     pub changed: u64,
-    /// Objects that were borrowed from other nodes of this machine, in place.
-    pub borrowed: u64,
     /// Modules that came.
     pub modules: u64,
     /// Their bytes.
@@ -95,41 +93,16 @@ impl Drop for Transfer {
     }
 }
 
-/// The owner of an object, which says who sends it. It hears, when this ends without the object, that it need not count
-/// with us.
-struct Source<'a> {
+/// Tells the owner, when this ends without the object, that it need not count with us.
+struct Asked<'a> {
     exchange: &'a Exchange,
     wanted: &'a Wanted,
-    /// What it has said, and was not tried.
-    told: Option<NodeId>,
-    has_asked: bool,
     is_here: bool,
 }
 
-impl<'a> Source<'a> {
-    fn new(exchange: &'a Exchange, wanted: &'a Wanted) -> Self {
-        Self {
-            exchange,
-            wanted,
-            told: None,
-            has_asked: false,
-            is_here: false,
-        }
-    }
-
-    /// Who sends it, but for those that are gone.
-    async fn next(&mut self, cluster: &Cluster, gone: &[NodeId]) -> Option<NodeId> {
-        if let Some(told) = self.told.take() {
-            return Some(told);
-        }
-        self.has_asked = true;
-        self.exchange.ask_source(cluster, self.wanted, gone).await
-    }
-}
-
-impl Drop for Source<'_> {
+impl Drop for Asked<'_> {
     fn drop(&mut self) {
-        if self.has_asked && !self.is_here {
+        if !self.is_here {
             let message = OneWay::Holding(self.wanted.id, false);
             self.exchange.send(self.wanted.owner, message);
         }
@@ -212,12 +185,6 @@ impl Exchange {
         };
         let is_spread = wanted.owner != self.me && wanted.len >= SPREAD_FROM_BYTES;
         holders.retain(|it| *it != self.me && !gone.contains(it));
-        let mut source = is_spread.then(|| Source::new(self, wanted));
-        let in_place = self.in_place(&cluster, &shared, wanted, &holders, &gone, source.as_mut());
-        if let Some(view) = in_place.await {
-            let view = Some(view);
-            return Ok(Brought { view, gone, silent });
-        }
         if holders.is_empty() && !is_spread && shared.store.get(&wanted.id).is_none() {
             // No need to make room.
             return nobody(gone, silent);
@@ -229,15 +196,20 @@ impl Exchange {
                 return Ok(Brought { view, gone, silent });
             }
         };
+        let mut asked = is_spread.then_some(Asked {
+            exchange: self,
+            wanted,
+            is_here: false,
+        });
         let mut missing = vec![Range {
             offset: 0,
             len: wanted.len,
         }];
         let (mut sums, mut is_touched) = (Vec::new(), false);
         while !missing.is_empty() {
-            let told = match &mut source {
-                Some(source) => source.next(&cluster, &gone).await,
-                None => None,
+            let told = match is_spread {
+                true => self.ask_source(&cluster, wanted, &gone).await,
+                false => None,
             };
             holders.retain(|it| *it != self.me && !gone.contains(it));
             let holder = match told {
@@ -269,57 +241,11 @@ impl Exchange {
         // The one that must not be lost is where it was made. Said when it is held: a copy that nobody holds
         // goes at once to whoever waits for its room.
         object.set_copy(Copy::Secondary);
-        if let Some(source) = &mut source {
-            source.is_here = true;
+        if let Some(asked) = &mut asked {
+            asked.is_here = true;
         }
         let view = Some(view);
         Ok(Brought { view, gone, silent })
-    }
-
-    /// Has an object in place, if a neighbour has it: one of these, or the one who is to send it.
-    async fn in_place(
-        &self,
-        cluster: &Cluster,
-        shared: &Node,
-        wanted: &Wanted,
-        holders: &[NodeId],
-        gone: &[NodeId],
-        source: Option<&mut Source<'_>>,
-    ) -> Option<View> {
-        self.neighbours.get()?;
-        if let Some(view) = self.borrow_from(cluster, shared, wanted, holders).await {
-            return Some(view);
-        }
-        let source = source?;
-        let told = source.next(cluster, gone).await?;
-        let view = match holders.contains(&told) {
-            true => None,
-            false => self.borrow_from(cluster, shared, wanted, &[told]).await,
-        };
-        match view {
-            Some(_) => source.is_here = true,
-            // It sends it.
-            None => source.told = Some(told),
-        }
-        view
-    }
-
-    /// Has an object in place that one of these has who is a neighbour.
-    async fn borrow_from(
-        &self,
-        cluster: &Cluster,
-        shared: &Node,
-        wanted: &Wanted,
-        holders: &[NodeId],
-    ) -> Option<View> {
-        let neighbours = self.neighbours.get()?;
-        if shared.store.get(&wanted.id).is_some() {
-            return None;
-        }
-        let (view, failed) = neighbours.borrow_from(cluster, holders, wanted).await;
-        self.count(|counters| &counters.not_borrowed, failed);
-        self.count(|counters| &counters.borrowed, u64::from(view.is_some()));
-        view
     }
 
     /// Brings these ranges from a node. What it did not give, the checksums of what it did, and whether that is

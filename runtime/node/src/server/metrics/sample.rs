@@ -418,16 +418,6 @@ fn store(text: &mut Text, inner: &Inner, usage: &Usage) {
             usage.objects,
         ),
         (
-            "wasmrun_store_borrowed_objects",
-            "Objects that are in the memory of other nodes of this machine, and take none of this one's.",
-            usage.borrowed_objects,
-        ),
-        (
-            "wasmrun_store_borrowed_bytes",
-            "Their bytes.",
-            usage.borrowed_bytes,
-        ),
-        (
             "wasmrun_store_waiting",
             "Objects that wait for room in memory.",
             usage.waiting_creates + usage.waiting_restores,
@@ -522,43 +512,7 @@ fn transfers(text: &mut Text, inner: &Inner) {
         "Transfers to this node that broke or were refused.",
         counters.transfers_failed.get(),
     );
-    let exchange = inner.shared.exchange.get();
-    let ways = exchange.map(|it| it.ways()).unwrap_or_default();
-    let mut family = text.family(
-        "wasmrun_neighbours",
-        Kind::Gauge,
-        "Nodes of this machine that lend objects to this one, or cannot: then these are brought.",
-    );
-    for (state, count) in [
-        ("sharing", ways.open),
-        ("failing", ways.failing),
-        ("given_up", ways.given_up),
-    ] {
-        family.add(&[("state", &state)], count);
-    }
-    let lent = exchange.map(|it| it.lent()).unwrap_or_default();
-    let gauges = [
-        (
-            "wasmrun_store_lent_objects",
-            "Objects of this node that other nodes of this machine have borrowed: they stay in memory.",
-            lent.objects,
-        ),
-        ("wasmrun_store_lent_bytes", "Their bytes.", lent.bytes),
-    ];
-    for (name, help, value) in gauges {
-        text.one(name, Kind::Gauge, help, value);
-    }
     let counts = [
-        (
-            "wasmrun_borrows_total",
-            "Objects that were borrowed from other nodes of this machine instead of brought.",
-            counters.borrowed.get(),
-        ),
-        (
-            "wasmrun_borrow_failures_total",
-            "Objects that such a node did not lend, and that were brought.",
-            counters.not_borrowed.get(),
-        ),
         (
             "wasmrun_module_fetches_total",
             "Modules that were brought here from other nodes: each comes once, and stays in the state folder.",
