@@ -14,8 +14,9 @@ use wasmrun_model::wire::{
 use wasmrun_net::{ClientId, TokenKind};
 
 use super::Inner;
+use super::lists::passes;
 use super::session::{Session, refusal};
-use super::views::{passes, status};
+use super::views::status;
 use crate::cluster::{ClientsError, Cluster, TokensError};
 use crate::ledger::LOCAL;
 

@@ -21,6 +21,7 @@ use wasmrun_model::wire::{
 
 use super::Inner;
 use super::groups;
+use super::lists;
 use super::logs;
 use super::lookup::{self, Meant};
 use super::out::Gone;
@@ -45,7 +46,7 @@ impl Desk for Inner {
                     RefusalKind::Usage,
                     "this list is not made of several nodes' answers",
                 )),
-                _ => Ok(Answer::Rows(views::list(self, list))),
+                _ => Ok(Answer::Rows(lists::list(self, list))),
             },
             Question::Describe(task) => views::describe(self, asker, task).map(|detail| {
                 let is_own = self.is_own(&detail.row.id);
@@ -237,7 +238,7 @@ impl Session {
             What::Groups => groups::lost(&self.inner, &list),
             _ => Vec::new(),
         };
-        let mut rows = views::list(&self.inner, &list);
+        let mut rows = lists::list(&self.inner, &list);
         let asked = self.asked(Question::List(list));
         let mut all = self.others(&asked).await;
         for (_, answer) in all.answers.drain(..) {

@@ -15,8 +15,9 @@ use wasmrun_model::wire::{
     CreateGroup, GroupBundle, GroupRow, List, Refusal, RefusalKind, Request, Response, Rows, Silent,
 };
 
+use super::lists::passes;
 use super::session::{Session, refusal};
-use super::views::{self, Asker, passes};
+use super::views::{self, Asker};
 use super::{Inner, gather};
 use crate::cluster::{Answer, Answers, Asked, Cluster, GroupRecord, Question};
 use crate::groups::{GroupError, NotReady};

@@ -100,7 +100,7 @@ pub(super) fn things(inner: &Inner, asker: Asker<'_>, text: &str) -> Vec<Thing> 
     all.take(MOST_THINGS).collect()
 }
 
-/// The jobs whose ids begin so, and that have tasks of whoever asks.
+/// The jobs whose ids begin so, and that have tasks of the asker's.
 fn jobs(inner: &Inner, asker: Asker<'_>, prefix: IdPrefix) -> BTreeSet<DriverId> {
     let registry = inner.registry();
     let fits = |job: &DriverId, tenant: &TenantName| prefix.begins(job) && asker.owns(tenant, *job);
@@ -118,7 +118,7 @@ fn jobs(inner: &Inner, asker: Asker<'_>, prefix: IdPrefix) -> BTreeSet<DriverId>
     jobs
 }
 
-/// The actors of whoever asks that have a name or whose ids begin so: those that live, those that have failed, and those
+/// The asker's actors that have this name, or whose ids begin so: those that live, those that have failed, and those
 /// that have ended and of whose output something is kept, the youngest first.
 fn actors(inner: &Inner, asker: Asker<'_>, name: &str, prefix: Option<IdPrefix>) -> Vec<Thing> {
     let names = inner.shared.names.all();

@@ -16,6 +16,7 @@ mod gather;
 mod given;
 mod groups;
 mod handed;
+mod lists;
 mod logs;
 mod lookup;
 mod metrics;

@@ -9,6 +9,7 @@ use wasmrun_model::wire::{Bytes, Output, Refusal, RefusalKind, Request, Response
 
 use super::cluster::listed;
 use super::gather::is_of_all;
+use super::lists;
 use super::logs;
 use super::out::Gone;
 use super::registry::Log;
@@ -67,7 +68,7 @@ impl Session {
                 self.client.cancel_all();
                 Ok(Response::Done)
             }
-            Request::List(list) => Ok(listed(views::list(&self.inner, &list))),
+            Request::List(list) => Ok(listed(lists::list(&self.inner, &list))),
             // A detached one is written down first.
             request @ (Request::CreateGroup(_) | Request::CreateGroupWith { .. }) => {
                 self.of_group(request).await

@@ -27,10 +27,11 @@ use wasmrun_store::View;
 use super::Inner;
 use super::gather;
 use super::handed::Handed;
+use super::lists;
 use super::origin::Origin;
 use super::out::{Gone, Out};
 use super::receive::{Part, Transfer};
-use super::views::{self, Asker};
+use super::views::Asker;
 use super::way::Way;
 use crate::client::{Actor, Client};
 use crate::node::new_driver;
@@ -267,7 +268,7 @@ impl Serving {
     async fn take(&mut self, id: u64, request: Request) -> Result<(), Over> {
         let session = self.session.clone();
         let checked = session.origin.check(&request);
-        if let Err(why) = checked.and_then(|()| views::check(&request)) {
+        if let Err(why) = checked.and_then(|()| lists::check(&request)) {
             if matches!(request, Request::Chunk(_) | Request::Staged { .. }) {
                 // More would follow that nobody wants.
                 return Err(Over::Refused(id, why));

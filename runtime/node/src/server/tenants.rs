@@ -14,8 +14,9 @@ use wasmrun_model::wire::{
 };
 
 use super::Inner;
+use super::lists::passes;
 use super::session::{Session, refusal};
-use super::views::{amounts, passes};
+use super::views::amounts;
 use crate::cluster::TenantsError;
 use crate::node::Shared;
 

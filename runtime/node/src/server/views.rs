@@ -1,9 +1,8 @@
-//! What the node tells about itself: lists, single things, the status.
+//! What the node tells about itself: single things, the rows of tasks, the status.
 //!
 //! Must not: change anything, or hold the ledger's lock for longer than it takes to copy rows. Invariant:
 //! single things are looked for among those of whoever asks; others' are neither found nor in the way.
 
-use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,21 +15,17 @@ use wasmrun_model::id::{ActorId, DriverId, IdPrefix, ObjectId, TaskId};
 use wasmrun_model::resource::{NodeResources, ResourceSet};
 use wasmrun_model::task::Phase;
 use wasmrun_model::wire::{
-    self, ActorRow, Amounts, JobRow, List, ModuleRow, NodeStatus, ObjectRow, Refusal, RefusalKind,
-    Request, Response, Rows, StoreStatus, TaskDetail, TaskRow, TenantRow, What,
+    self, Amounts, NodeStatus, Refusal, RefusalKind, Response, StoreStatus, TaskDetail, TaskRow,
 };
-use wasmrun_store::ObjectPlace;
 
-use super::lookup::is_over;
+use super::Inner;
 use super::registry::Record;
 use super::session::refusal;
-use super::{Inner, cluster, groups, tenants};
 use crate::actor::ActorCell;
 use crate::client::Actor;
 use crate::dead::{Dead, FAILED};
 use crate::deadlock::Place;
 use crate::ledger::Ledger;
-use crate::object::{Reference, Value};
 use crate::task::{TaskCell, Work};
 
 /// Who asks: a tenant, and the session that may have submitted for others.
@@ -243,7 +238,7 @@ pub(super) struct TaskKey<'a> {
     pub(super) tenant: &'a TenantName,
     pub(super) driver: DriverId,
     /// The actor that it creates, or is a call of.
-    actor: Option<ActorId>,
+    pub(super) actor: Option<ActorId>,
 }
 
 /// The tasks whose ids begin so and that fit, in the order of their ids: live ones, and those that ended.
@@ -498,275 +493,6 @@ fn held_up(inner: &Inner, task: &TaskId) -> &'static str {
         }
         _ => "",
     }
-}
-
-/// Refuses a request for a list that no row could be in.
-pub(super) fn check(request: &Request) -> Result<(), Refusal> {
-    let Request::List(list) = request else {
-        return Ok(());
-    };
-    let fields = list.what.fields();
-    let is_unknown = |(name, _): &&(String, String)| !fields.contains(&name.as_str());
-    match list.filters.iter().find(is_unknown) {
-        None => Ok(()),
-        Some((name, _)) => {
-            let shown: String = name.chars().take(80).collect();
-            let fields = match fields {
-                [] => "there is nothing to filter by".to_owned(),
-                fields => format!("it can be filtered by {}", fields.join(", ")),
-            };
-            let why = format_args!("this list has no field '{shown}': {fields}");
-            Err(refusal(RefusalKind::Usage, why))
-        }
-    }
-}
-
-/// Whether a row has all that is asked for.
-pub(super) fn passes(list: &List, fields: &[(&str, &dyn Display)]) -> bool {
-    debug_assert!(
-        fields.len() == list.what.fields().len()
-            && fields
-                .iter()
-                .all(|(name, _)| list.what.fields().contains(name)),
-        "a list of {:?} is filtered by other fields than it says",
-        list.what
-    );
-    list.filters.iter().all(|(key, value)| {
-        let field = fields.iter().find(|(name, _)| name == key);
-        field.is_some_and(|(_, field)| field.to_string() == *value)
-    })
-}
-
-pub(super) fn list(inner: &Inner, list: &List) -> Rows {
-    match list.what {
-        What::Tasks => Rows::Tasks(tasks(inner, list)),
-        What::Actors => Rows::Actors(actors(inner, list)),
-        What::Objects => Rows::Objects(objects(inner, list)),
-        What::Jobs => Rows::Jobs(jobs(inner, list)),
-        What::Modules => Rows::Modules(modules(inner, list)),
-        What::Nodes => Rows::Nodes(vec![status(inner)]),
-        What::Tenants => Rows::Tenants(tenant_rows(inner, list)),
-        What::Members => Rows::Members(cluster::members(inner, list)),
-        What::Groups => Rows::Groups(groups::groups(inner, list)),
-        What::Shares => Rows::Shares(tenants::shares(inner, list)),
-        What::Tokens | What::Clients => unreachable!("the session has taken these"),
-    }
-}
-
-/// What the ids in a field of a list must begin with; `None` if no id does.
-fn prefix_of(list: &List, field: &str) -> Option<IdPrefix> {
-    match list.filters.iter().find(|(name, _)| name == field) {
-        Some((_, text)) => IdPrefix::parse(text),
-        None => Some(IdPrefix::ANY),
-    }
-}
-
-fn tasks(inner: &Inner, list: &List) -> Vec<TaskRow> {
-    let (Some(id), Some(job)) = (prefix_of(list, "id"), prefix_of(list, "job")) else {
-        return Vec::new();
-    };
-    let actor = list.filters.iter().find(|(field, _)| field == "actor");
-    let actor = actor.map(|(_, text)| text);
-    let named = inner.shared.names.all();
-    let begins = actor.and_then(|text| IdPrefix::parse(text));
-    let is_meant =
-        |it: &ActorId| named.get(it) == actor || begins.is_some_and(|begins| begins.begins(it));
-    let found = find(inner, id, |task| {
-        let is_of_it = || task.actor.as_ref().is_some_and(is_meant);
-        job.begins(&task.driver) && (actor.is_none() || is_of_it())
-    });
-    let actor = actor.map_or("", String::as_str);
-    let mut rows = rows(inner, &found);
-    rows.retain(|row| {
-        let fields: [(&str, &dyn Display); 7] = [
-            ("id", &row.id),
-            ("name", &row.name),
-            ("state", &row.state),
-            ("tenant", &row.tenant),
-            ("job", &row.job),
-            ("node", &row.node),
-            ("actor", &actor),
-        ];
-        passes(list, &fields)
-    });
-    // The youngest first: they are what people look for.
-    rows.sort_by_key(|row| (row.age_ms, row.id));
-    rows.truncate(Rows::MAX);
-    rows
-}
-
-fn actors(inner: &Inner, list: &List) -> Vec<ActorRow> {
-    let Some(id) = prefix_of(list, "id") else {
-        return Vec::new();
-    };
-    let named = inner.shared.names.all();
-    let ledger = inner.shared.ledger.lock();
-    let rows = ledger.cells_with(id).filter_map(|cell| match &cell.work {
-        Work::Create(actor) => Some(ActorRow {
-            id: actor.id,
-            name: named.get(&actor.id).cloned(),
-            class: actor.face.class.clone(),
-            state: ledger
-                .phase(&cell.id)
-                .map_or("ended", Phase::name)
-                .to_owned(),
-            tenant: actor.tenant().clone(),
-            node: inner.name(),
-        }),
-        _ => None,
-    });
-    let dead = ledger.dead.iter().map(|dead| ActorRow {
-        id: dead.id,
-        name: dead.name.clone(),
-        class: dead.class.clone(),
-        state: FAILED.to_owned(),
-        tenant: dead.tenant.clone(),
-        node: inner.name(),
-    });
-    let passing = rows.chain(dead).filter(|row| {
-        let name = row.name.clone().unwrap_or_default();
-        let fields: [(&str, &dyn Display); 6] = [
-            ("node", &row.node),
-            ("id", &row.id),
-            ("name", &name),
-            ("class", &row.class),
-            ("state", &row.state),
-            ("tenant", &row.tenant),
-        ];
-        passes(list, &fields)
-    });
-    let mut rows: Vec<ActorRow> = passing.collect();
-    drop(ledger);
-    // Those that have failed are the first to be left out.
-    rows.sort_by_key(|row| (is_over(&row.state), row.id));
-    rows.truncate(Rows::MAX);
-    rows
-}
-
-fn objects(inner: &Inner, list: &List) -> Vec<ObjectRow> {
-    let stored = inner.shared.store.objects().into_iter().map(|info| {
-        let place = match info.place {
-            ObjectPlace::Writing => "writing",
-            ObjectPlace::Memory => "memory",
-            ObjectPlace::Disk => "disk",
-        };
-        let row = ObjectRow {
-            id: info.id,
-            size_bytes: info.len_bytes,
-            place: place.into(),
-            tenant: info.tenant,
-            is_kept: false,
-            node: inner.name(),
-        };
-        (row.id, row)
-    });
-    let mut rows: BTreeMap<_, ObjectRow> = stored.collect();
-    let registry = inner.registry();
-    for kept in registry.kept() {
-        let inline = || ObjectRow {
-            id: kept.object.id(),
-            size_bytes: kept.size_bytes,
-            place: "inline".into(),
-            tenant: kept.tenant.clone(),
-            is_kept: true,
-            node: inner.name(),
-        };
-        rows.entry(kept.object.id()).or_insert_with(inline).is_kept = true;
-    }
-    for record in registry.tasks() {
-        let Some(detached) = &record.detached else {
-            continue;
-        };
-        let Reference::Task(cell) = &detached.object.0 else {
-            continue;
-        };
-        if let Some(Ok(Some(value))) = cell.result() {
-            let inline = || ObjectRow {
-                id: detached.object.id(),
-                size_bytes: value.size_bytes(),
-                place: place_of(inner, &value).into(),
-                tenant: record.tenant.clone(),
-                is_kept: true,
-                node: inner.name(),
-            };
-            rows.entry(detached.object.id())
-                .or_insert_with(inline)
-                .is_kept = true;
-        }
-    }
-    drop(registry);
-    let passing = rows.into_values().filter(|row| {
-        let fields: [(&str, &dyn Display); 5] = [
-            ("node", &row.node),
-            ("id", &row.id),
-            ("place", &row.place),
-            ("tenant", &row.tenant),
-            ("kept", &row.is_kept),
-        ];
-        passes(list, &fields)
-    });
-    passing.take(Rows::MAX).collect()
-}
-
-/// Where a value is that is not in the store here.
-fn place_of(inner: &Inner, value: &Value) -> &'static str {
-    if value.as_inline().is_some() {
-        return "inline";
-    }
-    let exchange = inner.shared.exchange.get();
-    match exchange.is_some_and(|exchange| exchange.is_somewhere(value)) {
-        true => "elsewhere",
-        // Unless it can be made again, and is when it is read.
-        false => "lost",
-    }
-}
-
-fn jobs(inner: &Inner, list: &List) -> Vec<JobRow> {
-    let ledger = inner.shared.ledger.lock();
-    let scheduler = ledger.scheduler();
-    let rows = scheduler.drivers().map(|id| JobRow {
-        id,
-        tasks: scheduler.of_driver(&id).count() as u64,
-        node: inner.name(),
-    });
-    let rows =
-        rows.filter(|row| row.tasks > 0 && passes(list, &[("id", &row.id), ("node", &row.node)]));
-    rows.take(Rows::MAX).collect()
-}
-
-fn modules(inner: &Inner, list: &List) -> Vec<ModuleRow> {
-    let registry = inner.registry();
-    let rows = registry.modules().map(|module| ModuleRow {
-        digest: module.digest(),
-        exports: u32::try_from(module.functions().len() + module.classes().len())
-            .unwrap_or(u32::MAX),
-        has_program: module.program().is_some(),
-        node: inner.name(),
-    });
-    let mut rows: Vec<_> = rows
-        .filter(|row| passes(list, &[("digest", &row.digest), ("node", &row.node)]))
-        .collect();
-    rows.sort_by_key(|row| row.digest);
-    rows
-}
-
-fn tenant_rows(inner: &Inner, list: &List) -> Vec<TenantRow> {
-    let ledger = inner.shared.ledger.lock();
-    let rows = ledger.scheduler().tenants().iter().map(|(_, tenant)| {
-        let counters = tenant.counters();
-        TenantRow {
-            name: tenant.name().clone(),
-            used: amounts(&tenant.own_usage()),
-            share: tenant.dominant_share().to_string(),
-            submitted: counters.submitted,
-            finished: counters.finished,
-            failed: counters.failed,
-            cancelled: counters.cancelled,
-            node: inner.name(),
-        }
-    });
-    let rows = rows.filter(|row| passes(list, &[("name", &row.name), ("node", &row.node)]));
-    rows.take(Rows::MAX).collect()
 }
 
 /// The node in numbers.
