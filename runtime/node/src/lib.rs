@@ -54,6 +54,8 @@ mod server;
 mod services;
 mod shared;
 mod task;
+#[cfg(test)]
+mod testing;
 mod wait;
 
 pub use crate::actor::ActorJob;

@@ -14,38 +14,7 @@ use crate::deadlock::graph::{self, Graph};
 use crate::deadlock::{Place, WaitNumbers};
 use crate::object::Object;
 use crate::task::Argument;
-
-/// A function, and a class with one method.
-const MODULE: &str = r#"(component
-    (core module $m
-      (func (export "f"))
-      (func (export "create") (result i32) (i32.const 7))
-      (func (export "call") (param i32)))
-    (type $counter (resource (rep i32)))
-    (core func $new (canon resource.new $counter))
-    (core instance $i (instantiate $m))
-    (core module $wrap
-      (import "m" "create" (func $create (result i32)))
-      (import "m" "new" (func $new (param i32) (result i32)))
-      (func (export "create") (result i32) (call $new (call $create))))
-    (core instance $w (instantiate $wrap (with "m" (instance
-      (export "create" (func $i "create"))
-      (export "new" (func $new))))))
-    (func (export "f") (canon lift (core func $i "f")))
-    (func $create (result (own $counter)) (canon lift (core func $w "create")))
-    (func $call (param "self" (borrow $counter)) (canon lift (core func $i "call")))
-    (component $shim
-      (import "t" (type $t (sub resource)))
-      (import "create" (func $create (result (own $t))))
-      (import "call" (func $call (param "self" (borrow $t))))
-      (export $c "counter" (type $t))
-      (export "[constructor]counter" (func $create) (func (result (own $c))))
-      (export "[method]counter.call" (func $call) (func (param "self" (borrow $c)))))
-    (instance $api (instantiate $shim
-      (with "t" (type $counter))
-      (with "create" (func $create))
-      (with "call" (func $call))))
-    (export "test:counters/api" (instance $api)))"#;
+use crate::testing::COUNTER;
 
 impl Ledger {
     /// Those that can never go on of all that wait here, and of those for whom they wait.
@@ -86,7 +55,7 @@ struct Waiters {
 
 impl Waiters {
     fn new(cpus: u32) -> Self {
-        static LOADED: LazyLock<Module> = LazyLock::new(|| load(MODULE));
+        static LOADED: LazyLock<Module> = LazyLock::new(|| load(COUNTER));
         Self {
             desk: Desk::with(LOADED.clone(), cpus, 0, "4GiB"),
             numbers: WaitNumbers::default(),

@@ -18,47 +18,13 @@ use crate::cluster::Work as _;
 use crate::node::{Node, NodeConfig};
 use crate::options::Overrides;
 use crate::task::TaskHandle;
+use crate::testing::COUNTER;
 
 const OTHER: NodeId = NodeId::from_bytes([2; 16]);
 const OBJECT_MEMORY: usize = 4 << 20;
 /// More than travels with a message.
 const LARGE: usize = 1 << 20;
 const LONG: Duration = Duration::from_secs(60);
-
-/// A function, and a class with a method that takes a list.
-const MODULE: &str = r#"(component
-    (core module $m
-      (memory (export "memory") 1)
-      (func (export "realloc") (param i32 i32 i32 i32) (result i32) (i32.const 0))
-      (func (export "f"))
-      (func (export "create") (result i32) (i32.const 7))
-      (func (export "call") (param i32 i32 i32)))
-    (type $counter (resource (rep i32)))
-    (core func $new (canon resource.new $counter))
-    (core instance $i (instantiate $m))
-    (core module $wrap
-      (import "m" "create" (func $create (result i32)))
-      (import "m" "new" (func $new (param i32) (result i32)))
-      (func (export "create") (result i32) (call $new (call $create))))
-    (core instance $w (instantiate $wrap (with "m" (instance
-      (export "create" (func $i "create"))
-      (export "new" (func $new))))))
-    (func (export "f") (canon lift (core func $i "f")))
-    (func $create (result (own $counter)) (canon lift (core func $w "create")))
-    (func $call (param "self" (borrow $counter)) (param "bytes" (list u8)) (canon lift (core func $i "call")
-      (memory (core memory $i "memory")) (realloc (core func $i "realloc"))))
-    (component $shim
-      (import "t" (type $t (sub resource)))
-      (import "create" (func $create (result (own $t))))
-      (import "call" (func $call (param "self" (borrow $t)) (param "bytes" (list u8))))
-      (export $c "counter" (type $t))
-      (export "[constructor]counter" (func $create) (func (result (own $c))))
-      (export "[method]counter.call" (func $call) (func (param "self" (borrow $c)) (param "bytes" (list u8)))))
-    (instance $api (instantiate $shim
-      (with "t" (type $counter))
-      (with "create" (func $create))
-      (with "call" (func $call))))
-    (export "test:counters/api" (instance $api)))"#;
 
 /// More than the node has.
 fn two_cpus() -> Asked {
@@ -85,7 +51,7 @@ impl Sender {
             ..NodeConfig::default()
         });
         let node = node.expect("it starts");
-        let module = node.shared.engine.load(&wat::parse_str(MODULE).unwrap());
+        let module = node.shared.engine.load(&wat::parse_str(COUNTER).unwrap());
         let module = module.expect("it is a module");
         let entry = Entry::Function(module.find("f").unwrap());
         let overrides = Overrides {

@@ -1,0 +1,38 @@
+//! What tests of several modules of this crate share.
+//!
+//! Owns the guests that they run.
+
+/// A component with a function `f`, and a class `counter` whose method `call` takes a list of bytes.
+pub(crate) const COUNTER: &str = r#"(component
+    (core module $m
+      (memory (export "memory") 1)
+      (func (export "realloc") (param i32 i32 i32 i32) (result i32) (i32.const 0))
+      (func (export "f"))
+      (func (export "create") (result i32) (i32.const 7))
+      (func (export "call") (param i32 i32 i32)))
+    (type $counter (resource (rep i32)))
+    (core func $new (canon resource.new $counter))
+    (core instance $i (instantiate $m))
+    (core module $wrap
+      (import "m" "create" (func $create (result i32)))
+      (import "m" "new" (func $new (param i32) (result i32)))
+      (func (export "create") (result i32) (call $new (call $create))))
+    (core instance $w (instantiate $wrap (with "m" (instance
+      (export "create" (func $i "create"))
+      (export "new" (func $new))))))
+    (func (export "f") (canon lift (core func $i "f")))
+    (func $create (result (own $counter)) (canon lift (core func $w "create")))
+    (func $call (param "self" (borrow $counter)) (param "bytes" (list u8)) (canon lift (core func $i "call")
+      (memory (core memory $i "memory")) (realloc (core func $i "realloc"))))
+    (component $shim
+      (import "t" (type $t (sub resource)))
+      (import "create" (func $create (result (own $t))))
+      (import "call" (func $call (param "self" (borrow $t)) (param "bytes" (list u8))))
+      (export $c "counter" (type $t))
+      (export "[constructor]counter" (func $create) (func (result (own $c))))
+      (export "[method]counter.call" (func $call) (func (param "self" (borrow $c)) (param "bytes" (list u8)))))
+    (instance $api (instantiate $shim
+      (with "t" (type $counter))
+      (with "create" (func $create))
+      (with "call" (func $call))))
+    (export "test:counters/api" (instance $api)))"#;
