@@ -33,7 +33,7 @@ use wasmrun_model::scheduler::Room;
 use wasmrun_model::task::Phase as State;
 
 pub(crate) use self::blocked::{Activity, Blocked, BlockedTasks};
-pub(crate) use self::search::{Looked, Search};
+pub(crate) use self::search::{Search, SearchOutcome};
 
 use self::graph::{Graph, Needs};
 use self::standstill::{Lacking, Waits};

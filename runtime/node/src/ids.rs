@@ -10,8 +10,8 @@ use wasmrun_model::task::Attempt;
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Ids {
-    /// Drawn at random when the process starts, as that of a driver is. So nobody else makes these ids, this node in
-    /// its next incarnation included.
+    /// Drawn at random when the process starts, as that of a driver is. So these ids are unique, also among those of this
+    /// node's next incarnations.
     process: DriverId,
     tasks: AtomicU64,
     fences: AtomicU32,
@@ -47,7 +47,7 @@ impl Ids {
     }
 
     /// A counter of this process is enough: nodes compare attempts of one owner of the task, in one of its incarnations.
-    /// After 2^32 fences it begins anew; nobody remembers attempts for so long.
+    /// After 2^32 fences it begins anew; attempts are not remembered for so long.
     fn fence(&self) -> u32 {
         let before = self.fences.fetch_add(1, Ordering::Relaxed);
         before.wrapping_add(1)

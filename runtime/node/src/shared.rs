@@ -18,7 +18,7 @@ use wasmrun_model::value::{Encoded, EncodedRef};
 use wasmrun_store::{Copy, CreateError, Form, ReadError, Writer};
 
 use crate::actor::ActorCell;
-use crate::deadlock::{Blocked, Looked, Search};
+use crate::deadlock::{Blocked, Search, SearchOutcome};
 use crate::executor::Weight;
 use crate::ledger::{Ledger, Submission, Todo};
 use crate::node::{Shared, SubmitError, WeakShared};
@@ -439,7 +439,7 @@ impl Shared {
                     return;
                 };
                 drop(ledger);
-                let Looked { long, reach } = looked;
+                let SearchOutcome { long, reach } = looked;
                 drop(reach);
                 if let (Some(long), Some(exchange)) = (long, shared.exchange.get()) {
                     let exchange = exchange.clone();

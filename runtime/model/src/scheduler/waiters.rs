@@ -1,8 +1,8 @@
 //! The journal of who has begun to wait for others.
 //!
-//! Ends and wake-ups only take edges out of the graph of waits. So whoever looks for tasks that wait for each other for
-//! ever looks from those in this journal: a circle that was not there at the look before has one of them in it. Owns who
-//! is in it. Must not: know for whom anybody waits, or of running tasks that wait; whoever has those knows that first.
+//! Ends and wake-ups only remove edges of the graph of waits. So the search for deadlocks begins at the tasks in this
+//! journal: a circle that was not there at the search before has one of them in it. Owns who is in it. Must not: know for
+//! whom a task waits, or note running tasks that wait: the node notes these itself.
 
 use super::Scheduler;
 use super::table::TaskIx;
@@ -28,7 +28,7 @@ impl Default for NewWaiters {
 }
 
 impl NewWaiters {
-    /// Whether nobody has begun to wait.
+    /// Whether no task has begun to wait.
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::These(tasks) if tasks.is_empty())
     }

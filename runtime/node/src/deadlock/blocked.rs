@@ -1,7 +1,7 @@
 //! The attempts that wait for others.
 //!
-//! Owns the table of them, and the list of those that have begun to wait since somebody looked for deadlocks. Must not:
-//! drop what somebody waits for: it may hold the last reference, and the ledger's lock is held.
+//! Owns the table of them, and the list of those that have begun to wait since the last search for deadlocks. Must not:
+//! drop what a task waits for: it may be the last reference, and the ledger's lock is held.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -61,7 +61,7 @@ impl BlockedTasks {
     /// Who waits no more. What it waited for is for the caller to drop outside the lock.
     #[must_use]
     pub(crate) fn remove(&mut self, task: &TaskId) -> Option<Blocked> {
-        // Most tasks end where nobody waits.
+        // As it mostly is when a task ends.
         if self.by_task.is_empty() {
             return None;
         }
@@ -95,12 +95,12 @@ impl BlockedTasks {
         self.by_task.len()
     }
 
-    /// Whether somebody waits without a timeout.
+    /// Whether a task waits without a timeout.
     pub(crate) fn has_unbounded(&self) -> bool {
         self.unbounded > 0
     }
 
-    /// Whether somebody waits with a timeout, or for what ends by itself.
+    /// Whether a task waits with a timeout, or for what ends by itself.
     pub(crate) fn has_bounded(&self) -> bool {
         self.unbounded < self.by_task.len()
     }
@@ -132,7 +132,7 @@ impl Activity {
         self.0.store(true, Ordering::Release);
     }
 
-    /// Whether something has happened since the last time that somebody asked.
+    /// Whether something has happened since this was last called.
     pub(crate) fn take(&self) -> bool {
         self.0.swap(false, Ordering::Acquire)
     }

@@ -1,8 +1,8 @@
 //! Tasks of this node that wait for each other in a circle.
 //!
-//! Owns who waits for whom here, and the search. It walks from those that have begun to wait since the last look that found
-//! nothing (see [`wasmrun_model::scheduler::NewWaiters`]): whoever needs no more than it did then cannot have become part
-//! of a circle but by one of those, which is in the circle too. Must not: look at other nodes.
+//! Owns who waits for whom here, and the search. It walks from the tasks that have begun to wait since the last search that
+//! found nothing (see [`wasmrun_model::scheduler::NewWaiters`]): a circle that has formed since has one of them in it. Must
+//! not: look at other nodes.
 
 use std::collections::BTreeSet;
 
@@ -39,7 +39,7 @@ impl Ledger {
             NewWaiters::TooMany => self.walk(self.blocked.tasks()),
         };
         if !walk.stuck.is_empty() && !walk.stuck.iter().any(|it| self.blocked.contains(it)) {
-            // Nobody in it can be told. Whoever waits for it may have begun before.
+            // None of its waits can be ended, but that of a task which waits for it, perhaps since before.
             walk = self.walk(self.blocked.tasks());
         }
         #[cfg(test)]
@@ -61,7 +61,7 @@ impl Ledger {
             let blocked = self.blocked.get(it)?;
             Some((blocked.wait.number, *it))
         });
-        // Where nobody in it can be told, whoever waits for it is.
+        // If none of its waits can be ended, that of a task which waits for it is.
         let last = waits.max().map_or(from, |(_, task)| task);
         let names = circle.iter().map(|task| {
             let name = self.work(task).map_or_else(String::new, Work::name);

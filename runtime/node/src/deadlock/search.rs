@@ -1,8 +1,8 @@
 //! When deadlocks are looked for.
 //!
-//! Owns the pace. Every 100 ms at most, as long as somebody waits without a timeout: for circles where somebody has begun to
-//! wait, for a standstill where nothing else happens, and through other nodes where somebody has waited for a second. All
-//! looks together take a small part of the time, since the ledger's lock is held meanwhile.
+//! Owns the pace: every 100 ms at most, while a task waits without a timeout. Circles are looked for when a task has begun to
+//! wait, a standstill when nothing else happens, and circles through other nodes when a task has waited for a second. The
+//! ledger's lock is held meanwhile, so all searches together take a fiftieth of the time at most.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,12 +17,12 @@ use crate::reach::Reach;
 
 /// How long everything must stand still before that counts as a deadlock.
 const STANDSTILL: Duration = Duration::from_millis(100);
-/// How many times as long as a look took nobody looks again.
+/// The pause after a search, in times of how long that took.
 const REST: u32 = 50;
-/// How often all who wait are looked at, whether or not anybody has begun to. Nothing needs that: a circle that is missed is
-/// a wait for ever, and whoever adds a way to wait may forget to say when it begins.
+/// How often the search begins at all waiting tasks. It is a safety net: a circle that is missed is a wait for ever, and code
+/// that adds a way to wait may forget to note when the wait begins.
 const SWEEP: Duration = Duration::from_secs(10);
-/// How long somebody waits before that is worth to ask others.
+/// How long a task waits before other nodes are asked.
 const LONG: Duration = Duration::from_secs(1);
 /// The longest time between two looks through other nodes.
 const SELDOM: Duration = Duration::from_secs(30);
@@ -39,9 +39,9 @@ pub(crate) struct Search {
     elsewhere: Elsewhere,
 }
 
-/// What came of a look.
+/// What came of a search.
 #[derive(Default)]
-pub(crate) struct Looked {
+pub(crate) struct SearchOutcome {
     /// Who may wait for each other through other nodes, if it is time to ask those.
     pub(crate) long: Option<Vec<TaskId>>,
     /// To be dropped where no lock is held.
@@ -75,8 +75,8 @@ impl Search {
             || now.duration_since(self.swept) >= SWEEP
     }
 
-    /// Looks, and ends a wait that would never end. `None` if nobody waits for ever, and there is nothing to look for.
-    pub(crate) fn look(&mut self, ledger: &mut Ledger) -> Option<Looked> {
+    /// Searches, and ends a wait that would never end. `None` if no task waits without a timeout.
+    pub(crate) fn look(&mut self, ledger: &mut Ledger) -> Option<SearchOutcome> {
         if !ledger.blocked.has_unbounded() {
             return None;
         }
@@ -92,7 +92,7 @@ impl Search {
         self.is_due = has_found || ledger.may_stand_still();
         let long = self.elsewhere.due(ledger);
         self.rest = STANDSTILL.max(began.elapsed() * REST);
-        Some(Looked { long, reach })
+        Some(SearchOutcome { long, reach })
     }
 
     /// Others are being asked.

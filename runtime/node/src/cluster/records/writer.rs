@@ -1,6 +1,6 @@
 //! Who writes this node's records down.
 //!
-//! Owns trying changes again. Must not: write anything that a life of this node has begun when
+//! Owns the retries. Must not: write anything that an incarnation of this node has begun when
 //! another node may have taken it over since.
 //!
 //! Invariants: each transaction holds only for the life, by its lease, in which it was sent, however late it arrives, and
@@ -77,7 +77,7 @@ impl<I: RecordId> Writer<I> {
         }
     }
 
-    /// Writes what waits, each time that it is woken, until nobody can wake it any more.
+    /// Writes what waits, each time that it is woken, until the [`Records`](super::Records) are dropped.
     pub(super) async fn run(mut self, mut woken: mpsc::Receiver<()>) {
         while woken.recv().await.is_some() {
             loop {

@@ -73,7 +73,7 @@ use self::outputs::Outputs;
 use self::recipe::Remaking;
 use self::remote::{Owned, Stalls};
 use self::replay::Replays;
-use self::session::{Queued, Sessions};
+use self::session::{PeerSessions, Queued};
 use self::spread::Spread;
 use self::transfer::Transfers;
 use crate::cluster::{Backlog, Cluster, GroupNews, Work};
@@ -99,7 +99,7 @@ pub(crate) struct Exchange {
     me: NodeId,
     this: Weak<Exchange>,
     shared: WeakShared,
-    sessions: Sessions,
+    sessions: PeerSessions,
     borrowed: Borrowed,
     actors: Actors,
     modules: Modules,
@@ -163,7 +163,7 @@ impl Exchange {
             me,
             this: this.clone(),
             shared,
-            sessions: Sessions::default(),
+            sessions: PeerSessions::default(),
             borrowed: Borrowed::default(),
             actors: Actors::default(),
             modules: Modules::new(Some(folder)),

@@ -1,7 +1,7 @@
 //! Messages that are too long for the wire.
 //!
-//! Owns what happens instead, so that nobody waits for such a message: a node is told an error in place of a result, and
-//! a task that cannot be sent fails. Must not: send anything.
+//! Owns what happens instead, so that such a message is not waited for: the receiver gets an error in place of a result,
+//! and a task that cannot be sent fails. Must not: send anything.
 
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{NodeId, ObjectName, TaskId};

@@ -74,7 +74,7 @@ impl Exchange {
             Argument::Object(Object(reference)) => {
                 let name = self.lend(to, reference);
                 let is_known = match reference {
-                    // Whoever owns it says what became of it.
+                    // Its owner says what became of it.
                     _ if name.owner != self.me => false,
                     Reference::Task(made) => made.has_ended(),
                     Reference::Put(_) | Reference::Actor(_) => true,

@@ -3,10 +3,10 @@
 //! Owns the queue of each peer that is alive, its order, and its bound. Must not: decide what is said; an item becomes a
 //! message when its turn comes, and nothing waits for room meanwhile (see `staging`).
 //!
-//! Invariants: what is said is said in the order in which it was queued, as long as both incarnations live. Not a single
-//! message is dropped, since counts of references depend on each. So a queue is bounded by those who fill it: output
-//! waits until there is room for it, a peer that takes nothing gets no new work (`cluster/silence`), and what else is said
-//! is at most a message for each thing of the peer's that this node has a record of.
+//! Invariants: messages are sent in the order in which they were queued, as long as both incarnations live. None is
+//! dropped, since counts of references depend on each. So the queue is bounded where it is filled: output waits for
+//! room, and a peer that takes nothing gets no new work (`cluster/silence`). The other messages are bounded by the
+//! records that this node has of tasks, objects and actors of the peer, but for what the scheduler repeats.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,7 +20,7 @@ use wasmrun_net::SendError;
 use super::Exchange;
 use super::oversize::Instead;
 use super::protocol::{OneWay, Output};
-use super::staging::Lines;
+use super::staging::StagingQueues;
 use crate::actor::ActorCell;
 use crate::cluster::Backlog;
 use crate::ledger::Outgoing;
@@ -39,22 +39,22 @@ pub(super) enum Queued {
 }
 
 /// See the [module](self).
-pub(super) struct Session {
+pub(super) struct PeerSession {
     queue: mpsc::UnboundedSender<Queued>,
     /// How many messages were queued, and how many of them the peer has taken.
     said: AtomicU64,
     taken: AtomicU64,
     output_room: Arc<Semaphore>,
-    /// Whether the peer has left: what waits is for nobody.
+    /// Whether the peer has left. Its messages are dropped then.
     is_over: AtomicBool,
-    /// Tasks whose arguments are put into the store before they are queued.
-    pub(super) staging: Mutex<Lines>,
+    /// Tasks whose arguments are being put into the store.
+    pub(super) staging: Mutex<StagingQueues>,
 }
 
-/// The other end of a [`Session`].
+/// The other end of a [`PeerSession`].
 pub(super) type Queue = mpsc::UnboundedReceiver<Queued>;
 
-impl Session {
+impl PeerSession {
     fn new() -> (Arc<Self>, Queue) {
         let (queue, other_end) = mpsc::unbounded_channel();
         let session = Self {
@@ -81,7 +81,7 @@ impl Session {
 
     fn end(&self) {
         self.is_over.store(true, Ordering::Release);
-        // Whoever writes for nobody goes on.
+        // Tasks that write to it go on.
         self.output_room.close();
     }
 
@@ -94,12 +94,12 @@ impl Session {
 
 /// The sessions of all peers that are alive.
 #[derive(Default)]
-pub(super) struct Sessions(Mutex<HashMap<NodeId, Arc<Session>>>);
+pub(super) struct PeerSessions(Mutex<HashMap<NodeId, Arc<PeerSession>>>);
 
-impl Sessions {
+impl PeerSessions {
     /// A peer has come.
-    pub(super) fn open(&self, peer: NodeId) -> (Arc<Session>, Queue) {
-        let (session, queue) = Session::new();
+    pub(super) fn open(&self, peer: NodeId) -> (Arc<PeerSession>, Queue) {
+        let (session, queue) = PeerSession::new();
         self.0.lock().insert(peer, session.clone());
         (session, queue)
     }
@@ -110,7 +110,7 @@ impl Sessions {
         session.inspect(|it| it.end());
     }
 
-    pub(super) fn get(&self, peer: &NodeId) -> Option<Arc<Session>> {
+    pub(super) fn get(&self, peer: &NodeId) -> Option<Arc<PeerSession>> {
         self.0.lock().get(peer).cloned()
     }
 
@@ -139,17 +139,17 @@ impl Exchange {
         self.sessions.is_staged(task)
     }
 
-    /// A peer that is not there (any more) hears nothing. False if so.
+    /// Queues something for a peer. False if that is not there, or has left.
     pub(super) fn queue(&self, to: NodeId, queued: Queued) -> bool {
         self.sessions.get(&to).is_some_and(|it| it.say(queued))
     }
 
-    /// The same of a message.
+    /// Queues a message for a peer. False if that is not there, or has left.
     pub(super) fn send(&self, to: NodeId, message: OneWay) -> bool {
         self.queue(to, Queued::Message(message))
     }
 
-    /// The same of what a task of the peer's wrote, when there is room for it.
+    /// Queues output of a peer's task, when there is room for it.
     pub(super) async fn send_output(this: &Weak<Self>, to: NodeId, output: Output) {
         let Some(session) = this.upgrade().and_then(|it| it.sessions.get(&to)) else {
             return;
@@ -161,11 +161,11 @@ impl Exchange {
         }
     }
 
-    /// Says one thing after the other to an incarnation of a peer, at the pace at which it takes them.
+    /// Sends what is queued to an incarnation of a peer, at the pace at which that takes it.
     pub(super) async fn talk(
         this: Weak<Self>,
         to: (NodeId, Incarnation),
-        session: Arc<Session>,
+        session: Arc<PeerSession>,
         mut queue: Queue,
     ) {
         while let Some(queued) = queue.recv().await {
@@ -201,7 +201,7 @@ impl Exchange {
             Ok(()) => {}
             Err(SendError::Message(error)) => {
                 tracing::warn!(node = %to.0, %error, "a message to another node is too long");
-                // Whoever waits for it hears why.
+                // The receiver, or the task's owner, hears why.
                 match (instead, this.upgrade()) {
                     (Some(Instead::Say(shorter)), _) => {
                         let _ = cluster.send(to, shorter).await;
@@ -213,7 +213,7 @@ impl Exchange {
                 }
             }
             Err(error) => {
-                tracing::info!(node = %to.0, %error, "a message is for nobody any more")
+                tracing::info!(node = %to.0, %error, "a message is dropped: its receiver has left")
             }
         }
     }

@@ -1,12 +1,12 @@
 //! Arguments of tasks that go to other nodes, before these are told of the task.
 //!
 //! Owns which values travel with the message that begins a task, and putting the others into the store, where the other
-//! node fetches them. Must not: lend anything. There may be no room in the store, and then the message is not sent: what
-//! was lent for it would be kept for a node that never heard of it.
+//! node fetches them. Must not: lend anything. If the store has no room the message is not sent, and the peer would never
+//! release what it was lent.
 //!
-//! Only those wait for room whose arguments need it, and later calls of the same actor: what is said to the peer besides
-//! overtakes them, as it may make the room. Where there is none in time, a task goes back to the scheduler as if the
-//! peer had handed it back. A call can go nowhere else: it waits on.
+//! A task whose arguments need room waits for it, and so do later calls of the same actor. All other messages for the peer
+//! overtake them: a release may make the room. Without room in time a task goes back to the scheduler, as if the peer
+//! had handed it back. A call can run nowhere else: it waits on.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
@@ -18,7 +18,7 @@ use wasmrun_model::scheduler::{Message, Outcome};
 use wasmrun_model::task::{Attempt, FailureKind};
 use wasmrun_store::CreateError;
 
-use super::session::{Queued, Session};
+use super::session::{PeerSession, Queued};
 use super::{Exchange, remote};
 use crate::ledger::Outgoing;
 use crate::object::Value;
@@ -55,39 +55,40 @@ fn too_long(values: &[Argument]) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Tasks whose arguments are being put into the store for a peer. Those of a line keep their order: one has all calls of
-/// an actor, or one task.
+/// Tasks for a peer whose arguments are being put into the store. The tasks of a queue keep their order: it has all calls
+/// of an actor, by the creation of that, or one task.
 #[derive(Default)]
-pub(super) struct Lines(HashMap<TaskId, Line>);
+pub(super) struct StagingQueues(HashMap<TaskId, StagingQueue>);
 
-struct Line {
+struct StagingQueue {
+    /// Whose arguments are being stored.
     first: TaskId,
     waiting: VecDeque<Box<Outgoing>>,
 }
 
-/// What is said to a peer about a task that is to run there.
-fn placed(outgoing: &Outgoing) -> Option<(&Message, &Arc<TaskCell>)> {
+/// The task that is placed.
+fn placed(outgoing: &Outgoing) -> Option<TaskId> {
     match outgoing {
-        Outgoing::Place(message, cell, _) => Some((message, cell)),
+        Outgoing::Place(_, cell, _) => Some(cell.id),
         _ => None,
     }
 }
 
-impl Lines {
+impl StagingQueues {
     /// Whether this task is in one.
     pub(super) fn has(&self, task: &TaskId) -> bool {
-        self.0.values().any(|line| {
-            let mut waiting = line.waiting.iter().filter_map(|it| placed(it));
-            line.first == *task || waiting.any(|(_, cell)| cell.id == *task)
+        self.0.values().any(|queue| {
+            let mut waiting = queue.waiting.iter().filter_map(|it| placed(it));
+            queue.first == *task || waiting.any(|id| id == *task)
         })
     }
 
-    /// The next of a line. Without one the line ends.
-    fn next(&mut self, line: &TaskId) -> Option<Box<Outgoing>> {
-        let next = self.0.get_mut(line)?.waiting.pop_front();
+    /// Takes the next task out of a queue. Without one the queue ends.
+    fn next(&mut self, queue: &TaskId) -> Option<Box<Outgoing>> {
+        let next = self.0.get_mut(queue)?.waiting.pop_front();
         match next.as_deref().and_then(placed) {
-            Some((_, cell)) => self.0.get_mut(line)?.first = cell.id,
-            None => drop(self.0.remove(line)),
+            Some(first) => self.0.get_mut(queue)?.first = first,
+            None => drop(self.0.remove(queue)),
         }
         next
     }
@@ -102,39 +103,39 @@ impl Exchange {
         let Outgoing::Place(_, cell, call) = &*outgoing else {
             return;
         };
-        let (first, line) = match &cell.work {
-            Work::Call(actor, _) => (cell.id, actor.id.task()),
-            _ => (cell.id, cell.id),
+        let queue = match &cell.work {
+            Work::Call(actor, _) => actor.id.task(),
+            _ => cell.id,
         };
-        let mut lines = session.staging.lock();
-        if let Some(line) = lines.0.get_mut(&line) {
-            return line.waiting.push_back(outgoing);
+        let mut queues = session.staging.lock();
+        if let Some(queue) = queues.0.get_mut(&queue) {
+            return queue.waiting.push_back(outgoing);
         }
         if too_long(&call.values).next().is_none() {
-            drop(lines);
+            drop(queues);
             session.say(Queued::Outgoing(outgoing));
             return;
         }
-        let waiting = VecDeque::new();
-        lines.0.insert(line, Line { first, waiting });
-        drop(lines);
-        let staging = Self::stage_line(self.this.clone(), to, session, line, outgoing);
-        // It ends when all of the line are said, or with the session.
+        let (first, waiting) = (cell.id, VecDeque::new());
+        queues.0.insert(queue, StagingQueue { first, waiting });
+        drop(queues);
+        let staging = Self::stage_all(self.this.clone(), to, session, queue, outgoing);
+        // It ends with the queue, or with the session.
         shared.control.spawn(staging);
     }
 
-    async fn stage_line(
+    async fn stage_all(
         this: Weak<Self>,
         to: NodeId,
-        session: Arc<Session>,
-        line: TaskId,
+        session: Arc<PeerSession>,
+        queue: TaskId,
         mut next: Box<Outgoing>,
     ) {
         loop {
             if let Some(exchange) = this.upgrade() {
                 exchange.stage(to, &session, next).await;
             }
-            let following = session.staging.lock().next(&line);
+            let following = session.staging.lock().next(&queue);
             match following {
                 Some(following) => next = following,
                 None => return,
@@ -142,8 +143,8 @@ impl Exchange {
         }
     }
 
-    /// Stores what arguments of a task are too long, and queues it behind that.
-    async fn stage(&self, to: NodeId, session: &Session, mut outgoing: Box<Outgoing>) {
+    /// Stores the arguments of a task that are too long, and then queues its message.
+    async fn stage(&self, to: NodeId, session: &PeerSession, mut outgoing: Box<Outgoing>) {
         let Outgoing::Place(Message::Place { attempt, .. }, cell, call) = &mut *outgoing else {
             return;
         };
@@ -184,23 +185,20 @@ impl Exchange {
     ) -> Result<Vec<Value>, CreateError> {
         let tenant = &cell.work.terms().tenant;
         let mut stored = Vec::new();
-        let indices: Vec<usize> = too_long(values).collect();
-        for index in &indices {
-            let Argument::Value(value) = &values[*index] else {
-                continue;
-            };
-            let (Some(shared), Some(encoded)) = (self.shared.upgrade(), value.as_inline()) else {
-                continue;
-            };
-            let id = stored_as(cell.id, *index as u32);
-            let references = value.references().to_vec();
-            let storing = shared.store_value(tenant, id, encoded.into(), references);
-            stored.push(storing.await?);
+        for index in too_long(values).collect::<Vec<_>>() {
+            if let (Some(shared), Argument::Value(value)) = (self.shared.upgrade(), &values[index])
+                && let Some(encoded) = value.as_inline()
+            {
+                let id = stored_as(cell.id, index as u32);
+                let references = value.references().to_vec();
+                let storing = shared.store_value(tenant, id, encoded.into(), references);
+                stored.push((index, storing.await?));
+            }
         }
-        for (index, value) in indices.into_iter().zip(&stored) {
-            values[index] = Argument::Value(value.clone());
+        for (index, value) in &stored {
+            values[*index] = Argument::Value(value.clone());
         }
-        Ok(stored)
+        Ok(stored.into_iter().map(|(_, value)| value).collect())
     }
 
     /// The arguments of a task do not find room.

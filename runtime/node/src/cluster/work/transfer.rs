@@ -93,14 +93,14 @@ impl Drop for Transfer {
     }
 }
 
-/// Tells the owner, when this ends without the object, that it need not count with us.
-struct Asked<'a> {
+/// Tells the owner, unless the object has come, that this node is no source for others.
+struct SourceGuard<'a> {
     exchange: &'a Exchange,
     wanted: &'a Wanted,
     is_here: bool,
 }
 
-impl Drop for Asked<'_> {
+impl Drop for SourceGuard<'_> {
     fn drop(&mut self) {
         if !self.is_here {
             let message = OneWay::Holding(self.wanted.id, false);
@@ -196,7 +196,7 @@ impl Exchange {
                 return Ok(Brought { view, gone, silent });
             }
         };
-        let mut asked = is_spread.then_some(Asked {
+        let mut guard = is_spread.then_some(SourceGuard {
             exchange: self,
             wanted,
             is_here: false,
@@ -241,8 +241,8 @@ impl Exchange {
         // The one that must not be lost is where it was made. Said when it is held: a copy that nobody holds
         // goes at once to whoever waits for its room.
         object.set_copy(Copy::Secondary);
-        if let Some(asked) = &mut asked {
-            asked.is_here = true;
+        if let Some(guard) = &mut guard {
+            guard.is_here = true;
         }
         let view = Some(view);
         Ok(Brought { view, gone, silent })
