@@ -41,7 +41,7 @@ struct Node {
 }
 
 impl Service<Bench> for Node {
-    async fn one_way(&self, _from: &Peer<Bench>, _message: (u64, [u8; 16])) {
+    async fn one_way(&self, _from: &Peer<Bench>, _: Incarnation, _message: (u64, [u8; 16])) {
         self.told.fetch_add(1, Ordering::Relaxed);
     }
 

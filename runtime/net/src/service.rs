@@ -11,6 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use wasmrun_model::id::Incarnation;
 
 use crate::bulk::{BulkRefusal, BulkSender, Range};
 use crate::event::Event;
@@ -63,9 +64,14 @@ pub trait Protocol: Send + Sync + 'static {
 
 /// What becomes of messages. All futures may be dropped when the network is closed.
 pub trait Service<P: Protocol>: Send + Sync + 'static {
-    /// A one-way message. The next one of the same peer comes when this future is done; until then the
-    /// peer's messages pile up at the peer.
-    fn one_way(&self, from: &Peer<P>, message: P::OneWay) -> impl Future<Output = ()> + Send;
+    /// A one-way message of this incarnation of a peer, which may have been followed by another since. The next message of
+    /// the peer comes when this future is done; until then the peer's messages pile up at the peer.
+    fn one_way(
+        &self,
+        from: &Peer<P>,
+        incarnation: Incarnation,
+        message: P::OneWay,
+    ) -> impl Future<Output = ()> + Send;
 
     /// A request. Many run at a time. Dropped when the peer waits no longer.
     fn request(
@@ -98,7 +104,7 @@ pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// A [`Service`] without its types.
 pub(crate) trait Handler: Send + Sync {
-    fn one_ways(&self, from: Arc<PeerCore>, batch: Batch) -> BoxFuture<()>;
+    fn one_ways(&self, from: Arc<PeerCore>, life: Incarnation, batch: Batch) -> BoxFuture<()>;
     fn request(&self, from: Arc<PeerCore>, body: Bytes) -> BoxFuture<Result<Bytes, Failure>>;
     fn bulk(
         &self,
@@ -128,13 +134,13 @@ impl<P: Protocol, S: Service<P>> Typed<P, S> {
 }
 
 impl<P: Protocol, S: Service<P>> Handler for Typed<P, S> {
-    fn one_ways(&self, from: Arc<PeerCore>, batch: Batch) -> BoxFuture<()> {
+    fn one_ways(&self, from: Arc<PeerCore>, life: Incarnation, batch: Batch) -> BoxFuture<()> {
         let service = self.service.clone();
         Box::pin(async move {
             let from = Peer::new(from);
             for payload in batch {
                 match frame::decode(&payload) {
-                    Ok(message) => service.one_way(&from, message).await,
+                    Ok(message) => service.one_way(&from, life, message).await,
                     // The frame is whole, so the next message can be read. The versions fit, so this is a bug
                     // or malice at the other end, which sends nothing newer than we speak.
                     Err(_) => tracing::warn!(

@@ -82,7 +82,8 @@ pub(crate) struct PeerCore {
     answers: Mutex<Answers>,
     state: Mutex<State>,
     status: watch::Sender<Status>,
-    batches: mpsc::Sender<Batch>,
+    /// With the life of the peer in which each was sent.
+    batches: mpsc::Sender<(Incarnation, Batch)>,
     tasks: Mutex<Vec<AbortHandle>>,
     /// Addresses have changed.
     redial: Notify,
@@ -382,7 +383,7 @@ impl PeerCore {
         link: &Link,
         first: u64,
         mut batch: Batch,
-        to: mpsc::Permit<'_, Batch>,
+        to: mpsc::Permit<'_, (Incarnation, Batch)>,
     ) -> Accepted {
         let mut state = self.state.lock();
         if !state.is_current(link) {
@@ -399,7 +400,7 @@ impl PeerCore {
             }
         }
         state.received = Some(through);
-        to.send(batch);
+        to.send((state.incarnation, batch));
         Accepted::Yes
     }
 
@@ -548,9 +549,9 @@ impl State {
 async fn deliver(
     peer: Arc<PeerCore>,
     handler: Arc<dyn crate::service::Handler>,
-    mut batches: mpsc::Receiver<Batch>,
+    mut batches: mpsc::Receiver<(Incarnation, Batch)>,
 ) {
-    while let Some(batch) = batches.recv().await {
-        handler.one_ways(peer.clone(), batch).await;
+    while let Some((life, batch)) = batches.recv().await {
+        handler.one_ways(peer.clone(), life, batch).await;
     }
 }

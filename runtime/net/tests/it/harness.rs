@@ -75,7 +75,12 @@ impl Drop for Hanging<'_> {
 impl<const MAJOR: u16, const MINOR: u16> Service<Test<MAJOR, MINOR>>
     for Memory<Test<MAJOR, MINOR>>
 {
-    async fn one_way(&self, from: &Peer<Test<MAJOR, MINOR>>, (number, _): (u64, Vec<u8>)) {
+    async fn one_way(
+        &self,
+        from: &Peer<Test<MAJOR, MINOR>>,
+        _: Incarnation,
+        (number, _): (u64, Vec<u8>),
+    ) {
         self.gate.acquire().await.expect("it stays open").forget();
         self.gate.add_permits(1);
         let _ = self.one_ways.send((from.id(), number));

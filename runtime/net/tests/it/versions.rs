@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
+use wasmrun_model::id::Incarnation;
 use wasmrun_net::{
     BulkRefusal, BulkSender, CallError, Config, Network, Peer, Protocol, PullOptions, PullWhy,
     Range, SendError, Service, TooNew, Version,
@@ -148,7 +149,7 @@ impl Replies for Careless {
 }
 
 impl<P: Replies> Service<P> for Answers<P> {
-    async fn one_way(&self, _from: &Peer<P>, message: P::OneWay) {
+    async fn one_way(&self, _from: &Peer<P>, _: Incarnation, message: P::OneWay) {
         let _ = self.told.send(message);
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Owns who may say what: anybody with a node's certificate may use our control store, if we have one; about
 //! work we listen only to members that live. A message that comes before we have heard that its sender
-//! lives waits for a while, and is dropped if we do not hear of it.
+//! lives waits until we know that it does, or that it does not any more; a request waits only for a while.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -64,34 +64,36 @@ impl Door {
         )
     }
 
-    /// The member that this is, once it is known to live.
-    async fn member(&self, from: &Peer<ClusterProtocol>) -> Option<(NodeId, Incarnation)> {
+    /// The member that asks for something, once it is known to live.
+    async fn asking(&self, from: &Peer<ClusterProtocol>) -> Option<NodeId> {
         let node = from.id();
         // If the connection is lost by now, whoever it was is who we know.
         let life = from.incarnation();
-        let life = self.members.admitted(node, life).await?;
-        Some((node, life))
+        self.members.admitted_soon(node, life).await?;
+        Some(node)
     }
 }
 
 impl Service<ClusterProtocol> for Door {
-    async fn one_way(&self, from: &Peer<ClusterProtocol>, message: OneWay) {
-        let Some((node, life)) = self.member(from).await else {
-            tracing::debug!(peer = %from.id(), "a message of no living member is dropped");
-            return;
-        };
+    async fn one_way(&self, from: &Peer<ClusterProtocol>, life: Incarnation, message: OneWay) {
+        let node = from.id();
         match message {
-            OneWay::Work(message) => self
-                .members
-                .while_alive(node, life, |work| work.one_way(node, message)),
-            OneWay::View(message) => self.views.heard(node, *message),
+            OneWay::Work(message) => {
+                let tell = |work: &dyn super::Work| work.one_way(node, message);
+                self.members.while_alive(node, life, tell).await;
+            }
+            OneWay::View(message) => {
+                if self.members.admitted(node, Some(life)).await.is_some() {
+                    self.views.heard(node, *message);
+                }
+            }
         }
     }
 
     async fn request(&self, from: &Peer<ClusterProtocol>, request: Request) -> Response {
         match request {
-            Request::Work(request) => match (self.member(from).await, self.members.work()) {
-                (Some((node, _)), Some(work)) => Response::Work(work.request(node, request).await),
+            Request::Work(request) => match (self.asking(from).await, self.members.work()) {
+                (Some(node), Some(work)) => Response::Work(work.request(node, request).await),
                 _ => Response::NotMember,
             },
             Request::Control(request) => match self.store_session(from) {
@@ -113,8 +115,8 @@ impl Service<ClusterProtocol> for Door {
         range: Range,
         to: &mut BulkSender,
     ) -> Result<(), BulkRefusal> {
-        match (self.member(from).await, self.members.work()) {
-            (Some((node, _)), Some(work)) => work.bulk(node, request, range, to).await,
+        match (self.asking(from).await, self.members.work()) {
+            (Some(node), Some(work)) => work.bulk(node, request, range, to).await,
             // It is not said whether it is here. One that others count as dead hears that soon, and must not take what it
             // owns for lost before.
             _ => Err(BulkRefusal::Busy),

@@ -19,7 +19,7 @@ use wasmrun_model::wire::{Amounts, MemberRow};
 
 use super::Work;
 
-/// How long a message waits for us to hear that its sender lives.
+/// How long a request waits for us to hear that its sender lives.
 const ADMISSION: Duration = Duration::from_secs(5);
 /// How many that have left are shown.
 const REMEMBERED: usize = 64;
@@ -153,7 +153,18 @@ impl Members {
         }
     }
 
-    /// The life of a member that says something, once we have heard that it lives.
+    /// The life of a member that asks for something, once we have heard that it lives. `None` if we do not hear that soon.
+    pub(super) async fn admitted_soon(
+        &self,
+        node: NodeId,
+        life: Option<Incarnation>,
+    ) -> Option<Incarnation> {
+        let admitted = tokio::time::timeout(ADMISSION, self.admitted(node, life));
+        admitted.await.ok().flatten()
+    }
+
+    /// The life of a member that says something, once we have heard that it lives, however long that takes: its messages
+    /// wait meanwhile. `None` if that life is over.
     pub(super) async fn admitted(
         &self,
         node: NodeId,
@@ -164,30 +175,32 @@ impl Members {
             return Some(life);
         }
         let mut changed = self.count.subscribe();
-        let heard = async {
-            loop {
-                match self.standing(node, life) {
-                    Standing::Alive(life) if self.work().is_some() => return Some(life),
-                    Standing::Over => return None,
-                    Standing::Alive(_) | Standing::Unknown => {}
-                }
-                changed.changed().await.ok()?;
+        loop {
+            match self.standing(node, life) {
+                Standing::Alive(life) if self.work().is_some() => return Some(life),
+                Standing::Over => return None,
+                Standing::Alive(_) | Standing::Unknown => {}
             }
-        };
-        tokio::time::timeout(ADMISSION, heard).await.ok().flatten()
+            changed.changed().await.ok()?;
+        }
     }
 
-    /// Tells the work something of a member, if that life of it is not over.
-    pub(super) fn while_alive(
+    /// Tells the work something of a member, as soon as that life of it is known and unless it is over.
+    pub(super) async fn while_alive(
         &self,
         node: NodeId,
         life: Incarnation,
         tell: impl FnOnce(&dyn Work),
     ) {
-        let _open = self.gate.read();
-        if let (Standing::Alive(_), Some(work)) = (self.standing(node, Some(life)), self.work()) {
-            tell(work.as_ref());
+        while self.admitted(node, Some(life)).await.is_some() {
+            let _open = self.gate.read();
+            // It may have left since.
+            if let (Standing::Alive(_), Some(work)) = (self.standing(node, Some(life)), self.work())
+            {
+                return tell(work.as_ref());
+            }
         }
+        tracing::debug!(peer = %node, %life, "a message of a life that is over is dropped");
     }
 
     /// A member's view of itself, by whatever way it came. Older ones than the last are dropped.
@@ -329,12 +342,15 @@ impl Members {
         for (node, life) in &unseen {
             table.note_dead(*node, *life);
         }
+        let count = table.alive.len();
         drop(table);
         if let Some(work) = self.work()
             && !unseen.is_empty()
         {
             work.left(&unseen, true);
         }
+        // Messages of theirs may wait.
+        self.count.send_replace(count);
     }
 
     /// The lives of all that live, as they are registered.
@@ -453,6 +469,7 @@ pub(super) fn row(
 #[cfg(test)]
 mod tests {
     use async_trait::async_trait;
+    use futures_util::FutureExt;
     use wasmrun_net::{BulkRefusal, BulkSender, Range};
 
     use super::super::work;
@@ -559,7 +576,8 @@ mod tests {
         members.leave(NODE);
         members.leave(NODE);
         members.view(NODE, Incarnation(1), view(4));
-        members.while_alive(NODE, Incarnation(1), |_| panic!("it has left"));
+        let told = members.while_alive(NODE, Incarnation(1), |_| panic!("it has left"));
+        told.now_or_never().expect("there is nothing to wait for");
         let expected = ["joined 1", "view 2", "view 3", "draining true", "left 1"];
         assert_eq!(heard.take(), expected);
         assert_eq!(members.rows(|_| true)[0].state, "dead");
