@@ -99,8 +99,6 @@ struct Entry {
     keeps: Option<ActorRef>,
     /// The node that owns it and has given it to us, if it is not ours.
     from: Option<NodeId>,
-    /// An attempt that is over at another node, by what that says, and since when its report is missing.
-    unreported: Option<(Attempt, Instant)>,
 }
 
 impl OfTask for Entry {
@@ -265,8 +263,7 @@ impl Ledger {
             max_running,
             // Our executor does.
             accepts_all: true,
-            // What is sent arrives, once, or its receiver is dead: this is for a receiver that has forgotten.
-            resend: Duration::from_secs(5),
+            recheck: Duration::from_secs(5),
             ..Config::default()
         });
         scheduler.handle(
@@ -404,7 +401,6 @@ impl Ledger {
             resuming: Resuming::No,
             keeps,
             from: None,
-            unreported: None,
         };
         if let Some(parent) = parent {
             self.add_child(&parent, cell.id);

@@ -163,6 +163,12 @@ impl Cluster {
         self.by_id(node).is_some() || self.nodes.expected.contains_key(&node)
     }
 
+    /// In which life a node is part of the cluster, or else [expected](Cluster::expect).
+    pub fn incarnation(&self, node: NodeId) -> Option<Incarnation> {
+        let there = self.by_id(node).map(|ix| self[ix].incarnation);
+        there.or_else(|| Some(self.nodes.expected.get(&node)?.0))
+    }
+
     /// The nodes that are [expected](Cluster::expect).
     pub fn expected(&self) -> impl Iterator<Item = NodeId> {
         self.nodes.expected.keys().copied()

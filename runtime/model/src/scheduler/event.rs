@@ -335,10 +335,10 @@ pub enum Effect {
     },
 }
 
-/// What schedulers tell each other. Messages may arrive twice, late, or never.
+/// What schedulers tell each other. Messages between two incarnations of nodes arrive once and in order, or never again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
-    /// Run this task. Repeated until it is answered by `Placed` or `Settled`.
+    /// Run this task. One `Settled` answers it, with a `Placed` before if the node has taken it.
     Place {
         /// The task.
         spec: TaskSpec,
@@ -354,7 +354,7 @@ pub enum Message {
         /// Its attempt.
         attempt: Attempt,
     },
-    /// An attempt is over. Repeated until it is answered by `Seen`.
+    /// An attempt is over.
     Settled {
         /// The task.
         task: TaskId,
@@ -363,14 +363,7 @@ pub enum Message {
         /// What came of it.
         outcome: Outcome,
     },
-    /// The owner knows that an attempt is over.
-    Seen {
-        /// The task.
-        task: TaskId,
-        /// Its attempt.
-        attempt: Attempt,
-    },
-    /// The owner does not want an attempt any more. Repeated until it is settled.
+    /// The owner does not want an attempt any more.
     Withdraw {
         /// The task.
         task: TaskId,

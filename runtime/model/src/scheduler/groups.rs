@@ -26,7 +26,7 @@ use crate::id::{GroupId, NodeId};
 use crate::resource::{
     Allocation, Bundle, Fit, NodeResources, PoolReport, Request, ResourceName, ResourceSet,
 };
-use crate::task::{Held, Phase, TaskState};
+use crate::task::{Held, Phase};
 use crate::time::Instant;
 
 /// The groups that are owned here, and the bundles that are reserved here.
@@ -701,9 +701,6 @@ impl Scheduler {
 
     /// The node that a task is with, if it is another.
     pub(super) fn peer_of(&self, ix: TaskIx) -> Option<NodeId> {
-        match self.tasks[ix].state() {
-            TaskState::Placeable(crate::task::Place::Peer { node, .. }) => Some(*node),
-            _ => None,
-        }
+        self.tasks[ix].peer()
     }
 }

@@ -88,8 +88,8 @@ pub struct Config {
     pub rest: Duration,
     /// How often a task is tried again because its node was lost.
     pub max_losses: u32,
-    /// How long an unanswered message waits before it is sent again.
-    pub resend: Duration,
+    /// How soon a group of another node is asked about again, and how long a claim outlives a task that was handed back.
+    pub recheck: Duration,
 }
 
 impl Default for Config {
@@ -103,7 +103,7 @@ impl Default for Config {
             max_hops: 4,
             rest: Duration::from_secs(1),
             max_losses: 3,
-            resend: Duration::from_millis(200),
+            recheck: Duration::from_millis(200),
         }
     }
 }
@@ -220,7 +220,7 @@ impl Scheduler {
         self.settle_estate();
         self.apply(event);
         self.end_patience();
-        self.resend();
+        self.recheck();
         self.time_groups();
     }
 

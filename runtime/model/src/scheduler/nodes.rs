@@ -300,6 +300,8 @@ impl Scheduler {
         if known.is_none() && (is_over || was_expected) {
             self.groups.node_stays_away(self.now, id);
             self.carry_out_groups();
+            // It may have given tasks to this node before it told what it has.
+            self.peer_lost(id);
             self.retry_infeasible();
         }
         let Some(ix) = known.filter(|ix| self.cluster[*ix].incarnation() <= incarnation) else {

@@ -2,10 +2,9 @@
 //!
 //! Owns the messages between schedulers. Must not: choose a node, or decide what a failure means.
 //!
-//! Messages may be lost, repeated and overtaken. So each names the attempt that it is about; what
-//! needs an answer is repeated until it comes; and an answer that was given once is given again to
-//! the same question. An attempt that was settled here is remembered for a while, so that a late
-//! copy of the message that began it does not begin it again.
+//! Messages between two incarnations arrive once, in the order in which they were sent, for as long as both are alive and
+//! know each other: nothing is said twice. Each `Place` is answered by one `Settled` of its attempt, whatever happens. A
+//! message names the attempt that it is about, since it may cross one the other way that ends that.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -20,24 +19,11 @@ use crate::resource::Request;
 use crate::task::{Argument, Attempt, Phase, Place, TaskKind, TaskSpec, TaskState};
 use crate::time::Instant;
 
-/// How many settled attempts are remembered.
-const REMEMBERED: usize = 1 << 16;
-
-/// An attempt of a task of an owner, or at an executor: the other node comes first.
-type Key = (NodeId, TaskId, Attempt);
-
 /// What is under way between this scheduler and others.
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
     /// The latest view that each sent.
     views: BTreeMap<NodeId, u64>,
-    /// Attempts that ended here and whose owner has not said that it knows.
-    unseen: BTreeMap<Key, Outcome>,
-    /// Attempts of our tasks that we do not want any more and that are not settled.
-    withdrawn: BTreeSet<Key>,
-    /// Attempts that ended here.
-    settled: BTreeMap<(NodeId, TaskId), (Attempt, Outcome)>,
-    settled_order: VecDeque<(NodeId, TaskId)>,
     timers: BTreeSet<(Instant, Timer)>,
     /// Claims of tasks that peers have handed back, in the order in which they end.
     refused: VecDeque<Refused>,
@@ -63,9 +49,6 @@ struct Refused {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
-    Place(TaskId, Attempt),
-    Settled(Key),
-    Withdraw(Key),
     Group(GroupId),
     Rest(TaskId, Attempt),
     Owner(GroupId),
@@ -128,35 +111,17 @@ impl Peers {
         self.dead.keys().any(|node| group.may_be_of(*node))
     }
 
-    fn remember(&mut self, (node, task, attempt): Key, outcome: Outcome) {
-        if self
-            .settled
-            .insert((node, task), (attempt, outcome))
-            .is_none()
-        {
-            self.settled_order.push_back((node, task));
-        }
-        if self.settled_order.len() > REMEMBERED
-            && let Some(oldest) = self.settled_order.pop_front()
-        {
-            self.settled.remove(&oldest);
-        }
-    }
-
     fn forget(&mut self, node: NodeId) {
         self.views.remove(&node);
-        self.unseen.retain(|(owner, ..), _| *owner != node);
-        self.withdrawn.retain(|(peer, ..)| *peer != node);
         self.refused.retain(|refused| refused.node != node);
-        self.settled.retain(|(owner, _), _| *owner != node);
-        self.settled_order.retain(|(owner, _)| *owner != node);
     }
 }
 
 impl Scheduler {
     /// Asks after a while again about a group, if there is no answer by then.
     pub(super) fn ask_later(&mut self, group: GroupId) {
-        self.set_timer(Timer::Group(group));
+        let at = self.now + self.config.recheck;
+        self.peers.timers.insert((at, Timer::Group(group)));
     }
 
     /// Waits for the owner of a group that nobody here has heard of, though not for ever.
@@ -187,12 +152,6 @@ impl Scheduler {
         self.effects.push_back(Effect::Send { to, message });
     }
 
-    fn set_timer(&mut self, timer: Timer) -> Instant {
-        let at = self.now + self.config.resend;
-        self.peers.timers.insert((at, timer));
-        at
-    }
-
     /// Nodes have handed a task to and fro: it is looked at again after a while, so that two that are of two minds about
     /// it do not talk of nothing else.
     pub(super) fn rest(&mut self, ix: TaskIx) {
@@ -211,12 +170,9 @@ impl Scheduler {
         let node = self.cluster[node].id();
         let task = &mut self.tasks[ix];
         task.hops = task.hops.saturating_add(1);
-        let (id, attempt) = (task.id, task.attempt);
-        let resend_at = self.set_timer(Timer::Place(id, attempt));
         let place = Place::Peer {
             node,
             is_accepted: false,
-            resend_at,
         };
         self.change(ix, TaskState::Placeable(place));
         self.send_place(ix, node);
@@ -251,13 +207,9 @@ impl Scheduler {
         attempt: Attempt,
         outcome: Outcome,
     ) {
-        if self.cluster.by_id(owner).is_none() {
+        if !self.cluster.is_there(owner) {
             return;
         }
-        let key = (owner, task, attempt);
-        self.peers.remember(key, outcome);
-        self.peers.unseen.insert(key, outcome);
-        self.set_timer(Timer::Settled(key));
         self.send(
             owner,
             Message::Settled {
@@ -271,15 +223,21 @@ impl Scheduler {
     /// Tells a node that the attempt which it has is not wanted any more.
     pub(super) fn withdraw(&mut self, ix: TaskIx, node: NodeId) {
         let (task, attempt) = (self.tasks[ix].id, self.tasks[ix].attempt);
-        let key = (node, task, attempt);
-        self.peers.withdrawn.insert(key);
-        self.set_timer(Timer::Withdraw(key));
         self.send(node, Message::Withdraw { task, attempt });
     }
 
     pub(super) fn message(&mut self, from: NodeId, message: Message) {
-        if self.cluster.by_id(from).is_none() {
-            // Whoever is not part of the cluster (any more) is not heard.
+        let is_of_group = matches!(
+            message,
+            Message::Group(_) | Message::WantGroup(_) | Message::GroupStands { .. }
+        );
+        let is_heard = match is_of_group {
+            // Groups are planned with what nodes have: those that have not said so are heard the next time.
+            true => self.cluster.by_id(from).is_some(),
+            false => self.cluster.is_there(from),
+        };
+        if !is_heard {
+            // It is not part of the cluster (any more).
             self.stale += 1;
             return;
         }
@@ -295,9 +253,6 @@ impl Scheduler {
                 attempt,
                 outcome,
             } => self.settled(from, task, attempt, outcome),
-            Message::Seen { task, attempt } => {
-                self.peers.unseen.remove(&(from, task, attempt));
-            }
             Message::Withdraw { task, attempt } => self.withdrawn(from, task, attempt),
             Message::Group(message) => self.group_message(from, message),
             Message::WantGroup(group) => self.group_wanted(from, group),
@@ -308,30 +263,19 @@ impl Scheduler {
     /// Another node wants a task of its run here.
     fn place_for(&mut self, owner: NodeId, spec: TaskSpec, attempt: Attempt, hops: u8) {
         let task = spec.id;
-        if let Some((settled, outcome)) = self.peers.settled.get(&(owner, task)).copied()
-            && settled >= attempt
-        {
-            let message = Message::Settled {
-                task,
-                attempt: settled,
-                outcome,
-            };
-            return self.send(owner, message);
-        }
         if let Some(ix) = self.tasks.find(&task) {
             let known = &self.tasks[ix];
-            if known.owner != Owner::Peer(owner) || known.attempt > attempt {
-                self.stale += 1;
-                return;
+            if known.owner == Owner::Peer(owner) {
+                if known.attempt >= attempt {
+                    self.stale += 1;
+                    return;
+                }
+                // The owner has begun a new attempt: this one does not count any more.
+                self.cancel(ix);
             }
-            if known.attempt == attempt {
-                return self.send(owner, Message::Placed { task, attempt });
-            }
-            // The owner has begun a new attempt: this one does not count any more. As long as an
-            // executor has it, the new one is not taken; it will be offered again.
-            self.cancel(ix);
             if self.tasks.find(&task).is_some() {
-                return;
+                // An executor still has it, or it is another owner's.
+                return self.settle(owner, task, attempt, Outcome::HandedBack);
             }
         }
         self.send(owner, Message::Placed { task, attempt });
@@ -403,7 +347,7 @@ impl Scheduler {
             return;
         };
         self.peers.refused.push_back(Refused {
-            until: self.now + self.config.resend,
+            until: self.now + self.config.recheck,
             node: peer,
             version,
             request: task.terms.rule.alternatives[usize::from(claim.alternative)].clone(),
@@ -423,22 +367,6 @@ impl Scheduler {
 
     /// A node says what came of an attempt that it had.
     fn settled(&mut self, from: NodeId, task: TaskId, attempt: Attempt, outcome: Outcome) {
-        self.send(from, Message::Seen { task, attempt });
-        self.peers.withdrawn.remove(&(from, task, attempt));
-        if let Some(ix) = self.tasks.find(&task)
-            && attempt > self.tasks[ix].attempt
-            && let TaskState::Placeable(Place::Peer {
-                node,
-                is_accepted: false,
-                ..
-            }) = *self.tasks[ix].state()
-            && node == from
-        {
-            // It remembers a later attempt, of an earlier life of the task: ours was not even begun.
-            self.tasks[ix].attempt = attempt.next();
-            self.change(ix, TaskState::Placeable(Place::Undecided));
-            return self.place(ix);
-        }
         let Some(ix) = self.current(&task, attempt) else {
             return;
         };
@@ -465,55 +393,22 @@ impl Scheduler {
         }
     }
 
-    /// An owner does not want an attempt any more.
+    /// An owner does not want an attempt any more. One that has ended here is settled already.
     fn withdrawn(&mut self, owner: NodeId, task: TaskId, attempt: Attempt) {
-        let known = self.tasks.find(&task).filter(|ix| {
-            let known = &self.tasks[*ix];
-            known.owner == Owner::Peer(owner) && known.attempt == attempt
-        });
-        match (known, self.peers.settled.get(&(owner, task)).copied()) {
-            (Some(ix), _) => self.cancel(ix),
-            (None, Some((settled, outcome))) if settled >= attempt => {
-                let message = Message::Settled {
-                    task,
-                    attempt: settled,
-                    outcome,
-                };
-                self.send(owner, message);
-                if settled > attempt {
-                    self.settle_unknown(owner, task, attempt);
-                }
-            }
-            // It overtook the message that it takes back.
-            (None, _) => self.settle(owner, task, attempt, Outcome::Cancelled),
+        match self.current(&task, attempt) {
+            Some(ix) if self.tasks[ix].owner == Owner::Peer(owner) => self.cancel(ix),
+            Some(_) => self.stale += 1,
+            None => {}
         }
-    }
-
-    /// Answers for an attempt that this node knows nothing of any more.
-    fn settle_unknown(&mut self, owner: NodeId, task: TaskId, attempt: Attempt) {
-        let outcome = Outcome::Cancelled;
-        self.send(
-            owner,
-            Message::Settled {
-                task,
-                attempt,
-                outcome,
-            },
-        );
     }
 
     /// What a peer has not said that it took goes elsewhere, if it is no call: those are for their actor. Should it have
     /// come there after all, it hears that nobody wants it.
     pub(super) fn take_back(&mut self, peer: NodeId) {
-        let placeable = self.tasks.in_phase(Phase::Placeable);
-        let offered = placeable.filter(|ix| {
+        let offered = self.tasks.given_to(peer).filter(|ix| {
             let task = &self.tasks[*ix];
             let is_call = matches!(task.kind, TaskKind::Call { .. });
-            !is_call
-                && matches!(
-                    task.state(),
-                    TaskState::Placeable(Place::Peer { node, is_accepted: false, .. }) if *node == peer
-                )
+            !is_call && task.offered_to() == Some(peer)
         });
         for ix in offered.collect::<Vec<_>>() {
             self.withdraw(ix, peer);
@@ -528,18 +423,11 @@ impl Scheduler {
     /// What was with a node that is gone is placed anew; what it had here is nobody's any more.
     pub(super) fn peer_lost(&mut self, peer: NodeId) {
         self.peers.forget(peer);
-        let placeable = self.tasks.in_phase(Phase::Placeable);
-        let with_it = placeable.filter_map(|ix| match self.tasks[ix].state() {
-            TaskState::Placeable(Place::Peer {
-                node, is_accepted, ..
-            }) if *node == peer => Some((ix, *is_accepted)),
-            _ => None,
-        });
-        for (ix, is_accepted) in with_it.collect::<Vec<_>>() {
+        for ix in self.tasks.given_to(peer).collect::<Vec<_>>() {
             let is_call = matches!(self.tasks[ix].kind, TaskKind::Call { .. });
             // What is not known to have come there is placed anew. But a call may have been begun, and nobody
             // said that it may be made twice.
-            if is_accepted || is_call {
+            if self.tasks[ix].offered_to().is_none() || is_call {
                 self.lost(ix);
             } else if !self.meet_doom(ix) {
                 self.tasks[ix].attempt = self.tasks[ix].attempt.next();
@@ -547,17 +435,12 @@ impl Scheduler {
                 self.place(ix);
             }
         }
-        let mut orphans = Vec::new();
-        for phase in &Phase::ALL[..Phase::LIVE] {
-            let owned = |ix: &TaskIx| self.tasks[*ix].owner == Owner::Peer(peer);
-            orphans.extend(self.tasks.in_phase(*phase).filter(owned));
-        }
+        let orphans: Vec<_> = self.tasks.taken_from(peer).collect();
         self.cancel_all(&orphans);
     }
 
-    /// Sends again what has not been answered in time. Tasks in the order in which they were made: calls of an actor
-    /// depend on it.
-    pub(super) fn resend(&mut self) {
+    /// Looks again at what waits for others. Tasks in the order in which they were submitted.
+    pub(super) fn recheck(&mut self) {
         self.end_refused();
         let mut due = Vec::new();
         while let Some((at, timer)) = self.peers.timers.first().copied() {
@@ -568,31 +451,11 @@ impl Scheduler {
             due.push(timer);
         }
         due.sort_by_cached_key(|timer| match timer {
-            Timer::Place(task, _) | Timer::Rest(task, _) => {
-                self.tasks.find(task).map(|ix| self.tasks[ix].sequence)
-            }
-            Timer::Settled(_) | Timer::Withdraw(_) | Timer::Group(_) | Timer::Owner(_) => None,
+            Timer::Rest(task, _) => self.tasks.find(task).map(|ix| self.tasks[ix].sequence),
+            Timer::Group(_) | Timer::Owner(_) => None,
         });
         for timer in due {
             match timer {
-                Timer::Place(task, attempt) => self.resend_place(&task, attempt),
-                Timer::Settled(key @ (to, task, attempt)) => {
-                    if let Some(outcome) = self.peers.unseen.get(&key).copied() {
-                        self.set_timer(timer);
-                        let message = Message::Settled {
-                            task,
-                            attempt,
-                            outcome,
-                        };
-                        self.send(to, message);
-                    }
-                }
-                Timer::Withdraw(key @ (to, task, attempt)) => {
-                    if self.peers.withdrawn.contains(&key) {
-                        self.set_timer(timer);
-                        self.send(to, Message::Withdraw { task, attempt });
-                    }
-                }
                 Timer::Group(group) => self.ask_again(group),
                 Timer::Owner(group) => self.owner_overdue(group),
                 Timer::Rest(task, attempt) => {
@@ -607,28 +470,5 @@ impl Scheduler {
                 }
             }
         }
-    }
-
-    fn resend_place(&mut self, task: &TaskId, attempt: Attempt) {
-        let found = self
-            .tasks
-            .find(task)
-            .filter(|ix| self.tasks[*ix].attempt == attempt);
-        let Some(ix) = found else {
-            return;
-        };
-        let TaskState::Placeable(Place::Peer {
-            node,
-            is_accepted: false,
-            ..
-        }) = *self.tasks[ix].state()
-        else {
-            return;
-        };
-        let again_at = self.set_timer(Timer::Place(*task, attempt));
-        if let TaskState::Placeable(Place::Peer { resend_at, .. }) = self.tasks.state_mut(ix) {
-            *resend_at = again_at;
-        }
-        self.send_place(ix, node);
     }
 }

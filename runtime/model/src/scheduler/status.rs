@@ -264,6 +264,16 @@ impl Scheduler {
         self.tasks.of_actor(actor).map(|ix| self.tasks[ix].id)
     }
 
+    /// The live tasks that were given to another node, in that order.
+    pub fn given_to(&self, peer: NodeId) -> impl Iterator<Item = TaskId> {
+        self.tasks.given_to(peer).map(|ix| self.tasks[ix].id)
+    }
+
+    /// The live tasks that another node gave to this one, in that order.
+    pub fn taken_from(&self, peer: NodeId) -> impl Iterator<Item = TaskId> {
+        self.tasks.taken_from(peer).map(|ix| self.tasks[ix].id)
+    }
+
     /// The live tasks of a driver.
     pub fn of_driver(&self, driver: &DriverId) -> impl Iterator<Item = TaskId> {
         self.tasks.of_driver(driver).map(|ix| self.tasks[ix].id)

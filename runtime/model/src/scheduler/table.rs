@@ -1,7 +1,7 @@
 //! The table of live tasks: slots, look-ups, and one queue per state.
 //!
-//! Owns where a task's record is and in which lists it is: its state's queue, its job's and its
-//! actor's. All are lists through the records, so adding, finding and removing cost the same with
+//! Owns where a task's record is and in which lists it is: its state's queue, its job's, its
+//! actor's, and that of the peer which runs it for us or for which we run it. All are lists through the records, so adding, finding and removing cost the same with
 //! one task as with a million. Must not: decide anything.
 //!
 //! Invariants: a task is in the queue of the state that it is in, and every change of state is a
@@ -97,8 +97,16 @@ impl Task {
         self.state.phase()
     }
 
+    /// The node that it was given to.
+    pub(crate) fn peer(&self) -> Option<NodeId> {
+        match &self.state {
+            TaskState::Placeable(Place::Peer { node, .. }) => Some(*node),
+            _ => None,
+        }
+    }
+
     /// The node that it was given to, if that has not said that it has it.
-    fn offered_to(&self) -> Option<NodeId> {
+    pub(crate) fn offered_to(&self) -> Option<NodeId> {
         match &self.state {
             TaskState::Placeable(Place::Peer {
                 node,
@@ -160,10 +168,11 @@ pub(crate) struct NewTask {
     pub state: TaskState,
 }
 
-const LISTS: usize = 3;
+const LISTS: usize = 4;
 const BY_STATE: usize = 0;
 const BY_JOB: usize = 1;
 const BY_ACTOR: usize = 2;
+const BY_PEER: usize = 3;
 
 const NONE: u32 = u32::MAX;
 
@@ -213,6 +222,29 @@ impl Driver {
     }
 }
 
+/// The tasks that this node shares with a peer.
+#[derive(Debug)]
+struct PeerTasks {
+    /// Ours, that were given to it.
+    given: List,
+    /// How many of these it has not said that it has.
+    offered: u64,
+    /// Its own, that it gave to us.
+    taken: List,
+}
+
+const NO_PEER_TASKS: PeerTasks = PeerTasks {
+    given: EMPTY,
+    offered: 0,
+    taken: EMPTY,
+};
+
+impl PeerTasks {
+    fn is_empty(&self) -> bool {
+        self.given.len == 0 && self.taken.len == 0
+    }
+}
+
 /// The live tasks.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
@@ -223,8 +255,8 @@ pub(crate) struct Table {
     drivers: BTreeMap<DriverId, Driver>,
     actors: BTreeMap<ActorId, List>,
     sequence: u64,
-    /// How many tasks were given to each node that has not said that it has them.
-    offered: BTreeMap<NodeId, u64>,
+    /// By peer, where there are any.
+    peers: BTreeMap<NodeId, PeerTasks>,
 }
 
 #[derive(Debug)]
@@ -277,6 +309,23 @@ impl Table {
     pub(crate) fn of_actor(&self, actor: &ActorId) -> impl Iterator<Item = TaskIx> {
         let list = self.actors.get(actor).copied().unwrap_or(EMPTY);
         self.walk(list, BY_ACTOR)
+    }
+
+    /// The live tasks that were given to a peer, in that order.
+    pub(crate) fn given_to(&self, peer: NodeId) -> impl Iterator<Item = TaskIx> {
+        let list = self.peers.get(&peer).map_or(EMPTY, |it| it.given);
+        self.walk(list, BY_PEER)
+    }
+
+    /// The live tasks that a peer gave to this node, in that order.
+    pub(crate) fn taken_from(&self, peer: NodeId) -> impl Iterator<Item = TaskIx> {
+        let list = self.peers.get(&peer).map_or(EMPTY, |it| it.taken);
+        self.walk(list, BY_PEER)
+    }
+
+    /// The peers with which there are such tasks.
+    pub(crate) fn peers(&self) -> impl Iterator<Item = &NodeId> {
+        self.peers.keys()
     }
 
     /// The live tasks of a driver, job by job.
@@ -364,6 +413,10 @@ impl Table {
             let list = self.actors.entry(actor).or_insert(EMPTY);
             append(&mut self.tasks, list, BY_ACTOR, at);
         }
+        if let Owner::Peer(peer) = new.owner {
+            let of_peer = self.peers.entry(peer).or_insert(NO_PEER_TASKS);
+            append(&mut self.tasks, &mut of_peer.taken, BY_PEER, at);
+        }
         TaskIx(at)
     }
 
@@ -381,6 +434,10 @@ impl Table {
         );
         let (job, actor) = (task.job, task.actor());
         self.moves_offer(self[ix].offered_to(), None);
+        match self[ix].owner {
+            Owner::Here => self.moves_peer(ix, self[ix].peer(), None),
+            Owner::Peer(peer) => self.leaves_peer(ix, peer, |it| &mut it.taken),
+        }
         unlink(
             &mut self.tasks,
             &mut self.states.0[phase.index()],
@@ -426,7 +483,7 @@ impl Table {
 
     /// How many tasks of ours were given to a node that has not said that it has them.
     pub(crate) fn offered(&self, node: NodeId) -> u64 {
-        self.offered.get(&node).copied().unwrap_or_default()
+        self.peers.get(&node).map_or(0, |it| it.offered)
     }
 
     /// The node to which a task was given says that it has it. False if it was not given to that one.
@@ -447,14 +504,32 @@ impl Table {
             return;
         }
         if let Some(node) = after {
-            *self.offered.entry(node).or_default() += 1;
+            self.peers.entry(node).or_insert(NO_PEER_TASKS).offered += 1;
         }
         if let Some(node) = before {
-            let offered = self.offered.get_mut(&node).expect("counted");
-            *offered -= 1;
-            if *offered == 0 {
-                self.offered.remove(&node);
-            }
+            self.peers.get_mut(&node).expect("counted").offered -= 1;
+        }
+    }
+
+    /// A task of ours is with another peer, or with none.
+    fn moves_peer(&mut self, ix: TaskIx, before: Option<NodeId>, after: Option<NodeId>) {
+        if before == after {
+            return;
+        }
+        if let Some(peer) = before {
+            self.leaves_peer(ix, peer, |it| &mut it.given);
+        }
+        if let Some(peer) = after {
+            let of_peer = self.peers.entry(peer).or_insert(NO_PEER_TASKS);
+            append(&mut self.tasks, &mut of_peer.given, BY_PEER, ix.0);
+        }
+    }
+
+    fn leaves_peer(&mut self, ix: TaskIx, peer: NodeId, list: fn(&mut PeerTasks) -> &mut List) {
+        let of_peer = self.peers.get_mut(&peer).expect("a peer with tasks");
+        unlink(&mut self.tasks, list(of_peer), BY_PEER, ix.0);
+        if of_peer.is_empty() {
+            self.peers.remove(&peer);
         }
     }
 
@@ -467,11 +542,11 @@ impl Table {
     ) -> (Phase, Phase) {
         let task = &mut self[ix];
         let from = task.phase();
-        let offered = task.offered_to();
+        let (peer, offered) = (task.peer(), task.offered_to());
         let before = std::mem::replace(&mut task.state, TaskState::Infeasible);
         task.state = next(before);
         let to = task.phase();
-        let offered_now = task.offered_to();
+        let (peer_now, offered_now) = (task.peer(), task.offered_to());
         assert!(
             from.may_become(to) || at_once(from, to),
             "task {} cannot become {to}: it is {from}",
@@ -493,6 +568,7 @@ impl Table {
             );
         }
         self.moves_offer(offered, offered_now);
+        self.moves_peer(ix, peer, peer_now);
         (from, to)
     }
 

@@ -17,6 +17,7 @@ mod two_levels;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::table::LOOKS;
 use super::{
     Config, Effect, Event, Message, NodeInfo, PeerView, Scheduler, Setting, Settings, check,
 };
@@ -111,6 +112,13 @@ impl With for TaskSpec {
 struct Harness {
     scheduler: Scheduler,
     now_ms: u64,
+}
+
+/// How many records this looks at.
+fn looks_of(step: impl FnOnce()) -> u64 {
+    let before = LOOKS.get();
+    step();
+    LOOKS.get() - before
 }
 
 impl Harness {
@@ -357,7 +365,6 @@ fn words(scheduler: &Scheduler, effect: Effect) -> String {
                 } => {
                     format!("{to}: settled {} {attempt} {outcome:?}", name(&task))
                 }
-                Message::Seen { task, attempt } => format!("{to}: seen {} {attempt}", name(&task)),
                 Message::Withdraw { task, attempt } => {
                     format!("{to}: withdraw {} {attempt}", name(&task))
                 }

@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::NodeIx;
 use crate::id::{GroupId, NodeId};
 use crate::resource::Allocation;
-use crate::time::Instant;
 
 /// Which try of a task this is. Every message carries it, so that late ones are known.
 ///
@@ -182,8 +181,6 @@ pub enum Place {
         node: NodeId,
         /// Whether it has said that it has the task.
         is_accepted: bool,
-        /// When to ask again, if it has not.
-        resend_at: Instant,
     },
 }
 

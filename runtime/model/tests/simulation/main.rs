@@ -1,6 +1,6 @@
 //! Schedulers under faults, from a seed: several nodes with a scheduler each, or one scheduler that
 //! owns all nodes; executors that refuse, fail and wait; nodes that crash and come back; a network
-//! that loses, doubles, delays and reorders messages. Every step is checked, a run is made twice.
+//! that delays messages, and loses them with their nodes. Every step is checked, a run is made twice.
 //!
 //! `WASMRUN_SEEDS` is how many seeds are tried (200), `WASMRUN_SEED` the first; one seed alone
 //! (`WASMRUN_SEEDS=1`) prints its trace.

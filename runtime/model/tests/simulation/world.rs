@@ -4,7 +4,7 @@ mod executors;
 mod faults;
 mod records;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use wasmrun_model::fairness::Policy;
 use wasmrun_model::id::{DriverId, Incarnation, NodeId, ObjectId, TaskId};
 use wasmrun_model::random::Random;
 use wasmrun_model::scheduler::{
-    Config, Effect, Event, Message, NodeInfo, PeerView, Scheduler, Settings, check,
+    Config, Effect, Event, Message, NodeInfo, Outcome, PeerView, Scheduler, Settings, check,
 };
 use wasmrun_model::task::{Attempt, FailureKind, Phase, TaskKind, TaskSpec, Terms};
 use wasmrun_model::time::Instant;
@@ -32,6 +32,8 @@ pub enum Mode {
 }
 
 type Run = (TaskId, Attempt);
+/// A member, in this life of it.
+type End = (usize, u64);
 
 /// Something that is going to happen.
 #[derive(Debug)]
@@ -40,11 +42,16 @@ enum Coming {
     Event(usize, u64, Event),
     /// From an executor of a node, in this life of it; only if it still has that attempt.
     Executor(usize, u64, Run, Executed),
-    /// A message between members, in these lives.
+    /// The next message from one member to another.
     Message {
-        from: (usize, u64),
-        to: (usize, u64),
-        message: Message,
+        from: End,
+        to: End,
+    },
+    /// What a node lacked to take a task in, its module say, is there.
+    TakenIn {
+        from: End,
+        to: End,
+        place: Message,
     },
     /// A view of a node in that life, to a member.
     View {
@@ -127,6 +134,10 @@ struct Member {
     version: u64,
     woken_at: Option<Instant>,
     heard: Heard,
+    /// The lives of nodes that it knows to be over.
+    lost: BTreeSet<End>,
+    /// Attempts of others that are not taken in yet.
+    arriving: BTreeSet<(End, Run)>,
 }
 
 pub struct World {
@@ -147,6 +158,8 @@ pub struct World {
     calls: BTreeMap<TaskId, (usize, DriverId, u64)>,
     groups: Vec<Group>,
     records: Records,
+    /// What members have said and others have not heard yet.
+    unheard: BTreeMap<(End, End), VecDeque<Message>>,
     /// What no node can ever serve.
     impossible: BTreeSet<TaskId>,
     /// Attempts that an executor has or had; each is begun once, wherever.
@@ -189,6 +202,7 @@ impl World {
             calls: BTreeMap::new(),
             groups: Vec::new(),
             records: Records::default(),
+            unheard: BTreeMap::new(),
             impossible: BTreeSet::new(),
             dispatched: BTreeSet::new(),
             finished: BTreeSet::new(),
@@ -241,6 +255,8 @@ impl World {
             version: 0,
             woken_at: None,
             heard: Heard::default(),
+            lost: BTreeSet::new(),
+            arriving: BTreeSet::new(),
         }
     }
 
@@ -313,7 +329,8 @@ impl World {
                 }
             }
             Coming::Executor(node, life, run, what) => self.executed(node, life, run, what),
-            Coming::Message { from, to, message } => self.deliver(from, to, message),
+            Coming::Message { from, to } => self.deliver(from, to),
+            Coming::TakenIn { from, to, place } => self.take_in(from, to, place),
             Coming::View { to, node, view } => {
                 if self.is_up(to) {
                     self.handle(
@@ -334,6 +351,10 @@ impl World {
             }
             Coming::Lost { to, node, life } => {
                 if self.is_up(to) {
+                    self.members[to].lost.insert((node, life));
+                    self.members[to]
+                        .arriving
+                        .retain(|(from, _)| *from != (node, life));
                     let (node, incarnation) = (work::node_id(node), Incarnation(life));
                     self.handle(to, Event::NodeLost { node, incarnation });
                 }
@@ -479,51 +500,89 @@ impl World {
         }
     }
 
+    /// A session is between two lives of two nodes: what is said in it arrives once, in order, as long as both live.
     fn send(&mut self, from: usize, to: NodeId, message: Message) {
-        // To the life of it that the sender knows: a connection is to that process, or there is none.
-        let cluster = self.members[from].scheduler.cluster();
-        let known = cluster.by_id(to).map(|ix| cluster[ix].incarnation().0);
-        let Some(life) = known else {
+        let Some(life) = self.known_life(from, to) else {
             return;
         };
-        let to = usize::from(to.as_bytes()[0]);
-        let copies = match self.random.below(100) {
-            0..10 if !self.has_healed => 0,
-            10..20 => 2,
-            _ => 1,
+        let from = (from, self.life_of(from));
+        let to = (usize::from(to.as_bytes()[0]), life);
+        self.unheard
+            .entry((from, to))
+            .or_default()
+            .push_back(message);
+        let slow = match self.random.below(100) {
+            // For so long the link is down.
+            0..5 if !self.has_healed => 5_000,
+            5..10 => 2_000,
+            _ => 40,
         };
-        for _ in 0..copies {
-            let slow = if chance(&mut self.random, 5) {
-                2_000
-            } else {
-                40
-            };
-            let coming = Coming::Message {
-                from: (from, self.life_of(from)),
-                to: (to, life),
-                message: message.clone(),
-            };
-            self.come(1, slow, coming);
+        self.come(1, slow, Coming::Message { from, to });
+    }
+
+    /// The life in which a member knows a node.
+    fn known_life(&self, member: usize, node: NodeId) -> Option<u64> {
+        let cluster = self.members[member].scheduler.cluster();
+        Some(cluster.incarnation(node)?.0)
+    }
+
+    /// A message waits until its receiver knows that its sender lives, and is dropped if that life is over.
+    fn deliver(&mut self, from: End, to: End) {
+        let is_heard = self.is_up(to.0) && self.life_of(to.0) == to.1;
+        let lives = is_heard && !self.members[to.0].lost.contains(&from);
+        if !lives {
+            self.unheard.remove(&(from, to));
+            return;
+        }
+        let node = work::node_id(from.0);
+        if self.known_life(to.0, node) != Some(from.1) {
+            return self.come(5, 20, Coming::Message { from, to });
+        }
+        let next = self.unheard.get_mut(&(from, to));
+        let Some(message) = next.and_then(VecDeque::pop_front) else {
+            return;
+        };
+        match &message {
+            Message::Place { spec, attempt, .. }
+                if spec.kind == TaskKind::Task && chance(&mut self.random, 20) =>
+            {
+                let run = (spec.id, *attempt);
+                self.members[to.0].arriving.insert((from, run));
+                let place = message;
+                self.come(1, 1_000, Coming::TakenIn { from, to, place });
+            }
+            Message::Withdraw { task, attempt }
+                if self.members[to.0]
+                    .arriving
+                    .remove(&(from, (*task, *attempt))) =>
+            {
+                let (task, attempt, outcome) = (*task, *attempt, Outcome::Cancelled);
+                let settled = Message::Settled {
+                    task,
+                    attempt,
+                    outcome,
+                };
+                self.send(to.0, node, settled);
+            }
+            _ => self.hear_message(from, to, message),
         }
     }
 
-    /// A connection is between two lives of two nodes, and each side knows the other's.
-    fn deliver(&mut self, from: (usize, u64), to: (usize, u64), message: Message) {
-        if !self.is_up(to.0) || self.life_of(to.0) != to.1 {
-            return;
+    fn take_in(&mut self, from: End, to: End, place: Message) {
+        let Message::Place { spec, attempt, .. } = &place else {
+            unreachable!("only tasks are taken in");
+        };
+        let run = (spec.id, *attempt);
+        let is_there = self.is_up(to.0) && self.life_of(to.0) == to.1;
+        if is_there && self.members[to.0].arriving.remove(&(from, run)) {
+            self.hear_message(from, to, place);
         }
-        let cluster = self.members[to.0].scheduler.cluster();
-        let sender = cluster.by_id(work::node_id(from.0));
-        if sender.is_some_and(|ix| cluster[ix].incarnation() == Incarnation(from.1)) {
-            let from = work::node_id(from.0);
-            self.handle(
-                to.0,
-                Event::Message {
-                    from,
-                    message: message.into(),
-                },
-            );
-        }
+    }
+
+    fn hear_message(&mut self, from: End, to: End, message: Message) {
+        let from = work::node_id(from.0);
+        let message = message.into();
+        self.handle(to.0, Event::Message { from, message });
     }
 
     /// Makes a task one of an actor or group, now and then.

@@ -4,14 +4,13 @@
 //! send anything; that is [`Outgoing`], to be sent in order when the lock is released.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use wasmrun_model::cluster::Strategy;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::{TenantConfig, TenantName};
 use wasmrun_model::id::{ActorId, DriverId, Incarnation, NodeId, ObjectId, TaskId};
 use wasmrun_model::resource::{Amount, NodeResources, ResourceName};
-use wasmrun_model::scheduler::{Event, Message, NodeInfo, Outcome, PeerView, Settings};
+use wasmrun_model::scheduler::{Event, Message, NodeInfo, Outcome, PeerView, Settings, TaskView};
 use wasmrun_model::task::{Attempt, Rule, TaskSpec, Terms};
 use wasmrun_model::time::Instant as ModelInstant;
 
@@ -21,9 +20,6 @@ use crate::actor::{ActorCell, Standing};
 use crate::cluster::{CallRecipe, Kept, Lineage, Origin, Recipe};
 use crate::object::{Object, Reference, Value};
 use crate::task::{Argument, Call, Job, Report, TaskCell, Work};
-
-/// How long a report may be under way when the end that it is of is known. Nodes are asked again every few seconds.
-const REPORT_PATIENCE: Duration = Duration::from_secs(60);
 
 impl Ledger {
     /// From now on there may be other nodes.
@@ -146,25 +142,16 @@ impl Ledger {
         is_over: bool,
         todo: &mut Todo,
     ) {
-        let hosted = self
-            .tasks
-            .values()
-            .filter_map(|entry| match &entry.cell.work {
-                Work::Create(actor) if !actor.is_foreign() => Some(actor.clone()),
-                _ => None,
-            });
-        let hosted: Vec<_> = hosted.filter(|it| it.at() == Some(node)).collect();
+        let taken: Vec<TaskId> = self.scheduler.taken_from(node).collect();
+        let given = self.scheduler.given_to(node);
+        let hosted: Vec<_> = given.filter_map(|task| self.own_actor(&task)).collect();
         let name = (self.name_of)(node);
-        for entry in self.tasks.values() {
-            if let Work::Create(actor) = &entry.cell.work
-                && actor.name().owner == node
-            {
-                let why = format!("node {name}, which owned it, is lost");
-                actor.is_orphaned(TaskError::Sandbox(why));
-            }
+        for actor in taken.iter().filter_map(|task| self.actor(task)) {
+            let why = format!("node {name}, which owned it, is lost");
+            actor.is_orphaned(TaskError::Sandbox(why));
         }
         let now = self.now();
-        for actor in hosted {
+        for actor in hosted.into_iter().filter(|it| it.at() == Some(node)) {
             let why = TaskError::Sandbox(format!("node {name}, on which it lived, is lost"));
             self.dies(now, &actor, Some(why), todo);
             self.carry_out(now, None, todo);
@@ -178,10 +165,10 @@ impl Ledger {
         self.scheduler.note(now, event);
         self.carry_out(now, None, todo);
         self.losing = None;
-        let of_it = self.tasks.values();
-        let of_it = of_it.filter(|entry| entry.from == Some(node));
-        let of_it: Vec<TaskId> = of_it.map(|entry| entry.cell.id).collect();
-        for task in of_it {
+        for task in taken {
+            if self.tasks.get(&task).is_none_or(|it| it.from != Some(node)) {
+                continue;
+            }
             // One that is a running call has none: it is given some time.
             let family = self.family(task);
             let now = self.now();
@@ -260,7 +247,6 @@ impl Ledger {
             resuming: Resuming::No,
             keeps: None,
             from: Some(from),
-            unreported: None,
         };
         let mut slot = None;
         if let Some(before) = self.tasks.get_mut(&task) {
@@ -413,31 +399,21 @@ impl Ledger {
         self.happens(event)
     }
 
-    /// What came of an attempt, said again: its report came before, or is under way. What is sent arrives as
-    /// long as both nodes live, but not always in this order: after a while without it, it counts as lost.
-    pub(crate) fn settled_again(&mut self, from: NodeId, message: Message) -> Todo {
-        let (task, attempt) = match &message {
+    /// What came of an attempt that another node ran for us, without a report: it was withdrawn or handed back.
+    pub(crate) fn settled_unreported(&mut self, from: NodeId, message: Message) -> Todo {
+        let ended = match &message {
             Message::Settled {
                 task,
                 attempt,
                 outcome: Outcome::Finished | Outcome::Failed(_),
-            } if self.scheduler.is_at(task, *attempt, from) => (*task, *attempt),
-            _ => return self.message(from, message),
+            } if self.scheduler.is_at(task, *attempt, from) => self.tasks.get(task),
+            _ => None,
         };
-        let now = Instant::now();
-        let Some(entry) = self.tasks.get_mut(&task) else {
+        let Some(entry) = ended else {
             return self.message(from, message);
         };
-        let since = match entry.unreported {
-            Some((of, since)) if of == attempt => since,
-            _ => now,
-        };
-        entry.unreported = Some((attempt, since));
-        if now.duration_since(since) < REPORT_PATIENCE {
-            return Todo::default();
-        }
         let name = (self.name_of)(from);
-        let why = format!("node {name} ran it, and its report is lost; submit it again");
+        let why = format!("node {name} ran it, and sent no report; submit it again");
         let report = Report::never_ran(&entry.cell, TaskError::Sandbox(why));
         self.settled(from, message, report)
     }
@@ -491,13 +467,12 @@ impl Ledger {
                     None => return,
                 }
             }
-            Message::Settled { task, .. } => {
+            Message::Settled { task, attempt, .. } => {
                 let task = *task;
+                // What is here by now may be a later attempt, or an earlier one that an executor still has.
+                let is_earlier = |there: TaskView| *attempt < there.attempt;
                 let is_over = self.tasks.get(&task).is_some_and(|it| it.from == Some(to))
-                    && self
-                        .scheduler
-                        .phase(&task)
-                        .is_none_or(|_| self.incoming.is_some());
+                    && self.scheduler.task(&task).is_none_or(is_earlier);
                 let report = report.take_if(|report| report.id == task && is_over);
                 let report = report.or_else(|| self.why_never_ran(&task, &message, is_over));
                 if is_over && let Some(entry) = self.tasks.remove(&task) {

@@ -469,7 +469,7 @@ fn the_oldest_that_waits_is_explained() {
 }
 
 #[test]
-fn a_report_that_comes_after_word_of_its_end_is_waited_for_and_not_for_ever() {
+fn a_result_without_its_report_is_a_failure() {
     let mut desk = Desk::new(1, 0, "1GiB");
     let name_of = |_: NodeId| "b".to_owned();
     desk.ledger
@@ -488,41 +488,21 @@ fn a_report_that_comes_after_word_of_its_end_is_waited_for_and_not_for_ever() {
         strategy: "node:n2".parse().unwrap(),
         ..Overrides::default()
     };
-    for (name, is_overdue) in [("soon", false), ("never", true)] {
-        desk.submit(name, there.clone());
-        let cell = desk.cell(name).clone();
-        let message = Message::Settled {
-            task: cell.id,
-            attempt: Attempt::FIRST,
-            outcome: wasmrun_model::scheduler::Outcome::Finished,
-        };
-        let todo = desk.ledger.settled_again(other, message.clone());
-        assert!(todo.end.is_empty() && desk.ledger.phase(&cell.id).is_some());
-        let todo = if is_overdue {
-            let entry = desk.ledger.tasks.get_mut(&cell.id).unwrap();
-            let (_, since) = entry.unreported.as_mut().unwrap();
-            *since -= Duration::from_secs(3600);
-            desk.ledger.settled_again(other, message)
-        } else {
-            let report = Report {
-                result: Ok(None),
-                ..*Report::never_ran(&cell, TaskError::Cancelled)
-            };
-            desk.ledger.settled(other, message, Box::new(report))
-        };
-        let [(_, report)] = &todo.end[..] else {
-            panic!("it has ended");
-        };
-        match &report.result {
-            Ok(_) => assert!(!is_overdue),
-            Err(error) => assert!(
-                is_overdue
-                    && error
-                        .to_string()
-                        .contains("node b ran it, and its report is lost")
-            ),
-        }
-    }
+    desk.submit("t", there);
+    let message = Message::Settled {
+        task: desk.cell("t").id,
+        attempt: Attempt::FIRST,
+        outcome: wasmrun_model::scheduler::Outcome::Finished,
+    };
+    let todo = desk.ledger.settled_unreported(other, message);
+    let [(_, report)] = &todo.end[..] else {
+        panic!("it has ended");
+    };
+    let error = report.result.as_ref().unwrap_err().to_string();
+    assert!(
+        error.contains("node b ran it, and sent no report"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -74,7 +74,7 @@ fn variants_keep_their_places() {
     holds::<ask::Answer>(
         "Rows Task Outputs Done Refused NotServed Group Object Things Count OutputsOf Text",
     );
-    holds::<Message>("Place Placed Settled Seen Withdraw Group WantGroup GroupStands");
+    holds::<Message>("Place Placed Settled Withdraw Group WantGroup GroupStands");
     holds::<group::GroupMessage>("Request Answer");
     holds::<group::GroupRequest>("Prepare Commit Remove Claim");
     holds::<group::GroupAnswer>("Prepared Refused Committed Gone Removed Holds");

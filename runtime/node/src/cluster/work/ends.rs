@@ -1,7 +1,6 @@
 //! The ways by which tasks of other nodes write to where they came from, and how their ends come behind that.
 //!
-//! Owns one way for each attempt that somebody listens to. A message that begins an attempt may come more than
-//! once: all of them share that way, so that what comes twice takes nothing from what runs. Must not: send anything.
+//! Owns one way for each attempt that somebody listens to. Must not: send anything.
 
 use std::collections::HashMap;
 
@@ -21,13 +20,7 @@ pub(super) type Received = (NodeId, TaskId, Attempt);
 
 /// See the [module](self).
 #[derive(Default)]
-pub(super) struct Ends(Mutex<HashMap<Received, Way>>);
-
-struct Way {
-    ends: mpsc::UnboundedSender<Box<Outgoing>>,
-    /// Gone when nobody can write any more.
-    chunks: mpsc::WeakSender<OutputChunk>,
-}
+pub(super) struct Ends(Mutex<HashMap<Received, mpsc::UnboundedSender<Box<Outgoing>>>>);
 
 /// The other end of a way.
 pub(super) struct Written {
@@ -36,31 +29,22 @@ pub(super) struct Written {
 }
 
 impl Ends {
-    /// Where an attempt writes to. Its other end, if this is the first who asks.
-    pub(super) fn open(&self, attempt: Received) -> (Listener, Option<Written>) {
-        let mut ways = self.0.lock();
-        let known = ways.get(&attempt).and_then(|way| way.chunks.upgrade());
-        if let Some(chunks) = known {
-            return (Listener { tag: 0, chunks }, None);
-        }
+    /// Where an attempt writes to, and the other end of that.
+    pub(super) fn open(&self, attempt: Received) -> (Listener, Written) {
         let (chunks, written) = mpsc::channel(CHUNKS);
         let (ends, end) = mpsc::unbounded_channel();
-        let way = Way {
-            ends,
-            chunks: chunks.downgrade(),
-        };
-        ways.insert(attempt, way);
+        self.0.lock().insert(attempt, ends);
         let written = Written {
             chunks: written,
             ends: end,
         };
-        (Listener { tag: 0, chunks }, Some(written))
+        (Listener { tag: 0, chunks }, written)
     }
 
     /// Lets an end go behind what was written. Back if nothing was or will be.
     pub(super) fn end(&self, attempt: &Received, end: Box<Outgoing>) -> Result<(), Box<Outgoing>> {
         match self.0.lock().get(attempt) {
-            Some(way) => way.ends.send(end).map_err(|unsent| unsent.0),
+            Some(way) => way.send(end).map_err(|unsent| unsent.0),
             None => Err(end),
         }
     }
@@ -73,14 +57,7 @@ impl Ends {
         mut written: Written,
         mut pass_on: impl FnMut(Box<Outgoing>),
     ) {
-        let mut ways = self.0.lock();
-        // There may be a later way, if the attempt came once more just now.
-        if ways
-            .get(attempt)
-            .is_some_and(|way| way.chunks.strong_count() == 0)
-        {
-            ways.remove(attempt);
-        }
+        self.0.lock().remove(attempt);
         written.ends.close();
         while let Ok(end) = written.ends.try_recv() {
             pass_on(end);
@@ -127,28 +104,19 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_that_comes_twice_has_one_way() {
+    fn an_end_goes_behind_what_was_written_and_not_when_all_is_written() {
         let ends = Ends::default();
-        let (first, written) = ends.open(ATTEMPT);
-        let mut written = written.expect("it is the first");
-        let (again, none) = ends.open(ATTEMPT);
-        assert!(none.is_none());
-        // What came twice is not needed, and takes nothing with it.
-        drop(again);
-        assert!(first.chunks.try_send(chunk()).is_ok());
-        assert!(written.chunks.try_recv().is_ok());
+        assert!(ends.end(&ATTEMPT, end()).is_err(), "nobody listens");
+        let (listener, mut written) = ends.open(ATTEMPT);
+        assert!(listener.chunks.try_send(chunk()).is_ok());
         assert!(ends.end(&ATTEMPT, end()).is_ok());
-        drop(first);
+        assert!(written.chunks.try_recv().is_ok());
+        drop(listener);
         let mut passed_on = 0;
         ends.close(&ATTEMPT, written, |_| passed_on += 1);
         assert_eq!(passed_on, 1);
-        assert!(
-            ends.end(&ATTEMPT, end()).is_err(),
-            "nothing is there to wait for"
-        );
-        // Another attempt, and the same after its end, have ways of their own.
-        let (_third, written) = ends.open(ATTEMPT);
-        assert!(written.is_some());
+        assert!(ends.end(&ATTEMPT, end()).is_err());
+        let (_listener, _written) = ends.open(ATTEMPT);
         ends.lost(ATTEMPT.0);
         assert!(ends.end(&ATTEMPT, end()).is_err());
     }

@@ -35,7 +35,7 @@ mod staging;
 mod transfer;
 mod waits;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -64,7 +64,7 @@ use self::actors::Actors;
 use self::ask::{Answer, Asked, Desk};
 use self::awaited::Awaited;
 use self::borrow::Borrowed;
-use self::ends::Ends;
+use self::ends::{Ends, Received};
 use self::homes::Homes;
 use self::modules::Modules;
 use self::moving::Moving;
@@ -123,6 +123,8 @@ pub(crate) struct Exchange {
     remaking: Remaking,
     /// Arguments that were put into the store to be sent, until their attempt is over.
     sent: Mutex<HashMap<Sent, Vec<Value>>>,
+    /// Attempts of other nodes' tasks that cannot begin before their modules are here.
+    arriving: Mutex<HashSet<Received>>,
     /// Where the ends of other nodes' tasks go that somebody listens to.
     ends: Ends,
     homes: Homes,
@@ -177,6 +179,7 @@ impl Exchange {
             lives: Mutex::default(),
             remaking: Remaking::default(),
             sent: Mutex::default(),
+            arriving: Mutex::default(),
             ends: Ends::default(),
             homes: Homes::default(),
             seeking: Awaited::default(),
@@ -191,7 +194,7 @@ impl Exchange {
         Self::of(me, WeakShared::new(), PathBuf::new())
     }
 
-    /// Lets the scheduler see that time passes: some messages are to be repeated, some tasks lose patience.
+    /// Lets the scheduler see that time passes: some tasks lose patience.
     async fn tick(this: Weak<Self>) {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -251,6 +254,9 @@ impl Exchange {
         }
         match &*outgoing {
             Outgoing::Place(..) => self.say_place(to, outgoing),
+            Outgoing::Message(Message::Withdraw { task, attempt }) => {
+                self.say_withdraw(to, *task, *attempt);
+            }
             _ => drop(self.queue(to, Queued::Outgoing(outgoing))),
         }
     }
@@ -309,6 +315,7 @@ impl Exchange {
         let of_it: Vec<_> = sent.extract_if(|(to, ..), _| *to == node).collect();
         drop(sent);
         drop(of_it);
+        self.arriving.lock().retain(|(from, ..)| *from != node);
         self.ends.lost(node);
     }
 
@@ -339,7 +346,10 @@ impl Work for Exchange {
             {
                 tracing::warn!(node = %from, "another node sent half a message");
             }
-            OneWay::Scheduler(message) => self.carry_out(|ledger| ledger.message(from, *message)),
+            OneWay::Scheduler(message) => match *message {
+                Message::Withdraw { task, attempt } => self.withdrawn(from, task, attempt),
+                message => self.carry_out(|ledger| ledger.message(from, message)),
+            },
             OneWay::Place(place) => {
                 self.count(|counters| &counters.tasks_taken, 1);
                 self.placed(from, *place);

@@ -120,18 +120,15 @@ impl Outputs {
         let ledger = shared.ledger.lock();
         let (is_current, placed_at) = (ledger.is_at(&task, attempt, from), ledger.peer(&task));
         drop(ledger);
+        if is_current && settled.report.is_some() {
+            pipe.is_ended = true;
+            let _ = pipe.to.send(Piece::End(Box::new(settled)));
+            return;
+        }
         let mut over = None;
-        match settled.report.is_some() {
-            // Its report is on its way: nothing overtakes that.
-            _ if is_current && pipe.is_ended => return,
-            true if is_current => {
-                pipe.is_ended = true;
-                let _ = pipe.to.send(Piece::End(Box::new(settled)));
-                return;
-            }
+        if placed_at != Some(from) || is_back {
             // No attempt runs there.
-            _ if placed_at != Some(from) || is_back => over = pipes.remove(&key),
-            _ => {}
+            over = pipes.remove(&key);
         }
         drop(pipes);
         drop(over);

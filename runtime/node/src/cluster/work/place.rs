@@ -227,21 +227,43 @@ impl Exchange {
         let (this, Some(shared)) = (self.this.clone(), self.shared.upgrade()) else {
             return;
         };
-        // It ends with the node; if its owner goes meanwhile, the scheduler hears nothing of it.
+        self.arriving.lock().insert(arriving.attempt());
+        // It ends with the node.
         shared.control.spawn(async move {
             let Some(exchange) = this.upgrade() else {
                 return;
             };
             let mut create = create;
-            if let Err(error) = exchange.fetch_state(from, &order, &mut create).await {
-                return exchange.turn_away(&arriving, FailureKind::Retryable, error);
+            let fetched = exchange.fetch_needed(from, &order, &mut create).await;
+            if !exchange.arriving.lock().remove(&arriving.attempt()) {
+                // It was withdrawn, or its owner has left.
+                return;
             }
-            let (digest, len) = (order.module, order.module_bytes);
-            match exchange.module(from, digest, len).await {
+            match fetched {
                 Ok(module) => exchange.arrived(arriving, order, create, call, &module),
                 Err(error) => exchange.turn_away(&arriving, FailureKind::Retryable, error),
             }
         });
+    }
+
+    /// Fetches what a task needs to begin and that did not come along.
+    async fn fetch_needed(
+        &self,
+        from: NodeId,
+        order: &JobOrder,
+        create: &mut Option<Box<CreateOrder>>,
+    ) -> Result<Module, TaskError> {
+        self.fetch_state(from, order, create).await?;
+        self.module(from, order.module, order.module_bytes).await
+    }
+
+    /// The owner of a task does not want an attempt of it any more.
+    pub(super) fn withdrawn(&self, from: NodeId, task: TaskId, attempt: Attempt) {
+        if self.arriving.lock().remove(&(from, task, attempt)) {
+            return self.settle_unbegun(from, task, attempt, Outcome::Cancelled);
+        }
+        let message = Message::Withdraw { task, attempt };
+        self.carry_out(|ledger| ledger.message(from, message));
     }
 
     /// Fetches the state that an actor's life is to begin with, if that did not come along.
@@ -268,7 +290,8 @@ impl Exchange {
     fn call_arrived(&self, arriving: Arriving, call: Result<Call, TaskError>, order: &CallOrder) {
         let Some(actor) = self.called(&order.actor) else {
             // Its owner tells where it is now, or that it is dead.
-            return self.hand_back(&arriving);
+            let Arriving { spec, attempt, .. } = arriving;
+            return self.settle_unbegun(arriving.from, spec.id, attempt, Outcome::HandedBack);
         };
         let found = actor.face.find(&order.method);
         let method = found.ok_or_else(|| PlaceError::Function(order.method.clone()));
@@ -341,19 +364,18 @@ impl Exchange {
         self.carry_out(|ledger| ledger.place(spec, attempt, hops, incoming));
     }
 
-    /// A call whose actor is not here.
-    fn hand_back(&self, arriving: &Arriving) {
+    /// An attempt ends that the scheduler has not heard of.
+    fn settle_unbegun(&self, to: NodeId, task: TaskId, attempt: Attempt, outcome: Outcome) {
         let message = Message::Settled {
-            task: arriving.spec.id,
-            attempt: arriving.attempt,
-            outcome: Outcome::HandedBack,
+            task,
+            attempt,
+            outcome,
         };
         let settled = Settled {
             message,
             report: None,
         };
-        let message = OneWay::Settled(Box::new(settled));
-        self.send(arriving.from, message);
+        self.send(to, OneWay::Settled(Box::new(settled)));
     }
 
     /// A task that is not even taken in.
@@ -381,7 +403,7 @@ impl Exchange {
     /// Where an attempt of another node's task writes to.
     fn listener(&self, attempt: Received) -> Listener {
         let (listener, written) = self.ends.open(attempt);
-        if let (Some(written), Some(shared)) = (written, self.shared.upgrade()) {
+        if let Some(shared) = self.shared.upgrade() {
             let this = self.this.clone();
             // It ends when the task and all that it has started have.
             shared.control.spawn(pass_on(this, attempt, written));
@@ -427,7 +449,7 @@ impl Exchange {
         let sent = self.sent.lock().remove(&(from, task, attempt));
         drop(sent);
         let Some(report) = report else {
-            return self.carry_out(|ledger| ledger.settled_again(from, message));
+            return self.carry_out(|ledger| ledger.settled_unreported(from, message));
         };
         let result = report.result.map_err(TaskError::from);
         let result =
@@ -509,6 +531,12 @@ struct Arriving {
     spec: TaskSpec,
     attempt: Attempt,
     hops: u8,
+}
+
+impl Arriving {
+    fn attempt(&self) -> Received {
+        (self.from, self.spec.id, self.attempt)
+    }
 }
 
 impl Exchange {

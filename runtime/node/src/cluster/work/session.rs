@@ -6,7 +6,7 @@
 //! Invariants: messages are sent in the order in which they were queued, as long as both incarnations live. None is
 //! dropped, since counts of references depend on each. So the queue is bounded where it is filled: output waits for
 //! room, and a peer that takes nothing gets no new work (`cluster/silence`). The other messages are bounded by the
-//! records that this node has of tasks, objects and actors of the peer, but for what the scheduler repeats.
+//! records that this node has of tasks, objects and actors of the peer.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -58,37 +58,33 @@ fn too_long(values: &[Argument]) -> impl Iterator<Item = usize> {
 /// Tasks for a peer whose arguments are being put into the store. The tasks of a queue keep their order: it has all calls
 /// of an actor, by the creation of that, or one task.
 #[derive(Default)]
-pub(super) struct StagingQueues(HashMap<TaskId, StagingQueue>);
-
-struct StagingQueue {
-    /// Whose arguments are being stored.
-    first: TaskId,
-    waiting: VecDeque<Box<Outgoing>>,
-}
-
-/// The task that is placed.
-fn placed(outgoing: &Outgoing) -> Option<TaskId> {
-    match outgoing {
-        Outgoing::Place(_, cell, _) => Some(cell.id),
-        _ => None,
-    }
+pub(super) struct StagingQueues {
+    queues: HashMap<TaskId, VecDeque<Box<Outgoing>>>,
+    /// The attempts that are still to be sent. Those that were withdrawn leave their queues when their turn comes.
+    attempts: HashMap<TaskId, Attempt>,
 }
 
 impl StagingQueues {
     /// Whether this task is in one.
     pub(super) fn has(&self, task: &TaskId) -> bool {
-        self.0.values().any(|queue| {
-            let mut waiting = queue.waiting.iter().filter_map(|it| placed(it));
-            queue.first == *task || waiting.any(|id| id == *task)
-        })
+        self.attempts.contains_key(task)
+    }
+
+    fn has_attempt(&self, task: &TaskId, attempt: Attempt) -> bool {
+        self.attempts.get(task) == Some(&attempt)
+    }
+
+    /// An attempt is sent now, or never. False if that was said before.
+    fn take(&mut self, task: &TaskId, attempt: Attempt) -> bool {
+        let is_there = self.has_attempt(task, attempt);
+        is_there && self.attempts.remove(task).is_some()
     }
 
     /// Takes the next task out of a queue. Without one the queue ends.
     fn next(&mut self, queue: &TaskId) -> Option<Box<Outgoing>> {
-        let next = self.0.get_mut(queue)?.waiting.pop_front();
-        match next.as_deref().and_then(placed) {
-            Some(first) => self.0.get_mut(queue)?.first = first,
-            None => drop(self.0.remove(queue)),
+        let next = self.queues.get_mut(queue)?.pop_front();
+        if next.is_none() {
+            self.queues.remove(queue);
         }
         next
     }
@@ -100,28 +96,54 @@ impl Exchange {
         let (Some(session), Some(shared)) = (self.sessions.get(&to), self.shared.upgrade()) else {
             return;
         };
-        let Outgoing::Place(_, cell, call) = &*outgoing else {
+        let Outgoing::Place(Message::Place { attempt, .. }, cell, call) = &*outgoing else {
             return;
         };
         let queue = match &cell.work {
             Work::Call(actor, _) => actor.id.task(),
             _ => cell.id,
         };
-        let mut queues = session.staging.lock();
-        if let Some(queue) = queues.0.get_mut(&queue) {
-            return queue.waiting.push_back(outgoing);
-        }
-        if too_long(&call.values).next().is_none() {
-            drop(queues);
+        let mut staging = session.staging.lock();
+        let is_queued = staging.queues.contains_key(&queue);
+        if !is_queued && too_long(&call.values).next().is_none() {
+            drop(staging);
             session.say(Queued::Outgoing(outgoing));
             return;
         }
-        let (first, waiting) = (cell.id, VecDeque::new());
-        queues.0.insert(queue, StagingQueue { first, waiting });
-        drop(queues);
+        staging.attempts.insert(cell.id, *attempt);
+        let waiting = staging.queues.entry(queue).or_default();
+        if is_queued {
+            return waiting.push_back(outgoing);
+        }
+        drop(staging);
         let staging = Self::stage_all(self.this.clone(), to, session, queue, outgoing);
         // It ends with the queue, or with the session.
         shared.control.spawn(staging);
+    }
+
+    /// Tells a peer that an attempt is not to run, if it was told to run it.
+    pub(super) fn say_withdraw(&self, to: NodeId, task: TaskId, attempt: Attempt) {
+        let (Some(session), Some(shared)) = (self.sessions.get(&to), self.shared.upgrade()) else {
+            return;
+        };
+        if !session.staging.lock().take(&task, attempt) {
+            let message = Message::Withdraw { task, attempt };
+            session.say(Queued::Outgoing(Box::new(Outgoing::Message(message))));
+            return;
+        }
+        let this = self.this.clone();
+        // Not at once: what others are told is told from here.
+        shared.control.spawn(async move {
+            let (Some(exchange), outcome) = (this.upgrade(), Outcome::Cancelled) else {
+                return;
+            };
+            let message = Message::Settled {
+                task,
+                attempt,
+                outcome,
+            };
+            exchange.carry_out(|ledger| ledger.message(to, message));
+        });
     }
 
     async fn stage_all(
@@ -150,7 +172,7 @@ impl Exchange {
         };
         let (attempt, is_call) = (*attempt, matches!(cell.work, Work::Call(..)));
         let stored = loop {
-            if session.is_over() || !self.is_to_run(cell, attempt, to) {
+            if session.is_over() || !session.staging.lock().has_attempt(&cell.id, attempt) {
                 return;
             }
             match self.store_arguments(cell, &mut call.values).await {
@@ -158,23 +180,27 @@ impl Exchange {
                 Err(CreateError::Full { .. } | CreateError::Memory { .. }) if is_call => {
                     tokio::time::sleep(AGAIN).await;
                 }
-                Err(error) => return self.cannot_be_staged(to, cell, attempt, &error),
+                Err(error) => {
+                    if session.staging.lock().take(&cell.id, attempt) {
+                        self.cannot_be_staged(to, cell, attempt, &error);
+                    }
+                    return;
+                }
             }
         };
         let key = (to, cell.id, attempt);
         if !stored.is_empty() {
             self.sent.lock().insert(key, stored);
         }
-        if !session.say(Queued::Outgoing(outgoing)) {
+        let id = cell.id;
+        let mut staging = session.staging.lock();
+        // In one step: whoever withdraws it says so behind it, or takes it back.
+        let is_said = staging.take(&id, attempt) && session.say(Queued::Outgoing(outgoing));
+        drop(staging);
+        if !is_said {
             let stored = self.sent.lock().remove(&key);
             drop(stored);
         }
-    }
-
-    /// Whether this attempt of a task is still to run at a peer.
-    fn is_to_run(&self, cell: &TaskCell, attempt: Attempt, at: NodeId) -> bool {
-        let shared = self.shared.upgrade();
-        shared.is_some_and(|it| it.ledger.lock().scheduler().is_at(&cell.id, attempt, at))
     }
 
     /// Puts those that are too long into the store, in their places. All of them, or none.

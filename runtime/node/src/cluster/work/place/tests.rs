@@ -187,7 +187,7 @@ fn what_is_not_sent_lends_nothing() {
     assert!(why.contains("can never fit"), "{why}");
     assert_eq!(sender.lent(&[&named, &given]), 0);
     assert!(sender.exchange.sent.lock().is_empty());
-    assert!(matches!(sender.next(), Queued::Outgoing(it) if matches!(*it, Outgoing::Message(_))));
+    assert!(sender.said.try_recv().is_err());
 }
 
 #[test]
@@ -249,21 +249,42 @@ fn a_task_whose_arguments_find_no_room_goes_back_and_keeps_its_retries() {
     let filler = sender.fill();
     let task = sender.submit(vec![value(LARGE, Vec::new())]);
     let attempts = 3 + 2;
-    for _ in 0..attempts {
-        // As the peer is told that its answer has come.
-        assert!(
-            matches!(sender.next(), Queued::Outgoing(it) if matches!(*it, Outgoing::Message(_)))
-        );
+    for attempt in 1..=attempts {
+        let no_room = &sender.node.shared.counters.no_room;
+        let until = std::time::Instant::now() + LONG;
+        while no_room.get() < attempt {
+            assert!(std::time::Instant::now() < until, "it waits");
+            std::thread::sleep(Duration::from_millis(1));
+            sender.exchange.carry_out(|ledger| ledger.tick());
+        }
         assert!(sender.client.explain(&task).is_some(), "it has not ended");
         sender.other_tells();
     }
     drop(filler);
-    loop {
-        match sender.next() {
-            Queued::Outgoing(it) if matches!(*it, Outgoing::Place(..)) => break,
-            _ => sender.other_tells(),
-        }
-    }
+    sender.other_tells();
+    sender.next_place();
+}
+
+#[test]
+fn what_is_withdrawn_before_its_arguments_are_stored_is_settled_and_not_sent() {
+    let mut sender = Sender::new(LONG);
+    let filler = sender.fill();
+    let task = sender.submit(vec![value(LARGE, Vec::new())]);
+    let id = task.object().name().id.task();
+    assert!(sender.exchange.is_staged(&id));
+    sender.client.cancel(&task);
+    assert!(!sender.exchange.is_staged(&id));
+    drop(filler);
+    // What is said next is of the next task.
+    let next = sender.submit(vec![value(10, Vec::new())]);
+    let OneWay::Place(place) = sender.next_place() else {
+        panic!("it is placed");
+    };
+    let Message::Place { spec, .. } = place.message else {
+        panic!("it is placed");
+    };
+    assert_eq!(spec.id, next.object().name().id.task());
+    assert!(sender.exchange.sent.lock().is_empty());
 }
 
 #[test]
