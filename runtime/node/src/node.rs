@@ -320,7 +320,8 @@ impl Node {
             cluster, keeper, ..
         }) = opened
         {
-            let exchange = Exchange::start(&node.shared, cluster.state_path());
+            let fabric = Arc::downgrade(&cluster);
+            let exchange = Exchange::start(&node.shared, fabric, cluster.state_path());
             let work = node.shared.exchange.get_or_init(|| exchange).clone();
             let begun = node
                 .shared

@@ -19,6 +19,7 @@
 mod clients;
 mod clock;
 mod door;
+mod fabric;
 mod groups;
 mod lines;
 mod link;
@@ -51,9 +52,8 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::AbortHandle;
 use wasmrun_control::membership::MembershipError;
 use wasmrun_control::{Clock, ControlStore, Embedded, LeaseId, LeaseKeeper, MonotonicClock};
 use wasmrun_model::cluster::NodeName;
@@ -63,8 +63,8 @@ use wasmrun_model::resource::{Pool, ResourceName};
 use wasmrun_model::scheduler::{NodeInfo, PeerView, Settings};
 use wasmrun_model::wire::{ClientRow, MemberRow, TokenRow};
 use wasmrun_net::{
-    Authority, BulkRefusal, BulkSender, CallError, Identity, Peer, PullError, PullOptions, Range,
-    SendError, Tally, Token, TokenGrant, TokenKind, TokenUses,
+    Authority, BulkRefusal, BulkSender, Identity, Peer, Range, Tally, Token, TokenGrant, TokenKind,
+    TokenUses,
 };
 
 pub use self::start::{ClusterConfig, ClusterError, DEFAULT_PORT, EtcdOptions, Part};
@@ -87,15 +87,14 @@ pub(crate) use self::tenants::{Tenants, TenantsError};
 pub(crate) use self::turns::{Heir, Reasons, look};
 pub(crate) use self::work::ask::{Answer, Answers, Asked, Desk, Question, Thing, ThingId};
 pub(crate) use self::work::{
-    CallLog, CallRecipe, CopyAt, Exchange, Foreign, Kept, Left, Lineage, Origin, Ran, Recipe,
-    Remote, Sought, Whereabouts,
+    CallLog, CallRecipe, CopyAt, Exchange, Fabric, Foreign, Kept, Left, Lineage, Origin, Ran,
+    Recipe, Remote, Sought, Whereabouts,
 };
 
 use crate::counters::Latency;
 
 use self::lines::Lines;
 use self::members::{Members, NodeRecord};
-use self::protocol::{OneWay, Request, Response};
 use self::removed::Removed;
 use self::state::{CONTROL, StateDir};
 use self::tenants::{Follower, Tell};
@@ -427,39 +426,6 @@ impl Cluster {
         *self.since.lock() = Instant::now();
     }
 
-    /// Sends a message to a life of a member, after those before. Waits as long as too much is waiting for it.
-    ///
-    /// # Errors
-    /// When there is no such member, it is in another life, or the message is too long.
-    pub(crate) async fn send(
-        &self,
-        (to, life): (NodeId, Incarnation),
-        message: work::OneWay,
-    ) -> Result<(), SendError> {
-        let peer = self.peer(to).ok_or(SendError::Closed)?;
-        peer.send_in(life, &OneWay::Work(message)).await
-    }
-
-    /// Asks a member something, in the life in which it is known here.
-    ///
-    /// # Errors
-    /// [`CallError::Closed`] if there is no such member, else as [`Peer::call_in`].
-    pub(crate) async fn request(
-        &self,
-        to: NodeId,
-        request: work::Request,
-        wait: Duration,
-    ) -> Result<work::Response, CallError> {
-        let life = self.members.life(to).ok_or(CallError::Closed)?;
-        let peer = self.peer(to).ok_or(CallError::Closed)?;
-        let request = Request::Work(request);
-        match peer.call_in(life, &request, wait).await? {
-            Response::Work(response) => Ok(response),
-            // It did not begin with it.
-            _ => Err(CallError::Busy),
-        }
-    }
-
     /// How long the control store takes to answer.
     pub(crate) fn latency(&self) -> &Latency {
         &self.latency
@@ -504,37 +470,8 @@ impl Cluster {
         self.is_confirmed.load(Ordering::Acquire)
     }
 
-    /// Where objects come and go: whoever pulls does it there.
-    pub(crate) fn bulk(&self) -> &Handle {
-        self.lines.bulk()
-    }
-
-    /// Pulls all of something that has no place of its own yet.
-    pub(crate) async fn pull_whole(
-        &self,
-        from: Peer<ClusterProtocol>,
-        what: work::Bulk,
-        len: u64,
-    ) -> Result<Vec<u8>, PullError> {
-        // In a set, which ends it when nobody waits for it any more.
-        let mut pulling = JoinSet::new();
-        let pull = async move {
-            let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
-            let options = PullOptions::default();
-            let pulled = from.pull(&what, 0, &mut bytes, &options).await;
-            pulled.map(|_| bytes)
-        };
-        pulling.spawn_on(pull, self.bulk());
-        match pulling.join_next().await {
-            Some(Ok(pulled)) => pulled,
-            Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            // The node is stopping.
-            _ => std::future::pending().await,
-        }
-    }
-
-    /// A member that lives, to pull from.
-    pub(crate) fn peer(&self, node: NodeId) -> Option<Peer<ClusterProtocol>> {
+    /// A member that lives.
+    fn peer(&self, node: NodeId) -> Option<Peer<ClusterProtocol>> {
         match self.members.is_alive(node) {
             true => self.lines.find(node),
             false => None,
@@ -606,17 +543,6 @@ impl Cluster {
             () if own.is_draining => "draining",
             () => "alive",
         }
-    }
-
-    /// Who could keep something from now on: nodes besides this one that answer and are not drained.
-    pub(crate) fn open_nodes(&self) -> Vec<NodeId> {
-        self.members.open()
-    }
-
-    /// Whether this node is drained, or about to end.
-    pub(crate) fn is_leaving(&self) -> bool {
-        let own = self.own.lock();
-        self.is_stopping.load(Ordering::Acquire) || own.as_ref().is_some_and(|it| it.is_draining)
     }
 
     /// Waits until so many nodes live, this one counted.

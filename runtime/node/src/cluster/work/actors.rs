@@ -471,10 +471,7 @@ impl Exchange {
         }
         let cluster = self.cluster()?;
         let request = Bulk::State(actor, number);
-        match cluster
-            .pull_whole(cluster.peer(from)?, request, state.len)
-            .await
-        {
+        match cluster.pull_whole(from, request, state.len).await? {
             Ok(bytes) => Some(Checkpoint {
                 number,
                 state: bytes.into(),

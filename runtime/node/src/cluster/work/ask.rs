@@ -16,7 +16,7 @@ use wasmrun_model::wire::{GroupRow, List, Output, Refusal, Rows, Silent, TaskDet
 use wasmrun_net::CallError;
 
 use super::protocol::{Request, Response};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Fabric};
 use crate::object::Reference;
 
 /// How long a node is waited for. People wait, and those that answer do so in milliseconds.

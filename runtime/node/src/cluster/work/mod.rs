@@ -14,6 +14,7 @@ pub(crate) mod ask;
 mod awaited;
 mod borrow;
 mod ends;
+mod fabric;
 mod hedged;
 mod holders;
 mod homes;
@@ -50,6 +51,7 @@ use wasmrun_model::task::Attempt;
 use wasmrun_net::{BulkRefusal, BulkSender, Range};
 
 pub(crate) use self::borrow::Foreign;
+pub(crate) use self::fabric::Fabric;
 pub(crate) use self::log::{CallLog, Ran};
 pub(crate) use self::moving::Left;
 pub(crate) use self::named::Sought;
@@ -76,7 +78,7 @@ use self::replay::Replays;
 use self::session::{PeerSessions, Queued};
 use self::spread::Spread;
 use self::transfer::Transfers;
-use crate::cluster::{Backlog, Cluster, GroupNews, Work};
+use crate::cluster::{Backlog, GroupNews, Work};
 use crate::counters::{Counter, Counters};
 use crate::ledger::{Outbound, Outgoing, Todo};
 use crate::node::{Shared, WeakShared};
@@ -99,6 +101,7 @@ pub(crate) struct Exchange {
     me: NodeId,
     this: Weak<Exchange>,
     shared: WeakShared,
+    fabric: Weak<dyn Fabric>,
     sessions: PeerSessions,
     borrowed: Borrowed,
     actors: Actors,
@@ -143,9 +146,13 @@ impl std::fmt::Debug for Exchange {
 
 impl Exchange {
     /// What a node exchanges with others from now on. `folder` is that of its state.
-    pub(crate) fn start(shared: &Arc<Shared>, folder: &Path) -> Arc<Self> {
+    pub(crate) fn start(
+        shared: &Arc<Shared>,
+        fabric: Weak<dyn Fabric>,
+        folder: &Path,
+    ) -> Arc<Self> {
         let modules = folder.join("modules");
-        let exchange = Self::of(shared.home.node, Arc::downgrade(shared), modules);
+        let exchange = Self::of(shared.home.node, Arc::downgrade(shared), fabric, modules);
         let most = shared.store.usage().capacity_bytes / LINEAGE_PART;
         let this = exchange.this.clone();
         let name_of = move |node: NodeId| match this.upgrade() {
@@ -160,11 +167,12 @@ impl Exchange {
         exchange
     }
 
-    fn of(me: NodeId, shared: WeakShared, folder: PathBuf) -> Arc<Self> {
+    fn of(me: NodeId, shared: WeakShared, fabric: Weak<dyn Fabric>, folder: PathBuf) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             me,
             this: this.clone(),
             shared,
+            fabric,
             sessions: PeerSessions::default(),
             borrowed: Borrowed::default(),
             actors: Actors::default(),
@@ -191,7 +199,12 @@ impl Exchange {
     /// Without a node.
     #[cfg(test)]
     fn alone(me: NodeId) -> Arc<Self> {
-        Self::of(me, WeakShared::new(), PathBuf::new())
+        Self::of(
+            me,
+            WeakShared::new(),
+            Weak::<crate::cluster::Cluster>::new(),
+            PathBuf::new(),
+        )
     }
 
     /// Lets the scheduler see that time passes: some tasks lose patience.
@@ -215,8 +228,8 @@ impl Exchange {
         &self.modules
     }
 
-    fn cluster(&self) -> Option<Arc<Cluster>> {
-        self.shared.upgrade()?.cluster.get().cloned()
+    fn cluster(&self) -> Option<Arc<dyn Fabric>> {
+        self.fabric.upgrade()
     }
 
     /// A node by the name that people know it by, if it is known here.

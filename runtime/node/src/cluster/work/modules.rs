@@ -305,10 +305,8 @@ impl Exchange {
             return Err(failed(why));
         }
         let cluster = self.cluster().ok_or_else(stopping)?;
-        let peer = cluster
-            .peer(from)
-            .ok_or_else(|| failed("its node is gone".into()))?;
-        let pulled = cluster.pull_whole(peer, Bulk::Module(digest), len).await;
+        let pulled = cluster.pull_whole(from, Bulk::Module(digest), len).await;
+        let pulled = pulled.ok_or_else(|| failed("its node is gone".into()))?;
         pulled.map_err(|error| failed(error.to_string()))
     }
 

@@ -22,8 +22,8 @@ use wasmrun_store::{Copy, Form};
 
 use super::protocol::{At, Body, Moved, OneWay, Request, Response};
 use super::transfer::Wanted;
-use super::{Exchange, Remote};
-use crate::cluster::Cluster;
+use super::{Exchange, Fabric, Remote};
+
 use crate::object::Value;
 use crate::wait::Countdown;
 
@@ -275,11 +275,11 @@ impl Exchange {
         let desk = self.desk();
         let outlives = desk.as_ref().is_some_and(|it| it.outlives(&remote.id()));
         let mut why = NOBODY.to_owned();
-        for to in self.who_keeps(&cluster, remote, from, outlives) {
+        for to in self.who_keeps(&*cluster, remote, from, outlives) {
             let came = match to == self.me {
                 true => remote.keep_here(self).await,
                 false => {
-                    let asked = self.ask_to_keep(&cluster, to, remote.id(), value, outlives);
+                    let asked = self.ask_to_keep(&*cluster, to, remote.id(), value, outlives);
                     asked.await
                 }
             };
@@ -301,7 +301,7 @@ impl Exchange {
     /// those that bring it just now, this node, and others. One that outlives this node is best kept by others.
     fn who_keeps(
         &self,
-        cluster: &Cluster,
+        cluster: &dyn Fabric,
         remote: &Remote,
         from: NodeId,
         outlives: bool,
@@ -322,7 +322,7 @@ impl Exchange {
     /// Other nodes that could keep an object: those that have it or bring it just now, and the rest.
     fn others_for(
         &self,
-        cluster: &Cluster,
+        cluster: &dyn Fabric,
         id: ObjectId,
         holders: &[NodeId],
     ) -> (Vec<NodeId>, Vec<NodeId>) {
@@ -347,10 +347,10 @@ impl Exchange {
     ) -> Result<NodeId, String> {
         let cluster = self.cluster().ok_or("the node is in no cluster")?;
         let holders = value.as_remote().map(Remote::holders).unwrap_or_default();
-        let (near, rest) = self.others_for(&cluster, id, &holders);
+        let (near, rest) = self.others_for(&*cluster, id, &holders);
         let mut why = NOBODY.to_owned();
         for to in near.into_iter().chain(rest).take(MOST_ASKED) {
-            match self.ask_to_keep(&cluster, to, id, value, true).await {
+            match self.ask_to_keep(&*cluster, to, id, value, true).await {
                 Ok(()) => return Ok(to),
                 Err(error) => why = format!("node {}: {error}", cluster.name_of(to)),
             }
@@ -360,7 +360,7 @@ impl Exchange {
 
     async fn ask_to_keep(
         &self,
-        cluster: &Cluster,
+        cluster: &dyn Fabric,
         to: NodeId,
         id: ObjectId,
         value: &Value,

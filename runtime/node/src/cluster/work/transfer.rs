@@ -21,9 +21,8 @@ use wasmrun_model::id::{NodeId, ObjectId, ObjectName};
 use wasmrun_net::{Arrived, BulkRefusal, BulkSender, PullOptions, PullWhy, Range};
 use wasmrun_store::{Copy, CreateError, Form, ReadError, View, Writer};
 
-use super::Exchange;
 use super::protocol::{Body, Bulk, OneWay, Request, Response};
-use crate::cluster::Cluster;
+use super::{Exchange, Fabric};
 use crate::node::Shared as Node;
 use crate::object::{LoadError, viewed};
 
@@ -208,7 +207,7 @@ impl Exchange {
         let (mut sums, mut is_touched) = (Vec::new(), false);
         while !missing.is_empty() {
             let told = match is_spread {
-                true => self.ask_source(&cluster, wanted, &gone).await,
+                true => self.ask_source(&*cluster, wanted, &gone).await,
                 false => None,
             };
             holders.retain(|it| *it != self.me && !gone.contains(it));
@@ -222,7 +221,7 @@ impl Exchange {
                 touch_ahead(&writer);
             }
             let (left, arrived, is_silent) = self
-                .pull_from(&cluster, holder, wanted, &mut writer, &missing)
+                .pull_from(&*cluster, holder, wanted, &mut writer, &missing)
                 .await;
             sums.extend(arrived);
             if is_silent {
@@ -252,31 +251,38 @@ impl Exchange {
     /// because it did not answer.
     async fn pull_from(
         &self,
-        cluster: &Cluster,
+        cluster: &dyn Fabric,
         holder: NodeId,
         wanted: &Wanted,
         writer: &mut Writer,
         missing: &[Range],
     ) -> (Vec<Range>, Vec<Arrived>, bool) {
-        let Some(peer) = cluster.peer(holder) else {
-            return (missing.to_vec(), Vec::new(), false);
-        };
         let options = PullOptions::for_len(wanted.len);
         let (mut left, mut arrived, mut is_silent) = (Vec::new(), Vec::new(), false);
         for range in missing {
             let (from, to) = (range.offset as usize, (range.offset + range.len) as usize);
             let started = Instant::now();
             let request = Bulk::Object(wanted.id);
-            let pulled = peer
-                .pull(&request, range.offset, &mut writer[from..to], &options)
+            let pulled = cluster
+                .pull(
+                    holder,
+                    &request,
+                    range.offset,
+                    &mut writer[from..to],
+                    &options,
+                )
                 .await;
             let came = match pulled {
-                Ok(came) => {
+                None => {
+                    left.push(*range);
+                    Vec::new()
+                }
+                Some(Ok(came)) => {
                     self.count(|counters| &counters.transfers_in, 1);
                     self.note_transfer(holder, range.len, started.elapsed());
                     came
                 }
-                Err(error) => {
+                Some(Err(error)) => {
                     if error.why == PullWhy::Changed {
                         self.count(|counters| &counters.transfers_changed, 1);
                         tracing::warn!(object = %wanted.id, node = %holder, "bytes came that have changed since they were made");
@@ -311,7 +317,7 @@ impl Exchange {
     /// Asks the owner of an object from whom to bring it.
     async fn ask_source(
         &self,
-        cluster: &Cluster,
+        cluster: &dyn Fabric,
         wanted: &Wanted,
         gone: &[NodeId],
     ) -> Option<NodeId> {

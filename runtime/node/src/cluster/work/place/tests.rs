@@ -61,7 +61,9 @@ impl Sender {
         };
         let job = Job::new("f", &module, entry, &overrides, Grants::default());
         let shared = Arc::downgrade(&node.shared);
-        let exchange = Exchange::of(node.shared.home.node, shared, Default::default());
+        let fabric = std::sync::Weak::<crate::cluster::Cluster>::new();
+        let me = node.shared.home.node;
+        let exchange = Exchange::of(me, shared, fabric, Default::default());
         node.shared.exchange.get_or_init(|| exchange.clone());
         exchange.borrowed.joined(OTHER);
         let (_, said) = exchange.sessions.open(OTHER);

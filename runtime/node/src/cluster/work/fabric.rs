@@ -1,0 +1,70 @@
+//! What connects this node with others.
+//!
+//! Owns what the exchange of tasks and objects needs of that ([`Fabric`]): a cluster over QUIC, or, in the simulation, a
+//! network of its own. Must not: know what is said.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::runtime::Handle;
+use wasmrun_model::id::{Incarnation, NodeId};
+use wasmrun_net::{Arrived, CallError, PullError, PullOptions, SendError};
+
+use super::protocol::{Bulk, OneWay, Request, Response};
+
+/// The members that live, as this node knows them, and the ways to them.
+#[async_trait]
+pub(crate) trait Fabric: Send + Sync + 'static {
+    /// Sends a message to a life of a member, after those before. Waits as long as too much is waiting for it.
+    ///
+    /// # Errors
+    /// When there is no such member, it is in another life, or the message is too long.
+    async fn send(&self, to: (NodeId, Incarnation), message: OneWay) -> Result<(), SendError>;
+
+    /// Asks a member something, in the life in which it is known here, and waits so long for the answer.
+    ///
+    /// # Errors
+    /// [`CallError::Closed`] if there is no such member.
+    async fn request(
+        &self,
+        to: NodeId,
+        request: Request,
+        wait: Duration,
+    ) -> Result<Response, CallError>;
+
+    /// Pulls bytes of something from this offset on, as many as there is room for. `None` if there is no such member.
+    async fn pull(
+        &self,
+        from: NodeId,
+        what: &Bulk,
+        offset: u64,
+        to: &mut [u8],
+        options: &PullOptions,
+    ) -> Option<Result<Vec<Arrived>, PullError>>;
+
+    /// Pulls all of something that has no place of its own yet. `None` if there is no such member.
+    async fn pull_whole(
+        &self,
+        from: NodeId,
+        what: Bulk,
+        len: u64,
+    ) -> Option<Result<Vec<u8>, PullError>>;
+
+    /// Where objects come and go: whoever pulls does it there.
+    fn bulk(&self) -> &Handle;
+
+    /// All members besides this node, those first that let others join.
+    fn others(&self) -> Vec<NodeId>;
+
+    /// Who could keep something from now on: members besides this node that answer and are not drained.
+    fn open_nodes(&self) -> Vec<NodeId>;
+
+    /// What people call a member, or one that left not long ago.
+    fn name_of(&self, node: NodeId) -> String;
+
+    /// Whether this node is drained, or about to end.
+    fn is_leaving(&self) -> bool;
+
+    /// Whether this node is known to count as alive.
+    fn is_confirmed(&self) -> bool;
+}
