@@ -81,7 +81,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "simulation",
-        what: "schedulers, objects, gossip and the control store's records under faults, many seeds",
+        what: "whole nodes, schedulers, objects, gossip and the control store's records under faults, many seeds",
         run: simulation,
     },
     Step {
@@ -332,10 +332,19 @@ fn why_skipped(list: &str) -> Vec<String> {
 const SEEDS: &str = "2000";
 /// The same for gossip, of clusters that are larger.
 const GOSSIP_SEEDS: &str = "400";
-/// The same for what nodes have in the control store, for placement groups, and for the disk of the store.
+/// The same for whole nodes, for what they have in the control store, for placement groups, and for the disk of the store.
 const CLUSTER_SEEDS: &str = "200";
 
+/// `cargo xtask simulate`: all simulations, with so many seeds each.
+pub(crate) fn simulate(seeds: &str) -> Result<()> {
+    simulations(Some(seeds)).map(|_| ())
+}
+
 fn simulation() -> Result<Outcome> {
+    simulations(None)
+}
+
+fn simulations(seeds: Option<&str>) -> Result<Outcome> {
     let mut test = linted(&[
         "test",
         "--package",
@@ -352,11 +361,17 @@ fn simulation() -> Result<Outcome> {
         "--lib",
         "--",
         "cluster::simulation",
+        "work::simulation",
         "group::simulation",
         "embedded::tests::faults",
     ]);
-    // Whoever looks for one seed sets these.
-    if std::env::var_os("WASMRUN_SEED").is_none() && std::env::var_os("WASMRUN_SEEDS").is_none() {
+    if let Some(seeds) = seeds {
+        for command in [&mut test, &mut gossip, &mut cluster] {
+            command.env("WASMRUN_SEEDS", seeds);
+        }
+    } else if std::env::var_os("WASMRUN_SEED").is_none()
+        && std::env::var_os("WASMRUN_SEEDS").is_none()
+    {
         test.env("WASMRUN_SEEDS", SEEDS);
         gossip.env("WASMRUN_SEEDS", GOSSIP_SEEDS);
         cluster.env("WASMRUN_SEEDS", CLUSTER_SEEDS);

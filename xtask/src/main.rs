@@ -30,6 +30,8 @@ Commands:
   demo              build everything, then count this project's code, render a picture, let a
                     policy learn, and share work on three nodes, through the real `wasmrun`
   test [STEP…]      everything CI checks, in order; or only the steps named (--list names them)
+  simulate [--seeds N]
+                    every simulation with N seeds (10,000 if not given)
   python            build the Python package's wheel, with the program in it, to target/wheels
   guests            build the guests of examples/ and tests/guests/ to target/guests/*.wasm
   bench [ARGS…]     build everything, then `wasmrun bench` with ARGS; with `--against ray`, the
@@ -48,6 +50,15 @@ fn main() -> ExitCode {
         "python" if rest.is_empty() => python::run(),
         "guests" if rest.is_empty() => guests::build().map(|_| ()),
         "test" => check::run(rest),
+        "simulate" => match rest {
+            [] => check::simulate("10000"),
+            [flag, seeds] if flag == "--seeds" && seeds.parse::<u32>().is_ok_and(|it| it > 0) => {
+                check::simulate(seeds)
+            }
+            _ => Err(anyhow::anyhow!(
+                "`simulate` takes --seeds N, and N is a number from 1"
+            )),
+        },
         "bench" => bench::run(rest),
         "help" | "--help" | "-h" => {
             println!("{HELP}");

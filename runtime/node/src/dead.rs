@@ -5,8 +5,8 @@
 //! is forgotten first.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Instant;
 
+use tokio::time::Instant;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ActorId, DriverId};

@@ -24,10 +24,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 use wasmrun_model::id::{NodeId, TaskId};
 use wasmrun_model::scheduler::Room;
 use wasmrun_model::task::Phase as State;

@@ -151,6 +151,20 @@ impl Executor {
         Ok(executor)
     }
 
+    /// Runs what wants to run, on this thread. How many turns that took.
+    #[cfg(test)]
+    pub(crate) fn run_all(&self) -> u64 {
+        let mut turns = 0;
+        loop {
+            let next = self.shared.pop(&mut self.shared.queue.lock());
+            let Some(runnable) = next else {
+                return turns;
+            };
+            runnable.run();
+            turns += 1;
+        }
+    }
+
     /// What starts tasks on these threads.
     pub(crate) fn spawner(&self) -> Spawner {
         Spawner(self.shared.clone())

@@ -5,8 +5,9 @@
 //! run tasks, or decide anything itself.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use tokio::time::Instant;
 use wasmrun_engine::{ActorInstance, HeldResource, TaskOutput};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{DriverId, JobId, NodeId, ObjectId, OfTask, TaskId, TaskMap};

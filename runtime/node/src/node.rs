@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -14,10 +15,11 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
-use wasmrun_engine::{Engine, EngineConfig, EngineError, Module};
+use wasmrun_engine::{Engine, EngineConfig, EngineError, Invocation, Module, Outcome};
 use wasmrun_model::cluster::{
     ACCELERATOR_TYPE, HOSTNAME, LabelValue, Labels, NODE_ID, NodeName, ParseLabelError,
 };
+use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{DriverId, Incarnation, NodeId};
 use wasmrun_model::resource::{
     AddResourceError, Amount, CapacityError, NodeResources, ParsePoolError, ParseResourceNameError,
@@ -219,6 +221,67 @@ pub(crate) struct Shared {
     pub(crate) cluster: OnceLock<Arc<Cluster>>,
     /// What it exchanges with others there.
     pub(crate) exchange: OnceLock<Arc<Exchange>>,
+    /// What the simulation runs in place of guests.
+    #[cfg(test)]
+    pub(crate) guests: OnceLock<Arc<dyn crate::testing::Guests>>,
+}
+
+/// What a node is made of.
+pub(crate) struct Parts {
+    pub(crate) info: NodeInfo,
+    pub(crate) resources: NodeResources,
+    /// How many tasks may run at a time, whatever they ask for.
+    pub(crate) max_running: u32,
+    pub(crate) engine: Engine,
+    pub(crate) spawner: Spawner,
+    pub(crate) store: Store,
+    pub(crate) room_patience: Duration,
+    pub(crate) policy: Policy,
+    pub(crate) control: Handle,
+    /// What its ids follow from.
+    pub(crate) random: [u8; 16],
+}
+
+impl Shared {
+    pub(crate) fn new(parts: Parts) -> Arc<Self> {
+        let object_memory = parts.store.usage().capacity_bytes;
+        let (id, name) = (parts.info.id, parts.info.name.as_str().into());
+        let ledger = Ledger::new(parts.info, parts.resources, parts.max_running);
+        Arc::new(Self {
+            name,
+            engine: parts.engine,
+            loading: Arc::new(Semaphore::new(MOST_LOADING)),
+            spawner: parts.spawner,
+            home: Home::new(id),
+            outbox: ledger.outbox(),
+            ledger: Mutex::new(ledger),
+            store: parts.store,
+            room_patience: parts.room_patience,
+            policy: Arc::new(parts.policy),
+            control: parts.control,
+            names: Names::default(),
+            waiting_bytes: WaitingBytes::new(object_memory / WAITING_PART),
+            ids: Ids::new(parts.random),
+            waits: WaitNumbers::default(),
+            counters: Counters::default(),
+            desk: Mutex::default(),
+            is_looking: AtomicBool::new(false),
+            is_ticking: AtomicBool::new(false),
+            cluster: OnceLock::new(),
+            exchange: OnceLock::new(),
+            #[cfg(test)]
+            guests: OnceLock::new(),
+        })
+    }
+
+    /// Runs a guest to its end.
+    pub(crate) async fn run_guest(&self, invocation: Invocation<'_>) -> Result<Outcome, TaskError> {
+        #[cfg(test)]
+        if let Some(guests) = self.guests.get() {
+            return guests.run(invocation).await;
+        }
+        pin!(self.engine.run(invocation)).await
+    }
 }
 
 /// What an actor's references know of the node.
@@ -276,19 +339,15 @@ impl Node {
                 .map(|(name, it)| (name.clone(), it))
                 .collect(),
         };
-        let home = Home::new(info.id);
-        let ledger = Ledger::new(info.clone(), resources, max_running);
         let object_memory = config.object_memory;
         let object_memory = object_memory.unwrap_or(machine.object_memory_bytes());
         let room_patience = config.room_patience.unwrap_or(ROOM_PATIENCE);
-        let shared = Shared {
-            name: info.name.as_str().into(),
+        let shared = Shared::new(Parts {
+            info,
+            resources,
+            max_running,
             engine: Engine::new(config.engine)?,
-            loading: Arc::new(Semaphore::new(MOST_LOADING)),
             spawner: executor.spawner(),
-            home,
-            outbox: ledger.outbox(),
-            ledger: Mutex::new(ledger),
             store: Store::open(StoreConfig {
                 backing: config.object_dir.map_or(Backing::Memfd, Backing::Dir),
                 spill: config.spill,
@@ -296,22 +355,13 @@ impl Node {
                 ..StoreConfig::new(object_memory)
             })?,
             room_patience,
-            policy: Arc::new(Policy::new(&config.policy)?),
+            policy: Policy::new(&config.policy)?,
             control: control.handle().clone(),
-            names: Names::default(),
-            waiting_bytes: WaitingBytes::new(object_memory / WAITING_PART),
-            ids: Ids::new(random()),
-            waits: WaitNumbers::default(),
-            counters: Counters::default(),
-            desk: Mutex::default(),
-            is_looking: AtomicBool::new(false),
-            is_ticking: AtomicBool::new(false),
-            cluster: OnceLock::new(),
-            exchange: OnceLock::new(),
-        };
+            random: random(),
+        });
         // From here on its drop ends all of it.
         let node = Self {
-            shared: Arc::new(shared),
+            shared,
             executor: Some(executor),
             control: Some(control),
             bulk,

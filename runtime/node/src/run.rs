@@ -7,8 +7,8 @@
 use std::pin::pin;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
 
+use tokio::time::Instant;
 use wasmrun_engine::{
     ActorCall, ActorInstance, ActorOrigin, Birth, Invocation, Limits, Outcome, TaskContext,
     TaskOutput,
@@ -331,7 +331,7 @@ async fn run_task(begun: Begun, turn: &Turn) -> Option<Start> {
                 input: call.input,
                 services: attempt.clone(),
             };
-            pin!(lease.shared.engine.run(invocation)).await
+            pin!(lease.shared.run_guest(invocation)).await
         });
         let outcome = cell.unless_cancelled(running).await;
         outcome.unwrap_or(Err(TaskError::Cancelled))

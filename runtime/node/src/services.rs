@@ -5,7 +5,7 @@
 //! Must not: decide who runs when.
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -58,7 +58,7 @@ pub(crate) struct Attempt {
     pub(crate) listener: Option<Listener>,
     pub(crate) handles: Arc<HandleTable>,
     /// Handles that it was given without asking: in arguments, and in values that it got.
-    pub(crate) lent: Mutex<HashSet<HandleSlot>>,
+    pub(crate) lent: Mutex<BTreeSet<HandleSlot>>,
     /// How many it has started.
     pub(crate) started: AtomicU64,
     /// How many of those have not ended; made when it starts the first.
@@ -72,7 +72,7 @@ pub(crate) struct Attempt {
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        for slot in self.lent.get_mut().drain() {
+        for slot in std::mem::take(self.lent.get_mut()) {
             self.handles.release(slot);
         }
     }

@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use wasmrun_engine::{Entry, FunctionIndex, Grants, HeldResource, Input, Limits, Listener, Module};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{ActorId, DriverId, NodeId, ObjectId, ObjectName, TaskId};

@@ -2,6 +2,16 @@
 //!
 //! Owns the guests that they run.
 
+use wasmrun_engine::{Invocation, Outcome};
+use wasmrun_model::failure::TaskError;
+
+/// What runs in place of guests.
+#[async_trait::async_trait]
+pub(crate) trait Guests: Send + Sync {
+    /// One attempt of a task.
+    async fn run(&self, invocation: Invocation<'_>) -> Result<Outcome, TaskError>;
+}
+
 /// A component with a function `f`, and a class `counter` whose method `call` takes a list of bytes.
 pub(crate) const COUNTER: &str = r#"(component
     (core module $m

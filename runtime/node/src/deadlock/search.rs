@@ -5,9 +5,10 @@
 //! ledger's lock is held meanwhile, so all searches together take a fiftieth of the time at most.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use wasmrun_model::id::TaskId;
 use wasmrun_model::scheduler::NewWaiters;
 

@@ -8,7 +8,7 @@
 //! Invariants: whoever was told that something is left is told when it is over, as long as both nodes live; nothing
 //! is kept of tasks that have ended, except of another node's that has left something which lives.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 use wasmrun_model::id::{NodeId, TaskId};
 
@@ -31,7 +31,7 @@ pub(super) struct Behind {
 /// What another node's task has left here.
 struct Left {
     owner: NodeId,
-    children: HashSet<TaskId>,
+    children: BTreeSet<TaskId>,
 }
 
 impl Behind {
@@ -120,7 +120,7 @@ impl Ledger {
         }
         let left = self.behind.here.entry(task).or_insert(Left {
             owner,
-            children: HashSet::new(),
+            children: BTreeSet::new(),
         });
         left.children.extend(children);
         self.tell(owner, Outgoing::LeftBehind(task, true));

@@ -115,6 +115,13 @@ impl Ledger {
         todo
     }
 
+    /// This node itself is gone, for the simulation.
+    #[cfg(test)]
+    pub(crate) fn lose_own(&mut self, incarnation: Incarnation) -> Todo {
+        let node = self.id;
+        self.happens(Event::NodeLost { node, incarnation })
+    }
+
     /// Nodes are gone, and these drivers with them. `is_over`: so are those lives of them; else it was this node that was
     /// cut off.
     pub(crate) fn nodes_lost(

@@ -284,7 +284,7 @@ impl Inner {
             name: name.to_owned(),
             tenant: tenant.clone(),
             driver: cell.driver,
-            submitted: cell.submitted,
+            submitted: cell.submitted.into_std(),
             actor: cell.work.actor(),
             detached: log.map(|log| Detached {
                 object: handle.object(),

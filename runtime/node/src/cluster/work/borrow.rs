@@ -137,6 +137,21 @@ impl Borrowed {
         foreign.get(name)?.upgrade()
     }
 
+    /// Whether nothing is lent and nothing borrowed.
+    #[cfg(test)]
+    pub(super) fn check_nothing_is_left(&self, me: NodeId) {
+        let lent = self.lent.lock();
+        let lent: Vec<_> = lent.iter().map(|(to, name, _)| (to, *name)).collect();
+        assert!(lent.is_empty(), "{me} keeps objects for others: {lent:?}");
+        let foreign = self.foreign.lock();
+        let foreign: Vec<_> = foreign.iter().map(|(name, ..)| *name).collect();
+        assert!(
+            foreign.is_empty(),
+            "{me} has objects of others: {foreign:?}"
+        );
+        assert!(self.holders.lock().is_empty(), "{me}: holders");
+    }
+
     pub(super) fn released(&self, by: NodeId, name: &ObjectName, count: u64) {
         let last = self.lent.lock().released(by, name, count);
         drop(last);

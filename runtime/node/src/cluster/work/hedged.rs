@@ -26,6 +26,7 @@ where
         }
         let is_more = nodes.peek().is_some();
         tokio::select! {
+            biased;
             said = asked.next() => match said {
                 Some(Some(found)) => return Some(found),
                 Some(None) => {}

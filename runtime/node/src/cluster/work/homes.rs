@@ -3,7 +3,7 @@
 //! Owns that table. A task may leave others behind that this node owns: they end with the driver, or with the
 //! node that it is at, whoever has placed the task here. Must not: know tasks, or ask for them while it is locked.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 use wasmrun_model::id::{DriverId, NodeId};
@@ -17,7 +17,7 @@ pub(super) struct Homes(Mutex<Table>);
 
 #[derive(Default)]
 struct Table {
-    by_driver: HashMap<DriverId, Home>,
+    by_driver: BTreeMap<DriverId, Home>,
     /// How often a driver was noted.
     notes: u64,
     /// How many drivers there are when those without tasks are looked for next, if more than [`MANY`].

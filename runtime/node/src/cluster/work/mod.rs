@@ -31,12 +31,14 @@ mod recipe;
 mod remote;
 mod replay;
 mod session;
+#[cfg(test)]
+mod simulation;
 mod spread;
 mod staging;
 mod transfer;
 mod waits;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -125,7 +127,7 @@ pub(crate) struct Exchange {
     /// Results that are being made again.
     remaking: Remaking,
     /// Arguments that were put into the store to be sent, until their attempt is over.
-    sent: Mutex<HashMap<Sent, Vec<Value>>>,
+    sent: Mutex<BTreeMap<Sent, Vec<Value>>>,
     /// Attempts of other nodes' tasks that cannot begin before their modules are here.
     arriving: Mutex<HashSet<Received>>,
     /// Where the ends of other nodes' tasks go that somebody listens to.
@@ -177,7 +179,7 @@ impl Exchange {
             borrowed: Borrowed::default(),
             actors: Actors::default(),
             modules: Modules::new(Some(folder)),
-            transfers: Transfers::default(),
+            transfers: Transfers::of(me),
             spread: Spread::default(),
             outputs: Outputs::default(),
             owned: Mutex::default(),
@@ -325,7 +327,7 @@ impl Exchange {
         let of_it = self.kept.lock().left(node);
         drop(of_it);
         let mut sent = self.sent.lock();
-        let of_it: Vec<_> = sent.extract_if(|(to, ..), _| *to == node).collect();
+        let of_it: Vec<_> = sent.extract_if(.., |(to, ..), _| *to == node).collect();
         drop(sent);
         drop(of_it);
         self.arriving.lock().retain(|(from, ..)| *from != node);

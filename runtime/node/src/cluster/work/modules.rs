@@ -114,6 +114,13 @@ impl Modules {
         Some(folder.join(format!("{digest}.wasm")))
     }
 
+    /// Has a module as if it had been fetched.
+    #[cfg(test)]
+    pub(super) fn put(&self, module: Module) {
+        self.set_len(&module.digest(), 1);
+        let _ = self.cell(&module.digest()).set(module);
+    }
+
     /// A module that is loaded already.
     pub(super) fn get(&self, digest: &Digest) -> Option<Module> {
         let loaded = self.loaded.lock();

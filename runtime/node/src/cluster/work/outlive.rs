@@ -13,10 +13,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Weak;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{NodeId, ObjectId};
 use wasmrun_model::reference::Keepers;

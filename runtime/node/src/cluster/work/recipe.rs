@@ -8,10 +8,11 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use wasmrun_engine::Input;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{DriverId, NodeId, ObjectId, TaskId};

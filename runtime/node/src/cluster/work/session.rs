@@ -8,7 +8,7 @@
 //! room, and a peer that takes nothing gets no new work (`cluster/silence`). The other messages are bounded by the
 //! records that this node has of tasks, objects and actors of the peer.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -94,7 +94,7 @@ impl PeerSession {
 
 /// The sessions of all peers that are alive.
 #[derive(Default)]
-pub(super) struct PeerSessions(Mutex<HashMap<NodeId, Arc<PeerSession>>>);
+pub(super) struct PeerSessions(Mutex<BTreeMap<NodeId, Arc<PeerSession>>>);
 
 impl PeerSessions {
     /// A peer has come.

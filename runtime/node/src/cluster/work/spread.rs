@@ -7,10 +7,11 @@
 //! Invariant: nobody waits unless somebody else is bringing the object, and then not for ever.
 
 use std::collections::{BTreeMap, HashMap};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use wasmrun_model::id::{NodeId, ObjectId};
 
 /// How many others bring an object from one node, while others that will have it still bring it.

@@ -10,14 +10,16 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes as Shared;
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{NodeId, ObjectId, ObjectName};
+use wasmrun_model::random::Random;
 use wasmrun_net::{Arrived, BulkRefusal, BulkSender, PullOptions, PullWhy, Range};
 use wasmrun_store::{Copy, CreateError, Form, ReadError, View, Writer};
 
@@ -39,9 +41,20 @@ const LOOK: Duration = Duration::from_millis(5);
 const TOUCHED_AT_A_TIME: usize = 2;
 
 /// What is on its way here, and how much came and went.
-#[derive(Default)]
 pub(super) struct Transfers {
     under_way: Mutex<HashMap<ObjectId, Weak<Transfer>>>,
+    /// Chooses among holders. Any choice is a right one, and other nodes choose otherwise.
+    random: Mutex<Random>,
+}
+
+impl Transfers {
+    pub(super) fn of(node: NodeId) -> Self {
+        let seed = *node.as_bytes().first_chunk().expect("an id has 16 bytes");
+        Self {
+            under_way: Mutex::default(),
+            random: Mutex::new(Random::new(u64::from_le_bytes(seed))),
+        }
+    }
 }
 
 /// How much of objects and modules came to a node and went from it, since it was started.
@@ -302,10 +315,7 @@ impl Exchange {
     }
 
     fn pick(&self, count: usize) -> usize {
-        let mut bytes = [0; 8];
-        // Any choice is a right one.
-        let _ = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty());
-        usize::try_from(u64::from_le_bytes(bytes) % count as u64).unwrap_or(0)
+        self.transfers.random.lock().below(count)
     }
 
     fn note_transfer(&self, from: NodeId, bytes: u64, took: Duration) {

@@ -4,7 +4,7 @@
 //! behind. Must not: decide when an actor ends.
 
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 use wasmrun_engine::{Listener, Module};
@@ -211,7 +211,7 @@ impl Inner {
             class: stored.create.class.clone(),
             tenant: stored.tenant.clone(),
             driver: self.detached.driver(),
-            submitted: Instant::now(),
+            submitted: tokio::time::Instant::now(),
             has_lived: true,
             why,
         });
