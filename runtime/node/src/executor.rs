@@ -340,7 +340,7 @@ impl<F: Future<Output = ()>> Future for Metered<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.project();
-        let started = Instant::now();
+        let started = tokio::time::Instant::now();
         let polled = this.future.poll(cx);
         if polled.is_pending() {
             let moved = this.weight.virtual_time(started.elapsed());

@@ -343,6 +343,19 @@ impl Shared {
         Ok(Value::stored(fill(writer, &value), references))
     }
 
+    /// Does something on a thread that it may keep for a while. None when the node is stopping.
+    async fn on_thread<T: Send + 'static>(
+        &self,
+        act: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        #[cfg(test)]
+        if self.guests.get().is_some() {
+            // The simulation has one thread.
+            return Some(act());
+        }
+        self.control.spawn_blocking(act).await.ok()
+    }
+
     /// Whether an object is what it was, as far as that is known by this time.
     async fn found(&self, object: &wasmrun_store::Object, until: tokio::time::Instant) -> Found {
         use io::ErrorKind::{InvalidData, NotFound, UnexpectedEof};
@@ -368,8 +381,7 @@ impl Shared {
                 part.is_some_and(|part| wasmrun_net::checksum(part) == *sum)
             })
         };
-        // The runtime ends only with the node.
-        match self.control.spawn_blocking(check).await.unwrap_or(true) {
+        match self.on_thread(check).await.unwrap_or(true) {
             true => Found::AsMade,
             false => Found::Changed,
         }

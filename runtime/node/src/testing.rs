@@ -15,7 +15,7 @@ pub(crate) trait Guests: Send + Sync {
 /// A component with a function `f`, and a class `counter` whose method `call` takes a list of bytes.
 pub(crate) const COUNTER: &str = r#"(component
     (core module $m
-      (memory (export "memory") 1)
+      (memory (export "memory") 2)
       (func (export "realloc") (param i32 i32 i32 i32) (result i32) (i32.const 0))
       (func (export "f"))
       (func (export "create") (result i32) (i32.const 7))

@@ -8,7 +8,7 @@
 //! Invariants: whoever was told that something is left is told when it is over, as long as both nodes live; nothing
 //! is kept of tasks that have ended, except of another node's that has left something which lives.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use wasmrun_model::id::{NodeId, TaskId};
 
@@ -21,11 +21,11 @@ type Place = (NodeId, TaskId);
 #[derive(Default)]
 pub(super) struct Behind {
     /// By another node's task that has ended here.
-    here: HashMap<TaskId, Left>,
+    here: BTreeMap<TaskId, Left>,
     /// By task that lives, or stands in `here`: where what it started has left something.
-    elsewhere: HashMap<TaskId, BTreeSet<Place>>,
+    elsewhere: BTreeMap<TaskId, BTreeSet<Place>>,
     /// The other way round: to which task that counts.
-    counts_to: HashMap<Place, TaskId>,
+    counts_to: BTreeMap<Place, TaskId>,
 }
 
 /// What another node's task has left here.
@@ -188,7 +188,10 @@ impl Ledger {
                 self.forget_if_over(&to);
             }
         }
-        let of_it = self.behind.here.extract_if(|_, left| left.owner == node);
+        let of_it = self
+            .behind
+            .here
+            .extract_if(.., |_, left| left.owner == node);
         let of_it: Vec<(TaskId, Left)> = of_it.collect();
         let mut family = Vec::new();
         for (task, left) in of_it {

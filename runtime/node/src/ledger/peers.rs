@@ -117,8 +117,8 @@ impl Ledger {
 
     /// This node itself is gone, for the simulation.
     #[cfg(test)]
-    pub(crate) fn lose_own(&mut self, incarnation: Incarnation) -> Todo {
-        let node = self.id;
+    pub(crate) fn lose_own(&mut self) -> Todo {
+        let (node, incarnation) = (self.id, Incarnation(u64::MAX));
         self.happens(Event::NodeLost { node, incarnation })
     }
 

@@ -7,7 +7,7 @@
 //! Invariants: an actor of another node is one [`ActorCell`] here. A node that has a reference to one has asked
 //! its owner about it. What a host says about a life counts only for the attempt that its owner has given it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes as Piece;
@@ -35,9 +35,9 @@ const SWEEP: usize = 64;
 #[derive(Default)]
 pub(super) struct Actors {
     /// Those of other nodes that are named, called or hosted here.
-    foreign: Mutex<HashMap<ActorName, Known>>,
+    foreign: Mutex<BTreeMap<ActorName, Known>>,
     /// Who is to hear of ours.
-    watchers: Mutex<HashMap<ActorId, HashSet<NodeId>>>,
+    watchers: Mutex<BTreeMap<ActorId, BTreeSet<NodeId>>>,
     /// What is not begun while nobody confirms that this node lives.
     held_back: Mutex<HeldBack>,
 }
@@ -185,7 +185,7 @@ impl Exchange {
         if let Some(cell) = foreign.get(&name).and_then(|known| known.cell.upgrade()) {
             return (cell, false);
         }
-        if foreign.len() >= SWEEP && foreign.len() == foreign.capacity() {
+        if foreign.len() >= SWEEP && foreign.len().is_power_of_two() {
             foreign.retain(|_, known| known.is_needed());
         }
         let cell = Arc::new(ActorCell::foreign(name, face));

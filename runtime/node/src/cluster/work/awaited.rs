@@ -3,7 +3,7 @@
 //! Owns who waits for which answer, of whom. Must not: know what is asked. Nobody waits for longer than the node lives
 //! that was asked, as far as is known here.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -16,7 +16,7 @@ pub(super) struct Awaited<T>(Arc<Mutex<Table<T>>>);
 struct Table<T> {
     next: u64,
     /// By their numbers, with whom they were put to.
-    waiting: HashMap<u64, (NodeId, oneshot::Sender<T>)>,
+    waiting: BTreeMap<u64, (NodeId, oneshot::Sender<T>)>,
 }
 
 /// A question, until nobody waits for its answer any more.
@@ -31,7 +31,7 @@ impl<T> Default for Awaited<T> {
     fn default() -> Self {
         Self(Arc::new(Mutex::new(Table {
             next: 0,
-            waiting: HashMap::new(),
+            waiting: BTreeMap::new(),
         })))
     }
 }
@@ -68,7 +68,10 @@ impl<T> Awaited<T> {
     /// A node has left, and answers nothing any more.
     pub(super) fn left(&self, node: NodeId) {
         let mut table = self.0.lock();
-        let of_it: Vec<_> = table.waiting.extract_if(|_, (of, _)| *of == node).collect();
+        let of_it: Vec<_> = table
+            .waiting
+            .extract_if(.., |_, (of, _)| *of == node)
+            .collect();
         drop(table);
         drop(of_it);
     }

@@ -114,11 +114,22 @@ impl Modules {
         Some(folder.join(format!("{digest}.wasm")))
     }
 
-    /// Has a module as if it had been fetched.
+    /// Has a module after a while, as if it were fetched until then.
     #[cfg(test)]
-    pub(super) fn put(&self, module: Module) {
+    pub(super) fn put_after(
+        &self,
+        module: Module,
+        pause: std::time::Duration,
+    ) -> impl Future<Output = ()> + use<> {
         self.set_len(&module.digest(), 1);
-        let _ = self.cell(&module.digest()).set(module);
+        let cell = self.cell(&module.digest());
+        async move {
+            let fetched = async {
+                tokio::time::sleep(pause).await;
+                module
+            };
+            cell.get_or_init(|| fetched).await;
+        }
     }
 
     /// A module that is loaded already.

@@ -96,16 +96,16 @@ impl Network {
         self.0.lock().places.insert(node, (life, place));
     }
 
-    /// A node dies. What it was saying is lost.
-    pub(super) fn remove(&self, node: NodeId) -> Option<Place> {
+    /// A life of a node is over. What it was saying is lost.
+    pub(super) fn remove(&self, node: NodeId) -> Option<(Incarnation, Place)> {
         let mut state = self.0.lock();
         let (life, place) = state.places.remove(&node)?;
-        let dead = (node, life);
+        let over = (node, life);
         state
             .sessions
-            .retain(|(from, to), _| *from != dead && *to != dead);
+            .retain(|(from, to), _| *from != over && *to != over);
         drop(state);
-        Some(place)
+        Some((life, place))
     }
 
     pub(super) fn place(&self, (node, life): End) -> Option<Place> {
@@ -181,23 +181,27 @@ impl Network {
 
 /// A node's ways to the others.
 pub(super) struct Lines {
-    pub(super) me: End,
+    pub(super) me: Mutex<End>,
     pub(super) network: Arc<Network>,
     pub(super) members: Arc<Members>,
     pub(super) control: Handle,
 }
 
 impl Lines {
+    fn me(&self) -> End {
+        *self.me.lock()
+    }
+
     /// A member, as it is known here, if that is how it is.
     fn there(&self, node: NodeId) -> Option<(End, Option<Place>)> {
         let end = (node, self.members.life(node)?);
         let place = self
             .network
             .place(end)
-            .filter(|_| self.network.place(self.me).is_some());
+            .filter(|_| self.network.place(self.me()).is_some());
         Some((
             end,
-            place.filter(|_| !self.network.is_down(self.me.0, node)),
+            place.filter(|_| !self.network.is_down(self.me().0, node)),
         ))
     }
 }
@@ -206,16 +210,16 @@ impl Lines {
 impl Fabric for Lines {
     async fn send(&self, to: End, message: OneWay) -> Result<(), SendError> {
         let bytes = postcard::to_allocvec(&message).expect("it can be written");
+        let me = self.me();
         let mut state = self.network.0.lock();
         let is_there = |(node, life): End| state.places.get(&node).is_some_and(|it| it.0 == life);
-        if !is_there(self.me) || !is_there(to) {
+        if !is_there(me) || !is_there(to) {
             return Ok(());
         }
         let network = Arc::downgrade(&self.network);
-        let session = state.sessions.entry((self.me, to)).or_insert_with(|| {
+        let session = state.sessions.entry((me, to)).or_insert_with(|| {
             let (session, said) = mpsc::unbounded_channel();
-            self.control
-                .spawn(Network::carry(network, self.me, to, said));
+            self.control.spawn(Network::carry(network, me, to, said));
             session
         });
         let _ = session.send(bytes);
@@ -236,10 +240,10 @@ impl Fabric for Lines {
             let Some(place) = place else {
                 return std::future::pending().await;
             };
-            if !place.members.is_alive(self.me.0) {
+            if !place.members.is_alive(self.me().0) {
                 return Err(CallError::Busy);
             }
-            let response = place.exchange.request(self.me.0, request).await;
+            let response = place.exchange.request(self.me().0, request).await;
             self.network.wait(0, 10).await;
             match self.network.place(end) {
                 Some(_) => Ok(response),

@@ -33,9 +33,12 @@ fn whole_nodes_under_faults() {
             let again = world::run(seed, false);
             let differ = trace.iter().zip(&again).position(|(one, two)| one != two);
             if let Some(at) = differ {
+                // What came before may say why.
+                let from = at.saturating_sub(5);
                 panic!(
-                    "the same seed gives another trace:\n{}\n{}",
-                    trace[at], again[at]
+                    "the same seed gives another trace:\n{}\nor\n{}",
+                    trace[from..=at].join("\n"),
+                    again[from..=at].join("\n")
                 );
             }
             assert_eq!(

@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::runtime::{Builder, Handle};
 use tokio::task::AbortHandle;
-use wasmrun_engine::{Engine, EngineConfig, Entry, Grants, Module, Readable as _};
+use wasmrun_engine::{Engine, EngineConfig, Entry, Grants, Module, Readable as _, Wishes};
 use wasmrun_model::cluster::Labels;
 use wasmrun_model::id::{DriverId, Incarnation, NodeId};
 use wasmrun_model::random::Random;
@@ -20,7 +20,8 @@ use wasmrun_store::{Backing, Store, StoreConfig};
 use super::super::{Exchange, Fabric};
 use super::fabric::{End, Lines, Network, Place};
 use super::guests::{Guests, MODULE, Plan, decoded};
-use crate::client::Client;
+use crate::actor::ActorJob;
+use crate::client::{ActorOptions, Client};
 use crate::cluster::Work as _;
 use crate::cluster::members::{Members, NodeRecord};
 use crate::executor::Executor;
@@ -28,6 +29,7 @@ use crate::node::{Parts, Shared};
 use crate::options::Overrides;
 use crate::policy::Policy;
 use crate::task::{Argument, Call, Job};
+use crate::testing::COUNTER;
 
 const FAULTS_UNTIL: Duration = Duration::from_secs(20);
 /// All work is done that long after faults have ended.
@@ -45,13 +47,16 @@ pub(super) fn run(seed: u64, is_traced: bool) -> Vec<String> {
     trace
 }
 
-/// The module of all tasks. It is compiled once, for all seeds.
-fn module() -> (Engine, Module) {
-    static ALL: OnceLock<(Engine, Module)> = OnceLock::new();
+/// The modules of tasks and of actors. They are compiled once, for all seeds.
+fn modules() -> (Engine, [Module; 2]) {
+    static ALL: OnceLock<(Engine, [Module; 2])> = OnceLock::new();
     let all = ALL.get_or_init(|| {
         let engine = Engine::new(EngineConfig::default()).expect("an engine");
-        let module = engine.load(&wat::parse_str(MODULE).expect("a text"));
-        (engine, module.expect("a module"))
+        let modules = [MODULE, COUNTER].map(|text| {
+            let module = engine.load(&wat::parse_str(text).expect("a text"));
+            module.expect("a module")
+        });
+        (engine, modules)
     });
     all.clone()
 }
@@ -60,7 +65,7 @@ fn module() -> (Engine, Module) {
 struct Own {
     executor: Executor,
     /// The way to others.
-    _lines: Arc<Lines>,
+    lines: Arc<Lines>,
     views: u64,
     drivers: Vec<AbortHandle>,
 }
@@ -140,7 +145,7 @@ impl World {
             Incarnation(*life)
         };
         self.network.note(|| format!("{node} starts, life {life}"));
-        let (engine, module) = module();
+        let (engine, modules) = modules();
         let at = node.as_bytes()[0];
         let mut resources = NodeResources::new();
         for (name, amount) in [
@@ -185,7 +190,7 @@ impl World {
         assert!(shared.guests.set(Arc::new(Guests)).is_ok());
         let members = Arc::new(Members::new());
         let lines = Arc::new(Lines {
-            me: (node, life),
+            me: Mutex::new((node, life)),
             network: self.network.clone(),
             members: members.clone(),
             control: Handle::current(),
@@ -193,7 +198,10 @@ impl World {
         let fabric: Arc<dyn Fabric> = lines.clone();
         let folder = std::env::temp_dir();
         let exchange = Exchange::start(&shared, Arc::downgrade(&fabric), &folder);
-        exchange.modules().put(module);
+        for module in modules {
+            let pause = Duration::from_millis(self.network.below(4_000) as u64);
+            tokio::spawn(exchange.modules().put_after(module, pause));
+        }
         assert!(shared.exchange.set(exchange.clone()).is_ok());
         members.set_work(exchange.clone());
         let place = Place {
@@ -201,6 +209,18 @@ impl World {
             exchange,
             members,
         };
+        self.joins((node, life), place);
+        let own = Own {
+            executor,
+            lines,
+            views: 0,
+            drivers: Vec::new(),
+        };
+        self.own.lock().insert(node, own);
+    }
+
+    /// A life of a node is registered. It and the others hear of each other.
+    fn joins(self: &Arc<Self>, (node, life): End, place: Place) {
         let others = self.network.alive();
         self.network.add((node, life), place.clone());
         for (other, there) in others {
@@ -212,13 +232,43 @@ impl World {
                 });
             }
         }
-        let own = Own {
-            executor,
-            _lines: lines,
-            views: 0,
-            drivers: Vec::new(),
+    }
+
+    /// A life of a node is over. The others hear of it, each at its time.
+    fn is_over(self: &Arc<Self>, (node, life): End) {
+        for (_, other) in self.network.alive() {
+            let world = self.clone();
+            tokio::spawn(async move {
+                world.network.wait(500, 3_000).await;
+                if other.members.life(node) == Some(life) {
+                    other.members.leave(node);
+                }
+            });
+        }
+    }
+
+    /// A node was cut off from the control store for longer than its lease: others take it for dead, and it begins
+    /// another life within its process.
+    async fn cut_off(self: &Arc<Self>, node: NodeId) {
+        let Some((life, place)) = self.network.remove(node) else {
+            return;
         };
-        self.own.lock().insert(node, own);
+        self.network.note(|| format!("{node} is cut off"));
+        self.is_over((node, life));
+        self.network.wait(0, 3_000).await;
+        place.members.lose_sight();
+        let life = Incarnation(life.0 + 1);
+        let lines = match self.own.lock().get(&node) {
+            Some(own) => own.lines.clone(),
+            None => return,
+        };
+        self.lives.lock().insert(node, life.0);
+        *lines.me.lock() = (node, life);
+        self.network.wait(0, 1_000).await;
+        self.network.note(|| format!("{node} is back, life {life}"));
+        self.joins((node, life), place.clone());
+        self.network.wait(1_500, 1_600).await;
+        place.members.give_up_unseen();
     }
 
     /// A node hears from the control store that a life of another is a member.
@@ -241,30 +291,21 @@ impl World {
         at.members.join(node, life, record);
     }
 
-    /// A node dies. The others hear of it, each at its time.
+    /// A node dies.
     fn kill(self: &Arc<Self>, node: NodeId) {
-        let Some(place) = self.network.remove(node) else {
+        let Some((life, place)) = self.network.remove(node) else {
             return;
         };
         self.network.note(|| format!("{node} dies"));
         let own = self.own.lock().remove(&node);
-        let life = self.lives.lock()[&node];
         // What its tasks hold must not be dropped.
-        drop(place.shared.ledger.lock().lose_own(Incarnation(life)));
+        drop(place.shared.ledger.lock().lose_own());
         if let Some(own) = own {
             own.drivers.iter().for_each(AbortHandle::abort);
             drop(own.executor);
         }
         drop(place);
-        for (_, other) in self.network.alive() {
-            let world = self.clone();
-            tokio::spawn(async move {
-                world.network.wait(500, 3_000).await;
-                if other.members.life(node) == Some(Incarnation(life)) {
-                    other.members.leave(node);
-                }
-            });
-        }
+        self.is_over((node, life));
     }
 
     /// Lets guests run.
@@ -320,11 +361,12 @@ impl World {
             }
             let node = self.ids[random.below(self.ids.len())];
             let other = self.ids[random.below(self.ids.len())];
-            match random.below(4) {
+            match random.below(5) {
+                3 => self.cut_off(node).await,
                 0 => {
                     self.kill(node);
                     self.network.wait(50, 6_000).await;
-                    if self.network.alive().iter().all(|((id, _), _)| *id != node) {
+                    if !self.own.lock().contains_key(&node) {
                         self.start(node);
                     }
                 }
@@ -374,11 +416,12 @@ impl World {
             }
         }
         for node in &self.ids {
-            if self.network.alive().iter().all(|((id, _), _)| id != node) {
+            if !self.own.lock().contains_key(node) {
                 self.start(*node);
             }
         }
-        self.network.wait(3_000, 4_000).await;
+        // By then nodes that were cut off are back.
+        self.network.wait(9_000, 10_000).await;
         for node in &self.ids {
             for (_, place) in self.network.alive() {
                 place.exchange.set_draining(*node, false);
@@ -400,7 +443,7 @@ impl World {
         bytes[..8].copy_from_slice(&random.next().to_le_bytes());
         let client = Client::new(place.shared.clone(), DriverId::from_bytes(bytes));
         drop(place);
-        let (_, module) = module();
+        let (_, [module, actors]) = modules();
         let entry = Entry::Function(module.find("f").expect("it has that"));
         let mut waiting = Vec::new();
         for _ in 0..1 + random.below(16) {
@@ -431,8 +474,16 @@ impl World {
                 waiting.push((plan, task.object()));
             }
         }
-        if random.below(5) == 0 {
-            // It is gone, and nobody waits.
+        let with_actor = match random.below(3) {
+            0 => Some(self.use_actor(&client, &actors, random.split())),
+            _ => None,
+        };
+        let is_gone = random.below(5) == 0;
+        if let Some(with_actor) = with_actor {
+            with_actor.await;
+        }
+        if is_gone {
+            // Nobody waits.
             return client.cancel_all();
         }
         for (plan, object) in waiting {
@@ -452,6 +503,40 @@ impl World {
                 (None, Err(why)) if why.contains("planned") && !why.contains("not planned") => {}
                 (expected, result) => panic!("{plan:?}: {result:?} instead of {expected:?}"),
             }
+        }
+    }
+
+    /// Creates an actor, which may live anywhere, and calls it.
+    async fn use_actor(&self, client: &Client, module: &Module, mut random: Random) {
+        let class = module.find_class("counter").expect("it has that");
+        let options = ActorOptions {
+            wishes: Wishes {
+                resources: vec![("CPU".into(), ["0.5", "1", "2"][random.below(3)].into())],
+                restarts: Some(50),
+                call_retries: Some(50),
+                strategy: (random.below(2) == 0).then(|| "spread".into()),
+                ..Wishes::default()
+            },
+            ..ActorOptions::default()
+        };
+        let job = Arc::new(ActorJob::new(module, class, options).expect("a job"));
+        let actor = client
+            .create_actor_async(&job, Vec::new(), None, None)
+            .await;
+        let actor = actor.expect("it is taken");
+        let mut calls = Vec::new();
+        for _ in 0..1 + random.below(12) {
+            self.network.wait(0, 1_000).await;
+            let value = Encoded::Buffer {
+                kind: NumberKind::U8,
+                bytes: vec![7; [10, 70_000][usize::from(random.below(6) == 0)]],
+            };
+            let call = actor.call("call", vec![Argument::Value(value.into())]);
+            calls.push(call.expect("it is taken"));
+        }
+        for call in calls {
+            let came = client.get_async(&call, None).await;
+            assert!(came.is_ok(), "a call of {}: {came:?}", actor.id());
         }
     }
 
