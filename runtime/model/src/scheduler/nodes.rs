@@ -62,6 +62,13 @@ impl Scheduler {
     }
 
     pub(super) fn node_expected(&mut self, node: NodeInfo) {
+        let there = self.cluster.by_id(node.id);
+        let there = there.map(|ix| self.cluster[ix].incarnation());
+        if there >= Some(node.incarnation) {
+            // It has told what it has: who takes groups over has asked it.
+            self.stale += 1;
+            return;
+        }
         self.peers.note_back(node.id, node.incarnation);
         if self.peers.is_dead(node.id, node.incarnation) {
             self.stale += 1;

@@ -512,9 +512,7 @@ impl World {
             .or_default()
             .push_back(message);
         let slow = match self.random.below(100) {
-            // For so long the link is down.
-            0..5 if !self.has_healed => 5_000,
-            5..10 => 2_000,
+            0..5 => 2_000,
             _ => 40,
         };
         self.come(1, slow, Coming::Message { from, to });

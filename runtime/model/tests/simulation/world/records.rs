@@ -233,7 +233,10 @@ impl World {
 
     /// Whoever has taken a group over asks all what they have of it, as soon as it knows all who are there.
     fn claim(&mut self, group: usize, by: (usize, u64), takeovers: u32) {
-        if !self.is_in_life(by) {
+        let record = self.records.now.get(&group);
+        let is_its = record.is_some_and(|it| (it.owner, it.takeovers) == (by.0, takeovers));
+        if !self.is_in_life(by) || !is_its {
+            // It was removed meanwhile, or taken over once more.
             return;
         }
         let cluster = self.members[by.0].scheduler.cluster();
