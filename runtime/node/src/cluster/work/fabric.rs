@@ -50,7 +50,7 @@ pub(crate) trait Fabric: Send + Sync + 'static {
         len: u64,
     ) -> Option<Result<Vec<u8>, PullError>>;
 
-    /// Where objects come and go: whoever pulls does it there.
+    /// The runtime on which objects are pulled.
     fn bulk(&self) -> &Handle;
 
     /// All members besides this node, those first that let others join.

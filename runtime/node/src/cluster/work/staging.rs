@@ -194,7 +194,7 @@ impl Exchange {
         }
         let id = cell.id;
         let mut staging = session.staging.lock();
-        // In one step: whoever withdraws it says so behind it, or takes it back.
+        // In one step: a withdrawal is said behind it, or takes it back.
         let is_said = staging.take(&id, attempt) && session.say(Queued::Outgoing(outgoing));
         drop(staging);
         if !is_said {
