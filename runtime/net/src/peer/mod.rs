@@ -82,7 +82,7 @@ pub(crate) struct PeerCore {
     answers: Mutex<Answers>,
     state: Mutex<State>,
     status: watch::Sender<Status>,
-    /// With the life of the peer in which each was sent.
+    /// With the incarnation of the peer that sent each.
     batches: mpsc::Sender<(Incarnation, Batch)>,
     tasks: Mutex<Vec<AbortHandle>>,
     /// Addresses have changed.

@@ -53,6 +53,8 @@ impl<const MAJOR: u16, const MINOR: u16> Protocol for Test<MAJOR, MINOR> {
 /// Remembers everything.
 pub struct Memory<P: Protocol> {
     pub one_ways: mpsc::UnboundedSender<(NodeId, u64)>,
+    /// Which incarnation sent each of these.
+    pub senders: Mutex<Vec<(u64, Incarnation)>>,
     pub asked: Mutex<BTreeMap<(NodeId, u64), u32>>,
     pub events: mpsc::UnboundedSender<Event<P>>,
     /// One-way messages wait for a permit here.
@@ -78,11 +80,12 @@ impl<const MAJOR: u16, const MINOR: u16> Service<Test<MAJOR, MINOR>>
     async fn one_way(
         &self,
         from: &Peer<Test<MAJOR, MINOR>>,
-        _: Incarnation,
+        incarnation: Incarnation,
         (number, _): (u64, Vec<u8>),
     ) {
         self.gate.acquire().await.expect("it stays open").forget();
         self.gate.add_permits(1);
+        self.senders.lock().push((number, incarnation));
         let _ = self.one_ways.send((from.id(), number));
     }
 
@@ -232,6 +235,7 @@ pub fn start<const MAJOR: u16, const MINOR: u16>(config: Config) -> End<Test<MAJ
     let (event_sender, events) = mpsc::unbounded_channel();
     let memory = Arc::new(Memory {
         one_ways,
+        senders: Mutex::default(),
         asked: Mutex::default(),
         events: event_sender,
         gate: Semaphore::new(1),

@@ -229,6 +229,32 @@ async fn what_is_sent_to_a_life_goes_to_that_one_though_it_is_not_connected_yet(
     assert_eq!(new.told().await.1, 6);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_waits_counts_for_the_incarnation_that_sent_it() {
+    let cluster = Cluster::new();
+    let mut one = cluster.node(1);
+    let gate = one.memory.gate.acquire().await.expect("it is open");
+    for incarnation in [1, 2] {
+        let two = start::<1, 0>(cluster.node_config(2, incarnation));
+        let there = two
+            .network
+            .peer(node_id(1), vec![one.address])
+            .expect("a peer");
+        for number in [10 * incarnation, 10 * incarnation + 1] {
+            there.send(&(number, vec![])).await.expect("sent");
+        }
+        soon(there.flushed()).await;
+        soon(two.network.close()).await;
+    }
+    drop(gate);
+    for number in [10, 11, 20, 21] {
+        assert_eq!(one.told().await.1, number);
+    }
+    let [old, new] = [Incarnation(1), Incarnation(2)];
+    let expected = [(10, old), (11, old), (20, new), (21, new)];
+    assert_eq!(*one.memory.senders.lock(), expected);
+}
+
 /// It may be asked before it has connected; and what waits for a life that is over is not asked the next one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_life_is_asked_is_answered_by_that_one_only() {

@@ -153,7 +153,7 @@ impl Members {
         }
     }
 
-    /// The life of a member that asks for something, once we have heard that it lives. `None` if we do not hear that soon.
+    /// The incarnation of a member that sends a request, once it is known to live. `None` if that is not known soon.
     pub(super) async fn admitted_soon(
         &self,
         node: NodeId,
@@ -163,8 +163,8 @@ impl Members {
         admitted.await.ok().flatten()
     }
 
-    /// The life of a member that says something, once we have heard that it lives, however long that takes: its messages
-    /// wait meanwhile. `None` if that life is over.
+    /// The incarnation of a member that sends a message, once it is known to live, however long that takes: its messages
+    /// wait meanwhile. `None` if that incarnation is over.
     pub(super) async fn admitted(
         &self,
         node: NodeId,
@@ -185,7 +185,7 @@ impl Members {
         }
     }
 
-    /// Tells the work something of a member, as soon as that life of it is known and unless it is over.
+    /// Tells the work something of a member, as soon as that incarnation is known to live, and never if it is over.
     pub(super) async fn while_alive(
         &self,
         node: NodeId,
@@ -200,7 +200,7 @@ impl Members {
                 return tell(work.as_ref());
             }
         }
-        tracing::debug!(peer = %node, %life, "a message of a life that is over is dropped");
+        tracing::debug!(peer = %node, %life, "a message of an incarnation that is over is dropped");
     }
 
     /// A member's view of itself, by whatever way it came. Older ones than the last are dropped.
@@ -349,7 +349,7 @@ impl Members {
         {
             work.left(&unseen, true);
         }
-        // Messages of theirs may wait.
+        // Their messages may wait.
         self.count.send_replace(count);
     }
 
@@ -618,6 +618,34 @@ mod tests {
         assert_eq!(heard.take(), ["is not seen in 2", "left 2"]);
         let late = members.admitted(NODE, Some(Incarnation(2))).await;
         assert_eq!(late, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_waits_until_its_sender_is_known_and_a_request_for_a_while() {
+        let (members, _) = members();
+        let asked = members.admitted_soon(NODE, Some(Incarnation(1))).await;
+        assert_eq!(asked, None);
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let tell = |life: u64| {
+            let (members, told) = (members.clone(), told.clone());
+            tokio::spawn(async move {
+                let note = |_: &dyn Work| told.lock().push(life);
+                members.while_alive(NODE, Incarnation(life), note).await;
+            })
+        };
+        let early = tell(2);
+        tokio::time::sleep(100 * ADMISSION).await;
+        assert!(told.lock().is_empty() && !early.is_finished());
+        members.join(NODE, Incarnation(1), record(2));
+        early.await.unwrap();
+        // This node has lost sight of it: it may live. Then it is known not to.
+        members.lose_sight();
+        let unseen = tell(2);
+        tokio::time::sleep(100 * ADMISSION).await;
+        assert!(!unseen.is_finished());
+        members.give_up_unseen();
+        unseen.await.unwrap();
+        assert_eq!(*told.lock(), [2]);
     }
 
     /// What is done for one of them may need another.
