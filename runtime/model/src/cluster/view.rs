@@ -163,7 +163,7 @@ impl Cluster {
         self.by_id(node).is_some() || self.nodes.expected.contains_key(&node)
     }
 
-    /// In which life a node is part of the cluster, or else [expected](Cluster::expect).
+    /// The incarnation in which a node is part of the cluster, or else [expected](Cluster::expect).
     pub fn incarnation(&self, node: NodeId) -> Option<Incarnation> {
         let there = self.by_id(node).map(|ix| self[ix].incarnation);
         there.or_else(|| Some(self.nodes.expected.get(&node)?.0))

@@ -96,7 +96,7 @@ impl Scheduler {
 
     /// Whether a task of an actor that lives on this node is with another one, where the actor lived before.
     fn is_stray(&self, ix: TaskIx, node: NodeId) -> bool {
-        self.peer_of(ix).is_some_and(|it| it != node)
+        self.tasks[ix].peer().is_some_and(|it| it != node)
     }
 
     /// A call has ended, perhaps where its actor lived before: those that waited for it go on.
@@ -243,7 +243,7 @@ impl Scheduler {
             }
             // It lived here, or it is ours and lived elsewhere.
             let (owner, is_held) = (task.owner, task.phase().holds());
-            let has_lived = is_held || self.peer_of(ix).is_some();
+            let has_lived = is_held || self.tasks[ix].peer().is_some();
             match owner {
                 Owner::Here if has_lived && will_restart => self.retry(ix),
                 // Only its owner begins another life.
@@ -265,9 +265,9 @@ impl Scheduler {
             let task = &self.tasks[ix];
             match (task.kind, task.phase()) {
                 (TaskKind::Actor(_) | TaskKind::Task, _) => {}
-                _ if self.peer_of(ix).is_some() => {
+                _ if self.tasks[ix].peer().is_some() => {
                     // It may have ended well before that: whoever has it says so.
-                    if let Some(node) = self.peer_of(ix).filter(|_| !will_restart) {
+                    if let Some(node) = self.tasks[ix].peer().filter(|_| !will_restart) {
                         self.withdraw(ix, node);
                         let (phase, why) = (Phase::Failed, Some(Reason::ActorDied(id)));
                         self.tasks[ix].doom = Some(Box::new(Doom { phase, why }));

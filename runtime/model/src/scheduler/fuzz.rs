@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::class::{Gate, Wants};
-use super::table::{Owner, TaskIx};
+use super::table::TaskIx;
 use super::{
     Config, Effect, Event, Message, NodeInfo, Outcome, PeerView, Scheduler, Setting, Settings,
 };
@@ -34,7 +34,7 @@ pub fn check(scheduler: &Scheduler) {
     check_resources(scheduler);
     check_arguments(scheduler);
     check_calls(scheduler);
-    check_peers(scheduler);
+    scheduler.check_tasks_of_peers();
     scheduler.check_calls_of_actors();
     check_nothing_idles(scheduler);
 }
@@ -42,36 +42,6 @@ pub fn check(scheduler: &Scheduler) {
 fn live(scheduler: &Scheduler) -> impl Iterator<Item = TaskIx> {
     let phases = Phase::ALL[..Phase::LIVE].iter();
     phases.flat_map(|phase| scheduler.tasks.in_phase(*phase))
-}
-
-/// Whether each task that is shared with a peer is in the one list that it belongs in.
-fn check_peers(scheduler: &Scheduler) {
-    let mut shared: BTreeMap<_, [BTreeSet<TaskIx>; 3]> = BTreeMap::new();
-    for ix in live(scheduler) {
-        let task = &scheduler.tasks[ix];
-        let taken_from = match task.owner {
-            Owner::Here => None,
-            Owner::Peer(node) => Some(node),
-        };
-        let lists = [task.peer(), task.offered_to(), taken_from];
-        for (list, peer) in lists.into_iter().enumerate() {
-            if let Some(peer) = peer {
-                shared.entry(peer).or_default()[list].insert(ix);
-            }
-        }
-    }
-    assert!(scheduler.tasks.peers().eq(shared.keys()));
-    for (peer, [given, offered, taken]) in shared {
-        assert_eq!(
-            scheduler.tasks.given_to(peer).collect::<BTreeSet<_>>(),
-            given
-        );
-        assert_eq!(scheduler.tasks.offered(peer), offered.len() as u64);
-        assert_eq!(
-            scheduler.tasks.taken_from(peer).collect::<BTreeSet<_>>(),
-            taken
-        );
-    }
 }
 
 /// Whether somebody looks at it for a start: all that are ready, but of an actor's calls only one.

@@ -617,7 +617,7 @@ impl Scheduler {
                 self.place(ix);
                 continue;
             }
-            if let Some(node) = self.peer_of(ix) {
+            if let Some(node) = self.tasks[ix].peer() {
                 self.withdraw(ix, node);
             }
             self.doom(ix, Phase::Failed, Some(why.clone()));

@@ -698,9 +698,4 @@ impl Scheduler {
         }
         self.place_members(group);
     }
-
-    /// The node that a task is with, if it is another.
-    pub(super) fn peer_of(&self, ix: TaskIx) -> Option<NodeId> {
-        self.tasks[ix].peer()
-    }
 }

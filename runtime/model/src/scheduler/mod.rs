@@ -412,9 +412,9 @@ impl Scheduler {
     /// Moves a task to the state that `next` makes of the one it is in.
     fn change_with(&mut self, ix: TaskIx, next: impl FnOnce(TaskState) -> TaskState) {
         let class = self.tasks[ix].class;
-        let before = self.peer_of(ix);
+        let before = self.tasks[ix].peer();
         let (from, to) = self.tasks.change(ix, self.now, next);
-        let after = self.peer_of(ix);
+        let after = self.tasks[ix].peer();
         self.queue_at(before, after);
         if before != after {
             self.unclaim(ix, before);
@@ -456,7 +456,7 @@ impl Scheduler {
     fn remove(&mut self, ix: TaskIx, end: Phase) -> Gone {
         let class = self.tasks[ix].class;
         self.forget_arguments(ix);
-        let peer = self.peer_of(ix);
+        let peer = self.tasks[ix].peer();
         self.queue_at(peer, None);
         self.unclaim(ix, peer);
         let task = self.tasks.remove(ix, end);

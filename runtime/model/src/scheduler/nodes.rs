@@ -65,7 +65,7 @@ impl Scheduler {
         let there = self.cluster.by_id(node.id);
         let there = there.map(|ix| self.cluster[ix].incarnation());
         if there >= Some(node.incarnation) {
-            // It has told what it has: who takes groups over has asked it.
+            // It has sent a view, and new owners of groups have asked it for its bundles.
             self.stale += 1;
             return;
         }
@@ -307,7 +307,7 @@ impl Scheduler {
         if known.is_none() && (is_over || was_expected) {
             self.groups.node_stays_away(self.now, id);
             self.carry_out_groups();
-            // It may have given tasks to this node before it told what it has.
+            // It may have given tasks to this node before its first view.
             self.peer_lost(id);
             self.retry_infeasible();
         }

@@ -439,6 +439,34 @@ impl Scheduler {
         self.cancel_all(&orphans);
     }
 
+    /// Checks that each task that is shared with a peer is in the one list in which it belongs.
+    ///
+    /// # Panics
+    /// If it is not.
+    pub(super) fn check_tasks_of_peers(&self) {
+        let mut shared: BTreeMap<_, [BTreeSet<TaskIx>; 3]> = BTreeMap::new();
+        let live = Phase::ALL[..Phase::LIVE].iter();
+        for ix in live.flat_map(|phase| self.tasks.in_phase(*phase)) {
+            let task = &self.tasks[ix];
+            let taken_from = match task.owner {
+                Owner::Here => None,
+                Owner::Peer(node) => Some(node),
+            };
+            let lists = [task.peer(), task.offered_to(), taken_from];
+            for (list, peer) in lists.into_iter().enumerate() {
+                if let Some(peer) = peer {
+                    shared.entry(peer).or_default()[list].insert(ix);
+                }
+            }
+        }
+        assert!(self.tasks.peers().eq(shared.keys()));
+        for (peer, [given, offered, taken]) in shared {
+            assert!(self.tasks.given_to(peer).collect::<BTreeSet<_>>() == given);
+            assert!(self.tasks.taken_from(peer).collect::<BTreeSet<_>>() == taken);
+            assert_eq!(self.tasks.offered(peer), offered.len() as u64);
+        }
+    }
+
     /// Looks again at what waits for others. Tasks in the order in which they were submitted.
     pub(super) fn recheck(&mut self) {
         self.end_refused();

@@ -409,7 +409,7 @@ impl Scheduler {
                 // It has started, so it has what it needs.
                 continue;
             }
-            if let Some(node) = self.peer_of(ix) {
+            if let Some(node) = self.tasks[ix].peer() {
                 self.withdraw(ix, node);
             }
             self.end(ix, Phase::Failed, Some(Reason::ArgumentFailed(object)));

@@ -126,12 +126,14 @@ impl Scheduler {
     /// Whether another node has this attempt of a task that was submitted here.
     pub fn is_at(&self, task: &TaskId, attempt: Attempt, node: NodeId) -> bool {
         let found = self.tasks.find(task);
-        found.is_some_and(|ix| self.tasks[ix].attempt == attempt && self.peer_of(ix) == Some(node))
+        found.is_some_and(|ix| {
+            self.tasks[ix].attempt == attempt && self.tasks[ix].peer() == Some(node)
+        })
     }
 
     /// The other node that a task which was submitted here was given to, if it is with one.
     pub fn peer(&self, task: &TaskId) -> Option<NodeId> {
-        self.peer_of(self.tasks.find(task)?)
+        self.tasks[self.tasks.find(task)?].peer()
     }
 
     /// Takes in how long a node took to send some bytes.

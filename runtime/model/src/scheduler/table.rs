@@ -1,8 +1,8 @@
 //! The table of live tasks: slots, look-ups, and one queue per state.
 //!
-//! Owns where a task's record is and in which lists it is: its state's queue, its job's, its
-//! actor's, and that of the peer which runs it for us or for which we run it. All are lists through the records, so adding, finding and removing cost the same with
-//! one task as with a million. Must not: decide anything.
+//! Owns where a task's record is and in which lists it is: its state's queue, its job's, its actor's, and that of
+//! the peer with which this node shares it. All are lists through the records, so adding, finding and removing cost
+//! the same with one task as with a million. Must not: decide anything.
 //!
 //! Invariants: a task is in the queue of the state that it is in, and every change of state is a
 //! legal one, or two that are at once.
@@ -511,7 +511,7 @@ impl Table {
         }
     }
 
-    /// A task of ours is with another peer, or with none.
+    /// A task that this node owns is with another peer, or with none.
     fn moves_peer(&mut self, ix: TaskIx, before: Option<NodeId>, after: Option<NodeId>) {
         if before == after {
             return;

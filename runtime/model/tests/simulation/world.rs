@@ -32,7 +32,7 @@ pub enum Mode {
 }
 
 type Run = (TaskId, Attempt);
-/// A member, in this life of it.
+/// An incarnation of a member.
 type End = (usize, u64);
 
 /// Something that is going to happen.
@@ -134,7 +134,7 @@ struct Member {
     version: u64,
     woken_at: Option<Instant>,
     heard: Heard,
-    /// The lives of nodes that it knows to be over.
+    /// The incarnations of nodes that it knows to be over.
     lost: BTreeSet<End>,
     /// Attempts of others that are not taken in yet.
     arriving: BTreeSet<(End, Run)>,
@@ -500,7 +500,7 @@ impl World {
         }
     }
 
-    /// A session is between two lives of two nodes: what is said in it arrives once, in order, as long as both live.
+    /// A session is between two incarnations: what is said in it arrives once, in order, as long as both live.
     fn send(&mut self, from: usize, to: NodeId, message: Message) {
         let Some(life) = self.known_life(from, to) else {
             return;
@@ -512,7 +512,9 @@ impl World {
             .or_default()
             .push_back(message);
         let slow = match self.random.below(100) {
-            0..5 => 2_000,
+            // For so long the link is down.
+            0..5 if !self.has_healed => 5_000,
+            5..10 => 2_000,
             _ => 40,
         };
         self.come(1, slow, Coming::Message { from, to });
