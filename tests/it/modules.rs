@@ -84,14 +84,23 @@ fn what_is_not_wasm() {
 #[test]
 fn files_that_cannot_be_read() {
     let dir = scratch();
-    for (path, says) in [
-        (dir.path().join("missing.wasm"), "No such file or directory"),
-        (dir.path().to_owned(), "Is a directory"),
+    for (path, says, advises) in [
+        (
+            dir.path().join("missing.wasm"),
+            "No such file or directory",
+            "check the path: a relative one begins at /",
+        ),
+        (dir.path().to_owned(), "Is a directory", "give a file in it"),
     ] {
         let stderr = Wasmrun::submit_file(&path).fails(2);
         assert_says(
             &stderr,
-            &["error: cannot read the module ", "\n  because: ", says],
+            &[
+                "error: cannot read the module ",
+                "\n  because: ",
+                says,
+                advises,
+            ],
         );
     }
 }
