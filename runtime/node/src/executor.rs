@@ -151,17 +151,15 @@ impl Executor {
         Ok(executor)
     }
 
-    /// Runs what wants to run, on this thread. How many turns that took.
+    /// Runs all that is in line, on this thread.
     #[cfg(test)]
-    pub(crate) fn run_all(&self) -> u64 {
-        let mut turns = 0;
+    pub(crate) fn run_all(&self) {
         loop {
             let next = self.shared.pop(&mut self.shared.queue.lock());
-            let Some(runnable) = next else {
-                return turns;
+            match next {
+                Some(runnable) => runnable.run(),
+                None => return,
             };
-            runnable.run();
-            turns += 1;
         }
     }
 

@@ -47,6 +47,7 @@ mod node;
 mod object;
 mod options;
 mod orphans;
+mod parts;
 mod policy;
 mod reach;
 mod run;

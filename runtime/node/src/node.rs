@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::pin::pin;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -15,11 +14,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
-use wasmrun_engine::{Engine, EngineConfig, EngineError, Invocation, Module, Outcome};
+use wasmrun_engine::{Engine, EngineConfig, EngineError, Module};
 use wasmrun_model::cluster::{
     ACCELERATOR_TYPE, HOSTNAME, LabelValue, Labels, NODE_ID, NodeName, ParseLabelError,
 };
-use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{DriverId, Incarnation, NodeId};
 use wasmrun_model::resource::{
     AddResourceError, Amount, CapacityError, NodeResources, ParsePoolError, ParseResourceNameError,
@@ -42,6 +40,7 @@ use crate::ledger::{LOCAL, Ledger, Outbox};
 use crate::machine::Machine;
 use crate::names::Names;
 use crate::object::WaitingBytes;
+use crate::parts::Parts;
 use crate::policy::{Policy, PolicyConfig, PolicyError};
 use crate::task::Home;
 
@@ -182,10 +181,6 @@ pub struct Node {
     bulk: Option<tokio::runtime::Runtime>,
 }
 
-/// How many modules are loaded at a time: a part of the threads that may block, so that slow ones of one tenant leave the
-/// control store and other tenants theirs.
-const MOST_LOADING: usize = 128;
-
 /// What clients, running tasks and the node itself share.
 pub(crate) struct Shared {
     pub(crate) name: Arc<str>,
@@ -226,69 +221,8 @@ pub(crate) struct Shared {
     pub(crate) guests: OnceLock<Arc<dyn crate::testing::Guests>>,
 }
 
-/// What a node is made of.
-pub(crate) struct Parts {
-    pub(crate) info: NodeInfo,
-    pub(crate) resources: NodeResources,
-    /// How many tasks may run at a time, whatever they ask for.
-    pub(crate) max_running: u32,
-    pub(crate) engine: Engine,
-    pub(crate) spawner: Spawner,
-    pub(crate) store: Store,
-    pub(crate) room_patience: Duration,
-    pub(crate) policy: Policy,
-    pub(crate) control: Handle,
-    /// What its ids follow from.
-    pub(crate) random: [u8; 16],
-}
-
-impl Shared {
-    pub(crate) fn new(parts: Parts) -> Arc<Self> {
-        let object_memory = parts.store.usage().capacity_bytes;
-        let (id, name) = (parts.info.id, parts.info.name.as_str().into());
-        let ledger = Ledger::new(parts.info, parts.resources, parts.max_running);
-        Arc::new(Self {
-            name,
-            engine: parts.engine,
-            loading: Arc::new(Semaphore::new(MOST_LOADING)),
-            spawner: parts.spawner,
-            home: Home::new(id),
-            outbox: ledger.outbox(),
-            ledger: Mutex::new(ledger),
-            store: parts.store,
-            room_patience: parts.room_patience,
-            policy: Arc::new(parts.policy),
-            control: parts.control,
-            names: Names::default(),
-            waiting_bytes: WaitingBytes::new(object_memory / WAITING_PART),
-            ids: Ids::new(parts.random),
-            waits: WaitNumbers::default(),
-            counters: Counters::default(),
-            desk: Mutex::default(),
-            is_looking: AtomicBool::new(false),
-            is_ticking: AtomicBool::new(false),
-            cluster: OnceLock::new(),
-            exchange: OnceLock::new(),
-            #[cfg(test)]
-            guests: OnceLock::new(),
-        })
-    }
-
-    /// Runs a guest to its end.
-    pub(crate) async fn run_guest(&self, invocation: Invocation<'_>) -> Result<Outcome, TaskError> {
-        #[cfg(test)]
-        if let Some(guests) = self.guests.get() {
-            return guests.run(invocation).await;
-        }
-        pin!(self.engine.run(invocation)).await
-    }
-}
-
 /// What an actor's references know of the node.
 pub(crate) type WeakShared = Weak<Shared>;
-
-/// Arguments that wait may take this part of what objects may.
-const WAITING_PART: u64 = 4;
 
 /// How long a value waits for room in the store, if nobody says otherwise.
 pub const ROOM_PATIENCE: Duration = Duration::from_secs(30);

@@ -161,6 +161,15 @@ pub(crate) async fn start(shared: Arc<Shared>, start: Start, turn: Turn) {
     }
 }
 
+/// Runs the guest of a task to its end.
+async fn run_guest(shared: &Shared, invocation: Invocation<'_>) -> Result<Outcome, TaskError> {
+    #[cfg(test)]
+    if let Some(guests) = shared.guests.get() {
+        return guests.run(invocation).await;
+    }
+    pin!(shared.engine.run(invocation)).await
+}
+
 /// What an attempt begins with: what it holds, what it is to do, and when it started.
 type Begun = (Lease, Start, Instant);
 
@@ -331,7 +340,7 @@ async fn run_task(begun: Begun, turn: &Turn) -> Option<Start> {
                 input: call.input,
                 services: attempt.clone(),
             };
-            pin!(lease.shared.run_guest(invocation)).await
+            pin!(run_guest(&lease.shared, invocation)).await
         });
         let outcome = cell.unless_cancelled(running).await;
         outcome.unwrap_or(Err(TaskError::Cancelled))

@@ -1,9 +1,53 @@
 //! What tests of several modules of this crate share.
 //!
-//! Owns the guests that they run.
+//! Owns the guests that they run, and how simulations go through seeds.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use wasmrun_engine::{Invocation, Outcome};
 use wasmrun_model::failure::TaskError;
+
+/// Runs a simulation with many seeds, each of them twice: it must give the same trace. `run` is given the seed and whether
+/// to print the trace. `WASMRUN_SEEDS` is how many are tried, this many if it is not set; `WASMRUN_SEED` is the first, and
+/// alone if how many is not said.
+pub(crate) fn replay(seeds: u64, filter: &str, run: impl Fn(u64, bool) -> Vec<String>) {
+    let number = |name: &str| {
+        let text = std::env::var(name).ok()?;
+        let number: Result<u64, _> = text.parse();
+        Some(number.unwrap_or_else(|_| panic!("{name} is a number, not '{text}'")))
+    };
+    let first = number("WASMRUN_SEED");
+    let seeds = number("WASMRUN_SEEDS").unwrap_or(if first.is_some() { 1 } else { seeds });
+    let first = first.unwrap_or(1);
+    for seed in first..first + seeds {
+        let replayed = || {
+            let trace = run(seed, seeds == 1);
+            let again = run(seed, false);
+            let differ = trace.iter().zip(&again).position(|(one, two)| one != two);
+            if let Some(at) = differ {
+                // What came before may say why.
+                let from = at.saturating_sub(5);
+                panic!(
+                    "the same seed gives another trace:\n{}\nor\n{}",
+                    trace[from..=at].join("\n"),
+                    again[from..=at].join("\n")
+                );
+            }
+            assert_eq!(
+                trace.len(),
+                again.len(),
+                "the same seed gives another trace"
+            );
+        };
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(replayed)) {
+            eprintln!(
+                "seed {seed} fails; replay it with\n    WASMRUN_SEED={seed} cargo test --workspace \
+                 --lib {filter} -- --nocapture"
+            );
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
 
 /// What runs in place of guests.
 #[async_trait::async_trait]

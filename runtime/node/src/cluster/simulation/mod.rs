@@ -14,46 +14,10 @@ mod node;
 mod oracles;
 mod world;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use self::world::run;
-
-fn number(name: &str) -> Option<u64> {
-    let text = std::env::var(name).ok()?;
-    Some(
-        text.parse()
-            .unwrap_or_else(|_| panic!("{name} is a number, not '{text}'")),
-    )
-}
+use crate::testing::replay;
 
 #[test]
 fn what_is_in_the_store_has_one_owner() {
-    let first = number("WASMRUN_SEED");
-    let seeds = number("WASMRUN_SEEDS").unwrap_or(if first.is_some() { 1 } else { 40 });
-    let first = first.unwrap_or(1);
-    for seed in first..first + seeds {
-        let replayed = || {
-            let trace = run(seed, seeds == 1);
-            let again = run(seed, false);
-            let differ = trace.iter().zip(&again).position(|(one, two)| one != two);
-            if let Some(at) = differ {
-                panic!(
-                    "the same seed gives another trace:\n{}\n{}",
-                    trace[at], again[at]
-                );
-            }
-            assert_eq!(
-                trace.len(),
-                again.len(),
-                "the same seed gives another trace"
-            );
-        };
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(replayed)) {
-            eprintln!(
-                "seed {seed} fails; replay it with\n    WASMRUN_SEED={seed} cargo test --workspace \
-                 --lib cluster::simulation -- --nocapture"
-            );
-            std::panic::resume_unwind(panic);
-        }
-    }
+    replay(40, "cluster::simulation", run);
 }

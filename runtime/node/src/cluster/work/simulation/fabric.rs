@@ -1,6 +1,6 @@
 //! The network between simulated nodes.
 //!
-//! Owns which lives of nodes there are and which links are down. What one life says to another arrives once, in order,
+//! Owns which incarnations of nodes there are and which links are down. What one says to another arrives once, in order,
 //! after a while; a link that is down holds it up. Requests get no answer meanwhile, and pulls break.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ use crate::cluster::Work;
 use crate::cluster::members::Members;
 use crate::node::Shared;
 
-/// A node, in a life of it.
+/// An incarnation of a node.
 pub(super) type End = (NodeId, Incarnation);
 
 /// What is reached over the network.
@@ -96,7 +96,7 @@ impl Network {
         self.0.lock().places.insert(node, (life, place));
     }
 
-    /// A life of a node is over. What it was saying is lost.
+    /// An incarnation of a node is over. What it was saying is lost.
     pub(super) fn remove(&self, node: NodeId) -> Option<(Incarnation, Place)> {
         let mut state = self.0.lock();
         let (life, place) = state.places.remove(&node)?;

@@ -12,47 +12,9 @@ mod fabric;
 mod guests;
 mod world;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
-fn number(name: &str) -> Option<u64> {
-    let text = std::env::var(name).ok()?;
-    Some(
-        text.parse()
-            .unwrap_or_else(|_| panic!("{name} is a number, not '{text}'")),
-    )
-}
+use crate::testing::replay;
 
 #[test]
 fn whole_nodes_under_faults() {
-    let first = number("WASMRUN_SEED");
-    let seeds = number("WASMRUN_SEEDS").unwrap_or(if first.is_some() { 1 } else { 40 });
-    let first = first.unwrap_or(1);
-    for seed in first..first + seeds {
-        let replayed = || {
-            let trace = world::run(seed, seeds == 1);
-            let again = world::run(seed, false);
-            let differ = trace.iter().zip(&again).position(|(one, two)| one != two);
-            if let Some(at) = differ {
-                // What came before may say why.
-                let from = at.saturating_sub(5);
-                panic!(
-                    "the same seed gives another trace:\n{}\nor\n{}",
-                    trace[from..=at].join("\n"),
-                    again[from..=at].join("\n")
-                );
-            }
-            assert_eq!(
-                trace.len(),
-                again.len(),
-                "the same seed gives another trace"
-            );
-        };
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(replayed)) {
-            eprintln!(
-                "seed {seed} fails; replay it with\n    WASMRUN_SEED={seed} cargo test --workspace \
-                 --lib work::simulation -- --nocapture"
-            );
-            std::panic::resume_unwind(panic);
-        }
-    }
+    replay(40, "work::simulation", world::run);
 }

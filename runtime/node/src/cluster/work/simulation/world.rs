@@ -25,8 +25,9 @@ use crate::client::{ActorOptions, Client};
 use crate::cluster::Work as _;
 use crate::cluster::members::{Members, NodeRecord};
 use crate::executor::Executor;
-use crate::node::{Parts, Shared};
+use crate::node::Shared;
 use crate::options::Overrides;
+use crate::parts::Parts;
 use crate::policy::Policy;
 use crate::task::{Argument, Call, Job};
 use crate::testing::COUNTER;
@@ -80,6 +81,18 @@ struct World {
 
 fn id(at: usize) -> NodeId {
     NodeId::from_bytes([at as u8 + 1; 16])
+}
+
+/// What the node with this number has.
+fn resources(at: u8) -> NodeResources {
+    let mut resources = NodeResources::new();
+    let memory = Amount::parse_memory("64GiB").expect("an amount");
+    let cpus = Amount::units(2 + u32::from(at % 3));
+    for (name, amount) in [(ResourceName::CPU, cpus), (ResourceName::MEMORY, memory)] {
+        let pool = Pool::for_name(&name, amount).expect("a pool");
+        resources.add(name, pool).expect("it is new");
+    }
+    resources
 }
 
 impl World {
@@ -136,7 +149,7 @@ impl World {
         world.network.take_trace()
     }
 
-    /// A life of a node begins.
+    /// An incarnation of a node begins.
     fn start(self: &Arc<Self>, node: NodeId) {
         let life = {
             let mut lives = self.lives.lock();
@@ -147,17 +160,6 @@ impl World {
         self.network.note(|| format!("{node} starts, life {life}"));
         let (engine, modules) = modules();
         let at = node.as_bytes()[0];
-        let mut resources = NodeResources::new();
-        for (name, amount) in [
-            (ResourceName::CPU, Amount::units(2 + u32::from(at % 3))),
-            (
-                ResourceName::MEMORY,
-                Amount::parse_memory("64GiB").expect("an amount"),
-            ),
-        ] {
-            let pool = Pool::for_name(&name, amount).expect("a pool");
-            resources.add(name, pool).expect("it is new");
-        }
         let executor = Executor::start(0).expect("an executor");
         let mut random = [at; 16];
         random[1] = life.0 as u8;
@@ -168,7 +170,7 @@ impl World {
                 name: format!("n{at}").parse().expect("a name"),
                 labels: Labels::new(),
             },
-            resources,
+            resources: resources(at),
             max_running: 1000,
             engine,
             spawner: executor.spawner(),
@@ -219,7 +221,7 @@ impl World {
         self.own.lock().insert(node, own);
     }
 
-    /// A life of a node is registered. It and the others hear of each other.
+    /// An incarnation of a node is registered. It and the others hear of each other.
     fn joins(self: &Arc<Self>, (node, life): End, place: Place) {
         let others = self.network.alive();
         self.network.add((node, life), place.clone());
@@ -234,7 +236,7 @@ impl World {
         }
     }
 
-    /// A life of a node is over. The others hear of it, each at its time.
+    /// An incarnation of a node is over. The others hear of it, each at its time.
     fn is_over(self: &Arc<Self>, (node, life): End) {
         for (_, other) in self.network.alive() {
             let world = self.clone();
@@ -248,7 +250,7 @@ impl World {
     }
 
     /// A node was cut off from the control store for longer than its lease: others take it for dead, and it begins
-    /// another life within its process.
+    /// another incarnation within its process.
     async fn cut_off(self: &Arc<Self>, node: NodeId) {
         let Some((life, place)) = self.network.remove(node) else {
             return;
@@ -271,12 +273,12 @@ impl World {
         place.members.give_up_unseen();
     }
 
-    /// A node hears from the control store that a life of another is a member.
+    /// A node hears from the control store that an incarnation of another is a member.
     fn meets(&self, at: &Place, (node, life): End) {
         if self.network.place((node, life)).is_none() || at.members.life(node) == Some(life) {
             return;
         }
-        // Of the lives of a node it hears in their order.
+        // It hears of the incarnations of a node in their order.
         at.members.leave(node);
         let record = NodeRecord {
             name: format!("n{}", node.as_bytes()[0]).parse().expect("a name"),
@@ -474,16 +476,11 @@ impl World {
                 waiting.push((plan, task.object()));
             }
         }
-        let with_actor = match random.below(3) {
-            0 => Some(self.use_actor(&client, &actors, random.split())),
-            _ => None,
-        };
-        let is_gone = random.below(5) == 0;
-        if let Some(with_actor) = with_actor {
-            with_actor.await;
+        if random.below(3) == 0 {
+            self.use_actor(&client, &actors, random.split()).await;
         }
-        if is_gone {
-            // Nobody waits.
+        if random.below(5) == 0 {
+            // It does not wait for what it has submitted.
             return client.cancel_all();
         }
         for (plan, object) in waiting {
