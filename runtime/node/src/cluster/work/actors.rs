@@ -469,9 +469,9 @@ impl Exchange {
             tracing::warn!(node = %from, %actor, bytes = state.len, "a state is larger than its actor");
             return None;
         }
-        let cluster = self.cluster()?;
+        let fabric = self.fabric()?;
         let request = Bulk::State(actor, number);
-        match cluster.pull_whole(from, request, state.len).await? {
+        match fabric.pull_whole(from, request, state.len).await? {
             Ok(bytes) => Some(Checkpoint {
                 number,
                 state: bytes.into(),

@@ -1,7 +1,7 @@
-//! What connects this node with others.
+//! The way to other nodes: messages, requests, bytes, and which members there are.
 //!
-//! Owns what the exchange of tasks and objects needs of that ([`Fabric`]): a cluster over QUIC, or, in the simulation, a
-//! network of its own. Must not: know what is said.
+//! Owns the trait by which the exchange of tasks and objects reaches them ([`Fabric`]). It is the cluster, over QUIC, or the
+//! network of the simulation. Must not: know what is in a message.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use super::protocol::{Bulk, OneWay, Request, Response};
 /// The members that live, as this node knows them, and the ways to them.
 #[async_trait]
 pub(crate) trait Fabric: Send + Sync + 'static {
-    /// Sends a message to a life of a member, after those before. Waits as long as too much is waiting for it.
+    /// Sends a message to an incarnation of a member, after those before. Waits as long as too much is waiting for it.
     ///
     /// # Errors
-    /// When there is no such member, it is in another life, or the message is too long.
+    /// When there is no such member, it is in another incarnation, or the message is too long.
     async fn send(&self, to: (NodeId, Incarnation), message: OneWay) -> Result<(), SendError>;
 
-    /// Asks a member something, in the life in which it is known here, and waits so long for the answer.
+    /// Sends a request to a member, in the incarnation that is known here, and waits so long for the response.
     ///
     /// # Errors
     /// [`CallError::Closed`] if there is no such member.

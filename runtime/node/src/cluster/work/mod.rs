@@ -230,14 +230,14 @@ impl Exchange {
         &self.modules
     }
 
-    fn cluster(&self) -> Option<Arc<dyn Fabric>> {
+    fn fabric(&self) -> Option<Arc<dyn Fabric>> {
         self.fabric.upgrade()
     }
 
     /// A node by the name that people know it by, if it is known here.
     fn name_of(&self, node: NodeId) -> String {
-        match self.cluster() {
-            Some(cluster) => cluster.name_of(node),
+        match self.fabric() {
+            Some(fabric) => fabric.name_of(node),
             None => node.to_string(),
         }
     }

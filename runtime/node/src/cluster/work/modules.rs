@@ -213,10 +213,10 @@ impl Exchange {
     /// When no node gives it.
     pub(crate) async fn find_module(&self, digest: Digest, len: u64) -> Result<Module, TaskError> {
         let none = || TaskError::Sandbox(format!("module {digest}: no node that lives has it"));
-        let cluster = self.cluster().ok_or_else(none)?;
+        let fabric = self.fabric().ok_or_else(none)?;
         let mut found = Err(none());
         // This node has itself for a peer only if it has the file.
-        for node in std::iter::once(self.me).chain(cluster.others()) {
+        for node in std::iter::once(self.me).chain(fabric.others()) {
             found = self.module(node, digest, len).await;
             if found.is_ok() {
                 break;
@@ -234,16 +234,16 @@ impl Exchange {
         besides: &[NodeId],
         patience: Duration,
     ) -> bool {
-        let Some(cluster) = self.cluster() else {
+        let Some(fabric) = self.fabric() else {
             return false;
         };
-        let mut others = cluster.others();
+        let mut others = fabric.others();
         others.retain(|node| !besides.contains(node));
         let ask = move |node| {
-            let cluster = cluster.clone();
+            let fabric = fabric.clone();
             async move {
                 let request = Request::Hold(digest, len);
-                let answer = cluster.request(node, request, HOLDING).await;
+                let answer = fabric.request(node, request, HOLDING).await;
                 matches!(answer, Ok(Response::Holds(true)))
             }
         };
@@ -322,8 +322,8 @@ impl Exchange {
             let why = format!("it has {len} bytes, and this node takes {most}");
             return Err(failed(why));
         }
-        let cluster = self.cluster().ok_or_else(stopping)?;
-        let pulled = cluster.pull_whole(from, Bulk::Module(digest), len).await;
+        let fabric = self.fabric().ok_or_else(stopping)?;
+        let pulled = fabric.pull_whole(from, Bulk::Module(digest), len).await;
         let pulled = pulled.ok_or_else(|| failed("its node is gone".into()))?;
         pulled.map_err(|error| failed(error.to_string()))
     }

@@ -189,10 +189,10 @@ impl Exchange {
             Leaving::Kept(owner, object) => (owner, object),
             Leaving::Lent(to, name) => (to, name.id),
         };
-        let cluster = self.cluster();
+        let fabric = self.fabric();
         Left {
             object,
-            needed_by: cluster.map_or_else(|| node.to_string(), |it| it.name_of(node)),
+            needed_by: fabric.map_or_else(|| node.to_string(), |it| it.name_of(node)),
             why,
         }
     }
@@ -214,13 +214,13 @@ impl Exchange {
 
     /// Asks whoever can to have something elsewhere. Else why it is not, for people.
     async fn ask_away(&self, leaving: Leaving) -> Result<(), String> {
-        let cluster = self.cluster().ok_or("the node is stopping")?;
+        let fabric = self.fabric().ok_or("the node is stopping")?;
         let (to, request) = match leaving {
             Leaving::Kept(owner, object) => (owner, Request::MoveAway(object)),
             Leaving::Lent(to, name) => (to, Request::Bring(name)),
         };
         for _ in 0..MOST_TRIES {
-            match cluster.request(to, request.clone(), PATIENCE).await {
+            match fabric.request(to, request.clone(), PATIENCE).await {
                 Ok(Response::Moved(Moved::Done)) => return Ok(()),
                 Ok(Response::Moved(Moved::Refused(why))) => return Err(why),
                 Ok(Response::Moved(Moved::Unknown)) | Err(CallError::Busy) => {}
@@ -270,16 +270,16 @@ impl Exchange {
 
     /// Has a result of ours kept by another node than this one. By which; else why by none.
     async fn keep_elsewhere(&self, from: NodeId, value: &Value) -> Result<NodeId, String> {
-        let cluster = self.cluster().ok_or("its owner is stopping")?;
+        let fabric = self.fabric().ok_or("its owner is stopping")?;
         let remote = value.as_remote().ok_or("its owner has it itself")?;
         let desk = self.desk();
         let outlives = desk.as_ref().is_some_and(|it| it.outlives(&remote.id()));
         let mut why = NOBODY.to_owned();
-        for to in self.who_keeps(&*cluster, remote, from, outlives) {
+        for to in self.who_keeps(&*fabric, remote, from, outlives) {
             let came = match to == self.me {
                 true => remote.keep_here(self).await,
                 false => {
-                    let asked = self.ask_to_keep(&*cluster, to, remote.id(), value, outlives);
+                    let asked = self.ask_to_keep(&*fabric, to, remote.id(), value, outlives);
                     asked.await
                 }
             };
@@ -291,7 +291,7 @@ impl Exchange {
                     }
                     return Ok(to);
                 }
-                Err(error) => why = format!("node {}: {error}", cluster.name_of(to)),
+                Err(error) => why = format!("node {}: {error}", fabric.name_of(to)),
             }
         }
         Err(why)
@@ -301,14 +301,14 @@ impl Exchange {
     /// those that bring it just now, this node, and others. One that outlives this node is best kept by others.
     fn who_keeps(
         &self,
-        cluster: &dyn Fabric,
+        fabric: &dyn Fabric,
         remote: &Remote,
         from: NodeId,
         outlives: bool,
     ) -> Vec<NodeId> {
-        let own = (!cluster.is_leaving()).then_some(self.me);
+        let own = (!fabric.is_leaving()).then_some(self.me);
         let is_first = remote.here().is_some() && !outlives;
-        let (near, rest) = self.others_for(cluster, remote.id(), &remote.holders());
+        let (near, rest) = self.others_for(fabric, remote.id(), &remote.holders());
         let mut all: Vec<NodeId> = own.filter(|_| is_first).into_iter().collect();
         all.extend(near);
         all.extend(own.filter(|_| !is_first && !outlives));
@@ -322,11 +322,11 @@ impl Exchange {
     /// Other nodes that could keep an object: those that have it or bring it just now, and the rest.
     fn others_for(
         &self,
-        cluster: &dyn Fabric,
+        fabric: &dyn Fabric,
         id: ObjectId,
         holders: &[NodeId],
     ) -> (Vec<NodeId>, Vec<NodeId>) {
-        let mut open = cluster.open_nodes();
+        let mut open = fabric.open_nodes();
         let mut near = holders.to_vec();
         near.extend(self.borrowed.holders(&id));
         near.extend(self.spread.bringing(&id));
@@ -345,14 +345,14 @@ impl Exchange {
         id: ObjectId,
         value: &Value,
     ) -> Result<NodeId, String> {
-        let cluster = self.cluster().ok_or("the node is in no cluster")?;
+        let fabric = self.fabric().ok_or("the node is in no cluster")?;
         let holders = value.as_remote().map(Remote::holders).unwrap_or_default();
-        let (near, rest) = self.others_for(&*cluster, id, &holders);
+        let (near, rest) = self.others_for(&*fabric, id, &holders);
         let mut why = NOBODY.to_owned();
         for to in near.into_iter().chain(rest).take(MOST_ASKED) {
-            match self.ask_to_keep(&*cluster, to, id, value, true).await {
+            match self.ask_to_keep(&*fabric, to, id, value, true).await {
                 Ok(()) => return Ok(to),
-                Err(error) => why = format!("node {}: {error}", cluster.name_of(to)),
+                Err(error) => why = format!("node {}: {error}", fabric.name_of(to)),
             }
         }
         Err(why)
@@ -360,7 +360,7 @@ impl Exchange {
 
     async fn ask_to_keep(
         &self,
-        cluster: &dyn Fabric,
+        fabric: &dyn Fabric,
         to: NodeId,
         id: ObjectId,
         value: &Value,
@@ -370,7 +370,7 @@ impl Exchange {
             return Err("it is in messages only".to_owned());
         };
         let request = Request::Keep { at, outlives };
-        let answer = cluster.request(to, request, PATIENCE).await;
+        let answer = fabric.request(to, request, PATIENCE).await;
         // It says by itself what it reads; that it keeps this it has said.
         self.spread.ended(&id, to);
         match answer {
@@ -402,8 +402,8 @@ impl Exchange {
     }
 
     async fn try_to_keep(&self, owner: NodeId, at: At) -> Result<(), String> {
-        let cluster = self.cluster().ok_or("it is stopping")?;
-        if cluster.is_leaving() {
+        let fabric = self.fabric().ok_or("it is stopping")?;
+        if fabric.is_leaving() {
             return Err("it is drained itself".to_owned());
         }
         let At {

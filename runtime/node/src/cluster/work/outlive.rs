@@ -219,7 +219,7 @@ impl Exchange {
         if state.orphans.is_empty() {
             return;
         }
-        let is_confirmed = self.cluster().is_some_and(|it| it.is_confirmed());
+        let is_confirmed = self.fabric().is_some_and(|it| it.is_confirmed());
         let mut over = Vec::new();
         state.orphans.retain(|object, (value, since)| {
             if !is_confirmed {

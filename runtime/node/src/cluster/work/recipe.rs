@@ -444,9 +444,9 @@ impl Exchange {
 
     /// Who had an object, for people.
     pub(super) fn names_of(&self, holders: &[NodeId]) -> String {
-        let cluster = self.cluster();
-        let name = |node: &NodeId| match &cluster {
-            Some(cluster) => cluster.name_of(*node),
+        let fabric = self.fabric();
+        let name = |node: &NodeId| match &fabric {
+            Some(fabric) => fabric.name_of(*node),
             None => node.to_string(),
         };
         let names: Vec<String> = holders.iter().map(name).collect();

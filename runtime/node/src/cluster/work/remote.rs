@@ -489,7 +489,7 @@ impl Exchange {
     /// Asks the owner of an object where it is.
     async fn ask_where(&self, remote: &Remote, gone: &[NodeId]) -> Result<Vec<NodeId>, Unanswered> {
         let lost = || Unanswered::Lost(self.lost(remote, gone));
-        let cluster = self.cluster().ok_or_else(lost)?;
+        let fabric = self.fabric().ok_or_else(lost)?;
         let name = ObjectName {
             id: remote.id,
             owner: remote.owner,
@@ -498,7 +498,7 @@ impl Exchange {
             name,
             gone: gone.to_vec(),
         };
-        let made = match cluster.request(remote.owner, request, WHERE).await {
+        let made = match fabric.request(remote.owner, request, WHERE).await {
             Ok(Response::Made(made)) => made,
             Err(CallError::NotUnderstood | CallError::Message(_) | CallError::TooNew(_))
             | Ok(_) => return Err(lost()),

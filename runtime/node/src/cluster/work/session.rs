@@ -192,19 +192,19 @@ impl Exchange {
     }
 
     async fn transmit(this: &Weak<Self>, to: (NodeId, Incarnation), message: OneWay) {
-        let cluster = this.upgrade().and_then(|exchange| exchange.cluster());
-        let Some(cluster) = cluster else {
+        let fabric = this.upgrade().and_then(|exchange| exchange.fabric());
+        let Some(fabric) = fabric else {
             return;
         };
         let instead = Instead::of(&message);
-        match cluster.send(to, message).await {
+        match fabric.send(to, message).await {
             Ok(()) => {}
             Err(SendError::Message(error)) => {
                 tracing::warn!(node = %to.0, %error, "a message to another node is too long");
                 // The receiver, or the task's owner, hears why.
                 match (instead, this.upgrade()) {
                     (Some(Instead::Say(shorter)), _) => {
-                        let _ = cluster.send(to, shorter).await;
+                        let _ = fabric.send(to, shorter).await;
                     }
                     (Some(Instead::Fail(unsent)), Some(exchange)) => {
                         exchange.cannot_be_sent(to.0, unsent, &error);

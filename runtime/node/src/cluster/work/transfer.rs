@@ -154,7 +154,7 @@ impl Exchange {
         holders: Vec<NodeId>,
         gone: &[NodeId],
     ) -> Option<Arc<Transfer>> {
-        let (this, cluster) = (self.this.upgrade()?, self.cluster()?);
+        let (this, fabric) = (self.this.upgrade()?, self.fabric()?);
         let mut under_way = self.transfers.under_way.lock();
         if let Some(transfer) = under_way.get(&wanted.id).and_then(Weak::upgrade)
             && transfer.outcome.borrow().is_none()
@@ -164,7 +164,7 @@ impl Exchange {
         let (teller, outcome) = watch::channel(None);
         let (id, gone) = (wanted.id, gone.to_vec());
         // It ends when it is done, with the last who waits, or with the node.
-        let task = cluster.bulk().spawn(async move {
+        let task = fabric.bulk().spawn(async move {
             let brought = this.run(&wanted, holders, gone).await;
             this.transfers.under_way.lock().remove(&wanted.id);
             teller.send_replace(Some(brought));
@@ -192,7 +192,7 @@ impl Exchange {
             })
         };
         let mut silent = Vec::new();
-        let (Some(shared), Some(cluster)) = (self.shared.upgrade(), self.cluster()) else {
+        let (Some(shared), Some(fabric)) = (self.shared.upgrade(), self.fabric()) else {
             return nobody(gone, silent);
         };
         let is_spread = wanted.owner != self.me && wanted.len >= SPREAD_FROM_BYTES;
@@ -220,7 +220,7 @@ impl Exchange {
         let (mut sums, mut is_touched) = (Vec::new(), false);
         while !missing.is_empty() {
             let told = match is_spread {
-                true => self.ask_source(&*cluster, wanted, &gone).await,
+                true => self.ask_source(&*fabric, wanted, &gone).await,
                 false => None,
             };
             holders.retain(|it| *it != self.me && !gone.contains(it));
@@ -234,7 +234,7 @@ impl Exchange {
                 touch_ahead(&writer);
             }
             let (left, arrived, is_silent) = self
-                .pull_from(&*cluster, holder, wanted, &mut writer, &missing)
+                .pull_from(&*fabric, holder, wanted, &mut writer, &missing)
                 .await;
             sums.extend(arrived);
             if is_silent {
@@ -264,7 +264,7 @@ impl Exchange {
     /// because it did not answer.
     async fn pull_from(
         &self,
-        cluster: &dyn Fabric,
+        fabric: &dyn Fabric,
         holder: NodeId,
         wanted: &Wanted,
         writer: &mut Writer,
@@ -276,7 +276,7 @@ impl Exchange {
             let (from, to) = (range.offset as usize, (range.offset + range.len) as usize);
             let started = Instant::now();
             let request = Bulk::Object(wanted.id);
-            let pulled = cluster
+            let pulled = fabric
                 .pull(
                     holder,
                     &request,
@@ -327,7 +327,7 @@ impl Exchange {
     /// Asks the owner of an object from whom to bring it.
     async fn ask_source(
         &self,
-        cluster: &dyn Fabric,
+        fabric: &dyn Fabric,
         wanted: &Wanted,
         gone: &[NodeId],
     ) -> Option<NodeId> {
@@ -338,7 +338,7 @@ impl Exchange {
             },
             gone: gone.to_vec(),
         };
-        match cluster.request(wanted.owner, request, SOURCE).await {
+        match fabric.request(wanted.owner, request, SOURCE).await {
             Ok(Response::Source(holder)) => holder.filter(|it| !gone.contains(it)),
             _ => None,
         }

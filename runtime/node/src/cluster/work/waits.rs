@@ -145,11 +145,11 @@ impl Exchange {
         if node == self.me {
             return self.waits(&tasks, with_room);
         }
-        let Some(cluster) = self.cluster() else {
+        let Some(fabric) = self.fabric() else {
             return Waits::default();
         };
         let request = Request::Standstill { tasks, with_room };
-        match cluster.request(node, request, ANSWER).await {
+        match fabric.request(node, request, ANSWER).await {
             Ok(Response::Standstill(waits)) => {
                 if let Some(shared) = self.shared.upgrade() {
                     let numbers = waits.waiters.iter().filter_map(|it| it.wait);
