@@ -30,9 +30,8 @@ use wasmrun_model::value::FunctionType;
 
 use crate::cluster::CallLog;
 use crate::handles::HandleTable;
-use crate::node::WeakShared;
 use crate::policy::Policy;
-use crate::shared::kill_later;
+use crate::shared::{WeakShared, kill_later};
 use crate::task::{Derived, Parent, TaskCell};
 
 /// What an actor is: a class, with what its instances ask for.

@@ -24,12 +24,12 @@ use wasmrun_store::CreateError;
 
 use crate::actor::{ActorCell, ActorJob, ActorRef, Checkpoint};
 use crate::derive::{self, WishError};
-use crate::ledger::Submission;
+use crate::ledger::{Submission, SubmitError};
 use crate::names::{FindError, NameError};
-use crate::node::{Shared, SubmitError};
 use crate::object::{LoadError, Loaded, Object, PutObject, Reference, Value, is_fit};
 use crate::policy::{Policy, TooMuch};
 use crate::services::Watch;
+use crate::shared::Shared;
 use crate::task::{Argument, Call, Derived, Job, Parent, TaskCell, TaskHandle, Work};
 
 /// A session that submits tasks. Cheap to clone; clones are one session.
@@ -560,13 +560,13 @@ impl Client {
 
     /// Where a task stands and what it waits for; `None` if it has ended.
     pub fn explain(&self, task: &TaskHandle) -> Option<Explanation> {
-        self.0.shared.ledger.lock().explain(&task.id())
+        self.0.shared.ask(|ledger| ledger.explain(&task.id()))
     }
 
     /// Where the task stands that has waited for resources for the longest, on this node; `None` if
     /// none waits.
     pub fn explain_oldest(&self) -> Option<Explanation> {
-        self.0.shared.ledger.lock().explain_oldest()
+        self.0.shared.ask(|ledger| ledger.explain_oldest())
     }
 }
 

@@ -17,8 +17,8 @@ use wasmrun_model::id::{DriverId, GroupId};
 
 use crate::client::Client;
 use crate::cluster::GroupRecord;
-use crate::ledger::{MOST_GROUPS, OwnGroup};
-use crate::node::Shared;
+use crate::ledger::{Ledger, MOST_GROUPS, OwnGroup, Todo};
+use crate::shared::Shared;
 
 /// The longest name of a group, in characters.
 const NAME_CHARS: usize = 128;
@@ -149,6 +149,21 @@ enum Stands {
     Gone,
 }
 
+/// Whether a tenant may have one more group here.
+fn may_create(ledger: &mut Ledger, tenant: &TenantName) -> Result<(), GroupError> {
+    if ledger.is_stopping() {
+        return Err(GroupError::Stopping);
+    }
+    let of_tenant = ledger.own_groups().filter(|(_, it)| it.tenant == *tenant);
+    if of_tenant.count() >= MOST_GROUPS {
+        return Err(GroupError::TooMany {
+            tenant: tenant.clone(),
+            most: MOST_GROUPS,
+        });
+    }
+    Ok(ledger.admit(tenant)?)
+}
+
 impl Shared {
     fn create_group(
         self: &Arc<Self>,
@@ -158,36 +173,26 @@ impl Shared {
         tenant: &TenantName,
         name: Option<String>,
     ) -> Result<GroupId, GroupError> {
-        let mut ledger = self.ledger.lock();
-        if ledger.is_stopping() {
-            return Err(GroupError::Stopping);
-        }
-        let of_tenant = ledger.own_groups().filter(|(_, it)| it.tenant == *tenant);
-        if of_tenant.count() >= MOST_GROUPS {
-            return Err(GroupError::TooMany {
-                tenant: tenant.clone(),
-                most: MOST_GROUPS,
-            });
-        }
-        ledger.admit(tenant)?;
         let group = OwnGroup {
             tenant: tenant.clone(),
             driver,
             name,
             created: Instant::now(),
         };
-        let todo = ledger.create_group(id, spec, group);
-        let view = ledger.group(&id).filter(|_| !ledger.is_clustered());
-        let impossible = view.filter(|view| view.is_impossible);
-        let removed = impossible.as_ref().map(|_| ledger.remove_group(id));
-        let is_alone = !ledger.is_clustered();
-        drop(ledger);
-        self.carry_out(todo);
-        if let (Some(removed), Some(view)) = (removed, impossible) {
-            self.carry_out(removed);
-            return Err(GroupError::Impossible(view.why.unwrap_or_default()));
-        }
-        if is_alone {
+        // How it stands, where nobody else can come to help.
+        let alone = self.tell_and(|ledger| match may_create(ledger, tenant) {
+            Ok(()) => {
+                let todo = ledger.create_group(id, spec, group);
+                let alone = (!ledger.is_clustered()).then(|| ledger.group(&id));
+                (todo, Ok(alone))
+            }
+            Err(error) => (Todo::default(), Err(error)),
+        })?;
+        if let Some(view) = alone {
+            if let Some(view) = view.filter(|view| view.is_impossible) {
+                self.remove_groups(&[id]);
+                return Err(GroupError::Impossible(view.why.unwrap_or_default()));
+            }
             self.tick_for_groups();
         }
         tracing::debug!(group = %id, %tenant, "a placement group was created");
@@ -207,15 +212,18 @@ impl Shared {
                 let Some(shared) = this.upgrade() else {
                     return;
                 };
-                let mut ledger = shared.ledger.lock();
-                if ledger.own_groups().next().is_none() {
-                    // With the lock: whoever creates the next one sees it.
-                    shared.is_ticking.store(false, Ordering::Release);
+                let is_over = shared.tell_and(|ledger| {
+                    let is_over = ledger.own_groups().next().is_none();
+                    if is_over {
+                        // Under the lock: whoever creates the next one sees it.
+                        shared.is_ticking.store(false, Ordering::Release);
+                        return (Todo::default(), true);
+                    }
+                    (ledger.tick(), false)
+                });
+                if is_over {
                     return;
                 }
-                let todo = ledger.tick();
-                drop(ledger);
-                shared.carry_out(todo);
             }
         });
     }
@@ -233,35 +241,32 @@ impl Shared {
             name: record.name.clone(),
             created: Instant::now(),
         };
-        let todo = self.ledger.lock().take_group_over(id, record, group);
-        self.carry_out(todo);
+        self.tell(|ledger| ledger.take_group_over(id, record, group));
     }
 
     /// Ends groups that were created here.
     pub(crate) fn remove_groups(self: &Arc<Self>, groups: &[GroupId]) {
         for group in groups {
-            let todo = self.ledger.lock().remove_group(*group);
-            self.carry_out(todo);
+            self.tell(|ledger| ledger.remove_group(*group));
         }
     }
 
     /// Ends the groups of a driver. Those that outlive this node are left to whoever takes them over.
     pub(crate) fn remove_groups_of(self: &Arc<Self>, driver: DriverId) {
-        let ledger = self.ledger.lock();
-        let of_driver = ledger.own_groups().filter(|(group, it)| {
-            it.driver == driver && ledger.scheduler().recorded_owner(group).is_none()
+        let of_driver: Vec<GroupId> = self.ask(|ledger| {
+            let of_driver = ledger.own_groups().filter(|(group, it)| {
+                it.driver == driver && ledger.scheduler().recorded_owner(group).is_none()
+            });
+            of_driver.map(|(group, _)| *group).collect()
         });
-        let of_driver: Vec<GroupId> = of_driver.map(|(group, _)| *group).collect();
-        drop(ledger);
         self.remove_groups(&of_driver);
     }
 
     async fn group_ready(self: &Arc<Self>, group: GroupId) -> Result<(), NotReady> {
-        let mut changes = self.ledger.lock().group_changes();
+        let mut changes = self.ask(|ledger| ledger.group_changes());
         loop {
             // Each time anew: its owner's news may have been lost.
-            let todo = self.ledger.lock().want_group(group);
-            self.carry_out(todo);
+            self.tell(|ledger| ledger.want_group(group));
             let asked = Instant::now();
             while asked.elapsed() < ASK {
                 changes.mark_unchanged();
@@ -280,19 +285,18 @@ impl Shared {
     }
 
     fn group_stands(&self, group: &GroupId) -> Stands {
-        let mut ledger = self.ledger.lock();
-        match ledger.group(group).map(|view| view.state) {
+        self.ask(|ledger| match ledger.group(group).map(|view| view.state) {
             Some(GroupState::Ready) => Stands::Ready,
             Some(GroupState::Removing | GroupState::Removed) => Stands::Gone,
             None if !ledger.is_group_asked_for(group) => Stands::Gone,
             Some(GroupState::Pending | GroupState::Preparing | GroupState::Committing) | None => {
                 Stands::Open
             }
-        }
+        })
     }
 
     fn why_group_waits(&self, group: &GroupId) -> String {
-        let view = self.ledger.lock().group(group);
+        let view = self.ask(|ledger| ledger.group(group));
         let why = view.and_then(|view| view.why);
         why.unwrap_or_else(|| "its owner has not said yet how it stands with it".to_owned())
     }

@@ -189,8 +189,23 @@ pub(crate) struct Submission {
     pub(crate) first: Attempt,
 }
 
-/// What is left to do when the lock is released.
+/// Why a task cannot be submitted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SubmitError {
+    /// It can never run: no node has what it asks for, or the one node it names is not there.
+    #[error("{0}")]
+    Unschedulable(Reason),
+    /// The node is stopping.
+    #[error("the node is stopping and takes no more tasks")]
+    Stopping,
+    /// The task that starts it was stopped.
+    #[error("the task that starts it was cancelled or stopped, and may start nothing more")]
+    Stopped,
+}
+
+/// What is left to do when the lock is released. [`Shared::tell`](crate::shared::Shared::tell) does it.
 #[derive(Default)]
+#[must_use]
 pub(crate) struct Todo {
     /// These have what they asked for: run them.
     pub start: Vec<Start>,
@@ -333,6 +348,24 @@ impl Ledger {
     /// How many are with the executor.
     pub(crate) fn running(&self) -> usize {
         self.scheduler.len_in(State::Running) + self.scheduler.len_in(State::Dispatching)
+    }
+
+    /// Whether a task may be submitted: if it lives here already, because another attempt of its parent started it, that
+    /// one is it.
+    ///
+    /// # Errors
+    /// When the node or its parent is stopping.
+    pub(crate) fn may_submit(
+        &self,
+        submission: &Submission,
+    ) -> Result<Option<Arc<TaskCell>>, SubmitError> {
+        let mut parent = submission.parent.iter();
+        match () {
+            () if self.is_stopping => Err(SubmitError::Stopping),
+            () if parent.any(|it| self.is_stopped(it)) => Err(SubmitError::Stopped),
+            // A driver never uses an id twice. But another node may have given us the task since its id was looked for.
+            () => Ok(self.cell(&submission.cell.id)),
+        }
     }
 
     /// Takes a task. One that this node can never run is refused, unless others can come to help.
@@ -688,6 +721,13 @@ impl Ledger {
             self.scheduler.note(now, Event::Cancel(*task));
         }
         self.carry_out(now, None, todo);
+    }
+
+    /// Ends a task and all that it has started.
+    pub(crate) fn cancel_family(&mut self, task: TaskId) -> Todo {
+        let family = self.family(task);
+        self.end_what_was_left(&family);
+        self.cancel(&family)
     }
 
     fn now(&self) -> ModelInstant {

@@ -30,6 +30,7 @@
 #![recursion_limit = "256"]
 
 mod actor;
+mod block;
 mod client;
 mod cluster;
 mod counters;
@@ -47,13 +48,13 @@ mod node;
 mod object;
 mod options;
 mod orphans;
-mod parts;
 mod policy;
 mod reach;
 mod run;
 mod server;
 mod services;
 mod shared;
+mod storing;
 mod task;
 #[cfg(test)]
 mod testing;
@@ -67,11 +68,11 @@ pub use crate::cluster::{
 };
 pub use crate::derive::WishError;
 pub use crate::groups::{GroupError, NotReady};
+pub use crate::ledger::SubmitError;
 pub use crate::machine::Machine;
 pub use crate::names::{FindError, NameError, Silent};
 pub use crate::node::{
     ModuleError, Node, NodeConfig, ParseOfferError, ROOM_PATIENCE, ResourceOffer, StartError,
-    SubmitError,
 };
 pub use crate::object::{LoadError, Loaded, Object, Value};
 pub use crate::options::{JobError, Overrides};

@@ -23,7 +23,7 @@ use wasmrun_model::id::ActorId;
 use crate::actor::{ActorCell, ActorRef};
 use crate::cluster::{Claim, Cluster, Exchange, STORE_PATIENCE, Settled, Sought, WaitsFor, Wants};
 use crate::dead::Dead;
-use crate::node::Shared;
+use crate::shared::Shared;
 
 /// How long the control store and the owner of a name have, in all, to say whose it is.
 const PATIENCE: Duration = STORE_PATIENCE;
@@ -425,16 +425,15 @@ impl Shared {
 
     /// Nobody has this name; who had it and has failed, if that is remembered here.
     fn was_named(&self, tenant: &TenantName, name: &str) -> FindError {
-        let ledger = self.ledger.lock();
         let is_it = |dead: &&Dead| dead.tenant == *tenant && dead.name.as_deref() == Some(name);
-        match ledger.dead.iter().find(is_it) {
+        self.ask(|ledger| match ledger.dead.iter().find(is_it) {
             Some(dead) => FindError::Dead {
                 name: shown(name),
                 actor: dead.id,
                 why: dead.told(),
             },
             None => FindError::None(shown(name)),
-        }
+        })
     }
 
     /// What another node hears that looks for an actor of ours by its name, or asks whether we still have it.

@@ -7,13 +7,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
 use wasmrun_engine::{Engine, EngineConfig, EngineError, Module};
 use wasmrun_model::cluster::{
     ACCELERATOR_TYPE, HOSTNAME, LabelValue, Labels, NODE_ID, NodeName, ParseLabelError,
@@ -23,26 +19,19 @@ use wasmrun_model::resource::{
     AddResourceError, Amount, CapacityError, NodeResources, ParsePoolError, ParseResourceNameError,
     Pool, ResourceName, ResourceSet,
 };
-use wasmrun_model::scheduler::{NodeInfo, Reason, Status};
+use wasmrun_model::scheduler::{NodeInfo, Status};
 use wasmrun_net::TokenKind;
 use wasmrun_store::{Backing, SpillConfig, Store, StoreConfig};
 
 use crate::client::Client;
 use crate::cluster::{
-    self, Cluster, ClusterConfig, ClusterError, Desk, Exchange, Face, JoinToken, Moved, Offer,
-    Opened, TokensError,
+    self, ClusterConfig, ClusterError, Exchange, Face, JoinToken, Moved, Offer, Opened, TokensError,
 };
-use crate::counters::Counters;
-use crate::deadlock::WaitNumbers;
-use crate::executor::{Executor, Spawner};
-use crate::ids::Ids;
-use crate::ledger::{LOCAL, Ledger, Outbox};
+use crate::executor::Executor;
+use crate::ledger::LOCAL;
 use crate::machine::Machine;
-use crate::names::Names;
-use crate::object::WaitingBytes;
-use crate::parts::Parts;
 use crate::policy::{Policy, PolicyConfig, PolicyError};
-use crate::task::Home;
+use crate::shared::{Parts, Shared};
 
 /// What a node is started with. The default offers what the machine has.
 #[derive(Debug, Clone, Default)]
@@ -157,20 +146,6 @@ pub enum ModuleError {
     Keep(#[from] std::io::Error),
 }
 
-/// Why a task cannot be submitted.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SubmitError {
-    /// It can never run: no node has what it asks for, or the one node it names is not there.
-    #[error("{0}")]
-    Unschedulable(Reason),
-    /// The node is stopping.
-    #[error("the node is stopping and takes no more tasks")]
-    Stopping,
-    /// The task that starts it was stopped.
-    #[error("the task that starts it was cancelled or stopped, and may start nothing more")]
-    Stopped,
-}
-
 /// A running node. Dropping it cancels its tasks and stops its threads.
 pub struct Node {
     pub(crate) shared: Arc<Shared>,
@@ -180,49 +155,6 @@ pub struct Node {
     /// datagram while the other node, or a task, needs the core. Dropped after what uses it.
     bulk: Option<tokio::runtime::Runtime>,
 }
-
-/// What clients, running tasks and the node itself share.
-pub(crate) struct Shared {
-    pub(crate) name: Arc<str>,
-    pub(crate) engine: Engine,
-    /// How many modules may be loaded at a time: each may be compiled, for minutes, on a thread that others need.
-    pub(crate) loading: Arc<Semaphore>,
-    pub(crate) spawner: Spawner,
-    pub(crate) ledger: Mutex<Ledger>,
-    /// What the ledger wants other nodes to know.
-    pub(crate) outbox: Arc<Outbox>,
-    pub(crate) store: Store,
-    /// How long a value waits for room there.
-    pub(crate) room_patience: Duration,
-    pub(crate) policy: Arc<Policy>,
-    pub(crate) control: Handle,
-    pub(crate) home: Arc<Home>,
-    /// Actors that have names, which keep them.
-    pub(crate) names: Names,
-    /// What arguments of tasks that have not ended take.
-    pub(crate) waiting_bytes: Arc<WaitingBytes>,
-    /// What is numbered here.
-    pub(crate) ids: Ids,
-    pub(crate) waits: WaitNumbers,
-    /// What is counted for whoever watches.
-    pub(crate) counters: Counters,
-    /// Who answers clients, those of other nodes too.
-    pub(crate) desk: Mutex<Option<Weak<dyn Desk>>>,
-    /// Whether somebody is about to look for a deadlock.
-    pub(crate) is_looking: AtomicBool,
-    /// Whether somebody tells a scheduler without others the time.
-    pub(crate) is_ticking: AtomicBool,
-    /// The cluster that it is in, if it is.
-    pub(crate) cluster: OnceLock<Arc<Cluster>>,
-    /// What it exchanges with others there.
-    pub(crate) exchange: OnceLock<Arc<Exchange>>,
-    /// What the simulation runs in place of guests.
-    #[cfg(test)]
-    pub(crate) guests: OnceLock<Arc<dyn crate::testing::Guests>>,
-}
-
-/// What an actor's references know of the node.
-pub(crate) type WeakShared = Weak<Shared>;
 
 /// How long a value waits for room in the store, if nobody says otherwise.
 pub const ROOM_PATIENCE: Duration = Duration::from_secs(30);
@@ -392,21 +324,15 @@ impl Node {
     /// What the node has in all.
     pub fn total(&self) -> ResourceSet {
         self.shared
-            .ledger
-            .lock()
-            .scheduler()
-            .cluster()
-            .total()
-            .clone()
+            .ask(|ledger| ledger.scheduler().cluster().total().clone())
     }
 
     /// What no task holds.
     pub fn available(&self) -> ResourceSet {
-        let ledger = self.shared.ledger.lock();
-        let scheduler = ledger.scheduler();
-        let own = scheduler.own_nodes().first();
-        let own = own.and_then(|ix| scheduler.cluster().own(*ix));
-        own.map(NodeResources::available).unwrap_or_default()
+        self.shared.ask(|ledger| {
+            let own = ledger.own_resources();
+            own.map(NodeResources::available).unwrap_or_default()
+        })
     }
 
     /// How much of objects and modules came from other nodes, and of objects went to them, since it was started.
@@ -423,7 +349,7 @@ impl Node {
 
     /// How many tasks are in which state, and what they ask for.
     pub fn status(&self) -> Status {
-        self.shared.ledger.lock().scheduler().status()
+        self.shared.ask(|ledger| ledger.scheduler().status())
     }
 
     /// A client session of its own.
@@ -442,14 +368,13 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        let mut ledger = self.shared.ledger.lock();
-        ledger.stop();
-        let all = ledger.all();
-        let todo = ledger.cancel(&all);
-        drop(ledger);
-        self.shared.carry_out(todo);
+        self.shared.tell(|ledger| {
+            ledger.stop();
+            let all = ledger.all();
+            ledger.cancel(&all)
+        });
         let started = Instant::now();
-        while self.shared.ledger.lock().running() > 0 && started.elapsed() < DRAIN {
+        while self.shared.ask(|ledger| ledger.running()) > 0 && started.elapsed() < DRAIN {
             std::thread::sleep(Duration::from_millis(1));
         }
         drop(self.executor.take());

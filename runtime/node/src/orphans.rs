@@ -15,7 +15,7 @@ use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{DriverId, TaskId};
 
 use crate::ledger::{Ledger, Todo};
-use crate::node::Shared;
+use crate::shared::Shared;
 use crate::task::{TaskCell, Work};
 
 /// How long a call may go on when its caller is gone.
@@ -64,17 +64,16 @@ impl Ledger {
 impl Shared {
     /// Ends what a driver has here: it is gone, or wants that.
     pub(crate) fn end_work_of(self: &Arc<Self>, driver: DriverId) {
-        let mut todo = Todo::default();
-        let mut ledger = self.ledger.lock();
-        ledger.end_work_of(&driver, &mut todo);
-        self.home.set_waiting(ledger.waiting());
-        drop(ledger);
-        self.carry_out(todo);
+        self.tell(|ledger| {
+            let mut todo = Todo::default();
+            ledger.end_work_of(&driver, &mut todo);
+            todo
+        });
     }
 
     /// A driver is gone for good: what its calls start while they go on ends after them.
     pub(crate) fn sweep_after(self: &Arc<Self>, driver: DriverId) {
-        if self.ledger.lock().of_driver(&driver).is_empty() {
+        if self.ask(|ledger| ledger.of_driver(&driver).is_empty()) {
             return;
         }
         let shared = Arc::downgrade(self);
@@ -87,7 +86,7 @@ impl Shared {
                     return;
                 };
                 shared.end_work_of(driver);
-                if shared.ledger.lock().of_driver(&driver).is_empty() {
+                if shared.ask(|ledger| ledger.of_driver(&driver).is_empty()) {
                     return;
                 }
             }
@@ -115,29 +114,25 @@ impl Shared {
             return;
         }
         actor.abandon(call);
-        let mut ledger = self.ledger.lock();
-        let is_it = ledger
-            .cell(&call.id)
-            .is_some_and(|it| Arc::ptr_eq(&it, call));
-        let todo = match is_it {
-            true => {
-                let mut started = Vec::new();
-                for child in ledger.children(&call.id).to_vec() {
-                    started.extend(ledger.family(child));
-                }
-                ledger.end_what_was_left(&[call.id]);
-                ledger.end_what_was_left(&started);
-                ledger.cancel(&started)
-            }
-            false => Todo::default(),
-        };
-        self.home.set_waiting(ledger.waiting());
-        drop(ledger);
         tracing::info!(
             task = %call.id, actor = %actor.id, tenant = %actor.tenant(),
             "a call whose caller is gone is stopped, and this life of its actor with it"
         );
+        self.tell(|ledger| {
+            let is_it = ledger
+                .cell(&call.id)
+                .is_some_and(|it| Arc::ptr_eq(&it, call));
+            if !is_it {
+                return Todo::default();
+            }
+            let mut started = Vec::new();
+            for child in ledger.children(&call.id).to_vec() {
+                started.extend(ledger.family(child));
+            }
+            ledger.end_what_was_left(&[call.id]);
+            ledger.end_what_was_left(&started);
+            ledger.cancel(&started)
+        });
         call.cancel();
-        self.carry_out(todo);
     }
 }

@@ -23,11 +23,11 @@ use crate::cluster::Ran;
 use crate::executor::{Turn, Weight};
 use crate::handles::HandleTable;
 use crate::ledger::{Start, Todo};
-use crate::node::Shared;
 use crate::object::{Fitted, LoadError, Object, Reference, Value};
 use crate::orphans;
 use crate::reach::Held;
 use crate::services::Attempt;
+use crate::shared::Shared;
 use crate::task::{Argument, Call, Report, TaskCell, Work};
 
 impl Start {
@@ -87,30 +87,24 @@ impl Lease {
     /// The end of a call whose actor is lost with it.
     fn end_fatally(mut self, report: Box<Report>, actor: &Arc<ActorCell>) {
         self.is_held = false;
-        let mut ledger = self.shared.ledger.lock();
-        let todo = ledger.ended_fatally(self.cell.id, self.attempt, report, actor);
-        self.shared.home.set_waiting(ledger.waiting());
-        drop(ledger);
-        self.shared.carry_out(todo);
+        let (task, attempt) = (self.cell.id, self.attempt);
+        self.shared
+            .tell(|ledger| ledger.ended_fatally(task, attempt, report, actor));
     }
 
     /// From now on the actor has it. Back if the actor was ended meanwhile.
     fn born(mut self, actor: &Arc<ActorCell>, instance: ActorInstance) -> Option<Self> {
         let instance = Box::new(instance);
-        let born = self
-            .shared
-            .ledger
-            .lock()
-            .born(actor, instance, self.attempt);
-        match born {
-            Ok(todo) => {
-                self.is_held = false;
-                self.shared.carry_out(todo);
-                None
+        let attempt = self.attempt;
+        let refused = self.shared.tell_and(|ledger| {
+            match ledger.born(actor, instance, attempt) {
+                Ok(todo) => (todo, None),
+                // Dropping the instance takes time: not under the lock.
+                Err(instance) => (Todo::default(), Some(instance)),
             }
-            // Dropping the instance takes time: not under the lock.
-            Err(_) => Some(self),
-        }
+        });
+        self.is_held = refused.is_some();
+        self.is_held.then_some(self)
     }
 
     fn ended(&self, report: Box<Report>) -> Todo {
@@ -118,10 +112,8 @@ impl Lease {
             .counters
             .times
             .observe(report.waited, report.ran);
-        let mut ledger = self.shared.ledger_soon();
-        let todo = ledger.ended(self.cell.id, self.attempt, report);
-        self.shared.home.set_waiting(ledger.waiting());
-        todo
+        self.shared
+            .decide(|ledger| ledger.ended(self.cell.id, self.attempt, report))
     }
 }
 

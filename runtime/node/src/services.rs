@@ -25,15 +25,15 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::actor::{ActorCell, ActorRef, Creator};
+use crate::block::BlockGuard;
 use crate::deadlock::{Blocked, Wait};
 use crate::derive;
 use crate::handles::{HandleTable, Readiness};
 use crate::ledger::Submission;
 use crate::names::{Known as Named, Naming};
-use crate::node::Shared;
 use crate::object::{LoadError, Loaded, Object, PutObject, Reference, Value, is_fit};
 use crate::reach::Held;
-use crate::shared::BlockGuard;
+use crate::shared::Shared;
 use crate::task::{Argument, Call, Job, Parent, TaskCell, Work};
 use crate::wait::Countdown;
 

@@ -1,50 +1,143 @@
-//! What clients and running tasks ask of the node: the doors to the ledger.
+//! A node, as its parts share it, and the door to its ledger.
 //!
-//! Owns the way from a decision of the ledger to what is done about it, outside its lock
-//! ([`Shared::carry_out`]). Must not: hold that lock while anything else is called.
+//! Owns [`Shared`], what it is made from ([`Parts`]), the one way to what the ledger knows ([`Shared::ask`],
+//! [`Shared::tell`]), and the way from what it decides to what is done about that, outside its lock
+//! ([`Shared::carry_out`]). Must not: hold that lock while anything else is called; start threads.
 
-use std::borrow::Cow;
-use std::io;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use parking_lot::MutexGuard;
+use parking_lot::{Mutex, MutexGuard};
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use wasmrun_engine::Engine;
 use wasmrun_model::failure::TaskError;
-use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::{ObjectId, TaskId};
-use wasmrun_model::task::{Attempt, Cancellation};
-use wasmrun_model::value::{Encoded, EncodedRef};
-use wasmrun_store::{Copy, CreateError, Form, ReadError, Writer};
+use wasmrun_model::id::TaskId;
+use wasmrun_model::resource::NodeResources;
+use wasmrun_model::scheduler::NodeInfo;
+use wasmrun_model::task::Cancellation;
+use wasmrun_store::Store;
 
 use crate::actor::ActorCell;
-use crate::deadlock::{Blocked, Search, SearchOutcome};
-use crate::executor::Weight;
-use crate::ledger::{Ledger, Submission, Todo};
-use crate::node::{Shared, SubmitError, WeakShared};
-use crate::object::{LoadError, Loaded, Reference, Value};
+use crate::cluster::{Cluster, Desk, Exchange};
+use crate::counters::Counters;
+use crate::deadlock::WaitNumbers;
+use crate::executor::{Spawner, Weight};
+use crate::ids::Ids;
+use crate::ledger::{Ledger, Outbox, Submission, SubmitError, Todo};
+use crate::names::Names;
+use crate::object::{LoadError, WaitingBytes};
+use crate::policy::Policy;
 use crate::run;
 use crate::task::{Home, TaskCell, Work};
-use crate::wait::Countdown;
-
-/// Values up to this many bytes stay with whoever holds them; larger ones live in the store.
-pub(crate) const INLINE_BYTES: usize = 64 << 10;
-
-/// How soon is looked again whether what is late will come.
-const LOOK: Duration = Duration::from_millis(100);
-
-/// How soon is looked again for an object that somebody else is about to have.
-const SOON: Duration = Duration::from_millis(5);
 
 /// How often a thread looks whether the ledger is free before it lets others run, and how often it does that
 /// before it sleeps.
 const LOOKS: u32 = 100;
 const YIELDS: u32 = 20;
+/// How many modules are loaded at a time: a part of the threads that may block, so that slow ones of one tenant leave the
+/// control store and other tenants theirs.
+const MOST_LOADING: usize = 128;
+
+/// Arguments that wait may take this part of what objects may.
+const WAITING_PART: u64 = 4;
+
+/// What a node is put together from, in this process or in the simulation.
+pub(crate) struct Parts {
+    pub(crate) info: NodeInfo,
+    pub(crate) resources: NodeResources,
+    /// How many tasks may run at a time, whatever they ask for.
+    pub(crate) max_running: u32,
+    pub(crate) engine: Engine,
+    pub(crate) spawner: Spawner,
+    pub(crate) store: Store,
+    pub(crate) room_patience: Duration,
+    pub(crate) policy: Policy,
+    pub(crate) control: Handle,
+    /// What its ids follow from.
+    pub(crate) random: [u8; 16],
+}
+
+/// What clients, running tasks and the node itself share.
+pub(crate) struct Shared {
+    pub(crate) name: Arc<str>,
+    pub(crate) engine: Engine,
+    /// How many modules may be loaded at a time: each may be compiled, for minutes, on a thread that others need.
+    pub(crate) loading: Arc<Semaphore>,
+    pub(crate) spawner: Spawner,
+    ledger: Mutex<Ledger>,
+    /// What the ledger wants other nodes to know.
+    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) store: Store,
+    /// How long a value waits for room there.
+    pub(crate) room_patience: Duration,
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) control: Handle,
+    pub(crate) home: Arc<Home>,
+    /// Actors that have names, which keep them.
+    pub(crate) names: Names,
+    /// What arguments of tasks that have not ended take.
+    pub(crate) waiting_bytes: Arc<WaitingBytes>,
+    /// What is numbered here.
+    pub(crate) ids: Ids,
+    pub(crate) waits: WaitNumbers,
+    /// What is counted for whoever watches.
+    pub(crate) counters: Counters,
+    /// Who answers clients, those of other nodes too.
+    pub(crate) desk: Mutex<Option<Weak<dyn Desk>>>,
+    /// Whether somebody is about to look for a deadlock.
+    pub(crate) is_looking: AtomicBool,
+    /// Whether somebody tells a scheduler without others the time.
+    pub(crate) is_ticking: AtomicBool,
+    /// The cluster that it is in, if it is.
+    pub(crate) cluster: OnceLock<Arc<Cluster>>,
+    /// What it exchanges with others there.
+    pub(crate) exchange: OnceLock<Arc<Exchange>>,
+    /// What the simulation runs in place of guests.
+    #[cfg(test)]
+    pub(crate) guests: OnceLock<Arc<dyn crate::testing::Guests>>,
+}
+
+/// What an actor's references know of the node.
+pub(crate) type WeakShared = Weak<Shared>;
 
 impl Shared {
-    /// The ledger, for what happens with every task. Whoever has it needs it for some microseconds, and to
-    /// sleep and be woken takes many times that: so this looks again for a while.
-    pub(crate) fn ledger_soon(&self) -> MutexGuard<'_, Ledger> {
+    /// A node that runs nothing yet and is in no cluster.
+    pub(crate) fn new(parts: Parts) -> Arc<Self> {
+        let object_memory = parts.store.usage().capacity_bytes;
+        let (id, name) = (parts.info.id, parts.info.name.as_str().into());
+        let ledger = Ledger::new(parts.info, parts.resources, parts.max_running);
+        Arc::new(Self {
+            name,
+            engine: parts.engine,
+            loading: Arc::new(Semaphore::new(MOST_LOADING)),
+            spawner: parts.spawner,
+            home: Home::new(id),
+            outbox: ledger.outbox(),
+            ledger: Mutex::new(ledger),
+            store: parts.store,
+            room_patience: parts.room_patience,
+            policy: Arc::new(parts.policy),
+            control: parts.control,
+            names: Names::default(),
+            waiting_bytes: WaitingBytes::new(object_memory / WAITING_PART),
+            ids: Ids::new(parts.random),
+            waits: WaitNumbers::default(),
+            counters: Counters::default(),
+            desk: Mutex::default(),
+            is_looking: AtomicBool::new(false),
+            is_ticking: AtomicBool::new(false),
+            cluster: OnceLock::new(),
+            exchange: OnceLock::new(),
+            #[cfg(test)]
+            guests: OnceLock::new(),
+        })
+    }
+
+    /// The ledger. Whoever has it needs it for some microseconds, and to sleep and be woken takes many times that: so this
+    /// looks again for a while.
+    fn locked(&self) -> MutexGuard<'_, Ledger> {
         for _ in 0..YIELDS {
             for _ in 0..LOOKS {
                 if let Some(ledger) = self.ledger.try_lock() {
@@ -58,6 +151,36 @@ impl Shared {
         self.ledger.lock()
     }
 
+    /// Looks into the ledger. What is to be carried out is [told](Self::tell).
+    pub(crate) fn ask<T>(&self, question: impl FnOnce(&mut Ledger) -> T) -> T {
+        question(&mut self.locked())
+    }
+
+    /// Tells the ledger what has happened, and carries out what follows from it.
+    pub(crate) fn tell(self: &Arc<Self>, event: impl FnOnce(&mut Ledger) -> Todo) {
+        let todo = self.decide(event);
+        self.carry_out(todo);
+    }
+
+    /// As [`Self::tell`], with an answer, which is there once all is carried out.
+    pub(crate) fn tell_and<T>(self: &Arc<Self>, event: impl FnOnce(&mut Ledger) -> (Todo, T)) -> T {
+        let mut answer = None;
+        self.tell(|ledger| {
+            let (todo, its) = event(ledger);
+            answer = Some(its);
+            todo
+        });
+        answer.expect("the event was told")
+    }
+
+    /// What follows from an event, for the caller to [carry out](Self::carry_out).
+    pub(crate) fn decide(&self, event: impl FnOnce(&mut Ledger) -> Todo) -> Todo {
+        let mut ledger = self.locked();
+        let todo = event(&mut ledger);
+        self.home.set_waiting(ledger.waiting());
+        todo
+    }
+
     pub(crate) fn home(&self) -> Arc<Home> {
         self.home.clone()
     }
@@ -68,26 +191,22 @@ impl Shared {
         self: &Arc<Self>,
         submission: Submission,
     ) -> Result<Arc<TaskCell>, SubmitError> {
-        let mut ledger = self.ledger_soon();
-        if ledger.is_stopping() {
-            return Err(SubmitError::Stopping);
-        }
-        if let Some(parent) = &submission.parent
-            && ledger.is_stopped(parent)
-        {
-            return Err(SubmitError::Stopped);
-        }
-        // A driver never uses an id twice. But another node may have given us the task since its id was looked for.
-        if let Some(known) = ledger.cell(&submission.cell.id) {
-            return Ok(known);
-        }
-        let cell = submission.cell.clone();
-        let mut todo = ledger.submit(submission);
-        self.home.set_waiting(ledger.waiting());
-        drop(ledger);
-        let refused = todo.refused.take();
-        self.carry_out(todo);
-        refused.map_or(Ok(cell), |why| Err(SubmitError::Unschedulable(why)))
+        let mut taken = Ok(submission.cell.clone());
+        self.tell(|ledger| {
+            taken = match ledger.may_submit(&submission) {
+                Ok(None) => {
+                    let mut todo = ledger.submit(submission);
+                    if let Some(why) = todo.refused.take() {
+                        taken = Err(SubmitError::Unschedulable(why));
+                    }
+                    return todo;
+                }
+                Ok(Some(known)) => Ok(known),
+                Err(error) => Err(error),
+            };
+            Todo::default()
+        });
+        taken
     }
 
     /// Does what is left to do when the lock is released.
@@ -165,7 +284,8 @@ impl Shared {
                 }
                 Some(Ok(_)) => true,
             };
-            more.push(self.ledger.lock().made(cell.object().id, is_there));
+            let object = cell.object().id;
+            more.push(self.decide(|ledger| ledger.made(object, is_there)));
         }
         if let Some(cluster) = self.cluster.get() {
             cluster.view_changed();
@@ -177,14 +297,18 @@ impl Shared {
     fn made(self: &Arc<Self>, cell: &Arc<TaskCell>, is_there: bool) -> Option<Todo> {
         let object = cell.object().id;
         let is_elsewhere = is_there && cell.value().is_some_and(|value| !value.is_here());
-        let mut ledger = self.ledger.lock();
-        if is_elsewhere && ledger.scheduler().is_awaited(&object) {
-            drop(ledger);
+        let mut is_to_come = false;
+        let todo = self.decide(|ledger| {
+            is_to_come = is_elsewhere && ledger.scheduler().is_awaited(&object);
+            match is_to_come {
+                true => Todo::default(),
+                false => ledger.made(object, is_there),
+            }
+        });
+        if is_to_come {
             self.bring(cell.clone());
             return None;
         }
-        let todo = ledger.made(object, is_there);
-        self.home.set_waiting(ledger.waiting());
         Some(todo)
     }
 
@@ -210,34 +334,18 @@ impl Shared {
                 None => false,
             };
             let object = cell.object().id;
-            let mut ledger = shared.ledger.lock();
-            let todo = ledger.made(object, is_there);
-            shared.home.set_waiting(ledger.waiting());
-            drop(ledger);
-            shared.carry_out(todo);
+            shared.tell(|ledger| ledger.made(object, is_there));
         });
     }
 
     /// Why an actor of ours has failed, if it has.
     fn failure_of(&self, actor: &ActorCell) -> Option<TaskError> {
-        let ledger = self.ledger.lock();
-        ledger.dead.get(&actor.id).map(|dead| dead.why.clone())
+        self.ask(|ledger| Some(ledger.dead.get(&actor.id)?.why.clone()))
     }
 
     /// Cancels a task and all that it has started.
     pub(crate) fn cancel(self: &Arc<Self>, task: TaskId) {
-        let mut ledger = self.ledger.lock();
-        let todo = self.cancel_in(&mut ledger, task);
-        drop(ledger);
-        self.carry_out(todo);
-    }
-
-    fn cancel_in(&self, ledger: &mut Ledger, task: TaskId) -> Todo {
-        let family = ledger.family(task);
-        ledger.end_what_was_left(&family);
-        let todo = ledger.cancel(&family);
-        self.home.set_waiting(ledger.waiting());
-        todo
+        self.tell(|ledger| ledger.cancel_family(task));
     }
 
     /// Cancels what is to make an object, wherever its owner is.
@@ -249,13 +357,11 @@ impl Shared {
             foreign.cancel();
             return Cancellation::Asked;
         }
-        let mut ledger = self.ledger.lock();
-        // As it stands before: what is decided here may end with this.
-        let outcome = ledger.would_cancel(&cell.id);
-        let todo = self.cancel_in(&mut ledger, cell.id);
-        drop(ledger);
-        self.carry_out(todo);
-        outcome
+        self.tell_and(|ledger| {
+            // As it stands before: what is decided here may end with this.
+            let outcome = ledger.would_cancel(&cell.id);
+            (ledger.cancel_family(cell.id), outcome)
+        })
     }
 
     /// Ends an actor. Its calls fail, the one that runs included.
@@ -267,233 +373,9 @@ impl Shared {
             return;
         }
         actor.ends();
-        let mut ledger = self.ledger.lock();
-        let todo = ledger.cancel(&[actor.creation()]);
-        drop(ledger);
-        self.carry_out(todo);
+        self.tell(|ledger| ledger.cancel(&[actor.creation()]));
         // Also where it never came to be.
         self.unname(actor);
-    }
-
-    /// Keeps a value: a small one with whoever holds it, a large one in the store, once there is room.
-    ///
-    /// # Errors
-    /// When there is none in time.
-    pub(crate) async fn keep(
-        &self,
-        tenant: &TenantName,
-        id: ObjectId,
-        value: Cow<'_, Encoded>,
-        references: Vec<Reference>,
-    ) -> Result<Value, CreateError> {
-        if value.size_bytes() <= INLINE_BYTES {
-            return Ok(Value::inline(value.into_owned(), references));
-        }
-        self.store_value(tenant, id, value, references).await
-    }
-
-    /// Keeps a value in the store, however small it is.
-    ///
-    /// # Errors
-    /// When there is no room in time.
-    pub(crate) async fn store_value(
-        &self,
-        tenant: &TenantName,
-        id: ObjectId,
-        value: Cow<'_, Encoded>,
-        references: Vec<Reference>,
-    ) -> Result<Value, CreateError> {
-        let until = tokio::time::Instant::now() + self.room_patience;
-        let writer = loop {
-            let mut creating =
-                self.store
-                    .create(tenant, id, value.size_bytes() as u64, form(&value));
-            match tokio::time::timeout(self.room_patience, &mut creating).await {
-                Ok(Ok(writer)) => break writer,
-                // An attempt before this one has stored it, and somebody still has that.
-                Ok(Err(CreateError::Exists { .. })) if let Some(object) = self.store.get(&id) => {
-                    match self.found(&object, until).await {
-                        Found::AsMade => {}
-                        Found::Gone => continue,
-                        Found::Changed if given_up(&object, until).await => {
-                            tracing::warn!(object = %id, "its bytes have changed since they were made: it is stored anew");
-                            continue;
-                        }
-                        Found::Changed => {
-                            tracing::warn!(object = %id, "its bytes have changed since they were made, and it cannot be stored anew while it is read");
-                        }
-                    }
-                    // It may be a copy of another node's that is gone.
-                    object.set_copy(Copy::Primary);
-                    return Ok(Value::stored(object, references));
-                }
-                // It is being written, or has just gone.
-                Ok(Err(CreateError::Exists { .. })) if tokio::time::Instant::now() < until => {
-                    tokio::time::sleep(SOON).await;
-                }
-                Ok(Err(error)) => return Err(error),
-                Err(_) => {
-                    let (error, bytes) = (creating.error(), value.size_bytes());
-                    tracing::warn!(%tenant, bytes, %error, "an object found no room in time");
-                    self.counters.no_room.add(1);
-                    return Err(error);
-                }
-            }
-        };
-        Ok(Value::stored(fill(writer, &value), references))
-    }
-
-    /// Does something on a thread that it may keep for a while. None when the node is stopping.
-    async fn on_thread<T: Send + 'static>(
-        &self,
-        act: impl FnOnce() -> T + Send + 'static,
-    ) -> Option<T> {
-        #[cfg(test)]
-        if self.guests.get().is_some() {
-            // The simulation has one thread.
-            return Some(act());
-        }
-        self.control.spawn_blocking(act).await.ok()
-    }
-
-    /// Whether an object is what it was, as far as that is known by this time.
-    async fn found(&self, object: &wasmrun_store::Object, until: tokio::time::Instant) -> Found {
-        use io::ErrorKind::{InvalidData, NotFound, UnexpectedEof};
-        let sums = object.sums();
-        if sums.is_empty() && object.is_resident() {
-            return Found::AsMade;
-        }
-        let view = match tokio::time::timeout_at(until, object.restore()).await {
-            Ok(Ok(view)) => view,
-            Ok(Err(ReadError::Dropped { .. })) => return Found::Gone,
-            Ok(Err(ReadError::Disk { source, .. })) => {
-                return match source.kind() {
-                    InvalidData | NotFound | UnexpectedEof => Found::Changed,
-                    // It may be had later.
-                    _ => Found::AsMade,
-                };
-            }
-            Ok(Err(ReadError::Full { .. })) | Err(_) => return Found::AsMade,
-        };
-        let check = move || {
-            sums.iter().all(|(start, len, sum)| {
-                let part = view.get(*start as usize..(*start + *len) as usize);
-                part.is_some_and(|part| wasmrun_net::checksum(part) == *sum)
-            })
-        };
-        match self.on_thread(check).await.unwrap_or(true) {
-            true => Found::AsMade,
-            false => Found::Changed,
-        }
-    }
-
-    /// A value in memory. `None` if this time has come and nobody who has it answers: what is on its way may come later.
-    pub(crate) async fn read_by(
-        &self,
-        value: &Value,
-        deadline: tokio::time::Instant,
-    ) -> Option<Result<Loaded, LoadError>> {
-        let mut reading = std::pin::pin!(value.read());
-        let mut until = deadline;
-        loop {
-            if let Ok(loaded) = tokio::time::timeout_at(until, &mut reading).await {
-                return Some(loaded);
-            }
-            let (exchange, id) = (self.exchange.get(), value.stored_id());
-            let stalled = exchange.zip(id);
-            if stalled.is_some_and(|(exchange, id)| exchange.stalled_by(&id).is_some()) {
-                return None;
-            }
-            until = tokio::time::Instant::now() + LOOK;
-        }
-    }
-
-    /// A running attempt waits for others from now on, until the guard says otherwise.
-    pub(crate) fn block(
-        self: &Arc<Self>,
-        task: TaskId,
-        attempt: Attempt,
-        blocked: Blocked,
-    ) -> BlockGuard {
-        let is_bounded = blocked.is_bounded;
-        let mut ledger = self.ledger.lock();
-        let todo = ledger.block(task, attempt, blocked);
-        self.home.set_waiting(ledger.waiting());
-        drop(ledger);
-        self.carry_out(todo);
-        if !is_bounded {
-            self.look_for_deadlock();
-        }
-        BlockGuard {
-            shared: self.clone(),
-            task,
-            attempt,
-        }
-    }
-
-    /// Looks in a while whether those who wait will ever go on, and again as long as somebody waits.
-    fn look_for_deadlock(self: &Arc<Self>) {
-        if self.is_looking.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let shared = self.clone();
-        self.control.spawn(async move {
-            let mut search = Search::new(&shared.ledger.lock());
-            loop {
-                tokio::time::sleep(search.rest()).await;
-                if !search.is_due() {
-                    continue;
-                }
-                let mut ledger = shared.ledger.lock();
-                let Some(looked) = search.look(&mut ledger) else {
-                    // Under the lock: who blocks after this starts another.
-                    shared.is_looking.store(false, Ordering::Release);
-                    return;
-                };
-                drop(ledger);
-                let SearchOutcome { long, reach } = looked;
-                drop(reach);
-                if let (Some(long), Some(exchange)) = (long, shared.exchange.get()) {
-                    let exchange = exchange.clone();
-                    // It ends when all who are asked have answered, or their time is up.
-                    let asking = async move { exchange.look_for_circle(&long).await };
-                    search.asks(shared.control.spawn(asking));
-                }
-            }
-        });
-    }
-}
-
-/// What a blocked attempt has to say when it needs to wait no more.
-pub(crate) struct BlockGuard {
-    shared: Arc<Shared>,
-    task: TaskId,
-    attempt: Attempt,
-}
-
-impl BlockGuard {
-    /// Waits until the attempt has its CPU again.
-    pub(crate) async fn resume(self) {
-        self.unblock().done().await;
-    }
-
-    /// The attempt goes on without its CPU: it has waited as long as it wanted to.
-    pub(crate) fn go_ahead(self) {
-        self.tell(|ledger| ledger.overdue(self.task, self.attempt));
-    }
-
-    fn unblock(&self) -> Arc<Countdown> {
-        let resumed = Countdown::new(1);
-        self.tell(|ledger| ledger.unblock(self.task, self.attempt, &resumed));
-        resumed
-    }
-
-    fn tell(&self, what: impl FnOnce(&mut Ledger) -> Todo) {
-        let mut ledger = self.shared.ledger.lock();
-        let todo = what(&mut ledger);
-        self.shared.home.set_waiting(ledger.waiting());
-        drop(ledger);
-        self.shared.carry_out(todo);
     }
 }
 
@@ -511,68 +393,4 @@ pub(crate) fn kill_later(shared: &WeakShared, actor: Arc<ActorCell>) {
             shared.kill(&actor);
         }
     });
-}
-
-fn form(value: &Encoded) -> Form {
-    match value {
-        Encoded::Postcard(_) => Form::Postcard,
-        Encoded::Buffer { kind, .. } => Form::Buffer(*kind),
-    }
-}
-
-/// What an object is that a store has already.
-enum Found {
-    /// What it was, as far as is known.
-    AsMade,
-    /// Not what it was when it was first sent from here, or came here; or the disk has not kept it.
-    Changed,
-    /// A copy whose room was needed just now.
-    Gone,
-}
-
-/// Whether an object's id is free by this time.
-async fn given_up(object: &wasmrun_store::Object, until: tokio::time::Instant) -> bool {
-    let gone = async {
-        while !object.give_up() {
-            tokio::time::sleep(SOON).await;
-        }
-    };
-    tokio::time::timeout_at(until, gone).await.is_ok()
-}
-
-fn fill(mut writer: Writer, value: &Encoded) -> wasmrun_store::Object {
-    writer.copy_from(EncodedRef::from(value).bytes());
-    writer.seal()
-}
-
-#[cfg(test)]
-mod tests {
-    use wasmrun_model::id::DriverId;
-
-    use super::*;
-    use crate::node::{Node, NodeConfig};
-
-    #[test]
-    fn what_was_there_and_goes_does_not_keep_a_value_from_being_stored() {
-        let node = Node::start(NodeConfig::default()).unwrap();
-        let shared = &node.shared;
-        let (tenant, id) = (
-            TenantName::default(),
-            ObjectId::of(DriverId::from_bytes([1; 16]).task(1), 0),
-        );
-        let value = Encoded::Postcard(vec![7; 100_000]);
-        // One that is on its way, and does not come.
-        let writer = shared
-            .store
-            .try_create(&tenant, id, 100_000, Form::Postcard);
-        let stored = shared.control.block_on(async {
-            let storing = shared.store_value(&tenant, id, Cow::Borrowed(&value), Vec::new());
-            let giving_up = async {
-                tokio::task::yield_now().await;
-                drop(writer.unwrap());
-            };
-            tokio::join!(storing, giving_up).0
-        });
-        assert_eq!(stored.unwrap().size_bytes(), 100_000);
-    }
 }

@@ -145,10 +145,10 @@ impl Inner {
 
     /// Whether a task was submitted here.
     fn is_own(&self, task: &TaskId) -> bool {
-        let ledger = self.shared.ledger.lock();
-        let live = ledger.scheduler().task(task).map(|task| task.is_own);
-        let is_dead = ledger.dead.get(&task.actor()).is_some();
-        drop(ledger);
+        let (live, is_dead) = self.shared.ask(|ledger| {
+            let live = ledger.scheduler().task(task).map(|task| task.is_own);
+            (live, ledger.dead.get(&task.actor()).is_some())
+        });
         live.unwrap_or_else(|| is_dead || self.registry().task(task).is_some())
     }
 }

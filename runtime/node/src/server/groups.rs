@@ -134,20 +134,22 @@ impl Session {
 
     /// The group of this name or id that has a record. If nobody has it, it is about to be taken over.
     fn is_between_owners(&self, text: &str) -> Option<GroupId> {
-        let ledger = self.inner.shared.ledger.lock();
-        let mut recorded = ledger.recorded_groups();
         let prefix = IdPrefix::parse(text);
-        let meant = recorded.find(|(group, it)| {
-            let is_named = it.record.name.as_deref() == Some(text);
+        let is_meant = |group: &GroupId, record: &GroupRecord| {
+            let is_named = record.name.as_deref() == Some(text);
             let is_begun = || prefix.is_some_and(|it| it.begins(group));
-            it.record.tenant == self.tenant && (is_named || is_begun())
-        });
-        meant.map(|(group, _)| group)
+            record.tenant == self.tenant && (is_named || is_begun())
+        };
+        self.inner.shared.ask(|ledger| {
+            let mut recorded = ledger.recorded_groups();
+            let meant = recorded.find(|(group, it)| is_meant(group, &it.record));
+            meant.map(|(group, _)| group)
+        })
     }
 
     fn recorded_owner(&self, group: &GroupId) -> Option<NodeId> {
-        let ledger = self.inner.shared.ledger.lock();
-        ledger.scheduler().recorded_owner(group)
+        let shared = &self.inner.shared;
+        shared.ask(|ledger| ledger.scheduler().recorded_owner(group))
     }
 
     async fn find_group_now(&self, text: &str) -> Result<(Option<NodeId>, GroupRow), Refusal> {
@@ -341,15 +343,15 @@ pub(super) fn lost(inner: &Inner, list: &List) -> Vec<GroupRow> {
 
 /// The groups whose records name such an owner, and that this node does not own.
 fn unowned(inner: &Inner, is_meant: impl Fn(&Nodes, NodeId) -> bool) -> Vec<GroupRow> {
-    let ledger = inner.shared.ledger.lock();
-    let scheduler = ledger.scheduler();
-    let rows = ledger.recorded_groups().filter_map(|(id, recorded)| {
-        let owner = scheduler.recorded_owner(&id)?;
-        let is_unowned = is_meant(scheduler.cluster(), owner) && !scheduler.owns_group(&id);
-        is_unowned.then(|| (owner, unowned_row(id, recorded)))
+    let rows: Vec<(NodeId, GroupRow)> = inner.shared.ask(|ledger| {
+        let scheduler = ledger.scheduler();
+        let rows = ledger.recorded_groups().filter_map(|(id, recorded)| {
+            let owner = scheduler.recorded_owner(&id)?;
+            let is_unowned = is_meant(scheduler.cluster(), owner) && !scheduler.owns_group(&id);
+            is_unowned.then(|| (owner, unowned_row(id, recorded)))
+        });
+        rows.collect()
     });
-    let rows: Vec<(NodeId, GroupRow)> = rows.collect();
-    drop(ledger);
     let cluster = inner.shared.cluster.get();
     let rows = rows.into_iter().map(|(owner, mut row)| {
         row.node = cluster.map_or_else(|| owner.to_string(), |it| it.name_of(owner));
@@ -411,35 +413,36 @@ fn filtered(mut rows: Vec<GroupRow>, list: &List) -> Vec<GroupRow> {
 }
 
 fn all(inner: &Inner, detached: DriverId) -> Vec<GroupRow> {
-    let mut ledger = inner.shared.ledger.lock();
-    let views = ledger.group_views();
-    let cluster = ledger.scheduler().cluster();
-    let name = |node: NodeId| {
-        let known = cluster.by_id(node).map(|ix| cluster[ix].name().to_string());
-        known.unwrap_or_else(|| node.to_string())
-    };
-    let rows = views.into_iter().map(|(id, group, view)| {
-        let bundles = view.spec.bundles().iter().zip(&view.nodes);
-        let bundles = bundles.map(|(bundle, node)| GroupBundle {
-            amounts: amounts(bundle.amounts()),
-            node: node.map(&name),
+    inner.shared.ask(|ledger| {
+        let views = ledger.group_views();
+        let cluster = ledger.scheduler().cluster();
+        let name = |node: NodeId| {
+            let known = cluster.by_id(node).map(|ix| cluster[ix].name().to_string());
+            known.unwrap_or_else(|| node.to_string())
+        };
+        let rows = views.into_iter().map(|(id, group, view)| {
+            let bundles = view.spec.bundles().iter().zip(&view.nodes);
+            let bundles = bundles.map(|(bundle, node)| GroupBundle {
+                amounts: amounts(bundle.amounts()),
+                node: node.map(&name),
+            });
+            GroupRow {
+                id,
+                name: group.name,
+                kind: view.spec.kind(),
+                state: state(view.state).to_owned(),
+                since_ms: ms(view.since.unwrap_or_default()),
+                bundles: bundles.collect(),
+                why: view.why,
+                is_detached: group.driver == detached,
+                tenant: group.tenant,
+                job: group.driver,
+                age_ms: ms(group.created.elapsed()),
+                node: inner.name(),
+            }
         });
-        GroupRow {
-            id,
-            name: group.name,
-            kind: view.spec.kind(),
-            state: state(view.state).to_owned(),
-            since_ms: ms(view.since.unwrap_or_default()),
-            bundles: bundles.collect(),
-            why: view.why,
-            is_detached: group.driver == detached,
-            tenant: group.tenant,
-            job: group.driver,
-            age_ms: ms(group.created.elapsed()),
-            node: inner.name(),
-        }
-    });
-    rows.collect()
+        rows.collect()
+    })
 }
 
 /// What the state of a group is called that is between two owners.

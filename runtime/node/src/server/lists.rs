@@ -122,43 +122,43 @@ fn actors(inner: &Inner, list: &List) -> Vec<ActorRow> {
         return Vec::new();
     };
     let named = inner.shared.names.all();
-    let ledger = inner.shared.ledger.lock();
-    let rows = ledger.cells_with(id).filter_map(|cell| match &cell.work {
-        Work::Create(actor) => Some(ActorRow {
-            id: actor.id,
-            name: named.get(&actor.id).cloned(),
-            class: actor.face.class.clone(),
-            state: ledger
-                .phase(&cell.id)
-                .map_or("ended", Phase::name)
-                .to_owned(),
-            tenant: actor.tenant().clone(),
+    let mut rows: Vec<ActorRow> = inner.shared.ask(|ledger| {
+        let rows = ledger.cells_with(id).filter_map(|cell| match &cell.work {
+            Work::Create(actor) => Some(ActorRow {
+                id: actor.id,
+                name: named.get(&actor.id).cloned(),
+                class: actor.face.class.clone(),
+                state: ledger
+                    .phase(&cell.id)
+                    .map_or("ended", Phase::name)
+                    .to_owned(),
+                tenant: actor.tenant().clone(),
+                node: inner.name(),
+            }),
+            _ => None,
+        });
+        let dead = ledger.dead.iter().map(|dead| ActorRow {
+            id: dead.id,
+            name: dead.name.clone(),
+            class: dead.class.clone(),
+            state: FAILED.to_owned(),
+            tenant: dead.tenant.clone(),
             node: inner.name(),
-        }),
-        _ => None,
+        });
+        let passing = rows.chain(dead).filter(|row| {
+            let name = row.name.clone().unwrap_or_default();
+            let fields: [(&str, &dyn Display); 6] = [
+                ("node", &row.node),
+                ("id", &row.id),
+                ("name", &name),
+                ("class", &row.class),
+                ("state", &row.state),
+                ("tenant", &row.tenant),
+            ];
+            passes(list, &fields)
+        });
+        passing.collect()
     });
-    let dead = ledger.dead.iter().map(|dead| ActorRow {
-        id: dead.id,
-        name: dead.name.clone(),
-        class: dead.class.clone(),
-        state: FAILED.to_owned(),
-        tenant: dead.tenant.clone(),
-        node: inner.name(),
-    });
-    let passing = rows.chain(dead).filter(|row| {
-        let name = row.name.clone().unwrap_or_default();
-        let fields: [(&str, &dyn Display); 6] = [
-            ("node", &row.node),
-            ("id", &row.id),
-            ("name", &name),
-            ("class", &row.class),
-            ("state", &row.state),
-            ("tenant", &row.tenant),
-        ];
-        passes(list, &fields)
-    });
-    let mut rows: Vec<ActorRow> = passing.collect();
-    drop(ledger);
     // Those that have failed are the first to be left out.
     rows.sort_by_key(|row| (is_over(&row.state), row.id));
     rows.truncate(Rows::MAX);
@@ -244,16 +244,17 @@ fn place_of(inner: &Inner, value: &Value) -> &'static str {
 }
 
 fn jobs(inner: &Inner, list: &List) -> Vec<JobRow> {
-    let ledger = inner.shared.ledger.lock();
-    let scheduler = ledger.scheduler();
-    let rows = scheduler.drivers().map(|id| JobRow {
-        id,
-        tasks: scheduler.of_driver(&id).count() as u64,
-        node: inner.name(),
-    });
-    let rows =
-        rows.filter(|row| row.tasks > 0 && passes(list, &[("id", &row.id), ("node", &row.node)]));
-    rows.take(Rows::MAX).collect()
+    inner.shared.ask(|ledger| {
+        let scheduler = ledger.scheduler();
+        let rows = scheduler.drivers().map(|id| JobRow {
+            id,
+            tasks: scheduler.of_driver(&id).count() as u64,
+            node: inner.name(),
+        });
+        let rows = rows
+            .filter(|row| row.tasks > 0 && passes(list, &[("id", &row.id), ("node", &row.node)]));
+        rows.take(Rows::MAX).collect()
+    })
 }
 
 fn modules(inner: &Inner, list: &List) -> Vec<ModuleRow> {
@@ -273,20 +274,21 @@ fn modules(inner: &Inner, list: &List) -> Vec<ModuleRow> {
 }
 
 fn tenant_rows(inner: &Inner, list: &List) -> Vec<TenantRow> {
-    let ledger = inner.shared.ledger.lock();
-    let rows = ledger.scheduler().tenants().iter().map(|(_, tenant)| {
-        let counters = tenant.counters();
-        TenantRow {
-            name: tenant.name().clone(),
-            used: amounts(&tenant.own_usage()),
-            share: tenant.dominant_share().to_string(),
-            submitted: counters.submitted,
-            finished: counters.finished,
-            failed: counters.failed,
-            cancelled: counters.cancelled,
-            node: inner.name(),
-        }
-    });
-    let rows = rows.filter(|row| passes(list, &[("name", &row.name), ("node", &row.node)]));
-    rows.take(Rows::MAX).collect()
+    inner.shared.ask(|ledger| {
+        let rows = ledger.scheduler().tenants().iter().map(|(_, tenant)| {
+            let counters = tenant.counters();
+            TenantRow {
+                name: tenant.name().clone(),
+                used: amounts(&tenant.own_usage()),
+                share: tenant.dominant_share().to_string(),
+                submitted: counters.submitted,
+                finished: counters.finished,
+                failed: counters.failed,
+                cancelled: counters.cancelled,
+                node: inner.name(),
+            }
+        });
+        let rows = rows.filter(|row| passes(list, &[("name", &row.name), ("node", &row.node)]));
+        rows.take(Rows::MAX).collect()
+    })
 }

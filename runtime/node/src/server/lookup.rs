@@ -107,14 +107,15 @@ fn jobs(inner: &Inner, asker: Asker<'_>, prefix: IdPrefix) -> BTreeSet<DriverId>
     let ended = registry.tasks().filter(|it| fits(&it.driver, &it.tenant));
     let mut jobs: BTreeSet<DriverId> = ended.map(|it| it.driver).collect();
     drop(registry);
-    let ledger = inner.shared.ledger.lock();
-    let scheduler = ledger.scheduler();
-    jobs.extend(scheduler.drivers().filter(|job| {
-        let is_own = |task| ledger.tenant(&task).is_some_and(|it| fits(job, it));
-        prefix.begins(job) && scheduler.of_driver(job).any(is_own)
-    }));
-    let dead = ledger.dead.iter().filter(|it| fits(&it.driver, &it.tenant));
-    jobs.extend(dead.map(|it| it.driver));
+    inner.shared.ask(|ledger| {
+        let scheduler = ledger.scheduler();
+        jobs.extend(scheduler.drivers().filter(|job| {
+            let is_own = |task| ledger.tenant(&task).is_some_and(|it| fits(job, it));
+            prefix.begins(job) && scheduler.of_driver(job).any(is_own)
+        }));
+        let dead = ledger.dead.iter().filter(|it| fits(&it.driver, &it.tenant));
+        jobs.extend(dead.map(|it| it.driver));
+    });
     jobs
 }
 
@@ -130,23 +131,24 @@ fn actors(inner: &Inner, asker: Asker<'_>, name: &str, prefix: Option<IdPrefix>)
         state: state.to_owned(),
         node: inner.name(),
     };
-    let ledger = inner.shared.ledger.lock();
-    let named = names.iter().filter(|(_, its)| *its == name);
-    let named = named.filter_map(|(id, _)| ledger.cell(&id.task()));
-    let begun = prefix.into_iter().flat_map(|it| ledger.cells_with(it));
-    let live = named.chain(begun.cloned());
-    let live = live.filter_map(|cell| match &cell.work {
-        Work::Create(actor) if asker.owns(&cell.work.terms().tenant, cell.driver) => {
-            let state = ledger.phase(&cell.id).map_or(ENDED, |it| it.name());
-            Some(thing(actor.id, names.get(&actor.id), state))
-        }
-        _ => None,
+    let mut all: Vec<Thing> = inner.shared.ask(|ledger| {
+        let named = names.iter().filter(|(_, its)| *its == name);
+        let named = named.filter_map(|(id, _)| ledger.cell(&id.task()));
+        let begun = prefix.into_iter().flat_map(|it| ledger.cells_with(it));
+        let live = named.chain(begun.cloned());
+        let live = live.filter_map(|cell| match &cell.work {
+            Work::Create(actor) if asker.owns(&cell.work.terms().tenant, cell.driver) => {
+                let state = ledger.phase(&cell.id).map_or(ENDED, |it| it.name());
+                Some(thing(actor.id, names.get(&actor.id), state))
+            }
+            _ => None,
+        });
+        let mut all: Vec<Thing> = live.collect();
+        let dead = ledger.dead.iter();
+        let dead = dead.filter(|it| fits(&it.id, &it.name) && asker.owns(&it.tenant, it.driver));
+        all.extend(dead.map(|it| thing(it.id, it.name.as_ref(), FAILED)));
+        all
     });
-    let mut all: Vec<Thing> = live.collect();
-    let dead = ledger.dead.iter();
-    let dead = dead.filter(|it| fits(&it.id, &it.name) && asker.owns(&it.tenant, it.driver));
-    all.extend(dead.map(|it| thing(it.id, it.name.as_ref(), FAILED)));
-    drop(ledger);
     let known: BTreeSet<ThingId> = all.iter().map(|it| it.id).collect();
     let registry = inner.registry();
     let logged = registry.actor_logs();

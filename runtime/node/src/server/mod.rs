@@ -57,7 +57,8 @@ use self::registry::{Ends, Registry};
 use self::socket::Bound;
 use crate::client::Client;
 use crate::cluster::{Clients, Desk, Left};
-use crate::node::{Node, Shared};
+use crate::node::Node;
+use crate::shared::Shared;
 use crate::task::Work;
 
 /// The most connections at a time. More wait in the socket's own queue.
@@ -331,10 +332,10 @@ impl Inner {
     }
 
     fn is_idle(&self) -> bool {
-        let ledger = self.shared.ledger.lock();
-        ledger
-            .cells()
-            .all(|cell| matches!(cell.work, Work::Create(_)))
+        self.shared.ask(|ledger| {
+            let mut cells = ledger.cells();
+            cells.all(|cell| matches!(cell.work, Work::Create(_)))
+        })
     }
 }
 

@@ -10,7 +10,7 @@ use super::Inner;
 use super::cluster::living;
 use super::session::{Session, refusal};
 use crate::cluster::{Answer, Question};
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Todo};
 
 impl Session {
     /// Changes what a node has, which may be another one.
@@ -75,7 +75,6 @@ pub(super) fn set(
     }
     // What holds now, and what the file says, are one after the other's.
     let _one_at_a_time = is_kept.then(|| inner.lasting.lock());
-    let mut ledger = shared.ledger.lock();
     let standing = |ledger: &Ledger| {
         let own = ledger.own_resources();
         own.map(|own| Standing {
@@ -85,20 +84,21 @@ pub(super) fn set(
             owed: own.backlog().get(name),
         })
     };
-    let Some(before) = standing(&ledger) else {
-        return Err(refusal(RefusalKind::Stopping, "the node is ending"));
-    };
-    // It may be persisted only.
-    if amount.is_none() && before.pool.is_none() && !is_kept {
-        let why = format_args!("node '{}' has no {name}", shared.name);
-        return Err(refusal(RefusalKind::NotFound, why));
-    }
+    let (before, after) = shared.tell_and(|ledger| {
+        let Some(before) = standing(ledger) else {
+            let ending = refusal(RefusalKind::Stopping, "the node is ending");
+            return (Todo::default(), Err(ending));
+        };
+        // It may be persisted only.
+        if amount.is_none() && before.pool.is_none() && !is_kept {
+            let why = format_args!("node '{}' has no {name}", shared.name);
+            return (Todo::default(), Err(refusal(RefusalKind::NotFound, why)));
+        }
+        let todo = ledger.set_resource(name.clone(), amount);
+        let after = standing(ledger).unwrap_or(before);
+        (todo, Ok((before, after)))
+    })?;
     let shown = |amount: Amount| amount.display_for(name).to_string();
-    let todo = ledger.set_resource(name.clone(), amount);
-    let after = standing(&ledger).unwrap_or(before);
-    shared.home.set_waiting(ledger.waiting());
-    drop(ledger);
-    shared.carry_out(todo);
     if let Some(amount) = amount.filter(|it| after.pool.is_none() || *it != after.total) {
         let why = Pool::for_name(name, amount).err();
         let why = why.map_or_else(

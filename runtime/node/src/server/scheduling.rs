@@ -47,33 +47,32 @@ impl Session {
                         "node {} is in no cluster: it knows this until it stops",
                         self.inner.name()
                     ));
-                    let mut ledger = shared.ledger.lock();
-                    let before = ledger.scheduler().settings();
-                    let settings = choices.iter().fold(before, |all, choice| all.with(*choice));
-                    let todo = ledger.configure(settings);
-                    shared.home.set_waiting(ledger.waiting());
-                    drop(ledger);
-                    shared.carry_out(todo);
+                    shared.tell(|ledger| {
+                        let before = ledger.scheduler().settings();
+                        let settings = choices.iter().fold(before, |all, choice| all.with(*choice));
+                        ledger.configure(settings)
+                    });
                 }
             }
             tracing::info!(?choices, "how the cluster schedules was set");
         }
-        let ledger = shared.ledger.lock();
-        // The node itself may go by them a moment later.
-        let settings = chosen.unwrap_or_else(|| ledger.scheduler().settings());
-        let tenants = ledger.scheduler().tenants();
-        let has_memory = !tenants.total().get(&ResourceName::MEMORY).is_zero();
-        let with_weights = tenants
-            .iter()
-            .filter(|(_, tenant)| !tenant.config().resource_weights.is_empty());
-        let resource_weights = with_weights.map(|(_, tenant)| {
-            let TenantConfig {
-                resource_weights, ..
-            } = tenant.config();
-            (tenant.name().clone(), resource_weights.clone())
+        let (settings, has_memory, mut resource_weights) = shared.ask(|ledger| {
+            // The node itself may go by them a moment later.
+            let settings = chosen.unwrap_or_else(|| ledger.scheduler().settings());
+            let tenants = ledger.scheduler().tenants();
+            let has_memory = !tenants.total().get(&ResourceName::MEMORY).is_zero();
+            let with_weights = tenants
+                .iter()
+                .filter(|(_, tenant)| !tenant.config().resource_weights.is_empty());
+            let resource_weights = with_weights.map(|(_, tenant)| {
+                let TenantConfig {
+                    resource_weights, ..
+                } = tenant.config();
+                (tenant.name().clone(), resource_weights.clone())
+            });
+            let resource_weights: Vec<_> = resource_weights.take(MOST_TENANTS + 1).collect();
+            (settings, has_memory, resource_weights)
         });
-        let mut resource_weights: Vec<_> = resource_weights.take(MOST_TENANTS + 1).collect();
-        drop(ledger);
         if settings.policy == Policy::Fair && !has_memory {
             notes.push(
                 "fair shares memory, and no node has any: whoever submitted first goes first"
@@ -117,7 +116,10 @@ impl Session {
 /// What this node's scheduler has, or the beginning of it.
 pub(super) fn state(inner: &Inner) -> String {
     let mut text = Beginning(format!("node {}: ", inner.name()));
-    if write!(text, "{}", inner.shared.ledger.lock().scheduler()).is_err() {
+    let written = inner
+        .shared
+        .ask(|ledger| write!(text, "{}", ledger.scheduler()));
+    if written.is_err() {
         text.0 += "…\n";
     }
     text.0

@@ -17,7 +17,7 @@ use super::out::Gone;
 use super::registry::{Detached, Log, Record};
 use super::session::{Session, refusal};
 use super::watch::Watcher;
-use crate::node::SubmitError;
+use crate::ledger::SubmitError;
 use crate::options::{JobError, Overrides};
 use crate::task::{Call, Job, TaskHandle};
 

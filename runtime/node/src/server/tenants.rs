@@ -18,7 +18,7 @@ use super::lists::passes;
 use super::session::{Session, refusal};
 use super::views::amounts;
 use crate::cluster::TenantsError;
-use crate::node::Shared;
+use crate::shared::Shared;
 
 /// How many bytes the rows of one list may have, about: they are one frame.
 const MOST_BYTES: usize = MAX_FRAME_BYTES / 2;
@@ -100,11 +100,11 @@ impl Session {
                 removed.await.map_err(refused)?;
             }
             None => {
-                let ledger = shared.ledger.lock();
-                let tenants = ledger.scheduler().tenants();
-                let known = tenants.find(&tenant).map(|ix| tenants.get(ix).config());
-                let is_set = known.is_some_and(|config| *config != TenantConfig::default());
-                drop(ledger);
+                let is_set = shared.ask(|ledger| {
+                    let tenants = ledger.scheduler().tenants();
+                    let known = tenants.find(&tenant).map(|ix| tenants.get(ix).config());
+                    known.is_some_and(|config| *config != TenantConfig::default())
+                });
                 if !is_set {
                     return Err(refused(TenantsError::Unset(tenant)));
                 }
@@ -123,23 +123,23 @@ impl Shared {
         tenant: &TenantName,
         change: impl FnOnce(TenantConfig) -> TenantConfig,
     ) -> TenantConfig {
-        let mut ledger = self.ledger.lock();
-        let tenants = ledger.scheduler().tenants();
-        let known = tenants.find(tenant).map(|ix| tenants.get(ix).config());
-        let config = change(known.cloned().unwrap_or_default());
-        let todo = ledger.set_tenant(tenant.clone(), config.clone());
-        self.home.set_waiting(ledger.waiting());
-        drop(ledger);
-        self.carry_out(todo);
-        config
+        self.tell_and(|ledger| {
+            let tenants = ledger.scheduler().tenants();
+            let known = tenants.find(tenant).map(|ix| tenants.get(ix).config());
+            let config = change(known.cloned().unwrap_or_default());
+            let todo = ledger.set_tenant(tenant.clone(), config.clone());
+            (todo, config)
+        })
     }
 }
 
 /// Refuses a tenant that would be one too many for the scheduler of this node.
 fn has_room(shared: &Shared, tenant: &TenantName) -> Result<(), Refusal> {
-    let ledger = shared.ledger.lock();
-    let tenants = ledger.scheduler().tenants();
-    match tenants.len() < MAX_TENANTS || tenants.find(tenant).is_some() {
+    let has_room = shared.ask(|ledger| {
+        let tenants = ledger.scheduler().tenants();
+        tenants.len() < MAX_TENANTS || tenants.find(tenant).is_some()
+    });
+    match has_room {
         true => Ok(()),
         false => {
             let name = tenant.clone();
@@ -150,19 +150,20 @@ fn has_room(shared: &Shared, tenant: &TenantName) -> Result<(), Refusal> {
 
 /// What cannot be kept now of a guarantee, in words.
 fn promises(shared: &Shared, min: &ResourceSet) -> Vec<String> {
-    let ledger = shared.ledger.lock();
-    let tenants = ledger.scheduler().tenants();
-    let all = |resource: &ResourceName| {
-        let each = tenants
-            .iter()
-            .map(|(_, it)| it.config().min_share.get(resource));
-        Amount::from_steps(each.fold(0_u64, |sum, it| sum.saturating_add(it.steps())))
-    };
-    let note = |(resource, amount): (&ResourceName, Amount)| {
-        let total = tenants.total().get(resource);
-        promise(resource, amount, total, all(resource))
-    };
-    min.iter().filter_map(note).collect()
+    shared.ask(|ledger| {
+        let tenants = ledger.scheduler().tenants();
+        let all = |resource: &ResourceName| {
+            let each = tenants
+                .iter()
+                .map(|(_, it)| it.config().min_share.get(resource));
+            Amount::from_steps(each.fold(0_u64, |sum, it| sum.saturating_add(it.steps())))
+        };
+        let note = |(resource, amount): (&ResourceName, Amount)| {
+            let total = tenants.total().get(resource);
+            promise(resource, amount, total, all(resource))
+        };
+        min.iter().filter_map(note).collect()
+    })
 }
 
 /// What to know of a guarantee of so much, where there is so much in total, and all tenants are guaranteed so much.
@@ -202,26 +203,27 @@ fn refused(error: TenantsError) -> Refusal {
 
 /// What each tenant is due and has, of the whole cluster, as this node knows it.
 pub(super) fn shares(inner: &Inner, list: &List) -> Vec<ShareRow> {
-    let ledger = inner.shared.ledger.lock();
-    let rows = ledger.scheduler().tenants().iter().map(|(_, tenant)| {
-        let config = tenant.config();
-        ShareRow {
-            name: tenant.name().clone(),
-            weight: config.weight,
-            min: amounts(&config.min_share),
-            share: tenant.dominant_share().to_string(),
-            used: amounts(&tenant.usage()),
-        }
-    });
-    let rows = rows.filter(|row| passes(list, &[("name", &row.name), ("weight", &row.weight)]));
-    let mut bytes = 0;
-    let fit = rows.take(Rows::MAX).take_while(|row| {
-        let names = row.min.keys().chain(row.used.keys());
-        // An amount has ten bytes at most, a name and a share less than what is added.
-        bytes += 128 + names.map(|name| name.as_str().len() + 12).sum::<usize>();
-        bytes <= MOST_BYTES
-    });
-    fit.collect()
+    inner.shared.ask(|ledger| {
+        let rows = ledger.scheduler().tenants().iter().map(|(_, tenant)| {
+            let config = tenant.config();
+            ShareRow {
+                name: tenant.name().clone(),
+                weight: config.weight,
+                min: amounts(&config.min_share),
+                share: tenant.dominant_share().to_string(),
+                used: amounts(&tenant.usage()),
+            }
+        });
+        let rows = rows.filter(|row| passes(list, &[("name", &row.name), ("weight", &row.weight)]));
+        let mut bytes = 0;
+        let fit = rows.take(Rows::MAX).take_while(|row| {
+            let names = row.min.keys().chain(row.used.keys());
+            // An amount has ten bytes at most, a name and a share less than what is added.
+            bytes += 128 + names.map(|name| name.as_str().len() + 12).sum::<usize>();
+            bytes <= MOST_BYTES
+        });
+        fit.collect()
+    })
 }
 
 #[cfg(test)]

@@ -158,17 +158,18 @@ pub(super) fn actor(actor: &Actor) -> wire::Actor {
 /// # Errors
 /// When there is none, or it is a call that an actor is in the middle of.
 pub(super) fn cancel(inner: &Inner, asker: Asker<'_>, task: &TaskId) -> Result<(), Refusal> {
-    let ledger = inner.shared.ledger.lock();
-    let cell = ledger.cell(task);
-    let cell = cell.filter(|it| asker.owns(&it.work.terms().tenant, it.driver));
-    let cell = cell.ok_or_else(|| missing(asker.tenant, "live task", task))?;
+    let found = inner.shared.ask(|ledger| {
+        let cell = ledger.cell(task)?;
+        Some((cell, ledger.is_running_call(task)))
+    });
+    let found = found.filter(|(it, _)| asker.owns(&it.work.terms().tenant, it.driver));
+    let (cell, is_running_call) = found.ok_or_else(|| missing(asker.tenant, "live task", task))?;
     if let Work::Create(actor) = &cell.work {
-        drop(ledger);
         inner.shared.kill(actor);
         return Ok(());
     }
     if let Work::Call(actor, _) = &cell.work
-        && ledger.is_running_call(&cell.id)
+        && is_running_call
     {
         let (name, actor) = (cell.work.name(), actor.id);
         let why = format_args!(
@@ -178,7 +179,6 @@ pub(super) fn cancel(inner: &Inner, asker: Asker<'_>, task: &TaskId) -> Result<(
         );
         return Err(refusal(RefusalKind::Usage, why));
     }
-    drop(ledger);
     inner.shared.cancel(cell.id);
     Ok(())
 }
@@ -186,16 +186,15 @@ pub(super) fn cancel(inner: &Inner, asker: Asker<'_>, task: &TaskId) -> Result<(
 /// Cancels all live tasks of a job that were submitted here, but for calls that actors are in the middle of. How many
 /// those are.
 pub(super) fn cancel_job(inner: &Inner, asker: Asker<'_>, job: DriverId) -> u64 {
-    let ledger = inner.shared.ledger.lock();
-    let scheduler = ledger.scheduler();
-    let own = scheduler.of_driver(&job).filter(|task| {
-        scheduler.task(task).is_some_and(|it| it.is_own) && !ledger.is_running_call(task)
+    let cells: Vec<_> = inner.shared.ask(|ledger| {
+        let scheduler = ledger.scheduler();
+        let own = scheduler.of_driver(&job).filter(|task| {
+            scheduler.task(task).is_some_and(|it| it.is_own) && !ledger.is_running_call(task)
+        });
+        let own = own.filter_map(|task| ledger.cell(&task));
+        own.filter(|cell| asker.owns(&cell.work.terms().tenant, job))
+            .collect()
     });
-    let own = own.filter_map(|task| ledger.cell(&task));
-    let cells: Vec<_> = own
-        .filter(|cell| asker.owns(&cell.work.terms().tenant, job))
-        .collect();
-    drop(ledger);
     for cell in &cells {
         match &cell.work {
             Work::Create(actor) => inner.shared.kill(actor),
@@ -211,15 +210,18 @@ pub(super) fn live_actor(
     asker: Asker<'_>,
     prefix: &str,
 ) -> Result<Arc<ActorCell>, Refusal> {
-    let ledger = inner.shared.ledger.lock();
-    let fit = IdPrefix::parse(prefix).into_iter();
-    let fit = fit.flat_map(|it| ledger.cells_with(it));
-    let own = fit.filter_map(|cell| match &cell.work {
-        Work::Create(actor) if asker.owns(&cell.work.terms().tenant, cell.driver) => Some(actor),
-        _ => None,
-    });
-    let found = asker.one(prefix, "actor", own, |actor| actor.id);
-    found.cloned()
+    inner.shared.ask(|ledger| {
+        let fit = IdPrefix::parse(prefix).into_iter();
+        let fit = fit.flat_map(|it| ledger.cells_with(it));
+        let own = fit.filter_map(|cell| match &cell.work {
+            Work::Create(actor) if asker.owns(&cell.work.terms().tenant, cell.driver) => {
+                Some(actor)
+            }
+            _ => None,
+        });
+        let found = asker.one(prefix, "actor", own, |actor| actor.id);
+        found.cloned()
+    })
 }
 
 /// Where a task stands and why, in words.
@@ -261,24 +263,24 @@ pub(super) fn find(
             actor: record.actor,
         });
     }
-    let ledger = inner.shared.ledger.lock();
-    for cell in ledger.cells_with(prefix) {
-        look_at(TaskKey {
-            id: cell.id,
-            tenant: &cell.work.terms().tenant,
-            driver: cell.driver,
-            actor: cell.work.actor(),
-        });
-    }
-    for dead in ledger.dead.iter().filter(|it| prefix.begins(&it.id)) {
-        look_at(TaskKey {
-            id: dead.id.task(),
-            tenant: &dead.tenant,
-            driver: dead.driver,
-            actor: Some(dead.id),
-        });
-    }
-    drop(ledger);
+    inner.shared.ask(|ledger| {
+        for cell in ledger.cells_with(prefix) {
+            look_at(TaskKey {
+                id: cell.id,
+                tenant: &cell.work.terms().tenant,
+                driver: cell.driver,
+                actor: cell.work.actor(),
+            });
+        }
+        for dead in ledger.dead.iter().filter(|it| prefix.begins(&it.id)) {
+            look_at(TaskKey {
+                id: dead.id.task(),
+                tenant: &dead.tenant,
+                driver: dead.driver,
+                actor: Some(dead.id),
+            });
+        }
+    });
     found.sort_unstable();
     found.dedup();
     found
@@ -295,9 +297,10 @@ pub(super) fn rows(inner: &Inner, tasks: &[TaskId]) -> Vec<TaskRow> {
         let records = tasks.iter().map(|id| registry.task(id).cloned());
         let records: Vec<Option<Record>> = records.collect();
         drop(registry);
-        let ledger = inner.shared.ledger.lock();
         let known = tasks.iter().zip(&records);
-        rows.extend(known.filter_map(|(id, record)| row(inner, &ledger, id, record.as_ref())));
+        inner.shared.ask(|ledger| {
+            rows.extend(known.filter_map(|(id, record)| row(inner, ledger, id, record.as_ref())));
+        });
     }
     rows
 }
@@ -337,8 +340,8 @@ pub(super) fn ran_at(inner: &Inner, asker: Asker<'_>, task: &TaskId) -> Result<R
         let why = format_args!("no task {task} is remembered that has ended");
         refusal(RefusalKind::NotFound, why)
     })?;
-    let ledger = inner.shared.ledger.lock();
-    Ok(Response::Text(home(inner, &ledger, &record)))
+    let home = inner.shared.ask(|ledger| home(inner, ledger, &record));
+    Ok(Response::Text(home))
 }
 
 fn live_row(inner: &Inner, cell: &TaskCell, phase: &str, is_detached: bool) -> TaskRow {
@@ -394,17 +397,19 @@ pub(super) fn describe(
 ) -> Result<TaskDetail, Refusal> {
     let record = inner.registry().task(task).cloned();
     let end = record.as_ref().and_then(|record| record.end.as_ref());
-    let mut ledger = inner.shared.ledger.lock();
-    let row = row(inner, &ledger, task, record.as_ref());
-    let row = row.filter(|row| asker.owns(&row.tenant, row.job));
-    let row = row.ok_or_else(|| missing(asker.tenant, "task", task))?;
-    let explanation = ledger.explain(&row.id).map(|it| it.to_string());
-    let reads = ledger.reads(&row.id);
-    let whom = whom(inner, &ledger, &row);
-    let dead = ledger.dead.get(&row.id.actor()).cloned();
-    drop(ledger);
+    let described = inner.shared.ask(|ledger| {
+        let row = row(inner, ledger, task, record.as_ref());
+        let row = row.filter(|row| asker.owns(&row.tenant, row.job))?;
+        let explanation = ledger.explain(&row.id);
+        let explanation = explanation.map(|it| it.to_string() + &whom(inner, ledger, &row));
+        let dead = ledger.dead.get(&row.id.actor()).cloned();
+        let reads = ledger.reads(&row.id);
+        Some((row, explanation, reads, dead))
+    });
+    let (row, explanation, reads, dead) =
+        described.ok_or_else(|| missing(asker.tenant, "task", task))?;
     let explanation =
-        explanation.map(|text| text + &whom + &stalled(inner, &reads) + held_up(inner, &row.id));
+        explanation.map(|text| text + &stalled(inner, &reads) + held_up(inner, &row.id));
     let detached = record.as_ref().and_then(|record| record.detached.as_ref());
     let error = end.and_then(|end| end.error.as_ref());
     let error = error.or(dead.as_ref().map(|dead| &dead.why));
@@ -497,14 +502,13 @@ fn held_up(inner: &Inner, task: &TaskId) -> &'static str {
 
 /// The node in numbers.
 pub(super) fn status(inner: &Inner) -> NodeStatus {
-    let ledger = inner.shared.ledger.lock();
-    let scheduler = ledger.scheduler();
-    let own = scheduler.own_nodes().first();
-    let own = own.and_then(|ix| scheduler.cluster().own(*ix));
-    let available = own.map(NodeResources::available).unwrap_or_default();
-    let total = amounts(scheduler.cluster().total());
-    let status = scheduler.status();
-    drop(ledger);
+    let (available, total, status) = inner.shared.ask(|ledger| {
+        let scheduler = ledger.scheduler();
+        let own = ledger.own_resources();
+        let available = own.map(NodeResources::available).unwrap_or_default();
+        let total = amounts(scheduler.cluster().total());
+        (available, total, scheduler.status())
+    });
     let usage = inner.shared.store.usage();
     let tasks = status.phases.iter();
     NodeStatus {

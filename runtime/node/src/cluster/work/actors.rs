@@ -157,7 +157,7 @@ impl Exchange {
         }
         if let Some(node) = at.filter(|_| is_new) {
             // It may be elsewhere by now: then its owner says so.
-            self.carry_out(|ledger| ledger.stands(name.id, Some(&cell), Standing::At(node)));
+            self.tell(|ledger| ledger.stands(name.id, Some(&cell), Standing::At(node)));
         }
         Ok(Reference::Actor(reference))
     }
@@ -295,12 +295,12 @@ impl Exchange {
             Where::Dead(why) => return self.has_died(actor, why.map(TaskError::from)),
         };
         let cell = self.actors.cell(&actor);
-        self.carry_out(|ledger| ledger.stands(actor.id, cell.as_deref(), standing));
+        self.tell(|ledger| ledger.stands(actor.id, cell.as_deref(), standing));
     }
 
     fn has_died(&self, actor: ActorName, why: Option<TaskError>) {
         let cell = self.actors.cell(&actor);
-        self.carry_out(|ledger| ledger.stands(actor.id, cell.as_deref(), Standing::Dead(why)));
+        self.tell(|ledger| ledger.stands(actor.id, cell.as_deref(), Standing::Dead(why)));
     }
 
     /// An actor of ours is to end: somebody at another node says so, who has a handle, or found it hosted there.
@@ -308,7 +308,7 @@ impl Exchange {
         let Some(shared) = self.shared.upgrade() else {
             return;
         };
-        let actor = shared.ledger.lock().own_actor(&name.id.task());
+        let actor = shared.ask(|ledger| ledger.own_actor(&name.id.task()));
         match actor {
             Some(actor) => shared.kill(&actor),
             None => tracing::debug!(node = %by, actor = %name.id, "it is gone already"),
@@ -354,7 +354,7 @@ impl Exchange {
         }
         foreign.remove(&name);
         drop(foreign);
-        self.carry_out(|ledger| ledger.stands(name.id, None, Standing::Dead(None)));
+        self.tell(|ledger| ledger.stands(name.id, None, Standing::Dead(None)));
     }
 
     /// A node is gone: the actors that it owned are, and it need not hear of others.
@@ -381,7 +381,7 @@ impl Exchange {
         match name.owner == self.me {
             true => {
                 let shared = self.shared.upgrade()?;
-                shared.ledger.lock().own_actor(&name.id.task())
+                shared.ask(|ledger| ledger.own_actor(&name.id.task()))
             }
             false => self.actors.cell(name),
         }
@@ -418,10 +418,11 @@ impl Exchange {
         let Some(shared) = self.shared.upgrade() else {
             return;
         };
-        let is_hosted = move |shared: &crate::node::Shared| {
-            let ledger = shared.ledger.lock();
-            let is_there = ledger.scheduler().is_at(&actor.task(), attempt, from);
-            ledger.own_actor(&actor.task()).filter(|_| is_there)
+        let is_hosted = move |shared: &crate::shared::Shared| {
+            shared.ask(|ledger| {
+                let is_there = ledger.scheduler().is_at(&actor.task(), attempt, from);
+                ledger.own_actor(&actor.task()).filter(|_| is_there)
+            })
         };
         let Some(cell) = is_hosted(&shared) else {
             return;
@@ -494,8 +495,7 @@ impl Exchange {
     ) -> Result<(), BulkRefusal> {
         let cell = {
             let shared = self.shared.upgrade().ok_or(BulkRefusal::NotHere)?;
-            let ledger = shared.ledger.lock();
-            ledger.actor(&actor.task())
+            shared.ask(|ledger| ledger.actor(&actor.task()))
         };
         let checkpoint = cell.and_then(|cell| cell.checkpoint());
         let checkpoint = checkpoint.filter(|it| it.number == number);

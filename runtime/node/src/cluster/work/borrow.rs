@@ -314,7 +314,7 @@ impl Exchange {
         let cell = match self.borrowed.find(&name) {
             Some(Reference::Task(cell)) => cell,
             Some(reference) => {
-                let made = self.tell(by, name, &reference);
+                let made = self.made_of(by, name, &reference);
                 self.send(by, OneWay::Made(Box::new(made)));
                 return;
             }
@@ -325,7 +325,7 @@ impl Exchange {
             }
         };
         if cell.has_ended() {
-            let made = self.tell(by, name, &Reference::Task(cell));
+            let made = self.made_of(by, name, &Reference::Task(cell));
             self.send(by, OneWay::Made(Box::new(made)));
             return;
         }
@@ -340,14 +340,14 @@ impl Exchange {
                 countdown.done().await;
             }
             if let Some(exchange) = this.upgrade() {
-                let made = exchange.tell(by, name, &Reference::Task(cell));
+                let made = exchange.made_of(by, name, &Reference::Task(cell));
                 exchange.send(by, OneWay::Made(Box::new(made)));
             }
         });
     }
 
     /// What became of an object, for a node that wants to know.
-    pub(super) fn tell(&self, to: NodeId, name: ObjectName, reference: &Reference) -> Made {
+    pub(super) fn made_of(&self, to: NodeId, name: ObjectName, reference: &Reference) -> Made {
         let result = match reference {
             Reference::Put(object) => Ok(object.value.clone()),
             Reference::Task(cell) => match cell.result() {

@@ -82,15 +82,15 @@ use self::spread::Spread;
 use self::transfer::Transfers;
 use crate::cluster::{Backlog, GroupNews, Work};
 use crate::counters::{Counter, Counters};
-use crate::ledger::{Outbound, Outgoing, Todo};
-use crate::node::{Shared, WeakShared};
+use crate::ledger::{Ledger, Outbound, Outgoing, Todo};
 use crate::object::{Reference, Value};
+use crate::shared::{Shared, WeakShared};
 
 /// How often the scheduler is told the time.
 const TICK: Duration = Duration::from_millis(100);
 
 /// How many bytes of a value travel with the message that names it.
-const INLINE_BYTES: usize = crate::shared::INLINE_BYTES;
+const INLINE_BYTES: usize = crate::storing::INLINE_BYTES;
 
 /// What is kept to make results again may take this part of what objects may.
 const LINEAGE_PART: u64 = 4;
@@ -161,9 +161,7 @@ impl Exchange {
             Some(exchange) => exchange.name_of(node),
             None => node.to_string(),
         };
-        let mut ledger = shared.ledger.lock();
-        ledger.join_cluster(Lineage::new(most), Box::new(name_of));
-        drop(ledger);
+        shared.ask(|ledger| ledger.join_cluster(Lineage::new(most), Box::new(name_of)));
         // It ends with the node.
         shared.control.spawn(Self::tick(exchange.this.clone()));
         exchange
@@ -217,7 +215,7 @@ impl Exchange {
             ticks.tick().await;
             match this.upgrade() {
                 Some(exchange) => {
-                    exchange.carry_out(|ledger| ledger.tick());
+                    exchange.tell(|ledger| ledger.tick());
                     exchange.let_orphans_go();
                 }
                 None => return,
@@ -303,15 +301,11 @@ impl Exchange {
         }
     }
 
-    fn carry_out(&self, act: impl FnOnce(&mut crate::ledger::Ledger) -> Todo) {
-        let Some(shared) = self.shared.upgrade() else {
-            return;
-        };
-        let mut ledger = shared.ledger.lock();
-        let todo = act(&mut ledger);
-        shared.home.set_waiting(ledger.waiting());
-        drop(ledger);
-        shared.carry_out(todo);
+    /// See [`Shared::tell`]. Nothing where the node is stopping.
+    fn tell(&self, event: impl FnOnce(&mut Ledger) -> Todo) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.tell(event);
+        }
     }
 
     /// A node is lost: all that is kept for it, and all that waits for it.
@@ -363,7 +357,7 @@ impl Work for Exchange {
             }
             OneWay::Scheduler(message) => match *message {
                 Message::Withdraw { task, attempt } => self.withdrawn(from, task, attempt),
-                message => self.carry_out(|ledger| ledger.message(from, message)),
+                message => self.tell(|ledger| ledger.message(from, message)),
             },
             OneWay::Place(place) => {
                 self.count(|counters| &counters.tasks_taken, 1);
@@ -388,7 +382,7 @@ impl Work for Exchange {
             OneWay::WantActor(name) => self.watches(from, name),
             OneWay::Stands(stands) => self.stands(from, *stands),
             OneWay::Lives(actor, attempt) => {
-                self.carry_out(|ledger| ledger.lives(actor, attempt, from));
+                self.tell(|ledger| ledger.lives(actor, attempt, from));
             }
             OneWay::Kill(name) => self.kill_for(from, name),
             OneWay::State(state) => self.has_state(from, *state),
@@ -408,9 +402,9 @@ impl Work for Exchange {
             OneWay::Lent(name) => self.has_lent(from, name),
             OneWay::LendKept(kept) => self.lend_kept(from, &kept),
             OneWay::LeftBehind(task, lives) => {
-                self.carry_out(|ledger| ledger.left_behind(from, task, lives));
+                self.tell(|ledger| ledger.left_behind(from, task, lives));
             }
-            OneWay::EndLeft(task) => self.carry_out(|ledger| ledger.end_left(from, task)),
+            OneWay::EndLeft(task) => self.tell(|ledger| ledger.end_left(from, task)),
             OneWay::BreakWait(broken) => self.break_wait(&broken),
             OneWay::Outlives(object) => self.outlives(from, object),
             OneWay::Keeps(object) => self.is_kept_by(from, object),
@@ -470,7 +464,7 @@ impl Work for Exchange {
             desk.has_come(node.id);
         }
         // If it had left, it was we who were cut off.
-        self.carry_out(|ledger| ledger.node_expected(node.clone()));
+        self.tell(|ledger| ledger.node_expected(node.clone()));
         // It ends when the node has left, or with the exchange.
         shared.control.spawn(Self::talk(
             self.this.clone(),
@@ -486,7 +480,7 @@ impl Work for Exchange {
             self.sessions.close(&node);
         }
         let drivers: Vec<_> = nodes().flat_map(|node| self.homes.drivers(node)).collect();
-        self.carry_out(|ledger| {
+        self.tell(|ledger| {
             let todo = ledger.nodes_lost(lives, is_over, &drivers);
             // In one step: what those had here has ended, and has not failed for want of what they owned.
             let mut lives = self.lives.lock();
@@ -504,12 +498,12 @@ impl Work for Exchange {
     }
 
     fn view(&self, node: NodeInfo, view: PeerView) {
-        self.carry_out(|ledger| ledger.peer_view(node, view));
+        self.tell(|ledger| ledger.peer_view(node, view));
     }
 
     fn own_view(&self) -> PeerView {
         match self.shared.upgrade() {
-            Some(shared) => shared.ledger.lock().own_view(),
+            Some(shared) => shared.ask(|ledger| ledger.own_view()),
             None => PeerView {
                 version: 0,
                 resources: Default::default(),
@@ -523,11 +517,11 @@ impl Work for Exchange {
         if node == self.me {
             self.move_while_drained(is_draining);
         }
-        self.carry_out(|ledger| ledger.set_draining(node, is_draining));
+        self.tell(|ledger| ledger.set_draining(node, is_draining));
     }
 
     fn set_reachable(&self, node: NodeId, is_reachable: bool) {
-        self.carry_out(|ledger| ledger.set_reachable(node, is_reachable));
+        self.tell(|ledger| ledger.set_reachable(node, is_reachable));
     }
 
     fn backlog(&self, node: NodeId) -> Backlog {
@@ -535,15 +529,15 @@ impl Work for Exchange {
     }
 
     fn set_tenant(&self, tenant: TenantName, config: TenantConfig) {
-        self.carry_out(|ledger| ledger.set_tenant(tenant, config));
+        self.tell(|ledger| ledger.set_tenant(tenant, config));
     }
 
     fn configure(&self, settings: Settings) {
-        self.carry_out(|ledger| ledger.configure(settings));
+        self.tell(|ledger| ledger.configure(settings));
     }
 
     fn group_news(&self, news: GroupNews) {
-        self.carry_out(|ledger| ledger.group_news(news));
+        self.tell(|ledger| ledger.group_news(news));
     }
 
     fn is_lease_confirmed(&self, is_confirmed: bool) {

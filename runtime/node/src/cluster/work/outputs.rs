@@ -43,13 +43,14 @@ impl Outputs {
         let Some(shared) = exchange.shared.upgrade() else {
             return;
         };
-        let ledger = shared.ledger.lock();
-        // Children of a superseded attempt may still write at another node: that is discarded.
-        let is_there = ledger.peer(&output.task) == Some(from);
-        let Some(listener) = ledger.listener(&output.task).filter(|_| is_there) else {
+        let listener = shared.ask(|ledger| {
+            // Children of a superseded attempt may still write at another node: that is discarded.
+            let is_there = ledger.peer(&output.task) == Some(from);
+            ledger.listener(&output.task).filter(|_| is_there)
+        });
+        let Some(listener) = listener else {
             return;
         };
-        drop(ledger);
         let chunk = OutputChunk {
             tag: listener.tag,
             writer: output.writer,
@@ -117,9 +118,8 @@ impl Outputs {
             drop(pipes);
             return exchange.settled(from, settled);
         };
-        let ledger = shared.ledger.lock();
-        let (is_current, placed_at) = (ledger.is_at(&task, attempt, from), ledger.peer(&task));
-        drop(ledger);
+        let (is_current, placed_at) =
+            shared.ask(|ledger| (ledger.is_at(&task, attempt, from), ledger.peer(&task)));
         if is_current && settled.report.is_some() {
             pipe.is_ended = true;
             let _ = pipe.to.send(Piece::End(Box::new(settled)));

@@ -128,7 +128,7 @@ impl Exchange {
             attempt,
             outcome: Outcome::Failed(FailureKind::Final),
         };
-        self.carry_out(|ledger| {
+        self.tell(|ledger| {
             let Some(cell) = ledger.cell(&task) else {
                 return Todo::default();
             };

@@ -81,7 +81,7 @@ impl Exchange {
                 };
                 // What there is no room for is asked for.
                 let made = is_known && room > remote::MAX_INLINE;
-                let made = made.then(|| Box::new(self.tell(to, name, reference)));
+                let made = made.then(|| Box::new(self.made_of(to, name, reference)));
                 let inline = made.as_ref().map_or(0, |made| made.inline_bytes());
                 room = room.saturating_sub(inline);
                 Given::Object(name, made)
@@ -189,8 +189,7 @@ impl Exchange {
             && let Some(shared) = self.shared.upgrade()
         {
             let has_tasks = |driver: &_| {
-                let ledger = shared.ledger.lock();
-                ledger.scheduler().of_driver(driver).next().is_some()
+                shared.ask(|ledger| ledger.scheduler().of_driver(driver).next().is_some())
             };
             self.homes.note(spec.driver, home, has_tasks);
         }
@@ -263,7 +262,7 @@ impl Exchange {
             return self.settle_unbegun(from, task, attempt, Outcome::Cancelled);
         }
         let message = Message::Withdraw { task, attempt };
-        self.carry_out(|ledger| ledger.message(from, message));
+        self.tell(|ledger| ledger.message(from, message));
     }
 
     /// Fetches the state that an actor's life is to begin with, if that did not come along.
@@ -361,7 +360,7 @@ impl Exchange {
             call,
             cell: Arc::new(cell),
         };
-        self.carry_out(|ledger| ledger.place(spec, attempt, hops, incoming));
+        self.tell(|ledger| ledger.place(spec, attempt, hops, incoming));
     }
 
     /// An attempt ends that the scheduler has not heard of.
@@ -449,7 +448,7 @@ impl Exchange {
         let sent = self.sent.lock().remove(&(from, task, attempt));
         drop(sent);
         let Some(report) = report else {
-            return self.carry_out(|ledger| ledger.settled_unreported(from, message));
+            return self.tell(|ledger| ledger.settled_unreported(from, message));
         };
         let result = report.result.map_err(TaskError::from);
         let result =
@@ -470,7 +469,7 @@ impl Exchange {
             stderr_tail: report.stderr_tail,
             ran_at: Some(from),
         });
-        self.carry_out(|ledger| {
+        self.tell(|ledger| {
             let since = ledger.cell(&task).map(|cell| cell.submitted.elapsed());
             report.waited = since.map_or(Duration::ZERO, |since| since.saturating_sub(ran));
             ledger.settled(from, message, report)

@@ -529,7 +529,7 @@ impl Exchange {
             .shared
             .upgrade()
             .ok_or("what made it cannot be run again: the node is stopping")?;
-        if shared.ledger.lock().is_of_other(&recipe.id) {
+        if shared.ask(|ledger| ledger.is_of_other(&recipe.id)) {
             // That is nobody's any more, and what came of it nobody would hear.
             return Err(NotAgain::Leaving);
         }

@@ -27,9 +27,9 @@ use super::protocol::{Body, Called, CalledAgain, Given, Made, OneWay, Replay};
 use super::{Exchange, recipe, remote};
 use crate::actor::{ActorCell, ActorJob, ActorRef};
 use crate::ledger::Submission;
-use crate::node::Shared;
 use crate::object::{Object, Reference, Value};
 use crate::services::Watch;
+use crate::shared::Shared;
 use crate::task::{Argument, Call, Derived, TaskCell, Work};
 
 /// The numbers of actors that are made to call them again, among what a creation could have started.
@@ -246,13 +246,13 @@ impl Exchange {
         let Some(shared) = self.shared.upgrade() else {
             return;
         };
-        let ledger = shared.ledger.lock();
-        let is_there = ledger.scheduler().is_at(&actor.task(), attempt, from);
-        let cell = ledger.own_actor(&actor.task()).filter(|_| is_there);
-        let objects = values
-            .as_ref()
-            .and_then(|values| ledger.lineage().count_call(values));
-        drop(ledger);
+        let (cell, objects) = shared.ask(|ledger| {
+            let is_there = ledger.scheduler().is_at(&actor.task(), attempt, from);
+            let cell = ledger.own_actor(&actor.task()).filter(|_| is_there);
+            let values = values.as_ref();
+            let objects = values.and_then(|values| ledger.lineage().count_call(values));
+            (cell, objects)
+        });
         // The host has looked at what it knows; how to make a result of ours again only we know.
         let values = values
             .filter(|values| !values.iter().any(recipe::keeps_actors))

@@ -142,7 +142,7 @@ impl Exchange {
                 attempt,
                 outcome,
             };
-            exchange.carry_out(|ledger| ledger.message(to, message));
+            exchange.tell(|ledger| ledger.message(to, message));
         });
     }
 
@@ -240,11 +240,11 @@ impl Exchange {
                 let why = format!("an argument cannot be stored to be sent: {error}");
                 let report = Report::never_ran(cell, TaskError::Sandbox(why));
                 let settled = settled(Outcome::Failed(FailureKind::Final));
-                self.carry_out(|ledger| ledger.settled(to, settled, report));
+                self.tell(|ledger| ledger.settled(to, settled, report));
             }
             _ => {
                 let settled = settled(Outcome::HandedBack);
-                self.carry_out(|ledger| ledger.message(to, settled));
+                self.tell(|ledger| ledger.message(to, settled));
             }
         }
     }

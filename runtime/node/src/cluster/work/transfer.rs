@@ -25,8 +25,8 @@ use wasmrun_store::{Copy, CreateError, Form, ReadError, View, Writer};
 
 use super::protocol::{Body, Bulk, OneWay, Request, Response};
 use super::{Exchange, Fabric};
-use crate::node::Shared as Node;
 use crate::object::{LoadError, viewed};
+use crate::shared::Shared as Node;
 
 /// How much is handed to a stream at a time.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -320,7 +320,7 @@ impl Exchange {
 
     fn note_transfer(&self, from: NodeId, bytes: u64, took: Duration) {
         if let Some(shared) = self.shared.upgrade() {
-            shared.ledger.lock().note_transfer(from, bytes, took);
+            shared.ask(|ledger| ledger.note_transfer(from, bytes, took));
         }
     }
 

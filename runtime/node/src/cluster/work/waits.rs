@@ -37,9 +37,9 @@ impl Exchange {
         };
         let from = &from[..from.len().min(MOST_ASKED)];
         if !with_room {
-            return shared.ledger.lock().waits(from);
+            return shared.ask(|ledger| ledger.waits(from));
         }
-        let (waits, looked_at) = shared.ledger.lock().waits_with_room(from);
+        let (waits, looked_at) = shared.ask(|ledger| ledger.waits_with_room(from));
         drop(looked_at);
         waits
     }
@@ -48,8 +48,7 @@ impl Exchange {
     pub(super) fn break_wait(&self, broken: &BreakWait) {
         if let Some(shared) = self.shared.upgrade() {
             let why = broken.why.clone();
-            let ledger = shared.ledger.lock();
-            ledger.break_wait(&broken.task, broken.number, why);
+            shared.ask(|ledger| ledger.break_wait(&broken.task, broken.number, why));
         }
     }
 

@@ -156,7 +156,7 @@ impl Inner {
                 is_writing: false,
             },
         );
-        let creation = self.shared.ledger.lock().cell(&task);
+        let creation = self.shared.ask(|ledger| ledger.cell(&task));
         match creation {
             Some(creation) => creation.note(Arc::new(Ended {
                 durable: Arc::downgrade(durable),
@@ -205,7 +205,7 @@ impl Inner {
 
     /// An actor that was kept for a lost node does not live again. Whoever asks for it hears why.
     pub(super) fn actor_is_over(&self, task: TaskId, stored: &StoredActor, why: TaskError) {
-        self.shared.ledger.lock().dead.add(Dead {
+        let dead = Dead {
             id: task.actor(),
             name: stored.create.name.clone(),
             class: stored.create.class.clone(),
@@ -214,7 +214,8 @@ impl Inner {
             submitted: tokio::time::Instant::now(),
             has_lived: true,
             why,
-        });
+        };
+        self.shared.ask(|ledger| ledger.dead.add(dead));
     }
 
     async fn create_again(

@@ -130,7 +130,7 @@ async fn go_on(
             }
             let going = inner.clone().go_on(task, *stored, module, bytes);
             // One that has run here for the lost node must end first.
-            let is_here = inner.shared.ledger.lock().cell(&task).is_some();
+            let is_here = inner.shared.ask(|ledger| ledger.cell(&task).is_some());
             match is_here {
                 true => drop(inner.shared.control.spawn(going)),
                 false => going.await,
@@ -395,7 +395,7 @@ impl Inner {
     /// Waits until what a lost node had here of this task is gone.
     pub(super) async fn has_left(&self, task: TaskId) -> Result<(), Refusal> {
         let left = async {
-            while self.shared.ledger.lock().cell(&task).is_some() {
+            while self.shared.ask(|ledger| ledger.cell(&task).is_some()) {
                 tokio::time::sleep(LOOK).await;
             }
         };
@@ -433,7 +433,7 @@ impl Inner {
         if is_submitted() {
             return Ok(None);
         }
-        if self.shared.ledger.lock().cell(&task).is_some() {
+        if self.shared.ask(|ledger| ledger.cell(&task).is_some()) {
             return Err(refusal(
                 RefusalKind::Usage,
                 "another node has an attempt of it run here",
@@ -508,9 +508,9 @@ impl Inner {
         let (driver, home) = (self.detached.driver(), self.shared.home());
         let cell = TaskCell::new(report.id, driver, Work::Task(job.clone()), home);
         if let (Some(call), Ok(Some(value))) = (&again, &report.result) {
-            let mut ledger = self.shared.ledger.lock();
-            let over = ledger.inherit_recipe(&cell, &job, call, value);
-            drop(ledger);
+            let over = self
+                .shared
+                .ask(|ledger| ledger.inherit_recipe(&cell, &job, call, value));
             drop(over);
         }
         cell.end(report);

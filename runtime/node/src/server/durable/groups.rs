@@ -119,11 +119,9 @@ impl Heir<GroupId> for Looking {
     async fn look_at_own(&mut self, inner: &Arc<Inner>) -> Result<bool, Error> {
         let durable = durable(inner);
         let mut found = durable.groups.own().await?;
-        let is_new = |it: &Found<GroupId>| {
-            let ledger = inner.shared.ledger.lock();
-            !ledger.scheduler().owns_group(&it.id)
-        };
-        found.retain(is_new);
+        inner.shared.ask(|ledger| {
+            found.retain(|it: &Found<GroupId>| !ledger.scheduler().owns_group(&it.id));
+        });
         self.take_over(inner, durable, self.cluster.id(), found)
             .await?;
         Ok(false)
@@ -146,11 +144,11 @@ impl Looking {
         // Whoever ends meets nobody any more.
         while !durable.is_closed() {
             let registered = self.cluster.registered().await?;
-            let is_known = |node: &NodeId| {
-                let ledger = inner.shared.ledger.lock();
-                ledger.scheduler().cluster().is_there(*node)
-            };
-            if registered.iter().all(is_known) {
+            let are_known = inner.shared.ask(|ledger| {
+                let nodes = ledger.scheduler().cluster();
+                registered.iter().all(|node: &NodeId| nodes.is_there(*node))
+            });
+            if are_known {
                 break;
             }
             tokio::time::sleep(LOOK).await;

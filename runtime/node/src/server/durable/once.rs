@@ -75,7 +75,8 @@ impl Session {
             };
         }
         // One that runs here for the node that owns it.
-        if self.inner.shared.ledger.lock().cell(&task).is_some() {
+        let shared = &self.inner.shared;
+        if shared.ask(|ledger| ledger.cell(&task).is_some()) {
             return Ok(None);
         }
         self.start(submit, Some(task)).map(Some)

@@ -22,7 +22,7 @@ use crate::server::registry::{End, Log};
 use crate::task::Report;
 
 /// The largest result that is kept here, in bytes: a larger one is in stores, and the record says in whose.
-const MOST_RESULT_BYTES: usize = crate::shared::INLINE_BYTES;
+const MOST_RESULT_BYTES: usize = crate::storing::INLINE_BYTES;
 /// How much of the output is kept: its end.
 const MOST_LOG_BYTES: usize = 4 << 10;
 /// The largest state of an actor that is kept, in bytes.

@@ -169,14 +169,14 @@ fn peers(text: &mut Text, cluster: &Cluster, members: &[&MemberRow]) {
 
 /// What the scheduler goes by where it estimates how long a task waits for its arguments.
 fn bandwidths(text: &mut Text, inner: &Inner, members: &[&MemberRow]) {
-    let ledger = inner.shared.ledger.lock();
-    let nodes = ledger.scheduler().cluster();
-    let known = members.iter().take(MOST_PEERS).filter_map(|member| {
-        let node = nodes.by_id(member.id)?;
-        Some((&member.name, nodes[node].bandwidth()))
+    let known: Vec<_> = inner.shared.ask(|ledger| {
+        let nodes = ledger.scheduler().cluster();
+        let known = members.iter().take(MOST_PEERS).filter_map(|member| {
+            let node = nodes.by_id(member.id)?;
+            Some((&member.name, nodes[node].bandwidth()))
+        });
+        known.collect()
     });
-    let known: Vec<_> = known.collect();
-    drop(ledger);
     let mut family = text.family(
         "wasmrun_peer_bandwidth_bytes_per_second",
         Kind::Gauge,

@@ -47,7 +47,7 @@ pub(super) fn unready(inner: &Inner) -> Option<&'static str> {
 pub(super) fn sample(inner: &Inner) -> String {
     let mut text = Text::default();
     about(&mut text, inner);
-    let ledger = Ledger::read(inner);
+    let ledger = inner.shared.ask(|ledger| Ledger::read(ledger));
     tasks(&mut text, inner, &ledger);
     resources(&mut text, &ledger);
     tenants(&mut text, &ledger);
@@ -94,11 +94,9 @@ struct Tenant {
 }
 
 impl Ledger {
-    fn read(inner: &Inner) -> Self {
-        let ledger = inner.shared.ledger.lock();
+    fn read(ledger: &crate::ledger::Ledger) -> Self {
         let scheduler = ledger.scheduler();
-        let own = scheduler.own_nodes().first();
-        let own = own.and_then(|ix| scheduler.cluster().own(*ix));
+        let own = ledger.own_resources();
         let (mut tenants, mut others) = (Vec::new(), TenantCounters::default());
         let mut started = 0;
         for (TenantIx(at), tenant) in scheduler.tenants().iter() {

@@ -97,10 +97,9 @@ impl Sender {
         *version += 1;
         let view = PeerView {
             version: *version,
-            ..other.shared.ledger.lock().own_view()
+            ..other.shared.ask(|ledger| ledger.own_view())
         };
-        self.exchange
-            .carry_out(|ledger| ledger.peer_view(info, view));
+        self.exchange.tell(|ledger| ledger.peer_view(info, view));
     }
 
     /// The future of a task that is never submitted.
@@ -145,7 +144,7 @@ impl Sender {
         match control.block_on(next) {
             Ok(next) => Some(next.expect("it is said")),
             Err(_) => {
-                self.exchange.carry_out(|ledger| ledger.tick());
+                self.exchange.tell(|ledger| ledger.tick());
                 None
             }
         }

@@ -20,7 +20,7 @@ use wasmrun_net::{
 use super::super::{Bulk, Exchange, Fabric, OneWay, Request, Response};
 use crate::cluster::Work;
 use crate::cluster::members::Members;
-use crate::node::Shared;
+use crate::shared::Shared;
 
 /// An incarnation of a node.
 pub(super) type End = (NodeId, Incarnation);

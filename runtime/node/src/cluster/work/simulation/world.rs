@@ -25,10 +25,9 @@ use crate::client::{ActorOptions, Client};
 use crate::cluster::Work as _;
 use crate::cluster::members::{Members, NodeRecord};
 use crate::executor::Executor;
-use crate::node::Shared;
 use crate::options::Overrides;
-use crate::parts::Parts;
 use crate::policy::Policy;
+use crate::shared::{Parts, Shared};
 use crate::task::{Argument, Call, Job};
 use crate::testing::COUNTER;
 
@@ -301,7 +300,7 @@ impl World {
         self.network.note(|| format!("{node} dies"));
         let own = self.own.lock().remove(&node);
         // What its tasks hold must not be dropped.
-        drop(place.shared.ledger.lock().lose_own());
+        drop(place.shared.ask(|ledger| ledger.lose_own()));
         if let Some(own) = own {
             own.drivers.iter().for_each(AbortHandle::abort);
             drop(own.executor);
@@ -539,30 +538,27 @@ impl World {
 
     fn give_up(&self) -> ! {
         for ((node, _), place) in self.network.alive() {
-            let mut ledger = place.shared.ledger.lock();
-            eprintln!("{node}: {}", ledger.scheduler());
-            for id in ledger.all() {
-                if let Some(why) = ledger.explain(&id) {
-                    eprintln!("{why}");
+            place.shared.ask(|ledger| {
+                eprintln!("{node}: {}", ledger.scheduler());
+                for id in ledger.all() {
+                    if let Some(why) = ledger.explain(&id) {
+                        eprintln!("{why}");
+                    }
                 }
-            }
+            });
         }
         panic!("work is not done");
     }
 
     fn check_nothing_is_left(&self) {
         for ((node, _), place) in self.network.alive() {
-            let ledger = place.shared.ledger.lock();
-            let scheduler = ledger.scheduler();
-            if scheduler.live() > 0 {
-                drop(ledger);
+            if place.shared.ask(|ledger| ledger.scheduler().live()) > 0 {
                 self.give_up();
             }
-            for ix in scheduler.own_nodes() {
-                let own = scheduler.cluster().own(*ix).expect("an own node");
+            place.shared.ask(|ledger| {
+                let own = ledger.own_resources().expect("an own node");
                 assert_eq!(own.available(), own.total(), "{node}");
-            }
-            drop(ledger);
+            });
             place.exchange.check_nothing_is_left();
             let objects = place.shared.store.objects();
             assert!(objects.is_empty(), "{node}: {objects:?}");
