@@ -361,7 +361,7 @@ fn simulations(seeds: Option<&str>) -> Result<Outcome> {
         "--lib",
         "--",
         "cluster::simulation",
-        "work::simulation",
+        "peers::simulation",
         "group::simulation",
         "embedded::tests::faults",
     ]);

@@ -22,15 +22,15 @@ use wasmrun_model::task::{Attempt, Cancellation, Rule, TaskKind, Terms};
 use wasmrun_model::value::{Encoded, FunctionType, Handle, ValueType};
 use wasmrun_store::CreateError;
 
-use crate::actor::{ActorCell, ActorJob, ActorRef, Checkpoint};
-use crate::derive::{self, WishError};
+use crate::guests::names::{FindError, NameError};
+use crate::guests::services::Watch;
+use crate::guests::shared::Shared;
 use crate::ledger::{Submission, SubmitError};
-use crate::names::{FindError, NameError};
-use crate::object::{LoadError, Loaded, Object, PutObject, Reference, Value, is_fit};
-use crate::policy::{Policy, TooMuch};
-use crate::services::Watch;
-use crate::shared::Shared;
-use crate::task::{Argument, Call, Derived, Job, Parent, TaskCell, TaskHandle, Work};
+use crate::records::actor::{ActorCell, ActorJob, ActorRef, Checkpoint};
+use crate::records::derive::{self, WishError};
+use crate::records::object::{LoadError, Loaded, Object, PutObject, Reference, Value, is_fit};
+use crate::records::policy::{Policy, TooMuch};
+use crate::records::task::{Argument, Call, Derived, Job, Parent, TaskCell, TaskHandle, Work};
 
 /// A session that submits tasks. Cheap to clone; clones are one session.
 #[derive(Clone)]
@@ -546,8 +546,8 @@ impl Client {
         self.0.shared.end_work_of(self.0.driver);
         // Not before its tasks: those would say that their group was removed.
         self.0.shared.remove_groups_of(self.0.driver);
-        if let Some(exchange) = self.0.shared.exchange.get() {
-            exchange.driver_gone(self.0.driver);
+        if let Some(others) = self.0.shared.others.get() {
+            others.driver_gone(self.0.driver);
         }
     }
 

@@ -16,19 +16,19 @@ use wasmrun_model::scheduler::{Config, Event, Message, NewWaiters, NodeInfo, Rea
 use wasmrun_model::task::{Attempt, Phase as State, TaskKind, TaskSpec, Terms};
 use wasmrun_model::time::Instant as ModelInstant;
 
-pub(crate) use self::groups::{MOST_GROUPS, OwnGroup, RecordedGroup};
+pub(crate) use self::groups::{GroupNews, GroupRecord, MOST_GROUPS, OwnGroup, RecordedGroup};
 pub(crate) use self::outbox::{Outbound, Outbox};
 
 use self::arguments::{Tie, has_failed, needs};
 use self::behind::Behind;
 use self::groups::Groups;
-use crate::actor::{ActorCell, ActorRef};
-use crate::cluster::{Kept, Lineage};
-use crate::dead::DeadActors;
-use crate::deadlock::{Blocked, BlockedTasks};
-use crate::object::Reference;
-use crate::task::{Call, Report, TaskCell, Work};
-use crate::wait::Countdown;
+use crate::ledger::deadlock::{Blocked, BlockedTasks};
+use crate::records::actor::{ActorCell, ActorRef};
+use crate::records::dead::DeadActors;
+use crate::records::lineage::{Kept, Lineage};
+use crate::records::object::Reference;
+use crate::records::task::{Call, Report, TaskCell, Work};
+use crate::records::wait::Countdown;
 
 /// The id of a node that is alone in its process: nobody else has to tell it from others.
 pub(crate) const LOCAL: NodeId = NodeId::from_bytes([0; 16]);
@@ -203,7 +203,7 @@ pub enum SubmitError {
     Stopped,
 }
 
-/// What is left to do when the lock is released. [`Shared::tell`](crate::shared::Shared::tell) does it.
+/// What is left to do when the lock is released. [`Shared::tell`](crate::guests::shared::Shared::tell) does it.
 #[derive(Default)]
 #[must_use]
 pub(crate) struct Todo {
@@ -745,10 +745,16 @@ const MANY_CHILDREN: usize = 1024;
 
 mod arguments;
 mod behind;
+mod blocked;
+mod circle;
+pub(crate) mod deadlock;
 mod effects;
+pub(crate) mod graph;
 mod groups;
 mod outbox;
 mod peers;
 mod questions;
+mod search;
+pub(crate) mod standstill;
 #[cfg(test)]
 mod tests;

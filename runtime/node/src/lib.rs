@@ -29,57 +29,40 @@
 // the compiler more steps to see than it takes by default.
 #![recursion_limit = "256"]
 
-mod actor;
-mod block;
 mod client;
 mod cluster;
-mod counters;
-mod dead;
-mod deadlock;
-mod derive;
-mod executor;
 mod groups;
-mod handles;
-mod ids;
+mod guests;
 mod ledger;
 mod machine;
-mod names;
 mod node;
-mod object;
-mod options;
-mod orphans;
-mod policy;
-mod reach;
-mod run;
+mod peers;
+mod records;
 mod server;
-mod services;
-mod shared;
-mod storing;
-mod task;
 #[cfg(test)]
 mod testing;
-mod wait;
 
-pub use crate::actor::ActorJob;
 pub use crate::client::{Actor, ActorOptions, CallError, Client, GetError};
 pub use crate::cluster::{
-    ClusterConfig, ClusterError, DEFAULT_PORT, EtcdOptions, EtcdTls, JoinToken, Moved,
-    ParseTokenError, Part, StateError, TokensError,
+    ClusterConfig, ClusterError, DEFAULT_PORT, EtcdOptions, EtcdTls, JoinToken, ParseTokenError,
+    Part, StateError, TokensError,
 };
-pub use crate::derive::WishError;
-pub use crate::groups::{GroupError, NotReady};
+pub use crate::guests::groups::{GroupError, NotReady};
+pub use crate::guests::names::{FindError, NameError, Silent};
 pub use crate::ledger::SubmitError;
 pub use crate::machine::Machine;
-pub use crate::names::{FindError, NameError, Silent};
 pub use crate::node::{
     ModuleError, Node, NodeConfig, ParseOfferError, ROOM_PATIENCE, ResourceOffer, StartError,
 };
-pub use crate::object::{LoadError, Loaded, Object, Value};
-pub use crate::options::{JobError, Overrides};
-pub use crate::policy::{Policy, PolicyConfig, PolicyError, TooMuch};
+pub use crate::peers::Moved;
+pub use crate::records::actor::ActorJob;
+pub use crate::records::derive::WishError;
+pub use crate::records::object::{LoadError, Loaded, Object, Value};
+pub use crate::records::options::{JobError, Overrides};
+pub use crate::records::policy::{Policy, PolicyConfig, PolicyError, TooMuch};
+pub use crate::records::task::{Argument, Call, Job, Phase, Report, TaskHandle, wait_all};
 pub use crate::server::{
     DEFAULT_METRICS_PORT, Metrics, ServeError, ServeMetricsError, Server, Stopper,
 };
-pub use crate::task::{Argument, Call, Job, Phase, Report, TaskHandle, wait_all};
 pub use wasmrun_engine::Readable;
 pub use wasmrun_store::SpillConfig;

@@ -25,13 +25,15 @@ use wasmrun_store::{Backing, SpillConfig, Store, StoreConfig};
 
 use crate::client::Client;
 use crate::cluster::{
-    self, ClusterConfig, ClusterError, Exchange, Face, JoinToken, Moved, Offer, Opened, TokensError,
+    self, Cluster, ClusterConfig, ClusterError, Face, JoinToken, Offer, Opened, TokensError,
 };
-use crate::executor::Executor;
+use crate::guests::executor::Executor;
+use crate::guests::shared::{Parts, Shared};
 use crate::ledger::LOCAL;
 use crate::machine::Machine;
-use crate::policy::{Policy, PolicyConfig, PolicyError};
-use crate::shared::{Parts, Shared};
+use crate::peers::{Exchange, Moved};
+use crate::records::ids::random;
+use crate::records::policy::{Policy, PolicyConfig, PolicyError};
 
 /// What a node is started with. The default offers what the machine has.
 #[derive(Debug, Clone, Default)]
@@ -149,6 +151,10 @@ pub enum ModuleError {
 /// A running node. Dropping it cancels its tasks and stops its threads.
 pub struct Node {
     pub(crate) shared: Arc<Shared>,
+    /// The cluster that it is in, if it is,
+    pub(crate) cluster: Option<Arc<Cluster>>,
+    /// and what it exchanges with others there.
+    pub(crate) exchange: Option<Arc<Exchange>>,
     executor: Option<Executor>,
     control: Option<tokio::runtime::Runtime>,
     /// Where objects come and go, in a cluster. On two cores it is one thread: several would wake each other for each
@@ -226,8 +232,10 @@ impl Node {
             random: random(),
         });
         // From here on its drop ends all of it.
-        let node = Self {
+        let mut node = Self {
             shared,
+            cluster: None,
+            exchange: None,
             executor: Some(executor),
             control: Some(control),
             bulk,
@@ -238,12 +246,10 @@ impl Node {
         {
             let fabric = Arc::downgrade(&cluster);
             let exchange = Exchange::start(&node.shared, fabric, cluster.state_path());
-            let work = node.shared.exchange.get_or_init(|| exchange).clone();
-            let begun = node
-                .shared
-                .cluster
-                .get_or_init(|| cluster)
-                .begin(keeper, offer, work);
+            node.shared.join(exchange.clone(), cluster.clone());
+            node.exchange = Some(exchange.clone());
+            node.cluster = Some(cluster.clone());
+            let begun = cluster.begin(keeper, offer, exchange);
             node.shared.control.block_on(begun)?;
         }
         Ok(node)
@@ -252,14 +258,14 @@ impl Node {
     /// Leaves its cluster, for good: the others learn of it at once, and its state folder is free. What it runs
     /// for others is theirs to run again. Its drop does the same.
     pub fn leave_cluster(&self) {
-        if let Some(cluster) = self.shared.cluster.get() {
+        if let Some(cluster) = &self.cluster {
             self.shared.control.block_on(cluster.leave());
         }
     }
 
     /// Whether it was taken out of its cluster, by `wasmrun node remove` at another node: nobody talks to it any more.
     pub fn is_removed(&self) -> bool {
-        let cluster = self.shared.cluster.get();
+        let cluster = self.cluster.as_ref();
         cluster.is_some_and(|cluster| cluster.is_removed())
     }
 
@@ -272,14 +278,14 @@ impl Node {
         is_reusable: bool,
         lifetime: Duration,
     ) -> Option<Result<JoinToken, TokensError>> {
-        let cluster = self.shared.cluster.get()?;
+        let cluster = self.cluster.as_ref()?;
         let made = cluster.create_token(TokenKind::Node, is_reusable, lifetime, None);
         Some(self.shared.control.block_on(made))
     }
 
     /// Waits until so many nodes of its cluster live, itself counted, or time is up. Whether they do.
     pub fn wait_for_members(&self, count: usize, patience: Duration) -> bool {
-        let Some(cluster) = self.shared.cluster.get() else {
+        let Some(cluster) = &self.cluster else {
             return count <= 1;
         };
         let living = cluster.wait_for_members(count);
@@ -309,7 +315,7 @@ impl Node {
     /// When it is no module that can run, or its bytes cannot be kept.
     pub fn load(&self, bytes: &[u8]) -> Result<Module, ModuleError> {
         let module = self.shared.engine.load(bytes)?;
-        if let Some(exchange) = self.shared.exchange.get() {
+        if let Some(exchange) = &self.exchange {
             exchange.modules().keep(&module.digest(), bytes)?;
         }
         Ok(module)
@@ -474,17 +480,6 @@ fn change(
 /// When the system has no randomness to give.
 pub(crate) fn new_driver() -> DriverId {
     DriverId::from_bytes(random())
-}
-
-/// Random bytes.
-///
-/// # Panics
-/// When the system has no randomness to give.
-pub(crate) fn random() -> [u8; 16] {
-    let mut bytes = [0; 16];
-    let drawn = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty());
-    assert_eq!(drawn, Ok(bytes.len()), "the kernel has randomness");
-    bytes
 }
 
 /// Who the node is: in its cluster, or alone.

@@ -18,7 +18,7 @@ use super::link;
 use super::members::Members;
 use super::protocol::{ClusterProtocol, OneWay, Request, Response};
 use super::views::Views;
-use super::work;
+use crate::peers::{self, Work};
 
 /// Where peers come in.
 pub(super) struct Door {
@@ -79,7 +79,7 @@ impl Service<ClusterProtocol> for Door {
         let node = from.id();
         match message {
             OneWay::Work(message) => {
-                let tell = |work: &dyn super::Work| work.one_way(node, message);
+                let tell = |work: &dyn Work| work.one_way(node, message);
                 self.members.while_alive(node, life, tell).await;
             }
             OneWay::View(message) => {
@@ -111,7 +111,7 @@ impl Service<ClusterProtocol> for Door {
     async fn bulk(
         &self,
         from: &Peer<ClusterProtocol>,
-        request: work::Bulk,
+        request: peers::Bulk,
         range: Range,
         to: &mut BulkSender,
     ) -> Result<(), BulkRefusal> {

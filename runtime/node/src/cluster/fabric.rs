@@ -9,15 +9,16 @@ use tokio::task::JoinSet;
 use wasmrun_model::id::{Incarnation, NodeId};
 use wasmrun_net::{Arrived, CallError, PullError, PullOptions, SendError};
 
+use super::Cluster;
 use super::protocol::{OneWay, Request, Response};
-use super::{Cluster, Fabric, work};
+use crate::peers::{self, Fabric};
 
 #[async_trait]
 impl Fabric for Cluster {
     async fn send(
         &self,
         (to, life): (NodeId, Incarnation),
-        message: work::OneWay,
+        message: peers::OneWay,
     ) -> Result<(), SendError> {
         let peer = self.peer(to).ok_or(SendError::Closed)?;
         peer.send_in(life, &OneWay::Work(message)).await
@@ -26,9 +27,9 @@ impl Fabric for Cluster {
     async fn request(
         &self,
         to: NodeId,
-        request: work::Request,
+        request: peers::Request,
         wait: Duration,
-    ) -> Result<work::Response, CallError> {
+    ) -> Result<peers::Response, CallError> {
         let life = self.members.life(to).ok_or(CallError::Closed)?;
         let peer = self.peer(to).ok_or(CallError::Closed)?;
         let request = Request::Work(request);
@@ -42,7 +43,7 @@ impl Fabric for Cluster {
     async fn pull(
         &self,
         from: NodeId,
-        what: &work::Bulk,
+        what: &peers::Bulk,
         offset: u64,
         to: &mut [u8],
         options: &PullOptions,
@@ -53,7 +54,7 @@ impl Fabric for Cluster {
     async fn pull_whole(
         &self,
         from: NodeId,
-        what: work::Bulk,
+        what: peers::Bulk,
         len: u64,
     ) -> Option<Result<Vec<u8>, PullError>> {
         let from = self.peer(from)?;
@@ -97,5 +98,9 @@ impl Fabric for Cluster {
 
     fn is_confirmed(&self) -> bool {
         self.is_confirmed()
+    }
+
+    fn view_changed(&self) {
+        self.view_changed();
     }
 }

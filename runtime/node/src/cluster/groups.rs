@@ -12,44 +12,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-use wasmrun_control::records::{Form, GROUPS, Record};
+use wasmrun_control::records::{GROUPS, Record};
 use wasmrun_control::{Changes, ControlStore, Entry, Error, Event, Revision, Watch};
-use wasmrun_model::fairness::TenantName;
-use wasmrun_model::group::GroupSpec;
 use wasmrun_model::id::{GroupId, NodeId};
 
 use super::records::parts;
 use super::watched::{self, Follow};
-
-/// A placement group that outlives its owner.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct GroupRecord {
-    /// What was asked for.
-    pub(crate) spec: GroupSpec,
-    /// Whose tasks may run in it.
-    pub(crate) tenant: TenantName,
-    /// What people call it, if anything.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) name: Option<String>,
-    /// How often it was taken over.
-    pub(crate) takeovers: u32,
-}
-
-impl Record for GroupRecord {
-    // Nodes of two versions read it.
-    const FORM: Form = Form::Json;
-    const VERSION: u8 = 1;
-}
-
-/// What is told of records.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum GroupNews {
-    /// A group has a record, and this owner.
-    Recorded(GroupId, NodeId, Box<GroupRecord>),
-    /// A group of this owner has no record any more.
-    Unrecorded(GroupId, NodeId),
-}
+use crate::ledger::{GroupNews, GroupRecord};
 
 /// Who is told.
 pub(super) type Tell = Box<dyn Fn(GroupNews) + Send + Sync>;
@@ -150,6 +119,8 @@ mod tests {
     use bytes::Bytes;
     use parking_lot::Mutex;
     use wasmrun_control::{Condition, Embedded, EmbeddedConfig, Op, Txn, records};
+
+    use wasmrun_model::fairness::TenantName;
 
     use super::*;
 

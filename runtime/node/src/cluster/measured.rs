@@ -13,7 +13,7 @@ use wasmrun_control::{
     ControlStore, Entry, Error, Lease, LeaseId, Page, Range, Revision, Txn, TxnReply, Watch,
 };
 
-use crate::counters::Latency;
+use crate::guests::counters::Latency;
 
 /// A store whose answers are timed.
 pub(super) struct Measured {

@@ -17,7 +17,7 @@ use wasmrun_model::resource::ResourceSet;
 use wasmrun_model::scheduler::{NodeInfo, PeerView};
 use wasmrun_model::wire::{Amounts, MemberRow};
 
-use super::Work;
+use crate::peers::Work;
 
 /// How long a request waits for us to hear that its sender lives.
 const ADMISSION: Duration = Duration::from_secs(5);
@@ -28,24 +28,24 @@ const MOST_DEAD: usize = 4096;
 
 /// What a node says of itself in the control store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct NodeRecord {
-    pub(super) name: NodeName,
-    pub(super) labels: Labels,
+pub(crate) struct NodeRecord {
+    pub(crate) name: NodeName,
+    pub(crate) labels: Labels,
     /// Which life of the node: also that of its network.
-    pub(super) life: Incarnation,
+    pub(crate) life: Incarnation,
     /// Where it can be dialled.
-    pub(super) addresses: Vec<SocketAddr>,
+    pub(crate) addresses: Vec<SocketAddr>,
     /// Whether it lets others join.
-    pub(super) is_head: bool,
+    pub(crate) is_head: bool,
     /// Whether it is to take no new work.
-    pub(super) is_draining: bool,
-    pub(super) total: Amounts,
+    pub(crate) is_draining: bool,
+    pub(crate) total: Amounts,
     /// The version of wasmrun.
-    pub(super) version: String,
+    pub(crate) version: String,
 }
 
 impl NodeRecord {
-    pub(super) fn info(&self, id: NodeId) -> NodeInfo {
+    pub(crate) fn info(&self, id: NodeId) -> NodeInfo {
         NodeInfo {
             id,
             incarnation: self.life,
@@ -108,7 +108,7 @@ enum Standing {
 }
 
 /// See the module.
-pub(super) struct Members {
+pub(crate) struct Members {
     table: Mutex<Table>,
     /// Held for writing while somebody joins or leaves, for reading while something of a member is told.
     gate: RwLock<()>,
@@ -118,7 +118,7 @@ pub(super) struct Members {
 }
 
 impl Members {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             table: Mutex::default(),
             gate: RwLock::default(),
@@ -127,16 +127,16 @@ impl Members {
         }
     }
 
-    pub(super) fn set_work(&self, work: Arc<dyn Work>) {
+    pub(crate) fn set_work(&self, work: Arc<dyn Work>) {
         assert!(self.work.set(work).is_ok(), "a node has one work");
     }
 
-    pub(super) fn work(&self) -> Option<&Arc<dyn Work>> {
+    pub(crate) fn work(&self) -> Option<&Arc<dyn Work>> {
         self.work.get()
     }
 
     /// How many live besides us, to wait for changes. Also said when one changes its life.
-    pub(super) fn count(&self) -> watch::Receiver<usize> {
+    pub(crate) fn count(&self) -> watch::Receiver<usize> {
         self.count.subscribe()
     }
 
@@ -154,7 +154,7 @@ impl Members {
     }
 
     /// The incarnation of a member that sends a request, once it is known to live. `None` if that is not known soon.
-    pub(super) async fn admitted_soon(
+    pub(crate) async fn admitted_soon(
         &self,
         node: NodeId,
         life: Option<Incarnation>,
@@ -165,7 +165,7 @@ impl Members {
 
     /// The incarnation of a member that sends a message, once it is known to live, however long that takes: its messages
     /// wait meanwhile. `None` if that incarnation is over.
-    pub(super) async fn admitted(
+    pub(crate) async fn admitted(
         &self,
         node: NodeId,
         life: Option<Incarnation>,
@@ -186,7 +186,7 @@ impl Members {
     }
 
     /// Tells the work something of a member, as soon as that incarnation is known to live, and never if it is over.
-    pub(super) async fn while_alive(
+    pub(crate) async fn while_alive(
         &self,
         node: NodeId,
         life: Incarnation,
@@ -204,7 +204,7 @@ impl Members {
     }
 
     /// A member's view of itself, by whatever way it came. Older ones than the last are dropped.
-    pub(super) fn view(&self, node: NodeId, life: Incarnation, view: PeerView) {
+    pub(crate) fn view(&self, node: NodeId, life: Incarnation, view: PeerView) {
         let _open = self.gate.read();
         let mut table = self.table.lock();
         let Some(member) = table.alive.get_mut(&node) else {
@@ -232,7 +232,7 @@ impl Members {
     }
 
     /// A member lives.
-    pub(super) fn join(&self, node: NodeId, registered: Incarnation, record: NodeRecord) {
+    pub(crate) fn join(&self, node: NodeId, registered: Incarnation, record: NodeRecord) {
         let _closed = self.gate.write();
         let info = record.info(node);
         let member = Member {
@@ -255,7 +255,7 @@ impl Members {
     }
 
     /// Whether a member that lives cannot be spoken with.
-    pub(super) fn silent(&self, node: NodeId, is_silent: bool) {
+    pub(crate) fn silent(&self, node: NodeId, is_silent: bool) {
         let _open = self.gate.read();
         let mut table = self.table.lock();
         let Some(member) = table.alive.get_mut(&node) else {
@@ -278,7 +278,7 @@ impl Members {
     }
 
     /// A member's record has changed within its life.
-    pub(super) fn amend(&self, node: NodeId, record: NodeRecord) {
+    pub(crate) fn amend(&self, node: NodeId, record: NodeRecord) {
         let _closed = self.gate.write();
         let mut table = self.table.lock();
         let Some(member) = table.alive.get_mut(&node) else {
@@ -295,7 +295,7 @@ impl Members {
     }
 
     /// A member does not live any more, nor will that life of it again. Which life that was.
-    pub(super) fn leave(&self, node: NodeId) -> Option<Incarnation> {
+    pub(crate) fn leave(&self, node: NodeId) -> Option<Incarnation> {
         let _closed = self.gate.write();
         let mut table = self.table.lock();
         let life = table.leave(node)?;
@@ -305,7 +305,7 @@ impl Members {
     }
 
     /// This node was cut off from all members: they may live, and it cannot know that.
-    pub(super) fn lose_sight(&self) {
+    pub(crate) fn lose_sight(&self) {
         let _closed = self.gate.write();
         let mut table = self.table.lock();
         let nodes: Vec<NodeId> = table.alive.keys().copied().collect();
@@ -334,7 +334,7 @@ impl Members {
     }
 
     /// All members are known again: who is not among them died while this node was cut off.
-    pub(super) fn give_up_unseen(&self) {
+    pub(crate) fn give_up_unseen(&self) {
         let _closed = self.gate.write();
         let mut table = self.table.lock();
         let unseen = std::mem::take(&mut table.unseen);
@@ -354,19 +354,19 @@ impl Members {
     }
 
     /// The lives of all that live, as they are registered.
-    pub(super) fn registered(&self) -> BTreeMap<NodeId, Incarnation> {
+    pub(crate) fn registered(&self) -> BTreeMap<NodeId, Incarnation> {
         let table = self.table.lock();
         let alive = table.alive.iter();
         alive.map(|(id, it)| (*id, it.registered)).collect()
     }
 
     /// Who lives besides us.
-    pub(super) fn ids(&self) -> Vec<NodeId> {
+    pub(crate) fn ids(&self) -> Vec<NodeId> {
         self.table.lock().alive.keys().copied().collect()
     }
 
     /// Who lives besides us, those first that let others join.
-    pub(super) fn heads_first(&self) -> Vec<NodeId> {
+    pub(crate) fn heads_first(&self) -> Vec<NodeId> {
         let table = self.table.lock();
         let heads = table.alive.iter().filter(|(_, it)| it.record.is_head);
         let others = table.alive.iter().filter(|(_, it)| !it.record.is_head);
@@ -374,7 +374,7 @@ impl Members {
     }
 
     /// Who lives besides us, answers, and is not drained.
-    pub(super) fn open(&self) -> Vec<NodeId> {
+    pub(crate) fn open(&self) -> Vec<NodeId> {
         let table = self.table.lock();
         let open = table
             .alive
@@ -384,7 +384,7 @@ impl Members {
     }
 
     /// What a member that lives is called.
-    pub(super) fn name(&self, node: NodeId) -> Option<NodeName> {
+    pub(crate) fn name(&self, node: NodeId) -> Option<NodeName> {
         let table = self.table.lock();
         let alive = table.alive.get(&node).map(|member| &member.record);
         let left = || table.gone.iter().rev().find(|(id, ..)| *id == node);
@@ -392,32 +392,32 @@ impl Members {
         record.map(|record| record.name.clone())
     }
 
-    pub(super) fn is_alive(&self, node: NodeId) -> bool {
+    pub(crate) fn is_alive(&self, node: NodeId) -> bool {
         self.table.lock().alive.contains_key(&node)
     }
 
     /// In which life a member is.
-    pub(super) fn life(&self, node: NodeId) -> Option<Incarnation> {
+    pub(crate) fn life(&self, node: NodeId) -> Option<Incarnation> {
         let table = self.table.lock();
         table.alive.get(&node).map(|member| member.record.life)
     }
 
     /// The head, as far as is known.
-    pub(super) fn head(&self) -> Option<NodeId> {
+    pub(crate) fn head(&self) -> Option<NodeId> {
         let table = self.table.lock();
         let mut alive = table.alive.iter();
         alive.find(|(_, it)| it.record.is_head).map(|(id, _)| *id)
     }
 
     /// Where one can join, as far as is known.
-    pub(super) fn head_addresses(&self) -> Option<Vec<SocketAddr>> {
+    pub(crate) fn head_addresses(&self) -> Option<Vec<SocketAddr>> {
         let table = self.table.lock();
         let head = table.alive.values().find(|it| it.record.is_head)?;
         Some(head.record.addresses.clone())
     }
 
     /// All that live and those that left last. `is_connected` says whether there is a connection.
-    pub(super) fn rows(&self, is_connected: impl Fn(NodeId) -> bool) -> Vec<MemberRow> {
+    pub(crate) fn rows(&self, is_connected: impl Fn(NodeId) -> bool) -> Vec<MemberRow> {
         let table = self.table.lock();
         let alive = table.alive.iter().map(|(id, member)| {
             let state = match () {
@@ -438,7 +438,7 @@ impl Members {
 
 /// A node as lists show it. `resources`: what it has and what of that is free, where it has told; else it has what it
 /// began with.
-pub(super) fn row(
+pub(crate) fn row(
     id: NodeId,
     record: &NodeRecord,
     state: &str,
@@ -472,8 +472,8 @@ mod tests {
     use futures_util::FutureExt;
     use wasmrun_net::{BulkRefusal, BulkSender, Range};
 
-    use super::super::work;
     use super::*;
+    use crate::peers;
 
     /// Writes down what it hears.
     #[derive(Default)]
@@ -481,16 +481,16 @@ mod tests {
 
     #[async_trait]
     impl Work for Heard {
-        fn one_way(&self, _: NodeId, _: work::OneWay) {}
+        fn one_way(&self, _: NodeId, _: peers::OneWay) {}
 
-        async fn request(&self, _: NodeId, _: work::Request) -> work::Response {
+        async fn request(&self, _: NodeId, _: peers::Request) -> peers::Response {
             std::future::pending().await
         }
 
         async fn bulk(
             &self,
             _: NodeId,
-            _: work::Bulk,
+            _: peers::Bulk,
             _: Range,
             _: &mut BulkSender,
         ) -> Result<(), BulkRefusal> {

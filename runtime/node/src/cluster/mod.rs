@@ -3,7 +3,7 @@
 //! Owns what brings `net` and `control` together: the state folder (`state`), coming into a cluster (`start`),
 //! the network of one life (`lines`, `door`), the head's control store at the other nodes (`link`), the lease
 //! and the watch of nodes (`membership`, `members`), tokens, what tenants are due (`tenants`), views. Must not: know tasks, objects or actors;
-//! that is behind [`Work`], and `work` is it.
+//! that is behind [`Work`], and the exchange ([`crate::peers`]) is it.
 //!
 //! ```text
 //!   Cluster ── lines ── net ──▶ door ─┐                  lease lost: a new life
@@ -16,6 +16,7 @@
 //! Invariants: a life is used once, so nothing that was sent in one arrives in another; [`Work`] hears of a
 //! member's life in this order: joined, then views and messages, then left.
 
+mod ask;
 mod clients;
 mod clock;
 mod door;
@@ -24,7 +25,7 @@ mod groups;
 mod lines;
 mod link;
 mod measured;
-mod members;
+pub(crate) mod members;
 mod membership;
 mod named;
 mod prompt;
@@ -36,6 +37,7 @@ mod scheduling;
 mod silence;
 #[cfg(test)]
 mod simulation;
+mod standing;
 mod start;
 mod state;
 mod tenants;
@@ -43,55 +45,43 @@ mod tokens;
 mod turns;
 mod views;
 mod watched;
-pub(crate) mod work;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use wasmrun_control::membership::MembershipError;
 use wasmrun_control::{Clock, ControlStore, Embedded, LeaseId, LeaseKeeper, MonotonicClock};
 use wasmrun_model::cluster::NodeName;
-use wasmrun_model::fairness::{TenantConfig, TenantName};
 use wasmrun_model::id::{Incarnation, NodeId};
 use wasmrun_model::resource::{Pool, ResourceName};
-use wasmrun_model::scheduler::{NodeInfo, PeerView, Settings};
+use wasmrun_model::scheduler::NodeInfo;
 use wasmrun_model::wire::{ClientRow, MemberRow, TokenRow};
-use wasmrun_net::{
-    Authority, BulkRefusal, BulkSender, Identity, Peer, Range, Tally, Token, TokenGrant, TokenKind,
-    TokenUses,
-};
+use wasmrun_net::{Authority, Identity, Peer, Tally, Token, TokenGrant, TokenKind, TokenUses};
 
 pub use self::start::{ClusterConfig, ClusterError, DEFAULT_PORT, EtcdOptions, Part};
 pub use self::state::StateError;
 pub use self::tokens::TokensError;
-pub use self::work::Moved;
 pub use wasmrun_control::etcd::EtcdTls;
 pub use wasmrun_net::{ParseTokenError, Token as JoinToken};
 
 pub(crate) use self::clients::ClientsError;
 pub(crate) use self::door::Clients;
-pub(crate) use self::groups::{GroupNews, GroupRecord};
-pub(crate) use self::named::{Claim, Settled, WaitsFor, Wants};
-pub(crate) use self::prompt::STORE_PATIENCE;
+use self::prompt::STORE_PATIENCE;
 pub(crate) use self::protocol::ClusterProtocol;
 pub(crate) use self::records::{Found, Receipt, RecordCounts, RecordId, Records, Written};
 pub(crate) use self::scheduling::Scheduling;
 pub(crate) use self::start::{Face, Opened, open};
 pub(crate) use self::tenants::{Tenants, TenantsError};
 pub(crate) use self::turns::{Heir, Reasons, look};
-pub(crate) use self::work::ask::{Answer, Answers, Asked, Desk, Question, Thing, ThingId};
-pub(crate) use self::work::{
-    CallLog, CallRecipe, CopyAt, Exchange, Fabric, Foreign, Kept, Left, Lineage, Origin, Ran,
-    Recipe, Remote, Sought, Whereabouts,
-};
 
-use crate::counters::Latency;
+use crate::guests::counters::Latency;
+
+use crate::peers::Work;
 
 use self::lines::Lines;
 use self::members::{Members, NodeRecord};
@@ -102,73 +92,6 @@ use self::views::Views;
 
 /// How long giving up our lease may take when we leave.
 const LEAVING: Duration = Duration::from_secs(1);
-
-/// What the rest of the node does with what peers say and do. All but `request` and `bulk` must be quick and
-/// never block: they are called in the order in which things happen, while the next waits.
-#[async_trait]
-pub(crate) trait Work: Send + Sync + 'static {
-    /// A message of a member.
-    fn one_way(&self, from: NodeId, message: work::OneWay);
-
-    /// A request of a member. Dropped when it waits no longer.
-    async fn request(&self, from: NodeId, request: work::Request) -> work::Response;
-
-    /// Sends a member this range of bytes.
-    async fn bulk(
-        &self,
-        from: NodeId,
-        what: work::Bulk,
-        range: Range,
-        to: &mut BulkSender,
-    ) -> Result<(), BulkRefusal>;
-
-    /// A node is alive by its lease. Before any view or message of it. A life that has left joins again only
-    /// if it was this node that was counted as dead, and not the other.
-    fn joined(&self, node: &NodeInfo);
-
-    /// These lives of nodes are dead for everybody, or (`is_over: false`) this node was for the others, for all of them
-    /// at once. Those have joined again soon, or are said to have left once more.
-    fn left(&self, lives: &[(NodeId, Incarnation)], is_over: bool);
-
-    /// What a member tells of itself, newer than all before.
-    fn view(&self, node: NodeInfo, view: PeerView);
-
-    /// What we tell. The version is filled in by the caller.
-    fn own_view(&self) -> PeerView;
-
-    /// `false`: our lease could not be confirmed for one time to live, and we may be counted as dead.
-    fn is_lease_confirmed(&self, is_confirmed: bool);
-
-    /// A node, which may be this one, is to take no new work, or may again.
-    fn set_draining(&self, _node: NodeId, _is_draining: bool) {}
-
-    /// A member cannot be spoken with, though it counts as alive, or can again.
-    fn set_reachable(&self, _node: NodeId, _is_reachable: bool) {}
-
-    /// How far a member is behind with what is said to it.
-    fn backlog(&self, _node: NodeId) -> Backlog {
-        Backlog::default()
-    }
-
-    /// What a tenant is due from now on, in the whole cluster. Told before this node is registered, and whenever it
-    /// changes.
-    fn set_tenant(&self, _tenant: TenantName, _config: TenantConfig) {}
-
-    /// How this node's scheduler is to decide from now on. Told as of tenants.
-    fn configure(&self, _settings: Settings) {}
-
-    /// Which placement groups have records, and whose. Told before this node is registered, and whenever it changes.
-    fn group_news(&self, _news: GroupNews) {}
-}
-
-/// How far a member is behind with the messages for it.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Backlog {
-    /// How many it has not taken.
-    pub(crate) waiting: u64,
-    /// How many it has.
-    pub(crate) taken: u64,
-}
 
 /// This node in its cluster.
 pub(crate) struct Cluster {

@@ -11,7 +11,7 @@ use wasmrun_control::remote;
 use wasmrun_model::gossip;
 use wasmrun_net::{Limits, Protocol, Version};
 
-use super::work;
+use crate::peers;
 
 /// The longest message, in bytes: the largest of the control store, and room for its neighbours in an
 /// answer to a watch.
@@ -28,14 +28,14 @@ impl Protocol for ClusterProtocol {
     type OneWay = OneWay;
     type Request = Request;
     type Response = Response;
-    type Bulk = work::Bulk;
+    type Bulk = peers::Bulk;
 }
 
 /// Sent without an answer, in order.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum OneWay {
     /// About tasks and objects.
-    Work(work::OneWay),
+    Work(peers::OneWay),
     /// About what nodes have and do.
     View(Box<gossip::Message>),
 }
@@ -44,7 +44,7 @@ pub(crate) enum OneWay {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Request {
     /// About tasks and objects.
-    Work(work::Request),
+    Work(peers::Request),
     /// To the control store that the receiver has. `Control`.
     Control(remote::Request),
     /// What changes in it. Answered when there is something, or after a while. `Watched`.
@@ -62,7 +62,7 @@ pub(crate) enum Request {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Response {
     /// To `Work`.
-    Work(work::Response),
+    Work(peers::Response),
     /// To `Control`.
     Control(remote::Response),
     /// To `Watch`: what a stream would have brought, in order.

@@ -28,7 +28,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
-use wasmrun_control::records::{self, GROUPS, NODES, TASKS};
+use wasmrun_control::records::{self, GROUPS, TASKS};
 use wasmrun_control::{Clock, Condition, ControlStore, Entry, Error, LeaseId, Op, Range, Txn};
 use wasmrun_model::id::{GroupId, NodeId, TaskId};
 
@@ -36,8 +36,6 @@ use self::fence::{Fence, Tried};
 use self::queue::Change;
 pub(crate) use self::queue::Receipt;
 use self::writer::{AGAIN, State, Writer};
-use super::watched;
-use super::{Cluster, Reasons};
 
 /// How many bytes of records a transaction has at most, about.
 const MOST_BYTES: usize = 1 << 20;
@@ -47,7 +45,7 @@ const MOST_TAKEN: usize = 50;
 const MOST_WAITING: usize = 100_000;
 
 /// What is needed of a node by whatever of it is in the control store.
-pub(super) trait Standing: Send + Sync + 'static {
+pub(crate) trait Standing: Send + Sync + 'static {
     fn id(&self) -> NodeId;
 
     fn store(&self) -> &dyn ControlStore;
@@ -60,28 +58,6 @@ pub(super) trait Standing: Send + Sync + 'static {
 
     /// Other nodes that live, as far as this one knows.
     fn others(&self) -> Vec<NodeId>;
-}
-
-impl Standing for Cluster {
-    fn id(&self) -> NodeId {
-        self.id
-    }
-
-    fn store(&self) -> &dyn ControlStore {
-        self.store.as_ref()
-    }
-
-    fn clock(&self) -> &Arc<dyn Clock> {
-        &self.clock
-    }
-
-    fn lease(&self) -> Option<LeaseId> {
-        self.lease()
-    }
-
-    fn others(&self) -> Vec<NodeId> {
-        self.members.ids().into_iter().collect()
-    }
 }
 
 /// Something that can have a record.
@@ -188,11 +164,7 @@ impl<I> Found<I> {
 
 impl<I: RecordId> Records<I> {
     /// Begins to write. Ends when nobody has it any more.
-    pub(crate) fn start(cluster: Arc<Cluster>, control: &Handle) -> Self {
-        Self::begin(cluster, control)
-    }
-
-    pub(super) fn begin(cluster: Arc<dyn Standing>, control: &Handle) -> Self {
+    pub(crate) fn start(cluster: Arc<dyn Standing>, control: &Handle) -> Self {
         let (wake, woken) = mpsc::channel(1);
         let state = Arc::<State<I>>::default();
         let writer = Writer::new(cluster.clone(), state.clone());
@@ -440,30 +412,5 @@ async fn owners<I: RecordId>(store: &dyn ControlStore) -> Result<Vec<NodeId>, Er
         owners.push(owner);
         // After all of its: '0' follows '/'.
         range.from = format!("{}{owner}0", I::PREFIX).into();
-    }
-}
-
-impl Cluster {
-    /// Who lives besides this node, those first where others join.
-    pub(crate) fn others(&self) -> Vec<NodeId> {
-        self.members.heads_first()
-    }
-
-    /// All nodes that are registered, by what the store says now.
-    ///
-    /// # Errors
-    /// When the store does not answer.
-    pub(crate) async fn registered(&self) -> Result<Vec<NodeId>, Error> {
-        let (entries, _) = watched::entries(self.store.as_ref(), NODES).await?;
-        let ids = entries.iter().filter_map(|entry| {
-            let id = entry.key.strip_prefix(NODES.as_bytes())?;
-            std::str::from_utf8(id).ok()?.parse().ok()
-        });
-        Ok(ids.collect())
-    }
-
-    /// What is a reason to look for records without an owner.
-    pub(crate) fn reasons(&self) -> Reasons {
-        Reasons::new(self.members.count(), self.returns.subscribe())
     }
 }

@@ -12,7 +12,8 @@ use tokio::time::{Instant, MissedTickBehavior};
 use wasmrun_model::id::NodeId;
 use wasmrun_net::Traffic;
 
-use super::{Backlog, Cluster};
+use super::Cluster;
+use crate::peers::Backlog;
 
 /// How often members are looked at.
 const LOOK: Duration = Duration::from_millis(500);

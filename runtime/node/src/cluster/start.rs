@@ -249,7 +249,7 @@ pub(crate) async fn open(
         (None, head) => {
             let head = head.clone().expect("who has no store has joined");
             reach_head(&state, &lines, head).await?;
-            let client = ClientId(crate::node::random());
+            let client = ClientId(crate::records::ids::random());
             let link = Arc::new(HeadLink(lines.clone()));
             Arc::new(Remote::new(link, client, RemoteConfig::default()))
         }
@@ -300,7 +300,7 @@ fn find_head(state: &StateDir) -> Result<Found, ClusterError> {
     };
     // A crash may have come between the two files.
     let identity = match state.has("identity.pem") {
-        false => issue(NodeId::from_bytes(crate::node::random()))?,
+        false => issue(NodeId::from_bytes(crate::records::ids::random()))?,
         true => {
             let identity = Identity::load(path)?;
             if identity.fingerprint() != authority.fingerprint() {

@@ -15,7 +15,7 @@ use wasmrun_model::time::Instant as ModelInstant;
 
 use super::Cluster;
 use super::protocol::OneWay;
-use crate::counters::Counter;
+use crate::guests::counters::Counter;
 
 /// How often our own view is made when nobody says that it has changed.
 const EVERY: Duration = Duration::from_millis(500);
@@ -100,7 +100,7 @@ impl Views {
 }
 
 fn new_gossip(now: ModelInstant, own: NodeId, life: Incarnation) -> Gossip {
-    let seed = *crate::node::random()
+    let seed = *crate::records::ids::random()
         .first_chunk()
         .expect("it is longer than that");
     Gossip::new(now, own, life, u64::from_le_bytes(seed))

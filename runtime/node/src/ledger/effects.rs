@@ -13,10 +13,10 @@ use wasmrun_model::time::Instant as ModelInstant;
 
 use super::arguments::{Tie, missing};
 use super::{Entry, Ledger, Resuming, Start, Todo};
-use crate::actor::ActorCell;
-use crate::dead::Dead;
-use crate::object::Reference;
-use crate::task::{Call, Report, TaskCell, Work};
+use crate::records::actor::ActorCell;
+use crate::records::dead::Dead;
+use crate::records::object::Reference;
+use crate::records::task::{Call, Report, TaskCell, Work};
 
 impl Ledger {
     /// Does what the scheduler wants. `report` is of the attempt that has just ended, if one has.

@@ -6,14 +6,44 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
+use wasmrun_control::records::{Form, Record};
 use wasmrun_model::fairness::{TenantName, TooManyTenants};
 use wasmrun_model::group::GroupSpec;
-use wasmrun_model::id::{DriverId, GroupId};
+use wasmrun_model::id::{DriverId, GroupId, NodeId};
 use wasmrun_model::scheduler::{Event, GroupView};
 
 use super::{Ledger, Todo};
-use crate::cluster::{GroupNews, GroupRecord};
+
+/// A placement group that outlives its owner.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct GroupRecord {
+    /// What was asked for.
+    pub(crate) spec: GroupSpec,
+    /// Whose tasks may run in it.
+    pub(crate) tenant: TenantName,
+    /// What people call it, if anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) name: Option<String>,
+    /// How often it was taken over.
+    pub(crate) takeovers: u32,
+}
+
+impl Record for GroupRecord {
+    // Nodes of two versions read it.
+    const FORM: Form = Form::Json;
+    const VERSION: u8 = 1;
+}
+
+/// What is told of records.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum GroupNews {
+    /// A group has a record, and this owner.
+    Recorded(GroupId, NodeId, Box<GroupRecord>),
+    /// A group of this owner has no record any more.
+    Unrecorded(GroupId, NodeId),
+}
 
 /// The most groups that a tenant may have at one node.
 pub(crate) const MOST_GROUPS: usize = 100;

@@ -12,7 +12,7 @@ use wasmrun_model::id::{ActorName, NodeId};
 use wasmrun_model::task::Attempt;
 
 use super::Outgoing;
-use crate::actor::{ActorCell, Standing};
+use crate::records::actor::{ActorCell, Standing};
 
 /// Something to tell.
 pub(crate) enum Outbound {

@@ -16,10 +16,10 @@ use wasmrun_model::time::Instant as ModelInstant;
 
 use super::arguments::{missing, needs};
 use super::{Entry, Incoming, Ledger, NodeNames, Outbound, Outgoing, Resuming, Todo};
-use crate::actor::{ActorCell, Standing};
-use crate::cluster::{CallRecipe, Kept, Lineage, Origin, Recipe};
-use crate::object::{Object, Reference, Value};
-use crate::task::{Argument, Call, Job, Report, TaskCell, Work};
+use crate::records::actor::{ActorCell, Standing};
+use crate::records::lineage::{CallRecipe, Kept, Lineage, Origin, Recipe};
+use crate::records::object::{Object, Reference, Value};
+use crate::records::task::{Argument, Call, Job, Report, TaskCell, Work};
 
 impl Ledger {
     /// From now on there may be other nodes.

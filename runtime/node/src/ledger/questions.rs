@@ -10,9 +10,9 @@ use wasmrun_model::scheduler::{Event, Explanation};
 use wasmrun_model::task::{Cancellation, Phase as State};
 
 use super::Ledger;
-use crate::actor::ActorRef;
-use crate::object::{Object, Reference};
-use crate::task::{Argument, Call, TaskCell, Work};
+use crate::records::actor::ActorRef;
+use crate::records::object::{Object, Reference};
+use crate::records::task::{Argument, Call, TaskCell, Work};
 
 impl Ledger {
     /// How many actors live here.

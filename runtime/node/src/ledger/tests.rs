@@ -17,9 +17,9 @@ use wasmrun_model::value::codec::encode;
 use wasmrun_model::value::{Value, ValueType};
 
 use super::*;
-use crate::deadlock::{Wait, WaitNumber};
-use crate::options::Overrides;
-use crate::task::{Home, Job};
+use crate::ledger::deadlock::{Wait, WaitNumber};
+use crate::records::options::Overrides;
+use crate::records::task::{Home, Job};
 
 /// A ledger, and what it has said about tasks, which are called by name.
 struct Desk {
@@ -194,7 +194,7 @@ impl Desk {
             count: 1,
             is_bounded: true,
             wait: Wait::new(countdown.clone(), WaitNumber(1)),
-            attempt: std::sync::Weak::new(),
+            attempt: std::sync::Weak::<crate::guests::services::Attempt>::new(),
         };
         let todo = self.ledger.block(task, attempt, blocked);
         self.carry_out(todo)
@@ -472,8 +472,10 @@ fn the_oldest_that_waits_is_explained() {
 fn a_result_without_its_report_is_a_failure() {
     let mut desk = Desk::new(1, 0, "1GiB");
     let name_of = |_: NodeId| "b".to_owned();
-    desk.ledger
-        .join_cluster(crate::cluster::Lineage::new(u64::MAX), Box::new(name_of));
+    desk.ledger.join_cluster(
+        crate::records::lineage::Lineage::new(u64::MAX),
+        Box::new(name_of),
+    );
     let other = NodeId::from_bytes([9; 16]);
     let node = NodeInfo {
         id: other,
@@ -517,8 +519,8 @@ fn recipes_keep_no_more_than_they_may_and_the_oldest_go_first() {
         values: vec![wasmrun_model::value::Encoded::Postcard(vec![0; bytes]).into()],
         ..Call::default()
     };
-    let mut lineage = crate::cluster::Lineage::new(10_000);
-    let add = |lineage: &mut crate::cluster::Lineage, bytes| {
+    let mut lineage = crate::records::lineage::Lineage::new(10_000);
+    let add = |lineage: &mut crate::records::lineage::Lineage, bytes| {
         lineage.add(&cell, &job, &given(bytes), Attempt::FIRST)
     };
     let (first, over) = add(&mut lineage, 4000);

@@ -23,7 +23,7 @@ use crate::ledger::LOCAL;
 impl Session {
     /// Answers a request that asks the control store.
     pub(super) async fn of_cluster(&self, request: Request) -> Result<Response, Refusal> {
-        let cluster = self.inner.shared.cluster.get().ok_or_else(|| {
+        let cluster = self.inner.cluster().ok_or_else(|| {
             let why = "this node is in no cluster; begin one with `wasmrun node start --head`";
             refusal(RefusalKind::Usage, why)
         })?;
@@ -231,7 +231,7 @@ fn refused(error: TokensError) -> Refusal {
 
 /// The nodes of the cluster; of a node that is alone, that.
 pub(super) fn members(inner: &Inner, list: &List) -> Vec<MemberRow> {
-    let mut rows = match inner.shared.cluster.get() {
+    let mut rows = match inner.cluster() {
         Some(cluster) => cluster.members(),
         None => vec![alone(status(inner))],
     };

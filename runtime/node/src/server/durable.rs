@@ -39,7 +39,7 @@ use self::results::Placed;
 use super::Inner;
 use super::registry::Log;
 use crate::cluster::{Receipt, RecordCounts, RecordId, Records, Written};
-use crate::task::{Argument, Report};
+use crate::records::task::{Argument, Report};
 
 /// How long a submission waits to be durable. Then it is answered with a warning.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -240,7 +240,7 @@ fn may_move(
                 .to_owned(),
         );
     }
-    let exchange = inner.shared.exchange.get();
+    let exchange = inner.exchange();
     let len = exchange.and_then(|exchange| exchange.modules().len(digest));
     Ok(len.ok_or("its module is not in the node's state folder")?)
 }
@@ -280,7 +280,7 @@ impl Inner {
             written
         });
         let shared = async {
-            match self.shared.exchange.get() {
+            match self.exchange() {
                 Some(exchange) => exchange.share_module(digest, len, &[], PATIENCE).await,
                 None => true,
             }
@@ -389,8 +389,7 @@ impl Inner {
         }
         tracing::info!(%task, "a detached task is another node's now");
         drop(durable.actors.lock().remove(&task));
-        if let (Some(value), Some(exchange)) = (durable.unplace(&task), self.shared.exchange.get())
-        {
+        if let (Some(value), Some(exchange)) = (durable.unplace(&task), self.exchange()) {
             exchange.leave(ObjectId::of(task, 0), value);
         }
         self.shared.cancel(task);

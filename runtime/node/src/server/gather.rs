@@ -30,8 +30,8 @@ use super::resources;
 use super::scheduling;
 use super::session::{Session, refusal};
 use super::views::{self, Asker};
-use crate::cluster::{Answer, Answers, Asked, Desk, Question};
-use crate::object::{Object, Reference};
+use crate::peers::ask::{Answer, Answers, Asked, Desk, Question};
+use crate::records::object::{Object, Reference};
 
 impl Desk for Inner {
     fn answer(&self, asked: &Asked) -> Answer {
@@ -107,7 +107,7 @@ impl Desk for Inner {
     }
 
     fn has_come(&self, node: NodeId) {
-        if let (Some(durable), Some(cluster)) = (self.durable.get(), self.shared.cluster.get())
+        if let (Some(durable), Some(cluster)) = (self.durable.get(), self.cluster())
             && durable.knows_own_in(cluster.life())
         {
             self.claim_places(durable, |holder| holder == node);
@@ -199,7 +199,7 @@ impl Session {
 
     /// What all other nodes say; nothing where there are none.
     pub(super) async fn others(&self, asked: &Asked) -> Answers {
-        match self.inner.shared.cluster.get() {
+        match self.inner.cluster() {
             Some(cluster) => cluster.ask_all(asked).await,
             None => Answers::default(),
         }
@@ -207,7 +207,7 @@ impl Session {
 
     /// What one node says, which may be this one.
     pub(super) async fn ask(&self, node: NodeId, asked: &Asked) -> Result<Answer, String> {
-        match self.inner.shared.cluster.get() {
+        match self.inner.cluster() {
             Some(cluster) if node != self.inner.shared.home.node => cluster.ask(node, asked).await,
             _ => Ok(self.inner.answer(asked)),
         }
@@ -269,7 +269,7 @@ impl Session {
             return Ok(object);
         }
         let (_, name) = elsewhere[0];
-        let exchange = self.inner.shared.exchange.get();
+        let exchange = self.inner.exchange();
         let exchange = exchange.expect("who is in a cluster exchanges objects");
         Ok(Object(exchange.borrow_kept(name, &self.tenant)))
     }

@@ -19,9 +19,11 @@ use super::lists::passes;
 use super::session::{Session, refusal};
 use super::views::{self, Asker};
 use super::{Inner, gather};
-use crate::cluster::{Answer, Answers, Asked, Cluster, GroupRecord, Question};
-use crate::groups::{GroupError, NotReady};
+use crate::cluster::Cluster;
+use crate::guests::groups::{GroupError, NotReady};
+use crate::ledger::GroupRecord;
 use crate::ledger::RecordedGroup;
+use crate::peers::ask::{Answer, Answers, Asked, Question};
 
 /// How long a group that is about to be taken over is waited for where somebody wants to remove it.
 const TAKING_OVER: Duration = Duration::from_secs(10);
@@ -154,7 +156,7 @@ impl Session {
 
     async fn find_group_now(&self, text: &str) -> Result<(Option<NodeId>, GroupRow), Refusal> {
         let own = find(&self.inner, self.asker(), text);
-        let Some(cluster) = self.inner.shared.cluster.get() else {
+        let Some(cluster) = self.inner.cluster() else {
             return own.map(|row| (None, row));
         };
         if let Ok(row) = &own
@@ -207,7 +209,7 @@ impl Session {
         row: &GroupRow,
     ) -> Result<Response, Refusal> {
         let group = row.id;
-        let (Some(owner), Some(cluster)) = (owner, self.inner.shared.cluster.get()) else {
+        let (Some(owner), Some(cluster)) = (owner, self.inner.cluster()) else {
             match row.is_detached {
                 true if !self.inner.end_group(group).await => {
                     return Err(refusal(
@@ -352,7 +354,7 @@ fn unowned(inner: &Inner, is_meant: impl Fn(&Nodes, NodeId) -> bool) -> Vec<Grou
         });
         rows.collect()
     });
-    let cluster = inner.shared.cluster.get();
+    let cluster = inner.cluster();
     let rows = rows.into_iter().map(|(owner, mut row)| {
         row.node = cluster.map_or_else(|| owner.to_string(), |it| it.name_of(owner));
         row.why = Some(match owner == inner.shared.home.node {

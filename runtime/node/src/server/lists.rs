@@ -18,9 +18,9 @@ use super::lookup::is_over;
 use super::session::refusal;
 use super::views::{amounts, find, rows, status};
 use super::{Inner, cluster, groups, tenants};
-use crate::dead::FAILED;
-use crate::object::{Reference, Value};
-use crate::task::Work;
+use crate::records::dead::FAILED;
+use crate::records::object::{Reference, Value};
+use crate::records::task::Work;
 
 /// Refuses a request for a list that no row could be in.
 pub(super) fn check(request: &Request) -> Result<(), Refusal> {
@@ -235,7 +235,7 @@ fn place_of(inner: &Inner, value: &Value) -> &'static str {
     if value.as_inline().is_some() {
         return "inline";
     }
-    let exchange = inner.shared.exchange.get();
+    let exchange = inner.exchange();
     match exchange.is_some_and(|exchange| exchange.is_somewhere(value)) {
         true => "elsewhere",
         // Unless it can be made again, and is when it is read.

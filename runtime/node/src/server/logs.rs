@@ -19,7 +19,7 @@ use super::registry::{Log, Record, Registry};
 use super::requests::outputs;
 use super::session::{Session, refusal};
 use super::views::{Asker, missing};
-use crate::cluster::{Answer, Question};
+use crate::peers::ask::{Answer, Question};
 
 /// How many tasks' output is asked for at a time.
 const BATCH: usize = 128;
@@ -157,7 +157,7 @@ impl Session {
 
     fn other_nodes(&self) -> Others {
         let mut others = Others::default();
-        let Some(cluster) = self.inner.shared.cluster.get() else {
+        let Some(cluster) = self.inner.cluster() else {
             return others;
         };
         for member in cluster.members() {

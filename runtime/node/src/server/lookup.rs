@@ -20,9 +20,9 @@ use super::Inner;
 use super::gather::{WHOLE_ID, weight, with_silent};
 use super::session::{Session, refusal};
 use super::views::{self, Asker};
-use crate::cluster::{Answer, Question, Thing, ThingId};
-use crate::dead::FAILED;
-use crate::task::Work;
+use crate::peers::ask::{Answer, Question, Thing, ThingId};
+use crate::records::dead::FAILED;
+use crate::records::task::Work;
 
 /// How many things a node names that an id may begin.
 const MOST_THINGS: usize = 16;
@@ -246,7 +246,7 @@ impl Session {
 
     /// What there is not may have been a lost node's, which alone could tell how it ended.
     fn with_lost(&self, mut why: Refusal) -> Refusal {
-        let members = self.inner.shared.cluster.get().map(|it| it.members());
+        let members = self.inner.cluster().map(|it| it.members());
         let lost = members.into_iter().flatten();
         let lost = lost.filter(|it| it.state == "dead").map(|it| it.name);
         let lost: Vec<String> = lost.take(SHOWN).collect();

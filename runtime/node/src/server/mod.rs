@@ -56,10 +56,12 @@ use self::durable::Durable;
 use self::registry::{Ends, Registry};
 use self::socket::Bound;
 use crate::client::Client;
-use crate::cluster::{Clients, Desk, Left};
+use crate::cluster::{Clients, Cluster};
+use crate::guests::shared::Shared;
 use crate::node::Node;
-use crate::shared::Shared;
-use crate::task::Work;
+use crate::peers::ask::Desk;
+use crate::peers::{Exchange, Left};
+use crate::records::task::Work;
 
 /// The most connections at a time. More wait in the socket's own queue.
 const MOST_SESSIONS: usize = 1000;
@@ -100,6 +102,10 @@ enum Stop {
 /// What all sessions share.
 struct Inner {
     shared: Arc<Shared>,
+    /// The cluster of the node, if it is in one,
+    cluster: Option<Arc<Cluster>>,
+    /// and what it exchanges with others there.
+    exchange: Option<Arc<Exchange>>,
     /// Who submits what outlives its session.
     detached: Client,
     /// What of that outlives the node, if it is in a cluster.
@@ -142,6 +148,8 @@ impl Node {
         let (bound, listener) = socket::bind(address)?;
         let inner = Arc::new(Inner {
             shared: self.shared.clone(),
+            cluster: self.cluster.clone(),
+            exchange: self.exchange.clone(),
             detached: self.client(),
             durable: OnceLock::new(),
             once: Mutex::default(),
@@ -157,9 +165,11 @@ impl Node {
             pending: Arc::default(),
             started: Instant::now(),
         });
-        let desk: Arc<dyn Desk> = inner.clone();
-        *self.shared.desk.lock() = Some(Arc::downgrade(&desk));
-        if let Some(cluster) = self.shared.cluster.get() {
+        if let Some(exchange) = inner.exchange() {
+            let desk: Arc<dyn Desk> = inner.clone();
+            exchange.set_desk(Arc::downgrade(&desk));
+        }
+        if let Some(cluster) = inner.cluster() {
             let clients: Arc<dyn Clients> = inner.clone();
             cluster.serve_clients(Arc::downgrade(&clients));
         }
@@ -250,13 +260,21 @@ impl Inner {
         self.shared.name.to_string()
     }
 
+    fn cluster(&self) -> Option<&Arc<Cluster>> {
+        self.cluster.as_ref()
+    }
+
+    fn exchange(&self) -> Option<&Arc<Exchange>> {
+        self.exchange.as_ref()
+    }
+
     fn registry(&self) -> MutexGuard<'_, Registry> {
         self.ends.noted(&self.registry)
     }
 
     /// Waits until this node was removed from its cluster: nobody waits for what it does any more.
     async fn removed(&self) {
-        match self.shared.cluster.get() {
+        match self.cluster() {
             Some(cluster) => cluster.removed().await,
             None => std::future::pending().await,
         }
@@ -265,7 +283,7 @@ impl Inner {
 
     /// Lets the cluster know that this node takes no new work, and gives what has not begun here to who can begin it.
     async fn hand_over(&self) {
-        let Some(cluster) = self.shared.cluster.get() else {
+        let Some(cluster) = self.cluster() else {
             return;
         };
         match tokio::time::timeout(FLUSH, cluster.hand_over()).await {
@@ -298,7 +316,7 @@ impl Inner {
 
     /// Has other nodes keep what they need of this one.
     async fn move_out(self: &Arc<Self>) {
-        let Some(exchange) = self.shared.exchange.get() else {
+        let Some(exchange) = self.exchange() else {
             return;
         };
         let until = tokio::time::Instant::now() + MOVING;

@@ -20,7 +20,7 @@ use super::origin::Origin;
 use super::out::Gone;
 use super::registry::Kept;
 use super::session::{Session, refusal};
-use crate::object::{Object, PutObject, Reference, Value};
+use crate::records::object::{Object, PutObject, Reference, Value};
 
 /// How many chunks may wait to be stored.
 const CHUNKS: usize = 4;
@@ -191,7 +191,7 @@ impl Session {
         drop(place);
         // Compiling takes seconds and all cores.
         let loading = self.inner.shared.loading.acquire().await;
-        let exchange = self.inner.shared.exchange.get().cloned();
+        let exchange = self.inner.exchange().cloned();
         let loaded = tokio::task::spawn_blocking(move || {
             if Digest::of(&bytes) != digest {
                 return None;

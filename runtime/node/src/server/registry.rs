@@ -17,8 +17,8 @@ use wasmrun_model::id::{ActorId, Digest, DriverId, IdPrefix, NodeId, ObjectId, T
 use wasmrun_model::wire::Refusal;
 
 use super::views::one;
-use crate::object::Object;
-use crate::task::{Notes, Report};
+use crate::records::object::Object;
+use crate::records::task::{Notes, Report};
 
 /// How many tasks that have ended are remembered.
 const MOST_ENDED: usize = 10_000;

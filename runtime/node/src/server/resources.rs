@@ -9,14 +9,14 @@ use wasmrun_model::wire::{Refusal, RefusalKind, Response, SetResource};
 use super::Inner;
 use super::cluster::living;
 use super::session::{Session, refusal};
-use crate::cluster::{Answer, Question};
 use crate::ledger::{Ledger, Todo};
+use crate::peers::ask::{Answer, Question};
 
 impl Session {
     /// Changes what a node has, which may be another one.
     pub(super) async fn set_resource(&self, set: SetResource) -> Result<Response, Refusal> {
         let shared = &self.inner.shared;
-        let node = match (&set.node, shared.cluster.get()) {
+        let node = match (&set.node, self.inner.cluster()) {
             (None, _) => shared.home.node,
             (Some(name), None) if **name == *shared.name => shared.home.node,
             (Some(name), None) => {
@@ -66,7 +66,7 @@ pub(super) fn set(
             "every task is given {name}, so a node always has it: say {name}=0 for none"
         ));
     }
-    if is_kept && shared.cluster.get().is_none() {
+    if is_kept && inner.cluster().is_none() {
         return usage(format_args!(
             "node '{}' is in no cluster and keeps nothing from one life to the next: leave out --persist, and start it with \
              --node-resource next time",
@@ -138,7 +138,7 @@ pub(super) fn set(
             shown(owed)
         );
     }
-    if let Some(cluster) = shared.cluster.get().filter(|_| is_kept) {
+    if let Some(cluster) = inner.cluster().filter(|_| is_kept) {
         let kept = cluster.keep_resource(name, amount.map(|amount| after.as_pool(name, amount)));
         kept.map_err(|why| {
             let why = format_args!("{text}; but not when it is started again: {why}");

@@ -12,7 +12,7 @@ use wasmrun_model::wire::{MAX_FRAME_BYTES, Refusal, RefusalKind, Response, Sched
 
 use super::Inner;
 use super::session::{Session, refusal};
-use crate::cluster::{Answer, Question};
+use crate::peers::ask::{Answer, Question};
 
 /// The weights of how many tenants are told.
 const MOST_TENANTS: usize = 500;
@@ -37,7 +37,7 @@ impl Session {
         }
         let (mut notes, mut chosen) = (Vec::new(), None);
         if !choices.is_empty() {
-            match shared.cluster.get() {
+            match self.inner.cluster() {
                 Some(cluster) => {
                     let made = cluster.changed(cluster.scheduling().choose(choices)).await;
                     chosen = Some(made.map_err(|error| refusal(RefusalKind::Full, error))?);

@@ -19,7 +19,7 @@ use super::registry::Registry;
 use super::session::{Session, refusal};
 use super::views::one;
 use crate::client::GetError;
-use crate::object::{LoadError, Object};
+use crate::records::object::{LoadError, Object};
 
 impl Session {
     /// Sends a value, once it is there. `says_names` if the client can be told what it names.

@@ -35,8 +35,8 @@ use super::views::Asker;
 use super::way::Way;
 use crate::client::{Actor, Client};
 use crate::node::new_driver;
-use crate::object::{Object, Reference, Value};
-use crate::task::Job;
+use crate::records::object::{Object, Reference, Value};
+use crate::records::task::Job;
 
 /// How long a client may take to say who it is.
 const GREETING: Duration = Duration::from_secs(10);
@@ -369,8 +369,7 @@ impl Serving {
             }
             request => {
                 self.is_about_names(request)
-                    || self.session.inner.shared.cluster.get().is_some()
-                        && gather::is_of_all(request)
+                    || self.session.inner.cluster().is_some() && gather::is_of_all(request)
             }
         }
     }

@@ -18,8 +18,8 @@ use super::registry::{Detached, Log, Record};
 use super::session::{Session, refusal};
 use super::watch::Watcher;
 use crate::ledger::SubmitError;
-use crate::options::{JobError, Overrides};
-use crate::task::{Call, Job, TaskHandle};
+use crate::records::options::{JobError, Overrides};
+use crate::records::task::{Call, Job, TaskHandle};
 
 /// How many chunks of a task's or an actor's output may wait for the client.
 pub(super) const OUTPUT_CHUNKS: usize = 16;

@@ -18,7 +18,7 @@ use super::lists::passes;
 use super::session::{Session, refusal};
 use super::views::amounts;
 use crate::cluster::TenantsError;
-use crate::shared::Shared;
+use crate::guests::shared::Shared;
 
 /// How many bytes the rows of one list may have, about: they are one frame.
 const MOST_BYTES: usize = MAX_FRAME_BYTES / 2;
@@ -69,7 +69,7 @@ impl Session {
             min_share: min_share.clone().unwrap_or(config.min_share),
         };
         let mut notes = Vec::new();
-        let config = match shared.cluster.get() {
+        let config = match self.inner.cluster() {
             Some(cluster) => {
                 let changed = cluster.changed(cluster.tenants().change(&tenant, change));
                 changed.await.map_err(refused)?
@@ -94,7 +94,7 @@ impl Session {
 
     async fn remove_tenant(&self, tenant: TenantName) -> Result<Response, Refusal> {
         let shared = &self.inner.shared;
-        match shared.cluster.get() {
+        match self.inner.cluster() {
             Some(cluster) => {
                 let removed = cluster.changed(cluster.tenants().remove(&tenant));
                 removed.await.map_err(refused)?;

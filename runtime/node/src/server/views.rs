@@ -21,12 +21,12 @@ use wasmrun_model::wire::{
 use super::Inner;
 use super::registry::Record;
 use super::session::refusal;
-use crate::actor::ActorCell;
 use crate::client::Actor;
-use crate::dead::{Dead, FAILED};
-use crate::deadlock::Place;
 use crate::ledger::Ledger;
-use crate::task::{TaskCell, Work};
+use crate::ledger::deadlock::Place;
+use crate::records::actor::ActorCell;
+use crate::records::dead::{Dead, FAILED};
+use crate::records::task::{TaskCell, Work};
 
 /// Who asks: a tenant, and the session that may have submitted for others.
 #[derive(Clone, Copy)]
@@ -324,7 +324,7 @@ fn home(inner: &Inner, ledger: &Ledger, record: &Record) -> String {
         return inner.name();
     };
     let cluster = ledger.scheduler().cluster();
-    match (cluster.by_id(node), inner.shared.cluster.get()) {
+    match (cluster.by_id(node), inner.cluster()) {
         (Some(ix), _) => cluster[ix].name().to_string(),
         // It has left, and may be remembered.
         (None, Some(cluster)) => cluster.name_of(node),
@@ -433,7 +433,7 @@ fn whom(inner: &Inner, ledger: &Ledger, row: &TaskRow) -> String {
     // Where it is is said already.
     let others = needs.of.iter().filter(|it| it.task != row.id);
     let others: Vec<&Place> = others.collect();
-    let name_of = |node| match inner.shared.cluster.get() {
+    let name_of = |node| match inner.cluster() {
         Some(cluster) if node != ledger.id() => cluster.name_of(node),
         _ => inner.name(),
     };
@@ -465,8 +465,7 @@ fn whom(inner: &Inner, ledger: &Ledger, row: &TaskRow) -> String {
 
 /// Which of these objects cannot be had now because nodes do not answer, in words.
 fn stalled(inner: &Inner, reads: &[ObjectId]) -> String {
-    let (Some(exchange), Some(cluster)) = (inner.shared.exchange.get(), inner.shared.cluster.get())
-    else {
+    let (Some(exchange), Some(cluster)) = (inner.exchange(), inner.cluster()) else {
         return String::new();
     };
     let mut text = String::new();
@@ -487,7 +486,7 @@ fn stalled(inner: &Inner, reads: &[ObjectId]) -> String {
 /// Why a call of an actor that may live elsewhere by now does not begin, if it could, or another node has not heard of a
 /// task.
 fn held_up(inner: &Inner, task: &TaskId) -> &'static str {
-    match inner.shared.exchange.get() {
+    match inner.exchange() {
         Some(exchange) if exchange.is_held_back(task) => {
             "\nit has not begun: the control store does not confirm that this node lives, and until it does no call \
              begins here of an actor that another node may have live elsewhere"

@@ -17,8 +17,8 @@ use super::out::{Gone, Out};
 use super::registry::Log;
 use super::requests::outputs;
 use crate::client::Client;
-use crate::object::{Object, Reference};
-use crate::task::{Report, TaskHandle};
+use crate::records::object::{Object, Reference};
+use crate::records::task::{Report, TaskHandle};
 
 /// How often is looked whether all is there that a task wrote which has ended, and how long at most.
 const LOOK: Duration = Duration::from_millis(10);

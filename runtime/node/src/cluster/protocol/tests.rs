@@ -6,8 +6,8 @@ use serde::de::{DeserializeOwned, Error as _, Visitor};
 use wasmrun_model::group;
 use wasmrun_model::scheduler::Message;
 
-use super::work::{ask, protocol as words};
 use super::*;
+use crate::peers::{ask, protocol as words};
 
 /// Is asked to be read as an enum, and keeps the names of its variants.
 struct Reader<'a>(&'a mut Option<&'static [&'static str]>);
@@ -53,14 +53,14 @@ fn variants_keep_their_places() {
     holds::<OneWay>("Work View");
     holds::<Request>("Work Control Watch Clock");
     holds::<Response>("Work Control Watched NotMember NoStore Clock");
-    holds::<work::OneWay>(
+    holds::<peers::OneWay>(
         "Scheduler Place Settled Output Want Made Release Holding Drop DriverGone WantActor Stands Lives \
          Kill State Cancel Find Found Called Replay CalledAgain Lend Lent LendKept LeftBehind EndLeft \
          BreakWait Outlives Keeps Left",
     );
-    holds::<work::Request>("Where Ask Source Hold Waits MoveAway Keep Bring Standstill");
-    holds::<work::Response>("Made Answered Source Holds Waits Moved Standstill");
-    holds::<work::Bulk>("Object Module State");
+    holds::<peers::Request>("Where Ask Source Hold Waits MoveAway Keep Bring Standstill");
+    holds::<peers::Response>("Made Answered Source Holds Waits Moved Standstill");
+    holds::<peers::Bulk>("Object Module State");
     holds::<words::Whose>("Actor Held Gone");
     holds::<words::Deed>("Task Create Call");
     holds::<words::Where>("At Away Dead");

@@ -184,7 +184,7 @@ impl Place {
     }
 
     fn records(self: &Arc<Self>) -> Records {
-        Records::begin(self.clone(), &Handle::current())
+        Records::start(self.clone(), &Handle::current())
     }
 }
 

@@ -19,7 +19,7 @@ use wasmrun_model::id::NodeId;
 use super::fence::{Fence, Tried};
 use super::queue::{Change, Queue, Write};
 use super::{RecordId, Standing, Written, owners};
-use crate::counters::Counter;
+use crate::guests::counters::Counter;
 
 /// How soon something is tried again that the store did not do.
 pub(super) const AGAIN: Duration = Duration::from_millis(200);

@@ -16,10 +16,11 @@ use wasmrun_control::{ControlStore, Embedded, Error, LeaseId};
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ActorId, NodeId};
 
-use super::super::named::{Claim, Settled, WaitsFor, Wants, claim_at, unclaim_at};
+use super::super::named::{claim_at, unclaim_at};
 use super::super::records::Standing;
 use super::node::Place;
 use super::oracles::Oracle;
+use crate::guests::claim::{Claim, Settled, WaitsFor, Wants};
 
 /// How long the store and the owner of a name have to say whose it is.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -463,7 +463,7 @@ impl Node {
 fn shelf<I: RecordId>(me: NodeId, place: Arc<Place>, oracle: &Arc<Oracle>) -> Arc<Shelf<I>> {
     Arc::new(Shelf {
         me,
-        records: Records::begin(place, &Handle::current()),
+        records: Records::start(place, &Handle::current()),
         held: Mutex::default(),
         oracle: oracle.clone(),
     })

@@ -14,10 +14,10 @@ use wasmrun_control::{Condition, ControlStore, Embedded, LeaseId, Op, Range, Txn
 use wasmrun_model::id::{ActorId, GroupId, Incarnation, NodeId, TaskId};
 
 use super::super::members::NodeRecord;
-use super::super::named::Claim;
 use super::super::records::{RecordId, parts};
 use super::names;
 use super::node::Said;
+use crate::guests::claim::Claim;
 
 /// What was promised of one record.
 #[derive(Debug, Clone, Default)]

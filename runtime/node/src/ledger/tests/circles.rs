@@ -8,12 +8,12 @@ use proptest::prelude::*;
 use wasmrun_model::id::ActorId;
 
 use super::*;
-use crate::actor::{ActorCell, ActorJob};
 use crate::client::ActorOptions;
-use crate::deadlock::graph::{self, Graph};
-use crate::deadlock::{Place, WaitNumbers};
-use crate::object::Object;
-use crate::task::Argument;
+use crate::ledger::deadlock::{Place, WaitNumbers};
+use crate::ledger::graph::{self, Graph};
+use crate::records::actor::{ActorCell, ActorJob};
+use crate::records::object::Object;
+use crate::records::task::Argument;
 use crate::testing::COUNTER;
 
 impl Ledger {
@@ -240,7 +240,7 @@ impl Waiters {
                 count,
                 is_bounded,
                 wait: Wait::new(countdown.clone(), self.numbers.next()),
-                attempt: std::sync::Weak::new(),
+                attempt: std::sync::Weak::<crate::guests::services::Attempt>::new(),
             },
         );
         self.waits.insert(name.into(), (countdown, is_bounded));

@@ -15,16 +15,16 @@ use wasmrun_model::wire;
 use super::adopt::plain;
 use super::record::{State, StoredActor};
 use super::{Durable, MOST_BYTES, Pending, Written, may_move};
-use crate::actor::{ActorCell, ActorJob, Checkpoint};
 use crate::client::CallError;
-use crate::dead::Dead;
-use crate::names::NameError;
+use crate::guests::names::NameError;
+use crate::records::actor::{ActorCell, ActorJob, Checkpoint};
+use crate::records::dead::Dead;
+use crate::records::task::{Argument, Notes, Report};
 use crate::server::Inner;
 use crate::server::actors::new_job;
 use crate::server::registry::{ActorLog, Log};
 use crate::server::tasks::OUTPUT_CHUNKS;
 use crate::server::watch::Watcher;
-use crate::task::{Argument, Notes, Report};
 
 /// How often states are looked at.
 const LOOK: Duration = Duration::from_secs(1);

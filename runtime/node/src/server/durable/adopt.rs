@@ -23,13 +23,13 @@ use super::record::{Ending, Kept, Record as _, Stored, StoredActor};
 use super::{Durable, Keeping};
 use crate::client::check;
 use crate::cluster::{Cluster, Found, Heir, Records, look};
-use crate::object::Value;
+use crate::records::object::Value;
+use crate::records::task::{Argument, Call, Job, Report, TaskCell, TaskHandle, Work};
 use crate::server::Inner;
 use crate::server::registry::{Detached, Log, Record};
 use crate::server::session::refusal;
 use crate::server::tasks::{OUTPUT_CHUNKS, new_job};
 use crate::server::watch::Watcher;
-use crate::task::{Argument, Call, Job, Report, TaskCell, TaskHandle, Work};
 
 /// The most nodes that a task may lose without having ended: it may be the reason.
 const MOST_LOSSES: u32 = 10;
@@ -41,7 +41,7 @@ const LOOK: Duration = Duration::from_millis(10);
 impl Inner {
     /// Begins to keep detached tasks in the control store, if the node is in a cluster.
     pub(in crate::server) fn keep_durable(self: &Arc<Self>) {
-        let Some(cluster) = self.shared.cluster.get() else {
+        let Some(cluster) = self.cluster() else {
             return;
         };
         let durable = Durable {
@@ -112,7 +112,7 @@ async fn go_on(
         Going::Over(stored) => {
             tracing::warn!(%task, node = %owner, "a detached actor is lost with its node: it has no restarts left");
             drop(durable.records.delete(task));
-            let cluster = inner.shared.cluster.get();
+            let cluster = inner.cluster();
             let node = cluster.map_or_else(|| owner.to_string(), |it| it.name_of(owner));
             let why = format!("node {node}, which owned it, is lost, and it has no restarts left");
             inner.actor_is_over(task, &stored, TaskError::Sandbox(why));
@@ -159,7 +159,7 @@ impl Heir<TaskId> for Looking {
 
     async fn look_at_own(&mut self, inner: &Arc<Inner>) -> Result<bool, Error> {
         let durable = durable(inner);
-        let exchange = inner.shared.exchange.get();
+        let exchange = inner.exchange();
         let since = exchange.and_then(|exchange| exchange.confirmation());
         let kept = durable.kept();
         let life = self.cluster.life();
@@ -303,7 +303,7 @@ impl Looking {
         if let Some(module) = inner.registry().module(&digest) {
             return Some(module);
         }
-        let exchange = inner.shared.exchange.get()?;
+        let exchange = inner.exchange()?;
         match exchange.find_module(digest, len).await {
             Ok(module) => {
                 self.missing.remove(&digest);
@@ -325,7 +325,7 @@ impl Looking {
 impl Inner {
     /// Sees to it that modules of tasks that have not ended are at other nodes too.
     async fn share_modules(&self, durable: &Durable) {
-        let Some(exchange) = self.shared.exchange.get() else {
+        let Some(exchange) = self.exchange() else {
             return;
         };
         let sharing = async {
@@ -472,7 +472,7 @@ impl Inner {
         let again = job.as_ref().filter(|_| ending.has_lineage());
         let again = again.and_then(|job| call_of(job, &stored.submit).ok());
         let (end, result) = ending.restore(object, |place| {
-            let exchange = self.shared.exchange.get()?;
+            let exchange = self.exchange()?;
             exchange.adopt_result(object, &stored.tenant, place, again.is_some())
         });
         let value = result.as_ref().ok().cloned().flatten();

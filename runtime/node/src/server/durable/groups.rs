@@ -18,7 +18,8 @@ use wasmrun_model::id::{GroupId, NodeId};
 
 use super::adopt::durable;
 use super::{Durable, MOST_BYTES, Written, patience};
-use crate::cluster::{Cluster, Found, GroupRecord, Heir, Records, look};
+use crate::cluster::{Cluster, Found, Heir, Records, look};
+use crate::ledger::GroupRecord;
 use crate::server::Inner;
 
 /// Why a group is not durable yet.

@@ -11,8 +11,8 @@ use wasmrun_model::id::{ObjectId, TaskId};
 use wasmrun_model::wire::{self, Refusal, RefusalKind, Response};
 
 use super::PATIENCE;
-use crate::cluster::{Answer, Asked, Question};
-use crate::object::Object;
+use crate::peers::ask::{Answer, Asked, Question};
+use crate::records::object::Object;
 use crate::server::out::Gone;
 use crate::server::registry::Detached;
 use crate::server::session::{Session, refusal};
@@ -167,7 +167,7 @@ impl Session {
     async fn made_elsewhere(&self, task: TaskId, tenant: &TenantName) -> Option<Object> {
         let object = ObjectId::of(task, 0).to_string();
         let asked = self.asked_for(tenant, Question::Object(object));
-        let all = self.inner.shared.cluster.get()?.ask_all(&asked).await;
+        let all = self.inner.cluster()?.ask_all(&asked).await;
         let mut names = all
             .answers
             .into_iter()
@@ -175,13 +175,13 @@ impl Session {
                 Answer::Object(name) => Some(name),
                 _ => None,
             });
-        let (name, exchange) = (names.next()?, self.inner.shared.exchange.get()?);
+        let (name, exchange) = (names.next()?, self.inner.exchange()?);
         Some(Object(exchange.borrow_kept(name, tenant)))
     }
 
     /// Whether another node has taken a task over.
     async fn is_elsewhere(&self, task: TaskId, tenant: &TenantName) -> bool {
-        let Some(cluster) = self.inner.shared.cluster.get() else {
+        let Some(cluster) = self.inner.cluster() else {
             return false;
         };
         let asked = self.asked_for(tenant, Question::Describe(task));
@@ -202,7 +202,7 @@ impl Session {
     async fn bring_module(&self, submit: &wire::Submit) {
         let digest = submit.module;
         let is_here = self.inner.registry().module(&digest).is_some();
-        if let (false, Some(exchange)) = (is_here, self.inner.shared.exchange.get())
+        if let (false, Some(exchange)) = (is_here, self.inner.exchange())
             && let Some(len) = exchange.modules().len(&digest)
             && let Ok(module) = exchange.find_module(digest, len).await
         {

@@ -15,14 +15,14 @@ use wasmrun_model::wire::{self, Bytes, WireError};
 
 use super::MOST_BYTES;
 use super::known::MOST_LINEAGE_BYTES;
-use crate::actor::{ActorCell, Checkpoint};
-use crate::cluster::Whereabouts;
-use crate::object::Value;
+use crate::peers::Whereabouts;
+use crate::records::actor::{ActorCell, Checkpoint};
+use crate::records::object::Value;
+use crate::records::task::Report;
 use crate::server::registry::{End, Log};
-use crate::task::Report;
 
 /// The largest result that is kept here, in bytes: a larger one is in stores, and the record says in whose.
-const MOST_RESULT_BYTES: usize = crate::storing::INLINE_BYTES;
+const MOST_RESULT_BYTES: usize = crate::guests::storing::INLINE_BYTES;
 /// How much of the output is kept: its end.
 const MOST_LOG_BYTES: usize = 4 << 10;
 /// The largest state of an actor that is kept, in bytes.

@@ -4,7 +4,7 @@
 //! goes on with that when the owner is lost, and whoever takes the record over finds it there.
 //!
 //! Owns what the records say of that, and having results kept elsewhere when this node leaves. Must not: move bytes, or
-//! make results again: who has a record says to `cluster/work` how that is done.
+//! make results again: who has a record says to `peers` how that is done.
 //!
 //! Invariant: what is here only is said to be here, so nobody waits for it elsewhere.
 
@@ -17,8 +17,8 @@ use wasmrun_model::id::{Digest, NodeId, ObjectId, TaskId};
 
 use super::record::{Lineage, Stored};
 use super::{Durable, PATIENCE};
-use crate::cluster::{CopyAt, Whereabouts};
-use crate::object::{Value, WeakValue};
+use crate::peers::{CopyAt, Whereabouts};
+use crate::records::object::{Value, WeakValue};
 use crate::server::Inner;
 
 /// How many results are given to others at a time.
@@ -71,7 +71,7 @@ impl Durable {
 impl Inner {
     /// Where the result of a task is, if it is in stores and others may have it.
     pub(super) fn where_is(&self, task: TaskId, value: &Value) -> Option<Whereabouts> {
-        let exchange = self.shared.exchange.get()?;
+        let exchange = self.exchange()?;
         exchange.whereabouts_of(ObjectId::of(task, 0), value)
     }
 
@@ -80,7 +80,7 @@ impl Inner {
         let ending = stored.ending.as_ref();
         let (Some(durable), Some(exchange), Some(place)) = (
             self.durable.get(),
-            self.shared.exchange.get(),
+            self.exchange(),
             ending.and_then(|it| it.place()),
         ) else {
             return;
@@ -124,7 +124,7 @@ impl Inner {
         durable: &Durable,
         is_asked: impl Fn(NodeId) -> bool,
     ) {
-        let Some(exchange) = self.shared.exchange.get() else {
+        let Some(exchange) = self.exchange() else {
             return;
         };
         for (task, placed) in &*durable.placed.lock() {
@@ -155,7 +155,7 @@ impl Inner {
             return None;
         }
         // Before the record can be read that says so.
-        if let Some(exchange) = self.shared.exchange.get() {
+        if let Some(exchange) = self.exchange() {
             exchange.let_outlive(ObjectId::of(task, 0), &place.holders);
         }
         ending.set_place(place);
@@ -188,8 +188,7 @@ impl Inner {
 
     /// Has others keep the results that would be lost with this node. Those that none keeps, and why.
     pub(in crate::server) async fn place_all(self: &Arc<Self>) -> Vec<(ObjectId, String)> {
-        let (Some(durable), Some(exchange)) = (self.durable.get(), self.shared.exchange.get())
-        else {
+        let (Some(durable), Some(exchange)) = (self.durable.get(), self.exchange()) else {
             return Vec::new();
         };
         let due: Vec<TaskId> = {
@@ -222,7 +221,7 @@ impl Inner {
             let has_lineage = it.is_some_and(|it| it.stored.has_lineage());
             (it.and_then(|it| it.value.upgrade()), has_lineage)
         };
-        let (Some(value), Some(exchange)) = (value, self.shared.exchange.get()) else {
+        let (Some(value), Some(exchange)) = (value, self.exchange()) else {
             // Nobody needs it any more.
             return Ok(false);
         };

@@ -14,7 +14,7 @@ use super::super::Inner;
 use super::sample::buckets;
 use super::text::{Kind, Text};
 use crate::cluster::{Cluster, RecordCounts};
-use crate::counters::Latency;
+use crate::guests::counters::Latency;
 
 /// How many nodes have numbers of their own.
 const MOST_PEERS: usize = 1000;

@@ -21,7 +21,7 @@ use wasmrun_store::Usage;
 use super::super::{Inner, groups};
 use super::text::{Family, Kind, Text};
 use super::{nodes, process};
-use crate::counters::Times;
+use crate::guests::counters::Times;
 use crate::ledger::Counts;
 
 /// How many tenants have numbers of their own: the first that came. The others are one.
@@ -34,7 +34,7 @@ pub(super) fn unready(inner: &Inner) -> Option<&'static str> {
     if inner.is_draining.load(Ordering::Acquire) {
         return Some("the node is stopping\n");
     }
-    let cluster = inner.shared.cluster.get()?;
+    let cluster = inner.cluster()?;
     match cluster.own_state() {
         Some("alive") => None,
         Some("draining") => Some("the node is drained and takes no new work\n"),
@@ -57,7 +57,7 @@ pub(super) fn sample(inner: &Inner) -> String {
     transfers(&mut text, inner);
     times(&mut text, inner);
     sandboxes(&mut text, inner);
-    if let Some(cluster) = inner.shared.cluster.get() {
+    if let Some(cluster) = inner.cluster() {
         nodes::in_cluster(&mut text, inner, cluster);
     }
     if let Some(durable) = inner.durable.get() {

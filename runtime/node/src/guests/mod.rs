@@ -1,0 +1,17 @@
+//! Guests, and what they and clients ask of the node.
+//!
+//! Owns running attempts, the services that they see, and the one door to the ledger ([`shared`]). Must not: know how other
+//! nodes are reached: they are behind the traits of [`others`].
+
+pub(crate) mod block;
+pub(crate) mod claim;
+pub(crate) mod counters;
+pub(crate) mod executor;
+pub(crate) mod groups;
+pub(crate) mod names;
+pub(crate) mod orphans;
+pub(crate) mod others;
+mod run;
+pub(crate) mod services;
+pub(crate) mod shared;
+pub(crate) mod storing;

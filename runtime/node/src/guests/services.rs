@@ -1,0 +1,764 @@
+//! What the node answers when a guest asks for tasks, objects and actors.
+//!
+//! Owns [`Attempt`], one per attempt of a task or call: who asks, what it knows, how many it has started.
+//! The ids of what a guest starts follow from its own and a counter, so another attempt names the same.
+//! Must not: decide who runs when.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use wasmrun_engine::{
+    ClassIndex, Entry, FunctionIndex, Given, HandleSlot, Listener, Module, Readable, ServiceError,
+    Services, Waiting, Wishes,
+};
+use wasmrun_model::failure::TaskError;
+use wasmrun_model::id::{DriverId, ObjectId, ObjectName, TaskId};
+use wasmrun_model::task::{Attempt as Try, Cancellation, TaskKind};
+use wasmrun_model::value::codec::handles;
+use wasmrun_model::value::{Encoded, FunctionType, Handle, ValueType};
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::guests::block::BlockGuard;
+use crate::guests::names::{Known as Named, Naming};
+use crate::guests::shared::Shared;
+use crate::ledger::Submission;
+use crate::ledger::deadlock::{Blocked, Wait};
+use crate::records::actor::{ActorCell, ActorRef, Creator};
+use crate::records::derive;
+use crate::records::handles::{HandleTable, Readiness};
+use crate::records::object::{LoadError, Loaded, Object, PutObject, Reference, Value, is_fit};
+use crate::records::reach::{Held, Holds};
+use crate::records::task::{Argument, Call, Job, Nested, Parent, TaskCell, Work};
+use crate::records::wait::Countdown;
+
+/// The most that one attempt may start in all its life: their numbers are part of their ids.
+const MOST_STARTED: u64 = 1 << 32;
+
+/// One attempt of a task or call, as its guest's services see it.
+pub(crate) struct Attempt {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) cell: Arc<TaskCell>,
+    pub(crate) number: Try,
+    pub(crate) driver: DriverId,
+    pub(crate) listener: Option<Listener>,
+    pub(crate) handles: Arc<HandleTable>,
+    /// Handles that it was given without asking: in arguments, and in values that it got.
+    pub(crate) lent: Mutex<BTreeSet<HandleSlot>>,
+    /// How many it has started.
+    pub(crate) started: AtomicU64,
+    /// How many of those have not ended; made when it starts the first.
+    pub(crate) in_flight: OnceLock<Arc<AtomicU64>>,
+    /// What it has stored.
+    pub(crate) stored: AtomicU32,
+    /// Arguments that others may be reached from, with how often each is held.
+    pub(crate) arguments: Mutex<Vec<(Held, usize)>>,
+    pub(crate) this: Weak<Self>,
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        for slot in std::mem::take(self.lent.get_mut()) {
+            self.handles.release(slot);
+        }
+    }
+}
+
+impl Holds for Attempt {
+    fn holds(&self) -> Vec<(Held, usize)> {
+        let mut held = self.arguments.lock().clone();
+        // What an actor knows is the actor's, whoever calls it.
+        if matches!(self.cell.work, Work::Task(_)) {
+            held.extend(self.handles.held().into_iter().map(|held| (held, 1)));
+        }
+        held
+    }
+}
+
+impl Attempt {
+    /// The guest may name this, as long as the attempt lasts, and for longer if it takes a handle.
+    pub(crate) fn lend(&self, reference: &Reference) {
+        let slot = self.handles.add(reference.clone());
+        // Once is enough: what is lent stays until the attempt ends.
+        if !self.lent.lock().insert(slot) {
+            self.handles.release(slot);
+        }
+    }
+
+    /// An argument that is held here from now on, besides the `times` that whoever runs the attempt
+    /// holds it until the attempt ends.
+    pub(crate) fn note_argument(&self, held: Held, times: usize) {
+        self.arguments.lock().push((held, times + 1));
+    }
+
+    fn id(&self) -> TaskId {
+        self.cell.id
+    }
+
+    fn parent(&self) -> Parent<'_> {
+        match &self.cell.work {
+            Work::Task(job) => job.parent(),
+            Work::Create(actor) => actor.parent(),
+            Work::Call(actor, _) => actor.parent(),
+            Work::Elsewhere(_) => unreachable!("it runs here"),
+        }
+    }
+
+    fn module(&self) -> &Module {
+        self.parent().module
+    }
+
+    /// Refuses what untrusted code may not do, if this is declared to run such: start what outlasts its own limits, and find
+    /// actors that are not among its arguments.
+    fn check_isolation(&self) -> Result<(), ServiceError> {
+        let manifest = self.module().manifest();
+        let is_isolated = match &self.cell.work {
+            Work::Task(job) => match job.entry {
+                Entry::Function(index) => {
+                    let name = job.module.function(index).full_name();
+                    manifest.settings(&name).any(|it| it.isolated)
+                }
+                Entry::Program => false,
+            },
+            Work::Create(actor) | Work::Call(actor, _) => manifest
+                .class(&actor.face.class)
+                .is_some_and(|it| it.isolated),
+            Work::Elsewhere(_) => unreachable!("it runs here"),
+        };
+        match is_isolated {
+            false => Ok(()),
+            true => Err(ServiceError::Refused(
+                "this code is isolated, as its module says: it can start no tasks, create no actors, and find none by name"
+                    .into(),
+            )),
+        }
+    }
+
+    /// The id of the next task that it starts: the same in each attempt.
+    fn next_task(&self) -> Result<TaskId, ServiceError> {
+        match self.cell.work {
+            Work::Task(_) => Ok(self.id().task(self.next_number()?)),
+            // What an actor does is not pure.
+            Work::Create(_) | Work::Call(..) | Work::Elsewhere(_) => self.next_deed(),
+        }
+    }
+
+    /// The id of the next actor that it creates, or call that it makes: another one in each attempt. What
+    /// actors do is not pure, and those of an earlier attempt are on their way out.
+    fn next_deed(&self) -> Result<TaskId, ServiceError> {
+        self.next_number().map(|_| self.shared.ids.task())
+    }
+
+    fn next_number(&self) -> Result<u64, ServiceError> {
+        let number = self.started.fetch_add(1, Ordering::Relaxed);
+        if number >= MOST_STARTED {
+            return Err(ServiceError::Refused(format!(
+                "one task may start {MOST_STARTED} others in all; let some of those start the rest"
+            )));
+        }
+        Ok(number)
+    }
+
+    /// One more that it starts, if it may.
+    fn nest(&self) -> Result<Nested, ServiceError> {
+        let in_flight = self.in_flight.get_or_init(Arc::default).clone();
+        let before = in_flight.fetch_add(1, Ordering::Relaxed);
+        let nested = Nested(in_flight);
+        let most = self.parent().policy.most_nested();
+        if before < most {
+            return Ok(nested);
+        }
+        Err(ServiceError::Refused(format!(
+            "limit of {most} nested tasks, calls and actors in flight reached: as many as this task has started \
+             have not ended; wait for some, let some of those start the rest, or start the node with \
+             --max-nested {}",
+            most.saturating_mul(2).max(1)
+        )))
+    }
+
+    /// The name of the next object that it stores: the same in each attempt. But an object of an attempt before
+    /// that is still in the store is not taken for one that names others: it may name what only that one made.
+    fn next_stored(&self, names_others: bool) -> ObjectName {
+        loop {
+            let number = self.stored.fetch_add(1, Ordering::Relaxed);
+            let id = ObjectId::put_by(self.id(), number);
+            if !names_others || self.shared.store.get(&id).is_none() {
+                let owner = self.shared.home.node;
+                return ObjectName { id, owner };
+            }
+        }
+    }
+
+    /// What a handle of the guest's stands for: something, as long as the guest may run.
+    fn reference(&self, slot: HandleSlot) -> Result<Reference, ServiceError> {
+        let gone = || ServiceError::Refused("its actor has ended, and so have its handles".into());
+        self.handles.get(slot).ok_or_else(gone)
+    }
+
+    /// What a name in a value stands for.
+    fn named(&self, handle: &Handle) -> Result<Reference, ServiceError> {
+        self.handles.find(handle).ok_or_else(|| {
+            ServiceError::Refused(format!(
+                "{handle} is no {} that this task was given or has made",
+                handle.kind()
+            ))
+        })
+    }
+
+    fn actor(&self, slot: HandleSlot) -> Result<ActorRef, ServiceError> {
+        match self.reference(slot)? {
+            Reference::Actor(actor) => Ok(actor),
+            Reference::Task(_) | Reference::Put(_) => unreachable!("the handle is an actor's"),
+        }
+    }
+
+    /// What the handles in a value stand for, after a check that it is of its type.
+    fn references(&self, ty: &ValueType, value: &Encoded) -> Result<Vec<Reference>, ServiceError> {
+        let handles =
+            handles(ty, value).map_err(|error| ServiceError::Refused(error.to_string()))?;
+        handles.iter().map(|handle| self.named(handle)).collect()
+    }
+
+    /// A result that the guest returned, with what it names.
+    pub(crate) async fn result(&self, ty: &ValueType, value: Encoded) -> Result<Value, TaskError> {
+        let references = match ty.has_handles() {
+            true => self
+                .references(ty, &value)
+                .map_err(|error| TaskError::Trap {
+                    message: format!("its result has a wrong handle: {error}"),
+                    frames: Vec::new(),
+                })?,
+            false => Vec::new(),
+        };
+        let tenant = self.parent().terms.tenant.clone();
+        let id = ObjectId::of(self.id(), 0);
+        let kept = self
+            .shared
+            .keep(&tenant, id, Cow::Owned(value), references)
+            .await;
+        kept.map_err(|error| TaskError::Sandbox(format!("its result cannot be kept: {error}")))
+    }
+
+    /// The arguments that a guest gives, for a function of this type.
+    fn arguments(
+        &self,
+        ty: &FunctionType,
+        given: Vec<Given>,
+    ) -> Result<Vec<Argument>, ServiceError> {
+        let takes = ty.params().len();
+        let behind = given.get(takes..);
+        if !behind.is_some_and(|all| all.iter().all(|it| matches!(it, Given::Object(_)))) {
+            let found = given.len();
+            return Err(ServiceError::Refused(format!(
+                "the function takes {takes} arguments and {found} were given: {ty}"
+            )));
+        }
+        let limit = self.parent().limits.arguments;
+        let bytes = given.iter().map(|given| match given {
+            Given::Value(bytes) => bytes.len() as u64,
+            Given::Object(_) => 0,
+        });
+        let bytes: u64 = bytes.sum();
+        if bytes > limit {
+            return Err(ServiceError::Refused(format!(
+                "argument limit of {limit} bytes reached: the arguments have {bytes}; put large values and pass \
+                 the objects, or submit the first task with a larger --max-arguments"
+            )));
+        }
+        let given = given.into_iter().enumerate();
+        given
+            .map(|(at, given)| {
+                let param = ty.params().get(at);
+                let argument = self.argument(param.map(|(_, ty)| ty), given);
+                argument.map_err(|error| match (error, param) {
+                    (ServiceError::Refused(why), Some((name, _))) => {
+                        ServiceError::Refused(format!("{name}: {why}"))
+                    }
+                    (error, _) => error,
+                })
+            })
+            .collect()
+    }
+
+    /// An argument for a parameter of this type. One without a parameter is an object, and a dependency.
+    fn argument(&self, ty: Option<&ValueType>, given: Given) -> Result<Argument, ServiceError> {
+        match given {
+            Given::Value(bytes) => {
+                let ty = ty.expect("only objects are given without a parameter");
+                let value = Encoded::in_form(ty, bytes);
+                let references = self.references(ty, &value)?;
+                let (account, tenant) = (&self.shared.waiting_bytes, &self.parent().terms.tenant);
+                let value = Value::charged(value, references, account, tenant);
+                value
+                    .map(Argument::Value)
+                    .map_err(|error| ServiceError::Refused(error.to_string()))
+            }
+            Given::Object(slot) => {
+                let reference = self.reference(slot)?;
+                let wanted = ty.filter(|ty| !matches!(ty, ValueType::Handle(_)));
+                match (reference.ty(), wanted) {
+                    (Some(made), Some(ty)) if !is_fit(made, ty) => {
+                        Err(ServiceError::Refused(format!(
+                            "it is of type {ty}, and the object will be of type {made}; pass another, or \
+                             convert it in a task"
+                        )))
+                    }
+                    _ => Ok(Argument::Object(Object(reference))),
+                }
+            }
+        }
+    }
+
+    fn new_cell(&self, id: TaskId, work: Work, nested: Nested) -> Arc<TaskCell> {
+        let cell = TaskCell::new(id, self.driver, work, self.shared.home()).nested(nested);
+        cell.share();
+        Arc::new(cell)
+    }
+
+    fn submit(&self, submission: Submission) -> Result<Arc<TaskCell>, ServiceError> {
+        let submitted = self.shared.submit(submission);
+        submitted.map_err(|error| ServiceError::Refused(error.to_string()))
+    }
+
+    fn call_of(&self, values: Vec<Argument>) -> Call {
+        Call {
+            values,
+            listener: self.listener.clone(),
+            ..Call::default()
+        }
+    }
+
+    /// Starts a task of a job that was made for this one.
+    fn spawn_job(&self, job: &Arc<Job>, given: Vec<Given>) -> Result<HandleSlot, ServiceError> {
+        let ty = job.function_type().expect("only functions are spawned");
+        let values = self.arguments(ty, given)?;
+        let nested = self.nest()?;
+        let cell = self.new_cell(self.next_task()?, Work::Task(job.clone()), nested);
+        let cell = self.submit(Submission {
+            driver: self.driver,
+            parent: Some(self.id()),
+            terms: job.terms.clone(),
+            kind: TaskKind::Task,
+            call: self.call_of(values),
+            cell,
+            keeps: None,
+            first: self.shared.ids.first_under(self.number),
+        })?;
+        Ok(self.handles.add(Reference::Task(cell)))
+    }
+
+    /// Waits until `count` of these have ended, with the CPU given back. False if time is up before.
+    async fn wait_for(
+        &self,
+        pending: Arc<[Arc<TaskCell>]>,
+        count: usize,
+        timeout: Option<Duration>,
+    ) -> Result<bool, ServiceError> {
+        if count == 0 {
+            return Ok(true);
+        }
+        if timeout == Some(Duration::ZERO) {
+            return Ok(false);
+        }
+        let watch = Watch::of(&pending, count, Some((self.id(), self.number)));
+        let wait = Wait::new(watch.countdown.clone(), self.shared.waits.next());
+        let blocked = Blocked {
+            needs: pending.clone(),
+            reads: None,
+            count,
+            is_bounded: timeout.is_some(),
+            wait: wait.clone(),
+            attempt: self.this.clone(),
+        };
+        let guard = self.shared.block(self.id(), self.number, blocked);
+        let done = watch.countdown.done();
+        let is_done = match timeout {
+            None => {
+                done.await;
+                true
+            }
+            Some(limit) => tokio::time::timeout(limit, done).await.is_ok(),
+        };
+        drop(watch);
+        match is_done {
+            true => guard.resume().await,
+            // Whoever has all CPUs may have them for ever.
+            false => guard.go_ahead(),
+        }
+        match wait.deadlock() {
+            Some(why) => Err(ServiceError::Deadlock(why)),
+            None => Ok(is_done),
+        }
+    }
+
+    async fn create_actor(
+        &self,
+        class: ClassIndex,
+        arguments: Vec<Given>,
+        mut wishes: Wishes,
+    ) -> Result<HandleSlot, ServiceError> {
+        self.check_isolation()?;
+        let name = wishes.name.take();
+        let job = derive::actor(self.parent(), class, wishes)
+            .map_err(|error| ServiceError::Refused(error.to_string()))?;
+        let ty = &self.module().class(class).constructor.ty;
+        let values = self.arguments(ty, arguments)?;
+        let nested = self.nest()?;
+        let id = self.next_deed()?;
+        let creator = Creator {
+            task: self.id(),
+            attempt: self.number,
+        };
+        let actor = ActorCell::new(
+            id.actor(),
+            self.shared.home.node,
+            Arc::new(job),
+            self.listener.clone(),
+        );
+        let actor = actor.made_by(creator);
+        let actor = ActorRef::new(Arc::new(actor), Arc::downgrade(&self.shared));
+        let naming = match name {
+            Some(name) => Some(self.name_actor(name, &actor).await?),
+            None => None,
+        };
+        let cell = self.new_cell(id, Work::Create(actor.cell().clone()), nested);
+        let submitted = self.submit(Submission {
+            driver: self.driver,
+            parent: Some(self.id()),
+            terms: actor.job().terms.clone(),
+            kind: TaskKind::Actor(actor.id),
+            call: self.call_of(values),
+            cell,
+            keeps: None,
+            first: Try::FIRST,
+        });
+        if let Err(error) = submitted {
+            // It gives its name free.
+            self.shared.kill(actor.cell());
+            return Err(error);
+        }
+        actor.publish();
+        if let Some(naming) = naming {
+            naming.keep();
+        }
+        Ok(self.handles.add(Reference::Actor(actor)))
+    }
+
+    async fn name_actor(&self, name: String, actor: &ActorRef) -> Result<Naming, ServiceError> {
+        let naming = self.shared.name_actor(name, actor);
+        let naming = match self.shared.are_names_elsewhere() {
+            true => self.aside(None, naming).await,
+            false => naming.await,
+        };
+        naming.map_err(|error| ServiceError::Refused(error.to_string()))
+    }
+
+    async fn find_actor(&self, name: &str) -> Result<HandleSlot, ServiceError> {
+        self.check_isolation()?;
+        let tenant = &self.parent().terms.tenant;
+        let found = self.shared.find_actor(tenant, name);
+        let is_here = || matches!(self.shared.names.find(tenant, name), Named::Public(_));
+        let found = match self.shared.are_names_elsewhere() && !is_here() {
+            true => self.aside(None, found).await,
+            false => found.await,
+        };
+        let actor = found.map_err(|error| ServiceError::Refused(error.to_string()))?;
+        Ok(self.handles.add(Reference::Actor(actor)))
+    }
+
+    /// Waits for something that ends by itself, with the CPU given back.
+    async fn aside<T>(&self, reads: Option<ObjectId>, waiting: impl Future<Output = T>) -> T {
+        let guard = self.step_aside(reads);
+        let done = waiting.await;
+        guard.resume().await;
+        done
+    }
+
+    /// Gives the CPU back, to wait for something that ends by itself.
+    fn step_aside(&self, reads: Option<ObjectId>) -> BlockGuard {
+        let blocked = Blocked {
+            needs: Arc::default(),
+            reads,
+            count: 0,
+            is_bounded: true,
+            wait: Wait::new(Countdown::new(1), self.shared.waits.next()),
+            attempt: self.this.clone(),
+        };
+        self.shared.block(self.id(), self.number, blocked)
+    }
+
+    /// A value in memory. Where it is at another node, or has to be made again, the CPU is somebody else's
+    /// meanwhile.
+    pub(crate) async fn read(&self, value: &Value) -> Result<Loaded, LoadError> {
+        if value.is_here() {
+            return value.read().await;
+        }
+        // The bytes come, or no node gives them.
+        self.aside(value.stored_id(), value.read()).await
+    }
+
+    /// As `read`. `None` if time is up, and nobody who has it answers.
+    async fn read_by(
+        &self,
+        value: &Value,
+        deadline: Option<Instant>,
+    ) -> Option<Result<Loaded, LoadError>> {
+        match deadline {
+            Some(deadline) if !value.is_here() => {
+                let reading = self.shared.read_by(value, deadline);
+                let guard = self.step_aside(value.stored_id());
+                let read = reading.await;
+                match read {
+                    Some(_) => guard.resume().await,
+                    None => guard.go_ahead(),
+                }
+                read
+            }
+            _ => Some(self.read(value).await),
+        }
+    }
+
+    /// The value of an object that is there.
+    async fn value(
+        &self,
+        reference: Reference,
+        deadline: Option<Instant>,
+    ) -> Result<Arc<dyn Readable>, ServiceError> {
+        let value = match &reference {
+            Reference::Put(object) => Some(object.value.clone()),
+            Reference::Task(cell) => match cell.result() {
+                Some(Ok(value)) => value,
+                Some(Err(error)) => {
+                    return Err(ServiceError::Failed {
+                        origin: error.origin(cell.id),
+                        error: Arc::new(error),
+                    });
+                }
+                None => unreachable!("it was waited for"),
+            },
+            Reference::Actor(_) => unreachable!("the handle is an object's"),
+        };
+        // A function without a result makes an object of no bytes.
+        let value = value.unwrap_or_else(|| Encoded::Postcard(Vec::new()).into());
+        // What it names, the guest may name from now on.
+        value.references().iter().for_each(|it| self.lend(it));
+        let Some(loaded) = self.read_by(&value, deadline).await else {
+            return Err(ServiceError::TimedOut);
+        };
+        match loaded {
+            Ok(loaded) => Ok(Arc::new(loaded)),
+            Err(LoadError::Lost(error)) => Err(ServiceError::Failed {
+                origin: Object(reference).id().task(),
+                error: Arc::new(error),
+            }),
+            Err(error) => Err(ServiceError::Refused(error.to_string())),
+        }
+    }
+}
+
+impl Services for Attempt {
+    fn open(&self, handle: &Handle) -> Option<HandleSlot> {
+        self.handles.open(handle)
+    }
+
+    fn duplicate(&self, slot: HandleSlot) {
+        self.handles.duplicate(slot);
+    }
+
+    fn release(&self, slot: HandleSlot) {
+        self.handles.release(slot);
+    }
+
+    fn handle(&self, slot: HandleSlot) -> Option<Handle> {
+        Some(self.handles.get(slot)?.handle())
+    }
+
+    fn name(&self, slot: HandleSlot) -> Option<Handle> {
+        if self.lent.lock().insert(slot) {
+            self.handles.duplicate(slot);
+        }
+        self.handle(slot)
+    }
+
+    fn spawn(
+        &self,
+        function: FunctionIndex,
+        arguments: Vec<Given>,
+        wishes: Wishes,
+    ) -> Result<HandleSlot, ServiceError> {
+        self.check_isolation()?;
+        let job = derive::job(self.parent(), function, wishes)
+            .map_err(|error| ServiceError::Refused(error.to_string()))?;
+        self.spawn_job(&job, arguments)
+    }
+
+    fn create(
+        &self,
+        class: ClassIndex,
+        arguments: Vec<Given>,
+        wishes: Wishes,
+    ) -> Waiting<'_, HandleSlot> {
+        Box::pin(self.create_actor(class, arguments, wishes))
+    }
+
+    fn find<'a>(&'a self, name: &'a str) -> Waiting<'a, HandleSlot> {
+        Box::pin(self.find_actor(name))
+    }
+
+    fn call(
+        &self,
+        actor: HandleSlot,
+        method: &str,
+        arguments: Vec<Given>,
+        time_limit: Option<Duration>,
+    ) -> Result<HandleSlot, ServiceError> {
+        let actor = self.actor(actor)?;
+        let time_limit = self.shared.policy.actor_time("call", time_limit);
+        let time_limit = time_limit.map_err(|error| ServiceError::Refused(error.to_string()))?;
+        let face = &actor.face;
+        let index = face.find(method).ok_or_else(|| {
+            let methods: Vec<&str> = face.method_names().collect();
+            ServiceError::Refused(format!(
+                "the class {} has no method '{method}'; it has {}",
+                face.class,
+                methods.join(", ")
+            ))
+        })?;
+        let values = self.arguments(&face.methods[index].1, arguments)?;
+        let nested = self.nest()?;
+        let id = self.next_deed()?;
+        let cell = self.new_cell(id, Work::Call(actor.cell().clone(), index), nested);
+        self.submit(Submission {
+            driver: self.driver,
+            parent: Some(self.id()),
+            terms: actor.face.call_terms.clone(),
+            kind: TaskKind::Call {
+                actor: actor.id,
+                caller: Some(self.id()),
+            },
+            call: Call {
+                time_limit,
+                ..self.call_of(values)
+            },
+            cell: cell.clone(),
+            keeps: Some(actor.clone()),
+            first: Try::FIRST,
+        })?;
+        Ok(self.handles.add(Reference::Task(cell)))
+    }
+
+    fn kill(&self, actor: HandleSlot) {
+        if let Ok(actor) = self.actor(actor) {
+            self.shared.kill(actor.cell());
+        }
+    }
+
+    fn cancel(&self, object: HandleSlot) -> Cancellation {
+        match self.reference(object) {
+            Ok(Reference::Task(cell)) => self.shared.cancel_maker(&cell),
+            _ => Cancellation::Over,
+        }
+    }
+
+    fn put(&self, value: Encoded, handles: Vec<Handle>) -> Waiting<'_, HandleSlot> {
+        Box::pin(async move {
+            // Each once, however often the guest says it.
+            let handles: BTreeSet<Handle> = handles.into_iter().collect();
+            let references: Result<Vec<Reference>, ServiceError> =
+                handles.iter().map(|handle| self.named(handle)).collect();
+            let references = references?;
+            let name = self.next_stored(!references.is_empty());
+            let tenant = self.parent().terms.tenant.clone();
+            let value = self
+                .shared
+                .keep(&tenant, name.id, Cow::Owned(value), references)
+                .await;
+            let value = value.map_err(|error| ServiceError::Refused(error.to_string()))?;
+            let object = Reference::Put(Arc::new(PutObject { name, value }));
+            Ok(self.handles.add(object))
+        })
+    }
+
+    fn get(&self, object: HandleSlot, timeout: Option<Duration>) -> Waiting<'_, Arc<dyn Readable>> {
+        Box::pin(async move {
+            let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+            let reference = self.reference(object)?;
+            if let Reference::Task(cell) = &reference
+                && !cell.has_ended()
+            {
+                // Also who only looks wants to see it some time.
+                cell.want();
+                if !self.wait_for([cell.clone()].into(), 1, timeout).await? {
+                    return Err(ServiceError::TimedOut);
+                }
+            }
+            self.value(reference, deadline).await
+        })
+    }
+
+    fn wait(
+        &self,
+        objects: Vec<HandleSlot>,
+        count: usize,
+        timeout: Option<Duration>,
+    ) -> Waiting<'_, Vec<u32>> {
+        let Readiness {
+            mut ready,
+            pending,
+            places,
+        } = self.handles.readiness(&objects);
+        pending.iter().for_each(|cell| cell.want());
+        if ready.len() >= count {
+            return Box::pin(std::future::ready(Ok(ready)));
+        }
+        Box::pin(async move {
+            let count = count - ready.len();
+            let pending: Arc<[_]> = pending.into();
+            self.wait_for(pending.clone(), count, timeout).await?;
+            let ended = pending.iter().zip(places);
+            let ended = ended.filter(|(cell, _)| cell.has_ended());
+            ready.extend(ended.map(|(_, place)| place));
+            ready.sort_unstable();
+            Ok(ready)
+        })
+    }
+}
+
+/// A countdown that tasks count down when they end, until it is dropped.
+pub(crate) struct Watch<'a> {
+    pub(crate) countdown: Arc<Countdown>,
+    tasks: &'a [Arc<TaskCell>],
+}
+
+impl<'a> Watch<'a> {
+    pub(crate) fn new(tasks: &'a [Arc<TaskCell>], count: usize) -> Self {
+        Self::of(tasks, count, None)
+    }
+
+    /// The same, for an attempt that waits for it.
+    fn of(tasks: &'a [Arc<TaskCell>], count: usize, waiter: Option<(TaskId, Try)>) -> Self {
+        let countdown = Countdown::of(count, waiter);
+        for task in tasks {
+            if task.watch(&countdown) {
+                countdown.decide();
+                countdown.hit();
+            } else {
+                task.want();
+            }
+        }
+        Self { countdown, tasks }
+    }
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        for task in self.tasks {
+            task.unwatch(&self.countdown);
+        }
+    }
+}

@@ -1,0 +1,736 @@
+//! Actors of a node: their instances, what they are made of, and who holds them.
+//!
+//! Owns [`ActorCell`] (one actor, through all its lives) and [`ActorRef`] (a counted reference to it).
+//! Must not: decide when an actor is created or called; its creation and its calls are tasks of the
+//! scheduler.
+//!
+//! The node where an actor was created owns it: it counts its lives, keeps its last state, and ends it when
+//! nobody refers to it any more. Any node may host it: have its instance, for one life. Others know its
+//! [`Face`], and where it is.
+//!
+//! Invariants: at most one call is with an instance at a time; an actor without references has no
+//! calls left, and ends. There is one cell for an actor on a node, whatever the node is to it.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+use wasmrun_engine::{
+    ActorInstance, Class, ClassIndex, Grants, Limits, Listener, Module, TaskOutput,
+};
+use wasmrun_model::failure::TaskError;
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::id::{ActorId, ActorName, NodeId, ObjectId, ObjectName, TaskId};
+use wasmrun_model::task::{Attempt, Terms};
+use wasmrun_model::value::FunctionType;
+
+use crate::records::call_log::CallLog;
+use crate::records::handles::HandleTable;
+use crate::records::policy::Policy;
+use crate::records::task::{Derived, Parent, TaskCell};
+
+/// What an actor is: a class, with what its instances ask for.
+pub struct ActorJob {
+    /// The module.
+    pub module: Module,
+    /// Which of its classes.
+    pub class: ClassIndex,
+    /// Whose it is, and what it holds all its life. The retries are of its creation.
+    pub terms: Arc<Terms>,
+    /// What it may use besides.
+    pub limits: Limits,
+    /// What it may reach.
+    pub grants: Grants,
+    /// How often it is started again after it died.
+    pub restarts: u32,
+    /// The terms of its calls: they hold nothing, and are made again so often.
+    pub call_terms: Arc<Terms>,
+    /// Whether its class is declared so: what its calls gave may be had by making them again.
+    pub is_deterministic: bool,
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) derived: Derived,
+}
+
+/// What whoever calls an actor knows of its class.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Face {
+    /// The class, by its full name.
+    pub(crate) class: String,
+    /// What can be called, in order of name.
+    pub(crate) methods: Vec<(String, FunctionType)>,
+    /// The terms of its calls.
+    #[serde(with = "wasmrun_model::task::shared")]
+    pub(crate) call_terms: Arc<Terms>,
+    /// Whether it is declared deterministic.
+    pub(crate) is_deterministic: bool,
+}
+
+impl Face {
+    fn of(job: &ActorJob) -> Self {
+        let class = job.module.class(job.class);
+        let methods = class.methods.iter();
+        Self {
+            class: class.full_name(),
+            methods: methods.map(|it| (it.name.clone(), it.ty.clone())).collect(),
+            call_terms: job.call_terms.clone(),
+            is_deterministic: job.is_deterministic,
+        }
+    }
+
+    /// The place of a method among [`Face::methods`].
+    pub(crate) fn find(&self, method: &str) -> Option<usize> {
+        let found = self
+            .methods
+            .binary_search_by(|(name, _)| name.as_str().cmp(method));
+        found.ok()
+    }
+
+    /// The names of its methods.
+    pub(crate) fn method_names(&self) -> impl Iterator<Item = &str> {
+        self.methods.iter().map(|(name, _)| name.as_str())
+    }
+}
+
+/// One actor, through all its lives.
+pub(crate) struct ActorCell {
+    pub(crate) id: ActorId,
+    /// The node where it was created.
+    owner: NodeId,
+    /// Whether that is another one.
+    is_foreign: bool,
+    pub(crate) face: Arc<Face>,
+    /// What its instances are made of, on its owner and where it is hosted.
+    job: OnceLock<Arc<ActorJob>>,
+    /// Handles that its guest has.
+    pub(crate) handles: Arc<HandleTable>,
+    /// Where its output goes, until it is over: whoever listens waits for that.
+    output: Mutex<Option<Arc<TaskOutput>>>,
+    life: Mutex<Life>,
+    restarts_left: AtomicU32,
+    /// What it holds of the CPU where it lives here, in 1/10,000 of a core: its calls run with that.
+    cpu: AtomicU64,
+    /// Whether its owner is about to be told its state.
+    is_telling: AtomicBool,
+    /// Whether nobody can call it any more.
+    is_over: AtomicBool,
+    /// Whether it can be found by its name: it was submitted.
+    is_public: AtomicBool,
+    /// Whether another node has it live on when its owner is lost: there is a record of it.
+    is_recorded: AtomicBool,
+    /// Its name within its tenant, on its owner, if it was given one.
+    public_name: OnceLock<String>,
+    /// What it was called with at other nodes, on its owner, if its class is deterministic.
+    log: Option<Box<CallLog>>,
+    /// Which task created it, if one did.
+    pub(crate) creator: Option<Creator>,
+    /// It has come to life, or there will be no other one.
+    settled: Notify,
+}
+
+/// An attempt that has created an actor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Creator {
+    pub(crate) task: TaskId,
+    pub(crate) attempt: Attempt,
+}
+
+/// The end of a life.
+pub(crate) struct Death {
+    /// The instance, if it was here and no call had it.
+    pub(crate) instance: Option<Box<ActorInstance>>,
+    /// Whether another life follows, as far as this node knows: of another node's actor, that node says.
+    pub(crate) is_followed: bool,
+    /// Whether it lived on this node.
+    pub(crate) was_here: bool,
+}
+
+/// The state that a life begins with.
+#[derive(Clone)]
+pub(crate) struct Checkpoint {
+    /// Which one: higher is later.
+    pub(crate) number: u64,
+    pub(crate) state: Arc<[u8]>,
+}
+
+/// Where an actor stands, for other nodes.
+#[derive(Debug, Clone)]
+pub(crate) enum Standing {
+    /// It lives on a node.
+    At(NodeId),
+    /// It does not live now.
+    Away,
+    /// It will never live again.
+    Dead(Option<TaskError>),
+}
+
+/// What an actor leaves behind.
+pub(crate) struct Remains {
+    pub(crate) instance: Option<Box<ActorInstance>>,
+    pub(crate) output: Option<Arc<TaskOutput>>,
+}
+
+/// What there is of an actor now.
+#[derive(Default)]
+struct Life {
+    /// The instance, while no call has it.
+    instance: Option<Box<ActorInstance>>,
+    /// Where it lives, if it does.
+    at: Option<NodeId>,
+    /// The attempt of its creation that lives here.
+    attempt: Attempt,
+    /// Whether this life is to end, though others may follow.
+    is_stopped: bool,
+    /// The call that has the instance.
+    current: Option<Arc<TaskCell>>,
+    /// Whether that call was told to stop, because nobody wants it any more.
+    is_abandoned: bool,
+    checkpoint: Option<Checkpoint>,
+    /// The last attempt of its creation that another node has ordered, which said what to begin with.
+    ordered: Option<Attempt>,
+    /// How many calls of this life there were.
+    calls: u64,
+    /// Whether there was a life.
+    has_lived: bool,
+    /// Whether there will be no other one, on this node at least.
+    is_buried: bool,
+    /// How the last life ended.
+    death: Option<TaskError>,
+    /// Its owner is lost: that is why it ends, whatever ends first.
+    orphaned: Option<TaskError>,
+}
+
+impl ActorCell {
+    /// An actor that this node owns.
+    pub(crate) fn new(
+        id: ActorId,
+        owner: NodeId,
+        job: Arc<ActorJob>,
+        listener: Option<Listener>,
+    ) -> Self {
+        let output = TaskOutput::new(job.limits.output, listener);
+        Self {
+            output: Mutex::new(Some(output)),
+            restarts_left: AtomicU32::new(job.restarts),
+            is_foreign: false,
+            log: job.is_deterministic.then(Box::default),
+            job: OnceLock::from(job.clone()),
+            ..Self::foreign(ActorName { id, owner }, Arc::new(Face::of(&job)))
+        }
+    }
+
+    /// An actor that another node owns.
+    pub(crate) fn foreign(name: ActorName, face: Arc<Face>) -> Self {
+        Self {
+            id: name.id,
+            owner: name.owner,
+            is_foreign: true,
+            face,
+            job: OnceLock::new(),
+            handles: Arc::default(),
+            output: Mutex::default(),
+            life: Mutex::default(),
+            // Its owner counts its lives.
+            restarts_left: AtomicU32::new(0),
+            cpu: AtomicU64::new(0),
+            is_telling: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
+            is_recorded: AtomicBool::new(false),
+            is_public: AtomicBool::new(false),
+            public_name: OnceLock::new(),
+            log: None,
+            creator: None,
+            settled: Notify::new(),
+        }
+    }
+
+    /// The same, with the attempt that creates it.
+    pub(crate) fn made_by(mut self, creator: Creator) -> Self {
+        self.creator = Some(creator);
+        self
+    }
+
+    /// What its instances are made of: for its owner, and for who hosts it.
+    pub(crate) fn job(&self) -> &Arc<ActorJob> {
+        let job = self.job.get();
+        job.expect("only its owner and who hosts it make instances")
+    }
+
+    /// From now on this node may host it.
+    pub(crate) fn set_job(&self, job: ActorJob) {
+        // It is the same in all its lives.
+        let _ = self.job.set(Arc::new(job));
+    }
+
+    pub(crate) fn class(&self) -> &Class {
+        let job = self.job();
+        job.module.class(job.class)
+    }
+
+    pub(crate) fn name(&self) -> ActorName {
+        ActorName {
+            id: self.id,
+            owner: self.owner,
+        }
+    }
+
+    /// From now on another node has it live on when this one is lost.
+    pub(crate) fn set_recorded(&self) {
+        self.is_recorded.store(true, Ordering::Release);
+    }
+
+    /// Whether another node has it live on when this one, its owner, is lost.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.is_recorded.load(Ordering::Acquire)
+    }
+
+    /// Whether another node owns it.
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.is_foreign
+    }
+
+    /// Whose it is.
+    pub(crate) fn tenant(&self) -> &TenantName {
+        &self.face.call_terms.tenant
+    }
+
+    /// The task that creates it.
+    pub(crate) fn creation(&self) -> TaskId {
+        self.id.task()
+    }
+
+    /// What tasks and actors that it starts have from it.
+    pub(crate) fn parent(&self) -> Parent<'_> {
+        let job = self.job();
+        Parent {
+            module: &job.module,
+            grants: &job.grants,
+            terms: &job.terms,
+            limits: &job.limits,
+            policy: &job.policy,
+            derived: &job.derived,
+        }
+    }
+
+    /// A life of another node's actor is about to begin here. Where its output goes.
+    pub(crate) fn is_hosted(&self, listener: Option<Listener>) {
+        let output = TaskOutput::new(self.job().limits.output, listener);
+        let before = self.output.lock().replace(output);
+        drop(before);
+        let mut life = self.life.lock();
+        life.is_stopped = false;
+        life.is_buried = false;
+        life.orphaned = None;
+    }
+
+    /// The node that owns it is lost, and this life of it ends for that. Calls that fail first say so too.
+    pub(crate) fn is_orphaned(&self, why: TaskError) {
+        self.life.lock().orphaned = Some(why);
+    }
+
+    /// It lives, here.
+    ///
+    /// # Errors
+    /// Gives the instance back when the actor was ended meanwhile.
+    pub(crate) fn born(
+        &self,
+        instance: Box<ActorInstance>,
+        here: NodeId,
+        attempt: Attempt,
+    ) -> Result<(), Box<ActorInstance>> {
+        let mut life = self.life.lock();
+        if self.is_over() || life.is_stopped {
+            return Err(instance);
+        }
+        life.instance = Some(instance);
+        life.at = Some(here);
+        life.attempt = attempt;
+        life.calls = 0;
+        life.has_lived = true;
+        drop(life);
+        self.settled.notify_waiters();
+        Ok(())
+    }
+
+    /// So much of the CPU is its own, in 1/10,000 of a core, for the life that is about to begin here.
+    pub(crate) fn set_cpu(&self, amount: u64) {
+        self.cpu.store(amount, Ordering::Relaxed);
+    }
+
+    /// What it holds of the CPU, in 1/10,000 of a core.
+    pub(crate) fn cpu(&self) -> u64 {
+        self.cpu.load(Ordering::Relaxed)
+    }
+
+    /// The attempt of its creation that lives here.
+    pub(crate) fn attempt(&self) -> Attempt {
+        self.life.lock().attempt
+    }
+
+    /// It lives, on another node.
+    pub(crate) fn lives_at(&self, node: NodeId) {
+        let mut life = self.life.lock();
+        life.at = Some(node);
+        life.has_lived = true;
+        drop(life);
+        self.settled.notify_waiters();
+    }
+
+    /// Whether it has come to life some time, as far as is known here.
+    pub(crate) fn has_lived(&self) -> bool {
+        self.life.lock().has_lived
+    }
+
+    /// Waits until it has come to life.
+    ///
+    /// # Errors
+    /// When it never does: why, if it was not killed.
+    pub(crate) async fn lives(&self) -> Result<(), Option<TaskError>> {
+        loop {
+            let mut settled = std::pin::pin!(self.settled.notified());
+            settled.as_mut().enable();
+            let (has_lived, is_buried, death) = {
+                let life = self.life.lock();
+                (life.has_lived, life.is_buried, life.death.clone())
+            };
+            match is_buried || self.is_foreign && self.is_over() {
+                true => return Err(death),
+                false if has_lived && !self.is_over() => return Ok(()),
+                false => settled.await,
+            }
+        }
+    }
+
+    /// Where it lives, as far as is known here.
+    pub(crate) fn at(&self) -> Option<NodeId> {
+        self.life.lock().at
+    }
+
+    /// Whether its instance is on this node.
+    pub(crate) fn is_here(&self) -> bool {
+        let life = self.life.lock();
+        life.instance.is_some() || life.current.is_some()
+    }
+
+    /// Where it stands.
+    pub(crate) fn standing(&self) -> Standing {
+        if self.is_over() {
+            return Standing::Dead(self.death());
+        }
+        self.at().map_or(Standing::Away, Standing::At)
+    }
+
+    /// This life is to end: the call that runs is its last.
+    pub(crate) fn stop_life(&self) {
+        self.life.lock().is_stopped = true;
+    }
+
+    /// Takes the instance for a call.
+    pub(crate) fn take(&self, call: &Arc<TaskCell>) -> Option<Box<ActorInstance>> {
+        let mut life = self.life.lock();
+        let instance = life.instance.take()?;
+        life.current = Some(call.clone());
+        life.is_abandoned = false;
+        Some(instance)
+    }
+
+    /// Nobody wants this call any more: it is to stop, and this life with it. Nothing if it does not run.
+    pub(crate) fn abandon(&self, call: &Arc<TaskCell>) {
+        let mut life = self.life.lock();
+        life.is_abandoned |= life
+            .current
+            .as_ref()
+            .is_some_and(|it| Arc::ptr_eq(it, call));
+    }
+
+    /// Whether the call that runs was told to stop because nobody wants it any more.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.life.lock().is_abandoned
+    }
+
+    /// A call gives the instance back, with the state that another life would begin with. Which call of this life it
+    /// was, from 1.
+    ///
+    /// # Errors
+    /// Not if the actor was ended meanwhile: then its life ends with the call.
+    pub(crate) fn give_back(
+        &self,
+        instance: Box<ActorInstance>,
+        checkpoint: Option<Vec<u8>>,
+    ) -> Result<u64, Box<ActorInstance>> {
+        let mut life = self.life.lock();
+        // Whoever ends it says so before it looks for the call that runs.
+        if self.is_over() || life.is_stopped || life.at.is_none() {
+            return Err(instance);
+        }
+        life.current = None;
+        if let Some(state) = checkpoint {
+            let number = life.checkpoint.as_ref().map_or(0, |it| it.number) + 1;
+            life.checkpoint = Some(Checkpoint {
+                number,
+                state: state.into(),
+            });
+        }
+        life.instance = Some(instance);
+        life.calls += 1;
+        Ok(life.calls)
+    }
+
+    /// It has a new state, of which its owner has to hear. False if that is under way already.
+    pub(crate) fn note_checkpoint(&self) -> bool {
+        !self.is_telling.swap(true, Ordering::AcqRel)
+    }
+
+    /// The state to tell its owner now. What comes after this is told again.
+    pub(crate) fn checkpoint_to_send(&self) -> Option<Checkpoint> {
+        self.is_telling.store(false, Ordering::Release);
+        self.checkpoint()
+    }
+
+    /// A state that came from another node, unless a later one is known.
+    pub(crate) fn set_checkpoint(&self, checkpoint: Checkpoint) {
+        let mut life = self.life.lock();
+        let known = life.checkpoint.as_ref().map_or(0, |it| it.number);
+        if checkpoint.number > known {
+            life.checkpoint = Some(checkpoint);
+        }
+    }
+
+    /// Its owner has ordered a life that begins with this state. What an earlier life here had is not that: it may have
+    /// gone on from a state that its owner never heard of.
+    pub(crate) fn begins_with(&self, order: Attempt, state: Option<Checkpoint>) {
+        let mut life = self.life.lock();
+        if Some(order) > life.ordered {
+            life.ordered = Some(order);
+            life.checkpoint = state;
+        }
+    }
+
+    /// How often it may still begin anew, on its owner.
+    pub(crate) fn restarts_left(&self) -> u32 {
+        self.restarts_left.load(Ordering::Acquire)
+    }
+
+    /// The state that the next life begins with.
+    pub(crate) fn checkpoint(&self) -> Option<Checkpoint> {
+        self.life.lock().checkpoint.clone()
+    }
+
+    /// The life has ended, if it lived.
+    pub(crate) fn dies(&self, why: Option<TaskError>, here: NodeId) -> Option<Death> {
+        let mut life = self.life.lock();
+        let at = life.at.take()?;
+        life.current = None;
+        life.death = life.orphaned.take().or(why);
+        let left = &self.restarts_left;
+        let fewer = |left: u32| left.checked_sub(1);
+        Some(Death {
+            instance: life.instance.take(),
+            is_followed: self.is_foreign
+                || !self.is_over()
+                    && left
+                        .fetch_update(Ordering::AcqRel, Ordering::Acquire, fewer)
+                        .is_ok(),
+            was_here: at == here,
+        })
+    }
+
+    /// Its owner says that it does not live now.
+    pub(crate) fn is_away(&self) {
+        self.life.lock().at = None;
+    }
+
+    /// Where its output goes, unless it is over.
+    pub(crate) fn output(&self) -> Option<Arc<TaskOutput>> {
+        self.output.lock().clone()
+    }
+
+    /// The end of what it wrote to standard error.
+    pub(crate) fn stderr_tail(&self) -> String {
+        self.output()
+            .map_or_else(String::new, |output| output.stderr_tail())
+    }
+
+    /// There will be no other life, on this node at least. Whatever is left of the last one.
+    pub(crate) fn buried(&self, why: Option<TaskError>) -> Remains {
+        let mut life = self.life.lock();
+        life.at = None;
+        life.current = None;
+        life.is_buried = true;
+        if why.is_some() {
+            life.death = why;
+        }
+        let instance = life.instance.take();
+        drop(life);
+        self.settled.notify_waiters();
+        Remains {
+            instance,
+            output: self.output.lock().take(),
+        }
+    }
+
+    /// The call that runs, if one does.
+    pub(crate) fn current(&self) -> Option<Arc<TaskCell>> {
+        self.life.lock().current.clone()
+    }
+
+    /// A call runs, or none, where no instance does.
+    #[cfg(test)]
+    pub(crate) fn set_current(&self, call: Option<Arc<TaskCell>>) {
+        self.life.lock().current = call;
+    }
+
+    /// Nobody can call it any more. False if that was so already.
+    pub(crate) fn ends(&self) -> bool {
+        let is_new = !self.is_over.swap(true, Ordering::AcqRel);
+        self.settled.notify_waiters();
+        is_new
+    }
+
+    /// What it was called with at other nodes, if that is kept.
+    pub(crate) fn log(&self) -> Option<&CallLog> {
+        self.log.as_deref()
+    }
+
+    /// It is given this name. Once.
+    pub(crate) fn set_public_name(&self, name: String) {
+        let set = self.public_name.set(name);
+        set.expect("an actor is given one name at most");
+    }
+
+    /// The name that it was given, which it may have lost by now.
+    pub(crate) fn public_name(&self) -> Option<&str> {
+        self.public_name.get().map(String::as_str)
+    }
+
+    /// From now on it can be found by its name.
+    pub(crate) fn publish(&self) {
+        self.is_public.store(true, Ordering::Release);
+    }
+
+    /// Whether it can be found by its name.
+    pub(crate) fn is_public(&self) -> bool {
+        self.is_public.load(Ordering::Acquire) && !self.is_over()
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    /// Whether its call that runs is its last.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_over() || self.life.lock().is_stopped
+    }
+
+    /// How its last life ended.
+    pub(crate) fn death(&self) -> Option<TaskError> {
+        self.life.lock().death.clone()
+    }
+
+    /// How its last life ended, as its owner says.
+    pub(crate) fn set_death(&self, why: Option<TaskError>) {
+        self.life.lock().death = why;
+    }
+
+    /// What calls get when it is dead.
+    pub(crate) fn died(&self) -> TaskError {
+        TaskError::ActorDied {
+            actor: self.id,
+            cause: {
+                let life = self.life.lock();
+                life.orphaned.clone().or(life.death.clone()).map(Box::new)
+            },
+        }
+    }
+}
+
+/// The name of what the creation of an actor makes.
+pub(crate) fn object_of(actor: ActorName) -> ObjectName {
+    ObjectName {
+        id: ObjectId::of(actor.id.task(), 0),
+        owner: actor.owner,
+    }
+}
+
+/// A counted reference to an actor. When the last one goes, the actor ends; one of another node is given
+/// back.
+#[derive(Clone)]
+pub(crate) struct ActorRef(Arc<Counted>);
+
+struct Counted {
+    cell: Arc<ActorCell>,
+    node: Weak<dyn ActorNode>,
+}
+
+/// The node that has references to an actor.
+pub(crate) trait ActorNode: Send + Sync {
+    /// The last of them is gone. Whoever dropped it may hold the ledger's lock: what needs that comes later.
+    fn unreferenced(self: Arc<Self>, actor: &Arc<ActorCell>);
+}
+
+/// The references to an actor, as long as there are any.
+#[derive(Clone, Default)]
+pub(crate) struct WeakActorRef(Weak<Counted>);
+
+impl WeakActorRef {
+    pub(crate) fn upgrade(&self) -> Option<ActorRef> {
+        self.0.upgrade().map(ActorRef)
+    }
+
+    /// Whether there is one.
+    pub(crate) fn is_held(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+}
+
+impl ActorRef {
+    pub(crate) fn new<N: ActorNode + 'static>(cell: Arc<ActorCell>, node: Weak<N>) -> Self {
+        Self(Arc::new(Counted { cell, node }))
+    }
+
+    pub(crate) fn cell(&self) -> &Arc<ActorCell> {
+        &self.0.cell
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakActorRef {
+        WeakActorRef(Arc::downgrade(&self.0))
+    }
+
+    /// Which it is: the same for all references to one actor.
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
+    /// How many references there are.
+    pub(crate) fn holders(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
+}
+
+impl Deref for ActorRef {
+    type Target = ActorCell;
+
+    fn deref(&self) -> &ActorCell {
+        &self.0.cell
+    }
+}
+
+impl fmt::Debug for ActorRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ActorRef({})", self.0.cell.id)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if let Some(log) = self.cell.log().filter(|_| !self.cell.is_foreign) {
+            log.clear();
+        }
+        if let Some(node) = self.node.upgrade() {
+            node.unreferenced(&self.cell);
+        }
+    }
+}
