@@ -1,13 +1,12 @@
 //! The owner's side of a group: from a plan to bundles that are ready, and back.
 //!
 //! Owns where each bundle is reserved and how far that is, what was rolled back and may still be
-//! held somewhere, and what to send again. Must not: know resources of nodes beyond a plan, read a
-//! clock, send anything itself.
+//! held somewhere. Must not: know resources of nodes beyond a plan, read a clock, send anything itself.
 //!
 //! Invariants: a bundle is committed only after every bundle of its round was prepared; a node that
-//! was ever asked to prepare a bundle is asked to give it back until it answers or is lost, unless
-//! the bundle is wanted there; an answer counts only for the node and round it was asked of; what an owner before has
-//! reserved is known of every node before anything is planned.
+//! was ever asked to prepare a bundle is asked to give it back, unless the bundle is wanted there; an answer counts only for
+//! the node and round it was asked of; what an owner before has reserved is known of every node before anything is planned.
+//! What is sent to a node arrives, once and in order, or the node is lost: so nothing is sent twice.
 //!
 //! ```text
 //!            plan              all prepared           all committed
@@ -34,9 +33,6 @@ use crate::id::GroupId;
 use crate::random::Random;
 use crate::time::Instant;
 
-/// After how long what was not answered is sent again, as often as it takes: an answer, or the
-/// loss of the node, is sure to come.
-pub(super) const RESEND: Duration = Duration::from_millis(500);
 /// After how long a node that does not answer a prepare counts as one that refused, so that it
 /// does not keep the other bundles from everybody else.
 pub(super) const PREPARE_LIMIT: Duration = Duration::from_secs(10);
@@ -67,7 +63,6 @@ pub struct Coordinator<N> {
     /// No plan before, after a refusal.
     backoff_until: Option<Instant>,
     prepare_until: Option<Instant>,
-    resend_at: Option<Instant>,
     since: Instant,
     effects: VecDeque<CoordinatorEffect<N>>,
 }
@@ -167,7 +162,6 @@ impl<N: Copy + Ord> Coordinator<N> {
             last_refusal: None,
             backoff_until: None,
             prepare_until: None,
-            resend_at: None,
             since: now,
             effects: VecDeque::new(),
         }
@@ -190,7 +184,7 @@ impl<N: Copy + Ord> Coordinator<N> {
             is_found: false,
         });
         for node in nodes {
-            it.node_joined(now, node);
+            it.node_joined(node);
         }
         it.look_if_found(now);
         it
@@ -315,7 +309,6 @@ impl<N: Copy + Ord> Coordinator<N> {
             self.send_prepare(bundle, node, self.round);
         }
         self.prepare_until = Some(now + PREPARE_LIMIT);
-        self.arm(now);
         Ok(())
     }
 
@@ -350,13 +343,8 @@ impl<N: Copy + Ord> Coordinator<N> {
                 };
                 self.commit_if_all_prepared(now);
             }
-            // It repeats itself because it has seen no commit.
-            (GroupAnswer::Prepared(_), Slot::Committing { .. }) => {
-                self.send(from, GroupRequest::Commit(id));
-            }
             (GroupAnswer::Committed(_), Slot::Committing { node, round }) => {
                 *slot = Slot::Ready { node, round };
-                self.arm(now);
                 self.tell_if_ready(now);
             }
             (GroupAnswer::Refused { why, .. }, Slot::Preparing { .. }) => {
@@ -370,21 +358,14 @@ impl<N: Copy + Ord> Coordinator<N> {
             }
             (GroupAnswer::Gone(_), Slot::Committing { .. } | Slot::Ready { .. }) => {
                 self.lose(now, id.bundle, from);
-                self.arm(now);
             }
-            (
-                GroupAnswer::Prepared(_) | GroupAnswer::Committed(_),
-                Slot::Preparing { .. } | Slot::Ready { .. },
-            ) => {}
-            // Said of a prepare that came late or twice: the node has promised this round since.
-            (GroupAnswer::Refused { .. }, Slot::Committing { .. } | Slot::Ready { .. }) => {}
-            (GroupAnswer::Removed(_) | GroupAnswer::Holds { .. }, _) => {}
-            (_, Slot::Unplaced) => unreachable!("a bundle without a place has none to compare"),
+            // A node out of order.
+            _ => {}
         }
     }
 
     /// A node has joined: it may have something that an owner before has left. Otherwise nothing changes.
-    pub fn node_joined(&mut self, now: Instant, node: N) {
+    pub fn node_joined(&mut self, node: N) {
         let Some(taken_over) = &mut self.taken_over else {
             return;
         };
@@ -392,7 +373,6 @@ impl<N: Copy + Ord> Coordinator<N> {
         if self.life != Life::Removed && taken_over.unheard.insert(node) {
             let group = self.group;
             self.send(node, GroupRequest::Claim { group, from });
-            self.arm(now);
         }
     }
 
@@ -421,9 +401,8 @@ impl<N: Copy + Ord> Coordinator<N> {
             }
         }
         if was_preparing {
-            self.roll_back(now);
+            self.roll_back();
         }
-        self.arm(now);
         self.look_if_found(now);
         self.tell_if_removed(now);
     }
@@ -441,26 +420,21 @@ impl<N: Copy + Ord> Coordinator<N> {
         }
         self.backoff_until = None;
         self.prepare_until = None;
-        self.arm(now);
         self.tell_if_removed(now);
     }
 
     /// When [`Coordinator::handle_timeout`] wants to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let times = [self.resend_at, self.prepare_until, self.backoff_until];
+        let times = [self.prepare_until, self.backoff_until];
         times.into_iter().flatten().min()
     }
 
-    /// Sends again what was not answered, gives up waiting, allows the next plan.
+    /// Gives up waiting, allows the next plan.
     pub fn handle_timeout(&mut self, now: Instant) {
         let is_over = |at: &mut Option<Instant>| at.take_if(|at| *at <= now).is_some();
         is_over(&mut self.backoff_until);
         if is_over(&mut self.prepare_until) {
             self.refused(now);
-        }
-        if is_over(&mut self.resend_at) {
-            self.resend();
-            self.arm(now);
         }
     }
 
@@ -478,24 +452,23 @@ impl<N: Copy + Ord> Coordinator<N> {
             return;
         }
         for (bundle, round) in bundles {
-            self.keep_or_give_back(now, *bundle, node, *round);
+            self.keep_or_give_back(*bundle, node, *round);
         }
         if !bundles.is_empty() && !self.is_finding() {
             self.effects.push_back(CoordinatorEffect::Found);
             self.tell_if_ready(now);
         }
-        self.arm(now);
         self.look_if_found(now);
         self.tell_if_removed(now);
     }
 
     /// A bundle that can be used on a node stays there, unless it can be used on another already.
-    fn keep_or_give_back(&mut self, now: Instant, bundle: u32, node: N, round: Round) {
+    fn keep_or_give_back(&mut self, bundle: u32, node: N, round: Round) {
         if let (Life::Active, Some(Slot::Preparing { .. })) =
             (self.life, self.slots.get(bundle as usize))
         {
             // Nobody runs there yet.
-            self.roll_back(now);
+            self.roll_back();
         }
         match self.slots.get_mut(bundle as usize) {
             Some(slot @ Slot::Unplaced) if self.life == Life::Active => {
@@ -507,12 +480,6 @@ impl<N: Copy + Ord> Coordinator<N> {
                 self.send(node, GroupRequest::Remove(id));
             }
         }
-    }
-
-    /// Whether a node has not said yet what it has that an owner before has left.
-    fn is_unheard(&self, node: N) -> bool {
-        let taken_over = self.taken_over.as_ref();
-        taken_over.is_some_and(|it| it.unheard.contains(&node))
     }
 
     /// Goes on once everybody has said what it has.
@@ -533,26 +500,13 @@ impl<N: Copy + Ord> Coordinator<N> {
 
     /// An answer about a reservation that is not wanted there any more, or never was.
     fn answer_stale(&mut self, now: Instant, from: N, answer: GroupAnswer) {
-        let Some(id) = answer.id() else {
-            return;
-        };
-        let key = (from, id);
         match answer {
-            GroupAnswer::Holds { .. } => {}
-            GroupAnswer::Refused { .. } | GroupAnswer::Gone(_) | GroupAnswer::Removed(_) => {
-                self.undo.remove(&key);
-                self.arm(now);
+            GroupAnswer::Refused { id, .. } | GroupAnswer::Gone(id) | GroupAnswer::Removed(id) => {
+                self.undo.remove(&(from, id));
                 self.tell_if_removed(now);
             }
-            // It says of all it has whether that can be used; this may have been on its way to an owner before.
-            GroupAnswer::Prepared(_) | GroupAnswer::Committed(_) if self.is_unheard(from) => {}
-            // What is in `undo` is asked for again by the timer.
-            GroupAnswer::Prepared(_) | GroupAnswer::Committed(_) => {
-                if let (false, Some(request)) = (self.undo.contains(&key), answer.reply_to_stray())
-                {
-                    self.send(from, request);
-                }
-            }
+            // It was asked to give that back since.
+            GroupAnswer::Prepared(_) | GroupAnswer::Committed(_) | GroupAnswer::Holds { .. } => {}
         }
     }
 
@@ -578,14 +532,12 @@ impl<N: Copy + Ord> Coordinator<N> {
         }
         self.prepare_until = None;
         self.since = now;
-        self.resend_at = None;
-        self.arm(now);
     }
 
     /// A round has failed: everything of it goes back, and the next plan waits a little, for each
     /// group a different time, so that two groups do not get into each other's way for ever.
     fn refused(&mut self, now: Instant) {
-        self.roll_back(now);
+        self.roll_back();
         let longest = BACKOFF * (1 << self.refusals.min(BACKOFF_DOUBLINGS));
         self.refusals += 1;
         let seed = self
@@ -601,14 +553,13 @@ impl<N: Copy + Ord> Coordinator<N> {
         self.backoff_until = Some(now + Duration::from_micros(wait_us as u64));
     }
 
-    fn roll_back(&mut self, now: Instant) {
+    fn roll_back(&mut self) {
         for bundle in 0..self.slots.len() {
             if let Slot::Preparing { .. } = self.slots[bundle] {
                 self.give_back(bundle as u32);
             }
         }
         self.prepare_until = None;
-        self.arm(now);
     }
 
     /// Asks the node of a bundle to give it back, if it has one.
@@ -654,57 +605,6 @@ impl<N: Copy + Ord> Coordinator<N> {
         self.slots
             .iter()
             .any(|slot| matches!(slot, Slot::Preparing { .. }))
-    }
-
-    /// Starts or stops the timer, by whether something is open.
-    fn arm(&mut self, now: Instant) {
-        let is_open = |slot: &Slot<N>| match slot {
-            Slot::Preparing { is_prepared, .. } => !is_prepared,
-            Slot::Committing { .. } => true,
-            Slot::Unplaced | Slot::Ready { .. } => false,
-        };
-        let is_heard = |it: &TakenOver<N>| it.unheard.is_empty();
-        let is_needed = !self.undo.is_empty()
-            || self.slots.iter().any(is_open)
-            || !self.taken_over.as_ref().is_none_or(is_heard);
-        self.resend_at = match self.resend_at {
-            _ if !is_needed => None,
-            None => Some(now + RESEND),
-            armed => armed,
-        };
-    }
-
-    fn resend(&mut self) {
-        for bundle in 0..self.slots.len() {
-            match self.slots[bundle] {
-                Slot::Preparing {
-                    node,
-                    round,
-                    is_prepared: false,
-                } => self.send_prepare(bundle as u32, node, round),
-                Slot::Committing { node, round } => {
-                    let id = self.id(bundle as u32, round);
-                    self.send(node, GroupRequest::Commit(id));
-                }
-                Slot::Unplaced | Slot::Preparing { .. } | Slot::Ready { .. } => {}
-            }
-        }
-        let removes = self.undo.iter().map(|(to, id)| CoordinatorEffect::Send {
-            to: *to,
-            request: GroupRequest::Remove(*id),
-        });
-        self.effects.extend(removes);
-        if let Some(TakenOver { from, unheard, .. }) = &self.taken_over {
-            let claim = GroupRequest::Claim {
-                group: self.group,
-                from: *from,
-            };
-            let claims = unheard.iter().map(|to| CoordinatorEffect::Send {
-                to: *to,
-                request: claim.clone(),
-            });
-            self.effects.extend(claims);
-        }
     }
 
     fn send_prepare(&mut self, bundle: u32, node: N, round: Round) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::coordinator::{BACKOFF, BACKOFF_DOUBLINGS, PREPARE_LIMIT, RESEND};
+use super::coordinator::{BACKOFF, BACKOFF_DOUBLINGS, PREPARE_LIMIT};
 use super::*;
 use crate::id::GroupId;
 use crate::resource::{Amount, NodeResources, Request, ResourceName};
@@ -127,16 +127,12 @@ fn two_phases() {
     assert_eq!(owner.effects(), ["0: prepare 0 in 1", "1: prepare 1 in 1"]);
     owner.answer(1, GroupAnswer::Prepared(id(1, 1)));
     assert_eq!(owner.it.state(), GroupState::Preparing);
-    // Only what was not answered is sent again; an answer of another node counts for nothing.
-    owner.pass(RESEND);
+    // An answer of another node counts for nothing.
     owner.answer(2, GroupAnswer::Prepared(id(0, 1)));
-    assert_eq!(owner.effects(), ["0: prepare 0 in 1", "2: remove 0 in 1"]);
+    assert_eq!(owner.effects(), [""; 0]);
     owner.answer(0, GroupAnswer::Prepared(id(0, 1)));
     assert_eq!(owner.effects(), ["0: commit 0 in 1", "1: commit 1 in 1"]);
     owner.answer(0, GroupAnswer::Committed(id(0, 1)));
-    // A node that repeats itself has seen no commit.
-    owner.answer(1, GroupAnswer::Prepared(id(1, 1)));
-    assert_eq!(owner.effects(), ["1: commit 1 in 1"]);
     assert_eq!(
         (owner.it.ready_node(0), owner.it.ready_node(1)),
         (Some(0), None)
@@ -171,15 +167,10 @@ fn a_refusal_rolls_back_and_waits_before_the_next_plan() {
     assert!(owner.it.wants_plan());
     owner.plan().unwrap();
     owner.effects();
-    // The removal is asked for until it is answered, beside the new round.
-    owner.pass(RESEND);
-    let again = ["0: prepare 0 in 2", "1: prepare 1 in 2", "0: remove 0 in 1"];
-    assert_eq!(owner.effects(), again);
+    // It counts as reserved until that is answered.
+    assert_eq!(owner.it.reserved(), [0, 0, 1]);
     owner.answer(0, GroupAnswer::Removed(id(0, 1)));
-    owner.answer(1, GroupAnswer::Prepared(id(1, 1)));
-    assert_eq!(owner.effects(), ["1: remove 1 in 1"]);
-    owner.pass(RESEND);
-    assert_eq!(owner.effects(), again[..2]);
+    assert_eq!(owner.it.reserved(), [0, 1]);
 }
 
 #[test]
@@ -265,8 +256,6 @@ fn a_bundle_that_is_gone_is_lost() {
     owner.effects();
     owner.answer(1, GroupAnswer::Gone(id(1, 1)));
     assert_eq!(owner.effects(), ["lost 1 of 1"]);
-    owner.pass(RESEND);
-    assert_eq!(owner.effects(), ["0: commit 0 in 1"]);
 }
 
 #[test]
@@ -280,8 +269,7 @@ fn removing_ends_in_any_state() {
     owner.it.remove(owner.now);
     assert_eq!(owner.effects(), ["0: remove 0 in 1", "1: remove 1 in 1"]);
     owner.answer(0, GroupAnswer::Removed(id(0, 1)));
-    owner.pass(RESEND);
-    assert_eq!(owner.effects(), ["1: remove 1 in 1"]);
+    assert_eq!(owner.effects(), [""; 0]);
     assert_eq!(owner.it.state(), GroupState::Removing);
     owner.it.node_lost(owner.now, 1);
     assert_eq!(owner.effects(), ["removed"]);
@@ -298,8 +286,6 @@ fn who_takes_a_group_over_asks_all_before_it_plans() {
     owner.holds(1, &[]);
     assert_eq!(owner.effects(), [""; 0]);
     assert!(owner.it.is_finding() && !owner.it.wants_plan());
-    owner.pass(RESEND);
-    assert_eq!(owner.effects(), ["0: claim", "2: claim"]);
     owner.holds(2, &[]);
     owner.it.node_lost(owner.now, 0);
     // What is there stays, and the rest is planned as ever.
@@ -327,7 +313,7 @@ fn what_is_found_late_stays_where_nothing_runs_elsewhere() {
     owner.plan().unwrap();
     owner.effects();
     // It was about to be reserved elsewhere.
-    owner.it.node_joined(owner.now, 3);
+    owner.it.node_joined(3);
     owner.holds(3, &[(0, Round(9))]);
     let round = FROM.next();
     assert_eq!(
@@ -341,7 +327,7 @@ fn what_is_found_late_stays_where_nothing_runs_elsewhere() {
     );
     assert_eq!(owner.it.ready_node(0), Some(3));
     // It can be used elsewhere already.
-    owner.it.node_joined(owner.now, 4);
+    owner.it.node_joined(4);
     owner.holds(4, &[(0, Round(8))]);
     assert_eq!(owner.effects(), ["4: claim", "4: remove 0 in 8", "found"]);
     assert_eq!(owner.it.ready_node(0), Some(3));

@@ -2,8 +2,7 @@
 //!
 //! Owns the messages and what they name. Must not: send them.
 //!
-//! Invariant: a message names one [`ReservationId`], or a group and the round from which on it has another owner, and
-//! its meaning does not depend on the order in which messages arrive, nor on how often this one does.
+//! Invariant: a message names one [`ReservationId`], or a group and the round from which on it has another owner.
 
 use std::fmt;
 
@@ -51,7 +50,8 @@ pub struct ReservationId {
     pub round: Round,
 }
 
-/// A message about a placement group. It may be lost, doubled, late and out of order.
+/// A message about a placement group. Between two lives of nodes all of them arrive, once and in order, or one of the nodes is
+/// lost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GroupMessage {
     /// From the owner to a node.
@@ -168,16 +168,6 @@ impl GroupAnswer {
             }
             Self::Refused { id, .. } => Some(*id),
             Self::Holds { .. } => None,
-        }
-    }
-
-    /// What to tell a node whose answer is about a group that nobody knows here, or about a
-    /// reservation that its group does not want (any more): to give it back, if it holds it.
-    pub fn reply_to_stray(&self) -> Option<GroupRequest> {
-        match self {
-            Self::Prepared(id) | Self::Committed(id) => Some(GroupRequest::Remove(*id)),
-            // What it holds for a claim is asked for again by the next owner, or goes with the group's record.
-            Self::Refused { .. } | Self::Gone(_) | Self::Removed(_) | Self::Holds { .. } => None,
         }
     }
 }

@@ -1,19 +1,18 @@
 //! A node's side of groups: reserving bundles, giving them back, and what runs inside.
 //!
-//! Owns every bundle that is reserved on one node, and which rounds are over. Must not: decide
+//! Owns every bundle that is reserved on one node. Must not: decide
 //! where bundles go, run or kill tasks.
 //!
-//! Invariants: a bundle of a group is reserved at most once here, by its newest round; a round that
-//! was refused or removed is never reserved again; a bundle goes back to the node when nobody holds
-//! a part of it any more, exactly once; the same message twice has the effect of one; a group that somebody has
-//! claimed here listens to nobody who owned it before.
+//! Invariants: a bundle of a group is reserved at most once here, by its newest round; a bundle goes back to the node when
+//! nobody holds a part of it any more, exactly once; a group that somebody has claimed here listens to nobody who owned it
+//! before. What owners send arrives once and in order: a round is not prepared after it was removed.
 //!
 //! ```text
 //!   Prepare: room ------> Prepared ---- Commit ----> Committed (tasks run inside)
 //!   Prepare: no room         |                           |
 //!        |                   | Remove, owner lost,       | Remove, owner lost
 //!        v                   v newer round, 60 s         v
-//!      over <------------ given back <-- idle -------- Ending (tasks are killed)
+//!     none <------------ given back <-- idle -------- Ending (tasks are killed)
 //! ```
 //!
 //! A group that may be taken over by another node outlives its owner: what is committed of it stays when that is lost,
@@ -27,19 +26,13 @@ use crate::id::GroupId;
 use crate::resource::{AcquireError, Allocation, Bundle, Fit, NodeResources, Request};
 use crate::time::Instant;
 
-/// After how long a node says again that a bundle is prepared, while it hears nothing. So a
-/// reservation that nobody wants any more does not stay because one message was lost.
-const ANNOUNCE: Duration = Duration::from_secs(1);
-/// After how long without a commit a prepared bundle is given back. An owner decides much earlier;
-/// should the commit come yet, the answer is that the bundle is gone.
+/// After how long without a commit a prepared bundle is given back: its owner counts as alive and cannot be spoken with. An
+/// owner decides much earlier; should the commit come yet, the answer is that the bundle is gone.
 const HOLD_LIMIT: Duration = Duration::from_secs(60);
 /// How long a committed bundle is kept whose owner is lost, for the next owner. That comes seconds after the loss, and
 /// as late as the control store is back if that is away; whoever restarts it should find all as it was. Nobody comes
 /// when the store is lost for good.
 pub const ORPHAN_LIMIT: Duration = Duration::from_secs(600);
-/// How many rounds that are over are remembered; the oldest is forgotten then. A prepare of such a
-/// round that comes later still is announced to its owner, who has it removed.
-const OVER_LIMIT: usize = 16_384;
 /// How many groups are remembered that were claimed here; the one with the lowest id is forgotten then, and what its
 /// owners before have sent is dropped by the caller alone.
 const CLAIMED_LIMIT: usize = 16_384;
@@ -49,14 +42,10 @@ const CLAIMED_LIMIT: usize = 16_384;
 #[derive(Debug)]
 pub struct Participant<N> {
     reservations: BTreeMap<Key, Reservation<N>>,
-    over: BTreeMap<Key, Round>,
-    /// The keys of `over`, the oldest first.
-    over_order: VecDeque<Key>,
     /// Who has claimed a group, from which round on.
     claimed: BTreeMap<GroupId, (Round, N)>,
-    announce_at: Option<Instant>,
-    /// When the first bundle without an owner is given back.
-    orphans_until: Option<Instant>,
+    /// When the first bundle is given back that has waited for too long.
+    kept_until: Option<Instant>,
     effects: VecDeque<ParticipantEffect<N>>,
 }
 
@@ -115,11 +104,8 @@ impl<N> Default for Participant<N> {
     fn default() -> Self {
         Self {
             reservations: BTreeMap::new(),
-            over: BTreeMap::new(),
-            over_order: VecDeque::new(),
             claimed: BTreeMap::new(),
-            announce_at: None,
-            orphans_until: None,
+            kept_until: None,
             effects: VecDeque::new(),
         }
     }
@@ -150,14 +136,10 @@ impl<N: Copy + Ord> Participant<N> {
         let answer = match request {
             GroupRequest::Claim { .. } => unreachable!("it was dealt with"),
             GroupRequest::Prepare { id, bundle } => {
-                match self.prepare(now, node, from, id, &bundle) {
-                    Ok(()) => Some(GroupAnswer::Prepared(id)),
-                    Err(why) => {
-                        // The owner may have rolled back already: this round is over for good.
-                        self.end_round(id);
-                        Some(GroupAnswer::Refused { id, why })
-                    }
-                }
+                Some(match self.prepare(now, node, from, id, &bundle) {
+                    Ok(()) => GroupAnswer::Prepared(id),
+                    Err(why) => GroupAnswer::Refused { id, why },
+                })
             }
             GroupRequest::Commit(id) => Some(match self.commit(id) {
                 true => GroupAnswer::Committed(id),
@@ -194,7 +176,7 @@ impl<N: Copy + Ord> Participant<N> {
         self.effects.retain(
             |effect| !matches!(effect, ParticipantEffect::Answer { to, .. } if *to == lost),
         );
-        self.note_orphans();
+        self.note_waiting();
     }
 
     /// A group is not there any more, or `owner` is not its owner: what it had here and nobody has claimed ends.
@@ -208,53 +190,26 @@ impl<N: Copy + Ord> Participant<N> {
         for key in keys {
             self.end(node, key, None);
         }
-        self.note_orphans();
+        self.note_waiting();
     }
 
     /// When [`Participant::handle_timeout`] wants to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        [self.announce_at, self.orphans_until]
-            .into_iter()
-            .flatten()
-            .min()
+        self.kept_until
     }
 
-    /// Tells the owners of prepared bundles again that they are, and gives back what was held for
-    /// too long.
+    /// Gives back what has waited for too long, for a commit or for the next owner.
     pub fn handle_timeout(&mut self, now: Instant, node: &mut NodeResources) {
-        if self.orphans_until.is_some_and(|at| at <= now) {
-            self.end_orphans(now, node);
-        }
-        if self.announce_at.is_none_or(|at| at > now) {
+        if self.kept_until.is_none_or(|at| at > now) {
             return;
         }
-        let mut too_old = Vec::new();
-        let mut announce_at = None;
-        for ((group, bundle), it) in &self.reservations {
-            let Phase::Prepared { since } = it.phase else {
-                continue;
-            };
-            if now.since(since) >= HOLD_LIMIT {
-                too_old.push((*group, *bundle));
-                continue;
-            }
-            announce_at = Some(now + ANNOUNCE);
-            if now.since(since) >= ANNOUNCE {
-                let id = ReservationId {
-                    group: *group,
-                    bundle: *bundle,
-                    round: it.round,
-                };
-                self.effects.push_back(ParticipantEffect::Answer {
-                    to: it.owner,
-                    answer: GroupAnswer::Prepared(id),
-                });
-            }
-        }
-        self.announce_at = announce_at;
-        for key in too_old {
+        let over = self.reservations.iter();
+        let over = over.filter(|(_, it)| it.phase.kept_until().is_some_and(|at| at <= now));
+        let over: Vec<Key> = over.map(|(key, _)| *key).collect();
+        for key in over {
             self.end(node, key, None);
         }
+        self.note_waiting();
     }
 
     /// The next thing to do, in order.
@@ -376,9 +331,6 @@ impl<N: Copy + Ord> Participant<N> {
         request: &Request,
     ) -> Result<(), Refusal> {
         let key = (id.group, id.bundle);
-        if self.over.get(&key).is_some_and(|over| *over >= id.round) {
-            return Err(Refusal::Stale);
-        }
         match self.reservations.get(&key).map(|it| it.round) {
             Some(round) if round == id.round => return Ok(()),
             Some(round) if round > id.round => return Err(Refusal::Stale),
@@ -399,7 +351,7 @@ impl<N: Copy + Ord> Participant<N> {
             bundle: Bundle::new(held),
         };
         self.reservations.insert(key, reservation);
-        self.announce_at.get_or_insert(now + ANNOUNCE);
+        self.note_waiting();
         Ok(())
     }
 
@@ -452,7 +404,7 @@ impl<N: Copy + Ord> Participant<N> {
         for key in over {
             self.end(node, key, None);
         }
-        self.note_orphans();
+        self.note_waiting();
         let holds = GroupAnswer::Holds {
             group,
             from,
@@ -461,30 +413,14 @@ impl<N: Copy + Ord> Participant<N> {
         self.answer(owner, holds);
     }
 
-    fn end_orphans(&mut self, now: Instant, node: &mut NodeResources) {
-        let is_over =
-            |phase| matches!(phase, Phase::Orphaned { since } if now.since(since) >= ORPHAN_LIMIT);
-        let over = self.reservations.iter();
-        let over = over.filter(|(_, it)| is_over(it.phase));
-        let over: Vec<Key> = over.map(|(key, _)| *key).collect();
-        for key in over {
-            self.end(node, key, None);
-        }
-        self.note_orphans();
-    }
-
-    fn note_orphans(&mut self) {
-        let since = self.reservations.values().filter_map(|it| match it.phase {
-            Phase::Orphaned { since } => Some(since + ORPHAN_LIMIT),
-            _ => None,
-        });
-        self.orphans_until = since.min();
+    fn note_waiting(&mut self) {
+        let waiting = self.reservations.values();
+        self.kept_until = waiting.filter_map(|it| it.phase.kept_until()).min();
     }
 
     /// False if the answer has to wait for tasks inside.
     fn remove(&mut self, node: &mut NodeResources, id: ReservationId) -> bool {
         let key = (id.group, id.bundle);
-        self.end_round(id);
         let held = self.reservations.get(&key);
         if held.is_some_and(|it| it.round <= id.round) {
             self.end(node, key, Some(id.round));
@@ -497,7 +433,6 @@ impl<N: Copy + Ord> Participant<N> {
     fn end(&mut self, node: &mut NodeResources, key: Key, asked: Option<Round>) {
         let (group, bundle) = key;
         let it = self.reservations.get_mut(&key).expect("is reserved");
-        let round = it.round;
         match &mut it.phase {
             Phase::Prepared { .. } => {}
             phase @ (Phase::Committed | Phase::Orphaned { .. }) => {
@@ -507,11 +442,6 @@ impl<N: Copy + Ord> Participant<N> {
             }
             Phase::Ending { asked: before } => *before = (*before).max(asked),
         }
-        self.end_round(ReservationId {
-            group,
-            bundle,
-            round,
-        });
         if self.reservations[&key].bundle.is_idle() {
             let it = self.reservations.remove(&key).expect("is reserved");
             node.release(it.bundle.into_allocation());
@@ -534,22 +464,6 @@ impl<N: Copy + Ord> Participant<N> {
             };
             self.answer(it.owner, GroupAnswer::Removed(id));
         }
-    }
-
-    /// Remembers that a round, and all before it, is over.
-    fn end_round(&mut self, id: ReservationId) {
-        let key = (id.group, id.bundle);
-        if let Some(over) = self.over.get_mut(&key) {
-            *over = (*over).max(id.round);
-            return;
-        }
-        if self.over_order.len() == OVER_LIMIT
-            && let Some(oldest) = self.over_order.pop_front()
-        {
-            self.over.remove(&oldest);
-        }
-        self.over.insert(key, id.round);
-        self.over_order.push_back(key);
     }
 
     fn usable_mut(&mut self, group: GroupId, bundle: u32) -> Result<&mut Bundle, BundleError> {
@@ -575,6 +489,15 @@ impl<N: Copy + Ord> Participant<N> {
 }
 
 impl Phase {
+    /// When a bundle is given back that waits, if it does.
+    fn kept_until(self) -> Option<Instant> {
+        match self {
+            Self::Prepared { since } => Some(since + HOLD_LIMIT),
+            Self::Orphaned { since } => Some(since + ORPHAN_LIMIT),
+            Self::Committed | Self::Ending { .. } => None,
+        }
+    }
+
     /// Whether tasks may run in the bundle.
     fn is_usable(self) -> bool {
         matches!(self, Self::Committed | Self::Orphaned { .. })

@@ -42,9 +42,9 @@ impl Recorded {
 
 impl GroupTable {
     /// A node has joined, or is about to: whoever has taken a group over asks what it has of it.
-    pub(super) fn node_joined(&mut self, now: Instant, node: NodeId) {
+    pub(super) fn node_joined(&mut self, node: NodeId) {
         for owned in self.owned.values_mut() {
-            owned.coordinator.node_joined(now, node);
+            owned.coordinator.node_joined(node);
         }
     }
 

@@ -647,12 +647,7 @@ impl Scheduler {
                 owned.coordinator.answer(self.now, from, answer);
             }
             // Whoever owns it now asks for it.
-            None if self.groups.recorded.contains(&group) => {}
-            None => {
-                if let Some(reply) = answer.reply_to_stray() {
-                    self.post(from, reply.into());
-                }
-            }
+            None => self.stale += 1,
         }
     }
 

@@ -36,7 +36,7 @@ impl Scheduler {
         };
         self.own.push(ix);
         self.groups.add_own(ix, id);
-        self.groups.node_joined(self.now, id);
+        self.groups.node_joined(id);
         if self.config.local == Some(id) {
             self.local = Some(ix);
             self.cluster.set_local(Some(ix));
@@ -75,7 +75,7 @@ impl Scheduler {
             return;
         }
         self.cluster.expect(node.id, node.incarnation, node.name);
-        self.groups.node_joined(self.now, node.id);
+        self.groups.node_joined(node.id);
         self.carry_out_groups();
     }
 
@@ -140,7 +140,7 @@ impl Scheduler {
             self.groups.set_changed();
         }
         if has_joined {
-            self.groups.node_joined(self.now, id);
+            self.groups.node_joined(id);
             self.carry_out_groups();
             self.place_members_at(id);
         }

@@ -136,23 +136,6 @@ fn twice_is_once() {
 }
 
 #[test]
-fn a_round_that_is_over_stays_over() {
-    let mut node = Node::new(3);
-    // The removal overtakes the prepare.
-    assert_eq!(node.remove(0, 2), ["0 in 2: removed"]);
-    for round in [1, 2] {
-        assert_eq!(node.prepare(0, round), [format!("0 in {round}: {STALE}")]);
-    }
-    assert_eq!(node.prepare(0, 3), ["0 in 3: prepared"]);
-    // What was refused once is refused for good, though there is room now.
-    let short = "1 in 1: refused (CPU: needs 2, node has 1 whole units free)";
-    assert_eq!(node.prepare(1, 1), [short]);
-    assert_eq!(node.remove(0, 3), ["0 in 3: removed"]);
-    assert_eq!(node.prepare(1, 1), [format!("1 in 1: {STALE}")]);
-    assert_eq!(node.prepare(1, 2), ["1 in 2: prepared"]);
-}
-
-#[test]
 fn the_newest_round_counts() {
     let mut node = Node::new(4);
     node.prepare(0, 2);
@@ -226,18 +209,14 @@ fn what_is_committed_waits_for_the_next_owner() {
     node.lose(OWNER, true);
     // Nobody will commit the third.
     assert_eq!((node.effects(), node.free()), (vec![], 4));
-    assert_eq!(node.it.orphans_until, Some(node.now + ORPHAN_LIMIT));
+    assert_eq!(node.it.poll_timeout(), Some(node.now + ORPHAN_LIMIT));
     let more = node.acquire("1").unwrap();
     let holds = "to 10: Holds { group: GroupId(07070707070707070707070707070707), from: Round(4294967296), \
                  bundles: [(0, Round(1)), (1, Round(1))] }";
     for _ in 0..2 {
         assert_eq!(node.ask_as(NEXT, claim(1)), [holds]);
     }
-    assert_eq!(node.it.orphans_until, None);
-    assert_eq!(
-        (node.pass(ANNOUNCE), node.it.poll_timeout()),
-        (vec![], None)
-    );
+    assert_eq!(node.it.poll_timeout(), None);
     // Who owned it before has no say, whatever it has sent.
     assert_eq!(node.remove(0, 9), [""; 0]);
     assert_eq!(node.prepare(2, 9), [""; 0]);
@@ -264,10 +243,9 @@ fn what_nobody_claims_is_given_back() {
     node.commit(0, 1);
     node.lose(OWNER, true);
     let until = node.now + ORPHAN_LIMIT;
-    assert_eq!(node.pass(ANNOUNCE), [""; 0]);
     assert_eq!(node.it.poll_timeout(), Some(until));
-    assert_eq!(node.pass(ORPHAN_LIMIT - ANNOUNCE * 2), [""; 0]);
-    assert_eq!(node.pass(ANNOUNCE), ["0 ended"]);
+    assert_eq!(node.pass(ORPHAN_LIMIT - HOLD_LIMIT), [""; 0]);
+    assert_eq!(node.pass(HOLD_LIMIT), ["0 ended"]);
     assert_eq!((node.free(), node.it.poll_timeout()), (4, None));
     // Or when there is nobody to claim it.
     let mut node = Node::new(4);
@@ -275,7 +253,6 @@ fn what_nobody_claims_is_given_back() {
     node.commit(0, 1);
     node.it.disown(&mut node.node, GROUP, None);
     assert_eq!((node.effects(), node.free()), (vec![], 2));
-    assert_eq!(node.pass(ANNOUNCE), [""; 0]);
     node.lose(OWNER, true);
     node.it.disown(&mut node.node, GROUP, None);
     assert_eq!(node.effects(), ["0 ended"]);
@@ -283,32 +260,16 @@ fn what_nobody_claims_is_given_back() {
 }
 
 #[test]
-fn what_is_prepared_is_announced_and_then_given_back() {
+fn what_is_prepared_and_not_committed_is_given_back() {
     let mut node = Node::new(4);
     node.prepare(0, 1);
-    node.pass(ANNOUNCE / 2);
     node.prepare(1, 1);
     node.commit(1, 1);
-    assert_eq!(node.pass(ANNOUNCE / 2), ["0 in 1: prepared"]);
-    assert_eq!(node.pass(ANNOUNCE), ["0 in 1: prepared"]);
-    assert_eq!(node.it.poll_timeout(), Some(node.now + ANNOUNCE));
+    assert_eq!(node.it.poll_timeout(), Some(node.now + HOLD_LIMIT));
     assert_eq!(node.pass(HOLD_LIMIT), [""; 0]);
     assert_eq!(node.free(), 2);
     assert_eq!(node.commit(0, 1), ["0 in 1: gone"]);
     assert_eq!(node.it.poll_timeout(), None);
-}
-
-#[test]
-fn only_so_many_rounds_are_remembered() {
-    let mut node = Node::new(2);
-    for bundle in 0..=OVER_LIMIT as u32 {
-        node.remove(bundle, 1);
-    }
-    assert_eq!(node.it.over.len(), OVER_LIMIT);
-    assert_eq!(node.it.over_order.len(), OVER_LIMIT);
-    // The oldest was forgotten.
-    assert_eq!(node.prepare(1, 1), [format!("1 in 1: {STALE}")]);
-    assert_eq!(node.prepare(0, 1), ["0 in 1: prepared"]);
 }
 
 #[test]
