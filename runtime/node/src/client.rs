@@ -7,7 +7,6 @@
 //! checked for their number, and objects for their type, before anything is submitted.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,22 +14,25 @@ use std::time::Duration;
 use wasmrun_engine::{ClassIndex, Grants, Limits, Listener, Module, Wishes};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::{ActorId, DriverId, GroupId, ObjectId, ObjectName, TaskId};
+use wasmrun_model::id::{DriverId, GroupId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::resource::Request;
 use wasmrun_model::scheduler::Explanation;
 use wasmrun_model::task::{Attempt, Cancellation, Rule, TaskKind, Terms};
 use wasmrun_model::value::{Encoded, FunctionType, Handle, ValueType};
 use wasmrun_store::CreateError;
 
+use crate::actor::Actor;
 use crate::guests::names::{FindError, NameError};
 use crate::guests::services::Watch;
 use crate::guests::shared::Shared;
 use crate::ledger::{Submission, SubmitError};
-use crate::records::actor::{ActorCell, ActorJob, ActorRef, Checkpoint};
+use crate::records::actor::{ActorCell, ActorJob, Checkpoint};
+use crate::records::actor_ref::ActorRef;
 use crate::records::derive::{self, WishError};
+use crate::records::job::{Argument, Call, Derived, Job, Parent};
 use crate::records::object::{LoadError, Loaded, Object, PutObject, Reference, Value, is_fit};
 use crate::records::policy::{Policy, TooMuch};
-use crate::records::task::{Argument, Call, Derived, Job, Parent, TaskCell, TaskHandle, Work};
+use crate::records::task::{TaskCell, TaskHandle, Work};
 
 /// A session that submits tasks. Cheap to clone; clones are one session.
 #[derive(Clone)]
@@ -210,7 +212,7 @@ impl Client {
         self.0.driver.task(number)
     }
 
-    fn new_cell(&self, work: Work) -> Arc<TaskCell> {
+    pub(crate) fn new_cell(&self, work: Work) -> Arc<TaskCell> {
         self.cell_of(self.next_id(), work)
     }
 
@@ -567,82 +569,6 @@ impl Client {
     /// none waits.
     pub fn explain_oldest(&self) -> Option<Explanation> {
         self.0.shared.ask(|ledger| ledger.explain_oldest())
-    }
-}
-
-/// A handle to an actor. Cheap to clone; the actor ends when the last is dropped and it has no name.
-#[derive(Clone)]
-pub struct Actor {
-    pub(crate) actor: ActorRef,
-    client: Client,
-}
-
-impl Actor {
-    /// Its id.
-    pub fn id(&self) -> ActorId {
-        self.actor.id
-    }
-
-    /// Its handle in values.
-    pub fn handle(&self) -> Handle {
-        Handle::Actor(self.actor.name())
-    }
-
-    /// The same actor, called by another session.
-    pub(crate) fn with(&self, client: &Client) -> Self {
-        client.actor(self.actor.clone())
-    }
-
-    /// Calls a method. Calls of one session run in the order in which they are made.
-    ///
-    /// # Errors
-    /// When there is no such method, the arguments do not fit, or the node is stopping. A call of an
-    /// actor that is dead is no error here: its object fails.
-    pub fn call(&self, method: &str, values: Vec<Argument>) -> Result<Object, CallError> {
-        let call = Call {
-            values,
-            ..Call::default()
-        };
-        Ok(self.start(method, call)?.object())
-    }
-
-    /// As [`Actor::call`], with all that can be said about a call and its report at the end.
-    ///
-    /// # Errors
-    /// As of `call`.
-    pub fn start(&self, method: &str, mut call: Call) -> Result<TaskHandle, CallError> {
-        let face = &self.actor.face;
-        let index = face.find(method).ok_or_else(|| CallError::NoMethod {
-            class: face.class.clone(),
-            method: method.chars().take(80).collect(),
-            methods: face.method_names().map(str::to_owned).collect(),
-        })?;
-        check(&face.methods[index].1, &call.values)?;
-        let policy = &self.client.0.shared.policy;
-        call.time_limit = policy.actor_time("call", call.time_limit)?;
-        let cell = self
-            .client
-            .new_cell(Work::Call(self.actor.cell().clone(), index));
-        self.client.0.shared.submit(Submission {
-            driver: self.client.0.driver,
-            parent: None,
-            terms: face.call_terms.clone(),
-            kind: TaskKind::Call {
-                actor: self.actor.id,
-                caller: None,
-            },
-            call,
-            cell: cell.clone(),
-            keeps: Some(self.actor.clone()),
-            first: Attempt::FIRST,
-        })?;
-        Ok(TaskHandle(cell))
-    }
-}
-
-impl fmt::Debug for Actor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.actor.fmt(f)
     }
 }
 

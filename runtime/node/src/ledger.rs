@@ -8,26 +8,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use wasmrun_engine::{ActorInstance, HeldResource, TaskOutput};
+use wasmrun_engine::ActorInstance;
 use wasmrun_model::failure::TaskError;
-use wasmrun_model::id::{DriverId, JobId, NodeId, ObjectId, OfTask, TaskId, TaskMap};
+use wasmrun_model::id::{JobId, NodeId, ObjectId, TaskId, TaskMap};
 use wasmrun_model::resource::NodeResources;
-use wasmrun_model::scheduler::{Config, Event, Message, NewWaiters, NodeInfo, Reason, Scheduler};
-use wasmrun_model::task::{Attempt, Phase as State, TaskKind, TaskSpec, Terms};
+use wasmrun_model::scheduler::{Config, Event, NewWaiters, NodeInfo, Scheduler};
+use wasmrun_model::task::{Attempt, Phase as State, TaskSpec};
 use wasmrun_model::time::Instant as ModelInstant;
 
 pub(crate) use self::groups::{GroupNews, GroupRecord, MOST_GROUPS, OwnGroup, RecordedGroup};
 pub(crate) use self::outbox::{Outbound, Outbox};
+pub use self::todo::SubmitError;
+pub(crate) use self::todo::{Incoming, Outgoing, Start, Submission, Todo};
 
 use self::arguments::{Tie, has_failed, needs};
 use self::behind::Behind;
 use self::groups::Groups;
 use crate::ledger::deadlock::{Blocked, BlockedTasks};
-use crate::records::actor::{ActorCell, ActorRef};
+use crate::ledger::entry::{Entry, Resuming};
+use crate::records::actor::ActorCell;
 use crate::records::dead::DeadActors;
-use crate::records::lineage::{Kept, Lineage};
-use crate::records::object::Reference;
-use crate::records::task::{Call, Report, TaskCell, Work};
+use crate::records::lineage::Lineage;
+use crate::records::task::{Report, TaskCell, Work};
 use crate::records::wait::Countdown;
 
 /// The id of a node that is alone in its process: nobody else has to tell it from others.
@@ -81,193 +83,6 @@ pub(crate) struct Counts {
     pub(crate) born: u64,
     /// Lives that ended and were followed by another.
     pub(crate) restarted: u64,
-}
-
-/// What is known of a task besides what the scheduler knows.
-struct Entry {
-    /// What it is to do; gone once it has started for the last time.
-    call: Option<Call>,
-    cell: Arc<TaskCell>,
-    /// The task that started it.
-    parent: Option<TaskId>,
-    /// Tasks that it has started, and that those left behind, which are cancelled with it.
-    children: Vec<TaskId>,
-    /// Whether it was told to stop: it starts nothing more.
-    is_stopped: bool,
-    /// Whether it is to have its CPU again.
-    resuming: Resuming,
-    /// The actor that it calls, which lives until then at least.
-    keeps: Option<ActorRef>,
-    /// The node that owns it and has given it to us, if it is not ours.
-    from: Option<NodeId>,
-}
-
-impl OfTask for Entry {
-    fn task(&self) -> &TaskId {
-        &self.cell.id
-    }
-}
-
-/// How a task that has waited gets its CPU again. What it waits for ends here, in one step with who gets the CPU
-/// of that; the thread that waits hears of it later.
-#[derive(Default)]
-enum Resuming {
-    /// It has its CPU, or waits for others.
-    #[default]
-    No,
-    /// What it waits for has ended, and its thread has not heard of that.
-    Due {
-        /// Whether it has its CPU by now.
-        has_cpu: bool,
-    },
-    /// Its thread waits for the CPU.
-    Asked(Arc<Countdown>),
-    /// Its thread has gone on without the CPU: the time was up that it wanted to wait.
-    Ahead,
-}
-
-impl Resuming {
-    /// It has its CPU again. Who is to be told so.
-    fn resumes(&mut self) -> Option<Arc<Countdown>> {
-        match std::mem::take(self) {
-            Self::No | Self::Ahead => None,
-            Self::Due { .. } => {
-                *self = Self::Due { has_cpu: true };
-                None
-            }
-            Self::Asked(resumed) => Some(resumed),
-        }
-    }
-
-    /// Its thread asks for the CPU: false if the scheduler is still to be told.
-    fn asks(&mut self, resumed: &Arc<Countdown>, todo: &mut Todo) -> bool {
-        match self {
-            Self::Due { has_cpu: true } => {
-                *self = Self::No;
-                todo.resume.push(resumed.clone());
-                true
-            }
-            before => matches!(
-                std::mem::replace(before, Self::Asked(resumed.clone())),
-                Self::Due { .. }
-            ),
-        }
-    }
-
-    /// Its thread waits no more, whether it has the CPU or not. Whether it has.
-    fn goes_ahead(&mut self) -> bool {
-        match std::mem::replace(self, Self::Ahead) {
-            Self::Due { has_cpu: true } => {
-                *self = Self::No;
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// The task is gone, and its thread is about to notice.
-    fn abandon(self) -> Option<Arc<Countdown>> {
-        match self {
-            Self::No | Self::Due { .. } | Self::Ahead => None,
-            Self::Asked(resumed) => Some(resumed),
-        }
-    }
-}
-
-/// A new task.
-pub(crate) struct Submission {
-    pub(crate) driver: DriverId,
-    /// The task that submits it, if it is not the driver itself.
-    pub(crate) parent: Option<TaskId>,
-    pub(crate) terms: Arc<Terms>,
-    pub(crate) kind: TaskKind,
-    pub(crate) call: Call,
-    pub(crate) cell: Arc<TaskCell>,
-    /// The actor that it calls.
-    pub(crate) keeps: Option<ActorRef>,
-    /// The number of its first attempt here: higher than all that there may have been before.
-    pub(crate) first: Attempt,
-}
-
-/// Why a task cannot be submitted.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SubmitError {
-    /// It can never run: no node has what it asks for, or the one node it names is not there.
-    #[error("{0}")]
-    Unschedulable(Reason),
-    /// The node is stopping.
-    #[error("the node is stopping and takes no more tasks")]
-    Stopping,
-    /// The task that starts it was stopped.
-    #[error("the task that starts it was cancelled or stopped, and may start nothing more")]
-    Stopped,
-}
-
-/// What is left to do when the lock is released. [`Shared::tell`](crate::guests::shared::Shared::tell) does it.
-#[derive(Default)]
-#[must_use]
-pub(crate) struct Todo {
-    /// These have what they asked for: run them.
-    pub start: Vec<Start>,
-    /// These have ended: tell who waits for them.
-    pub end: Vec<(Arc<TaskCell>, Box<Report>)>,
-    /// These are to stop.
-    pub stop: Vec<Arc<TaskCell>>,
-    /// This one was not taken.
-    pub refused: Option<Reason>,
-    /// Calls that run and whose callers are gone: see [`crate::orphans`].
-    pub orphans: Vec<Arc<TaskCell>>,
-    /// These have their CPU again.
-    pub resume: Vec<Arc<Countdown>>,
-    /// Tasks here wait for these objects.
-    pub fetch: Vec<Arc<TaskCell>>,
-    /// What nobody needs any more. To drop it may take time, or another lock.
-    pub trash: Trash,
-}
-
-/// See [`Todo::trash`].
-#[derive(Default)]
-pub(crate) struct Trash {
-    calls: Vec<Call>,
-    #[expect(
-        clippy::vec_box,
-        reason = "they come in boxes, and are not moved out of them"
-    )]
-    reports: Vec<Box<Report>>,
-    lives: Vec<ActorInstance>,
-    references: Vec<Reference>,
-    outputs: Vec<Arc<TaskOutput>>,
-    recipes: Vec<Kept>,
-    waits: Vec<Blocked>,
-}
-
-/// What another node is told.
-pub(crate) enum Outgoing {
-    /// What its scheduler needs to know.
-    Message(Message),
-    /// The same, and what the task that it is to run is to do.
-    Place(Message, Arc<TaskCell>, Call),
-    /// The same, and what came of the attempt, unless that was said before.
-    Settled(Message, Option<Box<Report>>),
-    /// A task of its has ended here and has left something behind, or that is over.
-    LeftBehind(TaskId, bool),
-    /// What this task of ours has left there is to end.
-    EndLeft(TaskId),
-}
-
-/// A task that another node gives to this one.
-pub(crate) struct Incoming {
-    pub(crate) from: NodeId,
-    pub(crate) call: Call,
-    pub(crate) cell: Arc<TaskCell>,
-}
-
-/// A task that can run.
-pub(crate) struct Start {
-    pub call: Call,
-    pub cell: Arc<TaskCell>,
-    pub attempt: Attempt,
-    pub held: Vec<HeldResource>,
 }
 
 impl Ledger {
@@ -749,12 +564,15 @@ mod blocked;
 mod circle;
 pub(crate) mod deadlock;
 mod effects;
+mod entry;
 pub(crate) mod graph;
 mod groups;
 mod outbox;
 mod peers;
 mod questions;
+mod recipes;
 mod search;
 pub(crate) mod standstill;
 #[cfg(test)]
 mod tests;
+mod todo;

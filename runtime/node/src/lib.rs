@@ -29,6 +29,7 @@
 // the compiler more steps to see than it takes by default.
 #![recursion_limit = "256"]
 
+mod actor;
 mod client;
 mod cluster;
 mod groups;
@@ -36,13 +37,15 @@ mod guests;
 mod ledger;
 mod machine;
 mod node;
+mod offer;
 mod peers;
 mod records;
 mod server;
 #[cfg(test)]
 mod testing;
 
-pub use crate::client::{Actor, ActorOptions, CallError, Client, GetError};
+pub use crate::actor::Actor;
+pub use crate::client::{ActorOptions, CallError, Client, GetError};
 pub use crate::cluster::{
     ClusterConfig, ClusterError, DEFAULT_PORT, EtcdOptions, EtcdTls, JoinToken, ParseTokenError,
     Part, StateError, TokensError,
@@ -57,10 +60,11 @@ pub use crate::node::{
 pub use crate::peers::Moved;
 pub use crate::records::actor::ActorJob;
 pub use crate::records::derive::WishError;
+pub use crate::records::job::{Argument, Call, Job};
 pub use crate::records::object::{LoadError, Loaded, Object, Value};
 pub use crate::records::options::{JobError, Overrides};
 pub use crate::records::policy::{Policy, PolicyConfig, PolicyError, TooMuch};
-pub use crate::records::task::{Argument, Call, Job, Phase, Report, TaskHandle, wait_all};
+pub use crate::records::task::{Phase, Report, TaskHandle, wait_all};
 pub use crate::server::{
     DEFAULT_METRICS_PORT, Metrics, ServeError, ServeMetricsError, Server, Stopper,
 };

@@ -11,7 +11,8 @@ use wasmrun_control::{Error, LeaseId};
 use wasmrun_model::id::{ActorId, Digest, NodeId, TaskId};
 use wasmrun_model::task::Attempt;
 
-use crate::records::actor::{ActorCell, ActorRef};
+use crate::records::actor::ActorCell;
+use crate::records::actor_ref::ActorRef;
 
 /// Who has a name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -23,7 +23,8 @@ use wasmrun_model::id::ActorId;
 use crate::guests::claim::{Claim, Settled, Sought, WaitsFor, Wants};
 use crate::guests::others::{Directory, Others};
 use crate::guests::shared::Shared;
-use crate::records::actor::{ActorCell, ActorRef};
+use crate::records::actor::ActorCell;
+use crate::records::actor_ref::ActorRef;
 use crate::records::dead::Dead;
 
 /// How long the control store and the owner of a name have, in all, to say whose it is.

@@ -15,7 +15,8 @@ use crate::guests::claim::{Claim, Settled, Sought, Wants};
 use crate::ledger::{Outbound, Start};
 use crate::records::actor::ActorCell;
 use crate::records::call_log::Ran;
-use crate::records::task::{Argument, TaskCell};
+use crate::records::job::Argument;
+use crate::records::task::TaskCell;
 
 /// See the [module](self).
 #[async_trait]

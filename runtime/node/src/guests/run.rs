@@ -26,9 +26,10 @@ use crate::ledger::{Start, Todo};
 use crate::records::actor::ActorCell;
 use crate::records::call_log::Ran;
 use crate::records::handles::HandleTable;
+use crate::records::job::{Argument, Call};
 use crate::records::object::{Fitted, LoadError, Object, Reference, Value};
 use crate::records::reach::Held;
-use crate::records::task::{Argument, Call, Report, TaskCell, Work};
+use crate::records::task::{Report, TaskCell, Work};
 
 impl Start {
     /// The part of the CPU that it asked for and holds. A call holds nothing: it has its actor's.

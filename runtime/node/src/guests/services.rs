@@ -29,12 +29,14 @@ use crate::guests::names::{Known as Named, Naming};
 use crate::guests::shared::Shared;
 use crate::ledger::Submission;
 use crate::ledger::deadlock::{Blocked, Wait};
-use crate::records::actor::{ActorCell, ActorRef, Creator};
+use crate::records::actor::{ActorCell, Creator};
+use crate::records::actor_ref::ActorRef;
 use crate::records::derive;
 use crate::records::handles::{HandleTable, Readiness};
+use crate::records::job::{Argument, Call, Job, Parent};
 use crate::records::object::{LoadError, Loaded, Object, PutObject, Reference, Value, is_fit};
 use crate::records::reach::{Held, Holds};
-use crate::records::task::{Argument, Call, Job, Nested, Parent, TaskCell, Work};
+use crate::records::task::{Nested, TaskCell, Work};
 use crate::records::wait::Countdown;
 
 /// The most that one attempt may start in all its life: their numbers are part of their ids.

@@ -26,11 +26,13 @@ use crate::guests::others::{Directory, Others};
 use crate::guests::run;
 use crate::ledger::deadlock::WaitNumbers;
 use crate::ledger::{Ledger, Outbox, Submission, SubmitError, Todo};
-use crate::records::actor::{ActorCell, ActorNode};
+use crate::records::actor::ActorCell;
+use crate::records::actor_ref::ActorNode;
 use crate::records::ids::Ids;
-use crate::records::object::{LoadError, WaitingBytes};
+use crate::records::object::LoadError;
 use crate::records::policy::Policy;
 use crate::records::task::{Home, TaskCell, Work};
+use crate::records::waiting_bytes::WaitingBytes;
 
 /// How often a thread looks whether the ledger is free before it lets others run, and how often it does that
 /// before it sleeps.

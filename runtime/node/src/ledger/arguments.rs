@@ -11,8 +11,9 @@ use wasmrun_model::id::ObjectId;
 use wasmrun_model::task::Argument as Needed;
 
 use super::NodeNames;
+use crate::records::job::{Argument, Call};
 use crate::records::object::{Object, Reference, Value};
-use crate::records::task::{Argument, Call, TaskCell, Work};
+use crate::records::task::{TaskCell, Work};
 
 /// What ties something to this node, because it is nowhere else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,8 +14,9 @@ use super::deadlock::{Place, describe};
 use super::graph::{self, Graph, Needs};
 use crate::ledger::Ledger;
 use crate::records::actor::object_of;
+use crate::records::job::Argument;
 use crate::records::object::{Object, Reference};
-use crate::records::task::{Argument, Work};
+use crate::records::task::Work;
 
 /// What a walk through the graph of waits has found.
 #[derive(Default)]

@@ -15,8 +15,9 @@ use super::arguments::{Tie, missing};
 use super::{Entry, Ledger, Resuming, Start, Todo};
 use crate::records::actor::ActorCell;
 use crate::records::dead::Dead;
+use crate::records::job::Call;
 use crate::records::object::Reference;
-use crate::records::task::{Call, Report, TaskCell, Work};
+use crate::records::task::{Report, TaskCell, Work};
 
 impl Ledger {
     /// Does what the scheduler wants. `report` is of the attempt that has just ended, if one has.

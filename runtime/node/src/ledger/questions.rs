@@ -10,9 +10,10 @@ use wasmrun_model::scheduler::{Event, Explanation};
 use wasmrun_model::task::{Cancellation, Phase as State};
 
 use super::Ledger;
-use crate::records::actor::ActorRef;
+use crate::records::actor_ref::ActorRef;
+use crate::records::job::{Argument, Call};
 use crate::records::object::{Object, Reference};
-use crate::records::task::{Argument, Call, TaskCell, Work};
+use crate::records::task::{TaskCell, Work};
 
 impl Ledger {
     /// How many actors live here.

@@ -18,8 +18,13 @@ use wasmrun_model::value::{Value, ValueType};
 
 use super::*;
 use crate::ledger::deadlock::{Wait, WaitNumber};
+use crate::records::job::Call;
+use crate::records::job::Job;
 use crate::records::options::Overrides;
-use crate::records::task::{Home, Job};
+use crate::records::task::Home;
+use wasmrun_model::id::DriverId;
+use wasmrun_model::scheduler::{Message, Reason};
+use wasmrun_model::task::TaskKind;
 
 /// A ledger, and what it has said about tasks, which are called by name.
 struct Desk {

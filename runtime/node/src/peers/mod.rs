@@ -10,6 +10,7 @@
 //! is dead.
 
 mod actors;
+mod arriving;
 pub(crate) mod ask;
 mod awaited;
 mod borrow;
@@ -82,9 +83,10 @@ use crate::guests::shared::{Shared, WeakShared};
 use crate::ledger::{GroupNews, Ledger, Outbound, Outgoing, Start, Todo};
 use crate::records::actor::ActorCell;
 use crate::records::call_log::Ran;
+use crate::records::job::Argument;
 use crate::records::lineage::Lineage;
 use crate::records::object::{Reference, Value};
-use crate::records::task::{Argument, TaskCell};
+use crate::records::task::TaskCell;
 
 /// How often the scheduler is told the time.
 const TICK: Duration = Duration::from_millis(100);

@@ -13,7 +13,7 @@ use wasmrun_engine::{
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{NodeId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::scheduler::{Message, Outcome};
-use wasmrun_model::task::{Attempt, FailureKind, TaskKind, TaskSpec};
+use wasmrun_model::task::{Attempt, FailureKind, TaskKind};
 use wasmrun_model::wire::{Bytes, Net, WireError};
 
 use super::ends::{Received, Written};
@@ -25,13 +25,14 @@ use super::session::Queued;
 use super::staging::{MESSAGE_BYTES, inline_bytes, stored_as};
 use super::{Exchange, actors, remote};
 use crate::ledger::{Incoming, Outgoing};
-use crate::records::actor::{ActorJob, Checkpoint};
+use crate::peers::arriving::Arriving;
+use crate::records::job::{Argument, Call};
 use crate::records::object::{Object, Reference, Value};
-use crate::records::task::{Argument, Call, Derived, Job, Report, TaskCell, Work};
+use crate::records::task::{Report, TaskCell, Work};
 
 /// Why a message cannot be made or understood.
 #[derive(Debug, thiserror::Error)]
-enum PlaceError {
+pub(super) enum PlaceError {
     /// There is no such function.
     #[error("the module has no function {0} that can be a task")]
     Function(String),
@@ -521,120 +522,6 @@ fn output(task: TaskId, chunk: OutputChunk) -> Output {
         writer: chunk.writer,
         is_stderr: chunk.source == OutputSource::Stderr,
         bytes: Bytes(chunk.bytes.to_vec()),
-    }
-}
-
-/// A task that has come from another node.
-struct Arriving {
-    from: NodeId,
-    spec: TaskSpec,
-    attempt: Attempt,
-    hops: u8,
-}
-
-impl Arriving {
-    fn attempt(&self) -> Received {
-        (self.from, self.spec.id, self.attempt)
-    }
-}
-
-impl Exchange {
-    fn job(&self, spec: &TaskSpec, order: JobOrder, module: &Module) -> Result<Job, PlaceError> {
-        let policy = self.shared.upgrade().map(|shared| shared.policy.clone());
-        let JobOrder {
-            name,
-            function,
-            limits,
-            env,
-            net,
-            ..
-        } = order;
-        let entry = match function {
-            None => Entry::Program,
-            Some(name) => {
-                Entry::Function(module.find(&name).map_err(|_| PlaceError::Function(name))?)
-            }
-        };
-        Ok(Job {
-            name,
-            module: module.clone(),
-            entry,
-            terms: spec.terms.clone(),
-            limits: granted_limits(&limits),
-            grants: grants(env, net),
-            derived: Derived::default(),
-            // Of what it starts here.
-            policy: policy.unwrap_or_default(),
-        })
-    }
-
-    /// A life of another node's actor.
-    fn to_create(
-        &self,
-        arriving: &Arriving,
-        order: CreateOrder,
-        module: &Module,
-    ) -> Result<Work, PlaceError> {
-        let CreateOrder {
-            actor,
-            face,
-            job,
-            state,
-        } = order;
-        let policy = self.shared.upgrade().map(|shared| shared.policy.clone());
-        let class = module.find_class(&face.class);
-        let class = class.map_err(|_| PlaceError::Class(face.class.clone()))?;
-        let call_terms = face.call_terms.clone();
-        let (cell, _) = self.foreign_cell(actor, face);
-        cell.set_job(ActorJob {
-            module: module.clone(),
-            class,
-            terms: arriving.spec.terms.clone(),
-            limits: granted_limits(&job.limits),
-            grants: grants(job.env, job.net),
-            // Its owner counts them.
-            restarts: 0,
-            is_deterministic: cell.face.is_deterministic,
-            call_terms,
-            policy: policy.unwrap_or_default(),
-            derived: Derived::default(),
-        });
-        // Values are laid out by these types, and peers may say anything.
-        let its = module.class(class).methods.iter();
-        let its = its.map(|it| (&it.name, &it.ty));
-        if !its.eq(cell.face.methods.iter().map(|(name, ty)| (name, ty))) {
-            return Err(PlaceError::Class(cell.face.class.clone()));
-        }
-        let state = state.and_then(|state| {
-            Some(Checkpoint {
-                number: state.number,
-                state: state.inline?.0.into(),
-            })
-        });
-        cell.begins_with(arriving.attempt, state);
-        Ok(Work::Create(cell))
-    }
-}
-
-fn granted_limits(limits: &LimitOrder) -> Limits {
-    Limits {
-        memory: limits.memory_bytes,
-        output: limits.output_bytes,
-        arguments: limits.argument_bytes,
-        result: limits.result_bytes,
-        time: limits.time_us.map(Duration::from_micros),
-    }
-}
-
-fn grants(env: Vec<(String, String)>, net: Net) -> Grants {
-    Grants {
-        env,
-        dirs: Vec::new(),
-        net: match net {
-            Net::None => NetGrant::None,
-            Net::Only(addresses) => NetGrant::Only(addresses),
-            Net::All => NetGrant::All,
-        },
     }
 }
 

@@ -27,11 +27,13 @@ use super::{Exchange, remote};
 use crate::guests::services::Watch;
 use crate::guests::shared::Shared;
 use crate::ledger::Submission;
-use crate::records::actor::{ActorCell, ActorJob, ActorRef};
+use crate::records::actor::{ActorCell, ActorJob};
+use crate::records::actor_ref::ActorRef;
 use crate::records::call_log::{Logged, MOST_CALLS, Ran, Story};
+use crate::records::job::{Argument, Call, Derived};
 use crate::records::lineage::{self, CallRecipe};
 use crate::records::object::{Object, Reference, Value};
-use crate::records::task::{Argument, Call, Derived, TaskCell, Work};
+use crate::records::task::{TaskCell, Work};
 
 /// The numbers of actors that are made to call them again, among what a creation could have started.
 const SCRATCH_FROM: u64 = 1 << 62;

@@ -21,8 +21,9 @@ use wasmrun_store::CreateError;
 use super::session::{PeerSession, Queued};
 use super::{Exchange, remote};
 use crate::ledger::Outgoing;
+use crate::records::job::Argument;
 use crate::records::object::Value;
-use crate::records::task::{Argument, Report, TaskCell, Work};
+use crate::records::task::{Report, TaskCell, Work};
 
 /// How much of values goes with the message that begins a task; the rest is fetched.
 pub(super) const MESSAGE_BYTES: usize = 1 << 20;

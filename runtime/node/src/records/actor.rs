@@ -11,10 +11,8 @@
 //! Invariants: at most one call is with an instance at a time; an actor without references has no
 //! calls left, and ends. There is one cell for an actor on a node, whatever the node is to it.
 
-use std::fmt;
-use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -30,8 +28,9 @@ use wasmrun_model::value::FunctionType;
 
 use crate::records::call_log::CallLog;
 use crate::records::handles::HandleTable;
+use crate::records::job::{Derived, Parent};
 use crate::records::policy::Policy;
-use crate::records::task::{Derived, Parent, TaskCell};
+use crate::records::task::TaskCell;
 
 /// What an actor is: a class, with what its instances ask for.
 pub struct ActorJob {
@@ -652,85 +651,5 @@ pub(crate) fn object_of(actor: ActorName) -> ObjectName {
     ObjectName {
         id: ObjectId::of(actor.id.task(), 0),
         owner: actor.owner,
-    }
-}
-
-/// A counted reference to an actor. When the last one goes, the actor ends; one of another node is given
-/// back.
-#[derive(Clone)]
-pub(crate) struct ActorRef(Arc<Counted>);
-
-struct Counted {
-    cell: Arc<ActorCell>,
-    node: Weak<dyn ActorNode>,
-}
-
-/// The node that has references to an actor.
-pub(crate) trait ActorNode: Send + Sync {
-    /// The last of them is gone. Whoever dropped it may hold the ledger's lock: what needs that comes later.
-    fn unreferenced(self: Arc<Self>, actor: &Arc<ActorCell>);
-}
-
-/// The references to an actor, as long as there are any.
-#[derive(Clone, Default)]
-pub(crate) struct WeakActorRef(Weak<Counted>);
-
-impl WeakActorRef {
-    pub(crate) fn upgrade(&self) -> Option<ActorRef> {
-        self.0.upgrade().map(ActorRef)
-    }
-
-    /// Whether there is one.
-    pub(crate) fn is_held(&self) -> bool {
-        self.0.strong_count() > 0
-    }
-}
-
-impl ActorRef {
-    pub(crate) fn new<N: ActorNode + 'static>(cell: Arc<ActorCell>, node: Weak<N>) -> Self {
-        Self(Arc::new(Counted { cell, node }))
-    }
-
-    pub(crate) fn cell(&self) -> &Arc<ActorCell> {
-        &self.0.cell
-    }
-
-    pub(crate) fn downgrade(&self) -> WeakActorRef {
-        WeakActorRef(Arc::downgrade(&self.0))
-    }
-
-    /// Which it is: the same for all references to one actor.
-    pub(crate) fn address(&self) -> usize {
-        Arc::as_ptr(&self.0).addr()
-    }
-
-    /// How many references there are.
-    pub(crate) fn holders(&self) -> usize {
-        Arc::strong_count(&self.0)
-    }
-}
-
-impl Deref for ActorRef {
-    type Target = ActorCell;
-
-    fn deref(&self) -> &ActorCell {
-        &self.0.cell
-    }
-}
-
-impl fmt::Debug for ActorRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ActorRef({})", self.0.cell.id)
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        if let Some(log) = self.cell.log().filter(|_| !self.cell.is_foreign) {
-            log.clear();
-        }
-        if let Some(node) = self.node.upgrade() {
-            node.unreferenced(&self.cell);
-        }
     }
 }

@@ -18,9 +18,9 @@ use wasmrun_model::id::{DriverId, TaskId};
 use wasmrun_model::task::Attempt;
 
 use crate::records::actor::Checkpoint;
+use crate::records::job::Argument;
 use crate::records::lineage::{CallRecipe, Counted};
 use crate::records::object::Value;
-use crate::records::task::Argument;
 
 /// The most calls that are kept of an actor.
 pub(crate) const MOST_CALLS: usize = 1000;

@@ -12,9 +12,9 @@ use wasmrun_model::resource::{
 use wasmrun_model::task::{Rule, Terms};
 
 use crate::records::actor::ActorJob;
+use crate::records::job::{Derived, Job, Parent};
 use crate::records::options::{JobError, Overrides};
 use crate::records::policy::TooMuch;
-use crate::records::task::{Derived, Job, Parent};
 
 /// Why a wish cannot be granted.
 #[derive(Debug, thiserror::Error)]

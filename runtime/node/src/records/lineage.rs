@@ -15,8 +15,9 @@ use wasmrun_model::task::Attempt;
 
 use crate::records::actor::ActorCell;
 use crate::records::ids::Ids;
+use crate::records::job::{Argument, Call, Job};
 use crate::records::object::{Object, Reference, Value};
-use crate::records::task::{Argument, Call, Job, TaskCell};
+use crate::records::task::TaskCell;
 
 /// What a recipe takes besides what it keeps of arguments, about.
 const RECIPE_BYTES: u64 = 512;

@@ -4,11 +4,13 @@
 //! leads there it holds a trait of this folder's.
 
 pub(crate) mod actor;
+pub(crate) mod actor_ref;
 pub(crate) mod call_log;
 pub(crate) mod dead;
 pub(crate) mod derive;
 pub(crate) mod handles;
 pub(crate) mod ids;
+pub(crate) mod job;
 pub(crate) mod lineage;
 pub(crate) mod object;
 pub(crate) mod options;
@@ -16,3 +18,4 @@ pub(crate) mod policy;
 pub(crate) mod reach;
 pub(crate) mod task;
 pub(crate) mod wait;
+pub(crate) mod waiting_bytes;

@@ -9,12 +9,10 @@
 
 use std::any::Any;
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
 use futures_util::future::BoxFuture;
-use parking_lot::Mutex;
 use wasmrun_engine::{Pages, Readable, Spares};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
@@ -25,9 +23,10 @@ use wasmrun_model::value::{
 };
 use wasmrun_store::{Form, ReadError, View};
 
-use crate::records::actor::ActorRef;
+use crate::records::actor_ref::ActorRef;
 use crate::records::lineage::Origin;
 use crate::records::task::TaskCell;
+use crate::records::waiting_bytes::{Charge, TooManyBytes, WaitingBytes};
 
 /// Values of fewer bytes are not counted among those that wait.
 const FEW_BYTES: usize = 256;
@@ -89,78 +88,6 @@ impl Drop for Kept {
             drop(reference);
         }
         LEFT.with(|left| *left.borrow_mut() = None);
-    }
-}
-
-/// The bytes of arguments that guests gave to tasks which have not ended: they are on the node's own
-/// account, not on a guest's.
-///
-/// A tenant may have as many as nobody has yet: one alone gets half of all, two a third each. So there is
-/// always room for the next (Choudhury and Hahne, Dynamic Queue Length Thresholds, 1998).
-#[derive(Debug)]
-pub(crate) struct WaitingBytes {
-    used: Mutex<UsedBytes>,
-    limit: u64,
-}
-
-#[derive(Debug, Default)]
-struct UsedBytes {
-    total: u64,
-    /// Of those who have any.
-    by_tenant: HashMap<TenantName, u64>,
-}
-
-/// A part of [`WaitingBytes`].
-struct Charge {
-    account: Arc<WaitingBytes>,
-    tenant: TenantName,
-    bytes: u64,
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        let mut used = self.account.used.lock();
-        used.total -= self.bytes;
-        if let Some(of_tenant) = used.by_tenant.get_mut(&self.tenant) {
-            *of_tenant -= self.bytes;
-            if *of_tenant == 0 {
-                used.by_tenant.remove(&self.tenant);
-            }
-        }
-    }
-}
-
-/// Too many bytes wait.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "arguments of the tenant's tasks that have not ended take {used} bytes of this node, and {left} are left for \
-     all: start fewer tasks at a time, or put large values and pass the objects"
-)]
-pub(crate) struct TooManyBytes {
-    used: u64,
-    left: u64,
-}
-
-impl WaitingBytes {
-    pub(crate) fn new(limit: u64) -> Arc<Self> {
-        let used = Mutex::default();
-        Arc::new(Self { used, limit })
-    }
-
-    fn charge(self: &Arc<Self>, tenant: &TenantName, bytes: u64) -> Result<Charge, TooManyBytes> {
-        let mut all = self.used.lock();
-        let used = all.by_tenant.get(tenant).copied().unwrap_or_default();
-        let left = self.limit.saturating_sub(all.total);
-        if used.saturating_add(bytes.saturating_mul(2)) > left {
-            return Err(TooManyBytes { used, left });
-        }
-        all.total += bytes;
-        *all.by_tenant.entry(tenant.clone()).or_default() += bytes;
-        Ok(Charge {
-            account: self.clone(),
-            tenant: tenant.clone(),
-            bytes,
-        })
     }
 }
 

@@ -10,8 +10,8 @@ use wasmrun_model::manifest::{Asked, FunctionSettings, PROGRAM};
 use wasmrun_model::resource::{Request, RequestError, ResourceName, ResourceSet};
 use wasmrun_model::task::{Rule, Terms, alternative};
 
+use crate::records::job::{Derived, Job};
 use crate::records::policy::{Policy, TooMuch};
-use crate::records::task::{Derived, Job};
 
 /// What the submitter says, over what the module declares.
 #[derive(Debug, Clone)]

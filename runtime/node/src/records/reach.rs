@@ -12,9 +12,10 @@ use std::sync::Arc;
 
 use wasmrun_model::id::TaskId;
 
-use crate::records::actor::ActorRef;
+use crate::records::actor_ref::ActorRef;
+use crate::records::job::Argument;
 use crate::records::object::{Object, PutObject, Reference, Value};
-use crate::records::task::{Argument, TaskCell};
+use crate::records::task::TaskCell;
 
 /// The most that is looked at: beyond it nothing is found.
 const MOST: usize = 100_000;

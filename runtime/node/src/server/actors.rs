@@ -20,10 +20,11 @@ use super::session::{Session, refusal};
 use super::tasks::{OUTPUT_CHUNKS, refused};
 use super::views;
 use super::watch::Watcher;
-use crate::client::{Actor, ActorOptions, CallError};
+use crate::actor::Actor;
+use crate::client::{ActorOptions, CallError};
 use crate::guests::names::{FindError, NameError};
 use crate::records::actor::ActorJob;
-use crate::records::task::{Argument, Call};
+use crate::records::job::{Argument, Call};
 
 impl Session {
     pub(super) async fn create(&self, create: wire::Create) -> Result<Response, Refusal> {

@@ -39,7 +39,8 @@ use self::results::Placed;
 use super::Inner;
 use super::registry::Log;
 use crate::cluster::{Receipt, RecordCounts, RecordId, Records, Written};
-use crate::records::task::{Argument, Report};
+use crate::records::job::Argument;
+use crate::records::task::Report;
 
 /// How long a submission waits to be durable. Then it is answered with a warning.
 const PATIENCE: Duration = Duration::from_secs(3);

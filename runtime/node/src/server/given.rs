@@ -14,9 +14,10 @@ use wasmrun_model::wire::{self, Argument as Given, MAX_NAMES, Net, Refusal, Refu
 
 use super::send::{inline, unknown};
 use super::session::{Session, refusal};
-use crate::client::{Actor, check};
+use crate::actor::Actor;
+use crate::client::check;
+use crate::records::job::Argument;
 use crate::records::object::{Object, Reference, Value};
-use crate::records::task::Argument;
 
 impl Session {
     pub(super) fn module(&self, digest: &Digest) -> Result<Module, Refusal> {

@@ -33,10 +33,11 @@ use super::out::{Gone, Out};
 use super::receive::{Part, Transfer};
 use super::views::Asker;
 use super::way::Way;
-use crate::client::{Actor, Client};
+use crate::actor::Actor;
+use crate::client::Client;
 use crate::node::new_driver;
+use crate::records::job::Job;
 use crate::records::object::{Object, Reference, Value};
-use crate::records::task::Job;
 
 /// How long a client may take to say who it is.
 const GREETING: Duration = Duration::from_secs(10);

@@ -18,8 +18,9 @@ use super::registry::{Detached, Log, Record};
 use super::session::{Session, refusal};
 use super::watch::Watcher;
 use crate::ledger::SubmitError;
+use crate::records::job::{Call, Job};
 use crate::records::options::{JobError, Overrides};
-use crate::records::task::{Call, Job, TaskHandle};
+use crate::records::task::TaskHandle;
 
 /// How many chunks of a task's or an actor's output may wait for the client.
 pub(super) const OUTPUT_CHUNKS: usize = 16;

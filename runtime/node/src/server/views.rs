@@ -21,7 +21,7 @@ use wasmrun_model::wire::{
 use super::Inner;
 use super::registry::Record;
 use super::session::refusal;
-use crate::client::Actor;
+use crate::actor::Actor;
 use crate::ledger::Ledger;
 use crate::ledger::deadlock::Place;
 use crate::records::actor::ActorCell;

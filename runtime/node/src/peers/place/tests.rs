@@ -17,6 +17,8 @@ use super::*;
 use crate::client::{ActorOptions, Client};
 use crate::node::{Node, NodeConfig};
 use crate::peers::Work as _;
+use crate::records::actor::ActorJob;
+use crate::records::job::Job;
 use crate::records::options::Overrides;
 use crate::records::task::TaskHandle;
 use crate::testing::COUNTER;

@@ -26,9 +26,9 @@ use crate::guests::executor::Executor;
 use crate::guests::shared::{Parts, Shared};
 use crate::peers::Work as _;
 use crate::records::actor::ActorJob;
+use crate::records::job::{Argument, Call, Job};
 use crate::records::options::Overrides;
 use crate::records::policy::Policy;
-use crate::records::task::{Argument, Call, Job};
 use crate::testing::COUNTER;
 
 const FAULTS_UNTIL: Duration = Duration::from_secs(20);

@@ -1,0 +1,95 @@
+//! Actors that drivers in this process create and call.
+
+use std::fmt;
+
+use wasmrun_model::id::ActorId;
+use wasmrun_model::task::Attempt;
+use wasmrun_model::task::TaskKind;
+use wasmrun_model::value::Handle;
+
+use crate::client::CallError;
+use crate::client::Client;
+use crate::client::check;
+use crate::ledger::Submission;
+use crate::records::actor_ref::ActorRef;
+use crate::records::job::Argument;
+use crate::records::job::Call;
+use crate::records::object::Object;
+use crate::records::task::TaskHandle;
+use crate::records::task::Work;
+
+/// A handle to an actor. Cheap to clone; the actor ends when the last is dropped and it has no name.
+#[derive(Clone)]
+pub struct Actor {
+    pub(crate) actor: ActorRef,
+    pub(super) client: Client,
+}
+
+impl Actor {
+    /// Its id.
+    pub fn id(&self) -> ActorId {
+        self.actor.id
+    }
+
+    /// Its handle in values.
+    pub fn handle(&self) -> Handle {
+        Handle::Actor(self.actor.name())
+    }
+
+    /// The same actor, called by another session.
+    pub(crate) fn with(&self, client: &Client) -> Self {
+        client.actor(self.actor.clone())
+    }
+
+    /// Calls a method. Calls of one session run in the order in which they are made.
+    ///
+    /// # Errors
+    /// When there is no such method, the arguments do not fit, or the node is stopping. A call of an
+    /// actor that is dead is no error here: its object fails.
+    pub fn call(&self, method: &str, values: Vec<Argument>) -> Result<Object, CallError> {
+        let call = Call {
+            values,
+            ..Call::default()
+        };
+        Ok(self.start(method, call)?.object())
+    }
+
+    /// As [`Actor::call`], with all that can be said about a call and its report at the end.
+    ///
+    /// # Errors
+    /// As of `call`.
+    pub fn start(&self, method: &str, mut call: Call) -> Result<TaskHandle, CallError> {
+        let face = &self.actor.face;
+        let index = face.find(method).ok_or_else(|| CallError::NoMethod {
+            class: face.class.clone(),
+            method: method.chars().take(80).collect(),
+            methods: face.method_names().map(str::to_owned).collect(),
+        })?;
+        check(&face.methods[index].1, &call.values)?;
+        let policy = &self.client.shared().policy;
+        call.time_limit = policy.actor_time("call", call.time_limit)?;
+        let cell = self
+            .client
+            .new_cell(Work::Call(self.actor.cell().clone(), index));
+        self.client.shared().submit(Submission {
+            driver: self.client.driver(),
+            parent: None,
+            terms: face.call_terms.clone(),
+            kind: TaskKind::Call {
+                actor: self.actor.id,
+                caller: None,
+            },
+            call,
+            cell: cell.clone(),
+            keeps: Some(self.actor.clone()),
+            first: Attempt::FIRST,
+        })?;
+        Ok(TaskHandle(cell))
+    }
+}
+
+impl fmt::Debug for Actor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.actor.fmt(f)
+    }
+}

@@ -1,0 +1,104 @@
+//! A task of this node that has not ended, besides what the scheduler knows of it.
+
+use std::sync::Arc;
+
+use wasmrun_model::id::NodeId;
+use wasmrun_model::id::OfTask;
+use wasmrun_model::id::TaskId;
+
+use crate::ledger::todo::Todo;
+use crate::records::actor_ref::ActorRef;
+use crate::records::job::Call;
+use crate::records::task::TaskCell;
+use crate::records::wait::Countdown;
+
+/// What is known of a task besides what the scheduler knows.
+pub(super) struct Entry {
+    /// What it is to do; gone once it has started for the last time.
+    pub(super) call: Option<Call>,
+    pub(super) cell: Arc<TaskCell>,
+    /// The task that started it.
+    pub(super) parent: Option<TaskId>,
+    /// Tasks that it has started, and that those left behind, which are cancelled with it.
+    pub(super) children: Vec<TaskId>,
+    /// Whether it was told to stop: it starts nothing more.
+    pub(super) is_stopped: bool,
+    /// Whether it is to have its CPU again.
+    pub(super) resuming: Resuming,
+    /// The actor that it calls, which lives until then at least.
+    pub(super) keeps: Option<ActorRef>,
+    /// The node that owns it and has given it to us, if it is not ours.
+    pub(super) from: Option<NodeId>,
+}
+
+impl OfTask for Entry {
+    fn task(&self) -> &TaskId {
+        &self.cell.id
+    }
+}
+
+/// How a task that has waited gets its CPU again. What it waits for ends here, in one step with who gets the CPU
+/// of that; the thread that waits hears of it later.
+#[derive(Default)]
+pub(super) enum Resuming {
+    /// It has its CPU, or waits for others.
+    #[default]
+    No,
+    /// What it waits for has ended, and its thread has not heard of that.
+    Due {
+        /// Whether it has its CPU by now.
+        has_cpu: bool,
+    },
+    /// Its thread waits for the CPU.
+    Asked(Arc<Countdown>),
+    /// Its thread has gone on without the CPU: the time was up that it wanted to wait.
+    Ahead,
+}
+
+impl Resuming {
+    /// It has its CPU again. Who is to be told so.
+    pub(super) fn resumes(&mut self) -> Option<Arc<Countdown>> {
+        match std::mem::take(self) {
+            Self::No | Self::Ahead => None,
+            Self::Due { .. } => {
+                *self = Self::Due { has_cpu: true };
+                None
+            }
+            Self::Asked(resumed) => Some(resumed),
+        }
+    }
+
+    /// Its thread asks for the CPU: false if the scheduler is still to be told.
+    pub(super) fn asks(&mut self, resumed: &Arc<Countdown>, todo: &mut Todo) -> bool {
+        match self {
+            Self::Due { has_cpu: true } => {
+                *self = Self::No;
+                todo.resume.push(resumed.clone());
+                true
+            }
+            before => matches!(
+                std::mem::replace(before, Self::Asked(resumed.clone())),
+                Self::Due { .. }
+            ),
+        }
+    }
+
+    /// Its thread waits no more, whether it has the CPU or not. Whether it has.
+    pub(super) fn goes_ahead(&mut self) -> bool {
+        match std::mem::replace(self, Self::Ahead) {
+            Self::Due { has_cpu: true } => {
+                *self = Self::No;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The task is gone, and its thread is about to notice.
+    pub(super) fn abandon(self) -> Option<Arc<Countdown>> {
+        match self {
+            Self::No | Self::Due { .. } | Self::Ahead => None,
+            Self::Asked(resumed) => Some(resumed),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What goes into the ledger, and what comes out of it to be done.
+//!
+//! Owns the types. Must not: do any of it: that is [`Shared::carry_out`](crate::guests::shared::Shared::carry_out)'s.
+
+use std::sync::Arc;
+
+use wasmrun_engine::ActorInstance;
+use wasmrun_engine::HeldResource;
+use wasmrun_engine::TaskOutput;
+use wasmrun_model::id::DriverId;
+use wasmrun_model::id::NodeId;
+use wasmrun_model::id::TaskId;
+use wasmrun_model::scheduler::Message;
+use wasmrun_model::scheduler::Reason;
+use wasmrun_model::task::Attempt;
+use wasmrun_model::task::TaskKind;
+use wasmrun_model::task::Terms;
+
+use crate::ledger::deadlock::Blocked;
+use crate::records::actor_ref::ActorRef;
+use crate::records::job::Call;
+use crate::records::lineage::Kept;
+use crate::records::object::Reference;
+use crate::records::task::Report;
+use crate::records::task::TaskCell;
+use crate::records::wait::Countdown;
+
+/// A new task.
+pub(crate) struct Submission {
+    pub(crate) driver: DriverId,
+    /// The task that submits it, if it is not the driver itself.
+    pub(crate) parent: Option<TaskId>,
+    pub(crate) terms: Arc<Terms>,
+    pub(crate) kind: TaskKind,
+    pub(crate) call: Call,
+    pub(crate) cell: Arc<TaskCell>,
+    /// The actor that it calls.
+    pub(crate) keeps: Option<ActorRef>,
+    /// The number of its first attempt here: higher than all that there may have been before.
+    pub(crate) first: Attempt,
+}
+
+/// Why a task cannot be submitted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SubmitError {
+    /// It can never run: no node has what it asks for, or the one node it names is not there.
+    #[error("{0}")]
+    Unschedulable(Reason),
+    /// The node is stopping.
+    #[error("the node is stopping and takes no more tasks")]
+    Stopping,
+    /// The task that starts it was stopped.
+    #[error("the task that starts it was cancelled or stopped, and may start nothing more")]
+    Stopped,
+}
+
+/// What is left to do when the lock is released. [`Shared::tell`](crate::guests::shared::Shared::tell) does it.
+#[derive(Default)]
+#[must_use]
+pub(crate) struct Todo {
+    /// These have what they asked for: run them.
+    pub start: Vec<Start>,
+    /// These have ended: tell who waits for them.
+    pub end: Vec<(Arc<TaskCell>, Box<Report>)>,
+    /// These are to stop.
+    pub stop: Vec<Arc<TaskCell>>,
+    /// This one was not taken.
+    pub refused: Option<Reason>,
+    /// Calls that run and whose callers are gone: see [`crate::orphans`].
+    pub orphans: Vec<Arc<TaskCell>>,
+    /// These have their CPU again.
+    pub resume: Vec<Arc<Countdown>>,
+    /// Tasks here wait for these objects.
+    pub fetch: Vec<Arc<TaskCell>>,
+    /// What nobody needs any more. To drop it may take time, or another lock.
+    pub trash: Trash,
+}
+
+/// See [`Todo::trash`].
+#[derive(Default)]
+pub(crate) struct Trash {
+    pub(super) calls: Vec<Call>,
+    #[expect(
+        clippy::vec_box,
+        reason = "they come in boxes, and are not moved out of them"
+    )]
+    pub(super) reports: Vec<Box<Report>>,
+    pub(super) lives: Vec<ActorInstance>,
+    pub(super) references: Vec<Reference>,
+    pub(super) outputs: Vec<Arc<TaskOutput>>,
+    pub(super) recipes: Vec<Kept>,
+    pub(super) waits: Vec<Blocked>,
+}
+
+/// What another node is told.
+pub(crate) enum Outgoing {
+    /// What its scheduler needs to know.
+    Message(Message),
+    /// The same, and what the task that it is to run is to do.
+    Place(Message, Arc<TaskCell>, Call),
+    /// The same, and what came of the attempt, unless that was said before.
+    Settled(Message, Option<Box<Report>>),
+    /// A task of its has ended here and has left something behind, or that is over.
+    LeftBehind(TaskId, bool),
+    /// What this task of ours has left there is to end.
+    EndLeft(TaskId),
+}
+
+/// A task that another node gives to this one.
+pub(crate) struct Incoming {
+    pub(crate) from: NodeId,
+    pub(crate) call: Call,
+    pub(crate) cell: Arc<TaskCell>,
+}
+
+/// A task that can run.
+pub(crate) struct Start {
+    pub call: Call,
+    pub cell: Arc<TaskCell>,
+    pub attempt: Attempt,
+    pub held: Vec<HeldResource>,
+}

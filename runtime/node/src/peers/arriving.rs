@@ -1,0 +1,144 @@
+//! What a task that has come from another node is to run here.
+
+use std::time::Duration;
+
+use wasmrun_engine::Entry;
+use wasmrun_engine::Grants;
+use wasmrun_engine::Limits;
+use wasmrun_engine::Module;
+use wasmrun_engine::NetGrant;
+use wasmrun_model::id::NodeId;
+use wasmrun_model::task::Attempt;
+use wasmrun_model::task::TaskSpec;
+use wasmrun_model::wire::Net;
+
+use crate::peers::Exchange;
+use crate::peers::ends::Received;
+use crate::peers::place::PlaceError;
+use crate::peers::protocol::CreateOrder;
+use crate::peers::protocol::JobOrder;
+use crate::peers::protocol::LimitOrder;
+use crate::records::actor::ActorJob;
+use crate::records::actor::Checkpoint;
+use crate::records::job::Derived;
+use crate::records::job::Job;
+use crate::records::task::Work;
+
+/// A task that has come from another node.
+pub(super) struct Arriving {
+    pub(super) from: NodeId,
+    pub(super) spec: TaskSpec,
+    pub(super) attempt: Attempt,
+    pub(super) hops: u8,
+}
+
+impl Arriving {
+    pub(super) fn attempt(&self) -> Received {
+        (self.from, self.spec.id, self.attempt)
+    }
+}
+
+impl Exchange {
+    pub(super) fn job(
+        &self,
+        spec: &TaskSpec,
+        order: JobOrder,
+        module: &Module,
+    ) -> Result<Job, PlaceError> {
+        let policy = self.shared.upgrade().map(|shared| shared.policy.clone());
+        let JobOrder {
+            name,
+            function,
+            limits,
+            env,
+            net,
+            ..
+        } = order;
+        let entry = match function {
+            None => Entry::Program,
+            Some(name) => {
+                Entry::Function(module.find(&name).map_err(|_| PlaceError::Function(name))?)
+            }
+        };
+        Ok(Job {
+            name,
+            module: module.clone(),
+            entry,
+            terms: spec.terms.clone(),
+            limits: granted_limits(&limits),
+            grants: grants(env, net),
+            derived: Derived::default(),
+            // Of what it starts here.
+            policy: policy.unwrap_or_default(),
+        })
+    }
+
+    /// A life of another node's actor.
+    pub(super) fn to_create(
+        &self,
+        arriving: &Arriving,
+        order: CreateOrder,
+        module: &Module,
+    ) -> Result<Work, PlaceError> {
+        let CreateOrder {
+            actor,
+            face,
+            job,
+            state,
+        } = order;
+        let policy = self.shared.upgrade().map(|shared| shared.policy.clone());
+        let class = module.find_class(&face.class);
+        let class = class.map_err(|_| PlaceError::Class(face.class.clone()))?;
+        let call_terms = face.call_terms.clone();
+        let (cell, _) = self.foreign_cell(actor, face);
+        cell.set_job(ActorJob {
+            module: module.clone(),
+            class,
+            terms: arriving.spec.terms.clone(),
+            limits: granted_limits(&job.limits),
+            grants: grants(job.env, job.net),
+            // Its owner counts them.
+            restarts: 0,
+            is_deterministic: cell.face.is_deterministic,
+            call_terms,
+            policy: policy.unwrap_or_default(),
+            derived: Derived::default(),
+        });
+        // Values are laid out by these types, and peers may say anything.
+        let its = module.class(class).methods.iter();
+        let its = its.map(|it| (&it.name, &it.ty));
+        if !its.eq(cell.face.methods.iter().map(|(name, ty)| (name, ty))) {
+            return Err(PlaceError::Class(cell.face.class.clone()));
+        }
+        let state = state.and_then(|state| {
+            Some(Checkpoint {
+                number: state.number,
+                state: state.inline?.0.into(),
+            })
+        });
+        cell.begins_with(arriving.attempt, state);
+        Ok(Work::Create(cell))
+    }
+}
+
+pub(super) fn granted_limits(limits: &LimitOrder) -> Limits {
+    Limits {
+        memory: limits.memory_bytes,
+        output: limits.output_bytes,
+        arguments: limits.argument_bytes,
+        result: limits.result_bytes,
+        time: limits.time_us.map(Duration::from_micros),
+    }
+}
+
+pub(super) fn grants(env: Vec<(String, String)>, net: Net) -> Grants {
+    Grants {
+        env,
+        dirs: Vec::new(),
+        net: match net {
+            Net::None => NetGrant::None,
+            Net::Only(addresses) => NetGrant::Only(addresses),
+            Net::All => NetGrant::All,
+        },
+    }
+}
