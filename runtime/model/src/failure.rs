@@ -11,7 +11,8 @@ use crate::id::{ActorId, ObjectId, TaskId};
 use crate::units::{bytes, milliseconds};
 use crate::value::{Encoded, EncodedRef};
 
-/// Why a task failed.
+/// Why a task failed. Serialised without what led to it: that travels beside it, in a
+/// [`WireError`](crate::wire::WireError).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, thiserror::Error)]
 pub enum TaskError {
     /// The guest stopped with a trap, such as a panic or an access out of bounds, or used the host wrongly.
@@ -67,6 +68,7 @@ pub enum TaskError {
         /// What people call that task.
         name: String,
         /// How it failed.
+        #[serde(skip, default = "TaskError::not_said")]
         cause: Box<TaskError>,
     },
     /// The actor that it was to run on is dead.
@@ -78,6 +80,7 @@ pub enum TaskError {
         /// The actor.
         actor: ActorId,
         /// How it died, if it was not killed.
+        #[serde(skip)]
         cause: Option<Box<TaskError>>,
     },
     /// No node can ever run it, or what it needs is gone.
@@ -129,6 +132,11 @@ impl TaskError {
             Self::Sandbox(_) => "sandbox",
             Self::Lost(_) | Self::Gone { .. } => "object-lost",
         }
+    }
+
+    /// Stands for a cause that did not come along.
+    fn not_said() -> Box<Self> {
+        Box::new(Self::Sandbox("see the task itself".into()))
     }
 
     /// How many failures of other tasks led to it.

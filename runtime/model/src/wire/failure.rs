@@ -3,190 +3,94 @@
 //! A [`TaskError`] holds the one that led to it. Bytes from outside could nest such values deeper than
 //! any stack, so they travel as a list, from the last to the first.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::failure::{Failure, Frame, LimitHit, TaskError};
-use crate::id::{ActorId, ObjectId, TaskId};
-use crate::value::Encoded;
+use crate::failure::TaskError;
 
 /// The most failures that one led to another; what is before is left out.
 const MAX_LINKS: usize = 64;
 
-/// A [`TaskError`] on its way.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct WireError(Vec<Link>);
-
-/// One failure, without what led to it. The order is a wire layout (golden test).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-enum Link {
-    Trap {
-        message: String,
-        frames: Vec<Frame>,
-    },
-    Guest {
-        text: String,
-        value: Encoded,
-        passed: Option<Box<Failure>>,
-    },
-    Exit {
-        code: i32,
-        limit: Option<LimitHit>,
-    },
-    Limit {
-        hit: LimitHit,
-        frames: Vec<Frame>,
-    },
-    Cancelled,
-    Arguments(String),
-    Dependency {
-        index: u32,
-        task: TaskId,
-        name: String,
-    },
-    ActorDied {
-        actor: ActorId,
-    },
-    Unschedulable(String),
-    Sandbox(String),
-    Lost(ObjectId),
-    Gone {
-        object: ObjectId,
-        why: String,
-    },
-}
+/// A [`TaskError`] on its way: itself, then what led to it, each without its cause (golden test).
+#[derive(Debug, Clone, PartialEq)]
+pub struct WireError(TaskError);
 
 impl From<&TaskError> for WireError {
     fn from(error: &TaskError) -> Self {
-        let causes = std::iter::successors(Some(error), |error| match error {
-            TaskError::Dependency { cause, .. } => Some(cause),
-            TaskError::ActorDied { cause, .. } => cause.as_deref(),
-            _ => None,
-        });
-        Self(causes.take(MAX_LINKS).map(Link::of).collect())
+        Self(error.clone())
     }
 }
 
 impl From<WireError> for TaskError {
     fn from(error: WireError) -> Self {
-        let links = error.0.into_iter().take(MAX_LINKS).rev();
-        let whole = links.fold(None, |cause: Option<Self>, link| Some(link.with(cause)));
-        whole.unwrap_or_else(|| Self::Sandbox("it was not said how".into()))
+        error.0
     }
 }
 
-impl Link {
-    fn of(error: &TaskError) -> Self {
-        match error {
-            TaskError::Trap { message, frames } => Self::Trap {
-                message: message.clone(),
-                frames: frames.clone(),
-            },
-            TaskError::Guest {
-                text,
-                value,
-                passed,
-            } => Self::Guest {
-                text: text.clone(),
-                value: value.clone(),
-                passed: passed.clone(),
-            },
-            TaskError::Exit { code, limit } => Self::Exit {
-                code: *code,
-                limit: limit.clone(),
-            },
-            TaskError::Limit { hit, frames } => Self::Limit {
-                hit: hit.clone(),
-                frames: frames.clone(),
-            },
-            TaskError::Cancelled => Self::Cancelled,
-            TaskError::Arguments(why) => Self::Arguments(why.clone()),
-            TaskError::Dependency {
-                index, task, name, ..
-            } => Self::Dependency {
-                index: *index,
-                task: *task,
-                name: name.clone(),
-            },
-            TaskError::ActorDied { actor, .. } => Self::ActorDied { actor: *actor },
-            TaskError::Unschedulable(why) => Self::Unschedulable(why.clone()),
-            TaskError::Sandbox(why) => Self::Sandbox(why.clone()),
-            TaskError::Lost(object) => Self::Lost(*object),
-            TaskError::Gone { object, why } => Self::Gone {
-                object: *object,
-                why: why.clone(),
-            },
-        }
+impl Serialize for WireError {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let causes = std::iter::successors(Some(&self.0), |error| match error {
+            TaskError::Dependency { cause, .. } => Some(cause),
+            TaskError::ActorDied { cause, .. } => cause.as_deref(),
+            _ => None,
+        });
+        let links: Vec<&TaskError> = causes.take(MAX_LINKS).collect();
+        links.serialize(serializer)
     }
+}
 
-    fn with(self, cause: Option<TaskError>) -> TaskError {
-        match self {
-            Self::Trap { message, frames } => TaskError::Trap { message, frames },
-            Self::Guest {
-                text,
-                value,
-                passed,
-            } => TaskError::Guest {
-                text,
-                value,
-                passed,
-            },
-            Self::Exit { code, limit } => TaskError::Exit { code, limit },
-            Self::Limit { hit, frames } => TaskError::Limit { hit, frames },
-            Self::Cancelled => TaskError::Cancelled,
-            Self::Arguments(why) => TaskError::Arguments(why),
-            Self::Dependency { index, task, name } => TaskError::Dependency {
-                index,
-                task,
-                name,
-                cause: Box::new(cause.unwrap_or(TaskError::Sandbox("see the task itself".into()))),
-            },
-            Self::ActorDied { actor } => TaskError::ActorDied {
-                actor,
-                cause: cause.map(Box::new),
-            },
-            Self::Unschedulable(why) => TaskError::Unschedulable(why),
-            Self::Sandbox(why) => TaskError::Sandbox(why),
-            Self::Lost(object) => TaskError::Lost(object),
-            Self::Gone { object, why } => TaskError::Gone { object, why },
-        }
+impl<'de> Deserialize<'de> for WireError {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let links = Vec::<TaskError>::deserialize(deserializer)?;
+        let whole = links.into_iter().take(MAX_LINKS).rev().reduce(led_to);
+        let unknown = || TaskError::Sandbox("it was not said how".into());
+        Ok(Self(whole.unwrap_or_else(unknown)))
     }
+}
+
+/// `error`, with what led to it.
+fn led_to(led: TaskError, mut error: TaskError) -> TaskError {
+    match &mut error {
+        TaskError::Dependency { cause, .. } => **cause = led,
+        TaskError::ActorDied { cause, .. } => *cause = Some(Box::new(led)),
+        _ => {}
+    }
+    error
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::id::{ActorId, TaskId};
+
+    fn arrived(error: &TaskError) -> TaskError {
+        let bytes = postcard::to_allocvec(&WireError::from(error)).unwrap();
+        postcard::from_bytes::<WireError>(&bytes).unwrap().into()
+    }
 
     #[test]
     fn causes_travel() {
+        let after = |index, cause| TaskError::Dependency {
+            index,
+            task: TaskId::from_bytes([2; 16]),
+            name: "f".into(),
+            cause: Box::new(cause),
+        };
         let actor = TaskError::ActorDied {
             actor: ActorId::from_bytes([3; 16]),
             cause: Some(Box::new(TaskError::Sandbox("x".into()))),
         };
-        let error = TaskError::Dependency {
-            index: 1,
-            task: TaskId::from_bytes([2; 16]),
-            name: "f".into(),
-            cause: Box::new(actor),
-        };
-        assert_eq!(TaskError::from(WireError::from(&error)), error);
+        let error = after(1, actor);
+        assert_eq!(arrived(&error), error);
         // Of a chain that is too long, the end is told.
-        let mut long = TaskError::Cancelled;
-        for index in 0..1000 {
-            long = TaskError::Dependency {
-                index,
-                task: TaskId::from_bytes([2; 16]),
-                name: "f".into(),
-                cause: Box::new(long),
-            };
-        }
-        assert_eq!(WireError::from(&long).0.len(), MAX_LINKS);
-        assert!(matches!(
-            TaskError::from(WireError::from(&long)),
-            TaskError::Dependency { index: 999, .. }
-        ));
-        assert!(matches!(
-            TaskError::from(WireError(Vec::new())),
-            TaskError::Sandbox(_)
-        ));
+        let long = (0..1000).fold(TaskError::Cancelled, |cause, index| after(index, cause));
+        let arrived = arrived(&long);
+        assert!(matches!(arrived, TaskError::Dependency { index: 999, .. }));
+        assert_eq!(arrived.depth(), MAX_LINKS);
+        assert_eq!(
+            arrived.root(),
+            &TaskError::Sandbox("see the task itself".into())
+        );
+        let none: TaskError = postcard::from_bytes::<WireError>(&[0]).unwrap().into();
+        assert!(matches!(none, TaskError::Sandbox(_)));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cluster::Strategy;
-use crate::failure::TaskError;
+use crate::failure::{Failure, FailureKind, Frame as StackFrame, LimitHit, LimitKind, TaskError};
 use crate::fairness::{Policy, Weight};
 use crate::group::{GroupKind, GroupSpec};
 use crate::id::{
@@ -620,6 +620,81 @@ fn responses_with_values() {
         Response::Values(vec![value, Gotten::Large, failed]),
         "16 03 00 00 01 05 01 02 07x16 01 04",
     );
+}
+
+#[test]
+fn failures() {
+    let limit = || LimitHit {
+        kind: LimitKind::Time,
+        limit: 300,
+        wanted: Some(4),
+    };
+    let frames = || {
+        vec![StackFrame {
+            function: "f".into(),
+            location: Some("a:1".into()),
+        }]
+    };
+    let passed = Failure {
+        kind: FailureKind::Trap,
+        message: "m".into(),
+        origin: TASK,
+        payload: Some(vec![5]),
+    };
+    let died = |cause: Option<TaskError>| TaskError::ActorDied {
+        actor: ACTOR,
+        cause: cause.map(Box::new),
+    };
+    let after = |cause: TaskError| TaskError::Dependency {
+        index: 300,
+        task: TASK,
+        name: "n".into(),
+        cause: Box::new(cause),
+    };
+    let trap = TaskError::Trap {
+        message: "m".into(),
+        frames: frames(),
+    };
+    let guest = TaskError::Guest {
+        text: "t".into(),
+        value: Encoded::Postcard(vec![1, 2]),
+        passed: Some(Box::new(passed)),
+    };
+    let exit = TaskError::Exit {
+        code: -1,
+        limit: Some(limit()),
+    };
+    let limited = TaskError::Limit {
+        hit: limit(),
+        frames: frames(),
+    };
+    let gone = TaskError::Gone {
+        object: object(),
+        why: "w".into(),
+    };
+    let cases = [
+        (trap, "01 00 01 6d 01 01 66 01 03 61 3a 31"),
+        (guest, "01 01 01 74 00 02 01 02 01 01 01 6d 07x16 01 01 05"),
+        (exit, "01 02 01 01 01 ac 02 01 04"),
+        (limited, "01 03 01 ac 02 01 04 01 01 66 01 03 61 3a 31"),
+        (TaskError::Cancelled, "01 04"),
+        (TaskError::Arguments("w".into()), "01 05 01 77"),
+        (died(None), "01 07 03x16"),
+        (TaskError::Unschedulable("w".into()), "01 08 01 77"),
+        (TaskError::Sandbox("w".into()), "01 09 01 77"),
+        (TaskError::Lost(object()), "01 0a 07x16 00x4"),
+        (gone, "01 0b 07x16 00x4 01 77"),
+        // What led to it comes after it.
+        (
+            after(died(Some(after(TaskError::Cancelled)))),
+            "04 06 ac 02 07x16 01 6e 07 03x16 06 ac 02 07x16 01 6e 04",
+        ),
+    ];
+    for (error, expected) in cases {
+        let there = WireError::from(&error);
+        assert_eq!(TaskError::from(there.clone()), error);
+        assert_bytes(there, expected);
+    }
 }
 
 #[test]
