@@ -6,6 +6,7 @@
 //! node, the deterministic simulation and capacity planning.
 
 pub mod cluster;
+mod encoding;
 pub mod failure;
 pub mod fairness;
 pub mod gossip;

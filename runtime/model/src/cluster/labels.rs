@@ -14,6 +14,8 @@ use std::sync::Arc;
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::encoding::text::serde_as_text;
+
 /// The label that every node has by default: its id in hexadecimal digits.
 pub const NODE_ID: &str = "wasmrun.io/node-id";
 /// The label that a node has by default where its name in the network is known.
@@ -190,7 +192,7 @@ macro_rules! text {
             }
         }
 
-        crate::cluster::name::serde_as_text!($name);
+        serde_as_text!($name, "a string");
     };
 }
 

@@ -8,25 +8,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use super::labels::cut;
-
-/// Serialises a type as its `Display` text and reads it back with `FromStr`.
-macro_rules! serde_as_text {
-    ($name:ty) => {
-        impl serde::Serialize for $name {
-            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
-            }
-        }
-
-        impl<'de> serde::Deserialize<'de> for $name {
-            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = String::deserialize(deserializer)?;
-                text.parse().map_err(serde::de::Error::custom)
-            }
-        }
-    };
-}
-pub(super) use serde_as_text;
+use crate::encoding::text::serde_as_text;
 
 /// A node's place in a [`Cluster`](super::Cluster)'s table: dense, from 0. It is that node's only
 /// while the node is there; after it left, another may get the same place.
@@ -100,7 +82,7 @@ impl fmt::Debug for NodeName {
     }
 }
 
-serde_as_text!(NodeName);
+serde_as_text!(NodeName, "a string");
 
 #[cfg(test)]
 mod tests {

@@ -12,6 +12,7 @@ use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::labels::{LabelKey, LabelValue, Labels, ParseLabelError, cut};
+use crate::encoding::text::serde_as_text;
 
 /// One demand on one label.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -282,7 +283,7 @@ impl fmt::Display for Selector {
     }
 }
 
-super::name::serde_as_text!(Selector);
+serde_as_text!(Selector, "a string");
 
 /// Selectors as fallbacks: the first one for which a node is there wins. None at all means any
 /// node.

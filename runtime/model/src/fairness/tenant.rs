@@ -9,9 +9,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use serde::de::{self, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
+use crate::encoding::text::serde_as_text;
 use crate::resource::{ResourceName, ResourceSet};
 
 use super::weight::Weight;
@@ -111,31 +111,7 @@ impl fmt::Debug for TenantName {
     }
 }
 
-impl Serialize for TenantName {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for TenantName {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct NameVisitor;
-
-        impl Visitor<'_> for NameVisitor {
-            type Value = TenantName;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the name of a tenant")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<TenantName, E> {
-                text.parse().map_err(E::custom)
-            }
-        }
-
-        deserializer.deserialize_str(NameVisitor)
-    }
-}
+serde_as_text!(TenantName, "the name of a tenant");
 
 /// What a tenant is due. By default: weight 1, no guarantee.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

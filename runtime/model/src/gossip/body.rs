@@ -3,13 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use serde::de::{SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 /// Something encoded, by the node that it is of. Whoever passes it on need not decode it again, and who has
 /// it already need not decode it at all. Clones share the bytes.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Body(Arc<[u8]>);
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Body(#[serde(with = "crate::encoding::byte_string")] Arc<[u8]>);
 
 impl Body {
     /// The encoding of a value.
@@ -36,43 +35,9 @@ impl From<Vec<u8>> for Body {
     }
 }
 
-impl Serialize for Body {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_bytes(&self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for Body {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_bytes(Whole)
-    }
-}
-
 impl fmt::Debug for Body {
     /// How many, not which: they may be many.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Body({})", self.0.len())
-    }
-}
-
-struct Whole;
-
-impl<'de> Visitor<'de> for Whole {
-    type Value = Body;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("bytes")
-    }
-
-    fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Body, E> {
-        Ok(Body(bytes.into()))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Body, A::Error> {
-        let mut bytes = Vec::new();
-        while let Some(byte) = seq.next_element()? {
-            bytes.push(byte);
-        }
-        Ok(bytes.into())
     }
 }

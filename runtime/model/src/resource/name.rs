@@ -9,8 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use serde::de::{self, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use crate::encoding::text::serde_as_text;
 
 /// The name of a resource: `CPU`, `GPU`, `memory` (in bytes), or a user's own.
 ///
@@ -140,31 +139,7 @@ impl fmt::Debug for ResourceName {
     }
 }
 
-impl Serialize for ResourceName {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
-    }
-}
-
-impl<'de> Deserialize<'de> for ResourceName {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct NameVisitor;
-
-        impl Visitor<'_> for NameVisitor {
-            type Value = ResourceName;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the name of a resource")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<ResourceName, E> {
-                text.parse().map_err(E::custom)
-            }
-        }
-
-        deserializer.deserialize_str(NameVisitor)
-    }
-}
+serde_as_text!(ResourceName, "the name of a resource");
 
 #[cfg(test)]
 mod tests {

@@ -26,7 +26,7 @@ mod encode;
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 pub use decode::{
     DecodeError, DecodeFault, decode, decode_postcard, handles, validate, validate_postcard,
@@ -45,13 +45,13 @@ pub const BUFFER_ALIGN_BYTES: usize = 64;
 #[serde(rename_all = "kebab-case")]
 pub enum Encoded {
     /// Any value but a list of fixed-width numbers.
-    Postcard(#[serde(with = "byte_string")] Vec<u8>),
+    Postcard(#[serde(with = "crate::encoding::byte_string")] Vec<u8>),
     /// A list of fixed-width numbers.
     Buffer {
         /// What the elements are.
         kind: NumberKind,
         /// The elements, little-endian, one after the other; a whole number of them.
-        #[serde(with = "byte_string")]
+        #[serde(with = "crate::encoding::byte_string")]
         bytes: Vec<u8>,
     },
 }
@@ -151,50 +151,6 @@ impl std::fmt::Debug for EncodedRef<'_> {
         match self {
             Self::Postcard(bytes) => write!(f, "Postcard({} bytes)", bytes.len()),
             Self::Buffer { kind, bytes } => write!(f, "Buffer({kind}, {} bytes)", bytes.len()),
-        }
-    }
-}
-
-/// Serde for bytes as one string of bytes, which formats copy whole, not element by element.
-mod byte_string {
-    use super::{Deserializer, Serializer};
-    use serde::de::{SeqAccess, Visitor};
-
-    /// How much is set aside for a sequence because of the length it claims.
-    const PREALLOCATE_BYTES: usize = 64 << 10;
-
-    pub(super) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_bytes(bytes)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<u8>, D::Error> {
-        d.deserialize_byte_buf(Bytes)
-    }
-
-    struct Bytes;
-
-    impl<'de> Visitor<'de> for Bytes {
-        type Value = Vec<u8>;
-
-        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.write_str("bytes")
-        }
-
-        fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Vec<u8>, E> {
-            Ok(bytes.to_vec())
-        }
-
-        fn visit_byte_buf<E>(self, bytes: Vec<u8>) -> Result<Vec<u8>, E> {
-            Ok(bytes)
-        }
-
-        /// JSON has no bytes, only arrays of numbers.
-        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<u8>, A::Error> {
-            let mut bytes = Vec::with_capacity(seq.size_hint().unwrap_or(0).min(PREALLOCATE_BYTES));
-            while let Some(byte) = seq.next_element()? {
-                bytes.push(byte);
-            }
-            Ok(bytes)
         }
     }
 }
