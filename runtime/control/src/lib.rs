@@ -23,7 +23,6 @@
 //! ended never lives again.
 
 mod backoff;
-mod bytes;
 mod clock;
 mod embedded;
 mod error;

@@ -82,10 +82,8 @@ pub struct Lease {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// The key.
-    #[serde(with = "crate::bytes")]
     pub key: Bytes,
     /// The value.
-    #[serde(with = "crate::bytes")]
     pub value: Bytes,
     /// The revision that made it.
     pub created: Revision,
@@ -105,7 +103,6 @@ pub enum Event {
     /// It was deleted, or its lease ended.
     Delete {
         /// The key.
-        #[serde(with = "crate::bytes")]
         key: Bytes,
     },
 }
@@ -134,10 +131,8 @@ pub struct Changes {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Range {
     /// What they begin with; all if it is empty.
-    #[serde(with = "crate::bytes")]
     pub prefix: Bytes,
     /// The first key that counts: [`Page::next`] of the page before, or empty.
-    #[serde(with = "crate::bytes")]
     pub from: Bytes,
     /// How many at most. [`MAX_PAGE_ENTRIES`] is the most; zero stands for that.
     pub limit: usize,
@@ -185,7 +180,6 @@ pub struct Page {
     pub revision: Revision,
     /// [`Range::from`] of the next page; `None` if this was the last. Pages are read at different
     /// revisions: watch from the first page's on to see what changed meanwhile.
-    #[serde(with = "option_bytes")]
     pub next: Option<Bytes>,
 }
 
@@ -193,7 +187,6 @@ pub struct Page {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Compare {
     /// The key.
-    #[serde(with = "crate::bytes")]
     pub key: Bytes,
     /// What must be true of it.
     pub condition: Condition,
@@ -211,7 +204,7 @@ pub enum Condition {
     /// It is there and was last changed by this revision.
     Modified(Revision),
     /// It is there and has this value.
-    Value(#[serde(with = "crate::bytes")] Bytes),
+    Value(Bytes),
     /// It is there and under this lease.
     Lease(LeaseId),
 }
@@ -237,16 +230,13 @@ pub enum Op {
     /// Read a key, as the steps before it left it.
     Get {
         /// The key.
-        #[serde(with = "crate::bytes")]
         key: Bytes,
     },
     /// Make or change a key.
     Put {
         /// The key.
-        #[serde(with = "crate::bytes")]
         key: Bytes,
         /// Its value from now on.
-        #[serde(with = "crate::bytes")]
         value: Bytes,
         /// The lease that it ends with from now on; `None` takes it out of the one it had.
         lease: Option<LeaseId>,
@@ -254,7 +244,6 @@ pub enum Op {
     /// Delete a key. That it is not there is fine.
     Delete {
         /// The key.
-        #[serde(with = "crate::bytes")]
         key: Bytes,
     },
 }
@@ -494,29 +483,6 @@ pub(crate) fn after_key(key: &[u8]) -> Bytes {
     [key, &[0]].concat().into()
 }
 
-mod option_bytes {
-    //! As `crate::bytes`, where there may be none.
-
-    use bytes::Bytes;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    #[derive(Serialize, Deserialize)]
-    struct Some_(#[serde(with = "crate::bytes")] Bytes);
-
-    pub fn serialize<S: Serializer>(
-        bytes: &Option<Bytes>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        bytes.clone().map(Some_).serialize(serializer)
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<Bytes>, D::Error> {
-        Ok(Option::<Some_>::deserialize(deserializer)?.map(|Some_(bytes)| bytes))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -527,6 +493,29 @@ mod tests {
         assert_eq!(after_prefix(b"a\xff\xff"), Some(b"b".to_vec()));
         assert_eq!(after_prefix(b"\xff"), None);
         assert_eq!(after_prefix(b""), None);
+    }
+
+    #[test]
+    fn bytes_are_one_string_of_bytes() {
+        let entry = Entry {
+            key: "k".into(),
+            value: Bytes::new(),
+            created: Revision(1),
+            modified: Revision(2),
+            version: 3,
+            lease: None,
+        };
+        let page = Page {
+            entries: vec![entry],
+            revision: Revision(300),
+            next: Some("k\0".into()),
+        };
+        let bytes = b"\x01\x01k\0\x01\x02\x03\0\xac\x02\x01\x02k\0";
+        assert_eq!(postcard::to_allocvec(&page).unwrap(), bytes);
+        assert_eq!(postcard::from_bytes::<Page>(bytes).unwrap(), page);
+        let json = r#"{"entries":[{"key":[107],"value":[],"created":1,"modified":2,"version":3,"lease":null}],"revision":300,"next":[107,0]}"#;
+        assert_eq!(serde_json::to_string(&page).unwrap(), json);
+        assert_eq!(serde_json::from_str::<Page>(json).unwrap(), page);
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub const MAX_MESSAGE_BYTES: usize = MAX_TXN_BYTES + MAX_TXN_OPS * (MAX_KEY_BYTE
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
     /// To read a key.
-    Get(#[serde(with = "crate::bytes")] Bytes),
+    Get(Bytes),
     /// To read a page of keys.
     Range(Range),
     /// To change something. The id makes it happen once; without one it must be harmless twice.
@@ -52,7 +52,6 @@ pub enum Response {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WatchRequest {
     /// What the keys begin with.
-    #[serde(with = "crate::bytes")]
     pub prefix: Bytes,
     /// The first revision that counts; zero for from now on.
     pub from: Revision,
