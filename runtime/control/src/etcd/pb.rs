@@ -6,90 +6,163 @@
 
 use bytes::Bytes;
 
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct ResponseHeader {
-    #[prost(int64, tag = "3")]
-    pub revision: i64,
+/// Declares messages: each field with what prost is told of it.
+macro_rules! messages {
+    ($(struct $name:ident {
+        $($(#[$doc:meta])* $field:ident: $type:ty = [$($prost:tt)*],)*
+    })*) => {
+        $(
+            #[derive(Clone, PartialEq, prost::Message)]
+            pub struct $name {
+                $($(#[$doc])* #[prost($($prost)*)] pub $field: $type,)*
+            }
+        )*
+    };
 }
 
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct KeyValue {
-    #[prost(bytes = "bytes", tag = "1")]
-    pub key: Bytes,
-    #[prost(int64, tag = "2")]
-    pub create_revision: i64,
-    #[prost(int64, tag = "3")]
-    pub mod_revision: i64,
-    #[prost(int64, tag = "4")]
-    pub version: i64,
-    #[prost(bytes = "bytes", tag = "5")]
-    pub value: Bytes,
-    #[prost(int64, tag = "6")]
-    pub lease: i64,
-}
+messages! {
+    struct ResponseHeader {
+        revision: i64 = [int64, tag = "3"],
+    }
 
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct Event {
-    /// 0 for a put, 1 for a delete.
-    #[prost(int32, tag = "1")]
-    pub kind: i32,
-    #[prost(message, optional, tag = "2")]
-    pub kv: Option<KeyValue>,
+    struct KeyValue {
+        key: Bytes = [bytes = "bytes", tag = "1"],
+        create_revision: i64 = [int64, tag = "2"],
+        mod_revision: i64 = [int64, tag = "3"],
+        version: i64 = [int64, tag = "4"],
+        value: Bytes = [bytes = "bytes", tag = "5"],
+        lease: i64 = [int64, tag = "6"],
+    }
+
+    struct Event {
+        /// 0 for a put, 1 for a delete.
+        kind: i32 = [int32, tag = "1"],
+        kv: Option<KeyValue> = [message, optional, tag = "2"],
+    }
+
+    struct RangeRequest {
+        key: Bytes = [bytes = "bytes", tag = "1"],
+        range_end: Bytes = [bytes = "bytes", tag = "2"],
+        limit: i64 = [int64, tag = "3"],
+    }
+
+    struct RangeResponse {
+        header: Option<ResponseHeader> = [message, optional, tag = "1"],
+        kvs: Vec<KeyValue> = [message, repeated, tag = "2"],
+        more: bool = [bool, tag = "3"],
+    }
+
+    struct PutRequest {
+        key: Bytes = [bytes = "bytes", tag = "1"],
+        value: Bytes = [bytes = "bytes", tag = "2"],
+        lease: i64 = [int64, tag = "3"],
+    }
+
+    struct PutResponse {}
+
+    struct DeleteRangeRequest {
+        key: Bytes = [bytes = "bytes", tag = "1"],
+    }
+
+    struct DeleteRangeResponse {
+        deleted: i64 = [int64, tag = "2"],
+    }
+
+    struct RequestOp {
+        request: Option<request_op::Request> = [oneof = "request_op::Request", tags = "1, 2, 3"],
+    }
+
+    struct ResponseOp {
+        response: Option<response_op::Response> = [oneof = "response_op::Response", tags = "1, 2, 3"],
+    }
+
+    struct Compare {
+        /// 0 for equal, 1 for greater.
+        result: i32 = [int32, tag = "1"],
+        /// What is compared: 0 version, 1 the revision that made it, 2 the one that changed it, 3 value,
+        /// 4 lease.
+        target: i32 = [int32, tag = "2"],
+        key: Bytes = [bytes = "bytes", tag = "3"],
+        with: Option<compare::Target> = [oneof = "compare::Target", tags = "4, 6, 7, 8"],
+    }
+
+    struct TxnRequest {
+        compare: Vec<Compare> = [message, repeated, tag = "1"],
+        success: Vec<RequestOp> = [message, repeated, tag = "2"],
+        failure: Vec<RequestOp> = [message, repeated, tag = "3"],
+    }
+
+    struct TxnResponse {
+        header: Option<ResponseHeader> = [message, optional, tag = "1"],
+        succeeded: bool = [bool, tag = "2"],
+        responses: Vec<ResponseOp> = [message, repeated, tag = "3"],
+    }
+
+    struct CompactionRequest {
+        revision: i64 = [int64, tag = "1"],
+    }
+
+    struct CompactionResponse {}
+
+    struct WatchRequest {
+        create: Option<WatchCreateRequest> = [message, optional, tag = "1"],
+    }
+
+    struct WatchCreateRequest {
+        key: Bytes = [bytes = "bytes", tag = "1"],
+        range_end: Bytes = [bytes = "bytes", tag = "2"],
+        start_revision: i64 = [int64, tag = "3"],
+        progress_notify: bool = [bool, tag = "4"],
+    }
+
+    struct WatchResponse {
+        header: Option<ResponseHeader> = [message, optional, tag = "1"],
+        created: bool = [bool, tag = "3"],
+        canceled: bool = [bool, tag = "4"],
+        compact_revision: i64 = [int64, tag = "5"],
+        cancel_reason: String = [string, tag = "6"],
+        events: Vec<Event> = [message, repeated, tag = "11"],
+    }
+
+    struct LeaseGrantRequest {
+        /// In seconds.
+        ttl: i64 = [int64, tag = "1"],
+    }
+
+    struct LeaseGrantResponse {
+        id: i64 = [int64, tag = "2"],
+        /// In seconds.
+        ttl: i64 = [int64, tag = "3"],
+        error: String = [string, tag = "4"],
+    }
+
+    struct LeaseRevokeRequest {
+        id: i64 = [int64, tag = "1"],
+    }
+
+    struct LeaseRevokeResponse {}
+
+    struct LeaseKeepAliveRequest {
+        id: i64 = [int64, tag = "1"],
+    }
+
+    struct LeaseKeepAliveResponse {
+        /// In seconds; 0 if there is no such lease.
+        ttl: i64 = [int64, tag = "3"],
+    }
+
+    struct AuthenticateRequest {
+        name: String = [string, tag = "1"],
+        password: String = [string, tag = "2"],
+    }
+
+    struct AuthenticateResponse {
+        token: String = [string, tag = "2"],
+    }
 }
 
 /// [`Event::kind`] of a delete.
 pub const DELETE: i32 = 1;
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct RangeRequest {
-    #[prost(bytes = "bytes", tag = "1")]
-    pub key: Bytes,
-    #[prost(bytes = "bytes", tag = "2")]
-    pub range_end: Bytes,
-    #[prost(int64, tag = "3")]
-    pub limit: i64,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct RangeResponse {
-    #[prost(message, optional, tag = "1")]
-    pub header: Option<ResponseHeader>,
-    #[prost(message, repeated, tag = "2")]
-    pub kvs: Vec<KeyValue>,
-    #[prost(bool, tag = "3")]
-    pub more: bool,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct PutRequest {
-    #[prost(bytes = "bytes", tag = "1")]
-    pub key: Bytes,
-    #[prost(bytes = "bytes", tag = "2")]
-    pub value: Bytes,
-    #[prost(int64, tag = "3")]
-    pub lease: i64,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct PutResponse {}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct DeleteRangeRequest {
-    #[prost(bytes = "bytes", tag = "1")]
-    pub key: Bytes,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct DeleteRangeResponse {
-    #[prost(int64, tag = "2")]
-    pub deleted: i64,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct RequestOp {
-    #[prost(oneof = "request_op::Request", tags = "1, 2, 3")]
-    pub request: Option<request_op::Request>,
-}
 
 pub mod request_op {
     //! The kinds of steps.
@@ -105,12 +178,6 @@ pub mod request_op {
     }
 }
 
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct ResponseOp {
-    #[prost(oneof = "response_op::Response", tags = "1, 2, 3")]
-    pub response: Option<response_op::Response>,
-}
-
 pub mod response_op {
     //! What the kinds of steps answer.
 
@@ -123,21 +190,6 @@ pub mod response_op {
         #[prost(message, tag = "3")]
         DeleteRange(super::DeleteRangeResponse),
     }
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct Compare {
-    /// 0 for equal, 1 for greater.
-    #[prost(int32, tag = "1")]
-    pub result: i32,
-    /// What is compared: 0 version, 1 the revision that made it, 2 the one that changed it, 3 value,
-    /// 4 lease.
-    #[prost(int32, tag = "2")]
-    pub target: i32,
-    #[prost(bytes = "bytes", tag = "3")]
-    pub key: Bytes,
-    #[prost(oneof = "compare::Target", tags = "4, 6, 7, 8")]
-    pub with: Option<compare::Target>,
 }
 
 /// [`Compare::result`].
@@ -173,121 +225,4 @@ pub mod compare {
             }
         }
     }
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct TxnRequest {
-    #[prost(message, repeated, tag = "1")]
-    pub compare: Vec<Compare>,
-    #[prost(message, repeated, tag = "2")]
-    pub success: Vec<RequestOp>,
-    #[prost(message, repeated, tag = "3")]
-    pub failure: Vec<RequestOp>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct TxnResponse {
-    #[prost(message, optional, tag = "1")]
-    pub header: Option<ResponseHeader>,
-    #[prost(bool, tag = "2")]
-    pub succeeded: bool,
-    #[prost(message, repeated, tag = "3")]
-    pub responses: Vec<ResponseOp>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct CompactionRequest {
-    #[prost(int64, tag = "1")]
-    pub revision: i64,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct CompactionResponse {}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct WatchRequest {
-    #[prost(message, optional, tag = "1")]
-    pub create: Option<WatchCreateRequest>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct WatchCreateRequest {
-    #[prost(bytes = "bytes", tag = "1")]
-    pub key: Bytes,
-    #[prost(bytes = "bytes", tag = "2")]
-    pub range_end: Bytes,
-    #[prost(int64, tag = "3")]
-    pub start_revision: i64,
-    #[prost(bool, tag = "4")]
-    pub progress_notify: bool,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct WatchResponse {
-    #[prost(message, optional, tag = "1")]
-    pub header: Option<ResponseHeader>,
-    #[prost(bool, tag = "3")]
-    pub created: bool,
-    #[prost(bool, tag = "4")]
-    pub canceled: bool,
-    #[prost(int64, tag = "5")]
-    pub compact_revision: i64,
-    #[prost(string, tag = "6")]
-    pub cancel_reason: String,
-    #[prost(message, repeated, tag = "11")]
-    pub events: Vec<Event>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct LeaseGrantRequest {
-    /// In seconds.
-    #[prost(int64, tag = "1")]
-    pub ttl: i64,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct LeaseGrantResponse {
-    #[prost(int64, tag = "2")]
-    pub id: i64,
-    /// In seconds.
-    #[prost(int64, tag = "3")]
-    pub ttl: i64,
-    #[prost(string, tag = "4")]
-    pub error: String,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct LeaseRevokeRequest {
-    #[prost(int64, tag = "1")]
-    pub id: i64,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct LeaseRevokeResponse {}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct LeaseKeepAliveRequest {
-    #[prost(int64, tag = "1")]
-    pub id: i64,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct LeaseKeepAliveResponse {
-    /// In seconds; 0 if there is no such lease.
-    #[prost(int64, tag = "3")]
-    pub ttl: i64,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct AuthenticateRequest {
-    #[prost(string, tag = "1")]
-    pub name: String,
-    #[prost(string, tag = "2")]
-    pub password: String,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct AuthenticateResponse {
-    #[prost(string, tag = "2")]
-    pub token: String,
 }
