@@ -35,11 +35,11 @@ pub fn simulate(simulate: &Simulate, printer: &Printer) -> CommandResult {
 /// A line for each event, then one with the summary.
 fn write_trace(scenario: &Scenario) -> io::Result<()> {
     let mut out = BufWriter::with_capacity(WRITE_BYTES, stdio::output());
-    let mut text = String::new();
+    let mut text = Vec::new();
     let summary = simulate::run(scenario, |line| {
         text.clear();
         line.write_to(&mut text);
-        out.write_all(text.as_bytes())
+        out.write_all(&text)
     })?;
     out.write_all(summary.to_json_line().as_bytes())?;
     out.flush()

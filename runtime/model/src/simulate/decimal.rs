@@ -4,6 +4,9 @@
 
 use std::fmt;
 
+use serde::{Serialize, Serializer, ser};
+use serde_json::value::RawValue;
+
 /// A number with four decimals, rounded down: a share shown as 1 is a whole one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Decimal(u128);
@@ -66,6 +69,14 @@ impl fmt::Display for Decimal {
             0 => f.pad(&whole.to_string()),
             _ => f.pad(format!("{whole}.{rest:04}").trim_end_matches('0')),
         }
+    }
+}
+
+/// As a number, in JSON only.
+impl Serialize for Decimal {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let number = RawValue::from_string(self.to_string()).map_err(ser::Error::custom)?;
+        number.serialize(serializer)
     }
 }
 

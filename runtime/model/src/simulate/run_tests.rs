@@ -13,12 +13,12 @@ use super::trace::TraceLine;
 /// Runs a scenario. Its trace as text, and its summary.
 pub(super) fn trace(scenario: &Json) -> (String, Summary) {
     let scenario = Scenario::parse(&scenario.to_string()).unwrap();
-    let mut text = String::new();
+    let mut text = Vec::new();
     let summary = run(&scenario, |line| {
         line.write_to(&mut text);
         Ok::<(), Infallible>(())
     });
-    (text, summary.unwrap())
+    (String::from_utf8(text).unwrap(), summary.unwrap())
 }
 
 /// The trace in short: `0 start a-0 n1`.

@@ -5,11 +5,11 @@
 //! Invariant: decimals have at most four digits after the point and are rounded down, by integer
 //! division, so equal runs have equal bytes on every machine.
 
-use std::fmt::Write;
 use std::sync::Arc;
 
+use serde::{Serialize, Serializer};
+
 use super::decimal::Decimal;
-use super::trace::{push_number, push_text};
 use crate::fairness::TenantName;
 use crate::resource::ResourceName;
 
@@ -17,17 +17,21 @@ use crate::resource::ResourceName;
 pub const VERSION: u32 = 1;
 
 /// What came of a run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Summary {
     /// When the last task ended, in milliseconds.
     pub makespan_ms: u64,
     /// The tasks of all tenants.
+    #[serde(flatten)]
     pub counts: Counts,
     /// Of all nodes together: what was busy ÷ what was there, over time until the makespan.
+    #[serde(serialize_with = "decimals")]
     pub utilisation: Vec<(ResourceName, Decimal)>,
     /// The tenants in the order of their names.
+    #[serde(serialize_with = "tenants")]
     pub tenants: Vec<TenantSummary>,
     /// The nodes in the order of their numbers.
+    #[serde(serialize_with = "nodes")]
     pub nodes: Vec<NodeSummary>,
 }
 
@@ -49,37 +53,45 @@ pub struct Counts {
 }
 
 /// What came of a tenant's work.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TenantSummary {
     /// The tenant.
+    #[serde(skip)]
     pub name: TenantName,
     /// Its tasks.
+    #[serde(flatten)]
     pub counts: Counts,
     /// The largest dominant share that it had when one of its tasks started: of some resource,
     /// what it used ÷ what all nodes had then. Without weights.
     pub dominant_share_max: Decimal,
     /// How long its tasks waited before each start; `None` if none started.
+    #[serde(flatten, serialize_with = "waits")]
     pub waits: Option<Waits>,
 }
 
 /// How long tasks waited, in milliseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Waits {
     /// The mean.
+    #[serde(rename = "wait_mean_ms")]
     pub mean_ms: Decimal,
     /// The smallest wait that at least 99 of 100 do not exceed; exact.
+    #[serde(rename = "wait_p99_ms")]
     pub p99_ms: u64,
     /// The longest.
+    #[serde(rename = "wait_max_ms")]
     pub max_ms: u64,
 }
 
 /// What a node was used for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NodeSummary {
     /// The node.
+    #[serde(skip)]
     pub name: Arc<str>,
     /// For each resource that it ever had: what was busy ÷ what was there, over the time that the
     /// node was there until the makespan. Above 1 where a capacity fell below what was in use.
+    #[serde(flatten, serialize_with = "decimals")]
     pub utilisation: Vec<(ResourceName, Decimal)>,
 }
 
@@ -124,33 +136,29 @@ impl Waits {
 impl Summary {
     /// The summary as one line of JSON, with the newline after it.
     pub fn to_json_line(&self) -> String {
-        let mut out = String::with_capacity(1024 + 64 * self.nodes.len());
-        out.push_str("{\"summary\":{\"version\":");
-        push_number(&mut out, VERSION.into());
-        out.push_str(",\"makespan_ms\":");
-        push_number(&mut out, self.makespan_ms);
-        out.push(',');
-        self.counts.push_to(&mut out);
-        out.push_str(",\"utilisation\":");
-        push_decimals(&mut out, &self.utilisation);
-        out.push_str(",\"tenants\":{");
-        for (at, tenant) in self.tenants.iter().enumerate() {
-            push_key(&mut out, at, tenant.name.as_str());
-            tenant.push_to(&mut out);
+        #[derive(Serialize)]
+        struct Line<'a> {
+            summary: Versioned<'a>,
         }
-        out.push_str("},\"nodes\":{");
-        for (at, node) in self.nodes.iter().enumerate() {
-            push_key(&mut out, at, &node.name);
-            push_decimals(&mut out, &node.utilisation);
+
+        #[derive(Serialize)]
+        struct Versioned<'a> {
+            version: u32,
+            #[serde(flatten)]
+            summary: &'a Summary,
         }
-        out.push_str("}}}\n");
-        out
+
+        let summary = Versioned {
+            version: VERSION,
+            summary: self,
+        };
+        serde_json::to_string(&Line { summary }).expect("a summary is JSON") + "\n"
     }
 }
 
-impl Counts {
-    fn push_to(&self, out: &mut String) {
-        let fields = [
+impl Serialize for Counts {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map([
             ("submitted", self.submitted),
             ("started", self.started),
             ("finished", self.finished),
@@ -158,56 +166,34 @@ impl Counts {
             ("unfinished", self.unfinished()),
             ("infeasible", self.infeasible),
             ("unschedulable", self.unschedulable),
-        ];
-        for (at, (field, count)) in fields.into_iter().enumerate() {
-            push_key(out, at, field);
-            push_number(out, count);
+        ])
+    }
+}
+
+/// The fields are there without waits, too.
+fn waits<S: Serializer>(waits: &Option<Waits>, serializer: S) -> Result<S::Ok, S::Error> {
+    match waits {
+        Some(waits) => waits.serialize(serializer),
+        None => {
+            let fields = ["wait_mean_ms", "wait_p99_ms", "wait_max_ms"];
+            serializer.collect_map(fields.map(|field| (field, ())))
         }
     }
 }
 
-impl TenantSummary {
-    fn push_to(&self, out: &mut String) {
-        out.push('{');
-        self.counts.push_to(out);
-        push(
-            out,
-            format_args!(",\"dominant_share_max\":{}", self.dominant_share_max),
-        );
-        match &self.waits {
-            Some(waits) => push(
-                out,
-                format_args!(
-                    ",\"wait_mean_ms\":{},\"wait_p99_ms\":{},\"wait_max_ms\":{}}}",
-                    waits.mean_ms, waits.p99_ms, waits.max_ms
-                ),
-            ),
-            None => {
-                out.push_str(",\"wait_mean_ms\":null,\"wait_p99_ms\":null,\"wait_max_ms\":null}");
-            }
-        }
-    }
+fn decimals<S: Serializer>(
+    decimals: &[(ResourceName, Decimal)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(decimals.iter().map(|(name, decimal)| (name, decimal)))
 }
 
-fn push_decimals(out: &mut String, decimals: &[(ResourceName, Decimal)]) {
-    out.push('{');
-    for (at, (name, decimal)) in decimals.iter().enumerate() {
-        push_key(out, at, name.as_str());
-        push(out, format_args!("{decimal}"));
-    }
-    out.push('}');
+fn tenants<S: Serializer>(tenants: &[TenantSummary], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(tenants.iter().map(|tenant| (&tenant.name, tenant)))
 }
 
-fn push_key(out: &mut String, at: usize, key: &str) {
-    if at > 0 {
-        out.push(',');
-    }
-    push_text(out, key);
-    out.push(':');
-}
-
-fn push(out: &mut String, text: std::fmt::Arguments<'_>) {
-    out.write_fmt(text).expect("a string takes all text");
+fn nodes<S: Serializer>(nodes: &[NodeSummary], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(nodes.iter().map(|node| (&*node.name, node)))
 }
 
 #[cfg(test)]
@@ -233,5 +219,19 @@ mod tests {
             ("4.3333".into(), 10)
         );
         assert_eq!(Waits::of(vec![]), None);
+    }
+
+    #[test]
+    fn without_waits_their_fields_are_null() {
+        let tenant = TenantSummary {
+            name: TenantName::default(),
+            counts: Counts::default(),
+            dominant_share_max: Decimal::ZERO,
+            waits: None,
+        };
+        let expected =
+            r#""dominant_share_max":0,"wait_mean_ms":null,"wait_p99_ms":null,"wait_max_ms":null}"#;
+        let json = serde_json::to_string(&tenant).unwrap();
+        assert!(json.ends_with(expected), "{json}");
     }
 }

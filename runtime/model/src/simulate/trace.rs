@@ -7,13 +7,15 @@
 //! this order and without spaces, so equal runs are equal texts. A reader should still take them
 //! in any order.
 //!
-//! A run of a million tasks writes some three million lines, so a line is appended to a text that
-//! the caller keeps, without anything allocated for it.
+//! A run of a million tasks writes some three million lines, so a line is appended to bytes that the
+//! caller keeps. Only the texts of amounts are allocated for it.
 
 use std::collections::BTreeMap;
 
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
 use super::scenario::TaskLabel;
-use crate::resource::{Allocation, Amount, Holding, ResourceId, ResourceName};
+use crate::resource::{Allocation, Holding, PoolAllocation, ResourceName};
 
 /// One line of the trace.
 #[derive(Debug, Clone, Copy)]
@@ -84,130 +86,58 @@ impl TraceEvent<'_> {
 
 impl TraceLine<'_> {
     /// Appends the line, with the newline after it.
-    pub fn write_to(&self, out: &mut String) {
-        out.push_str("{\"t_ms\":");
-        push_number(out, self.t_ms);
-        out.push_str(",\"event\":\"");
-        out.push_str(self.event.name());
-        // Names of tasks need no escapes: they were checked.
-        out.push_str("\",\"task\":\"");
-        out.push_str(self.task.entry);
-        out.push('-');
-        push_number(out, self.task.index.into());
-        out.push('"');
-        match self.event {
+    pub fn write_to(&self, out: &mut Vec<u8>) {
+        serde_json::to_writer(&mut *out, self).expect("a line is JSON");
+        out.push(b'\n');
+    }
+}
+
+impl Serialize for TraceLine<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut line = serializer.serialize_map(None)?;
+        line.serialize_entry("t_ms", &self.t_ms)?;
+        line.serialize_entry("event", self.event.name())?;
+        line.serialize_entry("task", &format_args!("{}", self.task))?;
+        match &self.event {
             TraceEvent::Submit | TraceEvent::Finish => {}
             TraceEvent::Start { node, ids } => {
-                push_field(out, "node", node);
-                out.push_str(",\"ids\":{");
-                ids.push_to(out);
-                out.push('}');
+                line.serialize_entry("node", node)?;
+                line.serialize_entry("ids", ids)?;
             }
             TraceEvent::Infeasible { reason } | TraceEvent::Unschedulable { reason } => {
-                push_field(out, "reason", reason);
+                line.serialize_entry("reason", reason)?;
             }
             TraceEvent::Retry { node, attempt } => {
-                push_field(out, "node", node);
-                out.push_str(",\"attempt\":");
-                push_number(out, attempt.into());
+                line.serialize_entry("node", node)?;
+                line.serialize_entry("attempt", attempt)?;
             }
         }
-        out.push_str("}\n");
+        line.end()
     }
 }
 
-impl HeldIds<'_> {
-    fn push_to(self, out: &mut String) {
-        let mut is_first = true;
+/// The ids of each resource that has any: `{"GPU":[[0,"0.5"]]}`.
+impl Serialize for HeldIds<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Allocation(allocation) => {
-                for (name, part) in allocation.iter() {
-                    push_ids(out, name, part.ids(), &mut is_first);
-                }
+                let parts = allocation.iter().map(|(name, part)| (name, Ids(part)));
+                serializer.collect_map(parts.filter(|(_, ids)| ids.0.ids().next().is_some()))
             }
             Self::Holdings(holdings) => {
-                for (name, holding) in holdings {
-                    push_ids(out, name, holding.ids.iter().copied(), &mut is_first);
-                }
+                let parts = holdings.iter().map(|(name, it)| (name, &it.ids));
+                serializer.collect_map(parts.filter(|(_, ids)| !ids.is_empty()))
             }
         }
     }
 }
 
-/// The ids of one resource, if it has any: `"GPU":[[0,"0.5"]]`.
-fn push_ids(
-    out: &mut String,
-    name: &ResourceName,
-    ids: impl Iterator<Item = (ResourceId, Amount)>,
-    is_first: &mut bool,
-) {
-    let mut ids = ids.peekable();
-    if ids.peek().is_none() {
-        return;
-    }
-    if !std::mem::take(is_first) {
-        out.push(',');
-    }
-    // Names of resources need no escapes.
-    out.push('"');
-    out.push_str(name.as_str());
-    out.push_str("\":[");
-    for (at, (id, amount)) in ids.enumerate() {
-        out.push_str(if at == 0 { "[" } else { ",[" });
-        push_number(out, id.get().into());
-        out.push_str(",\"");
-        push_amount(out, amount);
-        out.push_str("\"]");
-    }
-    out.push(']');
-}
+struct Ids<'a>(&'a PoolAllocation);
 
-fn push_amount(out: &mut String, amount: Amount) {
-    push_number(out, amount.whole_units());
-    let mut rest = amount.fraction().steps();
-    if rest > 0 {
-        out.push('.');
-        let mut place = Amount::STEPS_PER_UNIT / 10;
-        while rest > 0 {
-            out.push(char::from(b'0' + (rest / place) as u8));
-            rest %= place;
-            place /= 10;
-        }
+impl Serialize for Ids<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.ids())
     }
-}
-
-/// Appends a whole number. Formatting takes several times as long.
-pub(super) fn push_number(out: &mut String, mut number: u64) {
-    let mut digits = [0; 20];
-    let mut start = digits.len();
-    loop {
-        start -= 1;
-        digits[start] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    out.push_str(std::str::from_utf8(&digits[start..]).expect("digits are ASCII"));
-}
-
-fn push_field(out: &mut String, field: &str, text: &str) {
-    out.push_str(",\"");
-    out.push_str(field);
-    out.push_str("\":");
-    push_text(out, text);
-}
-
-/// Appends a text as a JSON string.
-pub(super) fn push_text(out: &mut String, text: &str) {
-    let needs_escape = |byte: u8| byte < 0x20 || byte == b'"' || byte == b'\\';
-    if !text.bytes().any(needs_escape) {
-        out.push('"');
-        out.push_str(text);
-        out.push('"');
-        return;
-    }
-    out.push_str(&serde_json::to_string(text).expect("a text is JSON"));
 }
 
 #[cfg(test)]
@@ -220,9 +150,9 @@ mod tests {
             entry: "a",
             index: 10,
         };
-        let mut out = String::new();
+        let mut out = Vec::new();
         TraceLine { t_ms, task, event }.write_to(&mut out);
-        out
+        String::from_utf8(out).unwrap()
     }
 
     fn request(json: &str) -> Request {
@@ -293,17 +223,5 @@ mod tests {
         let holdings = held.holdings();
         assert_eq!(line(0, start(HeldIds::Holdings(&holdings))), expected);
         node.release(held);
-    }
-
-    #[test]
-    fn numbers_and_amounts_are_those_of_display() {
-        for number in [0, 9, 10, 1_234_567_890, u64::MAX] {
-            let mut out = String::new();
-            push_number(&mut out, number);
-            assert_eq!(out, number.to_string());
-            out.clear();
-            push_amount(&mut out, Amount::from_steps(number));
-            assert_eq!(out, Amount::from_steps(number).to_string());
-        }
     }
 }
