@@ -83,233 +83,141 @@ trait Row {
     fn cells(&self) -> Vec<Cell>;
 }
 
-impl Row for TaskRow {
-    const LIST: &'static str = "tasks";
-    const HEADER: &'static [&'static str] = &[
-        "id", "name", "state", "node", "tenant", "job", "detached", "age_ms",
-    ];
+/// A [`Row`]: its list, then each column with its cell.
+macro_rules! columns {
+    ($list:literal, |$row:ident: $type:ty| { $($column:literal: $cell:expr,)* }) => {
+        impl Row for $type {
+            const LIST: &'static str = $list;
+            const HEADER: &'static [&'static str] = &[$($column),*];
 
-    fn cells(&self) -> Vec<Cell> {
-        vec![
-            cell(self.id),
-            cell(&self.name),
-            cell(&self.state),
-            cell(&self.node),
-            cell(&self.tenant),
-            cell(self.job),
-            flag(self.is_detached),
-            age(self.age_ms),
-        ]
-    }
+            fn cells(&self) -> Vec<Cell> {
+                let $row = self;
+                vec![$($cell),*]
+            }
+        }
+    };
 }
 
-impl Row for ActorRow {
-    const LIST: &'static str = "actors";
-    const HEADER: &'static [&'static str] = &["id", "name", "class", "state", "node", "tenant"];
+columns!("tasks", |row: TaskRow| {
+    "id": cell(row.id),
+    "name": cell(&row.name),
+    "state": cell(&row.state),
+    "node": cell(&row.node),
+    "tenant": cell(&row.tenant),
+    "job": cell(row.job),
+    "detached": flag(row.is_detached),
+    "age_ms": age(row.age_ms),
+});
 
-    fn cells(&self) -> Vec<Cell> {
-        vec![
-            cell(self.id),
-            maybe(self.name.as_deref()),
-            cell(&self.class),
-            cell(&self.state),
-            cell(&self.node),
-            cell(&self.tenant),
-        ]
-    }
-}
+columns!("actors", |row: ActorRow| {
+    "id": cell(row.id),
+    "name": maybe(row.name.as_deref()),
+    "class": cell(&row.class),
+    "state": cell(&row.state),
+    "node": cell(&row.node),
+    "tenant": cell(&row.tenant),
+});
 
-impl Row for ObjectRow {
-    const LIST: &'static str = "objects";
-    const HEADER: &'static [&'static str] =
-        &["id", "size_bytes", "place", "node", "tenant", "kept"];
+columns!("objects", |row: ObjectRow| {
+    "id": cell(row.id),
+    "size_bytes": bytes(row.size_bytes),
+    "place": cell(&row.place),
+    "node": cell(&row.node),
+    "tenant": cell(&row.tenant),
+    "kept": flag(row.is_kept),
+});
 
-    fn cells(&self) -> Vec<Cell> {
-        vec![
-            cell(self.id),
-            bytes(self.size_bytes),
-            cell(&self.place),
-            cell(&self.node),
-            cell(&self.tenant),
-            flag(self.is_kept),
-        ]
-    }
-}
+columns!("jobs", |row: JobRow| {
+    "id": cell(row.id),
+    "node": cell(&row.node),
+    "tasks": number(row.tasks),
+});
 
-impl Row for JobRow {
-    const LIST: &'static str = "jobs";
-    const HEADER: &'static [&'static str] = &["id", "node", "tasks"];
+columns!("modules", |row: ModuleRow| {
+    "digest": cell(row.digest),
+    "node": cell(&row.node),
+    "exports": number(row.exports.into()),
+    "program": flag(row.has_program),
+});
 
-    fn cells(&self) -> Vec<Cell> {
-        vec![cell(self.id), cell(&self.node), number(self.tasks)]
-    }
-}
+columns!("nodes", |row: NodeStatus| {
+    "name": cell(&row.name),
+    "process": number(row.process.into()),
+    "up_ms": age(row.up_ms),
+    "sessions": number(row.sessions),
+    "total": amounts(&row.total),
+    "available": amounts(&row.available),
+});
 
-impl Row for ModuleRow {
-    const LIST: &'static str = "modules";
-    const HEADER: &'static [&'static str] = &["digest", "node", "exports", "program"];
+columns!("nodes", |row: MemberRow| {
+    "name": cell(&row.name),
+    "id": cell(row.id),
+    "state": cell(&row.state),
+    "life": number(row.life),
+    "address": maybe(row.address.map(|address| address.to_string()).as_deref()),
+    "head": flag(row.is_head),
+    "total": amounts(&row.total),
+    "available": amounts(&row.available),
+    "since_ms": age(row.since_ms),
+});
 
-    fn cells(&self) -> Vec<Cell> {
-        let exports = number(self.exports.into());
-        vec![
-            cell(self.digest),
-            cell(&self.node),
-            exports,
-            flag(self.has_program),
-        ]
-    }
-}
+columns!("clients", |row: ClientRow| {
+    "id": cell(&row.id),
+    "name": maybe(row.name.as_deref()),
+    "state": cell(&row.state),
+    "age_ms": maybe_age(row.age_ms),
+    "left_ms": maybe_age(row.left_ms),
+});
 
-impl Row for NodeStatus {
-    const LIST: &'static str = "nodes";
-    const HEADER: &'static [&'static str] =
-        &["name", "process", "up_ms", "sessions", "total", "available"];
+columns!("tokens", |row: TokenRow| {
+    "id": cell(&row.id),
+    "kind": cell(&row.kind),
+    "state": cell(&row.state),
+    "many": flag(row.is_reusable),
+    "joined": number(row.joined.into()),
+    "left_ms": age(row.left_ms),
+});
 
-    fn cells(&self) -> Vec<Cell> {
-        vec![
-            cell(&self.name),
-            number(self.process.into()),
-            age(self.up_ms),
-            number(self.sessions),
-            amounts(&self.total),
-            amounts(&self.available),
-        ]
-    }
-}
-
-impl Row for MemberRow {
-    const LIST: &'static str = "nodes";
-    const HEADER: &'static [&'static str] = &[
-        "name",
-        "id",
-        "state",
-        "life",
-        "address",
-        "head",
-        "total",
-        "available",
-        "since_ms",
-    ];
-
-    fn cells(&self) -> Vec<Cell> {
-        let address = self.address.map(|address| address.to_string());
-        vec![
-            cell(&self.name),
-            cell(self.id),
-            cell(&self.state),
-            number(self.life),
-            maybe(address.as_deref()),
-            flag(self.is_head),
-            amounts(&self.total),
-            amounts(&self.available),
-            age(self.since_ms),
-        ]
-    }
-}
-
-impl Row for ClientRow {
-    const LIST: &'static str = "clients";
-    const HEADER: &'static [&'static str] = &["id", "name", "state", "age_ms", "left_ms"];
-
-    fn cells(&self) -> Vec<Cell> {
-        vec![
-            cell(&self.id),
-            maybe(self.name.as_deref()),
-            cell(&self.state),
-            maybe_age(self.age_ms),
-            maybe_age(self.left_ms),
-        ]
-    }
-}
-
-impl Row for TokenRow {
-    const LIST: &'static str = "tokens";
-    const HEADER: &'static [&'static str] = &["id", "kind", "state", "many", "joined", "left_ms"];
-
-    fn cells(&self) -> Vec<Cell> {
-        vec![
-            cell(&self.id),
-            cell(&self.kind),
-            cell(&self.state),
-            flag(self.is_reusable),
-            number(self.joined.into()),
-            age(self.left_ms),
-        ]
-    }
-}
-
-impl Row for GroupRow {
-    const LIST: &'static str = "groups";
-    const HEADER: &'static [&'static str] = &[
-        "id", "name", "kind", "state", "bundles", "node", "tenant", "detached", "age_ms", "why",
-    ];
-
-    fn cells(&self) -> Vec<Cell> {
-        vec![
-            cell(self.id),
-            maybe(self.name.as_deref()),
-            cell(self.kind),
-            cell(&self.state),
-            bundles(&self.bundles),
-            cell(&self.node),
-            cell(&self.tenant),
-            flag(self.is_detached),
-            age(self.age_ms),
-            maybe(self.why.as_deref()),
-        ]
-    }
-}
+columns!("groups", |row: GroupRow| {
+    "id": cell(row.id),
+    "name": maybe(row.name.as_deref()),
+    "kind": cell(row.kind),
+    "state": cell(&row.state),
+    "bundles": bundles(&row.bundles),
+    "node": cell(&row.node),
+    "tenant": cell(&row.tenant),
+    "detached": flag(row.is_detached),
+    "age_ms": age(row.age_ms),
+    "why": maybe(row.why.as_deref()),
+});
 
 /// A tenant at one node, and what it is due at all of them.
-struct TenantAt<'a>(&'a TenantRow, Option<&'a ShareRow>);
-
-impl Row for TenantAt<'_> {
-    const LIST: &'static str = "tenants";
-    const HEADER: &'static [&'static str] = &[
-        "name",
-        "node",
-        "weight",
-        "min",
-        "share",
-        "used",
-        "submitted",
-        "finished",
-        "failed",
-        "cancelled",
-    ];
-
-    fn cells(&self) -> Vec<Cell> {
-        let Self(row, due) = self;
-        vec![
-            cell(&row.name),
-            cell(&row.node),
-            // Unknown of those beyond the longest list, which is not the default.
-            due.map_or_else(|| maybe(None), |due| cell(due.weight)),
-            due.map_or_else(|| maybe(None), |due| minimum(&due.min)),
-            cell(&row.share),
-            amounts(&row.used),
-            number(row.submitted),
-            number(row.finished),
-            number(row.failed),
-            number(row.cancelled),
-        ]
-    }
+struct TenantAt<'a> {
+    row: &'a TenantRow,
+    due: Option<&'a ShareRow>,
 }
 
-impl Row for ShareRow {
-    const LIST: &'static str = "tenants";
-    const HEADER: &'static [&'static str] = &["name", "weight", "min", "share", "used"];
+columns!("tenants", |it: TenantAt<'_>| {
+    "name": cell(&it.row.name),
+    "node": cell(&it.row.node),
+    // Unknown of those beyond the longest list, which is not the default.
+    "weight": it.due.map_or_else(|| maybe(None), |due| cell(due.weight)),
+    "min": it.due.map_or_else(|| maybe(None), |due| minimum(&due.min)),
+    "share": cell(&it.row.share),
+    "used": amounts(&it.row.used),
+    "submitted": number(it.row.submitted),
+    "finished": number(it.row.finished),
+    "failed": number(it.row.failed),
+    "cancelled": number(it.row.cancelled),
+});
 
-    fn cells(&self) -> Vec<Cell> {
-        vec![
-            cell(&self.name),
-            cell(self.weight),
-            minimum(&self.min),
-            cell(&self.share),
-            amounts(&self.used),
-        ]
-    }
-}
+columns!("tenants", |row: ShareRow| {
+    "name": cell(&row.name),
+    "weight": cell(row.weight),
+    "min": minimum(&row.min),
+    "share": cell(&row.share),
+    "used": amounts(&row.used),
+});
 
 /// What is guaranteed.
 pub fn minimum(min: &Amounts) -> Cell {
@@ -324,10 +232,11 @@ type List = (&'static str, &'static [&'static str], Vec<Vec<Cell>>);
 /// As [`of`], of tenants at nodes, with what they are due.
 pub fn of_tenants(rows: &[TenantRow], shares: &[ShareRow]) -> List {
     let due: BTreeMap<&TenantName, &ShareRow> = shares.iter().map(|it| (&it.name, it)).collect();
-    let rows = rows
-        .iter()
-        .map(|row| TenantAt(row, due.get(&row.name).copied()));
-    listed(&rows.collect::<Vec<_>>())
+    let at = |row| TenantAt {
+        row,
+        due: due.get(&row.name).copied(),
+    };
+    listed(&rows.iter().map(at).collect::<Vec<_>>())
 }
 
 fn listed<R: Row>(rows: &[R]) -> List {
