@@ -3,20 +3,15 @@
 use std::fmt;
 
 use wasmrun_model::id::ActorId;
-use wasmrun_model::task::Attempt;
-use wasmrun_model::task::TaskKind;
+use wasmrun_model::task::{Attempt, TaskKind};
 use wasmrun_model::value::Handle;
 
-use crate::client::CallError;
-use crate::client::Client;
-use crate::client::check;
+use crate::client::{CallError, Client, check};
 use crate::ledger::Submission;
 use crate::records::actor_ref::ActorRef;
-use crate::records::job::Argument;
-use crate::records::job::Call;
+use crate::records::job::{Argument, Call};
 use crate::records::object::Object;
-use crate::records::task::TaskHandle;
-use crate::records::task::Work;
+use crate::records::task::{TaskHandle, Work};
 
 /// A handle to an actor. Cheap to clone; the actor ends when the last is dropped and it has no name.
 #[derive(Clone)]

@@ -3,29 +3,19 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use wasmrun_model::cluster::ACCELERATOR_TYPE;
-use wasmrun_model::cluster::HOSTNAME;
-use wasmrun_model::cluster::LabelValue;
-use wasmrun_model::cluster::Labels;
-use wasmrun_model::cluster::NODE_ID;
-use wasmrun_model::cluster::NodeName;
-use wasmrun_model::cluster::ParseLabelError;
-use wasmrun_model::id::Incarnation;
-use wasmrun_model::id::NodeId;
-use wasmrun_model::resource::AddResourceError;
-use wasmrun_model::resource::Amount;
-use wasmrun_model::resource::CapacityError;
-use wasmrun_model::resource::NodeResources;
-use wasmrun_model::resource::Pool;
-use wasmrun_model::resource::ResourceName;
+use wasmrun_model::cluster::{
+    ACCELERATOR_TYPE, HOSTNAME, LabelValue, Labels, NODE_ID, NodeName, ParseLabelError,
+};
+use wasmrun_model::id::{Incarnation, NodeId};
+use wasmrun_model::resource::{
+    AddResourceError, Amount, CapacityError, NodeResources, Pool, ResourceName,
+};
 use wasmrun_model::scheduler::NodeInfo;
 
 use crate::cluster::Opened;
 use crate::ledger::LOCAL;
 use crate::machine::Machine;
-use crate::node::NodeConfig;
-use crate::node::ResourceOffer;
-use crate::node::StartError;
+use crate::node::{NodeConfig, ResourceOffer, StartError};
 
 /// The resources that a node offers: what it is told to, else what the machine has.
 pub(super) fn offered(config: &NodeConfig, machine: &Machine) -> Result<NodeResources, StartError> {

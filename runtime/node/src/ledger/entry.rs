@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use wasmrun_model::id::NodeId;
-use wasmrun_model::id::OfTask;
-use wasmrun_model::id::TaskId;
+use wasmrun_model::id::{NodeId, OfTask, TaskId};
 
 use crate::ledger::todo::Todo;
 use crate::records::actor_ref::ActorRef;

@@ -9,8 +9,7 @@ use wasmrun_model::task::Attempt;
 
 use std::sync::Arc;
 
-use crate::records::lineage::Origin;
-use crate::records::lineage::Recipe;
+use crate::records::lineage::{Origin, Recipe};
 use crate::records::object::Value;
 use crate::records::task::TaskCell;
 

@@ -9,22 +9,19 @@ use std::collections::{HashMap, VecDeque};
 use wasmrun_engine::{Engine, EngineConfig, Entry, Grants, Input, Module};
 use wasmrun_model::cluster::Labels;
 use wasmrun_model::failure::{LimitHit, LimitKind};
-use wasmrun_model::id::Incarnation;
+use wasmrun_model::id::{DriverId, Incarnation};
 use wasmrun_model::manifest::Asked;
 use wasmrun_model::resource::{Amount, Pool, Request, ResourceName, ResourceSet};
-use wasmrun_model::task::{Rule, Terms};
+use wasmrun_model::scheduler::{Message, Reason};
+use wasmrun_model::task::{Rule, TaskKind, Terms};
 use wasmrun_model::value::codec::encode;
 use wasmrun_model::value::{Value, ValueType};
 
 use super::*;
 use crate::ledger::deadlock::{Wait, WaitNumber};
-use crate::records::job::Call;
-use crate::records::job::Job;
+use crate::records::job::{Call, Job};
 use crate::records::options::Overrides;
 use crate::records::task::Home;
-use wasmrun_model::id::DriverId;
-use wasmrun_model::scheduler::{Message, Reason};
-use wasmrun_model::task::TaskKind;
 
 /// A ledger, and what it has said about tasks, which are called by name.
 struct Desk {

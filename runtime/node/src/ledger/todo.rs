@@ -4,25 +4,17 @@
 
 use std::sync::Arc;
 
-use wasmrun_engine::ActorInstance;
-use wasmrun_engine::HeldResource;
-use wasmrun_engine::TaskOutput;
-use wasmrun_model::id::DriverId;
-use wasmrun_model::id::NodeId;
-use wasmrun_model::id::TaskId;
-use wasmrun_model::scheduler::Message;
-use wasmrun_model::scheduler::Reason;
-use wasmrun_model::task::Attempt;
-use wasmrun_model::task::TaskKind;
-use wasmrun_model::task::Terms;
+use wasmrun_engine::{ActorInstance, HeldResource, TaskOutput};
+use wasmrun_model::id::{DriverId, NodeId, TaskId};
+use wasmrun_model::scheduler::{Message, Reason};
+use wasmrun_model::task::{Attempt, TaskKind, Terms};
 
 use crate::ledger::deadlock::Blocked;
 use crate::records::actor_ref::ActorRef;
 use crate::records::job::Call;
 use crate::records::lineage::Kept;
 use crate::records::object::Reference;
-use crate::records::task::Report;
-use crate::records::task::TaskCell;
+use crate::records::task::{Report, TaskCell};
 use crate::records::wait::Countdown;
 
 /// A new task.

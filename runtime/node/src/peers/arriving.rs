@@ -2,26 +2,17 @@
 
 use std::time::Duration;
 
-use wasmrun_engine::Entry;
-use wasmrun_engine::Grants;
-use wasmrun_engine::Limits;
-use wasmrun_engine::Module;
-use wasmrun_engine::NetGrant;
+use wasmrun_engine::{Entry, Grants, Limits, Module, NetGrant};
 use wasmrun_model::id::NodeId;
-use wasmrun_model::task::Attempt;
-use wasmrun_model::task::TaskSpec;
+use wasmrun_model::task::{Attempt, TaskSpec};
 use wasmrun_model::wire::Net;
 
 use crate::peers::Exchange;
 use crate::peers::ends::Received;
 use crate::peers::place::PlaceError;
-use crate::peers::protocol::CreateOrder;
-use crate::peers::protocol::JobOrder;
-use crate::peers::protocol::LimitOrder;
-use crate::records::actor::ActorJob;
-use crate::records::actor::Checkpoint;
-use crate::records::job::Derived;
-use crate::records::job::Job;
+use crate::peers::protocol::{CreateOrder, JobOrder, LimitOrder};
+use crate::records::actor::{ActorJob, Checkpoint};
+use crate::records::job::{Derived, Job};
 use crate::records::task::Work;
 
 /// A task that has come from another node.

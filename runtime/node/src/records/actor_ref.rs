@@ -2,8 +2,7 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 use crate::records::actor::ActorCell;
 

@@ -5,19 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use wasmrun_engine::Entry;
-use wasmrun_engine::FunctionIndex;
-use wasmrun_engine::Grants;
-use wasmrun_engine::Input;
-use wasmrun_engine::Limits;
-use wasmrun_engine::Listener;
-use wasmrun_engine::Module;
+use wasmrun_engine::{Entry, FunctionIndex, Grants, Input, Limits, Listener, Module};
 use wasmrun_model::task::Terms;
-use wasmrun_model::value::Encoded;
-use wasmrun_model::value::FunctionType;
+use wasmrun_model::value::{Encoded, FunctionType};
 
-use crate::records::object::Object;
-use crate::records::object::Value;
+use crate::records::object::{Object, Value};
 use crate::records::policy::Policy;
 
 /// What tasks have in common: made once, submitted any number of times.

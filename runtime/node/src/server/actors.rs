@@ -10,7 +10,6 @@ use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::ActorId;
 use wasmrun_model::wire::{self, Refusal, RefusalKind, Response};
 
-use super::Inner;
 use super::durable::{Durable, StoredActor};
 use super::given::grants;
 use super::lookup::Meant;
@@ -18,8 +17,8 @@ use super::out::Gone;
 use super::registry::{ActorLog, Log};
 use super::session::{Session, refusal};
 use super::tasks::{OUTPUT_CHUNKS, refused};
-use super::views;
 use super::watch::Watcher;
+use super::{Inner, views};
 use crate::actor::Actor;
 use crate::client::{ActorOptions, CallError};
 use crate::guests::names::{FindError, NameError};

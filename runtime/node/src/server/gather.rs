@@ -19,17 +19,12 @@ use wasmrun_model::wire::{
     TaskDetail, TaskRow, What,
 };
 
-use super::Inner;
-use super::groups;
-use super::lists;
-use super::logs;
 use super::lookup::{self, Meant};
 use super::out::Gone;
 use super::requests::{log, outputs};
-use super::resources;
-use super::scheduling;
 use super::session::{Session, refusal};
 use super::views::{self, Asker};
+use super::{Inner, groups, lists, logs, resources, scheduling};
 use crate::peers::ask::{Answer, Answers, Asked, Desk, Question};
 use crate::records::object::{Object, Reference};
 

@@ -21,8 +21,7 @@ use super::views::{self, Asker};
 use super::{Inner, gather};
 use crate::cluster::Cluster;
 use crate::guests::groups::{GroupError, NotReady};
-use crate::ledger::GroupRecord;
-use crate::ledger::RecordedGroup;
+use crate::ledger::{GroupRecord, RecordedGroup};
 use crate::peers::ask::{Answer, Answers, Asked, Question};
 
 /// How long a group that is about to be taken over is waited for where somebody wants to remove it.

@@ -9,14 +9,12 @@ use wasmrun_model::wire::{Bytes, Output, Refusal, RefusalKind, Request, Response
 
 use super::cluster::listed;
 use super::gather::is_of_all;
-use super::lists;
-use super::logs;
 use super::out::Gone;
 use super::registry::Log;
 use super::session::{Session, refusal};
 use super::views::{self, Asker};
 use super::watch::output;
-use super::{Inner, Stopper};
+use super::{Inner, Stopper, lists, logs};
 
 impl Session {
     /// Answers a request that needs no waiting.

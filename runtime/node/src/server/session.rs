@@ -24,15 +24,13 @@ use wasmrun_model::wire::{
 use wasmrun_net as net;
 use wasmrun_store::View;
 
-use super::Inner;
-use super::gather;
 use super::handed::Handed;
-use super::lists;
 use super::origin::Origin;
 use super::out::{Gone, Out};
 use super::receive::{Part, Transfer};
 use super::views::Asker;
 use super::way::Way;
+use super::{Inner, gather, lists};
 use crate::actor::Actor;
 use crate::client::Client;
 use crate::node::new_driver;

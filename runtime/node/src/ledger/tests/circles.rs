@@ -13,11 +13,8 @@ use crate::ledger::deadlock::{Place, WaitNumbers};
 use crate::ledger::graph::{self, Graph};
 use crate::records::actor::{ActorCell, ActorJob};
 use crate::records::job::Argument;
-use crate::records::job::Call;
-use crate::records::object::Object;
-use crate::records::object::Reference;
+use crate::records::object::{Object, Reference};
 use crate::testing::COUNTER;
-use wasmrun_model::task::TaskKind;
 
 impl Ledger {
     /// Those that can never go on of all that wait here, and of those for whom they wait.

@@ -1,7 +1,6 @@
 //! What is tried again, how often, and what becomes of attempts that are over.
 
 use super::*;
-use crate::records::job::Call;
 
 #[test]
 fn what_failed_is_tried_again_as_often_as_it_may() {
