@@ -39,6 +39,38 @@ fn an_object_that_will_never_fit_is_not_called_lost() {
     }
 }
 
+#[test]
+fn two_nodes_with_full_stores_give_each_other_tasks() {
+    let [a, b] = ["a", "b"].map(|name| Node::new(name).with_store("20MiB"));
+    let three = Three::with([a, b, Node::new("c")]);
+    // Of both stores 1 MiB is left: less than the arguments that wait, which need it at both ends.
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("most");
+    std::fs::write(&file, vec![7; 19 << 20]).expect("a file");
+    let kept = [&three.a, &three.b].map(|it| it.command(&["put"]).arg(&file).ok());
+    let (lists, count) = (8, 32 << 10);
+    let both = [(&three.a, "b"), (&three.b, "a")];
+    let sums = both.map(|(at, other)| {
+        at.call(&format!(r#"sent("{other}", {lists}, {count})"#))
+            .start()
+    });
+    for sum in sums {
+        let sum = sum.end();
+        assert_eq!(
+            sum.stdout_text(),
+            format!("ok({})\n", lists * count),
+            "{sum}"
+        );
+    }
+    for (node, id) in [&three.a, &three.b].into_iter().zip(kept) {
+        node.command(&["object", "delete", id.trim()]).ok();
+    }
+    for node in three.all() {
+        node.wait_for_rest();
+        assert_eq!(node.ended("failed"), 0);
+    }
+}
+
 /// Has something made that stays at a node, and gives its id when it is there.
 fn make(at: &Node, call: &str, strategy: &str) -> String {
     let made = at

@@ -269,6 +269,19 @@ mod app {
         Ok(get_all(sums)?.iter().sum())
     }
 
+    /// The sum of so many lists, each an argument of a task of its own at one node, all of them at a time.
+    #[task]
+    pub fn sent(node: String, lists: u32, count: u32) -> Result<f64, Error> {
+        let at = format!("node:{node}");
+        let sum = |_| {
+            slow_sum::options()
+                .strategy(&at)
+                .remote(vec![1.0; count as usize])
+        };
+        let sums: Vec<_> = (0..lists).map(sum).collect();
+        Ok(get_all(sums)?.iter().sum())
+    }
+
     /// The sum of all, after a while.
     #[task(memory = "256MiB")]
     pub fn slow_sum(numbers: Vec<f64>) -> f64 {
