@@ -464,6 +464,11 @@ impl<N: Copy + Ord> Coordinator<N> {
 
     /// A bundle that can be used on a node stays there, unless it can be used on another already.
     fn keep_or_give_back(&mut self, bundle: u32, node: N, round: Round) {
+        let place = self.slots.get(bundle as usize).and_then(Slot::place);
+        if place == Some((node, round)) {
+            // It was asked twice.
+            return;
+        }
         if let (Life::Active, Some(Slot::Preparing { .. })) =
             (self.life, self.slots.get(bundle as usize))
         {
@@ -501,8 +506,15 @@ impl<N: Copy + Ord> Coordinator<N> {
     /// An answer about a reservation that is not wanted there any more, or never was.
     fn answer_stale(&mut self, now: Instant, from: N, answer: GroupAnswer) {
         match answer {
-            GroupAnswer::Refused { id, .. } | GroupAnswer::Gone(id) | GroupAnswer::Removed(id) => {
+            GroupAnswer::Refused { id, .. } | GroupAnswer::Gone(id) => {
                 self.undo.remove(&(from, id));
+                self.tell_if_removed(now);
+            }
+            // So are all rounds before it: several that wait for the same tasks to end are answered once.
+            GroupAnswer::Removed(id) => {
+                self.undo.retain(|(node, it)| {
+                    (*node, it.bundle) != (from, id.bundle) || it.round > id.round
+                });
                 self.tell_if_removed(now);
             }
             // It was asked to give that back since.

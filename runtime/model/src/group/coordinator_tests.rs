@@ -369,3 +369,17 @@ fn without_a_plan_nothing_changes() {
     );
     assert!(owner.it.wants_plan() && owner.it.poll_timeout().is_none());
 }
+
+#[test]
+fn the_removal_of_a_round_is_that_of_those_before() {
+    let mut owner = Owner::new(GroupKind::StrictSpread);
+    for round in 1..=2 {
+        owner.plan().unwrap();
+        owner.answer(1, refused(1, round));
+        owner.pass(BACKOFF * 3);
+    }
+    // The first is ending still, so the node says it of the last alone.
+    assert_eq!(owner.it.reserved(), [0, 0]);
+    owner.answer(0, GroupAnswer::Removed(id(0, 2)));
+    assert_eq!(owner.it.reserved(), [0; 0]);
+}

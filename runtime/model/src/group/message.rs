@@ -82,7 +82,7 @@ impl From<GroupAnswer> for GroupMessage {
     }
 }
 
-/// What an owner asks of a node. Repeated until it is answered.
+/// What an owner asks of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GroupRequest {
     /// Reserve a bundle. Answered by `Prepared` or `Refused`.
@@ -94,9 +94,8 @@ pub enum GroupRequest {
     },
     /// All bundles are prepared: tasks may run in this one. Answered by `Committed` or `Gone`.
     Commit(ReservationId),
-    /// Give the bundle back, if it is reserved by this round or an older one; and refuse those
-    /// rounds from now on. What runs in it is killed. Rolls back and removes alike (as in Ray).
-    /// Answered by `Removed`.
+    /// Give the bundle back, if it is reserved by this round or an older one. What runs in it is killed. Rolls back and
+    /// removes alike (as in Ray). Answered by `Removed`.
     Remove(ReservationId),
     /// The sender has taken the group over and owns it from this round on: which bundles of it can be used there? They
     /// stay, and what runs in them; what is not committed is given back. Who owned it before is not heard any more.
@@ -122,9 +121,9 @@ impl GroupRequest {
 /// What a node answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GroupAnswer {
-    /// The bundle is reserved. Repeated until a commit or remove comes.
+    /// The bundle is reserved.
     Prepared(ReservationId),
-    /// The bundle is not reserved, and this round of it never will be.
+    /// The bundle is not reserved.
     Refused {
         /// The reservation.
         id: ReservationId,
@@ -135,7 +134,7 @@ pub enum GroupAnswer {
     Committed(ReservationId),
     /// There is no such reservation to commit (any more).
     Gone(ReservationId),
-    /// Nothing is reserved for this round, nor will be.
+    /// Nothing is reserved for this round, or one before it.
     Removed(ReservationId),
     /// To a claim: these bundles can be used here, and no others are reserved that will be.
     Holds {
@@ -181,7 +180,7 @@ pub enum Refusal {
     /// It never fits this node, as the node is.
     #[error(transparent)]
     Infeasible(Infeasibility),
-    /// The round was removed, or there is a newer one.
+    /// There is a newer round.
     #[error("this round of the bundle is over")]
     Stale,
     /// The node still has to give an earlier reservation of the same bundle back.

@@ -306,10 +306,10 @@ impl Scheduler {
         }
         if known.is_none() && (is_over || was_expected) {
             self.groups.node_stays_away(self.now, id);
-            self.carry_out_groups();
-            // It may have given tasks to this node before its first view.
+            // It may have reserved bundles here, and given tasks to this node, before its first view.
+            self.group_owner_lost(id, is_over);
             self.peer_lost(id);
-            self.retry_infeasible();
+            self.after_change();
         }
         let Some(ix) = known.filter(|ix| self.cluster[*ix].incarnation() <= incarnation) else {
             self.stale += 1;

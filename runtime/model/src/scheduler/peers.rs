@@ -227,16 +227,8 @@ impl Scheduler {
     }
 
     pub(super) fn message(&mut self, from: NodeId, message: Message) {
-        let is_of_group = matches!(
-            message,
-            Message::Group(_) | Message::WantGroup(_) | Message::GroupStands { .. }
-        );
-        let is_heard = match is_of_group {
-            // Groups are planned with what nodes have: those that have not said so are heard the next time.
-            true => self.cluster.by_id(from).is_some(),
-            false => self.cluster.is_there(from),
-        };
-        if !is_heard {
+        // Also one that has not said yet what it has: nothing is said twice.
+        if !self.cluster.is_there(from) {
             // It is not part of the cluster (any more).
             self.stale += 1;
             return;

@@ -118,7 +118,7 @@ impl Shared {
             task = %call.id, actor = %actor.id, tenant = %actor.tenant(),
             "a call whose caller is gone is stopped, and this life of its actor with it"
         );
-        self.tell(|ledger| {
+        let todo = self.decide(|ledger| {
             let is_it = ledger
                 .cell(&call.id)
                 .is_some_and(|it| Arc::ptr_eq(&it, call));
@@ -133,6 +133,8 @@ impl Shared {
             ledger.end_what_was_left(&started);
             ledger.cancel(&started)
         });
+        // Before it hears what became of those.
         call.cancel();
+        self.carry_out(todo);
     }
 }

@@ -196,22 +196,21 @@ impl Shared {
         self: &Arc<Self>,
         submission: Submission,
     ) -> Result<Arc<TaskCell>, SubmitError> {
-        let mut taken = Ok(submission.cell.clone());
-        self.tell(|ledger| {
-            taken = match ledger.may_submit(&submission) {
-                Ok(None) => {
-                    let mut todo = ledger.submit(submission);
-                    if let Some(why) = todo.refused.take() {
-                        taken = Err(SubmitError::Unschedulable(why));
-                    }
-                    return todo;
-                }
-                Ok(Some(known)) => Ok(known),
-                Err(error) => Err(error),
-            };
-            Todo::default()
-        });
-        taken
+        let cell = submission.cell.clone();
+        // What is not taken is dropped outside the lock.
+        let mut submission = Some(submission);
+        let known = self.tell_and(|ledger| {
+            let new = submission.as_ref().expect("it was given");
+            let known = ledger.may_submit(new);
+            if !matches!(known, Ok(None)) {
+                return (Todo::default(), known);
+            }
+            let mut todo = ledger.submit(submission.take().expect("it was given"));
+            let refused = todo.refused.take();
+            let refused = refused.map(SubmitError::Unschedulable);
+            (todo, refused.map_or(known, Err))
+        })?;
+        Ok(known.unwrap_or(cell))
     }
 
     /// Does what is left to do when the lock is released.

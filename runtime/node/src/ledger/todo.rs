@@ -58,7 +58,7 @@ pub(crate) struct Todo {
     pub stop: Vec<Arc<TaskCell>>,
     /// This one was not taken.
     pub refused: Option<Reason>,
-    /// Calls that run and whose callers are gone: see [`crate::orphans`].
+    /// Calls that run and whose callers are gone: see [`crate::guests::orphans`].
     pub orphans: Vec<Arc<TaskCell>>,
     /// These have their CPU again.
     pub resume: Vec<Arc<Countdown>>,

@@ -3,7 +3,7 @@
 use super::*;
 use crate::fairness::{MAX_TENANTS, Policy, TenantName};
 use crate::group::{
-    GroupAnswer, GroupKind, GroupMessage, GroupRequest, GroupSpec, ReservationId, Round,
+    GroupAnswer, GroupKind, GroupMessage, GroupRequest, GroupSpec, GroupState, ReservationId, Round,
 };
 use crate::id::GroupId;
 use crate::resource::{Amount, ResourceName};
@@ -574,6 +574,44 @@ fn who_takes_a_group_over_keeps_what_others_have_of_it() {
     let lost = it.event(recorded(2, 2));
     assert!(lost.contains(&"stop t2".to_owned()), "{lost:?}");
     assert!(!it.scheduler.owns_group(&group(1)));
+}
+
+#[test]
+fn a_node_that_has_not_said_yet_what_it_has_is_heard_of_groups() {
+    let mut it = Harness::local(ONE);
+    it.event(recorded(1, 0));
+    it.event(Event::NodeExpected(info(2, 1, "")));
+    let asked = it.event(take_over(1));
+    assert!(
+        asked.contains(&"n2: about a bundle".to_owned()),
+        "{asked:?}"
+    );
+    it.message(2, holds(1, &[0, 1]));
+    let view = it.scheduler.group(&group(1)).expect("its own");
+    assert_eq!(view.state, GroupState::Ready, "{view:?}");
+    // Its first view changes nothing, though it is asked once more.
+    it.peer(2, 1, ONE);
+    it.message(2, holds(1, &[0, 1]));
+    let view = it.scheduler.group(&group(1)).expect("its own");
+    assert_eq!(view.state, GroupState::Ready, "{view:?}");
+    // An owner that is expected reserves here, and what it has reserved goes with it.
+    let mut it = Harness::local(ONE);
+    it.event(Event::NodeExpected(info(1, 1, "")));
+    let id = ReservationId {
+        group: group(1),
+        bundle: 0,
+        round: Round(1),
+    };
+    let prepare = GroupRequest::Prepare {
+        id,
+        bundle: request(ONE),
+    };
+    let said = it.message(1, Message::Group(prepare.into()));
+    assert_eq!(said, ["n1: about a bundle"]);
+    it.submit(task(1, ONE));
+    assert_eq!(it.phase(1), Phase::Ready);
+    it.lose(1);
+    assert_eq!(it.phase(1), Phase::Dispatching);
 }
 
 #[test]
