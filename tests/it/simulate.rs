@@ -396,7 +396,11 @@ fn a_scenario_that_cannot_be_read() {
         .fails(2);
     assert_says(
         &stderr,
-        &["error: cannot read the scenario none.json", "because: "],
+        &[
+            "error: cannot read the scenario none.json",
+            "because: ",
+            "check the path: a relative one begins at /",
+        ],
     );
     let stderr = Wasmrun::new(["simulate", "-"])
         .stdin([b'{', 0xff, b'}'])

@@ -1,7 +1,7 @@
 //! The node inside the command's own process.
 
 use std::fs::File;
-use std::io::{ErrorKind, IsTerminal, Read};
+use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -140,19 +140,9 @@ pub fn read_module(path: &Path, options: &NodeOptions) -> Result<Vec<u8>, Failur
 /// may have no end.
 pub fn read_file(path: &Path, most: u64, flag: &str) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let read =
-        File::open(path).and_then(|file| file.take(most.saturating_add(1)).read_to_end(&mut bytes));
-    match read {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            let here = std::env::current_dir().unwrap_or_default();
-            let here = here.display();
-            anyhow::bail!("{error}; check the path: a relative one begins at {here}")
-        }
-        Err(error) if error.kind() == ErrorKind::IsADirectory => {
-            anyhow::bail!("{error}; give a file in it")
-        }
-        read => read?,
-    };
+    File::open(path)?
+        .take(most.saturating_add(1))
+        .read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
         let most = units::bytes(most);
         anyhow::bail!("it has more than the {most} that are allowed; to allow more, use {flag}");

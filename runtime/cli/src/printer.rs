@@ -2,8 +2,9 @@
 //!
 //! Nothing else in the program prints, but for what guests write (`submit::stream`). Colour only on a terminal, and never with `NO_COLOR`.
 
+use std::error::Error;
 use std::fmt;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;
@@ -86,7 +87,7 @@ impl Printer {
     /// have their answer, the exit code says that something went wrong behind it.
     pub fn error(&self, error: &anyhow::Error, exit: Exit) {
         if self.output == Output::Json && !HAS_ANSWERED.load(Ordering::Relaxed) {
-            let causes: Vec<String> = error.chain().skip(1).map(ToString::to_string).collect();
+            let causes: Vec<String> = error.chain().skip(1).map(advised).collect();
             let error = json!({
                 "message": error.to_string(),
                 "because": causes,
@@ -102,7 +103,7 @@ impl Printer {
     pub fn error_text(&self, error: &anyhow::Error) {
         self.labelled("error", "31", error);
         for cause in error.chain().skip(1) {
-            self.stderr(format_args!("  because: {cause}"));
+            self.stderr(format_args!("  because: {}", advised(cause)));
         }
     }
 
@@ -179,6 +180,25 @@ pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
             .map(|row| line(&mut row.iter().map(String::as_str))),
     );
     lines.join("\n")
+}
+
+/// A cause of an error. The system's own texts do not say what to do about a file: this does.
+fn advised(cause: &(dyn Error + 'static)) -> String {
+    let of_system = cause.downcast_ref::<io::Error>();
+    match of_system.filter(|error| error.raw_os_error().is_some()) {
+        Some(error) if error.kind() == ErrorKind::NotFound => {
+            let here = std::env::current_dir().unwrap_or_default();
+            let here = here.display();
+            format!("{error}; check the path: a relative one begins at {here}")
+        }
+        Some(error) if error.kind() == ErrorKind::IsADirectory => {
+            format!("{error}; give a file in it")
+        }
+        Some(error) if error.kind() == ErrorKind::PermissionDenied => {
+            format!("{error}; check the permissions of the file and its folders")
+        }
+        _ => cause.to_string(),
+    }
 }
 
 #[cfg(test)]
