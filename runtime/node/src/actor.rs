@@ -1,4 +1,6 @@
-//! Actors that drivers in this process create and call.
+//! Actors, for drivers in this process.
+//!
+//! Owns [`Actor`], their handle. Must not: know how actors run.
 
 use std::fmt;
 
@@ -9,15 +11,71 @@ use wasmrun_model::value::Handle;
 use crate::client::{CallError, Client, check};
 use crate::ledger::Submission;
 use crate::records::actor_ref::ActorRef;
-use crate::records::job::{Argument, Call};
+use crate::records::class::ActorJob;
+use crate::records::derive;
+use crate::records::derive::WishError;
+use crate::records::job::{Argument, Call, Derived, Parent};
 use crate::records::object::Object;
+use crate::records::policy::Policy;
 use crate::records::task::{TaskHandle, Work};
+use std::sync::Arc;
+use wasmrun_engine::{ClassIndex, Grants, Limits, Module, Wishes};
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::resource::Request;
+use wasmrun_model::task::{Rule, Terms};
+
+/// What an actor gets besides what its class declares.
+#[derive(Debug, Clone, Default)]
+pub struct ActorOptions {
+    /// Whose share pays for it.
+    pub tenant: TenantName,
+    /// Higher goes first among the tenant's; its calls have the same.
+    pub priority: i32,
+    /// What it may reach.
+    pub grants: Grants,
+    /// What it asks for over what is declared. A name here counts for nothing: see
+    /// [`Client::create_actor`].
+    pub wishes: Wishes,
+    /// The most that it and its calls may write, take and return. Memory follows from what it asks for.
+    pub limits: Limits,
+    /// What the node gives and allows: see [`crate::Node::policy`].
+    pub policy: Arc<Policy>,
+}
+
+impl ActorJob {
+    /// An actor of a class, with what the module declares for it, but for the wishes.
+    ///
+    /// # Errors
+    /// When a wish cannot be read, or asks for what no node could ever be asked for.
+    pub fn new(
+        module: &Module,
+        class: ClassIndex,
+        options: ActorOptions,
+    ) -> Result<Self, WishError> {
+        let terms = Terms {
+            tenant: options.tenant,
+            priority: options.priority,
+            retries: 0,
+            retry_on_error: false,
+            rule: Arc::new(Rule::of(Request::default())),
+        };
+        let parent = Parent {
+            module,
+            grants: &options.grants,
+            terms: &terms,
+            limits: &options.limits,
+            policy: &options.policy,
+            derived: &Derived::default(),
+        };
+        derive::actor(parent, class, options.wishes)
+    }
+}
 
 /// A handle to an actor. Cheap to clone; the actor ends when the last is dropped and it has no name.
 #[derive(Clone)]
 pub struct Actor {
     pub(crate) actor: ActorRef,
-    pub(super) client: Client,
+    pub(crate) client: Client,
 }
 
 impl Actor {

@@ -11,13 +11,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use wasmrun_engine::{ClassIndex, Grants, Limits, Listener, Module, Wishes};
+use wasmrun_engine::Listener;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{DriverId, GroupId, ObjectId, ObjectName, TaskId};
-use wasmrun_model::resource::Request;
 use wasmrun_model::scheduler::Explanation;
-use wasmrun_model::task::{Attempt, Cancellation, Rule, TaskKind, Terms};
+use wasmrun_model::task::{Attempt, Cancellation, TaskKind};
 use wasmrun_model::value::{Encoded, FunctionType, Handle, ValueType};
 use wasmrun_store::CreateError;
 
@@ -26,12 +25,12 @@ use crate::guests::names::{FindError, NameError};
 use crate::guests::services::Watch;
 use crate::guests::shared::Shared;
 use crate::ledger::{Submission, SubmitError};
-use crate::records::actor::{ActorCell, ActorJob, Checkpoint};
+use crate::records::actor::{ActorCell, Checkpoint};
 use crate::records::actor_ref::ActorRef;
-use crate::records::derive::{self, WishError};
-use crate::records::job::{Argument, Call, Derived, Job, Parent};
+use crate::records::class::ActorJob;
+use crate::records::job::{Argument, Call, Job};
 use crate::records::object::{LoadError, Loaded, Object, PutObject, Reference, Value, is_fit};
-use crate::records::policy::{Policy, TooMuch};
+use crate::records::policy::TooMuch;
 use crate::records::task::{TaskCell, TaskHandle, Work};
 
 /// A session that submits tasks. Cheap to clone; clones are one session.
@@ -104,53 +103,6 @@ pub enum CallError {
     /// The node does not take it.
     #[error(transparent)]
     Submit(#[from] SubmitError),
-}
-
-/// What an actor gets besides what its class declares.
-#[derive(Debug, Clone, Default)]
-pub struct ActorOptions {
-    /// Whose share pays for it.
-    pub tenant: TenantName,
-    /// Higher goes first among the tenant's; its calls have the same.
-    pub priority: i32,
-    /// What it may reach.
-    pub grants: Grants,
-    /// What it asks for over what is declared. A name here counts for nothing: see
-    /// [`Client::create_actor`].
-    pub wishes: Wishes,
-    /// The most that it and its calls may write, take and return. Memory follows from what it asks for.
-    pub limits: Limits,
-    /// What the node gives and allows: see [`crate::Node::policy`].
-    pub policy: Arc<Policy>,
-}
-
-impl ActorJob {
-    /// An actor of a class, with what the module declares for it, but for the wishes.
-    ///
-    /// # Errors
-    /// When a wish cannot be read, or asks for what no node could ever be asked for.
-    pub fn new(
-        module: &Module,
-        class: ClassIndex,
-        options: ActorOptions,
-    ) -> Result<Self, WishError> {
-        let terms = Terms {
-            tenant: options.tenant,
-            priority: options.priority,
-            retries: 0,
-            retry_on_error: false,
-            rule: Arc::new(Rule::of(Request::default())),
-        };
-        let parent = Parent {
-            module,
-            grants: &options.grants,
-            terms: &terms,
-            limits: &options.limits,
-            policy: &options.policy,
-            derived: &Derived::default(),
-        };
-        derive::actor(parent, class, options.wishes)
-    }
 }
 
 impl Client {

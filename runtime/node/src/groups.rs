@@ -1,4 +1,6 @@
 //! Placement groups, for drivers in this process.
+//!
+//! Owns the calls of a [`Client`]. Must not: keep groups, which is `guests/groups.rs`'s.
 
 use std::time::Duration;
 

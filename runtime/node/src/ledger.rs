@@ -203,23 +203,15 @@ impl Ledger {
             }
         {
             // Dead for good.
-            let report = Report::never_ran(&cell, actor.died());
-            let mut todo = Todo::default();
-            todo.trash.calls.push(call);
-            todo.end.push((cell, report));
-            return todo;
+            let error = actor.died();
+            return Todo::never_runs(cell, call, error);
         }
         let tie = Tie::of(&cell.work, &call).filter(|_| self.is_clustered);
         let terms = match tie {
             Some(_) => match self.stays(&terms) {
                 Ok(terms) => terms,
                 Err(why) => {
-                    let mut todo = Todo::default();
-                    let error = TaskError::Unschedulable(why);
-                    todo.end
-                        .push((cell.clone(), Report::never_ran(&cell, error)));
-                    todo.trash.calls.push(call);
-                    return todo;
+                    return Todo::never_runs(cell, call, TaskError::Unschedulable(why));
                 }
             },
             None => terms,

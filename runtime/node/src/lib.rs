@@ -45,7 +45,8 @@ mod server;
 mod testing;
 
 pub use crate::actor::Actor;
-pub use crate::client::{ActorOptions, CallError, Client, GetError};
+pub use crate::actor::ActorOptions;
+pub use crate::client::{CallError, Client, GetError};
 pub use crate::cluster::{
     ClusterConfig, ClusterError, DEFAULT_PORT, EtcdOptions, EtcdTls, JoinToken, ParseTokenError,
     Part, StateError, TokensError,
@@ -58,7 +59,7 @@ pub use crate::node::{
     ModuleError, Node, NodeConfig, ParseOfferError, ROOM_PATIENCE, ResourceOffer, StartError,
 };
 pub use crate::peers::Moved;
-pub use crate::records::actor::ActorJob;
+pub use crate::records::class::ActorJob;
 pub use crate::records::derive::WishError;
 pub use crate::records::job::{Argument, Call, Job};
 pub use crate::records::object::{LoadError, Loaded, Object, Value};

@@ -236,19 +236,24 @@ impl Node {
             control: Some(control),
             bulk,
         };
-        if let Some(Opened {
-            cluster, keeper, ..
-        }) = opened
-        {
-            let fabric = Arc::downgrade(&cluster);
-            let exchange = Exchange::start(&node.shared, fabric, cluster.state_path());
-            node.shared.join(exchange.clone(), cluster.clone());
-            node.exchange = Some(exchange.clone());
-            node.cluster = Some(cluster.clone());
-            let begun = cluster.begin(keeper, offer, exchange);
-            node.shared.control.block_on(begun)?;
+        if let Some(opened) = opened {
+            node.join(opened, offer)?;
         }
         Ok(node)
+    }
+
+    /// Begins to work for its cluster, and lets it work for this node.
+    fn join(&mut self, opened: Opened, offer: Offer) -> Result<(), ClusterError> {
+        let Opened {
+            cluster, keeper, ..
+        } = opened;
+        let fabric = Arc::downgrade(&cluster);
+        let exchange = Exchange::start(&self.shared, fabric, cluster.state_path());
+        self.shared.join(exchange.clone(), cluster.clone());
+        self.exchange = Some(exchange.clone());
+        self.cluster = Some(cluster.clone());
+        let begun = cluster.begin(keeper, offer, exchange);
+        self.shared.control.block_on(begun)
     }
 
     /// Leaves its cluster, for good: the others learn of it at once, and its state folder is free. What it runs

@@ -1,4 +1,6 @@
-//! What a node offers its cluster: its resources, name and labels.
+//! What a node offers: its resources, name and labels.
+//!
+//! Owns how these follow from the configuration, the machine and earlier changes. Must not: start anything.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -94,7 +94,7 @@ fn lost() -> (Three, String) {
 /// How many results a node has made again.
 #[track_caller]
 fn made_again(node: &Node) -> u64 {
-    number(node, "wasmrun_objects_remade_total")
+    number(node, "wasmrun_objects_reconstructed_total")
 }
 
 /// Lets go of a result at the only node that is left, which then has nothing.

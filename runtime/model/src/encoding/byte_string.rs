@@ -1,4 +1,6 @@
-//! Bytes as one string of bytes, which formats copy whole, not element by element: for `#[serde(with = "…")]`.
+//! Bytes as one string of bytes, for `#[serde(with = "…")]`.
+//!
+//! Owns that formats copy them whole, not element by element. Must not: limit their length.
 
 use std::fmt;
 use std::marker::PhantomData;

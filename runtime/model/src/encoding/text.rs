@@ -1,4 +1,6 @@
-//! Names as texts, read without a copy in between.
+//! Names as texts.
+//!
+//! Owns that they are read without a copy in between. Must not: know what a name may be, which is its `FromStr`'s.
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -50,8 +50,8 @@ pub struct ReservationId {
     pub round: Round,
 }
 
-/// A message about a placement group. Between two lives of nodes all of them arrive, once and in order, or one of the nodes is
-/// lost.
+/// A message about a placement group. Between two incarnations of nodes all of them arrive, once and in order, or one of the
+/// nodes is lost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GroupMessage {
     /// From the owner to a node.

@@ -20,8 +20,8 @@ pub enum Next {
     Bring,
     /// Ask its owner where it is, then [`Search::owner_said`].
     AskOwner,
-    /// Have it made again, after this pause, then [`Search::remade`].
-    Remake(Duration),
+    /// Have it made again, after this pause, then [`Search::reconstructed`].
+    Reconstruct(Duration),
     /// Wait so long, then [`Search::waited`]. These nodes do not answer, and are what it waits for.
     Pause(Duration, Vec<NodeId>),
     /// Nobody has it.
@@ -52,7 +52,7 @@ pub struct Search {
     pause: Duration,
     gone: Vec<NodeId>,
     silent: Vec<NodeId>,
-    is_remade: bool,
+    is_reconstructed: bool,
 }
 
 impl Search {
@@ -65,7 +65,7 @@ impl Search {
             pause: AGAIN,
             gone: Vec::new(),
             silent: Vec::new(),
-            is_remade: false,
+            is_reconstructed: false,
         }
     }
 
@@ -75,12 +75,12 @@ impl Search {
     }
 
     /// Nobody has given it: these could not, among them those that are `silent`, which live and may have it.
-    /// `can_be_remade`: it is ours, and worth a try to make it again rather than to wait for those.
+    /// `can_be_reconstructed`: it is ours, and worth a try to make it again rather than to wait for those.
     pub fn not_brought(
         &mut self,
         gone: Vec<NodeId>,
         silent: Vec<NodeId>,
-        can_be_remade: bool,
+        can_be_reconstructed: bool,
     ) -> Next {
         (self.gone, self.silent) = (gone, silent);
         // Nor is it here, whatever its owner thinks: what we had kept for an earlier life of the owner is gone.
@@ -92,9 +92,9 @@ impl Search {
         }
         // Who has only just made it and does not answer will do so soon, or be lost; to have it made there
         // again and again would take no longer than that, and then it would count as lost.
-        let is_too_soon = self.is_remade && self.pause < MOST_PAUSE;
-        if self.silent.is_empty() || can_be_remade && !is_too_soon {
-            return Next::Remake(match self.is_remade {
+        let is_too_soon = self.is_reconstructed && self.pause < MOST_PAUSE;
+        if self.silent.is_empty() || can_be_reconstructed && !is_too_soon {
+            return Next::Reconstruct(match self.is_reconstructed {
                 true => self.pause,
                 false => Duration::ZERO,
             });
@@ -117,10 +117,10 @@ impl Search {
     }
 
     /// It was made again.
-    pub fn remade(&mut self) -> Next {
+    pub fn reconstructed(&mut self) -> Next {
         // Those who had lost it may have it now.
         self.gone.clear();
-        self.is_remade = true;
+        self.is_reconstructed = true;
         self.pause = AGAIN * self.round;
         self.round += 1;
         self.again()

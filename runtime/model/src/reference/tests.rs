@@ -164,7 +164,7 @@ fn a_result_is_kept_as_often_as_its_owner_was_told() {
 }
 
 #[test]
-fn who_has_left_is_not_told_to_let_go_of_what_it_made_again() {
+fn who_has_left_is_not_told_to_let_go_of_what_it_reconstructed() {
     let mut lives = Lives::default();
     lives.joined(ME);
     lives.joined(OTHER);
@@ -250,7 +250,7 @@ fn a_reader_asks_the_owner_and_waits_longer_each_time() {
 }
 
 #[test]
-fn who_does_not_answer_is_waited_for_unless_it_can_be_made_again() {
+fn who_does_not_answer_is_waited_for_unless_it_can_be_reconstructed() {
     let mut search = Search::new(ME, ME);
     for _ in 0..100 {
         let next = search.not_brought(vec![OTHER], vec![OTHER], false);
@@ -258,13 +258,13 @@ fn who_does_not_answer_is_waited_for_unless_it_can_be_made_again() {
         assert_eq!(search.waited(), Next::Bring);
     }
     let next = search.not_brought(vec![OTHER], vec![OTHER], true);
-    assert_eq!(next, Next::Remake(Duration::ZERO));
-    assert_eq!(search.remade(), Next::Bring);
+    assert_eq!(next, Next::Reconstruct(Duration::ZERO));
+    assert_eq!(search.reconstructed(), Next::Bring);
     assert!(search.gone().is_empty());
     // It was made just now: that takes at least as long as to wait for who made it.
     let next = search.not_brought(vec![OTHER], vec![OTHER], true);
     assert!(matches!(next, Next::Pause(..)));
     search.waited();
     let next = search.not_brought(vec![OTHER], vec![], true);
-    assert!(matches!(next, Next::Remake(pause) if pause > Duration::ZERO));
+    assert!(matches!(next, Next::Reconstruct(pause) if pause > Duration::ZERO));
 }

@@ -172,7 +172,7 @@ pub struct Remote {
     pub keepers: RefCell<Keepers>,
     pub here: RefCell<Option<Rc<Copy>>>,
     pub origin: RefCell<Option<Rc<Recipe>>>,
-    pub remade: RefCell<Option<Rc<Value>>>,
+    pub reconstructed: RefCell<Option<Rc<Value>>>,
     pub home: Rc<Home>,
 }
 
@@ -203,14 +203,14 @@ impl Value {
 
 impl Remote {
     /// It was made again.
-    pub fn was_remade(&self, value: Rc<Value>) {
+    pub fn was_reconstructed(&self, value: Rc<Value>) {
         let now = value.as_remote().map(|it| it.holders.borrow().clone());
         self.holders.replace(now.unwrap_or_default());
         self.let_go();
         if value.as_remote().is_none() {
             self.here.replace(value.in_store());
         }
-        self.remade.replace(Some(value));
+        self.reconstructed.replace(Some(value));
     }
 
     fn let_go(&self) {

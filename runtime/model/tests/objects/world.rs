@@ -70,7 +70,7 @@ struct Node {
     /// Who is to be told how something ends.
     watching: Vec<(usize, Rc<Cell>)>,
     readers: BTreeMap<u64, Reader>,
-    remaking: BTreeMap<TaskId, Rc<Cell>>,
+    reconstructing: BTreeMap<TaskId, Rc<Cell>>,
     /// What drivers here have.
     hands: Vec<Rc<Cell>>,
     /// What they wait for, to read it.
@@ -93,7 +93,7 @@ impl Node {
             runs: BTreeMap::new(),
             watching: Vec::new(),
             readers: BTreeMap::new(),
-            remaking: BTreeMap::new(),
+            reconstructing: BTreeMap::new(),
             hands: Vec::new(),
             gets: Vec::new(),
         }
@@ -105,14 +105,14 @@ impl Node {
 pub struct Seen {
     pub reads: u64,
     pub brought: u64,
-    pub remade: u64,
-    pub remade_before: u64,
+    pub reconstructed: u64,
+    pub reconstructed_before: u64,
     pub named_holder: u64,
     pub gone: u64,
     pub given_back: u64,
     pub asked_to_lend: u64,
     pub silent: u64,
-    pub owner_made_again: u64,
+    pub owner_reconstructed: u64,
     pub crashes: u64,
     pub reborn: u64,
 }
@@ -128,14 +128,14 @@ impl Seen {
         [
             &mut self.reads,
             &mut self.brought,
-            &mut self.remade,
-            &mut self.remade_before,
+            &mut self.reconstructed,
+            &mut self.reconstructed_before,
             &mut self.named_holder,
             &mut self.gone,
             &mut self.given_back,
             &mut self.asked_to_lend,
             &mut self.silent,
-            &mut self.owner_made_again,
+            &mut self.owner_reconstructed,
             &mut self.crashes,
             &mut self.reborn,
         ]

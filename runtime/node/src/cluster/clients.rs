@@ -18,6 +18,7 @@ use wasmrun_control::{
 use wasmrun_model::wire::ClientRow;
 use wasmrun_net::ClientId;
 
+use super::Cluster;
 use super::clock::now_s;
 use super::lines::Lines;
 use super::renew::LIFETIME;
@@ -353,6 +354,17 @@ impl Follow for Follower {
             }
         }
         self.apply(changes.revision);
+    }
+}
+
+impl Cluster {
+    /// All clients that are remembered, the youngest first.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub(crate) async fn list_clients(&self) -> Result<Vec<ClientRow>, ClientsError> {
+        let all = self.told(self.clients.all()).await?;
+        Ok(rows(all, self.about_now_s().await))
     }
 }
 

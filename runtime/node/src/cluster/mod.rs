@@ -60,8 +60,8 @@ use wasmrun_model::cluster::NodeName;
 use wasmrun_model::id::{Incarnation, NodeId};
 use wasmrun_model::resource::{Pool, ResourceName};
 use wasmrun_model::scheduler::NodeInfo;
-use wasmrun_model::wire::{ClientRow, MemberRow, TokenRow};
-use wasmrun_net::{Authority, Identity, Peer, Tally, Token, TokenGrant, TokenKind, TokenUses};
+use wasmrun_model::wire::MemberRow;
+use wasmrun_net::{Authority, Identity, Peer, Tally};
 
 pub use self::start::{ClusterConfig, ClusterError, DEFAULT_PORT, EtcdOptions, Part};
 pub use self::state::StateError;
@@ -504,109 +504,6 @@ impl Cluster {
             }
         }
         Ok(())
-    }
-
-    /// Makes a join token. Who comes with one that makes clients is called by the name, if there is one.
-    ///
-    /// # Errors
-    /// When the store does not keep it, or there is no head to join at.
-    pub(crate) async fn create_token(
-        &self,
-        kind: TokenKind,
-        is_reusable: bool,
-        lifetime: Duration,
-        name: Option<String>,
-    ) -> Result<Token, TokensError> {
-        let addresses = match &self.authority {
-            Some(_) => self.lines.addresses(),
-            None => self.members.head_addresses().ok_or(TokensError::NoHead)?,
-        };
-        let identity = Identity::load(self.state.path()).map_err(|_| TokensError::NoHead)?;
-        let now_s = self.clock_for_change().await?;
-        let now_s = now_s.ok_or(TokensError::NoHead)?;
-        let grant = TokenGrant {
-            kind,
-            uses: match is_reusable {
-                true => TokenUses::Many,
-                false => TokenUses::Once,
-            },
-            lifetime,
-        };
-        let made = |book: &mut tokens::Book| {
-            let made = book.tokens.create(grant, now_s);
-            book.names
-                .extend(name.iter().map(|name| (made.0, name.clone())));
-            made
-        };
-        let made = self.changed(tokens::change(self.store.as_ref(), Some(now_s), made));
-        let (id, secret, expires_s) = made.await?;
-        Ok(Token {
-            addresses: addresses.iter().map(ToString::to_string).collect(),
-            authority: identity.fingerprint(),
-            id,
-            secret,
-            kind,
-            expires_s,
-        })
-    }
-
-    /// All clients that are remembered, the youngest first.
-    ///
-    /// # Errors
-    /// When the store cannot be read.
-    pub(crate) async fn list_clients(&self) -> Result<Vec<ClientRow>, ClientsError> {
-        let all = self.told(self.clients.all()).await?;
-        Ok(clients::rows(all, self.about_now_s().await))
-    }
-
-    /// All join tokens that are remembered.
-    ///
-    /// # Errors
-    /// When the store cannot be read.
-    pub(crate) async fn tokens(&self) -> Result<Vec<TokenRow>, TokensError> {
-        let book = self.told(tokens::read(self.store.as_ref())).await?;
-        let now = self.about_now_s().await;
-        let rows = book.list().map(|token| TokenRow {
-            id: token.id.to_string(),
-            kind: match token.kind {
-                TokenKind::Node => "node",
-                TokenKind::Client => "client",
-            }
-            .to_owned(),
-            state: match () {
-                () if token.is_revoked => "revoked",
-                () if token.expires_s <= now => "expired",
-                () if token.uses == TokenUses::Once && token.joined > 0 => "used",
-                () => "valid",
-            }
-            .to_owned(),
-            is_reusable: token.uses == TokenUses::Many,
-            joined: token.joined,
-            left_ms: token.expires_s.saturating_sub(now).saturating_mul(1000),
-        });
-        Ok(rows.collect())
-    }
-
-    /// Takes back the one join token whose id begins so.
-    ///
-    /// # Errors
-    /// When there is none or more than one, and when the store does not do it.
-    pub(crate) async fn revoke_token(&self, prefix: &str) -> Result<(), TokensError> {
-        let revoked = tokens::change(self.store.as_ref(), None, |book| {
-            let fit = book
-                .tokens
-                .list()
-                .filter(|it| it.id.to_string().starts_with(prefix));
-            let fit: Vec<_> = fit.map(|it| it.id).collect();
-            match fit[..] {
-                [id] => book.tokens.revoke(id),
-                _ => false,
-            }
-        });
-        match self.changed(revoked).await? {
-            true => Ok(()),
-            false => Err(TokensError::Unknown(prefix.chars().take(80).collect())),
-        }
     }
 
     /// Who we are, as others see it; `None` before we are registered.

@@ -7,15 +7,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use wasmrun_control::records::{self, Form, Record, RecordError};
 use wasmrun_control::{Condition, ControlStore, Error, Op, Txn};
-use wasmrun_net::{Applicant, Enroll, Refused, Role, TokenBook, TokenId};
+use wasmrun_model::wire::TokenRow;
+use wasmrun_net::{
+    Applicant, Enroll, Identity, Refused, Role, Token, TokenBook, TokenGrant, TokenId, TokenKind,
+    TokenUses,
+};
 
 use super::clock::now_s;
-use super::{clients, removed};
+use super::{Cluster, clients, removed};
 
 /// The tokens, as they are written where none has a name.
 #[derive(Debug, Serialize, Deserialize)]
@@ -174,6 +179,102 @@ pub(super) async fn change<T>(
             // redeemed by the same key again.
             Ok(_) | Err(Error::Uncertain { .. }) => {}
             Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+impl Cluster {
+    /// Makes a join token. Who comes with one that makes clients is called by the name, if there is one.
+    ///
+    /// # Errors
+    /// When the store does not keep it, or there is no head to join at.
+    pub(crate) async fn create_token(
+        &self,
+        kind: TokenKind,
+        is_reusable: bool,
+        lifetime: Duration,
+        name: Option<String>,
+    ) -> Result<Token, TokensError> {
+        let addresses = match &self.authority {
+            Some(_) => self.lines.addresses(),
+            None => self.members.head_addresses().ok_or(TokensError::NoHead)?,
+        };
+        let identity = Identity::load(self.state.path()).map_err(|_| TokensError::NoHead)?;
+        let now_s = self.clock_for_change().await?;
+        let now_s = now_s.ok_or(TokensError::NoHead)?;
+        let grant = TokenGrant {
+            kind,
+            uses: match is_reusable {
+                true => TokenUses::Many,
+                false => TokenUses::Once,
+            },
+            lifetime,
+        };
+        let made = |book: &mut Book| {
+            let made = book.tokens.create(grant, now_s);
+            book.names
+                .extend(name.iter().map(|name| (made.0, name.clone())));
+            made
+        };
+        let made = self.changed(change(self.store.as_ref(), Some(now_s), made));
+        let (id, secret, expires_s) = made.await?;
+        Ok(Token {
+            addresses: addresses.iter().map(ToString::to_string).collect(),
+            authority: identity.fingerprint(),
+            id,
+            secret,
+            kind,
+            expires_s,
+        })
+    }
+
+    /// All join tokens that are remembered.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub(crate) async fn tokens(&self) -> Result<Vec<TokenRow>, TokensError> {
+        let book = self.told(read(self.store.as_ref())).await?;
+        let now = self.about_now_s().await;
+        let rows = book.list().map(|token| TokenRow {
+            id: token.id.to_string(),
+            kind: match token.kind {
+                TokenKind::Node => "node",
+                TokenKind::Client => "client",
+            }
+            .to_owned(),
+            state: match () {
+                () if token.is_revoked => "revoked",
+                () if token.expires_s <= now => "expired",
+                () if token.uses == TokenUses::Once && token.joined > 0 => "used",
+                () => "valid",
+            }
+            .to_owned(),
+            is_reusable: token.uses == TokenUses::Many,
+            joined: token.joined,
+            left_ms: token.expires_s.saturating_sub(now).saturating_mul(1000),
+        });
+        Ok(rows.collect())
+    }
+
+    /// Takes back the one join token whose id begins so.
+    ///
+    /// # Errors
+    /// When there is none or more than one, and when the store does not do it.
+    pub(crate) async fn revoke_token(&self, prefix: &str) -> Result<(), TokensError> {
+        let revoked = change(self.store.as_ref(), None, |book| {
+            let fit = book
+                .tokens
+                .list()
+                .filter(|it| it.id.to_string().starts_with(prefix));
+            let fit: Vec<_> = fit.map(|it| it.id).collect();
+            match fit[..] {
+                [id] => book.tokens.revoke(id),
+                _ => false,
+            }
+        });
+        match self.changed(revoked).await? {
+            true => Ok(()),
+            false => Err(TokensError::Unknown(prefix.chars().take(80).collect())),
         }
     }
 }

@@ -1,7 +1,8 @@
-//! Attempts that wait for others, and the search for those that would for ever.
+//! Blocking attempts: they give up their CPU while they wait for others.
 //!
-//! Owns what an attempt says when it begins to wait and when it goes on ([`Shared::block`], [`BlockGuard`]). Who waits for
-//! whom is [`crate::deadlock`]'s.
+//! Owns what an attempt tells the ledger when it begins to wait and when it goes on ([`Shared::block`], [`BlockGuard`]), and
+//! the task that searches for deadlocks meanwhile. Must not: know who waits for whom, which is
+//! [`crate::ledger::deadlock`]'s.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -33,7 +34,7 @@ impl Shared {
         }
     }
 
-    /// Looks in a while whether those who wait will ever go on, and again as long as somebody waits.
+    /// Searches for deadlocks from time to time, as long as a task waits without a timeout.
     fn look_for_deadlock(self: &Arc<Self>) {
         if self.is_looking.swap(true, Ordering::AcqRel) {
             return;
@@ -49,7 +50,7 @@ impl Shared {
                 let looked = shared.ask(|ledger| {
                     let looked = search.look(ledger);
                     if looked.is_none() {
-                        // Under the lock: who blocks after this starts another.
+                        // Under the lock: an attempt that blocks after this starts another search.
                         shared.is_looking.store(false, Ordering::Release);
                     }
                     looked
@@ -69,7 +70,7 @@ impl Shared {
     }
 }
 
-/// What a blocked attempt has to say when it needs to wait no more.
+/// A blocked attempt. It ends the wait.
 pub(crate) struct BlockGuard {
     shared: Arc<Shared>,
     task: TaskId,

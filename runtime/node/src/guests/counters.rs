@@ -46,7 +46,7 @@ pub(crate) struct Counters {
     /// Their bytes.
     pub(crate) module_bytes_in: Counter,
     /// Objects that were lost and are made again.
-    pub(crate) objects_remade: Counter,
+    pub(crate) objects_reconstructed: Counter,
     /// Values that found no room in the store in time.
     pub(crate) no_room: Counter,
     /// How long attempts that ran here have waited here, and run.

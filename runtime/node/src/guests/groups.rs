@@ -18,7 +18,7 @@ use wasmrun_model::id::{DriverId, GroupId};
 use crate::guests::shared::Shared;
 use crate::ledger::{GroupRecord, Ledger, MOST_GROUPS, OwnGroup, Todo};
 
-/// How often the owner of a group is asked how it stands with it, while somebody waits for that.
+/// How often the owner of a group is asked for its state, while a client waits for it to be ready.
 const ASK: Duration = Duration::from_secs(1);
 
 /// How often a node without others looks at the time while it has groups.
@@ -75,7 +75,7 @@ pub enum NotReady {
     },
 }
 
-/// How it stands with a group for whoever waits for it.
+/// The state of a group, for one that waits until it is ready.
 enum Stands {
     Ready,
     Open,
@@ -132,7 +132,7 @@ impl Shared {
         Ok(id)
     }
 
-    /// Lets the scheduler see that time passes, as long as there are groups. In a cluster somebody else does.
+    /// Tells the scheduler the time, as long as there are groups. In a cluster the exchange does.
     fn tick_for_groups(self: &Arc<Self>) {
         if self.is_ticking.swap(true, Ordering::AcqRel) {
             return;
@@ -148,7 +148,7 @@ impl Shared {
                 let is_over = shared.tell_and(|ledger| {
                     let is_over = ledger.own_groups().next().is_none();
                     if is_over {
-                        // Under the lock: whoever creates the next one sees it.
+                        // Under the lock: the next group that is created starts another timer.
                         shared.is_ticking.store(false, Ordering::Release);
                         return (Todo::default(), true);
                     }
@@ -161,7 +161,7 @@ impl Shared {
         });
     }
 
-    /// This node owns a group from now on, which somebody else has owned, or an earlier life of it.
+    /// This node adopts a group of another node, or of an earlier incarnation of its own.
     pub(crate) fn take_group_over(
         self: &Arc<Self>,
         id: GroupId,
@@ -184,7 +184,7 @@ impl Shared {
         }
     }
 
-    /// Ends the groups of a driver. Those that outlive this node are left to whoever takes them over.
+    /// Ends the groups of a driver, but for those that have a record and will be adopted.
     pub(crate) fn remove_groups_of(self: &Arc<Self>, driver: DriverId) {
         let of_driver: Vec<GroupId> = self.ask(|ledger| {
             let of_driver = ledger.own_groups().filter(|(group, it)| {

@@ -3,6 +3,7 @@
 //! Owns running attempts, the services that they see, and the one door to the ledger ([`shared`]). Must not: know how other
 //! nodes are reached: they are behind the traits of [`others`].
 
+pub(crate) mod attempt;
 pub(crate) mod block;
 pub(crate) mod claim;
 pub(crate) mod counters;

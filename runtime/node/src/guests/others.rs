@@ -33,7 +33,7 @@ pub(crate) trait Others: Send + Sync {
     /// Asks the owner of an actor to end it.
     fn kill(&self, actor: ActorName);
 
-    /// The last reference to another node's actor is gone. Whoever dropped it may hold the ledger's lock.
+    /// The last reference to another node's actor is gone. The caller may hold the ledger's lock.
     fn actor_dropped(&self, actor: &Arc<ActorCell>);
 
     /// A driver has gone, and what tasks of its own elsewhere has to end.

@@ -18,9 +18,9 @@ use wasmrun_model::resource::Amount;
 use wasmrun_model::task::Attempt as Try;
 use wasmrun_model::value::{Encoded, EncodedRef, FunctionType, Handle, ValueType};
 
+use crate::guests::attempt::Attempt;
 use crate::guests::executor::{Turn, Weight};
 use crate::guests::orphans;
-use crate::guests::services::Attempt;
 use crate::guests::shared::Shared;
 use crate::ledger::{Start, Todo};
 use crate::records::actor::ActorCell;

@@ -34,8 +34,7 @@ use crate::records::policy::Policy;
 use crate::records::task::{Home, TaskCell, Work};
 use crate::records::waiting_bytes::WaitingBytes;
 
-/// How often a thread looks whether the ledger is free before it lets others run, and how often it does that
-/// before it sleeps.
+/// How often a thread tries to take the ledger's lock before it yields, and how often it yields before it sleeps.
 const LOOKS: u32 = 100;
 const YIELDS: u32 = 20;
 /// How many modules are loaded at a time: a part of the threads that may block, so that slow ones of one tenant leave the
@@ -84,11 +83,11 @@ pub(crate) struct Shared {
     /// What is numbered here.
     pub(crate) ids: Ids,
     pub(crate) waits: WaitNumbers,
-    /// What is counted for whoever watches.
+    /// Counters for metrics.
     pub(crate) counters: Counters,
-    /// Whether somebody is about to look for a deadlock.
+    /// Whether a search for deadlocks is under way.
     pub(crate) is_looking: AtomicBool,
-    /// Whether somebody tells a scheduler without others the time.
+    /// Whether a timer tells the scheduler of a node without a cluster the time.
     pub(crate) is_ticking: AtomicBool,
     /// The other nodes, if it is in a cluster,
     pub(crate) others: OnceLock<Arc<dyn Others>>,
@@ -134,8 +133,8 @@ impl Shared {
         })
     }
 
-    /// The ledger. Whoever has it needs it for some microseconds, and to sleep and be woken takes many times that: so this
-    /// looks again for a while.
+    /// The ledger. It is held for some microseconds at a time, and to sleep and be woken takes many times that: so this spins
+    /// for a while.
     fn locked(&self) -> MutexGuard<'_, Ledger> {
         for _ in 0..YIELDS {
             for _ in 0..LOOKS {
@@ -144,13 +143,13 @@ impl Shared {
                 }
                 std::hint::spin_loop();
             }
-            // Whoever has it may not be running.
+            // The thread that holds it may not be running.
             std::thread::yield_now();
         }
         self.ledger.lock()
     }
 
-    /// Looks into the ledger. What is to be carried out is [told](Self::tell).
+    /// Reads the ledger, or changes what nothing follows from. All else is [told](Self::tell).
     pub(crate) fn ask<T>(&self, question: impl FnOnce(&mut Ledger) -> T) -> T {
         question(&mut self.locked())
     }
@@ -163,21 +162,17 @@ impl Shared {
 
     /// As [`Self::tell`], with an answer, which is there once all is carried out.
     pub(crate) fn tell_and<T>(self: &Arc<Self>, event: impl FnOnce(&mut Ledger) -> (Todo, T)) -> T {
-        let mut answer = None;
-        self.tell(|ledger| {
-            let (todo, its) = event(ledger);
-            answer = Some(its);
-            todo
-        });
-        answer.expect("the event was told")
+        let (todo, answer) = self.decide(event);
+        self.carry_out(todo);
+        answer
     }
 
     /// What follows from an event, for the caller to [carry out](Self::carry_out).
-    pub(crate) fn decide(&self, event: impl FnOnce(&mut Ledger) -> Todo) -> Todo {
+    pub(crate) fn decide<T>(&self, event: impl FnOnce(&mut Ledger) -> T) -> T {
         let mut ledger = self.locked();
-        let todo = event(&mut ledger);
+        let decided = event(&mut ledger);
         self.home.set_waiting(ledger.waiting());
-        todo
+        decided
     }
 
     /// It is in a cluster from now on. Once.
@@ -237,7 +232,7 @@ impl Shared {
         let mut told = Vec::new();
         for (cell, report) in todo.end {
             let tenant = &cell.work.terms().tenant;
-            // What kind of failure it was is all that is said: what guests say may be anybody's secret.
+            // Only the kind of the failure is logged: what guests say may be a tenant's secret.
             match (&report.result, &cell.work) {
                 (Ok(_), _) => tracing::debug!(task = %cell.id, %tenant, "a task has finished"),
                 (Err(_), Work::Create(actor)) if let Some(why) = self.failure_of(actor) => {
@@ -301,19 +296,14 @@ impl Shared {
     fn made(self: &Arc<Self>, cell: &Arc<TaskCell>, is_there: bool) -> Option<Todo> {
         let object = cell.object().id;
         let is_elsewhere = is_there && cell.value().is_some_and(|value| !value.is_here());
-        let mut is_to_come = false;
         let todo = self.decide(|ledger| {
-            is_to_come = is_elsewhere && ledger.scheduler().is_awaited(&object);
-            match is_to_come {
-                true => Todo::default(),
-                false => ledger.made(object, is_there),
-            }
+            let is_to_come = is_elsewhere && ledger.scheduler().is_awaited(&object);
+            (!is_to_come).then(|| ledger.made(object, is_there))
         });
-        if is_to_come {
+        if todo.is_none() {
             self.bring(cell.clone());
-            return None;
         }
-        Some(todo)
+        todo
     }
 
     /// What another node made is there, or will never be.
@@ -330,8 +320,8 @@ impl Shared {
         self.control.spawn(async move {
             let is_there = match cell.value() {
                 Some(value) => match value.read().await {
-                    // Where there is no room for it, whoever needs it waits for room once more when it
-                    // starts, and says so if none comes.
+                    // Where there is no room for it, the task waits for room once more when it starts, and
+                    // fails if none comes.
                     Ok(_) | Err(LoadError::Room(_) | LoadError::Read(_)) => true,
                     Err(LoadError::Lost(_)) => false,
                 },
@@ -342,7 +332,7 @@ impl Shared {
         });
     }
 
-    /// Why an actor of ours has failed, if it has.
+    /// Why an actor that this node owns has failed, if it has.
     fn failure_of(&self, actor: &ActorCell) -> Option<TaskError> {
         self.ask(|ledger| Some(ledger.dead.get(&actor.id)?.why.clone()))
     }

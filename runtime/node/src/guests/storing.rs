@@ -14,17 +14,17 @@ use wasmrun_store::{Copy, CreateError, Form, ReadError, Writer};
 use crate::guests::shared::Shared;
 use crate::records::object::{LoadError, Loaded, Reference, Value};
 
-/// Values up to this many bytes stay with whoever holds them; larger ones live in the store.
+/// Values up to this many bytes are held inline; larger ones live in the store.
 pub(crate) const INLINE_BYTES: usize = 64 << 10;
 
 /// How soon is looked again whether what is late will come.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How soon is looked again for an object that somebody else is about to have.
+/// How soon an object that is being stored or dropped is looked for again.
 const SOON: Duration = Duration::from_millis(5);
 
 impl Shared {
-    /// Keeps a value: a small one with whoever holds it, a large one in the store, once there is room.
+    /// Keeps a value: a small one inline, a large one in the store, once there is room.
     ///
     /// # Errors
     /// When there is none in time.
@@ -59,7 +59,7 @@ impl Shared {
                     .create(tenant, id, value.size_bytes() as u64, form(&value));
             match tokio::time::timeout(self.room_patience, &mut creating).await {
                 Ok(Ok(writer)) => break writer,
-                // An attempt before this one has stored it, and somebody still has that.
+                // An earlier attempt has stored it, and it is still referred to.
                 Ok(Err(CreateError::Exists { .. })) if let Some(object) = self.store.get(&id) => {
                     match self.found(&object, until).await {
                         Found::AsMade => {}

@@ -5,12 +5,12 @@
 use std::sync::Arc;
 
 use wasmrun_engine::Input;
-use wasmrun_model::cluster::NodeName;
+use wasmrun_model::cluster::{NodeName, Strategy};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::ObjectId;
-use wasmrun_model::task::Argument as Needed;
+use wasmrun_model::task::{Argument as Needed, Rule, Terms};
 
-use super::NodeNames;
+use super::{Ledger, NodeNames};
 use crate::records::job::{Argument, Call};
 use crate::records::object::{Object, Reference, Value};
 use crate::records::task::{TaskCell, Work};
@@ -129,4 +129,45 @@ pub(super) fn missing(
         },
         cause: Box::new(cause),
     })
+}
+
+impl Ledger {
+    /// The terms of something that only this node can run.
+    ///
+    /// # Errors
+    /// When it is to run on another one.
+    pub(super) fn stays(&self, terms: &Terms) -> Result<Arc<Terms>, String> {
+        let own = self.scheduler.own_nodes().first();
+        let Some(own) = own.map(|ix| self.scheduler.cluster()[*ix].name().clone()) else {
+            return Err("the node is stopping".into());
+        };
+        let rule = &terms.rule;
+        if let Strategy::NodeAffinity { node, soft: false } = &rule.strategy
+            && self.scheduler.cluster().resolve(node) != self.scheduler.cluster().resolve(&own)
+        {
+            return Err(format!(
+                "it is to run on node {node}, but what has a folder or a stream of its own runs where it is \
+                 submitted, which is {own}; submit it at {node}"
+            ));
+        }
+        if let Strategy::PlacementGroup { group, .. } = &rule.strategy {
+            return Err(format!(
+                "it is to run in placement group {group}, whose bundles may be on any node, but what has a folder \
+                 or a stream of its own runs where it is submitted; give it objects, or its input as a whole"
+            ));
+        }
+        let strategy = Strategy::NodeAffinity {
+            node: own,
+            soft: false,
+        };
+        Ok(Arc::new(Terms {
+            rule: Arc::new(Rule {
+                strategy,
+                alternatives: rule.alternatives.clone(),
+                selectors: rule.selectors.clone(),
+                module: rule.module,
+            }),
+            ..terms.clone()
+        }))
+    }
 }

@@ -1,11 +1,11 @@
 //! Tasks that wait for each other for ever: found, and told.
 //!
-//! Owns the look at this node; what several have to do with is looked for by [`crate::cluster`], with what this says of
+//! Owns the look at this node; circles through several nodes are looked for by [`crate::peers`], with what this says of
 //! the waits here.
 //!
 //! Two ways lead there. Tasks wait in a circle: an actor's method waits for a call of an actor whose
 //! method waits for the first. Or everything that runs waits for tasks that cannot start, because what
-//! runs holds what they need (see [`standstill`], where other nodes could start them). In both, one wait
+//! runs holds what they need (see [`super::standstill`], where other nodes could start them). In both, one wait
 //! ends with an error that says so; which task it is does not matter to the others, so the one that began
 //! to wait last is chosen.
 //!

@@ -154,7 +154,7 @@ impl Ledger {
         entry.is_stopped = true;
         if let Work::Create(actor) = &cell.work {
             match actor.is_foreign() {
-                true => actor.stop_life(),
+                true => actor.stop_generation(),
                 false => drop(actor.ends()),
             }
             match actor.current().filter(|call| !call.has_ended()) {

@@ -1,4 +1,6 @@
-//! A task of this node that has not ended, besides what the scheduler knows of it.
+//! A task that has not ended, as the ledger has it besides what the scheduler knows.
+//!
+//! Owns [`Entry`], and how a task that has waited gets its CPU again ([`Resuming`]). Must not: wake threads.
 
 use std::sync::Arc;
 

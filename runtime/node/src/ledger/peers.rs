@@ -5,13 +5,12 @@
 
 use std::sync::Arc;
 
-use wasmrun_model::cluster::Strategy;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::{TenantConfig, TenantName};
 use wasmrun_model::id::{ActorId, DriverId, Incarnation, NodeId, ObjectId, TaskId};
 use wasmrun_model::resource::{Amount, NodeResources, ResourceName};
 use wasmrun_model::scheduler::{Event, Message, NodeInfo, Outcome, PeerView, Settings, TaskView};
-use wasmrun_model::task::{Attempt, Rule, TaskSpec, Terms};
+use wasmrun_model::task::{Attempt, TaskSpec};
 use wasmrun_model::time::Instant as ModelInstant;
 
 use super::arguments::{missing, needs};
@@ -576,44 +575,5 @@ impl Ledger {
     /// What this node tells the others about itself. The version is for the caller to fill in.
     pub(crate) fn own_view(&self) -> PeerView {
         self.scheduler.own_view()
-    }
-
-    /// The terms of something that only this node can run.
-    ///
-    /// # Errors
-    /// When it is to run on another one.
-    pub(super) fn stays(&self, terms: &Terms) -> Result<Arc<Terms>, String> {
-        let own = self.scheduler.own_nodes().first();
-        let Some(own) = own.map(|ix| self.scheduler.cluster()[*ix].name().clone()) else {
-            return Err("the node is stopping".into());
-        };
-        let rule = &terms.rule;
-        if let Strategy::NodeAffinity { node, soft: false } = &rule.strategy
-            && self.scheduler.cluster().resolve(node) != self.scheduler.cluster().resolve(&own)
-        {
-            return Err(format!(
-                "it is to run on node {node}, but what has a folder or a stream of its own runs where it is \
-                 submitted, which is {own}; submit it at {node}"
-            ));
-        }
-        if let Strategy::PlacementGroup { group, .. } = &rule.strategy {
-            return Err(format!(
-                "it is to run in placement group {group}, whose bundles may be on any node, but what has a folder \
-                 or a stream of its own runs where it is submitted; give it objects, or its input as a whole"
-            ));
-        }
-        let strategy = Strategy::NodeAffinity {
-            node: own,
-            soft: false,
-        };
-        Ok(Arc::new(Terms {
-            rule: Arc::new(Rule {
-                strategy,
-                alternatives: rule.alternatives.clone(),
-                selectors: rule.selectors.clone(),
-                module: rule.module,
-            }),
-            ..terms.clone()
-        }))
     }
 }

@@ -1,21 +1,22 @@
-//! How to make the results of tasks again, noted when they end.
-
-use super::{Ledger, Todo};
-use crate::records::job::{Call, Job};
-use crate::records::lineage::{CallRecipe, Kept};
-use crate::records::task::{Report, Work};
-use wasmrun_model::id::TaskId;
-use wasmrun_model::task::Attempt;
+//! The lineage of results, noted when their tasks end.
+//!
+//! Owns which results get a recipe. Must not: decide how many recipes a node keeps, which is
+//! [`Lineage`](crate::records::lineage::Lineage)'s.
 
 use std::sync::Arc;
 
-use crate::records::lineage::{Origin, Recipe};
+use wasmrun_model::id::TaskId;
+use wasmrun_model::task::Attempt;
+
+use super::{Ledger, Todo};
+use crate::records::job::{Call, Job};
+use crate::records::lineage::{CallRecipe, Kept, Origin, Recipe};
 use crate::records::object::Value;
-use crate::records::task::TaskCell;
+use crate::records::task::{Report, TaskCell, Work};
 
 impl Ledger {
-    /// Notes how to make the result of a task again that another node owned, and that has ended. What there is no room
-    /// for any more, for the caller to drop outside the lock.
+    /// Notes the recipe of an ended task that another node owned before. What there is no room for any more, for the
+    /// caller to drop outside the lock.
     #[must_use]
     pub(crate) fn inherit_recipe(
         &mut self,
@@ -29,7 +30,7 @@ impl Ledger {
         over
     }
 
-    /// Notes how to make the result of a task again, if that may get lost.
+    /// Notes the recipe of a task's result, if that may get lost.
     pub(super) fn note_recipe(
         &mut self,
         task: &TaskId,
@@ -63,8 +64,8 @@ impl Ledger {
     }
 }
 
-/// From now on a task's result can be made again.
-pub(super) fn set_recipe(cell: &TaskCell, value: &Value, recipe: Arc<Recipe>) {
+/// From now on a task's result can be reconstructed.
+fn set_recipe(cell: &TaskCell, value: &Value, recipe: Arc<Recipe>) {
     if let Some(remote) = value.as_remote() {
         remote.set_origin(Origin::Task(recipe.clone()));
     }

@@ -196,7 +196,7 @@ impl Desk {
             count: 1,
             is_bounded: true,
             wait: Wait::new(countdown.clone(), WaitNumber(1)),
-            attempt: std::sync::Weak::<crate::guests::services::Attempt>::new(),
+            attempt: std::sync::Weak::<crate::guests::attempt::Attempt>::new(),
         };
         let todo = self.ledger.block(task, attempt, blocked);
         self.carry_out(todo)

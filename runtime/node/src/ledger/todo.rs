@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use wasmrun_engine::{ActorInstance, HeldResource, TaskOutput};
+use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{DriverId, NodeId, TaskId};
 use wasmrun_model::scheduler::{Message, Reason};
 use wasmrun_model::task::{Attempt, TaskKind, Terms};
@@ -68,6 +69,17 @@ pub(crate) struct Todo {
     pub trash: Trash,
 }
 
+impl Todo {
+    /// A task is not taken, and has failed.
+    pub(super) fn never_runs(cell: Arc<TaskCell>, call: Call, error: TaskError) -> Self {
+        let mut todo = Self::default();
+        let report = Report::never_ran(&cell, error);
+        todo.end.push((cell, report));
+        todo.trash.calls.push(call);
+        todo
+    }
+}
+
 /// See [`Todo::trash`].
 #[derive(Default)]
 pub(crate) struct Trash {
@@ -94,7 +106,7 @@ pub(crate) enum Outgoing {
     Settled(Message, Option<Box<Report>>),
     /// A task of its has ended here and has left something behind, or that is over.
     LeftBehind(TaskId, bool),
-    /// What this task of ours has left there is to end.
+    /// Cancels what this task has left behind there.
     EndLeft(TaskId),
 }
 

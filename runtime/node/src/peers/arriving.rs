@@ -1,4 +1,6 @@
 //! What a task that has come from another node is to run here.
+//!
+//! Owns the job, the limits and the grants that follow from a message. Must not: give more than this node allows.
 
 use std::time::Duration;
 
@@ -11,7 +13,8 @@ use crate::peers::Exchange;
 use crate::peers::ends::Received;
 use crate::peers::place::PlaceError;
 use crate::peers::protocol::{CreateOrder, JobOrder, LimitOrder};
-use crate::records::actor::{ActorJob, Checkpoint};
+use crate::records::actor::Checkpoint;
+use crate::records::class::ActorJob;
 use crate::records::job::{Derived, Job};
 use crate::records::task::Work;
 
@@ -64,7 +67,7 @@ impl Exchange {
         })
     }
 
-    /// A life of another node's actor.
+    /// A generation of another node's actor, which is to be created here.
     pub(super) fn to_create(
         &self,
         arriving: &Arriving,
@@ -112,7 +115,7 @@ impl Exchange {
     }
 }
 
-pub(super) fn granted_limits(limits: &LimitOrder) -> Limits {
+fn granted_limits(limits: &LimitOrder) -> Limits {
     Limits {
         memory: limits.memory_bytes,
         output: limits.output_bytes,
@@ -122,7 +125,7 @@ pub(super) fn granted_limits(limits: &LimitOrder) -> Limits {
     }
 }
 
-pub(super) fn grants(env: Vec<(String, String)>, net: Net) -> Grants {
+fn grants(env: Vec<(String, String)>, net: Net) -> Grants {
     Grants {
         env,
         dirs: Vec::new(),

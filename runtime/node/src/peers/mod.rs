@@ -19,6 +19,7 @@ mod fabric;
 mod hedged;
 mod holders;
 mod homes;
+mod inbound;
 mod modules;
 mod moving;
 mod named;
@@ -27,7 +28,7 @@ mod outputs;
 mod oversize;
 mod place;
 pub(crate) mod protocol;
-mod recipe;
+mod reconstruct;
 mod remote;
 mod replay;
 mod session;
@@ -46,12 +47,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::MissedTickBehavior;
-use wasmrun_model::fairness::{TenantConfig, TenantName};
-use wasmrun_model::id::{ActorName, DriverId, Incarnation, NodeId, ObjectId, ObjectName, TaskId};
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::id::{ActorName, DriverId, NodeId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::reference::{KeptFor, Lives};
-use wasmrun_model::scheduler::{Message, NodeInfo, Outcome, PeerView, Settings};
+use wasmrun_model::scheduler::Message;
 use wasmrun_model::task::Attempt;
-use wasmrun_net::{BulkRefusal, BulkSender, Range};
 
 pub(crate) use self::fabric::Fabric;
 pub(crate) use self::moving::Left;
@@ -70,7 +70,7 @@ use self::modules::Modules;
 use self::moving::Moving;
 use self::outlive::Outliving;
 use self::outputs::Outputs;
-use self::recipe::Remaking;
+use self::reconstruct::Reconstructions;
 use self::remote::{Owned, Remote, Stalls};
 use self::replay::Replays;
 use self::session::{PeerSessions, Queued};
@@ -80,7 +80,7 @@ use crate::guests::claim::{Claim, Sought};
 use crate::guests::counters::{Counter, Counters};
 use crate::guests::others::Others;
 use crate::guests::shared::{Shared, WeakShared};
-use crate::ledger::{GroupNews, Ledger, Outbound, Outgoing, Start, Todo};
+use crate::ledger::{Ledger, Outbound, Outgoing, Start, Todo};
 use crate::records::actor::ActorCell;
 use crate::records::call_log::Ran;
 use crate::records::job::Argument;
@@ -127,7 +127,7 @@ pub(crate) struct Exchange {
     /// Who is there, to tell those who keep something for us from their next lives.
     lives: Mutex<Lives>,
     /// Results that are being made again.
-    remaking: Remaking,
+    reconstructing: Reconstructions,
     /// Arguments that were put into the store to be sent, until their attempt is over.
     sent: Mutex<BTreeMap<Sent, Vec<Value>>>,
     /// Attempts of other nodes' tasks that cannot begin before their modules are here.
@@ -189,7 +189,7 @@ impl Exchange {
             outliving: Outliving::default(),
             kept: Mutex::default(),
             lives: Mutex::default(),
-            remaking: Remaking::default(),
+            reconstructing: Reconstructions::default(),
             sent: Mutex::default(),
             arriving: Mutex::default(),
             ends: Ends::default(),
@@ -242,23 +242,6 @@ impl Exchange {
         match self.fabric() {
             Some(fabric) => fabric.name_of(node),
             None => node.to_string(),
-        }
-    }
-
-    /// See [`Others::tell_others`].
-    fn say_outbound(&self, outbound: Outbound) {
-        match outbound {
-            Outbound::Say(to, outgoing) => {
-                if let Outgoing::Place(_, cell, _) = &*outgoing {
-                    let tenant = &cell.work.terms().tenant;
-                    tracing::debug!(task = %cell.id, %tenant, node = %to, "a task goes to another node");
-                    self.count(|counters| &counters.tasks_sent, 1);
-                }
-                self.say(to, outgoing);
-            }
-            Outbound::Born(actor, attempt) => self.has_come(&actor, attempt),
-            Outbound::CreationLeft(actor) => self.creation_left(actor),
-            Outbound::Stands(actor, standing) => self.has_moved(&actor, &standing),
         }
     }
 
@@ -352,7 +335,19 @@ impl Others for Exchange {
     }
 
     fn tell_others(&self, outbound: Outbound) {
-        self.say_outbound(outbound);
+        match outbound {
+            Outbound::Say(to, outgoing) => {
+                if let Outgoing::Place(_, cell, _) = &*outgoing {
+                    let tenant = &cell.work.terms().tenant;
+                    tracing::debug!(task = %cell.id, %tenant, node = %to, "a task goes to another node");
+                    self.count(|counters| &counters.tasks_sent, 1);
+                }
+                self.say(to, outgoing);
+            }
+            Outbound::Born(actor, attempt) => self.has_come(&actor, attempt),
+            Outbound::CreationLeft(actor) => self.creation_left(actor),
+            Outbound::Stands(actor, standing) => self.has_moved(&actor, &standing),
+        }
     }
 
     fn view_changed(&self) {
@@ -407,211 +402,8 @@ impl Others for Exchange {
         claim: &Claim,
         is_wanted: bool,
     ) -> Option<Sought> {
-        self.seek_actor(tenant, name, claim, is_wanted).await
-    }
-}
-
-#[async_trait::async_trait]
-impl Work for Exchange {
-    fn one_way(&self, from: NodeId, message: OneWay) {
-        match message {
-            // These come with what belongs to them.
-            OneWay::Scheduler(message)
-                if matches!(*message, Message::Place { .. } | Message::Settled { .. }) =>
-            {
-                tracing::warn!(node = %from, "another node sent half a message");
-            }
-            OneWay::Scheduler(message) => match *message {
-                Message::Withdraw { task, attempt } => self.withdrawn(from, task, attempt),
-                message => self.tell(|ledger| ledger.message(from, message)),
-            },
-            OneWay::Place(place) => {
-                self.count(|counters| &counters.tasks_taken, 1);
-                self.placed(from, *place);
-            }
-            OneWay::Settled(settled) => {
-                if let Message::Settled {
-                    outcome: Outcome::HandedBack,
-                    ..
-                } = &settled.message
-                {
-                    self.count(|counters| &counters.tasks_returned, 1);
-                }
-                self.outputs.settled(self, from, *settled);
-            }
-            OneWay::Output(output) => self.outputs.wrote(self, from, *output),
-            OneWay::Want(name) => self.wanted(from, name),
-            OneWay::Made(made) => self.made(from, *made),
-            OneWay::Release(name, count) => self.borrowed.released(from, &name, count),
-            OneWay::Holding(object, is_held) => self.holding(from, object, is_held),
-            OneWay::Drop(object) => self.unkeep(from, object),
-            OneWay::WantActor(name) => self.watches(from, name),
-            OneWay::Stands(stands) => self.stands(from, *stands),
-            OneWay::Lives(actor, attempt) => {
-                self.tell(|ledger| ledger.lives(actor, attempt, from));
-            }
-            OneWay::Kill(name) => self.kill_for(from, name),
-            OneWay::State(state) => self.has_state(from, *state),
-            OneWay::DriverGone(driver) => {
-                self.homes.forget(&driver);
-                if let Some(shared) = self.shared.upgrade() {
-                    shared.end_work_of(driver);
-                }
-            }
-            OneWay::Cancel(name) => self.cancel(name),
-            OneWay::Find(find) => self.find(from, *find),
-            OneWay::Found(found) => self.found(from, *found),
-            OneWay::Called(called) => self.was_called(from, *called),
-            OneWay::Replay(replay) => self.replay_for(from, *replay),
-            OneWay::CalledAgain(again) => self.called_again(from, *again),
-            OneWay::Lend(name) => self.lend_directly(from, name),
-            OneWay::Lent(name) => self.has_lent(from, name),
-            OneWay::LendKept(kept) => self.lend_kept(from, &kept),
-            OneWay::LeftBehind(task, lives) => {
-                self.tell(|ledger| ledger.left_behind(from, task, lives));
-            }
-            OneWay::EndLeft(task) => self.tell(|ledger| ledger.end_left(from, task)),
-            OneWay::BreakWait(broken) => self.break_wait(&broken),
-            OneWay::Outlives(object) => self.outlives(from, object),
-            OneWay::Keeps(object) => self.is_kept_by(from, object),
-            OneWay::Left(object) => self.was_left_at(from, object),
-        }
-    }
-
-    async fn request(&self, from: NodeId, request: Request) -> Response {
-        match request {
-            Request::Where { name, gone } => {
-                Response::Made(Box::new(self.whereabouts(from, name, &gone).await))
-            }
-            Request::Ask(asked) => Response::Answered(Box::new(self.answer(&asked))),
-            Request::Source { name, gone } => {
-                Response::Source(self.source(from, name, &gone).await)
-            }
-            Request::Hold(digest, len) => Response::Holds(self.hold(from, digest, len).await),
-            Request::Waits(tasks) => Response::Waits(self.waits(&tasks, false).waiters),
-            Request::Standstill { tasks, with_room } => {
-                Response::Standstill(Box::new(self.waits(&tasks, with_room)))
-            }
-            Request::MoveAway(object) => Response::Moved(self.move_away(from, object).await),
-            Request::Keep { at, outlives } => {
-                Response::Moved(self.keep_copy(from, *at, outlives).await)
-            }
-            Request::Bring(name) => Response::Moved(self.bring_for_good(from, name).await),
-        }
-    }
-
-    async fn bulk(
-        &self,
-        _from: NodeId,
-        what: Bulk,
-        range: Range,
-        to: &mut BulkSender,
-    ) -> Result<(), BulkRefusal> {
-        match what {
-            Bulk::Object(object) => self.serve(&object, range, to).await,
-            Bulk::Module(digest) => self.modules.serve(&digest, range, to).await,
-            Bulk::State(actor, number) => self.serve_state(actor, number, range, to).await,
-        }
-    }
-
-    fn joined(&self, node: &NodeInfo) {
-        let Some(shared) = self.shared.upgrade() else {
-            return;
-        };
-        // Before anything can be said to it.
-        self.borrowed.joined(node.id);
-        self.kept.lock().joined(node.id);
-        let (session, queue) = self.sessions.open(node.id);
-        // Whoever sees that it is there can say something to it.
-        self.lives.lock().joined(node.id);
-        self.want_again(node.id);
-        self.ask_about_again(node.id);
-        if let Some(desk) = self.desk() {
-            desk.has_come(node.id);
-        }
-        // If it had left, it was we who were cut off.
-        self.tell(|ledger| ledger.node_expected(node.clone()));
-        // It ends when the node has left, or with the exchange.
-        shared.control.spawn(Self::talk(
-            self.this.clone(),
-            (node.id, node.incarnation),
-            session,
-            queue,
-        ));
-    }
-
-    fn left(&self, lives: &[(NodeId, Incarnation)], is_over: bool) {
-        let nodes = || lives.iter().map(|(node, _)| *node);
-        for node in nodes() {
-            self.sessions.close(&node);
-        }
-        let drivers: Vec<_> = nodes().flat_map(|node| self.homes.drivers(node)).collect();
-        self.tell(|ledger| {
-            let todo = ledger.nodes_lost(lives, is_over, &drivers);
-            // In one step: what those had here has ended, and has not failed for want of what they owned.
-            let mut lives = self.lives.lock();
-            nodes().for_each(|node| lives.left(node));
-            todo
-        });
-        // Not before: what of theirs was just about to go to another node says whose it is.
-        nodes().for_each(|node| self.homes.lost(node));
-        nodes().for_each(|node| self.let_go_of(node));
-        if let Some(shared) = self.shared.upgrade() {
-            for driver in drivers {
-                shared.sweep_after(driver);
-            }
-        }
-    }
-
-    fn view(&self, node: NodeInfo, view: PeerView) {
-        self.tell(|ledger| ledger.peer_view(node, view));
-    }
-
-    fn own_view(&self) -> PeerView {
-        match self.shared.upgrade() {
-            Some(shared) => shared.ask(|ledger| ledger.own_view()),
-            None => PeerView {
-                version: 0,
-                resources: Default::default(),
-                queue: Default::default(),
-                usage: Default::default(),
-            },
-        }
-    }
-
-    fn set_draining(&self, node: NodeId, is_draining: bool) {
-        if node == self.me {
-            self.move_while_drained(is_draining);
-        }
-        self.tell(|ledger| ledger.set_draining(node, is_draining));
-    }
-
-    fn set_reachable(&self, node: NodeId, is_reachable: bool) {
-        self.tell(|ledger| ledger.set_reachable(node, is_reachable));
-    }
-
-    fn backlog(&self, node: NodeId) -> Backlog {
-        self.sessions.backlog(&node)
-    }
-
-    fn set_tenant(&self, tenant: TenantName, config: TenantConfig) {
-        self.tell(|ledger| ledger.set_tenant(tenant, config));
-    }
-
-    fn configure(&self, settings: Settings) {
-        self.tell(|ledger| ledger.configure(settings));
-    }
-
-    fn group_news(&self, news: GroupNews) {
-        self.tell(|ledger| ledger.group_news(news));
-    }
-
-    fn is_lease_confirmed(&self, is_confirmed: bool) {
-        self.pause_actors(!is_confirmed);
-        if is_confirmed && let Some(shared) = self.shared.upgrade() {
-            // It ends when all of them are settled, or with the node.
-            shared.control.spawn(shared.claim_names_again());
-        }
+        let question = self.ask_owner(tenant, name, claim, is_wanted)?;
+        question.answered().await
     }
 }
 

@@ -14,20 +14,8 @@ use crate::guests::claim::{Claim, Sought};
 use crate::records::object::Reference;
 
 impl Exchange {
-    /// Asks who has claimed a name for the actor that has it. Waits as long as that node lives; `None` if it does not,
-    /// as far as is known here.
-    pub(super) async fn seek_actor(
-        &self,
-        tenant: &TenantName,
-        name: &str,
-        claim: &Claim,
-        is_wanted: bool,
-    ) -> Option<Sought> {
-        let question = self.ask_owner(tenant, name, claim, is_wanted)?;
-        question.answered().await
-    }
-
-    fn ask_owner(
+    /// Asks who has claimed a name for the actor that has it. `None` if that node does not live, as far as is known here.
+    pub(super) fn ask_owner(
         &self,
         tenant: &TenantName,
         name: &str,

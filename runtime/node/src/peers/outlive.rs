@@ -240,13 +240,13 @@ impl Exchange {
     }
 
     /// Takes over a result whose owner is lost. `None` if nobody has it any more who could have it, unless
-    /// `can_be_made_again`: then it is had when it is read.
+    /// `can_be_reconstructed`: then it is had when it is read.
     pub(crate) fn adopt_result(
         &self,
         id: ObjectId,
         tenant: &TenantName,
         place: &Whereabouts,
-        can_be_made_again: bool,
+        can_be_reconstructed: bool,
     ) -> Option<Value> {
         if let Some((value, _)) = self.outliving.0.lock().orphans.remove(&id) {
             return Some(value);
@@ -255,7 +255,7 @@ impl Exchange {
         holders.retain(|holder| self.is_alive(holder));
         if holders.is_empty() {
             let here = self.own_orphan(id, place);
-            if here.is_some() || !can_be_made_again {
+            if here.is_some() || !can_be_reconstructed {
                 return here;
             }
             // They are named where that fails, and may be there again by then.

@@ -19,8 +19,8 @@ use wasmrun_model::wire::{Bytes, Net, WireError};
 use super::ask::{Answer, Asked};
 use crate::ledger::deadlock::{WaitNumber, Waiter};
 use crate::ledger::standstill::Waits;
-use crate::records::actor::Face;
 use crate::records::call_log::Ran;
+use crate::records::class::Face;
 
 /// Said without an answer, in order.
 #[derive(Debug, Clone, Serialize, Deserialize)]

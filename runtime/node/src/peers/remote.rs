@@ -75,7 +75,7 @@ pub(crate) struct Remote {
     /// What made it, if it is ours.
     origin: OnceLock<Origin>,
     /// It as it was made again: keeps the copies that there are of that.
-    remade: Mutex<Option<Value>>,
+    reconstructed: Mutex<Option<Value>>,
     /// Held while it is brought, and made again if need be.
     bringing: tokio::sync::Mutex<()>,
 }
@@ -201,7 +201,7 @@ impl Remote {
 
     /// A node keeps it for us again, or still. False if we do not need that.
     pub(super) fn is_kept_by(&self, exchange: &Exchange, node: NodeId) -> bool {
-        if self.remade.lock().is_some() {
+        if self.reconstructed.lock().is_some() {
             return false;
         }
         self.keepers.lock().add(node, &exchange.lives.lock());
@@ -239,15 +239,15 @@ impl Remote {
                     };
                     search.owner_said(said)
                 }
-                Next::Remake(pause) => {
+                Next::Reconstruct(pause) => {
                     if !pause.is_zero() {
                         tokio::time::sleep(pause).await;
                     }
                     // It is the task that makes it which is waited for now.
                     stalled = None;
                     let exchange = self.exchange.upgrade().ok_or_else(lost)?;
-                    exchange.remake(self).await.map_err(LoadError::Lost)?;
-                    search.remade()
+                    exchange.reconstruct(self).await.map_err(LoadError::Lost)?;
+                    search.reconstructed()
                 }
                 Next::Pause(pause, silent) => {
                     if !silent.is_empty() {
@@ -295,8 +295,12 @@ impl Remote {
         // Who does not answer and counts as alive may well have it.
         let mut silent = brought.silent;
         silent.retain(|node| exchange.is_alive(node));
-        let can_be_remade = self.origin().is_some_and(Origin::can_be_made_again);
-        Ok(Err(search.not_brought(brought.gone, silent, can_be_remade)))
+        let can_be_reconstructed = self.origin().is_some_and(Origin::can_be_reconstructed);
+        Ok(Err(search.not_brought(
+            brought.gone,
+            silent,
+            can_be_reconstructed,
+        )))
     }
 
     pub(super) fn origin(&self) -> Option<&Origin> {
@@ -304,7 +308,7 @@ impl Remote {
     }
 
     /// It was made again. False if that is another value than before.
-    pub(super) fn was_remade(&self, value: Value) -> bool {
+    pub(super) fn was_reconstructed(&self, value: Value) -> bool {
         if value.size_bytes() != self.len {
             return false;
         }
@@ -318,7 +322,7 @@ impl Remote {
         if value.as_remote().is_none() {
             *self.here.lock() = value.in_store();
         }
-        let before = self.remade.lock().replace(value);
+        let before = self.reconstructed.lock().replace(value);
         drop(before);
         true
     }
@@ -432,7 +436,7 @@ impl Exchange {
                     holders: Mutex::new(holders),
                     here: Mutex::default(),
                     origin: OnceLock::new(),
-                    remade: Mutex::default(),
+                    reconstructed: Mutex::default(),
                     bringing: tokio::sync::Mutex::default(),
                 };
                 let value = Value::remote(Box::new(remote), references);

@@ -27,9 +27,10 @@ use super::{Exchange, remote};
 use crate::guests::services::Watch;
 use crate::guests::shared::Shared;
 use crate::ledger::Submission;
-use crate::records::actor::{ActorCell, ActorJob};
+use crate::records::actor::ActorCell;
 use crate::records::actor_ref::ActorRef;
 use crate::records::call_log::{Logged, MOST_CALLS, Ran, Story};
+use crate::records::class::ActorJob;
 use crate::records::job::{Argument, Call, Derived};
 use crate::records::lineage::{self, CallRecipe};
 use crate::records::object::{Object, Reference, Value};
@@ -332,7 +333,7 @@ impl Exchange {
         let made = recipe.made.upgrade().and_then(|made| made.value());
         let holders = made.and_then(|value| Some(value.as_remote()?.holders()));
         if holders.is_some_and(|holders| !holders.iter().any(|it| self.is_alive(it))) {
-            let before = recipe.remade.lock().replace(value);
+            let before = recipe.reconstructed.lock().replace(value);
             drop(before);
         }
     }
@@ -454,7 +455,7 @@ impl Exchange {
                 made.actor.face.class
             ));
         }
-        self.count(|counters| &counters.objects_remade, 1);
+        self.count(|counters| &counters.objects_reconstructed, 1);
         let value = match made.actor.is_foreign() {
             false => self.replay(&made.actor, made.task).await?,
             true => {

@@ -31,11 +31,11 @@ pub(crate) trait Work: Send + Sync + 'static {
         to: &mut BulkSender,
     ) -> Result<(), BulkRefusal>;
 
-    /// A node is alive by its lease. Before any view or message of it. A life that has left joins again only
+    /// A node is alive by its lease. Before any view or message of it. An incarnation that has left joins again only
     /// if it was this node that was counted as dead, and not the other.
     fn joined(&self, node: &NodeInfo);
 
-    /// These lives of nodes are dead for everybody, or (`is_over: false`) this node was for the others, for all of them
+    /// These incarnations of nodes are dead, or (`is_over: false`) this node was for the others, for all of them
     /// at once. Those have joined again soon, or are said to have left once more.
     fn left(&self, lives: &[(NodeId, Incarnation)], is_over: bool);
 

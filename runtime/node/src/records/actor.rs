@@ -1,11 +1,11 @@
 //! Actors of a node: their instances, what they are made of, and who holds them.
 //!
-//! Owns [`ActorCell`] (one actor, through all its lives) and [`ActorRef`] (a counted reference to it).
+//! Owns [`ActorCell`] (one actor, through all its generations).
 //! Must not: decide when an actor is created or called; its creation and its calls are tasks of the
 //! scheduler.
 //!
-//! The node where an actor was created owns it: it counts its lives, keeps its last state, and ends it when
-//! nobody refers to it any more. Any node may host it: have its instance, for one life. Others know its
+//! The node where an actor was created owns it: it counts its generations, keeps its last state, and ends it when
+//! nobody refers to it any more. Any node may host it: have its instance, for one generation. Others know its
 //! [`Face`], and where it is.
 //!
 //! Invariants: at most one call is with an instance at a time; an actor without references has no
@@ -15,86 +15,20 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
-use wasmrun_engine::{
-    ActorInstance, Class, ClassIndex, Grants, Limits, Listener, Module, TaskOutput,
-};
+use wasmrun_engine::{ActorInstance, Class, Listener, TaskOutput};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ActorId, ActorName, NodeId, ObjectId, ObjectName, TaskId};
-use wasmrun_model::task::{Attempt, Terms};
-use wasmrun_model::value::FunctionType;
+use wasmrun_model::task::Attempt;
 
 use crate::records::call_log::CallLog;
+use crate::records::class::{ActorJob, Face};
 use crate::records::handles::HandleTable;
-use crate::records::job::{Derived, Parent};
-use crate::records::policy::Policy;
+use crate::records::job::Parent;
 use crate::records::task::TaskCell;
 
-/// What an actor is: a class, with what its instances ask for.
-pub struct ActorJob {
-    /// The module.
-    pub module: Module,
-    /// Which of its classes.
-    pub class: ClassIndex,
-    /// Whose it is, and what it holds all its life. The retries are of its creation.
-    pub terms: Arc<Terms>,
-    /// What it may use besides.
-    pub limits: Limits,
-    /// What it may reach.
-    pub grants: Grants,
-    /// How often it is started again after it died.
-    pub restarts: u32,
-    /// The terms of its calls: they hold nothing, and are made again so often.
-    pub call_terms: Arc<Terms>,
-    /// Whether its class is declared so: what its calls gave may be had by making them again.
-    pub is_deterministic: bool,
-    pub(crate) policy: Arc<Policy>,
-    pub(crate) derived: Derived,
-}
-
-/// What whoever calls an actor knows of its class.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Face {
-    /// The class, by its full name.
-    pub(crate) class: String,
-    /// What can be called, in order of name.
-    pub(crate) methods: Vec<(String, FunctionType)>,
-    /// The terms of its calls.
-    #[serde(with = "wasmrun_model::task::shared")]
-    pub(crate) call_terms: Arc<Terms>,
-    /// Whether it is declared deterministic.
-    pub(crate) is_deterministic: bool,
-}
-
-impl Face {
-    fn of(job: &ActorJob) -> Self {
-        let class = job.module.class(job.class);
-        let methods = class.methods.iter();
-        Self {
-            class: class.full_name(),
-            methods: methods.map(|it| (it.name.clone(), it.ty.clone())).collect(),
-            call_terms: job.call_terms.clone(),
-            is_deterministic: job.is_deterministic,
-        }
-    }
-
-    /// The place of a method among [`Face::methods`].
-    pub(crate) fn find(&self, method: &str) -> Option<usize> {
-        let found = self
-            .methods
-            .binary_search_by(|(name, _)| name.as_str().cmp(method));
-        found.ok()
-    }
-
-    /// The names of its methods.
-    pub(crate) fn method_names(&self) -> impl Iterator<Item = &str> {
-        self.methods.iter().map(|(name, _)| name.as_str())
-    }
-}
-
-/// One actor, through all its lives.
+/// One actor, through all its generations.
 pub(crate) struct ActorCell {
     pub(crate) id: ActorId,
     /// The node where it was created.
@@ -106,9 +40,9 @@ pub(crate) struct ActorCell {
     job: OnceLock<Arc<ActorJob>>,
     /// Handles that its guest has.
     pub(crate) handles: Arc<HandleTable>,
-    /// Where its output goes, until it is over: whoever listens waits for that.
+    /// Where its output goes, until it is over: its listeners wait for that.
     output: Mutex<Option<Arc<TaskOutput>>>,
-    life: Mutex<Life>,
+    generation: Mutex<Generation>,
     restarts_left: AtomicU32,
     /// What it holds of the CPU where it lives here, in 1/10,000 of a core: its calls run with that.
     cpu: AtomicU64,
@@ -126,7 +60,7 @@ pub(crate) struct ActorCell {
     log: Option<Box<CallLog>>,
     /// Which task created it, if one did.
     pub(crate) creator: Option<Creator>,
-    /// It has come to life, or there will be no other one.
+    /// A generation has begun, or there will be no other one.
     settled: Notify,
 }
 
@@ -137,17 +71,17 @@ pub(crate) struct Creator {
     pub(crate) attempt: Attempt,
 }
 
-/// The end of a life.
+/// The end of a generation.
 pub(crate) struct Death {
     /// The instance, if it was here and no call had it.
     pub(crate) instance: Option<Box<ActorInstance>>,
-    /// Whether another life follows, as far as this node knows: of another node's actor, that node says.
+    /// Whether another generation follows, as far as this node knows: of another node's actor, that node says.
     pub(crate) is_followed: bool,
     /// Whether it lived on this node.
     pub(crate) was_here: bool,
 }
 
-/// The state that a life begins with.
+/// The state that a generation begins with.
 #[derive(Clone)]
 pub(crate) struct Checkpoint {
     /// Which one: higher is later.
@@ -174,14 +108,14 @@ pub(crate) struct Remains {
 
 /// What there is of an actor now.
 #[derive(Default)]
-struct Life {
+struct Generation {
     /// The instance, while no call has it.
     instance: Option<Box<ActorInstance>>,
     /// Where it lives, if it does.
     at: Option<NodeId>,
     /// The attempt of its creation that lives here.
     attempt: Attempt,
-    /// Whether this life is to end, though others may follow.
+    /// Whether this generation is to end, though others may follow.
     is_stopped: bool,
     /// The call that has the instance.
     current: Option<Arc<TaskCell>>,
@@ -190,13 +124,13 @@ struct Life {
     checkpoint: Option<Checkpoint>,
     /// The last attempt of its creation that another node has ordered, which said what to begin with.
     ordered: Option<Attempt>,
-    /// How many calls of this life there were.
+    /// How many calls of this generation there were.
     calls: u64,
-    /// Whether there was a life.
+    /// Whether there was a generation.
     has_lived: bool,
     /// Whether there will be no other one, on this node at least.
     is_buried: bool,
-    /// How the last life ended.
+    /// How the last generation ended.
     death: Option<TaskError>,
     /// Its owner is lost: that is why it ends, whatever ends first.
     orphaned: Option<TaskError>,
@@ -231,8 +165,8 @@ impl ActorCell {
             job: OnceLock::new(),
             handles: Arc::default(),
             output: Mutex::default(),
-            life: Mutex::default(),
-            // Its owner counts its lives.
+            generation: Mutex::default(),
+            // Its owner counts its generations.
             restarts_left: AtomicU32::new(0),
             cpu: AtomicU64::new(0),
             is_telling: AtomicBool::new(false),
@@ -260,7 +194,7 @@ impl ActorCell {
 
     /// From now on this node may host it.
     pub(crate) fn set_job(&self, job: ActorJob) {
-        // It is the same in all its lives.
+        // It is the same in all generations.
         let _ = self.job.set(Arc::new(job));
     }
 
@@ -314,20 +248,20 @@ impl ActorCell {
         }
     }
 
-    /// A life of another node's actor is about to begin here. Where its output goes.
+    /// A generation of another node's actor is about to begin here. Where its output goes.
     pub(crate) fn is_hosted(&self, listener: Option<Listener>) {
         let output = TaskOutput::new(self.job().limits.output, listener);
         let before = self.output.lock().replace(output);
         drop(before);
-        let mut life = self.life.lock();
-        life.is_stopped = false;
-        life.is_buried = false;
-        life.orphaned = None;
+        let mut generation = self.generation.lock();
+        generation.is_stopped = false;
+        generation.is_buried = false;
+        generation.orphaned = None;
     }
 
-    /// The node that owns it is lost, and this life of it ends for that. Calls that fail first say so too.
+    /// The node that owns it is lost, and this generation ends for that. Calls that fail first say so too.
     pub(crate) fn is_orphaned(&self, why: TaskError) {
-        self.life.lock().orphaned = Some(why);
+        self.generation.lock().orphaned = Some(why);
     }
 
     /// It lives, here.
@@ -340,21 +274,21 @@ impl ActorCell {
         here: NodeId,
         attempt: Attempt,
     ) -> Result<(), Box<ActorInstance>> {
-        let mut life = self.life.lock();
-        if self.is_over() || life.is_stopped {
+        let mut generation = self.generation.lock();
+        if self.is_over() || generation.is_stopped {
             return Err(instance);
         }
-        life.instance = Some(instance);
-        life.at = Some(here);
-        life.attempt = attempt;
-        life.calls = 0;
-        life.has_lived = true;
-        drop(life);
+        generation.instance = Some(instance);
+        generation.at = Some(here);
+        generation.attempt = attempt;
+        generation.calls = 0;
+        generation.has_lived = true;
+        drop(generation);
         self.settled.notify_waiters();
         Ok(())
     }
 
-    /// So much of the CPU is its own, in 1/10,000 of a core, for the life that is about to begin here.
+    /// So much of the CPU is its own, in 1/10,000 of a core, for the generation that is about to begin here.
     pub(crate) fn set_cpu(&self, amount: u64) {
         self.cpu.store(amount, Ordering::Relaxed);
     }
@@ -366,24 +300,24 @@ impl ActorCell {
 
     /// The attempt of its creation that lives here.
     pub(crate) fn attempt(&self) -> Attempt {
-        self.life.lock().attempt
+        self.generation.lock().attempt
     }
 
     /// It lives, on another node.
     pub(crate) fn lives_at(&self, node: NodeId) {
-        let mut life = self.life.lock();
-        life.at = Some(node);
-        life.has_lived = true;
-        drop(life);
+        let mut generation = self.generation.lock();
+        generation.at = Some(node);
+        generation.has_lived = true;
+        drop(generation);
         self.settled.notify_waiters();
     }
 
-    /// Whether it has come to life some time, as far as is known here.
+    /// Whether a generation has ever begun, as far as is known here.
     pub(crate) fn has_lived(&self) -> bool {
-        self.life.lock().has_lived
+        self.generation.lock().has_lived
     }
 
-    /// Waits until it has come to life.
+    /// Waits until a generation has begun.
     ///
     /// # Errors
     /// When it never does: why, if it was not killed.
@@ -392,8 +326,12 @@ impl ActorCell {
             let mut settled = std::pin::pin!(self.settled.notified());
             settled.as_mut().enable();
             let (has_lived, is_buried, death) = {
-                let life = self.life.lock();
-                (life.has_lived, life.is_buried, life.death.clone())
+                let generation = self.generation.lock();
+                (
+                    generation.has_lived,
+                    generation.is_buried,
+                    generation.death.clone(),
+                )
             };
             match is_buried || self.is_foreign && self.is_over() {
                 true => return Err(death),
@@ -405,13 +343,13 @@ impl ActorCell {
 
     /// Where it lives, as far as is known here.
     pub(crate) fn at(&self) -> Option<NodeId> {
-        self.life.lock().at
+        self.generation.lock().at
     }
 
     /// Whether its instance is on this node.
     pub(crate) fn is_here(&self) -> bool {
-        let life = self.life.lock();
-        life.instance.is_some() || life.current.is_some()
+        let generation = self.generation.lock();
+        generation.instance.is_some() || generation.current.is_some()
     }
 
     /// Where it stands.
@@ -422,24 +360,24 @@ impl ActorCell {
         self.at().map_or(Standing::Away, Standing::At)
     }
 
-    /// This life is to end: the call that runs is its last.
-    pub(crate) fn stop_life(&self) {
-        self.life.lock().is_stopped = true;
+    /// This generation is to end: the call that runs is its last.
+    pub(crate) fn stop_generation(&self) {
+        self.generation.lock().is_stopped = true;
     }
 
     /// Takes the instance for a call.
     pub(crate) fn take(&self, call: &Arc<TaskCell>) -> Option<Box<ActorInstance>> {
-        let mut life = self.life.lock();
-        let instance = life.instance.take()?;
-        life.current = Some(call.clone());
-        life.is_abandoned = false;
+        let mut generation = self.generation.lock();
+        let instance = generation.instance.take()?;
+        generation.current = Some(call.clone());
+        generation.is_abandoned = false;
         Some(instance)
     }
 
-    /// Nobody wants this call any more: it is to stop, and this life with it. Nothing if it does not run.
+    /// The call has no caller any more: it is to stop, and this generation with it. Nothing if it does not run.
     pub(crate) fn abandon(&self, call: &Arc<TaskCell>) {
-        let mut life = self.life.lock();
-        life.is_abandoned |= life
+        let mut generation = self.generation.lock();
+        generation.is_abandoned |= generation
             .current
             .as_ref()
             .is_some_and(|it| Arc::ptr_eq(it, call));
@@ -447,35 +385,35 @@ impl ActorCell {
 
     /// Whether the call that runs was told to stop because nobody wants it any more.
     pub(crate) fn is_abandoned(&self) -> bool {
-        self.life.lock().is_abandoned
+        self.generation.lock().is_abandoned
     }
 
-    /// A call gives the instance back, with the state that another life would begin with. Which call of this life it
+    /// A call gives the instance back, with the state that another generation would begin with. Which call of this generation it
     /// was, from 1.
     ///
     /// # Errors
-    /// Not if the actor was ended meanwhile: then its life ends with the call.
+    /// Not if the actor was ended meanwhile: then its generation ends with the call.
     pub(crate) fn give_back(
         &self,
         instance: Box<ActorInstance>,
         checkpoint: Option<Vec<u8>>,
     ) -> Result<u64, Box<ActorInstance>> {
-        let mut life = self.life.lock();
-        // Whoever ends it says so before it looks for the call that runs.
-        if self.is_over() || life.is_stopped || life.at.is_none() {
+        let mut generation = self.generation.lock();
+        // It is noted as over before the call that runs is looked for.
+        if self.is_over() || generation.is_stopped || generation.at.is_none() {
             return Err(instance);
         }
-        life.current = None;
+        generation.current = None;
         if let Some(state) = checkpoint {
-            let number = life.checkpoint.as_ref().map_or(0, |it| it.number) + 1;
-            life.checkpoint = Some(Checkpoint {
+            let number = generation.checkpoint.as_ref().map_or(0, |it| it.number) + 1;
+            generation.checkpoint = Some(Checkpoint {
                 number,
                 state: state.into(),
             });
         }
-        life.instance = Some(instance);
-        life.calls += 1;
-        Ok(life.calls)
+        generation.instance = Some(instance);
+        generation.calls += 1;
+        Ok(generation.calls)
     }
 
     /// It has a new state, of which its owner has to hear. False if that is under way already.
@@ -491,20 +429,20 @@ impl ActorCell {
 
     /// A state that came from another node, unless a later one is known.
     pub(crate) fn set_checkpoint(&self, checkpoint: Checkpoint) {
-        let mut life = self.life.lock();
-        let known = life.checkpoint.as_ref().map_or(0, |it| it.number);
+        let mut generation = self.generation.lock();
+        let known = generation.checkpoint.as_ref().map_or(0, |it| it.number);
         if checkpoint.number > known {
-            life.checkpoint = Some(checkpoint);
+            generation.checkpoint = Some(checkpoint);
         }
     }
 
-    /// Its owner has ordered a life that begins with this state. What an earlier life here had is not that: it may have
+    /// Its owner has ordered a generation that begins with this state. That of an earlier one here does not count: it may have
     /// gone on from a state that its owner never heard of.
     pub(crate) fn begins_with(&self, order: Attempt, state: Option<Checkpoint>) {
-        let mut life = self.life.lock();
-        if Some(order) > life.ordered {
-            life.ordered = Some(order);
-            life.checkpoint = state;
+        let mut generation = self.generation.lock();
+        if Some(order) > generation.ordered {
+            generation.ordered = Some(order);
+            generation.checkpoint = state;
         }
     }
 
@@ -513,21 +451,21 @@ impl ActorCell {
         self.restarts_left.load(Ordering::Acquire)
     }
 
-    /// The state that the next life begins with.
+    /// The state that the next generation begins with.
     pub(crate) fn checkpoint(&self) -> Option<Checkpoint> {
-        self.life.lock().checkpoint.clone()
+        self.generation.lock().checkpoint.clone()
     }
 
-    /// The life has ended, if it lived.
+    /// The generation has ended, if there was one.
     pub(crate) fn dies(&self, why: Option<TaskError>, here: NodeId) -> Option<Death> {
-        let mut life = self.life.lock();
-        let at = life.at.take()?;
-        life.current = None;
-        life.death = life.orphaned.take().or(why);
+        let mut generation = self.generation.lock();
+        let at = generation.at.take()?;
+        generation.current = None;
+        generation.death = generation.orphaned.take().or(why);
         let left = &self.restarts_left;
         let fewer = |left: u32| left.checked_sub(1);
         Some(Death {
-            instance: life.instance.take(),
+            instance: generation.instance.take(),
             is_followed: self.is_foreign
                 || !self.is_over()
                     && left
@@ -539,7 +477,7 @@ impl ActorCell {
 
     /// Its owner says that it does not live now.
     pub(crate) fn is_away(&self) {
-        self.life.lock().at = None;
+        self.generation.lock().at = None;
     }
 
     /// Where its output goes, unless it is over.
@@ -553,17 +491,17 @@ impl ActorCell {
             .map_or_else(String::new, |output| output.stderr_tail())
     }
 
-    /// There will be no other life, on this node at least. Whatever is left of the last one.
+    /// There will be no other generation, on this node at least. What is left of the last one.
     pub(crate) fn buried(&self, why: Option<TaskError>) -> Remains {
-        let mut life = self.life.lock();
-        life.at = None;
-        life.current = None;
-        life.is_buried = true;
+        let mut generation = self.generation.lock();
+        generation.at = None;
+        generation.current = None;
+        generation.is_buried = true;
         if why.is_some() {
-            life.death = why;
+            generation.death = why;
         }
-        let instance = life.instance.take();
-        drop(life);
+        let instance = generation.instance.take();
+        drop(generation);
         self.settled.notify_waiters();
         Remains {
             instance,
@@ -573,13 +511,13 @@ impl ActorCell {
 
     /// The call that runs, if one does.
     pub(crate) fn current(&self) -> Option<Arc<TaskCell>> {
-        self.life.lock().current.clone()
+        self.generation.lock().current.clone()
     }
 
     /// A call runs, or none, where no instance does.
     #[cfg(test)]
     pub(crate) fn set_current(&self, call: Option<Arc<TaskCell>>) {
-        self.life.lock().current = call;
+        self.generation.lock().current = call;
     }
 
     /// Nobody can call it any more. False if that was so already.
@@ -621,17 +559,17 @@ impl ActorCell {
 
     /// Whether its call that runs is its last.
     pub(crate) fn is_ending(&self) -> bool {
-        self.is_over() || self.life.lock().is_stopped
+        self.is_over() || self.generation.lock().is_stopped
     }
 
-    /// How its last life ended.
+    /// How its last generation ended.
     pub(crate) fn death(&self) -> Option<TaskError> {
-        self.life.lock().death.clone()
+        self.generation.lock().death.clone()
     }
 
-    /// How its last life ended, as its owner says.
+    /// How its last generation ended, as its owner says.
     pub(crate) fn set_death(&self, why: Option<TaskError>) {
-        self.life.lock().death = why;
+        self.generation.lock().death = why;
     }
 
     /// What calls get when it is dead.
@@ -639,8 +577,12 @@ impl ActorCell {
         TaskError::ActorDied {
             actor: self.id,
             cause: {
-                let life = self.life.lock();
-                life.orphaned.clone().or(life.death.clone()).map(Box::new)
+                let generation = self.generation.lock();
+                generation
+                    .orphaned
+                    .clone()
+                    .or(generation.death.clone())
+                    .map(Box::new)
             },
         }
     }

@@ -1,4 +1,6 @@
-//! Counted references to an actor: when the last one goes, its node is told.
+//! Counted references to an actor.
+//!
+//! Owns the count: when the last reference goes, the node is told ([`ActorNode`]). Must not: end actors.
 
 use std::fmt;
 use std::ops::Deref;
@@ -11,14 +13,14 @@ use crate::records::actor::ActorCell;
 #[derive(Clone)]
 pub(crate) struct ActorRef(Arc<Counted>);
 
-pub(super) struct Counted {
-    pub(super) cell: Arc<ActorCell>,
-    pub(super) node: Weak<dyn ActorNode>,
+struct Counted {
+    cell: Arc<ActorCell>,
+    node: Weak<dyn ActorNode>,
 }
 
 /// The node that has references to an actor.
 pub(crate) trait ActorNode: Send + Sync {
-    /// The last of them is gone. Whoever dropped it may hold the ledger's lock: what needs that comes later.
+    /// The last of them is gone. The caller may hold the ledger's lock: what needs that is to be done later.
     fn unreferenced(self: Arc<Self>, actor: &Arc<ActorCell>);
 }
 

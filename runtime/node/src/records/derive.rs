@@ -11,7 +11,7 @@ use wasmrun_model::resource::{
 };
 use wasmrun_model::task::{Rule, Terms};
 
-use crate::records::actor::ActorJob;
+use crate::records::class::ActorJob;
 use crate::records::job::{Derived, Job, Parent};
 use crate::records::options::{JobError, Overrides};
 use crate::records::policy::TooMuch;

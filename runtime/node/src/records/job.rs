@@ -1,4 +1,6 @@
-//! What tasks are to do: what those of a submission have in common, and what each has of its own.
+//! What tasks are to do.
+//!
+//! Owns [`Job`], which the tasks of a submission share, and [`Call`], what each has of its own. Must not: know tasks.
 
 use std::collections::HashMap;
 use std::sync::Arc;

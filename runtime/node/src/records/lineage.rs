@@ -1,8 +1,8 @@
-//! What results were made of, kept so that they can be made again when they are lost.
+//! Lineage: how results were made, kept to reconstruct them when they are lost (as in Ray, OSDI 2018).
 //!
-//! Owns [`Recipe`], what a task was to do, kept as long as its result is and for as long as that is what another result was
-//! made of (lineage, as in Ray, OSDI 2018); [`CallRecipe`], the same of a call of an actor; and how much all of a node may
-//! keep ([`Lineage`]). Must not: keep results, or run anything.
+//! Owns [`Recipe`], what a task was to do, which lives as long as its result or one that was made from that;
+//! [`CallRecipe`], the same of a call of an actor; and how much a node may keep of both ([`Lineage`]). Must not: keep
+//! results, or run anything.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
@@ -32,8 +32,8 @@ pub(crate) enum Origin {
 }
 
 impl Origin {
-    /// Whether it is worth a try to make it again, rather than to wait for those who may have it.
-    pub(crate) fn can_be_made_again(&self) -> bool {
+    /// Whether to reconstruct it, rather than to wait for nodes that may have it.
+    pub(crate) fn can_be_reconstructed(&self) -> bool {
         match self {
             Self::Task(recipe) => !recipe.is_forgotten(),
             // Its actor may be where it is.
@@ -275,14 +275,14 @@ impl Recipe {
         gone.collect()
     }
 
-    /// The call that makes it again. `made_again` knows results that are being made again, by their tasks; `None` if one that
-    /// this needs is not there any more.
+    /// The call that reconstructs the result. `reconstructed` finds results that are being reconstructed, by their tasks.
+    /// `None` if an argument is not there any more.
     ///
     /// # Errors
     /// When what it needs was not kept.
     pub(crate) fn call(
         &self,
-        made_again: impl Fn(&TaskId) -> Option<Arc<TaskCell>>,
+        reconstructed: impl Fn(&TaskId) -> Option<Arc<TaskCell>>,
     ) -> Result<Option<Call>, Forgotten> {
         let kept = self.kept.lock();
         let kept = kept.as_ref().ok_or(Forgotten)?;
@@ -290,7 +290,7 @@ impl Recipe {
         let values = kept.values.iter().map(|value| match value {
             Ingredient::Argument(argument) => Some(argument.clone()),
             Ingredient::Result(before, cell) => {
-                let cell = cell.upgrade().or_else(|| made_again(&before.id));
+                let cell = cell.upgrade().or_else(|| reconstructed(&before.id));
                 cell.map(of_task)
             }
         });
@@ -300,7 +300,7 @@ impl Recipe {
             args: kept.args.clone(),
             array_index: self.array_index,
             input: kept.input.clone().map_or(Input::Empty, Input::Bytes),
-            // Whoever listened has heard it all.
+            // The listener has had the output of the first run.
             listener: None,
             time_limit: None,
         }))
@@ -410,8 +410,8 @@ pub(crate) struct CallRecipe {
     pub(crate) actor: Arc<ActorCell>,
     pub(crate) task: TaskId,
     pub(crate) made: Weak<TaskCell>,
-    /// It was made along with another one, when that was made again.
-    pub(crate) remade: Mutex<Option<Value>>,
+    /// It was made along with another one, when that was reconstructed.
+    pub(crate) reconstructed: Mutex<Option<Value>>,
 }
 
 impl CallRecipe {
@@ -421,7 +421,7 @@ impl CallRecipe {
             actor: actor.clone(),
             task: call.id,
             made: Arc::downgrade(call),
-            remade: Mutex::default(),
+            reconstructed: Mutex::default(),
         });
         if let Some(log) = actor.log() {
             log.want(call.id, &recipe);
@@ -431,6 +431,6 @@ impl CallRecipe {
 
     /// What was made along with another one.
     pub(crate) fn take(&self) -> Option<Value> {
-        self.remade.lock().take()
+        self.reconstructed.lock().take()
     }
 }

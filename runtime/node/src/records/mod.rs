@@ -6,6 +6,7 @@
 pub(crate) mod actor;
 pub(crate) mod actor_ref;
 pub(crate) mod call_log;
+pub(crate) mod class;
 pub(crate) mod dead;
 pub(crate) mod derive;
 pub(crate) mod handles;

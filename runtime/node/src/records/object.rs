@@ -96,7 +96,7 @@ enum Bytes {
     Inline(Encoded),
     /// In the store.
     Stored(wasmrun_store::Object),
-    /// At other nodes, and here as soon as somebody has needed it. Boxed: most values are inline, and small.
+    /// At other nodes, and here once it was read. Boxed: most values are inline, and small.
     Remote(Box<dyn RemoteBytes>),
 }
 
@@ -512,25 +512,6 @@ pub(crate) fn is_fit(made_as: &ValueType, wanted: &ValueType) -> bool {
 mod tests {
     use super::*;
     use wasmrun_model::id::TaskId;
-
-    #[test]
-    fn a_tenant_that_fills_the_node_with_arguments_leaves_room_for_others() {
-        let account = WaitingBytes::new(1 << 20);
-        let [red, blue] = ["red", "blue"].map(|name| name.parse::<TenantName>().unwrap());
-        let of_red: Vec<Charge> = std::iter::from_fn(|| account.charge(&red, 4096).ok()).collect();
-        assert_eq!(of_red.len(), 128, "half of all");
-        let of_blue: Vec<Charge> =
-            std::iter::from_fn(|| account.charge(&blue, 4096).ok()).collect();
-        assert_eq!(of_blue.len(), 64, "half of the rest");
-        let refused = account.charge(&red, 4096).map(drop).unwrap_err();
-        assert!(
-            refused.to_string().contains("take 524288 bytes"),
-            "{refused}"
-        );
-        drop((of_red, of_blue));
-        let used = account.used.lock();
-        assert!(used.total == 0 && used.by_tenant.is_empty());
-    }
 
     #[test]
     fn a_long_chain_of_values_is_dropped_on_a_small_stack() {

@@ -118,7 +118,7 @@ pub(crate) enum Work {
     Task(Arc<Job>),
     /// The creation of an actor.
     Create(Arc<ActorCell>),
-    /// A method of an actor, by its place among the methods of its [`crate::records::actor::Face`].
+    /// A method of an actor, by its place among the methods of its [`crate::records::class::Face`].
     Call(Arc<ActorCell>, usize),
     /// Nothing: another node owns what is made.
     Elsewhere(Arc<dyn Foreign>),

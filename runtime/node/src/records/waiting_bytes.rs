@@ -1,4 +1,6 @@
 //! How many bytes of arguments wait on a node's own account.
+//!
+//! Owns the shares of tenants. Must not: know the arguments, or wait.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,22 +15,22 @@ use wasmrun_model::fairness::TenantName;
 /// always room for the next (Choudhury and Hahne, Dynamic Queue Length Thresholds, 1998).
 #[derive(Debug)]
 pub(crate) struct WaitingBytes {
-    pub(super) used: Mutex<UsedBytes>,
-    pub(super) limit: u64,
+    used: Mutex<UsedBytes>,
+    limit: u64,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct UsedBytes {
-    pub(super) total: u64,
-    /// Of those who have any.
-    pub(super) by_tenant: HashMap<TenantName, u64>,
+struct UsedBytes {
+    total: u64,
+    /// Of those that have any.
+    by_tenant: HashMap<TenantName, u64>,
 }
 
 /// A part of [`WaitingBytes`].
 pub(super) struct Charge {
-    pub(super) account: Arc<WaitingBytes>,
-    pub(super) tenant: TenantName,
-    pub(super) bytes: u64,
+    account: Arc<WaitingBytes>,
+    tenant: TenantName,
+    bytes: u64,
 }
 
 impl Drop for Charge {
@@ -79,5 +81,29 @@ impl WaitingBytes {
             tenant: tenant.clone(),
             bytes,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenant_that_fills_the_node_with_arguments_leaves_room_for_others() {
+        let account = WaitingBytes::new(1 << 20);
+        let [red, blue] = ["red", "blue"].map(|name| name.parse::<TenantName>().unwrap());
+        let of_red: Vec<Charge> = std::iter::from_fn(|| account.charge(&red, 4096).ok()).collect();
+        assert_eq!(of_red.len(), 128, "half of all");
+        let of_blue: Vec<Charge> =
+            std::iter::from_fn(|| account.charge(&blue, 4096).ok()).collect();
+        assert_eq!(of_blue.len(), 64, "half of the rest");
+        let refused = account.charge(&red, 4096).map(drop).unwrap_err();
+        assert!(
+            refused.to_string().contains("take 524288 bytes"),
+            "{refused}"
+        );
+        drop((of_red, of_blue));
+        let used = account.used.lock();
+        assert!(used.total == 0 && used.by_tenant.is_empty());
     }
 }

@@ -19,10 +19,10 @@ use super::session::{Session, refusal};
 use super::tasks::{OUTPUT_CHUNKS, refused};
 use super::watch::Watcher;
 use super::{Inner, views};
-use crate::actor::Actor;
-use crate::client::{ActorOptions, CallError};
+use crate::actor::{Actor, ActorOptions};
+use crate::client::CallError;
 use crate::guests::names::{FindError, NameError};
-use crate::records::actor::ActorJob;
+use crate::records::class::ActorJob;
 use crate::records::job::{Argument, Call};
 
 impl Session {

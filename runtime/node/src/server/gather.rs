@@ -6,17 +6,16 @@
 //! A task that was given to another node is known to both: the node where it was submitted knows what it makes and how
 //! it ends, the other one knows how it is with it. The same with actors. Invariant: each is shown once.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::{ActorId, NodeId, ObjectId, ObjectName, TaskId};
+use wasmrun_model::id::{NodeId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::wire::{
-    ActorRow, List, Listed, Output, Refusal, RefusalKind, Request, Response, Rows, Silent,
-    TaskDetail, TaskRow, What,
+    List, Listed, Output, Refusal, RefusalKind, Request, Response, Rows, TaskDetail, TaskRow, What,
 };
 
 use super::lookup::{self, Meant};
@@ -27,6 +26,7 @@ use super::views::{self, Asker};
 use super::{Inner, groups, lists, logs, resources, scheduling};
 use crate::peers::ask::{Answer, Answers, Asked, Desk, Question};
 use crate::records::object::{Object, Reference};
+use crate::server::merge::{add, better, merged, merged_actors, truncate, weight, with_silent};
 
 impl Desk for Inner {
     fn answer(&self, asked: &Asked) -> Answer {
@@ -436,188 +436,5 @@ impl Known {
             whole.row = better(whole.row, other.row);
         }
         whole
-    }
-}
-
-/// How much the state in a row says: the end most, that it is with another node least.
-pub(super) fn weight(state: &str) -> u8 {
-    match state {
-        "finished" | "failed" | "cancelled" | "ending" => 2,
-        "placeable" => 0,
-        _ => 1,
-    }
-}
-
-/// One row of two of the same task: what the one that is with it says, and of the other who waits for it.
-fn better(one: TaskRow, other: TaskRow) -> TaskRow {
-    let (mut row, less) = match weight(&one.state) >= weight(&other.state) {
-        true => (one, other),
-        false => (other, one),
-    };
-    row.is_detached |= less.is_detached;
-    row.age_ms = row.age_ms.max(less.age_ms);
-    row
-}
-
-/// Each task once, the youngest first.
-fn merged(rows: Vec<TaskRow>) -> Vec<TaskRow> {
-    let mut tasks: BTreeMap<TaskId, TaskRow> = BTreeMap::new();
-    for row in rows {
-        let row = match tasks.remove(&row.id) {
-            Some(known) => better(known, row),
-            None => row,
-        };
-        tasks.insert(row.id, row);
-    }
-    let mut rows: Vec<TaskRow> = tasks.into_values().collect();
-    rows.sort_by_key(|row| (row.age_ms, row.id));
-    rows
-}
-
-/// Each actor once: at the node where it lives, and with the name that it has where it was created.
-fn merged_actors(rows: Vec<ActorRow>) -> Vec<ActorRow> {
-    let mut actors: BTreeMap<ActorId, ActorRow> = BTreeMap::new();
-    for row in rows {
-        let row = match actors.remove(&row.id) {
-            Some(known) => {
-                // One that has failed somewhere may live elsewhere by now.
-                let says = |row: &ActorRow| match lookup::is_over(&row.state) {
-                    true => 0,
-                    false => 1 + weight(&row.state),
-                };
-                let (mut row, less) = match says(&known) >= says(&row) {
-                    true => (known, row),
-                    false => (row, known),
-                };
-                row.name = row.name.or(less.name);
-                row
-            }
-            None => row,
-        };
-        actors.insert(row.id, row);
-    }
-    actors.into_values().collect()
-}
-
-fn add(rows: &mut Rows, more: Rows) {
-    match (rows, more) {
-        (Rows::Tasks(rows), Rows::Tasks(more)) => rows.extend(more),
-        (Rows::Actors(rows), Rows::Actors(more)) => rows.extend(more),
-        (Rows::Objects(rows), Rows::Objects(more)) => rows.extend(more),
-        (Rows::Jobs(rows), Rows::Jobs(more)) => rows.extend(more),
-        (Rows::Modules(rows), Rows::Modules(more)) => rows.extend(more),
-        (Rows::Nodes(rows), Rows::Nodes(more)) => rows.extend(more),
-        (Rows::Tenants(rows), Rows::Tenants(more)) => rows.extend(more),
-        (Rows::Groups(rows), Rows::Groups(more)) => rows.extend(more),
-        // Nobody has asked for that.
-        (_, _) => {}
-    }
-}
-
-/// In an order that does not depend on who has answered first, and not too many.
-fn truncate(rows: &mut Rows) {
-    match rows {
-        Rows::Tasks(rows) => rows.truncate(Rows::MAX),
-        Rows::Actors(rows) => {
-            rows.sort_by_key(|row| (lookup::is_over(&row.state), row.id));
-            rows.truncate(Rows::MAX);
-        }
-        Rows::Objects(rows) => {
-            rows.sort_by(|one, other| (one.id, &one.node).cmp(&(other.id, &other.node)));
-            rows.truncate(Rows::MAX);
-        }
-        Rows::Jobs(rows) => {
-            rows.sort_by(|one, other| (one.id, &one.node).cmp(&(other.id, &other.node)));
-            rows.truncate(Rows::MAX);
-        }
-        Rows::Modules(rows) => {
-            rows.sort_by(|one, other| (one.digest, &one.node).cmp(&(other.digest, &other.node)));
-            rows.truncate(Rows::MAX);
-        }
-        Rows::Tenants(rows) => {
-            rows.sort_by(|one, other| (&one.name, &one.node).cmp(&(&other.name, &other.node)));
-            rows.truncate(Rows::MAX);
-        }
-        Rows::Nodes(rows) => {
-            rows.sort_by(|one, other| one.name.cmp(&other.name));
-            rows.truncate(Rows::MAX);
-        }
-        Rows::Groups(rows) => {
-            rows.sort_by_key(|row| row.id);
-            rows.truncate(Rows::MAX);
-        }
-        Rows::Members(_) | Rows::Tokens(_) | Rows::Clients(_) | Rows::Shares(_) => {}
-    }
-}
-
-/// That there is no such thing is only known of nodes that have answered.
-pub(super) fn with_silent(mut why: Refusal, silent: &[Silent]) -> Refusal {
-    if why.kind == RefusalKind::NotFound && !silent.is_empty() {
-        let names: Vec<&str> = silent.iter().map(|it| it.node.as_str()).take(10).collect();
-        let (count, names) = (silent.len(), names.join(", "));
-        let nodes = if count == 1 { "node" } else { "nodes" };
-        why.message
-            .push_str(&format!("; {count} {nodes} did not answer: {names}"));
-    }
-    why
-}
-
-#[cfg(test)]
-mod tests {
-    use wasmrun_model::id::DriverId;
-
-    use super::*;
-
-    fn row(task: u64, state: &str, node: &str) -> TaskRow {
-        TaskRow {
-            id: DriverId::from_bytes([1; 16]).task(task),
-            name: "n".into(),
-            state: state.into(),
-            tenant: Default::default(),
-            job: DriverId::from_bytes([1; 16]),
-            is_detached: node == "owner",
-            age_ms: if node == "owner" { 10 } else { 5 },
-            node: node.into(),
-        }
-    }
-
-    #[test]
-    fn a_task_that_moved_is_shown_once() {
-        let at = |rows: Vec<TaskRow>| {
-            let rows = merged(rows);
-            assert_eq!(rows.len(), 1);
-            (
-                rows[0].state.clone(),
-                rows[0].node.clone(),
-                rows[0].is_detached,
-                rows[0].age_ms,
-            )
-        };
-        let owner = |state| row(1, state, "owner");
-        let other = |state| row(1, state, "other");
-        let there = ("running".to_owned(), "other".to_owned(), true, 10);
-        assert_eq!(at(vec![owner("placeable"), other("running")]), there);
-        assert_eq!(at(vec![other("running"), owner("placeable")]), there);
-        let ended = ("cancelled".to_owned(), "owner".to_owned(), true, 10);
-        assert_eq!(at(vec![other("running"), owner("cancelled")]), ended);
-    }
-
-    #[test]
-    fn the_youngest_tasks_come_first() {
-        let rows = merged(vec![row(1, "ready", "owner"), row(2, "ready", "other")]);
-        assert_eq!(rows[0].node, "other");
-    }
-
-    #[test]
-    fn who_is_silent_is_named_where_something_is_missing() {
-        let silent = [Silent {
-            node: "b".into(),
-            why: "w".into(),
-        }];
-        let missing = refusal(RefusalKind::NotFound, "there is none");
-        let said = with_silent(missing, &silent).message;
-        assert_eq!(said, "there is none; 1 node did not answer: b");
-        let wrong = with_silent(refusal(RefusalKind::Usage, "wrong"), &silent);
-        assert_eq!(wrong.message, "wrong");
     }
 }

@@ -18,7 +18,7 @@ use wasmrun_model::wire::{
 use super::lists::passes;
 use super::session::{Session, refusal};
 use super::views::{self, Asker};
-use super::{Inner, gather};
+use super::{Inner, merge};
 use crate::cluster::Cluster;
 use crate::guests::groups::{GroupError, NotReady};
 use crate::ledger::{GroupRecord, RecordedGroup};
@@ -194,7 +194,7 @@ impl Session {
         }
         match (found.pop(), found.is_empty(), missing) {
             (Some(one), true, _) => Ok(one),
-            (None, _, Some(why)) => Err(gather::with_silent(why, &all.silent)),
+            (None, _, Some(why)) => Err(merge::with_silent(why, &all.silent)),
             (last, ..) => {
                 let ids = found.iter().chain(&last).map(|(_, row)| row.id);
                 Err(views::ambiguous(text, "placement group", ids))

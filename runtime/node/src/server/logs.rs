@@ -12,8 +12,8 @@ use wasmrun_model::id::{DriverId, NodeId, TaskId};
 use wasmrun_model::wire::{Output, Refusal, RefusalKind, Response, Silent};
 
 use super::Inner;
-use super::gather::with_silent;
 use super::lookup::Meant;
+use super::merge::with_silent;
 use super::out::Gone;
 use super::registry::{Log, Record, Registry};
 use super::requests::outputs;

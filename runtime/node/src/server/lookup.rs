@@ -17,7 +17,8 @@ use wasmrun_model::wire::{
 };
 
 use super::Inner;
-use super::gather::{WHOLE_ID, weight, with_silent};
+use super::gather::WHOLE_ID;
+use super::merge::{weight, with_silent};
 use super::session::{Session, refusal};
 use super::views::{self, Asker};
 use crate::peers::ask::{Answer, Question, Thing, ThingId};

@@ -19,6 +19,7 @@ mod handed;
 mod lists;
 mod logs;
 mod lookup;
+mod merge;
 mod metrics;
 mod origin;
 mod out;

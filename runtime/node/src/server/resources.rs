@@ -52,6 +52,34 @@ impl Session {
     }
 }
 
+/// What a change of a resource has come to, for people; `after`: none if there is no such resource any more.
+fn changed(node: &str, name: &ResourceName, before: Standing, after: Option<Standing>) -> String {
+    let shown = |amount: Amount| amount.display_for(name).to_string();
+    let had = shown(before.total);
+    let (text, owed) = match after {
+        Some(after) => {
+            let (has, free) = (shown(after.total), shown(after.free));
+            let text =
+                format!("node {node} has {name} {has} now, and had {had}; {free} of it is free");
+            (text, after.owed)
+        }
+        None => {
+            // What is held: all that is not free, and what was owed.
+            let all = before.total.steps() + before.owed.steps();
+            let owed = Amount::from_steps(all.saturating_sub(before.free.steps()));
+            let text = format!("node {node} has no {name} any more, and had {had}");
+            (text, owed)
+        }
+    };
+    match owed.is_zero() {
+        true => text,
+        false => {
+            let owed = shown(owed);
+            format!("{text}; tasks keep {owed} more than there is, until they end")
+        }
+    }
+}
+
 /// This node has so much of a resource from now on; none of it if not given. What has come of it, for people.
 pub(super) fn set(
     inner: &Inner,
@@ -112,32 +140,7 @@ pub(super) fn set(
         ));
     }
     tracing::info!(%name, before = shown(before.total), after = amount.map(shown), is_kept, "a resource was changed");
-    let mut text = match amount {
-        Some(_) => format!(
-            "node {} has {name} {} now, and had {}; {} of it is free",
-            shared.name,
-            shown(after.total),
-            shown(before.total),
-            shown(after.free)
-        ),
-        None => {
-            let had = shown(before.total);
-            format!("node {} has no {name} any more, and had {had}", shared.name)
-        }
-    };
-    let owed = match amount {
-        Some(_) => after.owed,
-        // What is held: all that is not free, and what was owed.
-        None => Amount::from_steps(
-            (before.total.steps() + before.owed.steps()).saturating_sub(before.free.steps()),
-        ),
-    };
-    if !owed.is_zero() {
-        text += &format!(
-            "; tasks keep {} more than there is, until they end",
-            shown(owed)
-        );
-    }
+    let text = changed(&shared.name, name, before, amount.map(|_| after));
     if let Some(cluster) = inner.cluster().filter(|_| is_kept) {
         let kept = cluster.keep_resource(name, amount.map(|amount| after.as_pool(name, amount)));
         kept.map_err(|why| {

@@ -259,7 +259,7 @@ fn who_was_blocked_goes_on_though_the_node_has_shrunk() {
 }
 
 #[test]
-fn a_call_that_is_made_again_keeps_its_place() {
+fn a_call_that_is_reconstructed_keeps_its_place() {
     let mut it = Harness::local(r#"{"CPU": 1}"#);
     created(&mut it, 0);
     let first = call(1, 1).terms(|terms| terms.retries = 1);
@@ -304,7 +304,7 @@ fn a_life_on_another_node_ends_and_another_follows_or_does_not() {
 }
 
 #[test]
-fn a_call_on_a_node_that_is_lost_is_made_again_only_if_it_may() {
+fn a_call_on_a_node_that_is_lost_is_reconstructed_only_if_it_may() {
     for retries in [0, 1] {
         let mut it = Harness::local("{}");
         it.peer(1, 1, "{}");

@@ -319,7 +319,7 @@ impl World {
                 holders: holders.into(),
                 here: None.into(),
                 origin: None.into(),
-                remade: None.into(),
+                reconstructed: None.into(),
                 home: home.clone(),
             }),
         };

@@ -148,8 +148,8 @@ impl World {
                 );
             }
             Failure::Gone { id: gone, .. } if *gone == id => {
-                let is_remade = remote.origin.borrow().is_some();
-                assert!(!is_remade, "{at}: {id} could be made again");
+                let is_reconstructed = remote.origin.borrow().is_some();
+                assert!(!is_reconstructed, "{at}: {id} could be made again");
             }
             // What it is made of.
             Failure::Lost(_) | Failure::Gone { .. } => {}
@@ -172,7 +172,7 @@ impl World {
                 .watching
                 .iter()
                 .map(|(by, cell)| format!("{by} wants {}", cell.name.id));
-            let remaking = it.remaking.keys().map(|task| format!("{task} again"));
+            let reconstructing = it.reconstructing.keys().map(|task| format!("{task} again"));
             let lent = it
                 .lent
                 .iter()
@@ -191,7 +191,7 @@ impl World {
                 .chain(runs)
                 .chain(readers)
                 .chain(watching)
-                .chain(remaking);
+                .chain(reconstructing);
             let all = all.chain(lent).chain(names).chain(kept).chain(bytes);
             left.extend(all.map(|what| format!("\n{at}: {what}")));
             let is_rest = it.borrowed.is_empty() && it.holders.is_empty();

@@ -27,7 +27,7 @@ pub(super) enum Done {
 pub(super) enum Act {
     Bring,
     Ask,
-    Remake,
+    Reconstruct,
     Waited,
     /// The owner has answered: who has it.
     Told(Result<Vec<NodeId>, Failure>),
@@ -46,7 +46,7 @@ enum State {
     /// For the owner to have it made again.
     Awaits(usize),
     /// For a task to run again, and which ones do.
-    Remakes(Rc<Cell>, Vec<TaskId>),
+    Reconstructs(Rc<Cell>, Vec<TaskId>),
 }
 
 impl Reader {
@@ -99,7 +99,7 @@ impl World {
         match next {
             Next::Bring => self.act(at, number, Act::Bring),
             Next::AskOwner => self.act(at, number, Act::Ask),
-            Next::Remake(pause) => self.act_in(at, number, pause, Act::Remake),
+            Next::Reconstruct(pause) => self.act_in(at, number, pause, Act::Reconstruct),
             Next::Pause(pause, silent) => {
                 self.seen.silent += silent.len() as u64;
                 self.act_in(at, number, pause, Act::Waited);
@@ -125,7 +125,7 @@ impl World {
                 let next = reader.search.waited();
                 self.next(at, number, next);
             }
-            Act::Remake => self.remake(at, number),
+            Act::Reconstruct => self.reconstruct(at, number),
             Act::Told(told) => {
                 reader.state = State::Acts;
                 match told {
@@ -170,8 +170,10 @@ impl World {
             gone.push(holder);
         }
         let reader = self.nodes[at].readers.get_mut(&number).expect("it reads");
-        let can_be_remade = reader.remote().origin.borrow().is_some();
-        let next = reader.search.not_brought(gone, silent, can_be_remade);
+        let can_be_reconstructed = reader.remote().origin.borrow().is_some();
+        let next = reader
+            .search
+            .not_brought(gone, silent, can_be_reconstructed);
         self.next(at, number, next);
     }
 
@@ -208,7 +210,7 @@ impl World {
             && remote.holders.borrow().iter().all(|it| gone.contains(it))
             && !value.is_here()
         {
-            self.seen.owner_made_again += 1;
+            self.seen.owner_reconstructed += 1;
             let boot = self.nodes[at].boot;
             let reader = self.nodes[at].readers.get_mut(&number).expect("it asks");
             reader.state = State::Awaits(owner);
@@ -235,7 +237,7 @@ impl World {
     }
 
     /// Makes an object of ours again that no node has any more.
-    fn remake(&mut self, at: usize, number: u64) {
+    fn reconstruct(&mut self, at: usize, number: u64) {
         let reader = &self.nodes[at].readers[&number];
         let remote = reader.remote();
         let had = remote.holders.borrow().clone();
@@ -243,24 +245,24 @@ impl World {
         // One at a time: it is another who has it made.
         let readers = self.nodes[at].readers.values();
         let mut others = readers.filter(|it| Rc::ptr_eq(&it.value, &reader.value));
-        if others.any(|it| matches!(it.state, State::Remakes(..))) {
-            return self.act_in(at, number, Duration::from_millis(50), Act::Remake);
+        if others.any(|it| matches!(it.state, State::Reconstructs(..))) {
+            return self.act_in(at, number, Duration::from_millis(50), Act::Reconstruct);
         }
         let Some(recipe) = origin else {
             self.check_gone(at, id, &had);
             return self.end_reader(at, number, Err(Self::gone(id, had)));
         };
-        self.seen.remade += 1;
+        self.seen.reconstructed += 1;
         let (cell, again) = self.run_again(at, recipe);
         let reader = self.nodes[at].readers.get_mut(&number).expect("it reads");
-        reader.state = State::Remakes(cell, again);
+        reader.state = State::Reconstructs(cell, again);
     }
 
     /// Those that waited for a task to run again. Whether one goes on.
     pub(super) fn readers_go_on(&mut self, at: usize) -> bool {
         let readers = self.nodes[at].readers.iter();
         let mut ready = readers.filter(|(_, reader)| match &reader.state {
-            State::Remakes(cell, _) => cell.has_ended(),
+            State::Reconstructs(cell, _) => cell.has_ended(),
             State::Acts | State::Awaits(_) => false,
         });
         let Some(number) = ready.next().map(|(number, _)| *number) else {
@@ -271,18 +273,18 @@ impl World {
             .get_mut(&number)
             .expect("it is ready");
         let state = std::mem::replace(&mut reader.state, State::Acts);
-        let State::Remakes(cell, again) = state else {
+        let State::Reconstructs(cell, again) = state else {
             unreachable!("it is ready")
         };
         match cell.result().expect("it has ended") {
             Ok(value) => {
-                reader.remote().was_remade(value);
-                let next = reader.search.remade();
+                reader.remote().was_reconstructed(value);
+                let next = reader.search.reconstructed();
                 self.next(at, number, next);
             }
             Err(failure) => self.end_reader(at, number, Err(failure)),
         }
-        self.remade(at, &again);
+        self.reconstructed(at, &again);
         true
     }
 
@@ -307,8 +309,8 @@ impl World {
             .readers
             .remove(&number)
             .expect("it ends once");
-        if let State::Remakes(_, again) = &reader.state {
-            self.remade(at, again);
+        if let State::Reconstructs(_, again) = &reader.state {
+            self.reconstructed(at, again);
         }
         if let Err(failure) = &result {
             self.check_failure(at, &reader.cell, &reader.value, failure);
@@ -350,7 +352,7 @@ impl World {
             .filter_map(|it| it.upgrade())
             .collect();
         let copies = values.iter().filter_map(|value| match &value.bytes {
-            Bytes::Remote(remote) if remote.remade.borrow().is_none() => Some(remote),
+            Bytes::Remote(remote) if remote.reconstructed.borrow().is_none() => Some(remote),
             Bytes::Remote(_) | Bytes::Stored(..) | Bytes::Inline => None,
         });
         let copies: Vec<_> = copies.filter(|it| it.here.borrow().is_some()).collect();

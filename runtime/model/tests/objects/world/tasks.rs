@@ -356,10 +356,10 @@ impl World {
         let mut path = Path::new(last);
         let mut again = Vec::new();
         loop {
-            let remaking = &self.nodes[at].remaking;
+            let reconstructing = &self.nodes[at].reconstructing;
             let lacking = |it: &Rc<Recipe>| {
                 let mut gone = it.gone();
-                gone.find(|before| !remaking.contains_key(&before.task))
+                gone.find(|before| !reconstructing.contains_key(&before.task))
                     .cloned()
             };
             let recipe = path.next(lacking).clone();
@@ -368,13 +368,15 @@ impl World {
             if path.begun() {
                 return (cell, again);
             }
-            self.seen.remade_before += 1;
+            self.seen.reconstructed_before += 1;
         }
     }
 
     fn submit_again(&mut self, at: usize, recipe: &Recipe) -> Rc<Cell> {
-        let remaking = &self.nodes[at].remaking;
-        let under_way = remaking.get(&recipe.task).filter(|cell| !cell.has_ended());
+        let reconstructing = &self.nodes[at].reconstructing;
+        let under_way = reconstructing
+            .get(&recipe.task)
+            .filter(|cell| !cell.has_ended());
         if let Some(cell) = under_way {
             return cell.clone();
         }
@@ -382,25 +384,27 @@ impl World {
             Ingredient::Argument(cell) => cell.clone(),
             Ingredient::Result(before, cell) => {
                 let cell = cell.upgrade();
-                cell.unwrap_or_else(|| remaking[&before.task].clone())
+                cell.unwrap_or_else(|| reconstructing[&before.task].clone())
             }
         });
         let args = args.collect();
         let cell = self.own_cell(at, recipe.task);
         let attempt = recipe.attempt.get() + MOST_ATTEMPTS;
         recipe.attempt.set(attempt);
-        let shared = self.nodes[at].remaking.insert(recipe.task, cell.clone());
+        let shared = self.nodes[at]
+            .reconstructing
+            .insert(recipe.task, cell.clone());
         drop(shared);
         self.submit_as(at, recipe.task, cell.clone(), args, recipe.does, attempt);
         cell
     }
 
     /// Nobody need share these any more.
-    pub(super) fn remade(&mut self, at: usize, again: &[TaskId]) {
-        let remaking = &mut self.nodes[at].remaking;
+    pub(super) fn reconstructed(&mut self, at: usize, again: &[TaskId]) {
+        let reconstructing = &mut self.nodes[at].reconstructing;
         let cells: Vec<_> = again
             .iter()
-            .filter_map(|task| remaking.remove(task))
+            .filter_map(|task| reconstructing.remove(task))
             .collect();
         drop(cells);
     }

@@ -163,16 +163,16 @@ async fn a_message_waits_until_its_sender_is_known_and_a_request_for_a_while() {
             members.while_alive(NODE, Incarnation(life), note).await;
         })
     };
-    let early = tell(2);
-    tokio::time::sleep(100 * ADMISSION).await;
-    assert!(told.lock().is_empty() && !early.is_finished());
+    let mut early = tell(2);
+    let waited = tokio::time::timeout(100 * ADMISSION, &mut early).await;
+    assert!(waited.is_err() && told.lock().is_empty());
     members.join(NODE, Incarnation(1), record(2));
     early.await.unwrap();
     // This node has lost sight of it: it may live. Then it is known not to.
     members.lose_sight();
-    let unseen = tell(2);
-    tokio::time::sleep(100 * ADMISSION).await;
-    assert!(!unseen.is_finished());
+    let mut unseen = tell(2);
+    let waited = tokio::time::timeout(100 * ADMISSION, &mut unseen).await;
+    assert!(waited.is_err());
     members.give_up_unseen();
     unseen.await.unwrap();
     assert_eq!(*told.lock(), [2]);

@@ -8,10 +8,11 @@ use proptest::prelude::*;
 use wasmrun_model::id::ActorId;
 
 use super::*;
-use crate::client::ActorOptions;
+use crate::actor::ActorOptions;
 use crate::ledger::deadlock::{Place, WaitNumbers};
 use crate::ledger::graph::{self, Graph};
-use crate::records::actor::{ActorCell, ActorJob};
+use crate::records::actor::ActorCell;
+use crate::records::class::ActorJob;
 use crate::records::job::Argument;
 use crate::records::object::{Object, Reference};
 use crate::testing::COUNTER;
@@ -240,7 +241,7 @@ impl Waiters {
                 count,
                 is_bounded,
                 wait: Wait::new(countdown.clone(), self.numbers.next()),
-                attempt: std::sync::Weak::<crate::guests::services::Attempt>::new(),
+                attempt: std::sync::Weak::<crate::guests::attempt::Attempt>::new(),
             },
         );
         self.waits.insert(name.into(), (countdown, is_bounded));

@@ -4,6 +4,7 @@
 //! those of the cluster). They are read when somebody asks, so a node that nobody watches does nothing for it.
 
 mod http;
+mod ledger;
 mod nodes;
 mod process;
 mod sample;

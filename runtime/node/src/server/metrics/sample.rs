@@ -12,20 +12,18 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use wasmrun_engine::Engine;
-use wasmrun_model::fairness::{TenantCounters, TenantIx, TenantName};
-use wasmrun_model::resource::{NodeResources, ResourceSet};
-use wasmrun_model::scheduler::Status;
+use wasmrun_model::fairness::{TenantCounters, TenantName};
 use wasmrun_model::task::Phase;
 use wasmrun_store::Usage;
 
-use super::super::{Inner, groups};
+use super::super::Inner;
 use super::text::{Family, Kind, Text};
 use super::{nodes, process};
 use crate::guests::counters::Times;
-use crate::ledger::Counts;
+use crate::server::metrics::ledger::Ledger;
 
 /// How many tenants have numbers of their own: the first that came. The others are one.
-const MOST_TENANTS: u32 = 100;
+pub(super) const MOST_TENANTS: u32 = 100;
 /// What those are called; no tenant can be called so.
 const OTHERS: &str = "_others";
 
@@ -66,77 +64,6 @@ pub(super) fn sample(inner: &Inner) -> String {
     }
     process::add(&mut text);
     text.into_string()
-}
-
-/// What is copied under the ledger's lock.
-struct Ledger {
-    status: Status,
-    total: ResourceSet,
-    free: ResourceSet,
-    living: usize,
-    /// How many of our groups are in each state.
-    groups: BTreeMap<&'static str, usize>,
-    bundles: usize,
-    counts: Counts,
-    recipes_dropped: u64,
-    lineage_bytes: u64,
-    tenants: Vec<Tenant>,
-    others: TenantCounters,
-    /// Of all tenants.
-    started: u64,
-}
-
-struct Tenant {
-    name: TenantName,
-    counters: TenantCounters,
-    used: ResourceSet,
-    share: String,
-}
-
-impl Ledger {
-    fn read(ledger: &crate::ledger::Ledger) -> Self {
-        let scheduler = ledger.scheduler();
-        let own = ledger.own_resources();
-        let (mut tenants, mut others) = (Vec::new(), TenantCounters::default());
-        let mut started = 0;
-        for (TenantIx(at), tenant) in scheduler.tenants().iter() {
-            let counters = tenant.counters();
-            started += counters.started;
-            if at < MOST_TENANTS {
-                tenants.push(Tenant {
-                    name: tenant.name().clone(),
-                    counters,
-                    used: tenant.own_usage(),
-                    share: tenant.dominant_share().to_string(),
-                });
-                continue;
-            }
-            others.submitted += counters.submitted;
-            others.started += counters.started;
-            others.finished += counters.finished;
-            others.failed += counters.failed;
-            others.cancelled += counters.cancelled;
-        }
-        // Those that no group is in now are shown too.
-        let mut groups = BTreeMap::from(groups::STATES.map(|state| (state, 0)));
-        for state in scheduler.group_states() {
-            *groups.entry(groups::state(state)).or_default() += 1;
-        }
-        Self {
-            status: scheduler.status(),
-            groups,
-            bundles: scheduler.reserved_bundles(),
-            total: own.map(NodeResources::total).unwrap_or_default(),
-            free: own.map(NodeResources::available).unwrap_or_default(),
-            living: ledger.living(),
-            counts: ledger.counts,
-            recipes_dropped: ledger.lineage().forgotten(),
-            lineage_bytes: ledger.lineage().used(),
-            tenants,
-            others,
-            started,
-        }
-    }
 }
 
 fn about(text: &mut Text, inner: &Inner) {
@@ -263,9 +190,9 @@ fn happened(text: &mut Text, inner: &Inner, ledger: &Ledger) {
             ledger.counts.restarted,
         ),
         (
-            "wasmrun_objects_remade_total",
+            "wasmrun_objects_reconstructed_total",
             "Objects that were lost and made again from their lineage.",
-            counters.objects_remade.get(),
+            counters.objects_reconstructed.get(),
         ),
         (
             "wasmrun_recipes_dropped_total",

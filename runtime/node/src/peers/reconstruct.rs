@@ -1,9 +1,7 @@
-//! Making results again that were lost with a node.
+//! Reconstruction of results that were lost with a node.
 //!
-//! Owns running a task again whose result is lost, by its [`Recipe`]. Must not: keep results.
-//!
-//! Only what somebody needs is made again: a lost result when it is read, and of what it was made of what is
-//! not there any more, and so on.
+//! Owns running a task again, by its [`Recipe`], when its result is read and no node has it. Of what the task needs, only
+//! what is lost too is reconstructed before it. Must not: keep results.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,7 +26,7 @@ const LEAVING: Duration = Duration::from_secs(60);
 /// and how often is looked whether it has.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Tasks that run again for one who waits.
+/// Tasks that run again for one reader.
 struct Again<'a> {
     exchange: &'a Exchange,
     tasks: Vec<TaskId>,
@@ -36,7 +34,7 @@ struct Again<'a> {
 
 impl Drop for Again<'_> {
     fn drop(&mut self) {
-        self.exchange.remade(&self.tasks);
+        self.exchange.reconstructed(&self.tasks);
     }
 }
 
@@ -54,13 +52,13 @@ impl From<&str> for NotAgain {
     }
 }
 
-/// Results that are being made again, by the tasks that make them.
+/// Results that are being reconstructed, by the tasks that make them.
 #[derive(Default)]
-pub(super) struct Remaking(Mutex<HashMap<TaskId, Arc<TaskCell>>>);
+pub(super) struct Reconstructions(Mutex<HashMap<TaskId, Arc<TaskCell>>>);
 
 impl Exchange {
-    /// Makes an object of ours again that no node has any more.
-    pub(super) async fn remake(&self, remote: &Remote) -> Result<(), TaskError> {
+    /// Reconstructs an object that this node owns and no node has any more.
+    pub(super) async fn reconstruct(&self, remote: &Remote) -> Result<(), TaskError> {
         let object = remote.id();
         let gone = |why: String| TaskError::Gone { object, why };
         let had = self.names_of(&remote.holders());
@@ -70,8 +68,8 @@ impl Exchange {
                 return Err(gone(format!("{had}, and {Forgotten}")));
             }
             Some(Origin::Task(recipe)) => {
-                tracing::info!(%object, task = %recipe.id, "an object is lost, and made again");
-                self.count(|counters| &counters.objects_remade, 1);
+                tracing::info!(%object, task = %recipe.id, "an object is lost, and reconstructed");
+                self.count(|counters| &counters.objects_reconstructed, 1);
                 let cell = self.rerun(recipe).await;
                 let cell = cell.map_err(|why| gone(format!("{had}, and {why}")))?;
                 cell.result().unwrap_or(Ok(None))?
@@ -82,7 +80,7 @@ impl Exchange {
             }
         };
         let value = made.ok_or(TaskError::Lost(object))?;
-        match remote.was_remade(value) {
+        match remote.was_reconstructed(value) {
             true => {
                 if let Some(desk) = self.desk() {
                     desk.has_moved(&object);
@@ -141,13 +139,13 @@ impl Exchange {
     }
 
     /// Nobody need share these tasks any more.
-    fn remade(&self, tasks: &[TaskId]) {
-        let mut remaking = self.remaking.0.lock();
+    fn reconstructed(&self, tasks: &[TaskId]) {
+        let mut reconstructing = self.reconstructing.0.lock();
         let cells: Vec<_> = tasks
             .iter()
-            .filter_map(|task| remaking.remove(task))
+            .filter_map(|task| reconstructing.remove(task))
             .collect();
-        drop(remaking);
+        drop(reconstructing);
         drop(cells);
     }
 
@@ -162,8 +160,9 @@ impl Exchange {
             let lacking = |recipe: &Arc<Recipe>| {
                 // Not both locks at a time: `submit_again` takes them the other way round.
                 let gone = recipe.gone();
-                let remaking = self.remaking.0.lock();
-                gone.into_iter().find(|it| !remaking.contains_key(&it.id))
+                let reconstructing = self.reconstructing.0.lock();
+                gone.into_iter()
+                    .find(|it| !reconstructing.contains_key(&it.id))
             };
             let recipe = path.next(lacking).clone();
             let Some(cell) = self.submit_again(&recipe)? else {
@@ -176,7 +175,7 @@ impl Exchange {
         }
     }
 
-    /// `None` if what it is made of, which was being made again for somebody else, is gone meanwhile.
+    /// `None` if an argument that was being reconstructed for another reader is gone meanwhile.
     fn submit_again(&self, recipe: &Arc<Recipe>) -> Result<Option<Arc<TaskCell>>, NotAgain> {
         let shared = self
             .shared
@@ -186,11 +185,14 @@ impl Exchange {
             // That is nobody's any more, and what came of it nobody would hear.
             return Err(NotAgain::Leaving);
         }
-        let mut remaking = self.remaking.0.lock();
-        if let Some(cell) = remaking.get(&recipe.id).filter(|cell| !cell.has_ended()) {
+        let mut reconstructing = self.reconstructing.0.lock();
+        if let Some(cell) = reconstructing
+            .get(&recipe.id)
+            .filter(|cell| !cell.has_ended())
+        {
             return Ok(Some(cell.clone()));
         }
-        let call = recipe.call(|task| remaking.get(task).cloned());
+        let call = recipe.call(|task| reconstructing.get(task).cloned());
         let Some(call) = call.map_err(|error| NotAgain::For(error.to_string()))? else {
             return Ok(None);
         };
@@ -199,8 +201,8 @@ impl Exchange {
         cell.share();
         let cell = Arc::new(cell);
         let first = recipe.next_attempt(&shared.ids);
-        remaking.insert(recipe.id, cell.clone());
-        drop(remaking);
+        reconstructing.insert(recipe.id, cell.clone());
+        drop(reconstructing);
         let submitted = shared.submit(Submission {
             driver: recipe.driver,
             parent: None,
@@ -214,12 +216,15 @@ impl Exchange {
         match submitted {
             Ok(known) => {
                 if !Arc::ptr_eq(&known, &cell) {
-                    self.remaking.0.lock().insert(recipe.id, known.clone());
+                    self.reconstructing
+                        .0
+                        .lock()
+                        .insert(recipe.id, known.clone());
                 }
                 Ok(Some(known))
             }
             Err(error) => {
-                self.remaking.0.lock().remove(&recipe.id);
+                self.reconstructing.0.lock().remove(&recipe.id);
                 let why = format!("what made it cannot be run again: {error}");
                 Err(NotAgain::For(why))
             }
