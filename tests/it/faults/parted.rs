@@ -37,7 +37,7 @@ fn ends_well(detached: Detached, mut three: Three) {
     detached.ends_well(&three);
     for name in NAMES {
         let wrote = three.node_mut(name).kill();
-        assert!(!wrote.stderr.contains("is lost, and made again"), "{wrote}");
+        assert!(!wrote.stderr.contains("is lost, and reconstructed"), "{wrote}");
     }
 }
 
