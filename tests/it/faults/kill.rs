@@ -126,7 +126,9 @@ fn results_on_a_frozen_head_are_reconstructed() {
     tree.wait_for(Stream::Err, "made\n");
     three.a.running().signal(Signal::STOP);
     // A connection that nobody answers is given up after some seconds.
-    three.b.wait_for_log(&["an object is lost, and reconstructed"]);
+    three
+        .b
+        .wait_for_log(&["an object is lost, and reconstructed"]);
     // The others are read where they are, by all at once.
     three.a.running().signal(Signal::CONT);
     let ended = tree.end();

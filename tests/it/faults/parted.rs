@@ -37,7 +37,10 @@ fn ends_well(detached: Detached, mut three: Three) {
     detached.ends_well(&three);
     for name in NAMES {
         let wrote = three.node_mut(name).kill();
-        assert!(!wrote.stderr.contains("is lost, and reconstructed"), "{wrote}");
+        assert!(
+            !wrote.stderr.contains("is lost, and reconstructed"),
+            "{wrote}"
+        );
     }
 }
 

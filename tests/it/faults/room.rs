@@ -40,31 +40,49 @@ fn an_object_that_will_never_fit_is_not_called_lost() {
 }
 
 #[test]
-fn arguments_of_tasks_for_another_node_wait_for_room_where_they_are_given() {
+fn nodes_with_full_stores_give_each_other_tasks_with_long_arguments() {
     let three = Three::with([
         Node::new("a").with_store("20MiB"),
-        Node::new("b"),
+        Node::new("b").with_store("20MiB"),
         Node::new("c"),
     ]);
-    // 1 MiB is left of the store: less than all arguments need that wait.
+    // 1 MiB is left of each store: less than all arguments take that are under way.
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("most");
     std::fs::write(&file, vec![7; 19 << 20]).expect("a file");
-    let kept = three.a.command(&["put"]).arg(&file).ok();
+    let fill = |node: &Node| node.command(&["put"]).arg(&file).ok();
+    let kept = [&three.a, &three.b].map(|node| (node, fill(node)));
     let (lists, count) = (8, 32 << 10);
-    let sum = three
-        .a
-        .call(&format!(r#"sent("b", {lists}, {count})"#))
-        .run();
-    assert_eq!(
-        sum.stdout_text(),
-        format!("ok({})\n", lists * count),
-        "{sum}"
-    );
-    three.a.command(&["object", "delete", kept.trim()]).ok();
+    let calls = [(&three.a, "b"), (&three.b, "a")].map(|(at, to)| {
+        at.call(&format!(r#"sent("{to}", {lists}, {count})"#))
+            .start()
+    });
+    for call in calls {
+        let sum = call.end();
+        assert_eq!(
+            sum.stdout_text(),
+            format!("ok({})\n", lists * count),
+            "{sum}"
+        );
+    }
+    for (node, id) in kept {
+        node.command(&["object", "delete", id.trim()]).ok();
+    }
     for node in three.all() {
         node.wait_for_rest();
         assert_eq!(node.ended("failed"), 0);
+    }
+}
+
+#[test]
+fn what_a_task_stores_is_not_taken_for_what_it_was_given() {
+    let three = Three::new();
+    let count = 100_000;
+    let call = format!(r#"stored-beside("b", {count})"#);
+    let sum = three.a.call(&call).run();
+    assert_eq!(sum.stdout_text(), format!("ok({})\n", 2 * count), "{sum}");
+    for node in three.all() {
+        node.wait_for_rest();
     }
 }
 

@@ -428,6 +428,13 @@ impl Exchange {
 
     /// What a message says of a value, and names in it are kept for the receiver.
     pub(super) fn carry(&self, to: NodeId, id: ObjectId, value: &Value) -> Carried {
+        let names = self.lend_names(to, value);
+        let body = self.body(id, value);
+        Carried { body, names }
+    }
+
+    /// Keeps what a value names for the receiver of it.
+    pub(super) fn lend_names(&self, to: NodeId, value: &Value) -> Vec<Named> {
         let names = value.references().iter().map(|it| {
             let object = self.lend(to, it);
             match it {
@@ -435,9 +442,7 @@ impl Exchange {
                 Reference::Task(_) | Reference::Put(_) => Named::Object(object),
             }
         });
-        let names = names.collect();
-        let body = self.body(id, value);
-        Carried { body, names }
+        names.collect()
     }
 
     /// A value that came in a message.

@@ -10,6 +10,7 @@
 //! is dead.
 
 mod actors;
+mod arguments;
 mod arriving;
 pub(crate) mod ask;
 mod awaited;
@@ -35,12 +36,11 @@ mod session;
 #[cfg(test)]
 mod simulation;
 mod spread;
-mod staging;
 mod transfer;
 mod waits;
 mod work;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -51,7 +51,6 @@ use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ActorName, DriverId, NodeId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::reference::{KeptFor, Lives};
 use wasmrun_model::scheduler::Message;
-use wasmrun_model::task::Attempt;
 
 pub(crate) use self::fabric::Fabric;
 pub(crate) use self::moving::Left;
@@ -97,9 +96,6 @@ const INLINE_BYTES: usize = crate::guests::storing::INLINE_BYTES;
 /// What is kept to make results again may take this part of what objects may.
 const LINEAGE_PART: u64 = 4;
 
-/// An attempt of a task of ours, at a node.
-type Sent = (NodeId, TaskId, Attempt);
-
 /// What this node exchanges with others.
 pub(crate) struct Exchange {
     me: NodeId,
@@ -128,8 +124,6 @@ pub(crate) struct Exchange {
     lives: Mutex<Lives>,
     /// Results that are being made again.
     reconstructing: Reconstructions,
-    /// Arguments that were put into the store to be sent, until their attempt is over.
-    sent: Mutex<BTreeMap<Sent, Vec<Value>>>,
     /// Attempts of other nodes' tasks that cannot begin before their modules are here.
     arriving: Mutex<HashSet<Received>>,
     /// Where the ends of other nodes' tasks go that somebody listens to.
@@ -190,7 +184,6 @@ impl Exchange {
             kept: Mutex::default(),
             lives: Mutex::default(),
             reconstructing: Reconstructions::default(),
-            sent: Mutex::default(),
             arriving: Mutex::default(),
             ends: Ends::default(),
             homes: Homes::default(),
@@ -253,13 +246,7 @@ impl Exchange {
                 Err(outgoing) => outgoing,
             };
         }
-        match &*outgoing {
-            Outgoing::Place(..) => self.say_place(to, outgoing),
-            Outgoing::Message(Message::Withdraw { task, attempt }) => {
-                self.say_withdraw(to, *task, *attempt);
-            }
-            _ => drop(self.queue(to, Queued::Outgoing(outgoing))),
-        }
+        self.queue(to, Queued::Outgoing(outgoing));
     }
 
     fn answer(&self, asked: &Asked) -> Answer {
@@ -302,10 +289,6 @@ impl Exchange {
         self.replays.awaited.left(node);
         self.orphan(node);
         let of_it = self.kept.lock().left(node);
-        drop(of_it);
-        let mut sent = self.sent.lock();
-        let of_it: Vec<_> = sent.extract_if(.., |(to, ..), _| *to == node).collect();
-        drop(sent);
         drop(of_it);
         self.arriving.lock().retain(|(from, ..)| *from != node);
         self.ends.lost(node);

@@ -110,8 +110,9 @@ impl Exchange {
         for name in &lent {
             self.borrowed.released(to, name, 1);
         }
-        let stored = self.sent.lock().remove(&(to, task, attempt));
-        drop(stored);
+        if let Some(session) = self.sessions.get(&to) {
+            session.arguments.settled(&task, attempt);
+        }
         let what = match error {
             FrameError::TooLong { bytes, max_bytes } => {
                 format!("{bytes} bytes, and a message between nodes has {max_bytes} at most")

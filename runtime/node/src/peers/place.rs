@@ -16,13 +16,13 @@ use wasmrun_model::scheduler::{Message, Outcome};
 use wasmrun_model::task::{Attempt, FailureKind, TaskKind};
 use wasmrun_model::wire::{Bytes, Net, WireError};
 
+use super::arguments::{argument_id, travelling};
 use super::ends::{Received, Written};
 use super::protocol::{
     CallOrder, CreateOrder, Deed, Given, Held, JobOrder, LimitOrder, OneWay, Output, Place,
     ReportOrder, Settled,
 };
-use super::session::Queued;
-use super::staging::{MESSAGE_BYTES, inline_bytes, stored_as};
+use super::session::{PeerSession, Queued};
 use super::{Exchange, actors, remote};
 use crate::ledger::{Incoming, Outgoing};
 use crate::peers::arriving::Arriving;
@@ -49,7 +49,7 @@ pub(super) enum PlaceError {
 
 impl Exchange {
     /// What a node is told, as a message. It is to be sent: what is lent is named in it.
-    pub(super) fn encode(&self, to: NodeId, outgoing: Outgoing) -> OneWay {
+    pub(super) fn encode(&self, to: NodeId, session: &PeerSession, outgoing: Outgoing) -> OneWay {
         match outgoing {
             Outgoing::Message(message) => OneWay::Scheduler(Box::new(message)),
             Outgoing::LeftBehind(task, lives) => OneWay::LeftBehind(task, lives),
@@ -59,18 +59,31 @@ impl Exchange {
                 let settled = Settled { message, report };
                 OneWay::Settled(Box::new(settled))
             }
-            Outgoing::Place(message, cell, call) => {
-                OneWay::Place(Box::new(self.place_order(to, message, &cell, call)))
-            }
+            Outgoing::Place(message, cell, call) => OneWay::Place(Box::new(
+                self.place_order(to, session, message, &cell, call),
+            )),
         }
     }
 
-    fn place_order(&self, to: NodeId, message: Message, cell: &Arc<TaskCell>, call: Call) -> Place {
-        let inline = call.values.iter().map(inline_bytes).sum();
-        let mut room = MESSAGE_BYTES.saturating_sub(inline);
-        let values = (0..).zip(&call.values).map(|(index, value)| match value {
+    fn place_order(
+        &self,
+        to: NodeId,
+        session: &PeerSession,
+        message: Message,
+        cell: &Arc<TaskCell>,
+        call: Call,
+    ) -> Place {
+        let (travels, mut room) = travelling(&call.values);
+        let mut apart = Vec::new();
+        let values = (0..).zip(&call.values).zip(travels);
+        let values = values.map(|((index, value), travels)| match value {
             Argument::Value(value) => {
-                Given::Value(self.carry(to, stored_as(cell.id, index), value))
+                let id = argument_id(cell.id, index);
+                if travels {
+                    return Given::Value(self.carry(to, id, value));
+                }
+                apart.push((id, value.clone()));
+                Given::Value(self.carry_apart(to, id, &cell.work.terms().tenant, value))
             }
             Argument::Object(Object(reference)) => {
                 let name = self.lend(to, reference);
@@ -89,6 +102,9 @@ impl Exchange {
             }
         });
         let values = values.collect();
+        if let Message::Place { attempt, .. } = message {
+            session.arguments.keep(cell.id, attempt, apart);
+        }
         let deed = match &cell.work {
             Work::Task(job) => {
                 let function = match job.entry {
@@ -446,8 +462,9 @@ impl Exchange {
         let Message::Settled { task, attempt, .. } = message else {
             return tracing::warn!(node = %from, "{}", PlaceError::Form);
         };
-        let sent = self.sent.lock().remove(&(from, task, attempt));
-        drop(sent);
+        if let Some(session) = self.sessions.get(&from) {
+            session.arguments.settled(&task, attempt);
+        }
         let Some(report) = report else {
             return self.tell(|ledger| ledger.settled_unreported(from, message));
         };

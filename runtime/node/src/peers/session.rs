@@ -1,7 +1,7 @@
 //! What is to be said to one incarnation of a peer.
 //!
 //! Owns the queue of each peer that is alive, its order, and its bound. Must not: decide what is said; an item becomes a
-//! message when its turn comes, and nothing waits for room meanwhile (see `staging`).
+//! message when its turn comes, and nothing waits for room meanwhile.
 //!
 //! Invariants: messages are sent in the order in which they were queued, as long as both incarnations live. None is
 //! dropped, since counts of references depend on each. So the queue is bounded where it is filled: output waits for
@@ -14,16 +14,17 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use wasmrun_model::id::{Incarnation, NodeId, TaskId};
+use wasmrun_model::id::{Incarnation, NodeId, ObjectId};
 use wasmrun_net::SendError;
 
 use super::Exchange;
+use super::arguments::SentArguments;
 use super::oversize::Instead;
 use super::protocol::{OneWay, Output};
-use super::staging::StagingQueues;
 use crate::ledger::Outgoing;
 use crate::peers::Backlog;
 use crate::records::actor::ActorCell;
+use crate::records::object::Value;
 
 /// How many bytes of output may wait for a peer.
 const OUTPUT_BYTES: usize = 4 << 20;
@@ -47,8 +48,8 @@ pub(super) struct PeerSession {
     output_room: Arc<Semaphore>,
     /// Whether the peer has left. Its messages are dropped then.
     is_over: AtomicBool,
-    /// Tasks whose arguments are being put into the store.
-    pub(super) staging: Mutex<StagingQueues>,
+    /// What the peer is to fetch for tasks that it was given.
+    pub(super) arguments: SentArguments,
 }
 
 /// The other end of a [`PeerSession`].
@@ -63,7 +64,7 @@ impl PeerSession {
             taken: AtomicU64::new(0),
             output_room: Arc::new(Semaphore::new(OUTPUT_BYTES)),
             is_over: AtomicBool::new(false),
-            staging: Mutex::default(),
+            arguments: SentArguments::default(),
         };
         (Arc::new(session), other_end)
     }
@@ -127,18 +128,14 @@ impl PeerSessions {
             .map_or_else(Backlog::default, |it| it.backlog())
     }
 
-    fn is_staged(&self, task: &TaskId) -> bool {
+    /// An argument that was given to some peer.
+    pub(super) fn argument(&self, id: &ObjectId) -> Option<Value> {
         let sessions = self.0.lock();
-        sessions.values().any(|it| it.staging.lock().has(task))
+        sessions.values().find_map(|it| it.arguments.find(id))
     }
 }
 
 impl Exchange {
-    /// Whether a task is to go to a peer and waits for its arguments to be stored.
-    pub(crate) fn is_staged(&self, task: &TaskId) -> bool {
-        self.sessions.is_staged(task)
-    }
-
     /// Queues something for a peer. False if that is not there, or has left.
     pub(super) fn queue(&self, to: NodeId, queued: Queued) -> bool {
         self.sessions.get(&to).is_some_and(|it| it.say(queued))
@@ -175,7 +172,7 @@ impl Exchange {
             let mut room = None;
             let message = match queued {
                 Queued::Message(message) => Some(message),
-                Queued::Outgoing(outgoing) => Some(exchange.encode(to.0, *outgoing)),
+                Queued::Outgoing(outgoing) => Some(exchange.encode(to.0, &session, *outgoing)),
                 Queued::Checkpoint(actor) => exchange.state_order(&actor),
                 Queued::Output(output, its_room) => {
                     room = Some(its_room);
@@ -224,6 +221,7 @@ mod tests {
     use std::pin::pin;
 
     use futures_util::FutureExt;
+    use wasmrun_model::id::TaskId;
     use wasmrun_model::wire::Bytes;
 
     use super::*;

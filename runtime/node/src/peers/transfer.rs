@@ -376,7 +376,13 @@ impl Exchange {
         to: &mut BulkSender,
     ) -> Result<(), BulkRefusal> {
         let shared = self.shared.upgrade().ok_or(BulkRefusal::NotHere)?;
-        let object = shared.store.get(object).ok_or(BulkRefusal::NotHere)?;
+        let Some(object) = shared.store.get(object) else {
+            drop(shared);
+            let (argument, len) = self.argument(object).ok_or(BulkRefusal::NotHere)?;
+            return self
+                .serve_bytes(Shared::from_owner(argument), len, range, to)
+                .await;
+        };
         let view = viewed(&object).await.map_err(|error| match error {
             ReadError::Dropped { .. } => BulkRefusal::NotHere,
             // It is on disk, and safe.
@@ -384,17 +390,34 @@ impl Exchange {
             ReadError::Disk { .. } => BulkRefusal::Failed,
         })?;
         drop(shared);
-        let end = range.offset.checked_add(range.len);
-        if end.is_none_or(|end| end > object.len()) {
-            return Err(BulkRefusal::Malformed);
-        }
         let known = object.sum(range.offset, range.len);
         if let Some(sum) = known {
             to.set_sum(sum);
         }
-        let whole = Shared::from_owner(view);
+        self.serve_bytes(Shared::from_owner(view), object.len(), range, to)
+            .await?;
+        // Of the pieces that all ask for: what others ask for is not worth the memory.
+        let piece = PullOptions::for_len(object.len()).piece_bytes as u64;
+        let is_piece = range.offset.is_multiple_of(piece)
+            && range.len == piece.min(object.len() - range.offset);
+        if known.is_none() && is_piece {
+            object.set_sum(range.offset, range.len, to.sum());
+        }
+        Ok(())
+    }
+
+    async fn serve_bytes(
+        &self,
+        whole: Shared,
+        len: u64,
+        range: Range,
+        to: &mut BulkSender,
+    ) -> Result<(), BulkRefusal> {
+        let end = range.offset.checked_add(range.len);
+        let end = end
+            .filter(|end| *end <= len)
+            .ok_or(BulkRefusal::Malformed)?;
         let mut at = range.offset;
-        let end = range.offset + range.len;
         while at < end {
             let piece = (end - at).min(PIECE_BYTES);
             let bytes = whole.slice(at as usize..(at + piece) as usize);
@@ -402,13 +425,6 @@ impl Exchange {
             to.write(bytes).await.map_err(|_| BulkRefusal::Failed)?;
             self.count(|counters| &counters.bytes_out, piece);
             at += piece;
-        }
-        // Of the pieces that all ask for: what others ask for is not worth the memory.
-        let piece = PullOptions::for_len(object.len()).piece_bytes as u64;
-        let is_piece = range.offset.is_multiple_of(piece)
-            && range.len == piece.min(object.len() - range.offset);
-        if known.is_none() && is_piece {
-            object.set_sum(range.offset, range.len, to.sum());
         }
         self.count(|counters| &counters.transfers_out, 1);
         Ok(())

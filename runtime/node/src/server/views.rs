@@ -483,17 +483,12 @@ fn stalled(inner: &Inner, reads: &[ObjectId]) -> String {
     text
 }
 
-/// Why a call of an actor that may live elsewhere by now does not begin, if it could, or another node has not heard of a
-/// task.
+/// Why a call of an actor that may live elsewhere by now does not begin, if it could.
 fn held_up(inner: &Inner, task: &TaskId) -> &'static str {
     match inner.exchange() {
         Some(exchange) if exchange.is_held_back(task) => {
             "\nit has not begun: the control store does not confirm that this node lives, and until it does no call \
              begins here of an actor that another node may have live elsewhere"
-        }
-        Some(exchange) if exchange.is_staged(task) => {
-            "\nthat node has not heard of it: its arguments, or those of an earlier call of the same actor, are too large \
-             for a message and wait for room in this node's object store; `wasmrun status` shows how full that is"
         }
         _ => "",
     }

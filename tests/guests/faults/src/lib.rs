@@ -282,6 +282,20 @@ mod app {
         Ok(get_all(sums)?.iter().sum())
     }
 
+    /// What a task at a node reads back that is given numbers and stores the double of each.
+    #[task]
+    pub fn stored_beside(node: String, count: u32) -> Result<f64, Error> {
+        let there = doubled::options().strategy(format!("node:{node}"));
+        there.remote(vec![1.0; count as usize]).get()
+    }
+
+    /// The sum of the doubles of all, as they come back from the store.
+    #[task]
+    pub fn doubled(numbers: Vec<f64>) -> Result<f64, Error> {
+        let twice: Vec<f64> = numbers.iter().map(|it| 2.0 * it).collect();
+        Ok(put(twice)?.get()?.iter().sum())
+    }
+
     /// The sum of all, after a while.
     #[task(memory = "256MiB")]
     pub fn slow_sum(numbers: Vec<f64>) -> f64 {

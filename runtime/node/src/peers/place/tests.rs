@@ -1,7 +1,6 @@
 //! Tasks on their way to a node that is only known by its id and its view: nothing that is said to it arrives.
 
 use tokio::time::Instant;
-use wasmrun_engine::Wishes;
 use wasmrun_model::cluster::Labels;
 use wasmrun_model::id::Incarnation;
 use wasmrun_model::manifest::Asked;
@@ -12,13 +11,12 @@ use wasmrun_model::value::codec::Encoded;
 use wasmrun_net::FrameError;
 
 use super::super::oversize::Instead;
+use super::super::protocol::{Body, Carried};
 use super::super::session::Queue;
 use super::*;
-use crate::actor::ActorOptions;
 use crate::client::Client;
 use crate::node::{Node, NodeConfig};
 use crate::peers::Work as _;
-use crate::records::class::ActorJob;
 use crate::records::job::Job;
 use crate::records::options::Overrides;
 use crate::records::task::TaskHandle;
@@ -39,7 +37,6 @@ struct Sender {
     node: Node,
     exchange: Arc<Exchange>,
     client: Client,
-    module: Module,
     job: Arc<Job>,
     said: Queue,
     /// A node that could run the job, and how often it has told of itself.
@@ -47,11 +44,10 @@ struct Sender {
 }
 
 impl Sender {
-    fn new(room_patience: Duration) -> Self {
+    fn new() -> Self {
         let node = Node::start(NodeConfig {
             cpus: Some(Amount::units(1)),
             object_memory: Some(OBJECT_MEMORY as u64),
-            room_patience: Some(room_patience),
             ..NodeConfig::default()
         });
         let node = node.expect("it starts");
@@ -77,7 +73,6 @@ impl Sender {
         });
         let mut sender = Self {
             client: node.client(),
-            module,
             node,
             exchange,
             job: Arc::new(job.unwrap()),
@@ -157,7 +152,9 @@ impl Sender {
     fn next_place(&mut self) -> OneWay {
         match self.next() {
             Queued::Outgoing(outgoing) if matches!(*outgoing, Outgoing::Place(..)) => {
-                self.exchange.encode(OTHER, *outgoing)
+                let session = self.exchange.sessions.get(&OTHER);
+                self.exchange
+                    .encode(OTHER, &session.expect("it is there"), *outgoing)
             }
             _ => panic!("it goes to the other node"),
         }
@@ -171,13 +168,6 @@ impl Sender {
         };
         all.iter().filter_map(|it| find(it)).count()
     }
-
-    /// Leaves no room for a large value.
-    fn fill(&self) -> Object {
-        let value = Encoded::Postcard(vec![1; OBJECT_MEMORY - LARGE / 2]);
-        let filler = self.client.put(&self.job.terms.tenant, value);
-        filler.expect("there is room")
-    }
 }
 
 fn value(bytes: usize, references: Vec<Reference>) -> Argument {
@@ -185,29 +175,63 @@ fn value(bytes: usize, references: Vec<Reference>) -> Argument {
 }
 
 #[test]
-fn what_is_not_sent_lends_nothing() {
-    let mut sender = Sender::new(LONG);
-    let (named, given) = (sender.future(1), sender.future(2));
-    let arguments = || {
-        vec![
-            value(10, vec![named.clone()]),
-            value(LARGE, Vec::new()),
-            Argument::Object(Object(given.clone())),
-        ]
+fn arguments_that_the_other_node_fetches_take_no_room_in_the_store() {
+    let mut sender = Sender::new();
+    let full = Encoded::Postcard(vec![1; OBJECT_MEMORY - LARGE / 2]);
+    let filler = sender.client.put(&sender.job.terms.tenant, full);
+    let named = sender.future(1);
+    let large = value(LARGE, vec![named.clone()]);
+    sender.submit(vec![value(10, Vec::new()), large]);
+    let OneWay::Place(place) = sender.next_place() else {
+        panic!("it is placed");
     };
-    let mut too_much = arguments();
-    too_much.push(value(2 * OBJECT_MEMORY, Vec::new()));
-    let too_much = sender.submit(too_much);
-    let why = sender.failure(&too_much);
-    assert!(why.contains("can never fit"), "{why}");
-    assert_eq!(sender.lent(&[&named, &given]), 0);
-    assert!(sender.exchange.sent.lock().is_empty());
-    assert!(sender.said.try_recv().is_err());
+    let Message::Place { spec, attempt, .. } = place.message else {
+        panic!("it is placed");
+    };
+    let carried = place.values.iter().map(|given| match given {
+        Given::Value(Carried {
+            body: Body::At(at), ..
+        }) => Some(at.id),
+        Given::Value(_) | Given::Object(..) => None,
+    });
+    let carried: Vec<_> = carried.collect();
+    let [None, Some(id)] = carried[..] else {
+        panic!("only the second is fetched: {carried:?}");
+    };
+    let (bytes, len) = sender.exchange.argument(&id).expect("it is there");
+    assert_eq!(
+        (bytes.as_ref().len() as u64, len),
+        (LARGE as u64, LARGE as u64)
+    );
+    assert!(sender.node.shared.store.get(&id).is_none());
+    assert_eq!(sender.lent(&[&named]), 1);
+
+    let settle = |attempt| {
+        let (task, outcome) = (spec.id, Outcome::HandedBack);
+        let message = Message::Settled {
+            task,
+            attempt,
+            outcome,
+        };
+        let report = None;
+        let settled = Settled { message, report };
+        sender
+            .exchange
+            .one_way(OTHER, OneWay::Settled(Box::new(settled)));
+    };
+    settle(attempt.next());
+    assert!(
+        sender.exchange.argument(&id).is_some(),
+        "that was another attempt"
+    );
+    settle(attempt);
+    assert!(sender.exchange.argument(&id).is_none());
+    drop(filler);
 }
 
 #[test]
 fn a_task_that_is_too_long_to_be_sent_fails_for_good() {
-    let mut sender = Sender::new(LONG);
+    let mut sender = Sender::new();
     let (named, given) = (sender.future(1), sender.future(2));
     let references = vec![named.clone(), given.clone()];
     let task = sender.submit(vec![value(10, references)]);
@@ -236,119 +260,4 @@ fn a_task_that_is_too_long_to_be_sent_fails_for_good() {
             matches!(&queued, Queued::Outgoing(it) if matches!(**it, Outgoing::Place(..)));
         assert!(!is_place, "it is sent again");
     }
-}
-
-#[test]
-fn what_makes_room_is_said_before_what_needs_it() {
-    let mut sender = Sender::new(LONG);
-    let filler = sender.fill();
-    let task = sender.submit(vec![value(LARGE, Vec::new())]);
-    let name = task.object().name();
-    assert!(sender.exchange.is_staged(&name.id.task()));
-    sender.exchange.send(OTHER, OneWay::Release(name, 1));
-    assert!(matches!(sender.next(), Queued::Message(OneWay::Release(it, 1)) if it == name));
-    drop(filler);
-    let OneWay::Place(place) = sender.next_place() else {
-        panic!("it is placed");
-    };
-    let Message::Place { attempt, .. } = place.message else {
-        panic!("it is placed");
-    };
-    assert_eq!(attempt, Attempt::FIRST);
-    assert_eq!(sender.exchange.sent.lock().len(), 1);
-}
-
-#[test]
-fn a_task_whose_arguments_find_no_room_goes_back_and_keeps_its_retries() {
-    let mut sender = Sender::new(Duration::from_millis(10));
-    let filler = sender.fill();
-    let task = sender.submit(vec![value(LARGE, Vec::new())]);
-    let attempts = 3 + 2;
-    for attempt in 1..=attempts {
-        let until = Instant::now() + LONG;
-        while sender.node.shared.counters.no_room.get() < attempt {
-            assert!(Instant::now() < until, "it waits");
-            assert!(sender.next_soon().is_none(), "nothing is sent");
-        }
-        assert!(sender.client.explain(&task).is_some(), "it has not ended");
-        sender.other_tells();
-    }
-    drop(filler);
-    sender.other_tells();
-    sender.next_place();
-}
-
-#[test]
-fn what_is_withdrawn_before_its_arguments_are_stored_is_settled_and_not_sent() {
-    let mut sender = Sender::new(LONG);
-    let filler = sender.fill();
-    let task = sender.submit(vec![value(LARGE, Vec::new())]);
-    let id = task.object().name().id.task();
-    assert!(sender.exchange.is_staged(&id));
-    sender.client.cancel(&task);
-    assert!(!sender.exchange.is_staged(&id));
-    drop(filler);
-    // What is said next is of the next task.
-    let next = sender.submit(vec![value(10, Vec::new())]);
-    let OneWay::Place(place) = sender.next_place() else {
-        panic!("it is placed");
-    };
-    let Message::Place { spec, .. } = place.message else {
-        panic!("it is placed");
-    };
-    assert_eq!(spec.id, next.object().name().id.task());
-    assert!(sender.exchange.sent.lock().is_empty());
-}
-
-#[test]
-fn later_calls_of_an_actor_wait_for_the_arguments_of_earlier_ones() {
-    let mut sender = Sender::new(LONG);
-    let options = ActorOptions {
-        wishes: Wishes {
-            resources: vec![("CPU".into(), "2".into())],
-            ..Wishes::default()
-        },
-        ..ActorOptions::default()
-    };
-    let class = sender.module.find_class("counter").unwrap();
-    let job = ActorJob::new(&sender.module, class, options).unwrap();
-    let actor = sender
-        .client
-        .create_actor(&Arc::new(job), Vec::new(), None, None);
-    let actor = actor.unwrap();
-    let OneWay::Place(place) = sender.next_place() else {
-        panic!("it is created there");
-    };
-    let Message::Place { spec, attempt, .. } = place.message else {
-        panic!("it is created there");
-    };
-    let task = spec.id;
-    let message = Message::Placed { task, attempt };
-    sender
-        .exchange
-        .one_way(OTHER, OneWay::Scheduler(message.into()));
-    sender
-        .exchange
-        .one_way(OTHER, OneWay::Lives(actor.id(), attempt));
-
-    let call = |bytes| actor.call("call", vec![value(bytes, Vec::new())]).unwrap();
-    let (first, filler) = (call(10), sender.fill());
-    let calls = [first, call(LARGE), call(20), call(30)];
-    let calls = calls.map(|it| it.id().task());
-    let said = |sender: &mut Sender| loop {
-        if let Queued::Outgoing(it) = sender.next()
-            && let Outgoing::Place(_, cell, _) = *it
-        {
-            return cell.id;
-        }
-    };
-    assert_eq!(said(&mut sender), calls[0]);
-    assert!(calls[1..].iter().all(|it| sender.exchange.is_staged(it)));
-    sender
-        .exchange
-        .send(OTHER, OneWay::Drop(ObjectId::of(task, 0)));
-    assert!(matches!(sender.next(), Queued::Message(OneWay::Drop(_))));
-    drop(filler);
-    let order = [said(&mut sender), said(&mut sender), said(&mut sender)];
-    assert_eq!(order, calls[1..]);
 }

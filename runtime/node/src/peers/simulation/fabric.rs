@@ -283,14 +283,19 @@ impl Fabric for Lines {
         let Bulk::Object(object) = what else {
             unreachable!("only objects are pulled");
         };
-        let object = place.shared.store.get(object);
-        let view = object.as_ref().and_then(|it| it.view().ok());
-        let Some(view) = view else {
-            let refusal = wasmrun_net::BulkRefusal::NotHere;
-            return Some(Err(broken(refusal.into())));
+        let stored = place.shared.store.get(object);
+        let view = stored.as_ref().and_then(|it| it.view().ok());
+        let argument = place.exchange.argument(object);
+        let bytes = match (&view, &argument) {
+            (Some(view), _) => &**view,
+            (None, Some((argument, _))) => argument.as_ref(),
+            (None, None) => {
+                let refusal = wasmrun_net::BulkRefusal::NotHere;
+                return Some(Err(broken(refusal.into())));
+            }
         };
         let start = offset as usize;
-        to.copy_from_slice(&view[start..start + to.len()]);
+        to.copy_from_slice(&bytes[start..start + to.len()]);
         let sum = wasmrun_net::checksum(to);
         Some(Ok(vec![Arrived { range, sum }]))
     }

@@ -164,6 +164,10 @@ impl testing::Guests for Guests {
     async fn run(&self, invocation: Invocation<'_>) -> Result<Outcome, TaskError> {
         let plan = Plan::from_bytes(invocation.values[0].bytes());
         let steps = plan.steps();
+        for object in &invocation.values[1..] {
+            // It is a result, or what the parent has put, and nothing else.
+            decoded(object.bytes());
+        }
         let services = invocation.services;
         let Entry::Function(function) = invocation.entry else {
             unreachable!("plans are functions");

@@ -571,7 +571,17 @@ impl Exchange {
     /// Whether this node keeps nothing for others and has nothing of theirs.
     fn check_nothing_is_left(&self) {
         let me = self.me;
-        assert!(self.sent.lock().is_empty(), "{me}: arguments");
+        let has_given = |peer: &NodeId| {
+            let session = self.sessions.get(peer);
+            session.is_some_and(|it| !it.arguments.is_empty())
+        };
+        let given: Vec<_> = self
+            .sessions
+            .peers()
+            .into_iter()
+            .filter(has_given)
+            .collect();
+        assert!(given.is_empty(), "{me} keeps arguments for {given:?}");
         assert!(self.arriving.lock().is_empty(), "{me}: attempts arrive");
         assert!(self.kept.lock().is_empty(), "{me}: results");
         self.borrowed.check_nothing_is_left(me);
