@@ -80,6 +80,8 @@ fn objects_are_handed_around() {
     assert_result("lend(4)", "ok((6, 4))");
     assert_result("lend(1000000)", &format!("ok(({sum}, 1000000))"));
     assert_result("churn(20, 1024)", "ok(190)");
+    // What an attempt stores is what it reads back, also where one before stored something else.
+    assert_result("store-twice(100000)", "ok((200000, 100000))");
     assert_result("gather([])", "ok(0)");
 }
 

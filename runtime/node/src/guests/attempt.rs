@@ -17,6 +17,7 @@ use wasmrun_model::value::codec::handles;
 use wasmrun_model::value::{Encoded, Handle, ValueType};
 
 use crate::guests::shared::Shared;
+use crate::guests::storing::has_bytes;
 use crate::records::actor_ref::ActorRef;
 use crate::records::handles::HandleTable;
 use crate::records::job::Parent;
@@ -168,13 +169,15 @@ impl Attempt {
         )))
     }
 
-    /// The name of the next object that it stores: the same in each attempt. But an object of an attempt before
-    /// that is still in the store is not taken for one that names others: it may name what only that one made.
-    pub(super) fn next_stored(&self, names_others: bool) -> ObjectName {
+    /// The name of the next object that it stores: the same in each attempt. But what an attempt before has stored and
+    /// is still there is another object if it has other bytes; and one that names others, as these may be only that
+    /// attempt's.
+    pub(super) fn next_stored(&self, value: &Encoded, names_others: bool) -> ObjectName {
         loop {
             let number = self.stored.fetch_add(1, Ordering::Relaxed);
             let id = ObjectId::put_by(self.id(), number);
-            if !names_others || self.shared.store.get(&id).is_none() {
+            let before = self.shared.store.get(&id);
+            if before.is_none_or(|it| !names_others && has_bytes(&it, value)) {
                 let owner = self.shared.home.node;
                 return ObjectName { id, owner };
             }

@@ -460,7 +460,7 @@ impl Services for Attempt {
             let references: Result<Vec<Reference>, ServiceError> =
                 handles.iter().map(|handle| self.named(handle)).collect();
             let references = references?;
-            let name = self.next_stored(!references.is_empty());
+            let name = self.next_stored(&value, !references.is_empty());
             let tenant = self.parent().terms.tenant.clone();
             let value = self
                 .shared

@@ -675,6 +675,23 @@ mod app {
         Ok((sum, length))
     }
 
+    /// Stores numbers that say which attempt it is. The first leaves them with an actor, and fails; the second tells what
+    /// it reads back, and what the actor has.
+    #[task(retries = 1)]
+    pub fn store_twice(count: u32) -> Result<(f64, f64), Error> {
+        let attempt = context::attempt();
+        let stored = put(vec![f64::from(attempt + 1); count as usize])?;
+        if attempt == 0 {
+            let keeper = Keeper::options().name("two-attempts");
+            keeper.create()?.keep(&stored).get()?;
+            panic!("once");
+        }
+        let keeper = Keeper::find("two-attempts")?;
+        let kept = keeper.sum().get()?;
+        keeper.kill();
+        Ok((stored.get()?.iter().sum(), kept))
+    }
+
     /// Creates a counter, counts to `n` in steps of one, and tells the last.
     #[task]
     pub fn count(n: u64) -> Result<u64, Error> {
