@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use super::Scheduler;
 use super::call_order::{Caller, Mailbox, Strays};
 use super::explain::Reason;
-use super::table::{Doom, Owner, Sequence, TaskIx};
+use super::record::{Doom, Owner, Sequence, TaskIx};
 use crate::id::{ActorId, NodeId, TaskId};
 use crate::resource::{Amount, ResourceName};
 use crate::task::{FailureKind, Held, Phase, Place, TaskKind, TaskState};

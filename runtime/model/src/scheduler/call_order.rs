@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::table::{Sequence, TaskIx};
+use super::record::{Sequence, TaskIx};
 use crate::id::{DriverId, TaskId};
 
 /// Who makes calls: a driver, or a task of it.

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::lane::{Lane, Turn};
-use super::table::{Table, TaskIx};
+use super::record::TaskIx;
+use super::table::Table;
 use crate::cluster::{NodeIx, Strategy};
 use crate::fairness::{ShareKey, TenantIx, Tenants};
 use crate::id::GroupId;

@@ -6,7 +6,7 @@
 use super::class::{ClassIx, Gate, Wants, Watch};
 use super::lane::Turn;
 use super::place::Holders;
-use super::table::TaskIx;
+use super::record::TaskIx;
 use super::{Effect, Scheduler};
 use crate::cluster::{Basis, Choice, NodeIx, Strategy};
 use crate::fairness::TenantIx;

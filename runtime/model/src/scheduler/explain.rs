@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::Scheduler;
 use super::class::Wants;
-use super::table::{Owner, TaskIx};
+use super::record::{Owner, TaskIx};
 use crate::cluster::{Basis, Demand, NodeFit, NodeIx, NodeName, Strategy, Unschedulable};
 use crate::fairness::{Ahead, TooManyTenants};
 use crate::group::Impossible;

@@ -15,7 +15,7 @@ use super::Scheduler;
 use super::event::{Effect, GroupFace, Message};
 use super::explain::Reason;
 use super::groups::GroupTable;
-use super::table::{Owner, TaskIx};
+use super::record::{Owner, TaskIx};
 use crate::cluster::Strategy;
 use crate::fairness::TenantName;
 use crate::group::{GroupSpec, GroupState};

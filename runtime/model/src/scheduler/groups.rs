@@ -14,7 +14,7 @@ use super::event::Message;
 use super::explain::Reason;
 use super::group_news::{Known, Telling, WAITING};
 use super::group_records::Recorded;
-use super::table::{Sequence, TaskIx};
+use super::record::{Sequence, TaskIx};
 use super::{Effect, Scheduler};
 use crate::cluster::{Basis, Demand, Node, NodeIx, Selector, Strategy, Supply};
 use crate::fairness::{TenantIx, TenantName, Tenants};

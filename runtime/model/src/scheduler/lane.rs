@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use smallvec::SmallVec;
 
-use super::table::{Sequence, Table, TaskIx};
+use super::record::{Sequence, TaskIx};
+use super::table::Table;
 
 /// Where in the order of its tenant a task stands; smaller goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

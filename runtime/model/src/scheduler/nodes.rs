@@ -6,7 +6,7 @@
 use super::class::{ClassIx, Wants};
 use super::event::{NodeInfo, PeerView};
 use super::explain::Reason;
-use super::table::{Owner, TaskIx};
+use super::record::{Owner, TaskIx};
 use super::{Outcome, Scheduler};
 use crate::cluster::{
     Basis, Labels, NewNode, NodeFit, NodeIx, QueueReport, Selector, Strategy, Supply,

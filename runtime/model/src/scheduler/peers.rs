@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::event::{Message, Outcome};
 use super::explain::Reason;
-use super::table::{Owner, PeerClaim, TaskIx};
+use super::record::{Owner, PeerClaim, TaskIx};
 use super::{Effect, Scheduler};
 use crate::cluster::NodeIx;
 use crate::id::{GroupId, Incarnation, NodeId, TaskId};

@@ -12,7 +12,8 @@ use smallvec::SmallVec;
 use super::class::{ClassIx, ClassKey, Wants};
 use super::explain::Reason;
 use super::group_news::Whereabouts;
-use super::table::{Owner, Task, TaskIx};
+use super::record::{Owner, TaskIx};
+use super::table::Task;
 use super::{Effect, Outcome, Scheduler};
 use crate::cluster::{
     Basis, Choice, Demand, Kind, LOCALITY_BYTES_MIN, NodeFit, NodeIx, QueueReport, Strategy,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Scheduler;
 use super::class::Wants;
-use super::table::TaskIx;
+use super::record::TaskIx;
 use crate::cluster::{Basis, NodeIx, Strategy};
 use crate::id::{NodeId, TaskId};
 use crate::resource::ResourceSet;

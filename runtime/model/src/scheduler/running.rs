@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::class::{ClassIx, ClassKey, Wants};
 use super::explain::Reason;
 use super::groups::BundleRef;
-use super::table::{Doom, Gone, Owner, TaskIx};
+use super::record::{Doom, Gone, Owner, TaskIx};
 use super::{Effect, Outcome, Scheduler};
 use crate::cluster::{NodeIx, Strategy};
 use crate::fairness::TenantIx;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::class::Wants;
 use super::explain::SHOWN;
-use super::table::Owner;
+use super::record::Owner;
 use super::{PeerView, Scheduler};
 use crate::cluster::{Cluster, NodeIx, QueueReport};
 use crate::fairness::{TenantName, Tenants, TooManyTenants};

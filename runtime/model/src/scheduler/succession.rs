@@ -7,8 +7,8 @@
 
 use super::Scheduler;
 use super::class::{ClassIx, Gate, Wants};
+use super::record::TaskIx;
 use super::running::Holder;
-use super::table::TaskIx;
 use crate::fairness::TenantIx;
 use crate::task::{Held, TaskState};
 

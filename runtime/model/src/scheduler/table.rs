@@ -13,33 +13,16 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::class::ClassIx;
-use super::explain::Reason;
+use super::record::{Doom, Gone, NewTask, Owner, PeerClaim, Sequence, TaskIx};
 use crate::fairness::TenantIx;
 use crate::id::{ActorId, DriverId, JobId, NodeId, OfTask, TaskId, TaskMap};
-use crate::task::{Argument, Attempt, Held, Phase, Place, TaskKind, TaskState, Terms};
+use crate::task::{Argument, Attempt, Phase, Place, TaskKind, TaskState, Terms};
 use crate::time::Instant;
 
 #[cfg(test)]
 thread_local! {
     /// How many records this thread has looked at, for tests of what an event costs.
     pub(crate) static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
-}
-
-/// The slot of a live task. Reused when the task has gone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct TaskIx(pub(crate) u32);
-
-/// Where a task stands in the order of submission to this scheduler.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(crate) struct Sequence(pub(crate) u64);
-
-/// Who gave a task to this scheduler, and hears of its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Owner {
-    /// A client or task here.
-    Here,
-    /// Another node, which keeps the task's retries.
-    Peer(NodeId),
 }
 
 /// What is known of a live task.
@@ -77,15 +60,6 @@ pub(crate) struct Task {
     pub mark: u32,
     state: TaskState,
     links: [Link; LISTS],
-}
-
-/// What was counted as taken at a peer when a task was given to it: which says so itself from its next view on.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct PeerClaim {
-    /// The last view of the peer by then.
-    pub version: u64,
-    /// For which of the variants.
-    pub alternative: u16,
 }
 
 impl Task {
@@ -129,43 +103,6 @@ impl OfTask for Task {
     fn task(&self) -> &TaskId {
         &self.id
     }
-}
-
-/// How a task that an executor has will end, whatever it does until it stops.
-#[derive(Debug)]
-pub(crate) struct Doom {
-    pub phase: Phase,
-    pub why: Option<Reason>,
-}
-
-/// What is left to be said of a task that has ended.
-#[derive(Debug)]
-pub(crate) struct Gone {
-    pub id: TaskId,
-    pub attempt: Attempt,
-    pub owner: Owner,
-    pub tenant: TenantIx,
-    /// The state that it was in.
-    pub phase: Phase,
-    pub is_in_line: bool,
-    /// What it held.
-    pub held: Option<Box<Held>>,
-}
-
-/// What a new task's record starts with.
-pub(crate) struct NewTask {
-    pub id: TaskId,
-    pub terms: Arc<Terms>,
-    pub job: JobId,
-    pub driver: DriverId,
-    pub kind: TaskKind,
-    pub owner: Owner,
-    pub class: ClassIx,
-    pub tenant: TenantIx,
-    pub attempt: Attempt,
-    pub hops: u8,
-    pub args: SmallVec<[Argument; 0]>,
-    pub state: TaskState,
 }
 
 const LISTS: usize = 4;

@@ -5,7 +5,7 @@
 //! whom a task waits, or note running tasks that wait: the node notes these itself.
 
 use super::Scheduler;
-use super::table::TaskIx;
+use super::record::TaskIx;
 use crate::id::TaskId;
 use crate::task::{Phase, TaskKind};
 

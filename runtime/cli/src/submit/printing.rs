@@ -1,0 +1,218 @@
+//! What `wasmrun submit` prints and writes of tasks that have ended.
+//!
+//! Owns results, reports and failures on their way out, and keeping what cannot be written. Must not: submit or wait.
+
+use anyhow::Context;
+use indicatif::{ProgressBar, ProgressStyle};
+use wasmrun_model::failure::TaskError;
+use wasmrun_node::Report;
+
+use super::Run;
+use super::report;
+use super::stream::Kept;
+use super::target::Ended;
+use crate::args::Output;
+use crate::fail::{CommandResult, Exit, Failure};
+use crate::outfile;
+
+impl Run<'_> {
+    /// Makes the files of programs that have run and printed nothing. What was there before stays until then.
+    pub(super) fn make_empty_files(&self, kept: &Kept, have_run: &[Option<u64>]) -> CommandResult {
+        let pattern = self.submit.result_file.as_ref();
+        let Some(pattern) = pattern.filter(|_| self.is_program()) else {
+            return Ok(());
+        };
+        for index in have_run {
+            if !kept.contains_key(&index.unwrap_or(0)) {
+                let path = report::file_of(pattern, *index);
+                let made = outfile::begin(&path);
+                made.with_context(|| format!("cannot write to {}", path.display()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what programs printed to files, where it was kept for JSON and files were asked for
+    /// as well.
+    pub(super) fn keep_stdout(&self, kept: &Kept) -> CommandResult {
+        let Some(pattern) = self
+            .submit
+            .result_file
+            .as_ref()
+            .filter(|_| self.is_program())
+        else {
+            return Ok(());
+        };
+        for (tag, [stdout, _]) in kept {
+            let path = report::file_of(pattern, self.submit.array.is_some().then_some(*tag));
+            let written = outfile::replace(&path, stdout);
+            written.with_context(|| format!("cannot write to {}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn bar(&self, length: u64) -> Option<ProgressBar> {
+        let style = "{msg} {bar:30} {pos}/{len} tasks, {elapsed}, {eta} left";
+        self.printer.shows_progress().then(|| {
+            let bar = ProgressBar::new(length);
+            bar.set_style(
+                ProgressStyle::with_template(style).expect("the template is well formed"),
+            );
+            bar.set_message(self.plan.job.name.clone());
+            bar
+        })
+    }
+
+    pub(super) fn json(&self, ended: &Ended, index: Option<u64>, kept: &Kept) -> serde_json::Value {
+        static NOTHING: [Vec<u8>; 2] = [Vec::new(), Vec::new()];
+        let printed = kept.get(&index.unwrap_or(0)).unwrap_or(&NOTHING);
+        let printed = (self.is_program() || printed != &NOTHING).then_some(printed);
+        report::to_json(&self.plan.job, ended, index, printed)
+    }
+
+    /// Gives a result to who asked for it. One that cannot be written is kept, and where is said.
+    pub(super) fn print_result(&self, report: &Report, index: Option<u64>) -> CommandResult {
+        let printed = self.try_print_result(report, index);
+        printed.map_err(|failure| {
+            let mut bytes = None;
+            let found = report::with_bytes(&self.plan.job, report, |it| {
+                bytes = Some(it.to_vec());
+                Ok(())
+            });
+            self.keep(failure, found.map(|()| bytes))
+        })
+    }
+
+    /// Gives reports to who asked for them, as a result.
+    pub(super) fn print_json(&self, reports: &serde_json::Value) -> CommandResult {
+        let printed = self.printer.json(reports);
+        printed.map_err(|failure| {
+            let text = format!("{reports:#}\n");
+            self.keep(failure, Ok(Some(text.into_bytes())))
+        })
+    }
+
+    /// The failure to write these bytes, once they are kept elsewhere.
+    fn keep(&self, failure: Failure, bytes: Result<Option<Vec<u8>>, Failure>) -> Failure {
+        let Failure { exit, error } = failure;
+        // Who does not read our output wants no more of it.
+        let Some(error) = error.filter(|_| exit != Exit::BrokenPipe) else {
+            return Failure::silent(exit);
+        };
+        let kept = bytes.and_then(|bytes| Ok(bytes.map(|it| self.target.keep(it)).transpose()?));
+        let error = match kept {
+            Ok(Some(kept)) => anyhow::anyhow!("{error:#}; {kept}"),
+            Ok(None) => error,
+            Err(why) => anyhow::anyhow!("{error:#}; it cannot be kept elsewhere either: {why}"),
+        };
+        Failure::new(exit, error)
+    }
+
+    fn try_print_result(&self, report: &Report, index: Option<u64>) -> CommandResult {
+        if let Some(pattern) = self
+            .submit
+            .result_file
+            .as_ref()
+            .filter(|_| !self.is_program())
+        {
+            return report::to_file(&self.plan.job, report, &report::file_of(pattern, index));
+        }
+        match report::line(&self.plan.job, report)? {
+            Some(line) if self.printer.output == Output::Table => match index {
+                None => self.printer.result(line),
+                Some(index) => self.printer.result(format_args!("[{index}] {line}")),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn print_array_result(
+        &self,
+        report: &Report,
+        index: u64,
+        bar: Option<&ProgressBar>,
+    ) -> CommandResult {
+        match bar {
+            Some(bar) => bar.suspend(|| self.print_result(report, Some(index))),
+            None => self.print_result(report, Some(index)),
+        }
+    }
+
+    pub(super) fn print_array_failure(
+        &self,
+        error: &TaskError,
+        index: u64,
+        bar: Option<&ProgressBar>,
+    ) {
+        if *error == TaskError::Cancelled {
+            return;
+        }
+        let print = || {
+            self.printer
+                .stderr(format_args!("[{index}] failed: {error}"));
+            for frame in error.frames().iter().take(8) {
+                self.printer
+                    .stderr(format_args!("[{index}]     at {frame}"));
+            }
+        };
+        match bar {
+            Some(bar) => bar.suspend(print),
+            None => print(),
+        }
+    }
+
+    pub(super) fn detail(&self, report: &Report, bar: Option<&ProgressBar>) {
+        if !self.printer.is_verbose() {
+            return;
+        }
+        let Report {
+            id,
+            waited,
+            ran,
+            held,
+            ..
+        } = report;
+        let peak = wasmrun_model::units::bytes(report.memory_peak);
+        let held = report::held(held);
+        let line = format!(
+            "task {id}: waited {waited:.1?}, ran {ran:.1?}, held {held}, memory at most {peak}"
+        );
+        match bar {
+            Some(bar) => bar.suspend(|| self.printer.detail(line)),
+            None => self.printer.detail(line),
+        }
+    }
+
+    /// The command's failure for a task's, with the guest's backtrace shown.
+    pub(super) fn failed(&self, error: &TaskError, name: Option<&str>) -> Failure {
+        let exit = match report::exit_of(error) {
+            // Only a program's code is meant for us.
+            Exit::Program(_) if !self.is_program() => Exit::TaskFailed,
+            exit => exit,
+        };
+        let name = name.unwrap_or(&self.plan.job.name);
+        let text = match error {
+            // The program has said why itself.
+            TaskError::Exit { code, .. } if !self.is_program() => {
+                format!("{name}: the guest exited with code {code} before it returned a result")
+            }
+            TaskError::Exit { limit, .. } => {
+                if let Some(hit) = limit {
+                    self.printer
+                        .note(format_args!("note: before it exited: {hit}"));
+                }
+                return Failure::silent(exit);
+            }
+            error => format!("{name}: {error}"),
+        };
+        let error = anyhow::anyhow!(report::with_frames(text, error));
+        match self.printer.output {
+            // The report has it all.
+            Output::Json => {
+                self.printer.error_text(&error);
+                Failure::silent(exit)
+            }
+            _ => Failure::new(exit, error),
+        }
+    }
+}
