@@ -71,7 +71,7 @@ class PythonMethod:
         return self._raw.remote(self._name, given)
 
     def options(self, *, time_limit: float) -> PythonMethod:
-        """The same method, whose calls may take so many seconds. One that takes longer ends the actor's life."""
+        """The same method, whose calls may take so many seconds. A longer one ends this generation of the actor."""
         return PythonMethod(self._inside, self._program, self._name, self._raw.options(time_limit=time_limit))
 
     def __call__(self, *_: object, **__: object) -> Any:

@@ -1,4 +1,4 @@
-//! Actors: order of calls, lives that end and begin again, names, limits, and circles that are found.
+//! Actors: order of calls, generations that end and begin again, names, limits, and circles that are found.
 
 use wasmrun_tests::{Wasmrun, assert_says};
 
@@ -54,7 +54,7 @@ fn without_a_checkpoint_it_begins_anew() {
     // It held 100; the call that crashed it is not made again.
     let said = graph("call-again(1, 1, 0)").ok();
     assert_says(&said, &["[\"100\", \"failed", "Trap", "\"1\"]"]);
-    // Here it is, in its second life.
+    // Here it is, in its second generation.
     assert_eq!(
         graph("call-again(1, 1, 1)").ok(),
         "[\"100\", \"1\", \"1\"]\n"
@@ -72,10 +72,10 @@ fn without_a_checkpoint_it_begins_anew() {
 
 #[test]
 fn a_call_is_made_again_only_as_often_as_was_said() {
-    // There are lives left, and none for that call.
+    // There are generations left, and none for that call.
     let said = graph("call-again(3, 5, 1)").ok();
     assert_says(&said, &["[\"100\", \"failed", "Trap", "\"1\"]"]);
-    // The call could be made again, and there is no life left.
+    // The call could be made again, and there is no generation left.
     let said = graph("call-again(3, 1, 5)").ok();
     assert_says(&said, &["[\"100\", ", DIED, DIED]);
 }

@@ -13,7 +13,7 @@ pub(crate) fn cluster(names: &[&'static str]) -> Vec<Member> {
     members.extend(names[1..].iter().map(|name| Member::joined(name, &token)));
     for one in &members {
         for other in names {
-            one.wait_for_life(other, 1);
+            one.wait_for_incarnation(other, 1);
         }
     }
     members
@@ -480,10 +480,10 @@ fn who_does_not_answer_is_named() {
     // It lives on for everybody while it says nothing.
     c.start(&["--join", &token, "--lease-time", "10m"]);
     for one in [&a, &b] {
-        one.wait_for_life("c", 1);
+        one.wait_for_incarnation("c", 1);
     }
-    b.wait_for_life("a", 1);
-    a.wait_for_life("b", 1);
+    b.wait_for_incarnation("a", 1);
+    a.wait_for_incarnation("b", 1);
     let task = detached(&b, "spin()", &["--strategy", "node:b"]);
     c.signal(Signal::STOP);
     let listed = a.command(&["list", "tasks"]).json(0);

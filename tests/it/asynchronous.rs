@@ -217,7 +217,7 @@ fn their_classes_are_actors() {
     let call = |call: &str| node.wasmrun(["actor", "call", "total", call]);
     assert_eq!(call("add(1)").ok(), "41\n");
     assert_eq!(call("add(1)").ok(), "42\n");
-    // Its next life begins with its last state.
+    // Its next generation begins with its last state.
     assert_says(&call("die()").fails(5), &["the guest trapped"]);
     assert_eq!(call("add(1)").ok(), "43\n");
     let idle = call("idle()").args(["--time-limit", "100ms"]).fails(6);

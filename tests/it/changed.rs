@@ -70,7 +70,7 @@ impl Made {
         let c_at = c.watched(&["--join", &token, metrics], metrics::address);
         for one in [&a, &b, &c] {
             for other in ["a", "b", "c"] {
-                one.wait_for_life(other, 1);
+                one.wait_for_incarnation(other, 1);
             }
         }
         let made = call(&a, &format!("ramp({COUNT})")).args(["--detach", "--strategy", "node:b"]);

@@ -11,8 +11,8 @@ const CIRCLE: &str = "tasks wait for each other in a circle: ";
 fn two() -> (Member, Member) {
     let (a, token) = Member::head("a");
     let b = Member::joined("b", &token);
-    a.wait_for_life("b", 1);
-    b.wait_for_life("a", 1);
+    a.wait_for_incarnation("b", 1);
+    b.wait_for_incarnation("a", 1);
     (a, b)
 }
 
@@ -22,8 +22,8 @@ fn small(flag: &[&str]) -> (Member, Member, String) {
     a.start(&[&["--head", "--listen", "127.0.0.1:0"], flag].concat());
     let token = a.token(&["--many"]);
     b.start(&[&["--join", &token], flag].concat());
-    a.wait_for_life("b", 1);
-    b.wait_for_life("a", 1);
+    a.wait_for_incarnation("b", 1);
+    b.wait_for_incarnation("a", 1);
     (a, b, token)
 }
 

@@ -91,7 +91,7 @@ fn nodes_whose_clocks_are_wrong_are_members_like_others() {
     let all = [&head, &b, &c, &d, &e];
     for at in all {
         for other in ["a", "b", "c", "d", "e"] {
-            at.wait_for_life(other, 1);
+            at.wait_for_incarnation(other, 1);
         }
         // Those of the others, that which the head printed, and that which they came with.
         let left_ms = left_ms(at);

@@ -168,9 +168,9 @@ impl Member {
         });
     }
 
-    /// Waits until it sees this life of a node.
-    pub(crate) fn wait_for_life(&self, name: &str, life: u64) {
-        while self.wait_for(name, "alive")["life"] != life {}
+    /// Waits until it sees this incarnation of a node.
+    pub(crate) fn wait_for_incarnation(&self, name: &str, incarnation: u64) {
+        while self.wait_for(name, "alive")["incarnation"] != incarnation {}
     }
 }
 
@@ -181,7 +181,7 @@ fn nodes_find_each_other_and_see_who_dies_and_comes_back() {
     let mut c = Member::joined("c", &token);
     for one in [&head, &b, &c] {
         for other in ["a", "b", "c"] {
-            one.wait_for_life(other, 1);
+            one.wait_for_incarnation(other, 1);
         }
     }
     let seen = b.wait_for("a", "alive");
@@ -194,7 +194,7 @@ fn nodes_find_each_other_and_see_who_dies_and_comes_back() {
     // The folder has all that it takes.
     c.start(&["--join"]);
     for one in [&head, &b] {
-        one.wait_for_life("c", 2);
+        one.wait_for_incarnation("c", 2);
     }
     // Who is stopped leaves at once.
     c.command(&["node", "stop"]).ok();
@@ -206,7 +206,7 @@ fn a_node_that_was_counted_as_dead_comes_back_by_itself() {
     let (head, token) = Member::head("a");
     let b = Member::joined("b", &token);
     let c = Member::joined("c", &token);
-    b.wait_for_life("c", 1);
+    b.wait_for_incarnation("c", 1);
     let process = c.running.as_ref().expect("it runs");
     // As if it were cut off: it says nothing until its lease has ended.
     process.signal(Signal::STOP);
@@ -215,11 +215,11 @@ fn a_node_that_was_counted_as_dead_comes_back_by_itself() {
     }
     process.signal(Signal::CONT);
     for one in [&head, &b] {
-        one.wait_for_life("c", 2);
+        one.wait_for_incarnation("c", 2);
     }
-    c.wait_for_life("c", 2);
+    c.wait_for_incarnation("c", 2);
     for other in ["a", "b"] {
-        c.wait_for_life(other, 1);
+        c.wait_for_incarnation(other, 1);
     }
 }
 
@@ -228,29 +228,29 @@ fn a_head_that_is_killed_comes_back_and_nobody_dies_of_it() {
     let (mut head, token) = Member::head("a");
     let b = Member::joined("b", &token);
     let c = Member::joined("c", &token);
-    b.wait_for_life("c", 1);
+    b.wait_for_incarnation("c", 1);
     let address = b.wait_for("a", "alive")["address"].clone();
     let address = address.as_str().expect("an address");
     head.kill();
     head.start(&["--head", "--listen", address]);
     for one in [&b, &c] {
-        one.wait_for_life("a", 2);
+        one.wait_for_incarnation("a", 2);
     }
     for other in ["b", "c"] {
-        head.wait_for_life(other, 1);
+        head.wait_for_incarnation(other, 1);
     }
-    b.wait_for_life("c", 1);
+    b.wait_for_incarnation("c", 1);
     // The store goes on, with what was in it.
     let d = Member::joined("d", &token);
-    b.wait_for_life("d", 1);
-    d.wait_for_life("b", 1);
+    b.wait_for_incarnation("d", 1);
+    d.wait_for_incarnation("b", 1);
 }
 
 #[test]
 fn a_node_that_drains_is_seen_by_all() {
     let (head, token) = Member::head("a");
     let b = Member::joined("b", &token);
-    head.wait_for_life("b", 1);
+    head.wait_for_incarnation("b", 1);
     head.command(&["node", "drain", "b"]).ok();
     head.wait_for("b", "draining");
     b.wait_for("b", "draining");
@@ -298,7 +298,7 @@ fn who_does_not_belong_here_is_told_why() {
     assert_says(&said, &["another node of the cluster is called 'b'"]);
     same.name = "c";
     same.start(&["--join", &token]);
-    head.wait_for_life("c", 2);
+    head.wait_for_incarnation("c", 2);
     // One folder, two processes; and another cluster's folder.
     let second = b.command(&["node", "start", "--join", "--state-dir"]);
     let said = second.arg(b.state()).fails(2);

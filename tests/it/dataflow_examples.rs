@@ -212,7 +212,7 @@ fn without_an_sdk_each_chapter_sees_what_it_should() {
                 "the name is taken: true",
                 "all handles are the same actor: true",
                 "a task counted to 20",
-                "in life 1 it is at 20",
+                "in generation 1 it is at 20",
                 "limit, then actor-died",
                 "killed: actor-died",
                 "nobody has the name: true",

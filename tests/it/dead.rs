@@ -178,8 +178,8 @@ fn a_detached_task_that_fails_says_why_to_whoever_asks() {
 fn an_actor_that_fails_is_explained_at_every_node() {
     let (a, token) = Member::head("a");
     let mut b = Member::joined("b", &token);
-    a.wait_for_life("b", 1);
-    b.wait_for_life("a", 1);
+    a.wait_for_incarnation("b", 1);
+    b.wait_for_incarnation("a", 1);
     // Owned by one, and to live at the other.
     let create = a
         .command(&["actor", "create"])

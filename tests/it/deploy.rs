@@ -478,7 +478,7 @@ fn a_token_may_come_in_the_environment() {
     let (head, token) = Member::head("a");
     let mut b = Member::new("b");
     b.start_with_env(&["--join"], ("WASMRUN_JOIN_TOKEN", &token));
-    head.wait_for_life("b", 1);
+    head.wait_for_incarnation("b", 1);
     b.stop();
     // What is wrong with one is said without it.
     let c = Member::new("c");
@@ -490,7 +490,7 @@ fn a_token_may_come_in_the_environment() {
     );
     // Who has joined needs none, and does not mind one.
     b.start_with_env(&["--join"], ("WASMRUN_JOIN_TOKEN", &token));
-    head.wait_for_life("b", 2);
+    head.wait_for_incarnation("b", 2);
     let mut running = b.command(&["status"]).start();
     running.wait_for(Stream::Out, "cluster of");
 }

@@ -62,7 +62,7 @@ fn what_a_node_has_that_does_not_answer_is_waited_for() {
     // It counts as alive while it says nothing.
     b.start(&["--join", &token, "--lease-time", "120s"]);
     for (one, other) in [(&a, "b"), (&b, "a")] {
-        one.wait_for_life(other, 1);
+        one.wait_for_incarnation(other, 1);
     }
     let mut reading = call(&a, "read-late(\"b\")").start();
     reading.wait_for(Stream::Err, "made");
@@ -112,7 +112,7 @@ fn what_is_kept_to_make_results_again_has_a_limit() {
     let (b, c) = (Member::joined("b", &token), Member::joined("c", &token));
     for one in [&a, &b, &c] {
         for other in ["a", "b", "c"] {
-            one.wait_for_life(other, 1);
+            one.wait_for_incarnation(other, 1);
         }
     }
     let mut three = Three { a, b, c };

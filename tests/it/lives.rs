@@ -22,7 +22,7 @@ fn what_an_actor_writes_is_kept_with_it() {
     let crash = || node.wasmrun(["actor", "call", "total", "crash()"]).fails(5);
     for times in 1..=2 {
         crash();
-        // Each panic of each life, in the stream where the guest wrote it.
+        // Each panic of each generation, in the stream where the guest wrote it.
         let logs = node.wasmrun(["logs", "total"]).run();
         assert_eq!(logs.code, Some(0), "{logs}");
         assert_eq!(logs.stdout, b"");
@@ -70,10 +70,10 @@ fn to_give_its_state_an_actor_has_the_time_of_the_call() {
     create.args(["holder", "--name", "holder"]).ok();
     let call = |call: String| node.wasmrun(["actor", "call", "holder", &call]);
     let held = || call("held(\"tpu\")".into());
-    // The call has ended well by then, and whoever made it hears that; that life is over.
+    // The call has ended well by then, and whoever made it hears that; that generation is over.
     let endless = || call(format!("grow({})", u64::MAX)).args(["--time-limit", "300ms"]);
     endless().ok();
-    assert_eq!(held().ok(), "none\n", "another life");
+    assert_eq!(held().ok(), "none\n", "another generation");
     endless().ok();
     assert_says(&held().fails(2), &["there is no actor 'holder'"]);
 }
@@ -113,18 +113,18 @@ fn an_actor_of_a_node_lives_again_as_often_as_was_said() {
             .ok();
     };
     let call = |name: &str, call: &str| node.wasmrun(["actor", "call", name, call]);
-    // The call that crashed it is made again, in its third life.
+    // The call that crashed it is made again, in its third generation.
     busy("twice", "2", "2");
     assert_eq!(call("twice", "crash-before(2)").ok(), "2\n");
-    // There are lives left, and none for the call: a later one meets the next life.
-    busy("lives", "5", "0");
+    // There are generations left, and none for the call: a later one meets the next generation.
+    busy("generations", "5", "0");
     assert_says(
-        &call("lives", "crash-before(1)").fails(5),
+        &call("generations", "crash-before(1)").fails(5),
         &["the guest trapped"],
     );
     // It is that call's first attempt.
-    assert_eq!(call("lives", "crash-before(0)").ok(), "0\n");
-    // The call could be made again, and there is no life left.
+    assert_eq!(call("generations", "crash-before(0)").ok(), "0\n");
+    // The call could be made again, and there is no generation left.
     busy("calls", "0", "5");
     call("calls", "crash-before(1)").fails(5);
     assert_says(
@@ -134,7 +134,7 @@ fn an_actor_of_a_node_lives_again_as_often_as_was_said() {
 }
 
 #[test]
-fn the_next_life_has_the_state_after_a_call_that_returned_its_error() {
+fn the_next_generation_has_the_state_after_a_call_that_returned_its_error() {
     let node = Node::start();
     for (at, module) in ["sdk", "sdk-p1"].into_iter().enumerate() {
         let name = format!("purse-{at}");
@@ -220,7 +220,7 @@ fn a_cancelled_actor_does_not_live_again() {
         &node.wasmrun(["get", actor]).fails(2),
         &["has ended", "wasmrun logs"],
     );
-    // No life of it is left or comes.
+    // No generation of it is left or comes.
     assert_eq!(live(""), 0);
     let status = node.wasmrun(["status"]).json(0);
     assert_eq!(status["available"], status["total"], "{status}");

@@ -37,7 +37,7 @@ fn a_node_tells_who_comes_and_goes() {
     let token = a.token(&[]);
     let mut b = Member::new("b");
     b.start(&[&["--join", &token], &json[..]].concat());
-    a.wait_for_life("b", 1);
+    a.wait_for_incarnation("b", 1);
     a.command(&["node", "drain", "b"]).ok();
     b.wait_for("b", "draining");
     let log = b.stop();
@@ -55,7 +55,7 @@ fn a_node_tells_who_comes_and_goes() {
         assert!(is_quiet, "nothing was wrong: {lines:#?}");
     }
     let joined = said(&a_said, "a node has joined", "\"b\"");
-    assert_eq!(joined["fields"]["life"], 1, "{joined}");
+    assert_eq!(joined["fields"]["incarnation"], 1, "{joined}");
     said(&a_said, "a node has left or is lost", "\"b\"");
     said(&b_said, "this node is drained: it takes no new work", "");
 }
@@ -119,7 +119,7 @@ fn no_secret_is_ever_said() {
     let (token, many) = (a.token(&[]), a.token(&["--many"]));
     let mut b = Member::new("b");
     b.start(&[&["--join", &token], &everything[..]].concat());
-    a.wait_for_life("b", 1);
+    a.wait_for_incarnation("b", 1);
     let mut late = Member::new("c");
     // One that is refused.
     let refused = late.refused(&[&["--join", &token], &everything[..]].concat());

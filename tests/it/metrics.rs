@@ -244,8 +244,8 @@ fn what_comes_from_another_node_is_counted_and_how_fast_it_came() {
     let mut b = Member::new("b");
     let token = head.token(&["--many"]);
     let b_at = b.watched(&["--join", &token, "--metrics=127.0.0.1:0"], address);
-    head.wait_for_life("b", 1);
-    b.wait_for_life("a", 1);
+    head.wait_for_incarnation("b", 1);
+    b.wait_for_incarnation("a", 1);
     let module = std::fs::metadata(guest("spread")).expect("it is built");
     let fetched = |at| {
         let scrape = Scrape::new(at);
@@ -293,8 +293,8 @@ fn probes_and_numbers_say_how_it_is_in_the_cluster() {
     assert!(at_head.value("wasmrun_control_store_free_bytes") > 0.0);
     let mut b = Member::new("b");
     let b_at = b.watched(&["--join", &token, "--metrics=127.0.0.1:0"], address);
-    head.wait_for_life("b", 1);
-    b.wait_for_life("a", 1);
+    head.wait_for_incarnation("b", 1);
+    b.wait_for_incarnation("a", 1);
     assert_eq!(get(b_at, "/readyz"), (200, "ready\n".into()));
     let spread = b.command(&["submit", "-q"]).arg(guest("spread"));
     spread
@@ -304,7 +304,7 @@ fn probes_and_numbers_say_how_it_is_in_the_cluster() {
     assert_eq!(scrape.value("wasmrun_nodes{state=\"alive\"}"), 2.0);
     assert_eq!(scrape.value("wasmrun_peer_connected{peer=\"a\"}"), 1.0);
     assert_eq!(scrape.value("wasmrun_lease_confirmed"), 1.0);
-    assert_eq!(scrape.value("wasmrun_node_life"), 1.0);
+    assert_eq!(scrape.value("wasmrun_node_incarnation"), 1.0);
     assert_eq!(scrape.value("wasmrun_tasks_sent_total"), 1.0);
     assert!(scrape.value("wasmrun_control_request_duration_seconds_count") > 0.0);
     assert_eq!(

@@ -174,7 +174,7 @@ fn without_the_control_store_names_of_this_node_are_found_and_others_are_not_kno
 }
 
 #[test]
-fn a_node_in_a_new_life_claims_its_names_again() {
+fn a_node_in_a_new_incarnation_claims_its_names_again() {
     let three = Three::new();
     for name in ["mine", "contested"] {
         create(&three.c, name).args(["--strategy", "node:c"]).ok();
@@ -184,7 +184,7 @@ fn a_node_in_a_new_life_claims_its_names_again() {
     // Its lease ends, and its names are free.
     while create(&three.b, "contested").run().code != Some(0) {}
     three.c.signal(Signal::CONT);
-    three.a.wait_for_life("c", 2);
+    three.a.wait_for_incarnation("c", 2);
     while next(&three.a, "mine").run().stdout_text() != "2\n" {}
     // Who has taken it meanwhile keeps it.
     assert_eq!(next(&three.a, "contested").ok(), "1\n");

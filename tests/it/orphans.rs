@@ -50,7 +50,7 @@ fn to(node: &Node) -> impl Fn(&[&str]) -> Wasmrun {
 }
 
 #[test]
-fn a_call_of_a_driver_that_is_gone_takes_that_life_with_it() {
+fn a_call_of_a_driver_that_is_gone_takes_that_generation_with_it() {
     let node = Node::start();
     let say = to(&node);
     create(&say, "2", &[]);
@@ -58,7 +58,7 @@ fn a_call_of_a_driver_that_is_gone_takes_that_life_with_it() {
     let (driver, id) = spin(&say);
     driver.signal(Signal::KILL);
     drop(driver);
-    // It waits for the next life, which begins with the last state.
+    // It waits for the next generation, which begins with the last state.
     assert_eq!(call(&say, "incr(1)").ok(), "12\n");
     assert_eq!(say(&["get", &id]).json(0)["state"], "cancelled");
 }
@@ -100,7 +100,7 @@ fn a_driver_that_goes_does_not_end_an_actor_that_is_soon_done() {
         driver.signal(Signal::KILL);
         driver.end();
     }
-    // It has no other life.
+    // It has no other generation.
     call(&say, "incr(1)").ok();
 }
 

@@ -25,7 +25,7 @@ pub(crate) fn nodes<const N: usize>(all: [(&'static str, &[&str]); N]) -> [Membe
     });
     for one in &members {
         for other in &members {
-            one.wait_for_life(other.name(), 1);
+            one.wait_for_incarnation(other.name(), 1);
         }
     }
     members

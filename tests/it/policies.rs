@@ -158,8 +158,8 @@ fn the_numbers_of_the_strategies_hold_at_all_nodes() {
     let token = a.token(&["--many"]);
     let mut b = Member::with_cpus("b", "4");
     b.start(&["--join", &token]);
-    a.wait_for_life("b", 1);
-    b.wait_for_life("a", 1);
+    a.wait_for_incarnation("b", 1);
+    b.wait_for_incarnation("a", 1);
     let submit = |count: &str| {
         let submit = a.command(&["submit", "-q", "--detach", "--invoke", "sleep-forever()"]);
         let ids = submit.args(["--array", count]).arg(guest("fixture")).ok();
@@ -186,7 +186,7 @@ fn the_numbers_of_the_strategies_hold_at_all_nodes() {
     // Who comes later goes by it from the beginning.
     let mut c = Member::with_cpus("c", "1");
     c.start(&["--join", &token]);
-    c.wait_for_life("a", 1);
+    c.wait_for_incarnation("a", 1);
     let it = c.command(&["scheduling"]).json(0);
     assert_eq!(
         (&it["local_queue"], &it["top_nodes"]),

@@ -363,10 +363,10 @@ fn what_another_node_has_is_changed_for_good() {
     };
     assert_eq!(runs_at("fpga=1"), "\"n2\"\n");
     while head.wait_for("n2", "alive")["total"]["fpga"] != "2" {}
-    // Another life of it has the same, whatever it is started with.
+    // Another incarnation of it has the same, whatever it is started with.
     other.stop();
     other.start(&["--join"]);
-    head.wait_for_life("n2", 2);
+    head.wait_for_incarnation("n2", 2);
     assert_eq!(runs_at("fpga=2"), "\"n2\"\n");
     head.command(&["node", "resource", "delete", "fpga", "--node", "n2"])
         .ok();

@@ -225,7 +225,7 @@ fn a_program_that_reads_a_stream_is_told_what_ties_it_to_its_node() {
     let token = a.token(&[]);
     let mut c = Member::new("c");
     c.start(&["--join", &token, "--node-gpus", "1"]);
-    b.wait_for_life("c", 1);
+    b.wait_for_incarnation("c", 1);
     let said = program(&b).fails(3);
     let says = [
         "node b can never run this task: GPU: needs 1",

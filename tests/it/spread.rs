@@ -23,7 +23,7 @@ impl Three {
         let three = Self { a, b, c };
         for one in [&three.a, &three.b, &three.c] {
             for other in ["a", "b", "c"] {
-                one.wait_for_life(other, 1);
+                one.wait_for_incarnation(other, 1);
             }
         }
         three
@@ -179,10 +179,13 @@ fn actors_live_on_other_nodes_and_are_called_from_all() {
 #[test]
 fn actors_on_other_nodes_die_and_live_again_as_they_do_on_this_one() {
     let three = Three::new();
-    let here = call(&three.a, r#"lives("a")"#).json(0);
-    let there = call(&three.a, r#"lives("b")"#).json(0);
-    let said = |lives: &serde_json::Value| -> Vec<String> {
-        let said = lives["result"]["ok"].as_array().expect("a list").clone();
+    let here = call(&three.a, r#"generations("a")"#).json(0);
+    let there = call(&three.a, r#"generations("b")"#).json(0);
+    let said = |generations: &serde_json::Value| -> Vec<String> {
+        let said = generations["result"]["ok"]
+            .as_array()
+            .expect("a list")
+            .clone();
         said.iter()
             .map(|it| it.as_str().expect("a text").to_owned())
             .collect()

@@ -61,8 +61,8 @@ fn weights_hold_over_all_nodes() {
     a.start(&["--head", "--listen", "127.0.0.1:0"]);
     let mut b = Member::with_cpus("b", "4");
     b.start(&["--join", &a.token(&["--many"])]);
-    a.wait_for_life("b", 1);
-    b.wait_for_life("a", 1);
+    a.wait_for_incarnation("b", 1);
+    b.wait_for_incarnation("a", 1);
     // At one node for both.
     let said = b.command(&["tenant", "set", "red", "--weight", "3"]).ok();
     assert_eq!(said, "tenant red: weight 3, no minimum\n");
@@ -145,7 +145,7 @@ fn a_minimum_goes_first_and_who_waits_is_told_of_whom() {
 fn what_is_set_outlives_the_head_and_reaches_who_comes_later() {
     let (mut a, token) = Member::head("a");
     let b = Member::joined("b", &token);
-    b.wait_for_life("a", 1);
+    b.wait_for_incarnation("a", 1);
     let set = b
         .command(&["tenant", "set", "red", "--weight", "2.5"])
         .json(0);

@@ -249,10 +249,10 @@ fn counters() -> Result<Vec<String>, Error> {
     let counted = number_of(&counted)?;
 
     // It traps, is started again from its last checkpoint, and makes the call again.
-    let life = number_of(&counter.call("crash", &[number(1_u64)])?)?;
+    let generation = number_of(&counter.call("crash", &[number(1_u64)])?)?;
     let kept = number_of(&counter.call("add", &[number(0_u64)])?)?;
 
-    // A call that takes too long ends the life of its actor, and this one has no other.
+    // A call that takes too long ends the generation of its actor, and this one gets no other.
     let brief = CallOptions {
         time_limit_ms: Some(A_MOMENT_MS),
     };
@@ -269,7 +269,7 @@ fn counters() -> Result<Vec<String>, Error> {
         format!("the name is taken: {}", is_refused(&again)),
         format!("all handles are the same actor: {same}"),
         format!("a task counted to {counted}"),
-        format!("in life {life} it is at {kept}"),
+        format!("in generation {generation} it is at {kept}"),
         format!("{late}, then {dead}"),
         format!("killed: {killed}"),
         format!("nobody has the name: {}", is_refused(&found)),
@@ -444,8 +444,8 @@ impl GuestCounter for Counter {
         self.0.get()
     }
 
-    fn crash(&self, life: u32) -> u32 {
-        ByHand::flaky(life)
+    fn crash(&self, generation: u32) -> u32 {
+        ByHand::flaky(generation)
     }
 
     fn follow(&self, other: Actor, count: u64) {

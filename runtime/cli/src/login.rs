@@ -12,7 +12,7 @@ use crate::fail::{CommandResult, Exit, Failure};
 use crate::printer::Printer;
 use crate::remote;
 
-/// A day, in which the lives of certificates are told.
+/// A day, in which the lifetimes of certificates are told.
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 pub fn login(login: &Login, global: &Global, printer: &Printer) -> CommandResult {

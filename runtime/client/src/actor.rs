@@ -31,7 +31,7 @@ struct Held {
 pub struct CallOptions {
     /// Whether its report is asked for.
     pub is_watched: bool,
-    /// How long an attempt may take. A call that is stopped in the middle ends the actor's life: the
+    /// How long an attempt may take. A call that is stopped in the middle ends this generation of the actor: the
     /// actor starts again if it has restarts left.
     pub time_limit: Option<Duration>,
 }

@@ -16,7 +16,7 @@ use crate::types::{Condition, LeaseId, Op, Txn};
 /// What stands under the key of a node that lives.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member<T> {
-    /// Which life of the node this is.
+    /// Which incarnation of the node this is.
     pub incarnation: Incarnation,
     /// What `node` says of it.
     pub info: T,
@@ -64,7 +64,7 @@ pub enum Death {
 }
 
 /// Registers this node under its lease, as a new incarnation: one higher than the last. An entry of an
-/// earlier life that has not expired yet is replaced. Where the store does not know whether it did it,
+/// earlier incarnation that has not expired yet is replaced. Where the store does not know whether it did it,
 /// an incarnation may be left out.
 ///
 /// # Errors

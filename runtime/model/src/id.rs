@@ -229,7 +229,7 @@ name!(
     "actor id"
 );
 
-/// Which life of a node this is: higher for every process that comes back under the same id.
+/// Which incarnation of a node this is: higher for every process that comes back under the same id.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]

@@ -16,7 +16,7 @@ use crate::identity::{Authority, Enroll, Identity};
 pub struct Config {
     /// Which node we are.
     pub identity: Identity,
-    /// Which life of our node this is; must be higher than in all lives before.
+    /// Which incarnation of our node this is; must be higher than in all incarnations before.
     pub incarnation: Incarnation,
     /// Where to listen.
     pub listen: SocketAddr,

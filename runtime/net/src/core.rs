@@ -158,7 +158,7 @@ impl Core {
         }
     }
 
-    /// A life of a node is known; older ones are refused from now on.
+    /// An incarnation of a node is known; older ones are refused from now on.
     ///
     /// # Errors
     /// When a later one is known, or the node was removed.

@@ -381,9 +381,9 @@ pub enum SendError {
     /// The peer has not taken what was sent before.
     #[error("too much is waiting for this peer: use `send`, which waits, or send less")]
     Full,
-    /// The peer is in another life than the one that it was for.
-    #[error("the peer is in another life than this is for")]
-    OtherLife,
+    /// The peer is in another incarnation than the one that it was for.
+    #[error("the peer is in another incarnation than this is for")]
+    OtherIncarnation,
     /// The peer or the network is closed.
     #[error("the peer is gone: nothing more is sent to it")]
     Closed,
@@ -425,9 +425,11 @@ pub enum CallError {
     /// Another process is there now.
     #[error("the peer was restarted: whether the request was carried out is not known")]
     Restarted,
-    /// The peer is not, or not any more, in the life that the request is for, which was not sent.
-    #[error("the peer is in another life than the one that the request is for: nothing was done")]
-    OtherLife,
+    /// The peer is not, or not any more, in the incarnation that the request is for, which was not sent.
+    #[error(
+        "the peer is in another incarnation than the one that the request is for: nothing was done"
+    )]
+    OtherIncarnation,
     /// The peer or the network is closed.
     #[error("the peer is gone: whether the request was carried out is not known")]
     Closed,

@@ -2,7 +2,7 @@
 //!
 //! Owns the events and their order. Events are worked out from what is: for each peer what was told last
 //! is compared with what holds now, so at most one peer's change waits for each peer, nothing is lost, and
-//! a connection that was replaced by another within the same lives is not told.
+//! a connection that was replaced by another within the same incarnations is not told.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -34,7 +34,7 @@ pub enum Event<P: Protocol> {
     Lost {
         /// Which.
         id: NodeId,
-        /// Which life of it.
+        /// Which incarnation of it.
         incarnation: Incarnation,
         /// Why.
         why: Lost,

@@ -113,7 +113,7 @@ pub enum Refusal {
         /// Who the certificate is for.
         certified: Role,
     },
-    /// A later life of the node is known.
+    /// A later incarnation of the node is known.
     #[error(
         "a later process of this node is known (incarnation {known}): this one is out of date and must stop"
     )]

@@ -13,12 +13,13 @@
 //!
 //! | what | order | arrives | when a connection is lost |
 //! |---|---|---|---|
-//! | one-way message | as sent | once in a life of the peer | goes on after the last one that was accepted |
-//! | request | any | is carried out at most once in a life of the peer | asked again under its id |
+//! | one-way message | as sent | once in an incarnation of the peer | goes on after the last one that was accepted |
+//! | request | any | is carried out at most once in an incarnation of the peer | asked again under its id |
 //! | bulk range | whole | as often as asked for | the missing rest is asked for again |
 //!
-//! A *life* is an incarnation of a node. With a new one nothing of the old is left: its messages are dropped, its requests fail. The same if one side forgets the other.
-//! Messages that a service must not see twice across lives need ids of their own.
+//! With a new incarnation of a node nothing of the old one is left: its messages are dropped, its requests fail. The
+//! same if one side forgets the other.
+//! Messages that a service must not see twice across incarnations need ids of their own.
 //!
 //! Invariants: there is no mode without TLS or without certificates; everything that a peer can make us
 //! keep has a limit in [`Limits`]; whatever bytes arrive, they give an error and no panic.

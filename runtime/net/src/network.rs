@@ -194,8 +194,8 @@ impl<P: Protocol> Network<P> {
         self.core().forget(id);
     }
 
-    /// From now on lives of a node before this one are refused, and a connection with one is closed. What a peer is sent
-    /// from then on is for this life.
+    /// From now on incarnations of a node before this one are refused, and a connection with one is closed. What a peer
+    /// is sent from then on is for this incarnation.
     pub fn expect(&self, node: NodeId, incarnation: Incarnation) {
         let core = self.core();
         // An error means that it is refused already, which is as good.

@@ -104,7 +104,12 @@ pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// A [`Service`] without its types.
 pub(crate) trait Handler: Send + Sync {
-    fn one_ways(&self, from: Arc<PeerCore>, life: Incarnation, batch: Batch) -> BoxFuture<()>;
+    fn one_ways(
+        &self,
+        from: Arc<PeerCore>,
+        incarnation: Incarnation,
+        batch: Batch,
+    ) -> BoxFuture<()>;
     fn request(&self, from: Arc<PeerCore>, body: Bytes) -> BoxFuture<Result<Bytes, Failure>>;
     fn bulk(
         &self,
@@ -134,13 +139,18 @@ impl<P: Protocol, S: Service<P>> Typed<P, S> {
 }
 
 impl<P: Protocol, S: Service<P>> Handler for Typed<P, S> {
-    fn one_ways(&self, from: Arc<PeerCore>, life: Incarnation, batch: Batch) -> BoxFuture<()> {
+    fn one_ways(
+        &self,
+        from: Arc<PeerCore>,
+        incarnation: Incarnation,
+        batch: Batch,
+    ) -> BoxFuture<()> {
         let service = self.service.clone();
         Box::pin(async move {
             let from = Peer::new(from);
             for payload in batch {
                 match frame::decode(&payload) {
-                    Ok(message) => service.one_way(&from, life, message).await,
+                    Ok(message) => service.one_way(&from, incarnation, message).await,
                     // The frame is whole, so the next message can be read. The versions fit, so this is a bug
                     // or malice at the other end, which sends nothing newer than we speak.
                     Err(_) => tracing::warn!(

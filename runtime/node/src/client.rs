@@ -495,7 +495,7 @@ impl Client {
 
     /// Cancels everything that this session has submitted and that has not ended. Its actors end. A call of
     /// another's actor that is under way has two seconds to come to its end; after that it is stopped, which ends
-    /// that life of the actor.
+    /// that generation of the actor.
     pub fn cancel_all(&self) {
         self.0.shared.end_work_of(self.0.driver);
         // Not before its tasks: those would say that their group was removed.

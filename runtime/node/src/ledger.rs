@@ -79,9 +79,9 @@ pub(crate) type NodeNames = Box<dyn Fn(NodeId) -> String + Send>;
 pub(crate) struct Counts {
     /// Attempts after which the task was tried again.
     pub(crate) retried: u64,
-    /// Lives of actors that began.
+    /// Generations of actors that began.
     pub(crate) born: u64,
-    /// Lives that ended and were followed by another.
+    /// Generations of actors that ended and were followed by another.
     pub(crate) restarted: u64,
 }
 
@@ -402,7 +402,7 @@ impl Ledger {
         let Some(death) = actor.dies(why, self.id) else {
             return;
         };
-        todo.trash.lives.extend(death.instance.map(|it| *it));
+        todo.trash.generations.extend(death.instance.map(|it| *it));
         self.living -= usize::from(death.was_here);
         // Of another node\'s actor, that node counts it.
         let is_restart = death.is_followed && !actor.is_foreign();

@@ -56,7 +56,7 @@ pub(super) fn offered(config: &NodeConfig, machine: &Machine) -> Result<NodeReso
     Ok(resources)
 }
 
-/// What was changed in an earlier life goes before what the node is started with.
+/// What was changed in an earlier incarnation goes before what the node is started with.
 pub(super) fn change(
     resources: &mut NodeResources,
     changes: BTreeMap<ResourceName, Option<Pool>>,
@@ -91,7 +91,7 @@ pub(super) fn info(
     let (id, incarnation, name) = match opened {
         Some(opened) => {
             let cluster = &opened.cluster;
-            (cluster.id(), cluster.life(), opened.name.clone())
+            (cluster.id(), cluster.incarnation(), opened.name.clone())
         }
         None => (LOCAL, Incarnation::default(), name),
     };

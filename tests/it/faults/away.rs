@@ -46,7 +46,7 @@ fn operators_hear_soon_that_the_head_does_not_answer() {
     ask_all(&other);
     // All was refused, so nothing is left of it, also once it could be done.
     head.start(&["--head", "--listen", address]);
-    other.wait_for_life("n1", 2);
+    other.wait_for_incarnation("n1", 2);
     for member in [&head, &other] {
         member.wait_for_rest();
     }

@@ -121,7 +121,7 @@ fn a_full_disk_under_the_control_store_costs_what_cannot_be_kept_only() {
         node.wait_for_rest();
     }
     for name in ["b", "c"] {
-        assert_eq!(three.a.sees(name).expect("it lives")["life"], 1);
+        assert_eq!(three.a.sees(name).expect("it lives")["incarnation"], 1);
     }
 }
 

@@ -121,7 +121,7 @@ fn a_node_that_was_frozen_gives_up_what_another_one_has_taken_over() {
     });
     assert_ne!(seen["node"], "b");
     three.b.running().signal(Signal::CONT);
-    three.a.wait_for_life("b", 2);
+    three.a.wait_for_incarnation("b", 2);
     three.meet();
     // Its own attempt is cancelled, and nothing is taken by it any more.
     three.b.wait_for_rest();
@@ -292,7 +292,7 @@ fn counted() -> Three {
     three
 }
 
-/// Calls the actor, which may be between two lives.
+/// Calls the actor, which may be between two generations.
 #[track_caller]
 fn add(at: &Node, number: u32) -> String {
     eventually("the actor answered", || {
@@ -386,7 +386,7 @@ fn an_actor_whose_creator_was_frozen_lives_once() {
     three.a.wait_for("b", "dead");
     assert_eq!(add(&three.c, 1), "16\n");
     three.b.running().signal(Signal::CONT);
-    three.a.wait_for_life("b", 2);
+    three.a.wait_for_incarnation("b", 2);
     three.meet();
     three.b.wait_for_rest();
     for (node, sum) in [(&three.a, "17\n"), (&three.b, "18\n"), (&three.c, "19\n")] {

@@ -127,7 +127,7 @@ fn etcd_that_is_away_for_ten_seconds_is_not_missed_by_work() {
     }
     // Nobody was counted as dead.
     for name in ["a", "b", "c"] {
-        assert_eq!(three.a.sees(name).expect("it lives")["life"], 1);
+        assert_eq!(three.a.sees(name).expect("it lives")["incarnation"], 1);
     }
     three.c.token(&[]);
 }
@@ -219,7 +219,7 @@ fn only_one_is_cut_off(how: State) {
     assert!(paused.is_running());
     way.set(State::Open);
     // It finds that it was counted as dead.
-    a.wait_for_life("b", 2);
+    a.wait_for_incarnation("b", 2);
     three.meet();
     // The actor is another's, and may have answered this once.
     paused.end();
@@ -228,7 +228,7 @@ fn only_one_is_cut_off(how: State) {
     }
     Tree::start(b).ends_well();
     for name in ["a", "c"] {
-        assert_eq!(b.sees(name).expect("it lives")["life"], 1);
+        assert_eq!(b.sees(name).expect("it lives")["incarnation"], 1);
     }
     detached.ends_well(&three);
 }

@@ -274,7 +274,7 @@ fn a_node_that_was_frozen_gives_up_a_group_that_another_one_has_taken_over() {
     ready(&three.a, &group);
     let after = places(&three.a);
     three.b.running().signal(Signal::CONT);
-    three.a.wait_for_life("b", 2);
+    three.a.wait_for_incarnation("b", 2);
     three.meet();
     for node in three.all() {
         wait_for_owner(node, &group, |node| node == owner);

@@ -58,8 +58,8 @@ fn a_head_that_is_killed_and_started_again_under_load_costs_time_only() {
         assert_eq!(node.ended("failed"), 0);
     }
     // With what was in its store.
-    assert_eq!(three.c.sees("a").expect("the head")["life"], 2);
-    assert_eq!(three.a.sees("c").expect("a member")["life"], 1);
+    assert_eq!(three.c.sees("a").expect("the head")["incarnation"], 2);
+    assert_eq!(three.a.sees("c").expect("a member")["incarnation"], 1);
 }
 
 #[test]

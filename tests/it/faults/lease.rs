@@ -78,7 +78,7 @@ fn what_waits_for_another_node_s_group_waits_on_when_its_own_node_was_cut_off() 
     three.b.running().signal(Signal::STOP);
     three.a.wait_for("b", "dead");
     three.b.running().signal(Signal::CONT);
-    three.a.wait_for_life("b", 2);
+    three.a.wait_for_incarnation("b", 2);
     three.meet();
     three.c.command(&["group", "remove", first]).ok();
     let ended = submitted.end();

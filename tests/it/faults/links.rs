@@ -209,8 +209,8 @@ impl Parting {
             node.wait_for_rest();
             assert_eq!(node.ended("failed"), 0);
         }
-        let life = three.a.sees(other).expect("it is back")["life"].clone();
-        assert_eq!(life, if one == "a" { 2 } else { 1 });
+        let incarnation = three.a.sees(other).expect("it is back")["incarnation"].clone();
+        assert_eq!(incarnation, if one == "a" { 2 } else { 1 });
     }
 }
 
@@ -239,7 +239,7 @@ fn a_worker_that_its_driver_cannot_hear() {
 
 #[test]
 fn a_worker_that_the_head_cannot_hear() {
-    // It counts as dead, and begins a new life.
+    // It counts as dead, and begins a new incarnation.
     Parting {
         driver: "c",
         between: ("a", "b"),
@@ -251,7 +251,7 @@ fn a_worker_that_the_head_cannot_hear() {
 
 #[test]
 fn a_driver_that_the_head_cannot_hear() {
-    // It counts as dead, goes on with what it can, and begins a new life.
+    // It counts as dead, goes on with what it can, and begins a new incarnation.
     Parting {
         driver: "b",
         between: ("a", "b"),
@@ -263,7 +263,7 @@ fn a_driver_that_the_head_cannot_hear() {
 
 #[test]
 fn a_driver_that_comes_back_while_its_objects_are_still_being_fetched() {
-    // Whoever fetches them gives up later than that, and must not take the new life's for those of the old.
+    // Whoever fetches them gives up later than that, and must not take the new incarnation's for those of the old.
     Parting {
         driver: "b",
         between: ("a", "b"),
@@ -313,7 +313,7 @@ fn a_detached_actor_whose_node_nobody_can_hear_lives_once() {
     for other in ["a", "c"] {
         hosts.heal("b", other, true);
     }
-    three.a.wait_for_life("b", 2);
+    three.a.wait_for_incarnation("b", 2);
     three.meet();
     // The actor of which it was a call is another node's now: it counts there, or its caller hears that it does not.
     let ended = call.end();
@@ -365,14 +365,14 @@ fn a_head_alone(is_unplugged: bool, time: Duration) {
     tree.ends_well();
     // Those who could not hear it begin anew, and it goes on.
     for other in others {
-        three.a.wait_for_life(&other.name, 2);
+        three.a.wait_for_incarnation(&other.name, 2);
     }
     three.meet();
     for node in three.all() {
         node.wait_for_rest();
         assert_eq!(node.ended("failed"), 0);
     }
-    assert_eq!(three.b.sees("a").expect("the head")["life"], 1);
+    assert_eq!(three.b.sees("a").expect("the head")["incarnation"], 1);
     // All three work for each other again.
     Tree::start(&three.a).ends_well();
 }

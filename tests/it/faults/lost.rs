@@ -44,7 +44,7 @@ fn a_call_that_may_be_made_again_is_when_its_node_is_lost() {
     ] {
         let (three, ended) = calls(caller, 1, has_states);
         assert_eq!(ended.stdout_text(), format!("ok({answers})\n"), "{ended}");
-        // Once in each life.
+        // Once in each generation.
         assert_eq!(ended.stderr.matches("hangs 10 at ").count(), 2, "{ended}");
         rests(&three);
     }
@@ -58,11 +58,11 @@ fn a_call_that_may_not_be_made_again_fails_and_is_made_once() {
         assert_says(&said, &["node b, on which it lived, is lost"]);
         assert_eq!(ended.stderr.matches("hangs 10 at ").count(), 1, "{ended}");
         // The one behind it was sent there, too, and nobody knows whether it had begun; unless that came too late.
-        let of_next_life = match said.matches("is lost").count() {
+        let of_next_generation = match said.matches("is lost").count() {
             1 => format!(r#", "{}", "{}"])"#, before + 100, before + 1100),
             _ => format!(r#", "{}"])"#, before + 1000),
         };
-        assert_says(&said, &[&of_next_life]);
+        assert_says(&said, &[&of_next_generation]);
         rests(&three);
     }
 }

@@ -116,7 +116,7 @@ fn what_is_detached_when_a_worker_and_the_head_cannot_hear_each_other() {
     detached.submit_anyhow(b, true);
     let new = created(c, "new");
     parting.end(PARTED);
-    a.wait_for_life("b", 2);
+    a.wait_for_incarnation("b", 2);
     three.meet();
     for actor in [taken, new, again] {
         detached.add_actor(actor);
@@ -146,8 +146,8 @@ fn what_is_detached_when_two_workers_cannot_hear_each_other() {
     parting.end(PARTED_LONG);
     three.meet();
     for name in ["b", "c"] {
-        let life = a.sees(name).expect("it lives")["life"].clone();
-        assert_eq!(life, 1, "nobody was dead");
+        let incarnation = a.sees(name).expect("it lives")["incarnation"].clone();
+        assert_eq!(incarnation, 1, "nobody was dead");
     }
     new.into_iter().for_each(|actor| detached.add_actor(actor));
     ends_well(detached, three);
@@ -185,7 +185,7 @@ fn what_is_detached_when_a_head_is_alone() {
     }
     parting.end(PARTED_LONG);
     for node in [b, c] {
-        a.wait_for_life(&node.name, 2);
+        a.wait_for_incarnation(&node.name, 2);
     }
     three.meet();
     taken

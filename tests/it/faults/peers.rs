@@ -114,12 +114,12 @@ impl Raw {
         connecting.expect("an address").await
     }
 
-    /// After a hello in this version, in a life of the node's.
+    /// After a hello in this version, in an incarnation of the node's.
     async fn greeted(
         &self,
         to: SocketAddr,
         version: [u8; 2],
-        life: u8,
+        incarnation: u8,
     ) -> (Connection, SendStream, RecvStream) {
         let connection = self.connect(to).await.expect("a connection");
         let (mut writer, reader) = connection.open_bi().await.expect("a stream");
@@ -127,9 +127,9 @@ impl Raw {
         hello.extend(version);
         hello.extend(b"\x03raw");
         hello.extend(self.cluster);
-        // This node, in this life, without addresses, for messages: connection 77, and none before.
+        // This node, in this incarnation, without addresses, for messages: connection 77, and none before.
         hello.extend(self.node);
-        hello.extend([life, 0, 0, 77, 0]);
+        hello.extend([incarnation, 0, 0, 77, 0]);
         writer.write_all(&frame(&hello)).await.expect("written");
         (connection, writer, reader)
     }
@@ -256,7 +256,7 @@ fn a_member_that_sends_nonsense_is_let_go() {
             let why = format!("why=\"it broke the protocol ({said}) and was disconnected\"");
             pair.a.wait_for_log(&[" a peer is lost", &peer, &why]);
         }
-        // Other versions are told which is ours, and a life that is over that it is. The log has theirs too.
+        // Other versions are told which is ours, and an incarnation that is over that it is. The log has theirs too.
         for version in [[0, 9], [1, 7], [9, 0]] {
             let (_connection, _writer, mut reader) = raw.greeted(at, version, 2).await;
             let answer = soon(reader.read_to_end(1 << 16)).await.expect("an answer");
@@ -269,7 +269,7 @@ fn a_member_that_sends_nonsense_is_let_go() {
         }
         let (_connection, _writer, mut reader) = raw.greeted(at, [1, 0], 1).await;
         let answer = soon(reader.read_to_end(1 << 16)).await.expect("an answer");
-        // The refusal that is for an old life, and the one that is known.
+        // The refusal that is for an old incarnation, and the one that is known.
         assert!(answer.ends_with(&[1, 2, 2]), "{answer:?}");
         let nonsense = nonsense();
         for round in 0..40 {
@@ -349,7 +349,7 @@ fn a_node_of_another_cluster_is_told_so() {
     // With the right one it comes back.
     fs::write(&path, cluster).expect("written");
     y.start(&["--join"]);
-    z.wait_for_life("y", 2);
+    z.wait_for_incarnation("y", 2);
 }
 
 #[test]

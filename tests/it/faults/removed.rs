@@ -72,7 +72,7 @@ fn a_dead_node_is_removed_and_only_that() {
     let said = remove(&three.c, "nobody", &[]).fails(2);
     assert_says(&said, &["there is no node 'nobody'"]);
     remove(&three.c, "b", &[]).ok();
-    // By its id as well, again, and by a head of a later life, which goes by it from its first moment.
+    // By its id as well, again, and by a head of a later incarnation, which goes by it from its first moment.
     remove(&three.a, id, &[]).ok();
     three.a.kill();
     three.a.start(&["--head"]);

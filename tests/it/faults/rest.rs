@@ -12,8 +12,8 @@ use wasmrun_tests::Wasmrun;
 use crate::metrics;
 
 /// By how many files and sockets a node at rest may have more open than when it was started. Connections to other nodes
-/// are no files: all of them go over the sockets that it listens at, which a new life replaces. What may come is a
-/// connection to etcd, segments that the store keeps for later, and what the engine looks at memory with: two in most
+/// are no files: all of them go over the sockets that it listens at, which a new incarnation replaces. What may come is
+/// a connection to etcd, segments that the store keeps for later, and what the engine looks at memory with: two in most
 /// tests. What each task, object, client or connection left would be more: there are dozens of them in each test.
 const MOST_MORE_FILES: usize = 6;
 

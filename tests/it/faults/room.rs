@@ -121,10 +121,10 @@ fn a_lost_result_that_cannot_be_made_again_says_why() {
 fn a_lost_result_is_made_again_where_it_was() {
     let mut three = Three::new();
     let id = make(&three.a, "leaf(7, 20000, 0)", "node:c");
-    // Its next life has the same name, and nothing else of it.
+    // Its next incarnation has the same name, and nothing else of it.
     three.c.kill();
     three.c.start(&["--join"]);
-    three.a.wait_for_life("c", 2);
+    three.a.wait_for_incarnation("c", 2);
     let made = three.a.command(&["object", "get", &id]).ok();
     assert_eq!(made.matches('7').count(), 20_000);
     three.a.command(&["object", "delete", &id]).ok();

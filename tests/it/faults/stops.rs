@@ -56,7 +56,7 @@ fn a_node_that_stops_is_given_no_more_work() {
     three.a.command(&["cancel", &spin]).ok();
     assert_eq!(three.b.stopped().code, Some(0));
     three.a.wait_for("b", "dead");
-    // In its next life it takes work again.
+    // In its next incarnation it takes work again.
     three.b.start(&["--join"]);
     three.meet();
     assert_eq!(

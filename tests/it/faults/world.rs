@@ -219,12 +219,17 @@ impl Node {
         })
     }
 
-    /// Waits until it sees this life of a node, or a later one.
+    /// Waits until it sees this incarnation of a node, or a later one.
     #[track_caller]
-    pub(super) fn wait_for_life(&self, name: &str, life: u64) {
-        let what = format!("was {name} in life {life} for {}", self.name);
+    pub(super) fn wait_for_incarnation(&self, name: &str, incarnation: u64) {
+        let what = format!("was {name} in incarnation {incarnation} for {}", self.name);
         eventually(&what, || match self.sees(name) {
-            Some(node) if node["state"] == "alive" && node["life"].as_u64() >= Some(life) => Ok(()),
+            Some(node)
+                if node["state"] == "alive"
+                    && node["incarnation"].as_u64() >= Some(incarnation) =>
+            {
+                Ok(())
+            }
             other => Err(format!("{other:?}")),
         });
     }

@@ -26,13 +26,14 @@ pub struct Actor(Rc<ActorState>);
 pub(super) struct ActorState {
     index: u64,
     class: &'static str,
-    life: RefCell<Life>,
+    generation: RefCell<Generation>,
     /// Calls that were not made yet, in order; the first one may have arguments to wait for.
     queue: RefCell<VecDeque<Call>>,
     is_running: Cell<bool>,
 }
 
-enum Life {
+/// An actor has one here: it is not restarted.
+enum Generation {
     /// It will be made by the first entry of the queue.
     Unborn,
     /// Its state; `None` while a call runs.
@@ -74,7 +75,7 @@ pub fn create(
         let actor = Rc::new(ActorState {
             index: index as u64,
             class,
-            life: RefCell::new(Life::Unborn),
+            generation: RefCell::new(Generation::Unborn),
             queue: RefCell::default(),
             is_running: Cell::new(false),
         });
@@ -186,7 +187,7 @@ impl ActorState {
     }
 
     fn is_dead(&self) -> bool {
-        matches!(*self.life.borrow(), Life::Dead(_))
+        matches!(*self.generation.borrow(), Generation::Dead(_))
     }
 
     /// Makes one call, whose arguments are all there.
@@ -209,9 +210,9 @@ impl ActorState {
         let instance = run(&call.task, self.class, || {
             (module.create)(self.class, arguments)
         })?;
-        let mut life = self.life.borrow_mut();
-        if matches!(*life, Life::Unborn) {
-            *life = Life::Alive(Some(instance));
+        let mut generation = self.generation.borrow_mut();
+        if matches!(*generation, Generation::Unborn) {
+            *generation = Generation::Alive(Some(instance));
         }
         Ok(())
     }
@@ -219,9 +220,9 @@ impl ActorState {
     fn invoke(&self, method: &'static str, call: &Call) -> Result<Encoded, Failure> {
         self.alive()?;
         let arguments = read_arguments(&call.arguments, &call.task)?;
-        let taken = match &mut *self.life.borrow_mut() {
-            Life::Alive(instance) => instance.take(),
-            Life::Unborn | Life::Dead(_) => None,
+        let taken = match &mut *self.generation.borrow_mut() {
+            Generation::Alive(instance) => instance.take(),
+            Generation::Unborn | Generation::Dead(_) => None,
         };
         let mut instance = taken.expect("an actor that is alive and idle has its state");
         let returned = run(&call.task, method, || instance.invoke(method, arguments));
@@ -229,7 +230,7 @@ impl ActorState {
             // Its state may be half changed: on a node the whole instance would be gone.
             Err(failure) if failure.kind == FailureKind::Trap => self.die(died(failure)),
             _ => {
-                if let Life::Alive(state) = &mut *self.life.borrow_mut() {
+                if let Generation::Alive(state) = &mut *self.generation.borrow_mut() {
                     *state = Some(instance);
                 }
             }
@@ -247,9 +248,9 @@ impl ActorState {
     }
 
     fn alive(&self) -> Result<(), Failure> {
-        match &*self.life.borrow() {
-            Life::Unborn | Life::Alive(_) => Ok(()),
-            Life::Dead(failure) => Err(failure.clone()),
+        match &*self.generation.borrow() {
+            Generation::Unborn | Generation::Alive(_) => Ok(()),
+            Generation::Dead(failure) => Err(failure.clone()),
         }
     }
 
@@ -259,7 +260,7 @@ impl ActorState {
             return;
         }
         let failure = died(&failure);
-        *self.life.borrow_mut() = Life::Dead(failure.clone());
+        *self.generation.borrow_mut() = Generation::Dead(failure.clone());
         WORLD.with_borrow_mut(|world| {
             let index = self.index as usize;
             world.actor_names.retain(|_, other| *other != index);

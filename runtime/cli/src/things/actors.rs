@@ -77,7 +77,7 @@ fn create(options: &ActorCreate, global: &Global, printer: &Printer) -> CommandR
         ));
     }
     if !options.no_wait {
-        await_life(&client, &actor, options, printer)?;
+        await_alive(&client, &actor, options, printer)?;
     }
     match printer.output {
         Output::Json => {
@@ -90,7 +90,7 @@ fn create(options: &ActorCreate, global: &Global, printer: &Printer) -> CommandR
 }
 
 /// Waits until an actor lives that was created.
-fn await_life(
+fn await_alive(
     client: &Client,
     actor: &Actor,
     options: &ActorCreate,

@@ -153,7 +153,7 @@ columns!("nodes", |row: MemberRow| {
     "name": cell(&row.name),
     "id": cell(row.id),
     "state": cell(&row.state),
-    "life": number(row.life),
+    "incarnation": number(row.incarnation),
     "address": maybe(row.address.map(|address| address.to_string()).as_deref()),
     "head": flag(row.is_head),
     "total": amounts(&row.total),

@@ -21,7 +21,7 @@ use crate::etcd::Server;
 const NODE: NodeId = NodeId::from_bytes([7; 16]);
 
 #[tokio::test]
-async fn each_life_of_a_node_is_another_and_only_the_one_meant_is_declared_dead() {
+async fn each_incarnation_of_a_node_is_another_and_only_the_one_meant_is_declared_dead() {
     let harness = InFolder::new().await;
     let store = harness.store();
     let lease = store.grant(Duration::from_secs(60)).await.unwrap().id;
@@ -53,12 +53,12 @@ async fn of_many_who_declare_a_node_dead_one_did_it() {
     let harness = InFolder::new().await;
     let store = harness.store();
     let lease = store.grant(Duration::from_secs(60)).await.unwrap().id;
-    let life = register(store.as_ref(), NODE, lease, ()).await.unwrap();
+    let incarnation = register(store.as_ref(), NODE, lease, ()).await.unwrap();
     let mut tasks = JoinSet::new();
     for _ in 0..20 {
         let store = Arc::clone(&store);
         tasks.spawn(async move {
-            declare_dead::<()>(store.as_ref(), NODE, life)
+            declare_dead::<()>(store.as_ref(), NODE, incarnation)
                 .await
                 .unwrap()
         });

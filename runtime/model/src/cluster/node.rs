@@ -40,7 +40,7 @@ pub struct NewNode {
     pub id: NodeId,
     /// Its name.
     pub name: NodeName,
-    /// Which life of it this is.
+    /// Which incarnation of it this is.
     pub incarnation: Incarnation,
     /// Its labels.
     pub labels: Labels,
@@ -80,7 +80,7 @@ impl Node {
         &self.name
     }
 
-    /// Which life of it this is.
+    /// Which incarnation of it this is.
     pub fn incarnation(&self) -> Incarnation {
         self.incarnation
     }

@@ -20,7 +20,7 @@ use crate::resource::{NodeReport, NodeResources, Request, ResourceSet};
 /// Why a node did not join.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JoinError {
-    /// It is there, in this life or a later one.
+    /// It is there, in this incarnation or a later one.
     #[error(
         "node {id} is there already, as incarnation {there}, so incarnation {incarnation} of it is \
          not new; ignore it"
@@ -28,12 +28,12 @@ pub enum JoinError {
     Stale {
         /// The node.
         id: NodeId,
-        /// The life that wants to join.
+        /// The incarnation that wants to join.
         incarnation: Incarnation,
-        /// The life that is there.
+        /// The incarnation that is there.
         there: Incarnation,
     },
-    /// It is there in an earlier life.
+    /// It is there in an earlier incarnation.
     #[error("an earlier incarnation of node {id} has not left yet; let that one leave first")]
     StillThere {
         /// The node.
@@ -142,8 +142,8 @@ impl Cluster {
     }
 
     /// A node is a member and will say what it has: whatever is bound to it is [infeasible](super::Choice::Infeasible)
-    /// until it [joins](Cluster::join), and not unschedulable. Of lives of it that are not later than one that is there
-    /// nothing is noted.
+    /// until it [joins](Cluster::join), and not unschedulable. Of incarnations of it that are not later than one that
+    /// is there nothing is noted.
     pub fn expect(&mut self, id: NodeId, incarnation: Incarnation, name: NodeName) {
         let there = self.by_id(id).map(|ix| self[ix].incarnation);
         if there < Some(incarnation) {
@@ -151,7 +151,7 @@ impl Cluster {
         }
     }
 
-    /// A life of a node, or an earlier one, will not come. Whether it was [expected](Cluster::expect).
+    /// An incarnation of a node, or an earlier one, will not come. Whether it was [expected](Cluster::expect).
     pub fn expect_no_more(&mut self, id: NodeId, incarnation: Incarnation) -> bool {
         let expected = &mut self.nodes.expected;
         let is_meant = expected.get(&id).is_some_and(|(it, _)| *it <= incarnation);
@@ -401,7 +401,8 @@ impl Cluster {
         self.nodes.get_mut(ix).is_draining = is_draining;
     }
 
-    /// Says whether nobody here can speak with a node. In its next life it is reachable, until somebody says otherwise.
+    /// Says whether nobody here can speak with a node. In its next incarnation it is reachable, until somebody says
+    /// otherwise.
     ///
     /// # Panics
     /// If the node is not there.

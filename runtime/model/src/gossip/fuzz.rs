@@ -17,17 +17,17 @@ use crate::resource::{Amount, NodeResources, ResourceName};
 use crate::scheduler::{NodeInfo, PeerView};
 use crate::time::Instant;
 
-/// How many nodes there are, in some lives.
+/// How many nodes there are, in some incarnations.
 const NODES: u8 = 24;
-const LIVES: u8 = 3;
+const INCARNATIONS: u8 = 3;
 
 /// Whatever happens and whatever members say, the invariants hold. Never panics.
 #[doc(hidden)]
 pub fn fuzz(data: &[u8]) {
     let mut bytes = Bytes(data);
-    let (own, life) = (node_id(0), Incarnation(1));
+    let (own, incarnation) = (node_id(0), Incarnation(1));
     let mut world = World {
-        gossip: Gossip::new(Instant::ZERO, own, life, bytes.next().into()),
+        gossip: Gossip::new(Instant::ZERO, own, incarnation, bytes.next().into()),
         now: Instant::ZERO,
         members: BTreeMap::new(),
         heard: BTreeMap::new(),
@@ -65,8 +65,8 @@ impl Bytes<'_> {
         node_id(self.below(NODES))
     }
 
-    fn life(&mut self) -> Incarnation {
-        Incarnation(self.below(LIVES).into())
+    fn incarnation(&mut self) -> Incarnation {
+        Incarnation(self.below(INCARNATIONS).into())
     }
 
     fn version(&mut self) -> u64 {
@@ -80,7 +80,7 @@ impl Bytes<'_> {
     fn known(&mut self) -> Known {
         Known {
             node: self.node(),
-            incarnation: self.life(),
+            incarnation: self.incarnation(),
             version: self.version(),
             info_version: self.version(),
         }
@@ -118,7 +118,7 @@ impl Bytes<'_> {
     }
 
     fn update(&mut self) -> Update {
-        let (node, incarnation) = (self.node(), self.life());
+        let (node, incarnation) = (self.node(), self.incarnation());
         let (version, info_version) = (self.version(), self.version());
         let is_right = self.below(8) > 0;
         let view = self.view(if is_right { version } else { 1 });
@@ -175,7 +175,7 @@ impl World {
         let own = node_id(0);
         match bytes.below(12) {
             0 | 1 => {
-                let (node, incarnation) = (bytes.node(), bytes.life());
+                let (node, incarnation) = (bytes.node(), bytes.incarnation());
                 let known = self.members.get(&node);
                 if node != own && known.is_none_or(|known| *known < incarnation) {
                     self.members.insert(node, incarnation);
@@ -184,7 +184,7 @@ impl World {
                 Input::Joined { node, incarnation }
             }
             2 => {
-                let (node, incarnation) = (bytes.node(), bytes.life());
+                let (node, incarnation) = (bytes.node(), bytes.incarnation());
                 if self
                     .members
                     .get(&node)

@@ -24,18 +24,18 @@ use crate::time::Instant;
 /// What happens. What is stale changes nothing.
 #[derive(Debug)]
 pub enum Input {
-    /// A node is a member: its lease says so. A later life takes the place of an earlier one.
+    /// A node is a member: its lease says so. A later incarnation takes the place of an earlier one.
     Joined {
         /// The node.
         node: NodeId,
-        /// Which life of it.
+        /// Which incarnation of it.
         incarnation: Incarnation,
     },
-    /// A node is no member any more. That life never joins again.
+    /// A node is no member any more. That incarnation never joins again.
     Left {
         /// The node.
         node: NodeId,
-        /// Which life of it, or a later one.
+        /// Which incarnation of it, or a later one.
         incarnation: Incarnation,
     },
     /// What this node has and does. The version is set here, whatever it is. Cheap to repeat, but to make a
@@ -85,7 +85,7 @@ pub struct Stats {
     pub taken: u64,
     /// Updates that said nothing new.
     pub duplicates: u64,
-    /// Updates and messages about, or from, lives that are not members.
+    /// Updates and messages about, or from, incarnations that are not members.
     pub strangers: u64,
     /// Updates and messages that made no sense.
     pub malformed: u64,
@@ -116,7 +116,7 @@ pub struct Gossip {
 }
 
 impl Gossip {
-    /// A node that knows nobody. The seed should differ from node to node and from life to life.
+    /// A node that knows nobody. The seed should differ from node to node and from incarnation to incarnation.
     pub fn new(now: Instant, own: NodeId, incarnation: Incarnation, seed: u64) -> Self {
         let mut random = Random::new(seed);
         Self {

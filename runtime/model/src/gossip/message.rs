@@ -35,7 +35,7 @@ pub struct Checksum(pub [u8; 8]);
 pub struct Known {
     /// The node.
     pub node: NodeId,
-    /// Which life of it.
+    /// Which incarnation of it.
     pub incarnation: Incarnation,
     /// The version of its view; 0 if none is known.
     pub version: u64,
@@ -48,7 +48,7 @@ pub struct Known {
 pub struct Update {
     /// The node.
     pub node: NodeId,
-    /// Which life of it.
+    /// Which incarnation of it.
     pub incarnation: Incarnation,
     /// Which of its views this is: higher is newer. From 1.
     pub version: u64,

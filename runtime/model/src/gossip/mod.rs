@@ -28,7 +28,7 @@
 //! cannot be sent is dropped: it is not worth a queue.
 //!
 //! Members are authenticated and trusted not to be malicious. One that errs does no lasting harm: what it
-//! says about unknown lives is dropped, and a node that hears of a view of itself that it has not published
+//! says about unknown incarnations is dropped, and a node that hears of a view of itself that it has not published
 //! publishes a newer one.
 
 mod body;

@@ -3,7 +3,7 @@
 //! Owns the latest view of every member, this node included, and checksums of which views these are. Must
 //! not: send, or decide when something is told.
 //!
-//! Invariants: the versions of one life of a node only rise; the checksums are those of the views that are
+//! Invariants: the versions of one incarnation of a node only rise; the checksums are those of the views that are
 //! held; nothing is held of who is not a member.
 
 use std::collections::BTreeMap;
@@ -54,7 +54,7 @@ pub(super) enum Taken {
     Known,
     /// Something newer is known.
     Older,
-    /// It is about a life that is not a member.
+    /// It is about an incarnation that is not a member.
     NoMember,
     /// It is about this node.
     Own,
@@ -75,7 +75,7 @@ impl Table {
         table
     }
 
-    /// Takes a member in. False if it is one, in this life or a later one.
+    /// Takes a member in. False if it is one, in this incarnation or a later one.
     pub(super) fn join(&mut self, node: NodeId, incarnation: Incarnation) -> bool {
         let known = self.members.get(&node);
         if known.is_some_and(|known| known.incarnation >= incarnation) {

@@ -41,7 +41,7 @@ pub(super) const BACKOFF: Duration = Duration::from_millis(50);
 /// How often the wait doubles: up to 3.2 s. The actual wait is between half of it and one and a half.
 pub(super) const BACKOFF_DOUBLINGS: u32 = 6;
 
-/// A placement group, as its owner keeps it. `N` names nodes, one life of each.
+/// A placement group, as its owner keeps it. `N` names nodes, one incarnation of each.
 ///
 /// Feed it with [`Coordinator::plan`] while [`Coordinator::wants_plan`], with answers, lost nodes
 /// and the time; do what [`Coordinator::poll_effect`] says.
@@ -49,7 +49,7 @@ pub(super) const BACKOFF_DOUBLINGS: u32 = 6;
 pub struct Coordinator<N> {
     group: GroupId,
     spec: GroupSpec,
-    life: Life,
+    lifecycle: Lifecycle,
     /// By number of the bundle.
     slots: Vec<Slot<N>>,
     round: Round,
@@ -68,7 +68,7 @@ pub struct Coordinator<N> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Life {
+enum Lifecycle {
     Active,
     Removing,
     Removed,
@@ -152,7 +152,7 @@ impl<N: Copy + Ord> Coordinator<N> {
     pub fn new(group: GroupId, spec: GroupSpec, now: Instant) -> Self {
         Self {
             group,
-            life: Life::Active,
+            lifecycle: Lifecycle::Active,
             slots: vec![Slot::Unplaced; spec.bundles().len()],
             spec,
             round: Round::default(),
@@ -167,8 +167,8 @@ impl<N: Copy + Ord> Coordinator<N> {
         }
     }
 
-    /// A group that somebody else has owned before, or this node in an earlier life. `from` is higher than every round
-    /// of theirs. What these nodes, all that there are, have of it is found out first.
+    /// A group that somebody else has owned before, or this node in an earlier incarnation. `from` is higher than every
+    /// round of theirs. What these nodes, all that there are, have of it is found out first.
     pub fn take_over(
         group: GroupId,
         spec: GroupSpec,
@@ -202,11 +202,11 @@ impl<N: Copy + Ord> Coordinator<N> {
 
     /// How far it is: as far as the bundle that is least far.
     pub fn state(&self) -> GroupState {
-        match self.life {
-            Life::Removing => return GroupState::Removing,
-            Life::Removed => return GroupState::Removed,
-            Life::Active if self.is_finding() => return GroupState::Pending,
-            Life::Active => {}
+        match self.lifecycle {
+            Lifecycle::Removing => return GroupState::Removing,
+            Lifecycle::Removed => return GroupState::Removed,
+            Lifecycle::Active if self.is_finding() => return GroupState::Pending,
+            Lifecycle::Active => {}
         }
         let state = |slot: &Slot<N>| match slot {
             Slot::Unplaced => GroupState::Pending,
@@ -269,7 +269,7 @@ impl<N: Copy + Ord> Coordinator<N> {
 
     /// Whether bundles wait for [`Coordinator::plan`].
     pub fn wants_plan(&self) -> bool {
-        self.life == Life::Active
+        self.lifecycle == Lifecycle::Active
             && !self.is_finding()
             && self.backoff_until.is_none()
             && !self.is_preparing()
@@ -370,7 +370,7 @@ impl<N: Copy + Ord> Coordinator<N> {
             return;
         };
         let from = taken_over.from;
-        if self.life != Life::Removed && taken_over.unheard.insert(node) {
+        if self.lifecycle != Lifecycle::Removed && taken_over.unheard.insert(node) {
             let group = self.group;
             self.send(node, GroupRequest::Claim { group, from });
         }
@@ -410,10 +410,10 @@ impl<N: Copy + Ord> Coordinator<N> {
     /// The group is not wanted any more: every node gives its bundles back and kills what runs in
     /// them. More than once is the same as once.
     pub fn remove(&mut self, now: Instant) {
-        if self.life != Life::Active {
+        if self.lifecycle != Lifecycle::Active {
             return;
         }
-        self.life = Life::Removing;
+        self.lifecycle = Lifecycle::Removing;
         self.since = now;
         for bundle in 0..self.slots.len() {
             self.give_back(bundle as u32);
@@ -469,14 +469,14 @@ impl<N: Copy + Ord> Coordinator<N> {
             // It was asked twice.
             return;
         }
-        if let (Life::Active, Some(Slot::Preparing { .. })) =
-            (self.life, self.slots.get(bundle as usize))
+        if let (Lifecycle::Active, Some(Slot::Preparing { .. })) =
+            (self.lifecycle, self.slots.get(bundle as usize))
         {
             // Nobody runs there yet.
             self.roll_back();
         }
         match self.slots.get_mut(bundle as usize) {
-            Some(slot @ Slot::Unplaced) if self.life == Life::Active => {
+            Some(slot @ Slot::Unplaced) if self.lifecycle == Lifecycle::Active => {
                 *slot = Slot::Ready { node, round };
             }
             _ => {
@@ -496,7 +496,7 @@ impl<N: Copy + Ord> Coordinator<N> {
             return;
         }
         taken_over.is_found = true;
-        if self.life == Life::Active {
+        if self.lifecycle == Lifecycle::Active {
             self.since = now;
             self.effects.push_back(CoordinatorEffect::Found);
             self.tell_if_ready(now);
@@ -606,8 +606,8 @@ impl<N: Copy + Ord> Coordinator<N> {
             .taken_over
             .as_ref()
             .is_none_or(|it| it.unheard.is_empty());
-        if self.life == Life::Removing && self.undo.is_empty() && is_all_heard {
-            self.life = Life::Removed;
+        if self.lifecycle == Lifecycle::Removing && self.undo.is_empty() && is_all_heard {
+            self.lifecycle = Lifecycle::Removed;
             self.since = now;
             self.effects.push_back(CoordinatorEffect::Removed);
         }

@@ -235,7 +235,7 @@ fn only_the_bundles_of_a_lost_node_move() {
     owner.it.node_lost(owner.now, 0);
     assert_eq!(owner.effects(), ["lost 0 of 0"]);
     owner.plan().unwrap();
-    // Node 1 keeps bundle 1; node 0 is offered again here, as another life would be.
+    // Node 1 keeps bundle 1; node 0 is offered again here, as another incarnation would be.
     assert_eq!(owner.effects(), ["0: prepare 0 in 2"]);
     owner.answer(0, refused(0, 2));
     assert_eq!((owner.effects(), owner.it.ready_node(1)), (vec![], Some(1)));

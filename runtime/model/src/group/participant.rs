@@ -36,8 +36,8 @@ pub const ORPHAN_LIMIT: Duration = Duration::from_secs(600);
 /// owners before have sent is dropped by the caller alone.
 const CLAIMED_LIMIT: usize = 16_384;
 
-/// All bundles that groups have reserved on one node. `N` names nodes, one life of each; the
-/// caller drops messages from lives that are over.
+/// All bundles that groups have reserved on one node. `N` names nodes, one incarnation of each; the
+/// caller drops messages from incarnations that are over.
 #[derive(Debug)]
 pub struct Participant<N> {
     reservations: BTreeMap<Key, Reservation<N>>,

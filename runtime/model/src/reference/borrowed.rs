@@ -40,7 +40,7 @@ pub enum Answer {
 pub struct Borrowed<C> {
     alive: BTreeSet<NodeId>,
     names: BTreeMap<ObjectName, Entry<C>>,
-    /// Of lives of owners that are over, as long as somebody here has it.
+    /// Of incarnations of owners that are over, as long as somebody here has it.
     past: BTreeMap<(ObjectName, Token), Lenders>,
     last: u64,
 }
@@ -72,7 +72,8 @@ impl<C> Default for Borrowed<C> {
 }
 
 impl<C: Clone> Borrowed<C> {
-    /// A life of a node begins. Those of its objects which somebody here wants already: it is to be asked for them.
+    /// An incarnation of a node begins. Those of its objects which somebody here wants already: it is to be asked for
+    /// them.
     pub fn joined(&mut self, node: NodeId) -> Vec<ObjectName> {
         if !self.alive.insert(node) {
             return Vec::new();
@@ -87,10 +88,11 @@ impl<C: Clone> Borrowed<C> {
         of_it.collect()
     }
 
-    /// A life of a node is over: what it owned and nobody here has seen, nobody will. That comes back, to be ended.
+    /// An incarnation of a node is over: what it owned and nobody here has seen, nobody will. That comes back, to be
+    /// ended.
     ///
-    /// Nothing that it has given us is owed to its next life, which may well give us the same names: they are other
-    /// objects then, even while somebody here still has those of before.
+    /// Nothing that it has given us is owed to its next incarnation, which may well give us the same names: they are
+    /// other objects then, even while somebody here still has those of before.
     pub fn left(&mut self, node: NodeId) -> Vec<C> {
         self.alive.remove(&node);
         for lenders in self.past.values_mut() {
@@ -119,8 +121,8 @@ impl<C: Clone> Borrowed<C> {
         live: impl FnOnce(&C) -> Option<T>,
         make: impl FnOnce(Token) -> (C, T),
     ) -> (T, Taken) {
-        // What had that name in a life of its owner that is over, and is still here, may have been passed on. Whoever
-        // names it now may mean that, and have it from us.
+        // What had that name in an incarnation of its owner that is over, and is still here, may have been passed on.
+        // Whoever names it now may mean that, and have it from us.
         let mut past = self.past.range((name, Token(0))..=(name, Token(u64::MAX)));
         let lenders = match past.next() {
             Some(_) => Lenders::owner_only,

@@ -34,7 +34,7 @@ impl Holders {
         self.0.get(object).map_or(&[], Vec::as_slice)
     }
 
-    /// A life of a node is over.
+    /// An incarnation of a node is over.
     pub fn left(&mut self, node: NodeId) {
         self.0.retain(|_, of_object| {
             of_object.retain(|it| *it != node);
@@ -65,12 +65,12 @@ impl<V> Default for KeptFor<V> {
 }
 
 impl<V> KeptFor<V> {
-    /// A life of a node begins.
+    /// An incarnation of a node begins.
     pub fn joined(&mut self, node: NodeId) {
         self.nodes.entry(node).or_default();
     }
 
-    /// A life of a node is over. What was kept for it.
+    /// An incarnation of a node is over. What was kept for it.
     pub fn left(&mut self, node: NodeId) -> Vec<V> {
         let of_node = self.nodes.remove(&node).into_iter().flatten();
         of_node.map(|(_, (value, _))| value).collect()
@@ -144,30 +144,30 @@ impl<V> KeptFor<V> {
     }
 }
 
-/// One time that a node was there, as this node has seen it.
+/// One incarnation of a node, as this node has seen it: one that was out of sight in between counts as two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Life(u64);
+pub struct SeenIncarnation(u64);
 
-/// Who is there.
+/// Who is there, in which incarnation.
 #[derive(Debug, Default)]
-pub struct Lives {
-    nodes: BTreeMap<NodeId, Life>,
+pub struct Incarnations {
+    nodes: BTreeMap<NodeId, SeenIncarnation>,
     last: u64,
 }
 
-impl Lives {
-    /// A life of a node begins, or goes on after this node has lost sight of it.
+impl Incarnations {
+    /// An incarnation of a node begins, or goes on after this node has lost sight of it.
     pub fn joined(&mut self, node: NodeId) {
         self.last += 1;
-        self.nodes.insert(node, Life(self.last));
+        self.nodes.insert(node, SeenIncarnation(self.last));
     }
 
-    /// A life of a node is over, or out of sight.
+    /// An incarnation of a node is over, or out of sight.
     pub fn left(&mut self, node: NodeId) {
         self.nodes.remove(&node);
     }
 
-    /// Whether a life of a node goes on, as far as is known here.
+    /// Whether an incarnation of a node goes on, as far as is known here.
     pub fn is_there(&self, node: &NodeId) -> bool {
         self.nodes.contains_key(node)
     }
@@ -179,30 +179,31 @@ impl Lives {
 /// that has left keeps nothing for us until it says so; if it has come back and has made the result again, that is kept for
 /// who was told so.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Keepers(SmallVec<[(NodeId, Life); 1]>);
+pub struct Keepers(SmallVec<[(NodeId, SeenIncarnation); 1]>);
 
 impl Keepers {
     /// These, as they are now.
-    pub fn new(nodes: &[NodeId], lives: &Lives) -> Self {
+    pub fn new(nodes: &[NodeId], incarnations: &Incarnations) -> Self {
         let alive = nodes.iter().filter_map(|node| {
-            let life = lives.nodes.get(node)?;
-            Some((*node, *life))
+            let incarnation = incarnations.nodes.get(node)?;
+            Some((*node, *incarnation))
         });
         Self(alive.collect())
     }
 
     /// This one has said that it keeps it now, once more if it did before.
-    pub fn add(&mut self, node: NodeId, lives: &Lives) {
-        let life = lives.nodes.get(&node);
-        self.0.extend(life.map(|life| (node, *life)));
+    pub fn add(&mut self, node: NodeId, incarnations: &Incarnations) {
+        let incarnation = incarnations.nodes.get(&node);
+        self.0
+            .extend(incarnation.map(|incarnation| (node, *incarnation)));
     }
 
     /// Nobody need keep it any longer: who is to be told.
-    pub fn let_go(&mut self, lives: &Lives) -> SmallVec<[NodeId; 1]> {
+    pub fn let_go(&mut self, incarnations: &Incarnations) -> SmallVec<[NodeId; 1]> {
         let keepers = std::mem::take(&mut self.0);
         let left = keepers
             .iter()
-            .filter(|(node, life)| lives.nodes.get(node) == Some(life));
+            .filter(|(node, incarnation)| incarnations.nodes.get(node) == Some(incarnation));
         left.map(|(node, _)| *node).collect()
     }
 }

@@ -53,7 +53,7 @@ impl Lenders {
         }
     }
 
-    /// A life of a node is over: nothing is owed to it, and it keeps nothing for us.
+    /// An incarnation of a node is over: nothing is owed to it, and it keeps nothing for us.
     pub fn left(&mut self, node: NodeId) {
         let before = self.of.len();
         self.of.retain(|(lender, _)| *lender != node);

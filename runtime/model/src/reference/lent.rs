@@ -9,8 +9,8 @@ use smallvec::SmallVec;
 
 use crate::id::{NodeId, ObjectName};
 
-/// What is kept under one name: nearly always one thing. After the owner of an object has begun a new life, the name
-/// may stand for another object while some still have the first.
+/// What is kept under one name: nearly always one thing. After the owner of an object has begun a new incarnation, the
+/// name may stand for another object while some still have the first.
 pub type LentAs<K> = SmallVec<[K; 1]>;
 
 /// What is kept for other nodes, because they were told its name.
@@ -35,12 +35,12 @@ impl<K> Default for Lent<K> {
 }
 
 impl<K: PartialEq> Lent<K> {
-    /// A life of a node begins.
+    /// An incarnation of a node begins.
     pub fn joined(&mut self, node: NodeId) {
         self.nodes.entry(node).or_default();
     }
 
-    /// A life of a node is over. What was kept for it.
+    /// An incarnation of a node is over. What was kept for it.
     pub fn left(&mut self, node: NodeId) -> Vec<K> {
         let of_node = self.nodes.remove(&node).into_iter().flatten();
         of_node.flat_map(|(_, entry)| entry.kept).collect()
@@ -81,7 +81,7 @@ impl<K: PartialEq> Lent<K> {
     /// What somebody else was told this name of.
     pub fn find(&self, name: &ObjectName) -> Option<&K> {
         let mut all = self.nodes.values();
-        // What was told last is of the latest life.
+        // What was told last is of the latest incarnation.
         all.find_map(|of_node| of_node.get(name)?.kept.last())
     }
 

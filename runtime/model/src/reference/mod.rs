@@ -18,7 +18,7 @@
 //! Invariants:
 //! - what a node has from others makes a tree whose root is the owner: who has an object already takes it from
 //!   nobody else but the owner. Two nodes that keep it for each other would keep it for ever;
-//! - nothing is kept for a life of a node that is over;
+//! - nothing is kept for an incarnation of a node that is over;
 //! - an answer counts for what was asked, not for what has the same name by now;
 //! - equal calls give equal results.
 
@@ -32,7 +32,7 @@ mod search;
 mod tests;
 
 pub use borrowed::{Answer, Borrowed, Token, Want};
-pub use copies::{Holders, Keepers, KeptFor, Life, Lives};
+pub use copies::{Holders, Incarnations, Keepers, KeptFor, SeenIncarnation};
 pub use lenders::{Lenders, Taken};
 pub use lent::{Lent, LentAs};
 pub use path::Path;

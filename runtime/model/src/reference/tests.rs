@@ -70,7 +70,7 @@ fn nothing_is_lent_to_who_is_not_there() {
     assert_eq!(lent.released(OTHER, &name(), 1).as_slice(), [1]);
     assert!(lent.is_empty() && lent.find(&name()).is_none());
     lent.lend(OTHER, name(), 1);
-    // Its owner has begun a new life: both are kept until neither is needed.
+    // Its owner has begun a new incarnation: both are kept until neither is needed.
     lent.lend(OTHER, name(), 2);
     assert!(lent.released(OTHER, &name(), 1).is_empty());
     assert_eq!(lent.left(OTHER), [1, 2]);
@@ -78,7 +78,7 @@ fn nothing_is_lent_to_who_is_not_there() {
 }
 
 #[test]
-fn what_was_lost_with_a_life_of_its_owner_is_still_given_back_to_others() {
+fn what_was_lost_with_an_incarnation_of_its_owner_is_still_given_back_to_others() {
     let mut names = Names::default();
     names.joined(OWNER);
     let (before, _) = take(&mut names, OTHER);
@@ -165,33 +165,33 @@ fn a_result_is_kept_as_often_as_its_owner_was_told() {
 
 #[test]
 fn who_has_left_is_not_told_to_let_go_of_what_it_reconstructed() {
-    let mut lives = Lives::default();
-    lives.joined(ME);
-    lives.joined(OTHER);
-    let mut keepers = Keepers::new(&[ME, OTHER, OWNER], &lives);
+    let mut incarnations = Incarnations::default();
+    incarnations.joined(ME);
+    incarnations.joined(OTHER);
+    let mut keepers = Keepers::new(&[ME, OTHER, OWNER], &incarnations);
     let mut again = keepers.clone();
-    assert_eq!(keepers.let_go(&lives).as_slice(), [ME, OTHER]);
-    assert!(keepers.let_go(&lives).is_empty(), "once");
-    lives.left(OTHER);
-    lives.joined(OTHER);
-    assert_eq!(again.let_go(&lives).as_slice(), [ME]);
+    assert_eq!(keepers.let_go(&incarnations).as_slice(), [ME, OTHER]);
+    assert!(keepers.let_go(&incarnations).is_empty(), "once");
+    incarnations.left(OTHER);
+    incarnations.joined(OTHER);
+    assert_eq!(again.let_go(&incarnations).as_slice(), [ME]);
 }
 
 #[test]
 fn who_has_come_back_is_told_to_let_go_as_often_as_it_has_said_that_it_keeps_it() {
-    let mut lives = Lives::default();
-    lives.joined(ME);
-    lives.joined(OTHER);
-    let mut keepers = Keepers::new(&[ME, OTHER], &lives);
-    lives.left(OTHER);
-    // It cannot have said so in this life.
-    keepers.add(OTHER, &lives);
-    lives.joined(OTHER);
-    assert_eq!(keepers.clone().let_go(&lives).as_slice(), [ME]);
-    keepers.add(OTHER, &lives);
-    keepers.add(OTHER, &lives);
-    assert_eq!(keepers.let_go(&lives).as_slice(), [ME, OTHER, OTHER]);
-    assert!(keepers.let_go(&lives).is_empty());
+    let mut incarnations = Incarnations::default();
+    incarnations.joined(ME);
+    incarnations.joined(OTHER);
+    let mut keepers = Keepers::new(&[ME, OTHER], &incarnations);
+    incarnations.left(OTHER);
+    // It cannot have said so in this incarnation.
+    keepers.add(OTHER, &incarnations);
+    incarnations.joined(OTHER);
+    assert_eq!(keepers.clone().let_go(&incarnations).as_slice(), [ME]);
+    keepers.add(OTHER, &incarnations);
+    keepers.add(OTHER, &incarnations);
+    assert_eq!(keepers.let_go(&incarnations).as_slice(), [ME, OTHER, OTHER]);
+    assert!(keepers.let_go(&incarnations).is_empty());
 }
 
 #[test]

@@ -246,7 +246,7 @@ impl Scheduler {
             let has_lived = is_held || self.tasks[ix].peer().is_some();
             match owner {
                 Owner::Here if has_lived && will_restart => self.retry(ix),
-                // Only its owner begins another life.
+                // Only its owner begins another generation.
                 _ if has_lived && !self.meet_doom(ix) => {
                     self.attempt_failed(ix, FailureKind::Final);
                 }
@@ -259,7 +259,7 @@ impl Scheduler {
         }
     }
 
-    /// An actor does not live any more: its calls fail, or wait for its next life.
+    /// An actor does not live any more: its calls fail, or wait for its next generation.
     fn calls_lost(&mut self, id: ActorId, will_restart: bool) {
         for ix in self.tasks.of_actor(&id).collect::<Vec<_>>() {
             let task = &self.tasks[ix];

@@ -109,7 +109,7 @@ pub enum Event {
     NodeLost {
         /// Which one.
         node: NodeId,
-        /// Which life of it.
+        /// Which incarnation of it.
         incarnation: Incarnation,
     },
     /// As `NodeLost`, because this node was cut off: what the other did for us is lost, but it may live. If it does,
@@ -117,11 +117,11 @@ pub enum Event {
     NodeUnseen {
         /// Which one.
         node: NodeId,
-        /// Which life of it.
+        /// Which incarnation of it.
         incarnation: Incarnation,
     },
     /// Another node is a member, and what it has comes with its first view: what is bound to it waits for that. A
-    /// life that was lost counts again: it was this node that was cut off, and not the other.
+    /// incarnation that was lost counts again: it was this node that was cut off, and not the other.
     NodeExpected(NodeInfo),
     /// An own node has more or less of a resource.
     SetCapacity {
@@ -204,7 +204,7 @@ pub enum Event {
         /// Who owned it.
         owner: NodeId,
     },
-    /// This node has taken a group over, from another or from an earlier life of its own.
+    /// This node has taken a group over, from another or from an earlier incarnation of its own.
     TakeOverGroup {
         /// The group.
         group: GroupId,
@@ -240,7 +240,7 @@ pub enum Event {
 pub struct NodeInfo {
     /// Its id.
     pub id: NodeId,
-    /// Which life of it.
+    /// Which incarnation of it.
     pub incarnation: Incarnation,
     /// What people call it; one node of a cluster.
     pub name: NodeName,

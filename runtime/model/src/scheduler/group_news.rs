@@ -534,7 +534,7 @@ impl Scheduler {
         }
     }
 
-    /// A group has another owner, or the same one in another life: that one is asked from now on.
+    /// A group has another owner, or the same one in another incarnation: that one is asked from now on.
     pub(super) fn follow_owner(&mut self, group: GroupId, owner: NodeId) {
         let own = self.own_id();
         if let Some(foreign) = self.groups.known.0.get_mut(&group) {

@@ -113,8 +113,8 @@ impl Scheduler {
         self.retry_infeasible();
     }
 
-    /// This node owns a group from now on, which another has owned, or an earlier life of this one. What nodes have of
-    /// it stays as it is.
+    /// This node owns a group from now on, which another has owned, or an earlier incarnation of this one. What nodes
+    /// have of it stays as it is.
     pub(super) fn take_group_over(
         &mut self,
         group: GroupId,

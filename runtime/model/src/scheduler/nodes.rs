@@ -292,7 +292,7 @@ impl Scheduler {
         rule.alternatives.iter().position(fits)
     }
 
-    /// A node is gone. `is_over`: so is that life of it, as far as anybody knows.
+    /// A node is gone. `is_over`: so is that incarnation of it, as far as anybody knows.
     pub(super) fn node_lost(&mut self, id: NodeId, incarnation: Incarnation, is_over: bool) {
         match is_over {
             true => self.peers.note_dead(id, incarnation),

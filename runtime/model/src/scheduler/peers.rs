@@ -27,7 +27,7 @@ pub(crate) struct Peers {
     timers: BTreeSet<(Instant, Timer)>,
     /// Claims of tasks that peers have handed back, in the order in which they end.
     refused: VecDeque<Refused>,
-    /// The last life of each node that is known to be over: a late view does not revive it.
+    /// The last incarnation of each node that is known to be over: a late view does not revive it.
     dead: BTreeMap<NodeId, Incarnation>,
     /// Nodes that are not seen any more, and may live.
     unseen_nodes: BTreeSet<NodeId>,
@@ -99,7 +99,7 @@ impl Peers {
         }
     }
 
-    /// Whether this life of a node is known to be over.
+    /// Whether this incarnation of a node is known to be over.
     pub(crate) fn is_dead(&self, node: NodeId, incarnation: Incarnation) -> bool {
         self.dead
             .get(&node)

@@ -68,8 +68,8 @@ struct Run<'a, T> {
     due: BTreeSet<EntryNo>,
     /// How many of the events have happened.
     happened: usize,
-    /// By number of the node: in which of its lives it is or will be next.
-    lives: Vec<Incarnation>,
+    /// By number of the node: in which of its incarnations it is or will be next.
+    incarnations: Vec<Incarnation>,
 }
 
 /// The end of a task, in the order in which ends are handled.
@@ -109,7 +109,7 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
             submitted: 0,
             due: BTreeSet::new(),
             happened: 0,
-            lives: vec![Incarnation(0); scenario.node_names.len()],
+            incarnations: vec![Incarnation(0); scenario.node_names.len()],
         }
     }
 
@@ -270,7 +270,7 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
             self.note(Event::OwnNode {
                 node: NodeInfo {
                     id: node_id(*node),
-                    incarnation: self.lives[node.0 as usize],
+                    incarnation: self.incarnations[node.0 as usize],
                     name: name.expect("checked when the scenario was read"),
                     labels: entry.labels.clone(),
                 },
@@ -286,8 +286,8 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
         let lost = running.filter(|finish| self.running(finish.task).0 == node);
         let lost: Vec<TaskKey> = lost.map(|finish| finish.task).collect();
         lost.into_iter().for_each(|task| self.lose(task));
-        let incarnation = self.lives[node.0 as usize];
-        self.lives[node.0 as usize] = Incarnation(incarnation.0 + 1);
+        let incarnation = self.incarnations[node.0 as usize];
+        self.incarnations[node.0 as usize] = Incarnation(incarnation.0 + 1);
         self.note(Event::NodeLost {
             node: node_id(node),
             incarnation,

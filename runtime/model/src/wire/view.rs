@@ -260,8 +260,8 @@ pub struct MemberRow {
     /// `alive`, `draining`, `unreachable` (it lives, and there is no connection), `unconfirmed` (the node that
     /// is asked cannot confirm its own lease), `dead`.
     pub state: String,
-    /// Which life of it: how often it was started.
-    pub life: u64,
+    /// Which incarnation of it: how often it was started.
+    pub incarnation: u64,
     /// Where the others reach it.
     pub address: Option<SocketAddr>,
     /// Whether it lets others join.
@@ -272,7 +272,7 @@ pub struct MemberRow {
     pub total: Amounts,
     /// What of that no task holds, as far as is known.
     pub available: Amounts,
-    /// How long the node that was asked has seen this life of it alive or dead, in milliseconds.
+    /// How long the node that was asked has seen this incarnation of it alive or dead, in milliseconds.
     pub since_ms: u64,
     /// The version of wasmrun.
     pub version: String,

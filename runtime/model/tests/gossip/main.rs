@@ -62,7 +62,7 @@ fn turmoil(seed: u64, has_trace: bool, is_shown: bool) -> World {
     world.trace = has_trace.then(Vec::new);
     world.is_shown = is_shown;
     let nodes = 2 + world.random.below(24) as u64;
-    let mut lives = nodes;
+    let mut incarnations = nodes;
     (0..nodes).for_each(|n| world.join(n, 1, NOTICE));
     for _ in 0..400 {
         let step = Duration::from_micros(world.random.below(100_000) as u64);
@@ -80,10 +80,10 @@ fn turmoil(seed: u64, has_trace: bool, is_shown: bool) -> World {
             }
             5 => {
                 let n = world.random.below(nodes as usize + 4) as u64;
-                // A node comes back as another life only after its old one has ended.
+                // A node comes back as another incarnation only after its old one has ended.
                 world.kill(id(n), NOTICE);
-                lives += 1;
-                world.join(n, lives, NOTICE);
+                incarnations += 1;
+                world.join(n, incarnations, NOTICE);
             }
             _ => {
                 if let Some(node) = some_node(&mut world) {

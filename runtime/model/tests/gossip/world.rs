@@ -2,7 +2,7 @@
 //!
 //! Owns the network (what is lost, doubled, late, cut off), the leases (who is told when that a node came or
 //! went), what the nodes do, and what went over the wire. The oracles that always hold: nobody hears of a
-//! view older than one heard before, or of a life that it was not told of; all hear the same of one version.
+//! view older than one heard before, or of an incarnation that it was not told of; all hear the same of one version.
 //!
 //! Used by the tests and by `examples/gossip.rs`, which measures.
 
@@ -60,7 +60,7 @@ pub struct Node {
     pub told: PeerView,
     wake: Option<Instant>,
     leases: BTreeMap<NodeId, Incarnation>,
-    /// What was heard: of whom, which life, the view.
+    /// What was heard: of whom, which incarnation, the view.
     pub views: BTreeMap<NodeId, (NodeInfo, PeerView)>,
 }
 
@@ -225,7 +225,7 @@ impl World {
         Duration::from_micros((least + self.random.below(most - least + 1)) as u64)
     }
 
-    /// A node begins a life. The others learn of it within `notice`, each in its time, and it of them.
+    /// An incarnation of a node begins. The others learn of it within `notice`, each in its time, and it of them.
     pub fn join(&mut self, n: u64, incarnation: u64, notice: Duration) {
         let (own, incarnation) = (id(n), Incarnation(incarnation));
         let work = Work::new(own, incarnation, format!("node-{n:04}"));
@@ -245,11 +245,11 @@ impl World {
             views: BTreeMap::new(),
         };
         self.nodes.insert(own, node);
-        for (other, life) in others {
-            for (to, about, life) in [(other, own, incarnation), (own, other, life)] {
+        for (other, theirs) in others {
+            for (to, about, which) in [(other, own, incarnation), (own, other, theirs)] {
                 let late = self.random.below(notice.as_micros() as usize + 1) as u64;
                 let at = self.now + Duration::from_micros(late);
-                self.post(at, Event::Joined(to, about, life));
+                self.post(at, Event::Joined(to, about, which));
             }
         }
         self.tell(own);

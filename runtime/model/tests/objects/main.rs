@@ -1,7 +1,7 @@
 //! Objects across nodes under faults, from a seed: nodes that put, pass on, nest, read and drop objects, run tasks for
-//! each other and keep what comes of them; nodes that crash and come back, or are cut off and begin a new life; links
-//! that are slow, each in its order, and cut for a while. What is decided is [`wasmrun_model::reference`]'s, as in a
-//! node; what stands around it there (cells, messages, tasks) is here as short as can be. Every step is checked, a
+//! each other and keep what comes of them; nodes that crash and come back, or are cut off and begin a new incarnation;
+//! links that are slow, each in its order, and cut for a while. What is decided is [`wasmrun_model::reference`]'s, as
+//! in a node; what stands around it there (cells, messages, tasks) is here as short as can be. Every step is checked, a
 //! run is made twice.
 //!
 //! `WASMRUN_SEEDS` is how many seeds are tried (200), `WASMRUN_SEED` the first; one seed alone

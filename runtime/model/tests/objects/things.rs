@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
 use wasmrun_model::id::{NodeId, ObjectId, ObjectName, TaskId};
-use wasmrun_model::reference::{Keepers, Lives, Token};
+use wasmrun_model::reference::{Incarnations, Keepers, Token};
 
 pub fn node_id(at: usize) -> NodeId {
     NodeId::from_bytes([at as u8 + 1; 16])
@@ -32,7 +32,7 @@ pub struct Home {
     pub node: NodeId,
     pub store: RefCell<BTreeMap<ObjectId, u32>>,
     pub todo: RefCell<Vec<Todo>>,
-    pub lives: RefCell<Lives>,
+    pub incarnations: RefCell<Incarnations>,
     /// What is at other nodes, or was.
     pub remotes: RefCell<Vec<Weak<Value>>>,
     pub cells: Plain<usize>,
@@ -50,7 +50,7 @@ impl Home {
             node,
             store: RefCell::default(),
             todo: RefCell::default(),
-            lives: RefCell::default(),
+            incarnations: RefCell::default(),
             remotes: RefCell::default(),
             cells: Plain::new(0),
         })
@@ -214,8 +214,8 @@ impl Remote {
     }
 
     fn let_go(&self) {
-        let lives = self.home.lives.borrow();
-        for keeper in self.keepers.borrow_mut().let_go(&lives) {
+        let incarnations = self.home.incarnations.borrow();
+        for keeper in self.keepers.borrow_mut().let_go(&incarnations) {
             self.home.say(keeper, Message::Drop(self.id));
         }
     }

@@ -21,7 +21,7 @@ use crate::things::{Cell, Held, Home, Message, Value, node_id};
 use readers::{Act, Reader};
 use tasks::{Run, Task};
 
-/// Between these lives of two nodes.
+/// Between these incarnations of two nodes.
 type Link = ((usize, u64), (usize, u64));
 
 /// Something that is going to happen. Nodes are given with the process (`boot`) that it is for.
@@ -53,11 +53,11 @@ struct Line {
 
 struct Node {
     is_up: bool,
-    life: u64,
+    incarnation: u64,
     /// Which process.
     boot: u64,
     home: Rc<Home>,
-    /// Who lives, in which life, as it has heard.
+    /// Who lives, in which incarnation, as it has heard.
     known: BTreeMap<usize, u64>,
     lent: Lent<Held>,
     borrowed: Borrowed<Weak<Cell>>,
@@ -81,7 +81,7 @@ impl Node {
     fn new(at: usize) -> Self {
         Self {
             is_up: false,
-            life: 0,
+            incarnation: 0,
             boot: 0,
             home: Home::new(node_id(at)),
             known: BTreeMap::new(),
@@ -252,9 +252,9 @@ impl World {
     fn happen(&mut self, coming: Coming) {
         match coming {
             Coming::Deliver(link) => self.deliver(link),
-            Coming::Joined(at, node, life) => self.joined(at, node, life),
-            Coming::Lost(at, node, life) => {
-                if self.nodes[at].known.get(&node) == Some(&life) {
+            Coming::Joined(at, node, incarnation) => self.joined(at, node, incarnation),
+            Coming::Lost(at, node, incarnation) => {
+                if self.nodes[at].known.get(&node) == Some(&incarnation) {
                     self.left(at, node);
                 }
             }
@@ -279,8 +279,8 @@ impl World {
                 }
             }
             Coming::Start(at) => self.start(at),
-            Coming::Rejoin(at, life) => {
-                if self.nodes[at].is_up && self.nodes[at].life == life {
+            Coming::Rejoin(at, incarnation) => {
+                if self.nodes[at].is_up && self.nodes[at].incarnation == incarnation {
                     self.introduce(at);
                 }
             }
@@ -335,34 +335,34 @@ impl World {
     fn crash(&mut self, at: usize) {
         self.seen.crashes += 1;
         self.break_chains(at);
-        let (life, boot) = (self.nodes[at].life, self.nodes[at].boot);
+        let (incarnation, boot) = (self.nodes[at].incarnation, self.nodes[at].boot);
         // What it says while it ends, nobody hears.
         let before = std::mem::replace(&mut self.nodes[at], Node::new(at));
         drop(before);
-        (self.nodes[at].life, self.nodes[at].boot) = (life, boot);
-        self.tell_lost(at, life);
+        (self.nodes[at].incarnation, self.nodes[at].boot) = (incarnation, boot);
+        self.tell_lost(at, incarnation);
         self.come(50, 5_000, Coming::Start(at));
     }
 
-    /// The others count it as dead, and it notices: its process goes on in another life.
+    /// The others count it as dead, and it notices: its process goes on in another incarnation.
     fn be_reborn(&mut self, at: usize) {
         self.seen.reborn += 1;
         self.break_chains(at);
-        let life = self.nodes[at].life;
+        let incarnation = self.nodes[at].incarnation;
         let known: Vec<usize> = self.nodes[at].known.keys().copied().collect();
         known.iter().for_each(|node| self.left(at, *node));
-        // Nothing that was said in one life arrives in another.
-        self.tell_lost(at, life);
-        self.nodes[at].life += 1;
-        self.come(50, 1_000, Coming::Rejoin(at, life + 1));
+        // Nothing that was said in one incarnation arrives in another.
+        self.tell_lost(at, incarnation);
+        self.nodes[at].incarnation += 1;
+        self.come(50, 1_000, Coming::Rejoin(at, incarnation + 1));
     }
 
-    fn tell_lost(&mut self, at: usize, life: u64) {
+    fn tell_lost(&mut self, at: usize, incarnation: u64) {
         for other in (0..self.nodes.len()).filter(|other| *other != at) {
-            self.come(300, 3_000, Coming::Lost(other, at, life));
+            self.come(300, 3_000, Coming::Lost(other, at, incarnation));
         }
         self.lines
-            .retain(|(from, to), _| *from != (at, life) && *to != (at, life));
+            .retain(|(from, to), _| *from != (at, incarnation) && *to != (at, incarnation));
     }
 
     fn start(&mut self, at: usize) {
@@ -371,19 +371,19 @@ impl World {
         }
         let node = &mut self.nodes[at];
         node.is_up = true;
-        node.life += 1;
+        node.incarnation += 1;
         node.boot += 1;
         self.introduce(at);
     }
 
     /// It and the others hear of each other, each at its time.
     fn introduce(&mut self, at: usize) {
-        let life = self.nodes[at].life;
+        let incarnation = self.nodes[at].incarnation;
         for other in (0..self.nodes.len()).filter(|other| *other != at) {
-            self.come(0, 1_500, Coming::Joined(other, at, life));
+            self.come(0, 1_500, Coming::Joined(other, at, incarnation));
             if self.nodes[other].is_up {
-                let life = self.nodes[other].life;
-                self.come(0, 1_500, Coming::Joined(at, other, life));
+                let incarnation = self.nodes[other].incarnation;
+                self.come(0, 1_500, Coming::Joined(at, other, incarnation));
             }
         }
     }

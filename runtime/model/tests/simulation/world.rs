@@ -38,9 +38,9 @@ type End = (usize, u64);
 /// Something that is going to happen.
 #[derive(Debug)]
 enum Coming {
-    /// To the scheduler of a member, in this life of it.
+    /// To the scheduler of a member, in this incarnation of it.
     Event(usize, u64, Event),
-    /// From an executor of a node, in this life of it; only if it still has that attempt.
+    /// From an executor of a node, in this incarnation of it; only if it still has that attempt.
     Executor(usize, u64, Run, Executed),
     /// The next message from one member to another.
     Message {
@@ -53,13 +53,13 @@ enum Coming {
         to: End,
         place: Message,
     },
-    /// A view of a node in that life, to a member.
+    /// A view of a node in that incarnation, to a member.
     View {
         to: usize,
         node: NodeInfo,
         view: PeerView,
     },
-    /// A life of a node is a member, as a member hears unless that life is over by then.
+    /// An incarnation of a node is a member, as a member hears unless that incarnation is over by then.
     Expected {
         to: usize,
         node: NodeInfo,
@@ -67,17 +67,17 @@ enum Coming {
     Lost {
         to: usize,
         node: usize,
-        life: u64,
+        incarnation: u64,
     },
     Heartbeat(usize),
     Submit(usize),
     /// To all that are up, at once: what the control store tells of actors.
     Announce(ActorNews),
     OfGroup(usize, OfGroup),
-    /// A member, in this life, hears so much of what the control store says of groups.
+    /// A member, in this incarnation, hears so much of what the control store says of groups.
     OfRecords {
         to: usize,
-        life: u64,
+        incarnation: u64,
         until: usize,
     },
     Fault,
@@ -96,7 +96,7 @@ enum ActorNews {
 
 struct Actor {
     creation: TaskId,
-    /// The member, in this life, that owns it.
+    /// The member, in this incarnation, that owns it.
     owner: (usize, u64),
     node: Option<usize>,
     is_over: bool,
@@ -118,7 +118,7 @@ enum Executed {
 }
 
 struct Node {
-    life: u64,
+    incarnation: u64,
     is_alive: bool,
     /// What its executor has.
     runs: BTreeSet<Run>,
@@ -181,7 +181,7 @@ impl World {
         let mut random = Random::new(seed);
         let count = 1 + random.below(5);
         let nodes = (0..count).map(|_| Node {
-            life: 0,
+            incarnation: 0,
             is_alive: false,
             runs: BTreeSet::new(),
             ahead: BTreeSet::new(),
@@ -323,12 +323,14 @@ impl World {
 
     fn happen(&mut self, coming: Coming) {
         match coming {
-            Coming::Event(member, life, event) => {
-                if self.life_of(member) == life {
+            Coming::Event(member, incarnation, event) => {
+                if self.incarnation_of(member) == incarnation {
                     self.handle(member, event);
                 }
             }
-            Coming::Executor(node, life, run, what) => self.executed(node, life, run, what),
+            Coming::Executor(node, incarnation, run, what) => {
+                self.executed(node, incarnation, run, what)
+            }
             Coming::Message { from, to } => self.deliver(from, to),
             Coming::TakenIn { from, to, place } => self.take_in(from, to, place),
             Coming::View { to, node, view } => {
@@ -345,17 +347,22 @@ impl World {
             Coming::Expected { to, node } => {
                 let at = (0..self.nodes.len()).find(|at| work::node_id(*at) == node.id);
                 let it = &self.nodes[at.expect("a node")];
-                if self.is_up(to) && it.is_alive && Incarnation(it.life) == node.incarnation {
+                if self.is_up(to) && it.is_alive && Incarnation(it.incarnation) == node.incarnation
+                {
                     self.handle(to, Event::NodeExpected(node));
                 }
             }
-            Coming::Lost { to, node, life } => {
+            Coming::Lost {
+                to,
+                node,
+                incarnation,
+            } => {
                 if self.is_up(to) {
-                    self.members[to].lost.insert((node, life));
+                    self.members[to].lost.insert((node, incarnation));
                     self.members[to]
                         .arriving
-                        .retain(|(from, _)| *from != (node, life));
-                    let (node, incarnation) = (work::node_id(node), Incarnation(life));
+                        .retain(|(from, _)| *from != (node, incarnation));
+                    let (node, incarnation) = (work::node_id(node), Incarnation(incarnation));
                     self.handle(to, Event::NodeLost { node, incarnation });
                 }
             }
@@ -363,7 +370,11 @@ impl World {
             Coming::Submit(driver) => self.submit(driver),
             Coming::Announce(news) => self.announce(news),
             Coming::OfGroup(group, what) => self.of_group(group, what),
-            Coming::OfRecords { to, life, until } => self.hear(to, life, until),
+            Coming::OfRecords {
+                to,
+                incarnation,
+                until,
+            } => self.hear(to, incarnation, until),
             Coming::EndAll => self.end_all(),
             Coming::Fault if self.has_healed => {}
             Coming::Fault => self.fault(),
@@ -386,10 +397,10 @@ impl World {
         }
     }
 
-    /// Which life a member is in: that of its node; one that has all nodes never ends.
-    fn life_of(&self, member: usize) -> u64 {
+    /// Which incarnation a member is in: that of its node; one that has all nodes never ends.
+    fn incarnation_of(&self, member: usize) -> u64 {
         match self.mode {
-            Mode::Each => self.nodes[member].life,
+            Mode::Each => self.nodes[member].incarnation,
             Mode::One => 0,
         }
     }
@@ -421,14 +432,14 @@ impl World {
         let is_new = timeout.is_some_and(|at| member.woken_at.is_none_or(|known| at < known));
         if let Some(timeout) = timeout.filter(|_| is_new) {
             member.woken_at = Some(timeout);
-            let life = self.life_of(at);
-            self.at(timeout, Coming::Event(at, life, Event::Tick));
+            let incarnation = self.incarnation_of(at);
+            self.at(timeout, Coming::Event(at, incarnation, Event::Tick));
         } else if timeout.is_none() || member.woken_at.is_some_and(|known| known <= self.now) {
             member.woken_at = None;
             if let Some(timeout) = timeout {
                 self.members[at].woken_at = Some(timeout);
-                let life = self.life_of(at);
-                self.at(timeout, Coming::Event(at, life, Event::Tick));
+                let incarnation = self.incarnation_of(at);
+                self.at(timeout, Coming::Event(at, incarnation, Event::Tick));
             }
         }
     }
@@ -464,8 +475,8 @@ impl World {
             }
             Effect::Fetch { objects, .. } => {
                 for object in objects {
-                    let life = self.life_of(at);
-                    let event = Coming::Event(at, life, Event::ArgumentReady(object));
+                    let incarnation = self.incarnation_of(at);
+                    let event = Coming::Event(at, incarnation, Event::ArgumentReady(object));
                     self.come(1, 600, event);
                 }
             }
@@ -502,11 +513,11 @@ impl World {
 
     /// A session is between two incarnations: what is said in it arrives once, in order, as long as both live.
     fn send(&mut self, from: usize, to: NodeId, message: Message) {
-        let Some(life) = self.known_life(from, to) else {
+        let Some(incarnation) = self.known_incarnation(from, to) else {
             return;
         };
-        let from = (from, self.life_of(from));
-        let to = (usize::from(to.as_bytes()[0]), life);
+        let from = (from, self.incarnation_of(from));
+        let to = (usize::from(to.as_bytes()[0]), incarnation);
         self.unheard
             .entry((from, to))
             .or_default()
@@ -520,22 +531,22 @@ impl World {
         self.come(1, slow, Coming::Message { from, to });
     }
 
-    /// The life in which a member knows a node.
-    fn known_life(&self, member: usize, node: NodeId) -> Option<u64> {
+    /// The incarnation in which a member knows a node.
+    fn known_incarnation(&self, member: usize, node: NodeId) -> Option<u64> {
         let cluster = self.members[member].scheduler.cluster();
         Some(cluster.incarnation(node)?.0)
     }
 
-    /// A message waits until its receiver knows that its sender lives, and is dropped if that life is over.
+    /// A message waits until its receiver knows that its sender lives, and is dropped if that incarnation is over.
     fn deliver(&mut self, from: End, to: End) {
-        let is_heard = self.is_up(to.0) && self.life_of(to.0) == to.1;
+        let is_heard = self.is_up(to.0) && self.incarnation_of(to.0) == to.1;
         let lives = is_heard && !self.members[to.0].lost.contains(&from);
         if !lives {
             self.unheard.remove(&(from, to));
             return;
         }
         let node = work::node_id(from.0);
-        if self.known_life(to.0, node) != Some(from.1) {
+        if self.known_incarnation(to.0, node) != Some(from.1) {
             return self.come(5, 20, Coming::Message { from, to });
         }
         let next = self.unheard.get_mut(&(from, to));
@@ -573,7 +584,7 @@ impl World {
             unreachable!("only tasks are taken in");
         };
         let run = (spec.id, *attempt);
-        let is_there = self.is_up(to.0) && self.life_of(to.0) == to.1;
+        let is_there = self.is_up(to.0) && self.incarnation_of(to.0) == to.1;
         if is_there && self.members[to.0].arriving.remove(&(from, run)) {
             self.hear_message(from, to, place);
         }
@@ -587,7 +598,7 @@ impl World {
 
     /// Makes a task one of an actor or group, now and then.
     fn vary(&mut self, at: usize, spec: &mut TaskSpec) {
-        let life = self.life_of(at);
+        let incarnation = self.incarnation_of(at);
         // Also those of other nodes, and those that have ended.
         let groups: Vec<usize> = (0..self.groups.len()).rev().take(8).collect();
         match self.random.below(100) {
@@ -598,7 +609,7 @@ impl World {
                 self.of_actor.insert(spec.id, actor);
                 self.actors.push(Actor {
                     creation: spec.id,
-                    owner: (at, life),
+                    owner: (at, incarnation),
                     node: None,
                     is_over: false,
                 });
@@ -653,8 +664,8 @@ impl World {
             self.handle(at, Event::Submit(spec));
         }
         if chance(&mut self.random, 6) {
-            let life = self.life_of(at);
-            self.come(0, 1_500, Coming::Event(at, life, Event::Cancel(id)));
+            let incarnation = self.incarnation_of(at);
+            self.come(0, 1_500, Coming::Event(at, incarnation, Event::Cancel(id)));
         }
     }
 
@@ -664,14 +675,14 @@ impl World {
         }
         self.come(80, 120, Coming::Heartbeat(node));
         self.check_attempts(node);
-        let life = self.nodes[node].life;
+        let incarnation = self.nodes[node].incarnation;
         let member = &mut self.members[node];
         let scheduler = &member.scheduler;
         let cluster = scheduler.cluster();
         let own = &cluster[scheduler.own_nodes()[0]];
         let info = NodeInfo {
             id: own.id(),
-            incarnation: Incarnation(life),
+            incarnation: Incarnation(incarnation),
             name: own.name().clone(),
             labels: own.labels().clone(),
         };

@@ -1,6 +1,6 @@
 //! Requests from a peer: which run, and which answers are kept in case the peer asks again.
 //!
-//! Owns the rule that a request is carried out once per life of the peer. Must not: run anything.
+//! Owns the rule that a request is carried out once per incarnation of the peer. Must not: run anything.
 //!
 //! A peer's ids grow and arrive in order, and after a lost connection it repeats, in order, what it has
 //! no answer to. So an id above all seen ones is new, and any other was seen before: it runs, or its

@@ -31,7 +31,7 @@ struct Call {
     body: Bytes,
     deadline: Instant,
     answer: oneshot::Sender<Result<Bytes, CallError>>,
-    /// It is for one life of the peer only.
+    /// It is for one incarnation of the peer only.
     is_for_one: bool,
     /// It was written to some link.
     was_sent: bool,
@@ -51,8 +51,8 @@ impl Calls {
         }
     }
 
-    /// A new request: its id, and where its answer will be. `is_for_one`: it is for the life of the peer that there is
-    /// now, and no other.
+    /// A new request: its id, and where its answer will be. `is_for_one`: it is for the incarnation of the peer that
+    /// there is now, and no other.
     pub(crate) fn begin(
         &self,
         body: Bytes,
@@ -131,7 +131,7 @@ impl Calls {
             if call.was_sent {
                 let _ = call.answer.send(Err(CallError::Restarted));
             } else if call.is_for_one {
-                let _ = call.answer.send(Err(CallError::OtherLife));
+                let _ = call.answer.send(Err(CallError::OtherIncarnation));
             } else {
                 waiting.calls.insert(id, call);
             }

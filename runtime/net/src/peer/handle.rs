@@ -61,8 +61,8 @@ impl<P: Protocol> Peer<P> {
         self.core.status().info
     }
 
-    /// Which version of the protocol both sides speak: the lower one of theirs and ours. `None` as long as this life
-    /// of the peer was never connected.
+    /// Which version of the protocol both sides speak: the lower one of theirs and ours. `None` as long as this
+    /// incarnation of the peer was never connected.
     pub fn speaks(&self) -> Option<Version> {
         self.core.version()
     }
@@ -77,9 +77,9 @@ impl<P: Protocol> Peer<P> {
         self.core.tally()
     }
 
-    /// Which life of it is connected; `None` while nobody is.
+    /// Which incarnation of it is connected; `None` while nobody is.
     pub fn incarnation(&self) -> Option<Incarnation> {
-        self.core.connected_life()
+        self.core.connected_incarnation()
     }
 
     /// Why the last connection was lost, if one was.
@@ -127,24 +127,29 @@ impl<P: Protocol> Peer<P> {
         self.send_to(None, message).await
     }
 
-    /// Sends a one-way message to this life of the peer, which was connected or [expected](crate::Network::expect).
+    /// Sends a one-way message to this incarnation of the peer, which was connected or
+    /// [expected](crate::Network::expect).
     ///
     /// # Errors
-    /// As [`Self::send`], and when the peer is in another life by the time that there is room.
-    pub async fn send_in(&self, life: Incarnation, message: &P::OneWay) -> Result<(), SendError> {
-        self.send_to(Some(life), message).await
+    /// As [`Self::send`], and when the peer is in another incarnation by the time that there is room.
+    pub async fn send_in(
+        &self,
+        incarnation: Incarnation,
+        message: &P::OneWay,
+    ) -> Result<(), SendError> {
+        self.send_to(Some(incarnation), message).await
     }
 
     async fn send_to(
         &self,
-        life: Option<Incarnation>,
+        incarnation: Option<Incarnation>,
         message: &P::OneWay,
     ) -> Result<(), SendError> {
         let since = P::one_way_since(message);
         self.greeted(since).await.map_err(|_| SendError::Closed)?;
         self.knows(since)?;
         let bytes = self.encode(message)?;
-        self.core.outbox.send(&bytes, life).await
+        self.core.outbox.send(&bytes, incarnation).await
     }
 
     /// Sends a one-way message if it can be taken at once; else as [`Self::send`].
@@ -162,7 +167,7 @@ impl<P: Protocol> Peer<P> {
         self.core.outbox.flushed().await;
     }
 
-    /// Sends a request and waits for its response. It is carried out at most once in a life of the peer,
+    /// Sends a request and waits for its response. It is carried out at most once in an incarnation of the peer,
     /// however often connections are lost meanwhile. Dropping the future stops it at the peer.
     ///
     /// # Errors
@@ -175,22 +180,23 @@ impl<P: Protocol> Peer<P> {
         self.call_to(None, request, wait).await
     }
 
-    /// Asks this life of the peer, which was connected or [expected](crate::Network::expect).
+    /// Asks this incarnation of the peer, which was connected or [expected](crate::Network::expect).
     ///
     /// # Errors
-    /// As [`Self::call`], and [`CallError::OtherLife`] when the peer is in another life before the request is sent.
+    /// As [`Self::call`], and [`CallError::OtherIncarnation`] when the peer is in another incarnation before the
+    /// request is sent.
     pub async fn call_in(
         &self,
-        life: Incarnation,
+        incarnation: Incarnation,
         request: &P::Request,
         wait: Duration,
     ) -> Result<P::Response, CallError> {
-        self.call_to(Some(life), request, wait).await
+        self.call_to(Some(incarnation), request, wait).await
     }
 
     async fn call_to(
         &self,
-        life: Option<Incarnation>,
+        incarnation: Option<Incarnation>,
         request: &P::Request,
         wait: Duration,
     ) -> Result<P::Response, CallError> {
@@ -212,7 +218,7 @@ impl<P: Protocol> Peer<P> {
         let slot = timeout_at(deadline, self.core.slots.clone().acquire_owned()).await;
         let slot = slot.map_err(|_| timed_out())?;
         let slot = Arc::new(slot.map_err(|_| CallError::Closed)?);
-        let (id, answer) = self.core.call(life, body, deadline, slot.clone())?;
+        let (id, answer) = self.core.call(incarnation, body, deadline, slot.clone())?;
         let mut guard = CancelOnDrop {
             core: &self.core,
             id: Some(id),

@@ -44,7 +44,7 @@ pub(crate) struct Link {
     ready: Notify,
     /// The number of the first one-way message to write, once the other side has said so.
     start: watch::Sender<Option<u64>>,
-    /// We had a link with this life of the peer before.
+    /// We had a link with this incarnation of the peer before.
     pub(super) knew: bool,
     max_items: usize,
 }

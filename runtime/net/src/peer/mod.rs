@@ -4,8 +4,8 @@
 //! not: know types of messages, below [`Peer`].
 //!
 //! Invariants: at most one link is current; messages are accepted from the current link only; all
-//! state belongs to one life of the peer, and a new life begins with none, from when it is known: be that by a
-//! connection, or by what the node has heard of before there is one.
+//! state belongs to one incarnation of the peer, and a new incarnation begins with none, from when it is known: be that
+//! by a connection, or by what the node has heard of before there is one.
 
 mod answers;
 mod calls;
@@ -46,7 +46,7 @@ const MAX_REQUESTS: usize = 1 << 16;
 pub struct PeerInfo {
     /// Who.
     pub id: NodeId,
-    /// Which life of it.
+    /// Which incarnation of it.
     pub incarnation: Incarnation,
     /// The version that is spoken with it.
     pub version: Version,
@@ -92,16 +92,16 @@ pub(crate) struct PeerCore {
 #[derive(Debug, Default)]
 struct State {
     incarnation: Incarnation,
-    /// What we speak with this life of the peer; none before its first link.
+    /// What we speak with this incarnation of the peer; none before its first link.
     version: Option<Version>,
     link: Option<Arc<Link>>,
     /// The last link that is no more.
     last: Option<u64>,
-    /// There was a link in this life of the peer.
+    /// There was a link in this incarnation of the peer.
     had_link: bool,
-    /// The peer has confirmed a link in this life.
+    /// The peer has confirmed a link in this incarnation.
     was_heard: bool,
-    /// The last one-way message that was accepted in this life.
+    /// The last one-way message that was accepted in this incarnation.
     received: Option<u64>,
     addresses: Vec<SocketAddr>,
     is_dialled: bool,
@@ -128,9 +128,9 @@ impl State {
 pub struct Tally {
     /// How many connections there were.
     pub connections: u64,
-    /// One-way messages of this life of the peer that came.
+    /// One-way messages of this incarnation of the peer that came.
     pub messages_received: u64,
-    /// One-way messages that were taken to be sent, in this life of the peer.
+    /// One-way messages that were taken to be sent, in this incarnation of the peer.
     pub messages_sent: u64,
     /// Bytes of datagrams that came.
     pub bytes_received: u64,
@@ -214,13 +214,13 @@ impl PeerCore {
         self.status.borrow().clone()
     }
 
-    /// Which life of the peer is connected.
-    pub(crate) fn connected_life(&self) -> Option<Incarnation> {
+    /// Which incarnation of the peer is connected.
+    pub(crate) fn connected_incarnation(&self) -> Option<Incarnation> {
         let status = self.status.borrow();
         status.info.as_ref().map(|info| info.incarnation)
     }
 
-    /// What we speak with this life of the peer.
+    /// What we speak with this incarnation of the peer.
     pub(crate) fn version(&self) -> Option<Version> {
         self.state.lock().version
     }
@@ -353,8 +353,8 @@ impl PeerCore {
         if state.was_heard && !theirs.knows {
             // It has forgotten us, as a new process would have.
             let (version, link) = (state.version, state.link.take());
-            let life = state.incarnation;
-            self.begin_anew(&mut state, life);
+            let incarnation = state.incarnation;
+            self.begin_anew(&mut state, incarnation);
             (state.version, state.link, state.had_link) = (version, link, true);
         }
         state.was_heard = true;
@@ -423,20 +423,21 @@ impl PeerCore {
         }
     }
 
-    /// A new request, on its way if there is a link: for whatever life of the peer there is then, or for this one only.
+    /// A new request, on its way if there is a link: for whatever incarnation of the peer there is then, or for this
+    /// one only.
     fn call(
         &self,
-        life: Option<Incarnation>,
+        incarnation: Option<Incarnation>,
         body: Bytes,
         deadline: Instant,
         slot: Arc<OwnedSemaphorePermit>,
     ) -> Result<(u64, calls::Waiter), CallError> {
         // Under the lock, so that requests go out in the order of their ids.
         let state = self.state.lock();
-        if life.is_some_and(|life| life != state.incarnation) {
-            return Err(CallError::OtherLife);
+        if incarnation.is_some_and(|incarnation| incarnation != state.incarnation) {
+            return Err(CallError::OtherIncarnation);
         }
-        let (id, waiter) = self.calls.begin(body, deadline, life.is_some())?;
+        let (id, waiter) = self.calls.begin(body, deadline, incarnation.is_some())?;
         if let Some(link) = &state.link {
             link.call(id, slot);
         }
@@ -465,8 +466,8 @@ impl PeerCore {
         self.max_message_bytes
     }
 
-    /// This life of the peer is known to be there, or a later one. What is sent from now on is for it, and arrives though
-    /// it may not be connected yet.
+    /// This incarnation of the peer is known to be there, or a later one. What is sent from now on is for it, and
+    /// arrives though it may not be connected yet.
     pub(crate) fn expect(&self, incarnation: Incarnation) {
         let mut state = self.state.lock();
         if incarnation <= state.incarnation {
@@ -511,7 +512,7 @@ impl PeerCore {
         }
     }
 
-    /// The peer is in this life, which is later than what was known.
+    /// The peer is in this incarnation, which is later than what was known.
     fn is_in(&self, state: &mut State, incarnation: Incarnation) {
         if state.incarnation == Incarnation::default() {
             // It was not known in which: what waits is for whichever there is.
@@ -522,7 +523,7 @@ impl PeerCore {
         state.incarnation = incarnation;
     }
 
-    /// Drops what belongs to a life of the peer that is over, and begins this one.
+    /// Drops what belongs to an incarnation of the peer that is over, and begins this one.
     fn begin_anew(&self, state: &mut State, incarnation: Incarnation) {
         self.outbox.begin_anew(incarnation);
         self.calls.restarted();
@@ -551,7 +552,7 @@ async fn deliver(
     handler: Arc<dyn crate::service::Handler>,
     mut batches: mpsc::Receiver<(Incarnation, Batch)>,
 ) {
-    while let Some((life, batch)) = batches.recv().await {
-        handler.one_ways(peer.clone(), life, batch).await;
+    while let Some((incarnation, batch)) = batches.recv().await {
+        handler.one_ways(peer.clone(), incarnation, batch).await;
     }
 }

@@ -3,7 +3,7 @@
 //! Owns their order and their memory. Must not: know connections; a link asks for what it has not
 //! written yet. Invariants: messages are numbered from 1, in order, without gaps; each is kept until
 //! the peer says that it has accepted it, so a lost connection loses none; what is kept, in bytes, never
-//! exceeds the limit by more than one message; all that is kept is for one life of the peer.
+//! exceeds the limit by more than one message; all that is kept is for one incarnation of the peer.
 
 use std::collections::VecDeque;
 
@@ -40,8 +40,8 @@ struct Queue {
     open_room: usize,
     /// The number of the next message.
     next: u64,
-    /// Which life of the peer it is for, once that is known.
-    life: Incarnation,
+    /// Which incarnation of the peer it is for, once that is known.
+    incarnation: Incarnation,
 }
 
 /// Frames that are written together.
@@ -62,7 +62,7 @@ impl Outbox {
                 open_count: 0,
                 open_room: 0,
                 next: 1,
-                life: Incarnation::default(),
+                incarnation: Incarnation::default(),
             }),
             room: Semaphore::new(limit),
             limit,
@@ -71,17 +71,17 @@ impl Outbox {
         }
     }
 
-    /// Takes a message when there is room: for whatever life of the peer there is then, or for this one only. Order
-    /// among concurrent calls is that of their first polls.
+    /// Takes a message when there is room: for whatever incarnation of the peer there is then, or for this one only.
+    /// Order among concurrent calls is that of their first polls.
     pub(crate) async fn send(
         &self,
         payload: &[u8],
-        life: Option<Incarnation>,
+        incarnation: Option<Incarnation>,
     ) -> Result<(), SendError> {
         let room = self.room_for(payload);
         let permit = self.room.acquire_many(room).await;
         permit.map_err(|_| SendError::Closed)?.forget();
-        self.push(payload, room, life)
+        self.push(payload, room, incarnation)
     }
 
     /// Takes a message if there is room.
@@ -140,15 +140,15 @@ impl Outbox {
         self.accepted.notify_waiters();
     }
 
-    /// Which life of the peer there is. What waits was for it before it was known.
-    pub(crate) fn is_for(&self, life: Incarnation) {
-        self.queue.lock().life = life;
+    /// Which incarnation of the peer there is. What waits was for it before it was known.
+    pub(crate) fn is_for(&self, incarnation: Incarnation) {
+        self.queue.lock().incarnation = incarnation;
     }
 
-    /// The life of the peer that they were for is over, and this one follows.
-    pub(crate) fn begin_anew(&self, life: Incarnation) {
+    /// The incarnation of the peer that they were for is over, and this one follows.
+    pub(crate) fn begin_anew(&self, incarnation: Incarnation) {
         let mut queue = self.queue.lock();
-        queue.life = life;
+        queue.incarnation = incarnation;
         queue.close_piece();
         let freed = queue.pieces.drain(..).map(|piece| piece.room).sum();
         drop(queue);
@@ -176,8 +176,8 @@ impl Outbox {
     /// Nothing more is taken, and nobody waits any more.
     pub(crate) fn close(&self) {
         self.room.close();
-        let life = self.queue.lock().life;
-        self.begin_anew(life);
+        let incarnation = self.queue.lock().incarnation;
+        self.begin_anew(incarnation);
     }
 
     /// The permits for a message: its bytes, but never more than there are.
@@ -186,13 +186,18 @@ impl Outbox {
         u32::try_from(bytes).expect("messages and queues are below 4 GiB")
     }
 
-    fn push(&self, payload: &[u8], room: u32, life: Option<Incarnation>) -> Result<(), SendError> {
+    fn push(
+        &self,
+        payload: &[u8],
+        room: u32,
+        incarnation: Option<Incarnation>,
+    ) -> Result<(), SendError> {
         let was_empty = {
             let mut queue = self.queue.lock();
-            if life.is_some_and(|life| life != queue.life) {
+            if incarnation.is_some_and(|incarnation| incarnation != queue.incarnation) {
                 drop(queue);
                 self.room.add_permits(room as usize);
-                return Err(SendError::OtherLife);
+                return Err(SendError::OtherIncarnation);
             }
             let was_empty = queue.open_count == 0;
             put_frame(&mut queue.open, payload);

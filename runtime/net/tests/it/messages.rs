@@ -141,7 +141,7 @@ async fn dialling_from_both_sides_settles() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_life_begins_with_nothing_and_the_old_one_is_refused() {
+async fn a_new_incarnation_begins_with_nothing_and_the_old_one_is_refused() {
     let cluster = Cluster::new();
     let mut one = cluster.node(1);
     let old = start::<1, 0>(cluster.node_config(2, 5));
@@ -187,7 +187,7 @@ async fn a_new_life_begins_with_nothing_and_the_old_one_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_sent_to_a_life_goes_to_that_one_though_it_is_not_connected_yet() {
+async fn what_is_sent_to_an_incarnation_goes_to_that_one_though_it_is_not_connected_yet() {
     let cluster = Cluster::new();
     let (one, mut old) = (cluster.node(1), start::<1, 0>(cluster.node_config(2, 1)));
     let peer = old
@@ -196,17 +196,17 @@ async fn what_is_sent_to_a_life_goes_to_that_one_though_it_is_not_connected_yet(
         .expect("a peer");
     soon(peer.connected()).await.expect("connected");
     let two = one.network.find(node_id(2)).expect("it has dialled");
-    let send = |life, what| {
+    let send = |incarnation, what| {
         let two = two.clone();
-        async move { two.send_in(Incarnation(life), &(what, vec![])).await }
+        async move { two.send_in(Incarnation(incarnation), &(what, vec![])).await }
     };
-    assert_eq!(send(2, 0).await, Err(SendError::OtherLife));
+    assert_eq!(send(2, 0).await, Err(SendError::OtherIncarnation));
     send(1, 1).await.expect("it is there");
     assert_eq!(old.told().await.1, 1);
-    // It is said from elsewhere that it is in its next life, before it comes in that, and while it still dials.
+    // It is said from elsewhere that it is in its next incarnation, before it comes in that, and while it still dials.
     one.network.expect(node_id(2), Incarnation(2));
     assert_eq!(two.info(), None);
-    assert_eq!(send(1, 2).await, Err(SendError::OtherLife));
+    assert_eq!(send(1, 2).await, Err(SendError::OtherIncarnation));
     send(2, 3).await.expect("it is expected");
     soon(old.network.close()).await;
     let mut new = start::<1, 0>(cluster.node_config(2, 2));
@@ -218,11 +218,11 @@ async fn what_is_sent_to_a_life_goes_to_that_one_though_it_is_not_connected_yet(
     assert_eq!(new.told().await.1, 3);
     send(2, 4).await.expect("it is there");
     assert_eq!(new.told().await.1, 4);
-    // One that was let go of is as one that was never there, but for its life.
+    // One that was let go of is as one that was never there, but for its incarnation.
     one.network.forget(node_id(2));
     let two = one.network.peer(node_id(2), vec![]).expect("a peer");
     let old = two.send_in(Incarnation(1), &(5, vec![])).await;
-    assert_eq!(old, Err(SendError::OtherLife));
+    assert_eq!(old, Err(SendError::OtherIncarnation));
     two.send_in(Incarnation(2), &(6, vec![]))
         .await
         .expect("it is expected");
@@ -255,20 +255,27 @@ async fn a_message_that_waits_counts_for_the_incarnation_that_sent_it() {
     assert_eq!(*one.memory.senders.lock(), expected);
 }
 
-/// It may be asked before it has connected; and what waits for a life that is over is not asked the next one.
+/// It may be asked before it has connected; and what waits for an incarnation that is over is not asked the next one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_life_is_asked_is_answered_by_that_one_only() {
+async fn what_an_incarnation_is_asked_is_answered_by_that_one_only() {
     let cluster = Cluster::new();
     let one = cluster.node(1);
     let two = one.network.peer(node_id(2), vec![]).expect("a peer");
-    let ask = |life, what| {
+    let ask = |incarnation, what| {
         let two = two.clone();
         let question = Ask::Echo(what, vec![]);
-        async move { two.call_in(Incarnation(life), &question, PATIENCE).await }
+        async move {
+            two.call_in(Incarnation(incarnation), &question, PATIENCE)
+                .await
+        }
     };
-    assert_eq!(ask(1, 1).await, Err(CallError::OtherLife), "not known yet");
+    assert_eq!(
+        ask(1, 1).await,
+        Err(CallError::OtherIncarnation),
+        "not known yet"
+    );
     one.network.expect(node_id(2), Incarnation(1));
-    assert_eq!(ask(2, 2).await, Err(CallError::OtherLife));
+    assert_eq!(ask(2, 2).await, Err(CallError::OtherIncarnation));
     let waiting = tokio::spawn(ask(1, 3));
     let whoever = tokio::spawn({
         let two = two.clone();
@@ -278,7 +285,7 @@ async fn what_a_life_is_asked_is_answered_by_that_one_only() {
     let early = start::<1, 0>(cluster.node_config(2, 2));
     one.network.expect(node_id(2), Incarnation(2));
     let late = soon(waiting).await.expect("no panic");
-    assert_eq!(late, Err(CallError::OtherLife));
+    assert_eq!(late, Err(CallError::OtherIncarnation));
     let asked = tokio::spawn(ask(2, 5));
     early
         .network

@@ -183,7 +183,7 @@ async fn connected(cluster: &Cluster) -> (End, End, Peer<Test>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_life_that_is_known_to_be_over() {
+async fn an_incarnation_that_is_known_to_be_over() {
     let cluster = Cluster::new();
     let (mut one, _two, _peer) = connected(&cluster).await;
     one.network.expect(node_id(2), Incarnation(2));

@@ -425,20 +425,20 @@ mod tests {
 
     #[test]
     fn a_client_is_remembered_as_long_as_a_certificate_of_it_may_be_valid() {
-        let life = LIFETIME.as_secs();
+        let lifetime = LIFETIME.as_secs();
         let known = |issued_s, revoked_s| Known {
             issued_s,
             revoked_s,
             ..Known::default()
         };
         let issued = known(Some(100), None);
-        assert_eq!(issued.state(99 + life), "valid");
-        assert_eq!(issued.state(100 + life), "expired");
-        assert!(!issued.is_over(99 + life + REMEMBERED_S));
-        assert!(issued.is_over(100 + life + REMEMBERED_S));
+        assert_eq!(issued.state(99 + lifetime), "valid");
+        assert_eq!(issued.state(100 + lifetime), "expired");
+        assert!(!issued.is_over(99 + lifetime + REMEMBERED_S));
+        assert!(issued.is_over(100 + lifetime + REMEMBERED_S));
         // Nobody knows until when a certificate of it may be valid: it stays revoked.
         let revoked = known(None, Some(100));
-        assert_eq!(revoked.state(100 + life), "revoked");
+        assert_eq!(revoked.state(100 + lifetime), "revoked");
         assert!(!revoked.is_over(u64::MAX));
         assert!(!known(None, None).is_over(u64::MAX));
     }

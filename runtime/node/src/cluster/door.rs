@@ -68,22 +68,32 @@ impl Door {
     async fn asking(&self, from: &Peer<ClusterProtocol>) -> Option<NodeId> {
         let node = from.id();
         // If the connection is lost by now, whoever it was is who we know.
-        let life = from.incarnation();
-        self.members.admitted_soon(node, life).await?;
+        let incarnation = from.incarnation();
+        self.members.admitted_soon(node, incarnation).await?;
         Some(node)
     }
 }
 
 impl Service<ClusterProtocol> for Door {
-    async fn one_way(&self, from: &Peer<ClusterProtocol>, life: Incarnation, message: OneWay) {
+    async fn one_way(
+        &self,
+        from: &Peer<ClusterProtocol>,
+        incarnation: Incarnation,
+        message: OneWay,
+    ) {
         let node = from.id();
         match message {
             OneWay::Work(message) => {
                 let tell = |work: &dyn Work| work.one_way(node, message);
-                self.members.while_alive(node, life, tell).await;
+                self.members.while_alive(node, incarnation, tell).await;
             }
             OneWay::View(message) => {
-                if self.members.admitted(node, Some(life)).await.is_some() {
+                if self
+                    .members
+                    .admitted(node, Some(incarnation))
+                    .await
+                    .is_some()
+                {
                     self.views.heard(node, *message);
                 }
             }

@@ -17,11 +17,11 @@ use crate::peers::{self, Fabric};
 impl Fabric for Cluster {
     async fn send(
         &self,
-        (to, life): (NodeId, Incarnation),
+        (to, incarnation): (NodeId, Incarnation),
         message: peers::OneWay,
     ) -> Result<(), SendError> {
         let peer = self.peer(to).ok_or(SendError::Closed)?;
-        peer.send_in(life, &OneWay::Work(message)).await
+        peer.send_in(incarnation, &OneWay::Work(message)).await
     }
 
     async fn request(
@@ -30,10 +30,10 @@ impl Fabric for Cluster {
         request: peers::Request,
         wait: Duration,
     ) -> Result<peers::Response, CallError> {
-        let life = self.members.life(to).ok_or(CallError::Closed)?;
+        let incarnation = self.members.incarnation(to).ok_or(CallError::Closed)?;
         let peer = self.peer(to).ok_or(CallError::Closed)?;
         let request = Request::Work(request);
-        match peer.call_in(life, &request, wait).await? {
+        match peer.call_in(incarnation, &request, wait).await? {
             Response::Work(response) => Ok(response),
             // It did not begin with it.
             _ => Err(CallError::Busy),

@@ -1,6 +1,6 @@
-//! The network of the life that this node is in.
+//! The network of the incarnation that this node is in.
 //!
-//! Owns starting it, and starting it anew for the next life: nothing that was sent in one arrives in another.
+//! Owns starting it, and starting it anew for the next incarnation: nothing that was sent in one arrives in another.
 //! Must not: know members or messages.
 
 use std::collections::BTreeSet;
@@ -58,17 +58,21 @@ impl Lines {
         }
     }
 
-    /// Opens the network for a life.
-    pub(super) fn open(&self, identity: Identity, life: Incarnation) -> Result<(), StartError> {
+    /// Opens the network for an incarnation.
+    pub(super) fn open(
+        &self,
+        identity: Identity,
+        incarnation: Incarnation,
+    ) -> Result<(), StartError> {
         let mut plan = self.plan.lock();
-        let mut config = Config::new(identity, life, plan.listen);
+        let mut config = Config::new(identity, incarnation, plan.listen);
         config.advertise = plan.advertise.clone();
         config.enrolment = plan.enrolment.clone();
         config.limits = protocol::limits();
         config.bulk = Some(self.bulk.clone());
         let network = Network::start(config, self.door.clone())?;
         if let Ok(address) = network.local_address() {
-            // The next life listens at the same port, where others look for us.
+            // The next incarnation listens at the same port, where others look for us.
             plan.listen.set_port(address.port());
         }
         network.set_revoked(self.revoked.lock().clone());
@@ -77,7 +81,7 @@ impl Lines {
         Ok(())
     }
 
-    /// From now on these clients are not let in, in this life and the next ones, and their sessions end.
+    /// From now on these clients are not let in, in this incarnation and the next ones, and their sessions end.
     pub(super) fn set_revoked(&self, clients: BTreeSet<ClientId>) {
         self.revoked.lock().clone_from(&clients);
         if let Some(network) = self.network() {
@@ -85,7 +89,7 @@ impl Lines {
         }
     }
 
-    /// From now on these nodes are not talked to, in this life and the next ones.
+    /// From now on these nodes are not talked to, in this incarnation and the next ones.
     pub(super) fn set_removed(&self, nodes: BTreeSet<NodeId>) {
         self.removed.lock().clone_from(&nodes);
         if let Some(network) = self.network() {
@@ -93,7 +97,7 @@ impl Lines {
         }
     }
 
-    /// Who serves clients of other machines, in this life and the next ones.
+    /// Who serves clients of other machines, in this incarnation and the next ones.
     pub(super) fn serve_clients(&self, clients: Weak<dyn Clients>) {
         self.door.serve_clients(clients);
     }
@@ -113,12 +117,14 @@ impl Lines {
         addresses
     }
 
-    /// Closes the network of the life before and opens that of the next. Tried until it is done.
-    pub(super) async fn reopen(&self, state: &StateDir, life: Incarnation) {
+    /// Closes the network of the incarnation before and opens that of the next. Tried until it is done.
+    pub(super) async fn reopen(&self, state: &StateDir, incarnation: Incarnation) {
         self.close().await;
         loop {
             let opened = match Identity::load(state.path()) {
-                Ok(identity) => self.open(identity, life).map_err(|it| it.to_string()),
+                Ok(identity) => self
+                    .open(identity, incarnation)
+                    .map_err(|it| it.to_string()),
                 Err(error) => Err(error.to_string()),
             };
             match opened {

@@ -51,7 +51,7 @@ async fn ask(lines: &Lines, request: &Request, wait: Duration) -> Result<Respons
         | CallError::TooNew(_)
         | CallError::Busy
         | CallError::NotUnderstood
-        | CallError::OtherLife => LinkError::unsent(error),
+        | CallError::OtherIncarnation => LinkError::unsent(error),
         CallError::TimedOut { .. }
         | CallError::ResponseTooLong
         | CallError::ResponseLost

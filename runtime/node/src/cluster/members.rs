@@ -31,8 +31,9 @@ const MOST_DEAD: usize = 4096;
 pub(crate) struct NodeRecord {
     pub(crate) name: NodeName,
     pub(crate) labels: Labels,
-    /// Which life of the node: also that of its network.
-    pub(crate) life: Incarnation,
+    /// Which incarnation of the node, as its folder counts them: also that of its network.
+    #[serde(rename = "life")]
+    pub(crate) incarnation: Incarnation,
     /// Where it can be dialled.
     pub(crate) addresses: Vec<SocketAddr>,
     /// Whether it lets others join.
@@ -48,7 +49,7 @@ impl NodeRecord {
     pub(crate) fn info(&self, id: NodeId) -> NodeInfo {
         NodeInfo {
             id,
-            incarnation: self.life,
+            incarnation: self.incarnation,
             name: self.name.clone(),
             labels: self.labels.clone(),
         }
@@ -58,7 +59,7 @@ impl NodeRecord {
 /// A member that lives.
 #[derive(Debug, Clone)]
 struct Member {
-    /// Its life in the control store.
+    /// Its incarnation, as the control store counts them.
     registered: Incarnation,
     record: NodeRecord,
     since: Instant,
@@ -72,26 +73,26 @@ struct Table {
     alive: BTreeMap<NodeId, Member>,
     /// Those that left last, and when.
     gone: VecDeque<(NodeId, NodeRecord, Instant)>,
-    /// The last life of each that is over.
+    /// The last incarnation of each that is over.
     dead: BTreeMap<NodeId, Incarnation>,
-    /// The lives that this node does not see any more since it was cut off.
+    /// The incarnations that this node does not see any more since it was cut off.
     unseen: BTreeMap<NodeId, Incarnation>,
 }
 
 impl Table {
-    /// Somebody is not among the living any more: in which life it was.
+    /// Somebody is not among the living any more: in which incarnation it was.
     fn leave(&mut self, node: NodeId) -> Option<Incarnation> {
         let Member { record, .. } = self.alive.remove(&node)?;
-        let life = record.life;
+        let incarnation = record.incarnation;
         self.gone.push_back((node, record, Instant::now()));
         if self.gone.len() > REMEMBERED {
             self.gone.pop_front();
         }
-        Some(life)
+        Some(incarnation)
     }
 
-    fn note_dead(&mut self, node: NodeId, life: Incarnation) {
-        self.dead.insert(node, life);
+    fn note_dead(&mut self, node: NodeId, incarnation: Incarnation) {
+        self.dead.insert(node, incarnation);
         if self.dead.len() > MOST_DEAD {
             self.dead.pop_first();
         }
@@ -101,7 +102,7 @@ impl Table {
 /// What is known of somebody who sends something.
 enum Standing {
     Alive(Incarnation),
-    /// That life is over.
+    /// That incarnation is over.
     Over,
     /// Nothing yet.
     Unknown,
@@ -135,20 +136,30 @@ impl Members {
         self.work.get()
     }
 
-    /// How many live besides us, to wait for changes. Also said when one changes its life.
+    /// How many live besides us, to wait for changes. Also said when one changes its incarnation.
     pub(crate) fn count(&self) -> watch::Receiver<usize> {
         self.count.subscribe()
     }
 
-    fn standing(&self, node: NodeId, life: Option<Incarnation>) -> Standing {
+    fn standing(&self, node: NodeId, incarnation: Option<Incarnation>) -> Standing {
         let table = self.table.lock();
-        let known = table.alive.get(&node).map(|member| member.record.life);
-        let is_dead = |life| table.dead.get(&node).is_some_and(|dead| *dead >= life);
-        match (known, life) {
+        let known = table
+            .alive
+            .get(&node)
+            .map(|member| member.record.incarnation);
+        let is_dead = |incarnation| {
+            table
+                .dead
+                .get(&node)
+                .is_some_and(|dead| *dead >= incarnation)
+        };
+        match (known, incarnation) {
             (Some(known), None) => Standing::Alive(known),
-            (Some(known), Some(life)) if known == life => Standing::Alive(life),
-            (Some(known), Some(life)) if known > life => Standing::Over,
-            (None, Some(life)) if is_dead(life) => Standing::Over,
+            (Some(known), Some(incarnation)) if known == incarnation => {
+                Standing::Alive(incarnation)
+            }
+            (Some(known), Some(incarnation)) if known > incarnation => Standing::Over,
+            (None, Some(incarnation)) if is_dead(incarnation) => Standing::Over,
             (_, _) => Standing::Unknown,
         }
     }
@@ -157,9 +168,9 @@ impl Members {
     pub(crate) async fn admitted_soon(
         &self,
         node: NodeId,
-        life: Option<Incarnation>,
+        incarnation: Option<Incarnation>,
     ) -> Option<Incarnation> {
-        let admitted = tokio::time::timeout(ADMISSION, self.admitted(node, life));
+        let admitted = tokio::time::timeout(ADMISSION, self.admitted(node, incarnation));
         admitted.await.ok().flatten()
     }
 
@@ -168,16 +179,18 @@ impl Members {
     pub(crate) async fn admitted(
         &self,
         node: NodeId,
-        life: Option<Incarnation>,
+        incarnation: Option<Incarnation>,
     ) -> Option<Incarnation> {
         // As for nearly all messages: there is nothing to wait for.
-        if let (Standing::Alive(life), Some(_)) = (self.standing(node, life), self.work()) {
-            return Some(life);
+        if let (Standing::Alive(incarnation), Some(_)) =
+            (self.standing(node, incarnation), self.work())
+        {
+            return Some(incarnation);
         }
         let mut changed = self.count.subscribe();
         loop {
-            match self.standing(node, life) {
-                Standing::Alive(life) if self.work().is_some() => return Some(life),
+            match self.standing(node, incarnation) {
+                Standing::Alive(incarnation) if self.work().is_some() => return Some(incarnation),
                 Standing::Over => return None,
                 Standing::Alive(_) | Standing::Unknown => {}
             }
@@ -189,22 +202,23 @@ impl Members {
     pub(crate) async fn while_alive(
         &self,
         node: NodeId,
-        life: Incarnation,
+        incarnation: Incarnation,
         tell: impl FnOnce(&dyn Work),
     ) {
-        while self.admitted(node, Some(life)).await.is_some() {
+        while self.admitted(node, Some(incarnation)).await.is_some() {
             let _open = self.gate.read();
             // It may have left since.
-            if let (Standing::Alive(_), Some(work)) = (self.standing(node, Some(life)), self.work())
+            if let (Standing::Alive(_), Some(work)) =
+                (self.standing(node, Some(incarnation)), self.work())
             {
                 return tell(work.as_ref());
             }
         }
-        tracing::debug!(peer = %node, %life, "a message of an incarnation that is over is dropped");
+        tracing::debug!(peer = %node, %incarnation, "a message of an incarnation that is over is dropped");
     }
 
     /// A member's view of itself, by whatever way it came. Older ones than the last are dropped.
-    pub(crate) fn view(&self, node: NodeId, life: Incarnation, view: PeerView) {
+    pub(crate) fn view(&self, node: NodeId, incarnation: Incarnation, view: PeerView) {
         let _open = self.gate.read();
         let mut table = self.table.lock();
         let Some(member) = table.alive.get_mut(&node) else {
@@ -212,7 +226,7 @@ impl Members {
         };
         let last = member.view.as_ref().map_or(0, |view| view.version);
         let is_first = member.view.is_none();
-        if member.record.life != life || view.version <= last {
+        if member.record.incarnation != incarnation || view.version <= last {
             return;
         }
         member.view = Some(view.clone());
@@ -277,7 +291,7 @@ impl Members {
         }
     }
 
-    /// A member's record has changed within its life.
+    /// A member's record has changed within its incarnation.
     pub(crate) fn amend(&self, node: NodeId, record: NodeRecord) {
         let _closed = self.gate.write();
         let mut table = self.table.lock();
@@ -294,14 +308,14 @@ impl Members {
         }
     }
 
-    /// A member does not live any more, nor will that life of it again. Which life that was.
+    /// A member does not live any more, nor will that incarnation of it again. Which one that was.
     pub(crate) fn leave(&self, node: NodeId) -> Option<Incarnation> {
         let _closed = self.gate.write();
         let mut table = self.table.lock();
-        let life = table.leave(node)?;
-        table.note_dead(node, life);
-        self.have_left(table, &[(node, life)], true);
-        Some(life)
+        let incarnation = table.leave(node)?;
+        table.note_dead(node, incarnation);
+        self.have_left(table, &[(node, incarnation)], true);
+        Some(incarnation)
     }
 
     /// This node was cut off from all members: they may live, and it cannot know that.
@@ -309,26 +323,26 @@ impl Members {
         let _closed = self.gate.write();
         let mut table = self.table.lock();
         let nodes: Vec<NodeId> = table.alive.keys().copied().collect();
-        let lives = nodes.into_iter().filter_map(|node| {
-            let life = table.leave(node)?;
-            table.unseen.insert(node, life);
-            Some((node, life))
+        let incarnations = nodes.into_iter().filter_map(|node| {
+            let incarnation = table.leave(node)?;
+            table.unseen.insert(node, incarnation);
+            Some((node, incarnation))
         });
-        let lives: Vec<_> = lives.collect();
-        self.have_left(table, &lives, false);
+        let incarnations: Vec<_> = incarnations.collect();
+        self.have_left(table, &incarnations, false);
     }
 
     /// The work hears of those who were taken out of the table, while the gate is closed.
     fn have_left(
         &self,
         table: MutexGuard<'_, Table>,
-        lives: &[(NodeId, Incarnation)],
+        incarnations: &[(NodeId, Incarnation)],
         is_over: bool,
     ) {
         let count = table.alive.len();
         drop(table);
         if let Some(work) = self.work() {
-            work.left(lives, is_over);
+            work.left(incarnations, is_over);
         }
         self.count.send_replace(count);
     }
@@ -339,8 +353,8 @@ impl Members {
         let mut table = self.table.lock();
         let unseen = std::mem::take(&mut table.unseen);
         let unseen: Vec<_> = unseen.into_iter().collect();
-        for (node, life) in &unseen {
-            table.note_dead(*node, *life);
+        for (node, incarnation) in &unseen {
+            table.note_dead(*node, *incarnation);
         }
         let count = table.alive.len();
         drop(table);
@@ -353,7 +367,7 @@ impl Members {
         self.count.send_replace(count);
     }
 
-    /// The lives of all that live, as they are registered.
+    /// The incarnations of all that live, as they are registered.
     pub(crate) fn registered(&self) -> BTreeMap<NodeId, Incarnation> {
         let table = self.table.lock();
         let alive = table.alive.iter();
@@ -396,10 +410,13 @@ impl Members {
         self.table.lock().alive.contains_key(&node)
     }
 
-    /// In which life a member is.
-    pub(crate) fn life(&self, node: NodeId) -> Option<Incarnation> {
+    /// In which incarnation a member is.
+    pub(crate) fn incarnation(&self, node: NodeId) -> Option<Incarnation> {
         let table = self.table.lock();
-        table.alive.get(&node).map(|member| member.record.life)
+        table
+            .alive
+            .get(&node)
+            .map(|member| member.record.incarnation)
     }
 
     /// The head, as far as is known.
@@ -455,7 +472,7 @@ pub(crate) fn row(
         name: record.name.to_string(),
         id,
         state: state.to_owned(),
-        life: record.life.0,
+        incarnation: record.incarnation.0,
         address: record.addresses.first().copied(),
         is_head: record.is_head,
         is_own: false,

@@ -1,7 +1,7 @@
 //! Who lives: this node's lease, and what the control store says of the others.
 //!
 //! Owns one loop. It registers this node under a lease, watches the keys of nodes, and tells [`Members`] what
-//! follows. A node that was declared dead while its process lived, as after a partition, begins a new life
+//! follows. A node that was declared dead while its process lived, as after a partition, begins a new incarnation
 //! within the process: the others have dropped what it did for them, so from here too all of them have left
 //! and join again.
 
@@ -61,7 +61,7 @@ pub(super) async fn claim_name(
         };
         let key = records::node_name(&wanted);
         let put = || Op::put_leased(key.clone(), value.clone(), lease.lease().id);
-        // From an earlier life of ours, whose lease has not ended yet.
+        // From an earlier incarnation of ours, whose lease has not ended yet.
         let ours = Condition::Value(value.clone().into());
         // If that ends between the two questions, the name is free after all.
         for condition in [Condition::Absent, ours, Condition::Absent] {
@@ -105,18 +105,18 @@ pub(super) trait Host: Standing {
     fn meet(&self, node: NodeId, record: &NodeRecord);
 
     /// It is one now.
-    fn met(&self, node: NodeId, life: Incarnation);
+    fn met(&self, node: NodeId, incarnation: Incarnation);
 
-    /// It is none any more, in this life.
-    fn left(&self, node: NodeId, life: Incarnation);
+    /// It is none any more, in this incarnation.
+    fn left(&self, node: NodeId, incarnation: Incarnation);
 
     /// Nor will it be one, as far as is known.
     fn forget(&self, node: NodeId);
 
-    /// Begins a new life of this node, in which none of what was sent in the one before arrives.
-    async fn begin_life(&self);
+    /// Begins a new incarnation of this node, in which none of what was sent in the one before arrives.
+    async fn begin_incarnation(&self);
 
-    /// The new life is registered.
+    /// The new incarnation is registered.
     fn lives_again(&self);
 
     /// Looks whether it was taken out of the cluster, and so cannot be registered.
@@ -158,19 +158,19 @@ impl Host for Cluster {
             self.lines.set_head(node, record.addresses.clone());
         }
         if let Some(network) = self.lines.network() {
-            network.expect(node, record.life);
+            network.expect(node, record.incarnation);
             if let Err(error) = network.peer(node, record.addresses.clone()) {
                 tracing::warn!(%node, %error, "a node cannot be dialled");
             }
         }
     }
 
-    fn met(&self, node: NodeId, life: Incarnation) {
-        self.views.joined(node, life);
+    fn met(&self, node: NodeId, incarnation: Incarnation) {
+        self.views.joined(node, incarnation);
     }
 
-    fn left(&self, node: NodeId, life: Incarnation) {
-        self.views.left(node, life);
+    fn left(&self, node: NodeId, incarnation: Incarnation) {
+        self.views.left(node, incarnation);
     }
 
     fn forget(&self, node: NodeId) {
@@ -182,17 +182,17 @@ impl Host for Cluster {
         }
     }
 
-    async fn begin_life(&self) {
-        let life = loop {
-            match self.state.next_life() {
-                Ok(life) => break life,
-                Err(error) => tracing::error!(%error, "a new life cannot be begun"),
+    async fn begin_incarnation(&self) {
+        let incarnation = loop {
+            match self.state.next_incarnation() {
+                Ok(incarnation) => break incarnation,
+                Err(error) => tracing::error!(%error, "a new incarnation cannot be begun"),
             }
             self.clock.sleep(AGAIN).await;
         };
-        self.set_life(life);
-        self.views.begin_anew(self.id, life);
-        self.lines.reopen(&self.state, life).await;
+        self.set_incarnation(incarnation);
+        self.views.begin_anew(self.id, incarnation);
+        self.lines.reopen(&self.state, incarnation).await;
     }
 
     async fn look_if_removed(&self) {
@@ -221,12 +221,12 @@ impl Host for Cluster {
     }
 
     fn lives_again(&self) {
-        tracing::info!(life = self.life().0, "this node lives again");
+        tracing::info!(incarnation = self.incarnation().0, "this node lives again");
         self.returns.send_modify(|count| *count += 1);
     }
 }
 
-/// Registers this node in a new life of the control store's.
+/// Registers this node, as a new incarnation by the control store's count.
 pub(super) async fn register(
     host: &impl Host,
     keeper: LeaseKeeper,
@@ -246,12 +246,12 @@ pub(super) async fn run(host: Arc<impl Host>, registered: Registered) {
     let mut registered = registered;
     loop {
         follow(host.as_ref(), registered).await;
-        tracing::warn!("this node was declared dead; it begins a new life");
+        tracing::warn!("this node was declared dead; it begins a new incarnation");
         registered = be_reborn(host.as_ref()).await;
     }
 }
 
-/// Follows the store until this life of ours is over.
+/// Follows the store until this incarnation of ours is over.
 async fn follow(host: &impl Host, registered: Registered) {
     let mut health = registered.keeper.watch();
     let confirm = async {
@@ -369,7 +369,7 @@ fn node_of(key: &[u8]) -> Option<NodeId> {
     std::str::from_utf8(id).ok()?.parse().ok()
 }
 
-/// A node's entry is there or has changed. Breaks if it is ours and of another life.
+/// A node's entry is there or has changed. Breaks if it is ours and of another incarnation.
 fn put(host: &impl Host, entry: &Entry, ours: Incarnation) -> ControlFlow<()> {
     let Some(node) = node_of(&entry.key) else {
         return ControlFlow::Continue(());
@@ -408,12 +408,12 @@ fn put(host: &impl Host, entry: &Entry, ours: Incarnation) -> ControlFlow<()> {
 }
 
 /// A node lives: it is dialled, and may be talked to.
-fn meet(host: &impl Host, node: NodeId, incarnation: Incarnation, record: NodeRecord) {
-    tracing::info!(%node, name = %record.name, life = record.life.0, "a node has joined");
+fn meet(host: &impl Host, node: NodeId, registered: Incarnation, record: NodeRecord) {
+    tracing::info!(%node, name = %record.name, incarnation = record.incarnation.0, "a node has joined");
     host.meet(node, &record);
-    let life = record.life;
-    host.members().join(node, incarnation, record);
-    host.met(node, life);
+    let incarnation = record.incarnation;
+    host.members().join(node, registered, record);
+    host.met(node, incarnation);
 }
 
 /// A node is dead, for everybody.
@@ -426,15 +426,15 @@ fn lost(host: &impl Host, node: NodeId) {
 }
 
 fn leave(host: &impl Host, node: NodeId) {
-    if let Some(life) = host.members().leave(node) {
-        host.left(node, life);
+    if let Some(incarnation) = host.members().leave(node) {
+        host.left(node, incarnation);
     }
 }
 
-/// Begins a new life of this node, within the process.
+/// Begins a new incarnation of this node, within the process.
 async fn be_reborn(host: &impl Host) -> Registered {
     host.members().lose_sight();
-    host.begin_life().await;
+    host.begin_incarnation().await;
     loop {
         // Nobody would talk to it. Whoever runs it ends it then.
         host.look_if_removed().await;

@@ -1,20 +1,20 @@
 //! A node's place in a cluster: who else is there, and how to talk to them.
 //!
 //! Owns what brings `net` and `control` together: the state folder (`state`), coming into a cluster (`start`),
-//! the network of one life (`lines`, `door`), the head's control store at the other nodes (`link`), the lease
+//! the network of one incarnation (`lines`, `door`), the head's control store at the other nodes (`link`), the lease
 //! and the watch of nodes (`membership`, `members`), tokens, what tenants are due (`tenants`), views. Must not: know tasks, objects or actors;
 //! that is behind [`Work`], and the exchange ([`crate::peers`]) is it.
 //!
 //! ```text
-//!   Cluster ── lines ── net ──▶ door ─┐                  lease lost: a new life
+//!   Cluster ── lines ── net ──▶ door ─┐                  lease lost: a new incarnation
 //!      │                              ├─▶ members ─▶ Work      ▲
 //!      └── store ── membership ───────┘                        │
 //!            │          └── keeper ────────────────────────────┘
 //!            └ Embedded at the head; Remote over `link` at the others; Etcd
 //! ```
 //!
-//! Invariants: a life is used once, so nothing that was sent in one arrives in another; [`Work`] hears of a
-//! member's life in this order: joined, then views and messages, then left.
+//! Invariants: an incarnation is used once, so nothing that was sent in one arrives in another; [`Work`] hears of a
+//! member's incarnation in this order: joined, then views and messages, then left.
 
 mod ask;
 mod clients;
@@ -96,7 +96,7 @@ const LEAVING: Duration = Duration::from_secs(1);
 /// This node in its cluster.
 pub(crate) struct Cluster {
     id: NodeId,
-    life: AtomicU64,
+    incarnation: AtomicU64,
     state: StateDir,
     lines: Arc<Lines>,
     members: Arc<Members>,
@@ -113,13 +113,13 @@ pub(crate) struct Cluster {
     views: Arc<Views>,
     /// What we say of ourselves; none before we are registered.
     own: Mutex<Option<NodeRecord>>,
-    /// The lease of this life.
+    /// The lease of this incarnation.
     lease: Mutex<Option<LeaseId>>,
     is_confirmed: AtomicBool,
     has_left: AtomicBool,
     /// Work that is here already may run here yet, though the others know that this node takes none.
     is_stopping: AtomicBool,
-    /// Moves when it has begun a new life within this process, and when it is known to live again.
+    /// Moves when it has begun a new incarnation within this process, and when it is known to live again.
     returns: watch::Sender<u64>,
     tenants: Arc<Tenants>,
     scheduling: Arc<Scheduling>,
@@ -132,7 +132,7 @@ pub(crate) struct Cluster {
 /// What a [`Cluster`] is made of.
 struct Parts {
     id: NodeId,
-    life: Incarnation,
+    incarnation: Incarnation,
     state: StateDir,
     lines: Arc<Lines>,
     members: Arc<Members>,
@@ -154,7 +154,7 @@ impl Cluster {
     fn new(parts: Parts) -> Self {
         Self {
             id: parts.id,
-            life: AtomicU64::new(parts.life.0),
+            incarnation: AtomicU64::new(parts.incarnation.0),
             state: parts.state,
             clients: Arc::new(clients::Clients::new(
                 parts.store.clone(),
@@ -198,7 +198,7 @@ impl Cluster {
         *self.own.lock() = Some(NodeRecord {
             name: offer.info.name,
             labels: offer.info.labels,
-            life: self.life(),
+            incarnation: self.incarnation(),
             addresses: self.lines.addresses(),
             is_head: self.authority.is_some(),
             is_draining: false,
@@ -336,15 +336,15 @@ impl Cluster {
         self.id
     }
 
-    /// Which life of this node this is.
-    pub(crate) fn life(&self) -> Incarnation {
-        Incarnation(self.life.load(Ordering::Acquire))
+    /// Which incarnation of this node this is.
+    pub(crate) fn incarnation(&self) -> Incarnation {
+        Incarnation(self.incarnation.load(Ordering::Acquire))
     }
 
-    fn set_life(&self, life: Incarnation) {
-        self.life.store(life.0, Ordering::Release);
+    fn set_incarnation(&self, incarnation: Incarnation) {
+        self.incarnation.store(incarnation.0, Ordering::Release);
         if let Some(own) = &mut *self.own.lock() {
-            own.life = life;
+            own.incarnation = incarnation;
         }
         *self.since.lock() = Instant::now();
     }
@@ -383,7 +383,7 @@ impl Cluster {
         Some(identity.valid_until_s())
     }
 
-    /// The lease of this life, once it is registered.
+    /// The lease of this incarnation, once it is registered.
     pub(crate) fn lease(&self) -> Option<LeaseId> {
         *self.lease.lock()
     }
@@ -417,7 +417,7 @@ impl Cluster {
         self.state.keep_resource(name, pool)
     }
 
-    /// Where what is kept from one life to the next is.
+    /// Where what is kept from one incarnation to the next is.
     pub(crate) fn state_path(&self) -> &std::path::Path {
         self.state.path()
     }
@@ -560,6 +560,11 @@ impl Cluster {
 
 impl std::fmt::Debug for Cluster {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Cluster(node {}, life {})", self.id, self.life())
+        write!(
+            f,
+            "Cluster(node {}, incarnation {})",
+            self.id,
+            self.incarnation()
+        )
     }
 }

@@ -170,7 +170,7 @@ async fn claim_once(
         if entry.lease == Some(lease) {
             return Ok(Claimed::Ours(lease));
         }
-        // From a life of ours whose lease has not ended yet.
+        // From an incarnation of ours whose lease has not ended yet.
         condition = Condition::Value(entry.value);
     }
 }
@@ -183,6 +183,6 @@ fn known(value: &[u8]) -> Result<Claim, Error> {
 
 fn no_lease() -> Error {
     Error::Unavailable {
-        why: "this node has lost its lease, and is about to begin a new life".into(),
+        why: "this node has lost its lease, and is about to begin a new incarnation".into(),
     }
 }

@@ -8,8 +8,9 @@
 //! that wait are written as one (`queue`).
 //!
 //! Invariants: a record has one owner, for it is moved in one transaction, and only while its owner is not
-//! registered: a node that lives keeps what it has. An owner writes and takes over only while it is registered, each life
-//! under its own lease, and changes a record only as long as it has it. Each transaction is made once, or not (`fence`).
+//! registered: a node that lives keeps what it has. An owner writes and takes over only while it is registered, each
+//! incarnation under its own lease, and changes a record only as long as it has it. Each transaction is made once, or
+//! not (`fence`).
 
 mod fence;
 mod queue;
@@ -301,8 +302,8 @@ impl<I: RecordId> Records<I> {
     /// here: whether they have is said there.
     ///
     /// # Errors
-    /// When the store does not do it, and when this node's life ends before it has said whether it did: then some of them
-    /// may be its own in the next life.
+    /// When the store does not do it, and when this node's incarnation ends before it has said whether it did: then
+    /// some of them may be its own in the next incarnation.
     pub(crate) async fn take(
         &self,
         owner: NodeId,
@@ -354,13 +355,13 @@ impl<I: RecordId> Records<I> {
         let not_registered = || Error::Unavailable {
             why: "this node is not registered there".to_owned(),
         };
-        let life = self.cluster.lease().ok_or_else(not_registered)?;
+        let lease = self.cluster.lease().ok_or_else(not_registered)?;
         fence.begin();
         loop {
-            match fence.attempt(life, &txn).await {
+            match fence.attempt(lease, &txn).await {
                 Ok(Tried::Made(_) | Tried::MadeBefore) => return Ok(true),
                 Ok(Tried::Otherwise) => return Ok(false),
-                // In the next life it is asked anew what is there.
+                // In the next incarnation it is asked anew what is there.
                 Ok(Tried::NotRegistered) => return Err(not_registered()),
                 Err(error) if !fence.is_unsure() => return Err(error),
                 Err(error) => tracing::debug!(%error, "it is asked again what is taken over"),

@@ -210,7 +210,7 @@ pub(crate) async fn open(
     let Role::Node(id) = found.identity.role() else {
         return Err(IdentityError::Malformed("it is a client's").into());
     };
-    let life = state.next_life()?;
+    let incarnation = state.next_incarnation()?;
     let members = Arc::new(Members::new());
     let etcd = etcd(config, &found.identity)?;
     let embedded = match (&found.head, &etcd) {
@@ -236,14 +236,14 @@ pub(crate) async fn open(
         _ => None,
     };
     let plan = plan(config, found.head.as_ref(), enrolment).await?;
-    let views = Arc::new(Views::new(id, life));
+    let views = Arc::new(Views::new(id, incarnation));
     let door = Arc::new(Door::new(members.clone(), views.clone(), server));
     let lines = Arc::new(Lines::new(plan, door, bulk.clone()));
     if let Some(own) = &own {
         // Before anybody can come in.
         lines.set_removed(removed::all(own.as_ref()).await?);
     }
-    lines.open(found.identity, life)?;
+    lines.open(found.identity, incarnation)?;
     let store = match (own, &found.head) {
         (Some(store), _) => store,
         (None, head) => {
@@ -265,7 +265,7 @@ pub(crate) async fn open(
     let name = name.await?;
     let cluster = Arc::new(Cluster::new(super::Parts {
         id,
-        life,
+        incarnation,
         state,
         lines,
         members,

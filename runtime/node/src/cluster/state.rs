@@ -12,7 +12,7 @@
 //! | `resources` | the changes of `node resource --persist`: a line for each resource |
 //! | `control/` | the embedded control store, at the head |
 //!
-//! Invariants: one process at a time; no life is used twice; folder and files are readable by their owner
+//! Invariants: one process at a time; no incarnation is used twice; folder and files are readable by their owner
 //! only.
 
 use std::collections::BTreeMap;
@@ -133,8 +133,8 @@ impl StateDir {
         self.path.join(file).exists()
     }
 
-    /// Begins a new life. It is on the disk before anybody hears of it.
-    pub(crate) fn next_life(&self) -> Result<Incarnation, StateError> {
+    /// Begins a new incarnation. It is on the disk before anybody hears of it.
+    pub(crate) fn next_incarnation(&self) -> Result<Incarnation, StateError> {
         let path = self.path.join("life");
         let last = match fs::read_to_string(&path) {
             Ok(text) => text.trim().parse::<u64>().ok(),
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_has_one_user_and_lives_only_grow() {
+    fn a_folder_has_one_user_and_incarnations_only_grow() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state");
         let state = StateDir::open(&path).unwrap();
@@ -285,7 +285,7 @@ mod tests {
             StateDir::open(&path),
             Err(StateError::InUse { .. })
         ));
-        assert_eq!(state.next_life().unwrap(), Incarnation(1));
+        assert_eq!(state.next_incarnation().unwrap(), Incarnation(1));
         assert_eq!(state.head().unwrap(), None);
         let head = Head {
             addresses: vec!["127.0.0.1:1".into()],
@@ -294,10 +294,13 @@ mod tests {
         state.set_head(&head).unwrap();
         drop(state);
         let state = StateDir::open(&path).unwrap();
-        assert_eq!(state.next_life().unwrap(), Incarnation(2));
+        assert_eq!(state.next_incarnation().unwrap(), Incarnation(2));
         assert_eq!(state.head().unwrap(), Some(head));
         fs::write(path.join("life"), "x").unwrap();
-        assert!(matches!(state.next_life(), Err(StateError::Damaged { .. })));
+        assert!(matches!(
+            state.next_incarnation(),
+            Err(StateError::Damaged { .. })
+        ));
     }
 
     #[test]

@@ -38,8 +38,8 @@ pub(crate) trait Heir<I: RecordId>: Send {
     /// Whether it goes on with what others had. One that is about to end does not.
     fn is_willing(server: &Self::Server) -> bool;
 
-    /// Goes on with what an earlier life of this node had, or an earlier process, and gives up what others have taken
-    /// over. Whether something has to wait.
+    /// Goes on with what an earlier incarnation of this node had, or an earlier process, and gives up what others have
+    /// taken over. Whether something has to wait.
     ///
     /// # Errors
     /// When the store does not do it, or does not know whether it did.
@@ -153,12 +153,14 @@ impl Turns {
 pub(crate) struct Reasons {
     others: watch::Receiver<usize>,
     returns: watch::Receiver<u64>,
-    /// Whether an earlier life of this node may have records that are to be gone on with, or others may have taken some.
+    /// Whether an earlier incarnation of this node may have records that are to be gone on with, or others may have
+    /// taken some.
     is_own_due: bool,
 }
 
 impl Reasons {
-    /// Looks whenever another joins or leaves, and when this node has begun a new life or is known to live again.
+    /// Looks whenever another joins or leaves, and when this node has begun a new incarnation or is known to live
+    /// again.
     pub(crate) fn new(others: watch::Receiver<usize>, returns: watch::Receiver<u64>) -> Self {
         Self {
             others,

@@ -37,9 +37,9 @@ pub(super) struct Views {
 }
 
 impl Views {
-    pub(super) fn new(own: NodeId, life: Incarnation) -> Self {
+    pub(super) fn new(own: NodeId, incarnation: Incarnation) -> Self {
         Self {
-            gossip: Mutex::new(new_gossip(ModelInstant::ZERO, own, life)),
+            gossip: Mutex::new(new_gossip(ModelInstant::ZERO, own, incarnation)),
             started: Instant::now(),
             wake: Notify::new(),
             changed: Notify::new(),
@@ -48,9 +48,9 @@ impl Views {
         }
     }
 
-    /// Forgets everybody: this node begins a new life.
-    pub(super) fn begin_anew(&self, own: NodeId, life: Incarnation) {
-        *self.gossip.lock() = new_gossip(self.now(), own, life);
+    /// Forgets everybody: this node begins a new incarnation.
+    pub(super) fn begin_anew(&self, own: NodeId, incarnation: Incarnation) {
+        *self.gossip.lock() = new_gossip(self.now(), own, incarnation);
         self.changed.notify_one();
     }
 
@@ -99,11 +99,11 @@ impl Views {
     }
 }
 
-fn new_gossip(now: ModelInstant, own: NodeId, life: Incarnation) -> Gossip {
+fn new_gossip(now: ModelInstant, own: NodeId, incarnation: Incarnation) -> Gossip {
     let seed = *crate::records::ids::random()
         .first_chunk()
         .expect("it is longer than that");
-    Gossip::new(now, own, life, u64::from_le_bytes(seed))
+    Gossip::new(now, own, incarnation, u64::from_le_bytes(seed))
 }
 
 /// Tells and hears views until it is dropped.
@@ -152,8 +152,8 @@ fn make_own(cluster: &Cluster) {
     let view = Box::new(work.own_view());
     let views = &cluster.views;
     let mut gossip = views.gossip.lock();
-    // A new life may have begun meanwhile; it makes its own.
-    if node.incarnation == cluster.life() {
+    // A new incarnation may have begun meanwhile; it makes its own.
+    if node.incarnation == cluster.incarnation() {
         gossip.handle(views.now(), Input::OwnView { node, view });
     }
 }

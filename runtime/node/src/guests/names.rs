@@ -363,7 +363,7 @@ impl Shared {
                 self.give_up(actor, claim.to_value());
                 return Ok(());
             }
-            // A life that began while the answer was on its way has looked only for what was noted.
+            // An incarnation that began while the answer was on its way has looked only for what was noted.
             if directory.lease().is_none_or(|now| now == lease) {
                 return Ok(());
             }
@@ -481,8 +481,8 @@ impl Shared {
         }
     }
 
-    /// This node begins a new life: its names were under the lease of the one before, and are claimed anew. Who has
-    /// taken one meanwhile keeps it.
+    /// This node begins a new incarnation: its names were under the lease of the one before, and are claimed anew. Who
+    /// has taken one meanwhile keeps it.
     pub(crate) fn claim_names_again(self: &Arc<Self>) -> impl Future<Output = ()> + use<> {
         let shared = self.clone();
         async move {
@@ -498,7 +498,7 @@ impl Shared {
             let each = actors.for_each_concurrent(CLAIMS_AT_A_TIME, |actor| {
                 let shared = &shared;
                 async move {
-                    // Until that is settled, or this life is over too.
+                    // Until that is settled, or this incarnation is over too.
                     while directory.lease() == Some(lease) && !actor.is_over() {
                         if shared.claim_again(&**directory, &**others, &actor).await {
                             break;

@@ -1,11 +1,11 @@
 //! Calls that run while whoever made them is gone: a driver that has ended, or a node that is lost.
 //!
-//! A call cannot be stopped alone: its actor's memory would be half changed, so that life ends with it. Most calls are
-//! short, and their actors are somebody else's: so each has [`GRACE`] to come to its end, with all that it has
-//! started, before it is stopped. Owns that time, and what ends after it. Must not: know how it was found out
+//! A call cannot be stopped alone: its actor's memory would be half changed, so that generation ends with it. Most
+//! calls are short, and their actors are somebody else's: so each has [`GRACE`] to come to its end, with all that it
+//! has started, before it is stopped. Owns that time, and what ends after it. Must not: know how it was found out
 //! that a caller is gone.
 //!
-//! Invariant: what ends a life so was told to stop by its scheduler, so its call is not made again.
+//! Invariant: what ends a generation so was told to stop by its scheduler, so its call is not made again.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::records::task::{TaskCell, Work};
 /// How long a call may go on when its caller is gone.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What a call, and the life of its actor, ended with.
+/// What a call, and the generation of its actor, ended with.
 pub(crate) fn ended(call: &TaskCell) -> TaskError {
     TaskError::Sandbox(format!(
         "its caller was gone for {} s in the middle of call {} ({}), and a call is not stopped without its actor",
@@ -105,7 +105,7 @@ impl Shared {
         });
     }
 
-    /// Ends a call whose time is up, what it has started, and the life of its actor.
+    /// Ends a call whose time is up, what it has started, and the generation of its actor.
     fn end_orphan(self: &Arc<Self>, call: &Arc<TaskCell>) {
         let Work::Call(actor, _) = &call.work else {
             unreachable!("only calls are given time");
@@ -116,7 +116,7 @@ impl Shared {
         actor.abandon(call);
         tracing::info!(
             task = %call.id, actor = %actor.id, tenant = %actor.tenant(),
-            "a call whose caller is gone is stopped, and this life of its actor with it"
+            "a call whose caller is gone is stopped, and this generation of its actor with it"
         );
         let todo = self.decide(|ledger| {
             let is_it = ledger

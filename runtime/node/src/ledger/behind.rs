@@ -136,9 +136,9 @@ impl Ledger {
         }
     }
 
-    /// A task of ours has ended at another node, and has left something there, which `lives` or is over.
-    pub(crate) fn left_behind(&mut self, from: NodeId, task: TaskId, lives: bool) -> Todo {
-        match lives {
+    /// A task of ours has ended at another node, and has left something there, which `lives_on` or is over.
+    pub(crate) fn left_behind(&mut self, from: NodeId, task: TaskId, lives_on: bool) -> Todo {
+        match lives_on {
             true if self.tasks.contains(&task) => self.behind.add(task, (from, task)),
             // It was cancelled meanwhile.
             true => self.tell(from, Outgoing::EndLeft(task)),

@@ -285,13 +285,15 @@ impl Ledger {
         });
     }
 
-    /// There will be no other life of an actor on this node.
+    /// There will be no other generation of an actor on this node.
     pub(super) fn bury(&mut self, actor: &ActorCell, why: Option<TaskError>, todo: &mut Todo) {
         if actor.is_here() {
             self.living -= 1;
         }
         let remains = actor.buried(why);
-        todo.trash.lives.extend(remains.instance.map(|it| *it));
+        todo.trash
+            .generations
+            .extend(remains.instance.map(|it| *it));
         todo.trash.outputs.extend(remains.output);
         // Actors may refer to each other.
         todo.trash.references.extend(actor.handles.clear());

@@ -90,7 +90,7 @@ impl Ledger {
         })
     }
 
-    /// This node owns a group from now on, which somebody else has owned, or an earlier life of it.
+    /// This node owns a group from now on, which somebody else has owned, or an earlier incarnation of it.
     pub(crate) fn take_group_over(
         &mut self,
         id: GroupId,

@@ -122,16 +122,16 @@ impl Ledger {
         self.happens(Event::NodeLost { node, incarnation })
     }
 
-    /// Nodes are gone, and these drivers with them. `is_over`: so are those lives of them; else it was this node that was
-    /// cut off.
+    /// Nodes are gone, and these drivers with them. `is_over`: so are those incarnations of them; else it was this node
+    /// that was cut off.
     pub(crate) fn nodes_lost(
         &mut self,
-        lives: &[(NodeId, Incarnation)],
+        incarnations: &[(NodeId, Incarnation)],
         is_over: bool,
         drivers: &[DriverId],
     ) -> Todo {
         let mut todo = Todo::default();
-        for (node, incarnation) in lives {
+        for (node, incarnation) in incarnations {
             self.node_lost(*node, *incarnation, is_over, &mut todo);
         }
         // Also what tasks of theirs have left behind here.
@@ -314,7 +314,7 @@ impl Ledger {
         todo
     }
 
-    /// Where what has come to an end elsewhere is a life of an actor of ours, and not the attempt to begin one,
+    /// Where what has come to an end elsewhere is a generation of an actor of ours, and not the attempt to begin one,
     /// it is the actor that says whether another follows.
     fn host_settled(
         &mut self,

@@ -89,7 +89,7 @@ pub(crate) struct Trash {
         reason = "they come in boxes, and are not moved out of them"
     )]
     pub(super) reports: Vec<Box<Report>>,
-    pub(super) lives: Vec<ActorInstance>,
+    pub(super) generations: Vec<ActorInstance>,
     pub(super) references: Vec<Reference>,
     pub(super) outputs: Vec<Arc<TaskOutput>>,
     pub(super) recipes: Vec<Kept>,

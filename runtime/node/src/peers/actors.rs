@@ -5,7 +5,7 @@
 //! their calls to the host itself. Must not: decide where an actor lives, or whether it lives again.
 //!
 //! Invariants: an actor of another node is one [`ActorCell`] here. A node that has a reference to one has asked
-//! its owner about it. What a host says about a life counts only for the attempt that its owner has given it.
+//! its owner about it. What a host says about a generation counts only for the attempt that its owner has given it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -262,7 +262,7 @@ impl Exchange {
 
     /// Another node's actor lives here.
     pub(super) fn has_come(&self, actor: &ActorCell, attempt: Attempt) {
-        let message = OneWay::Lives(actor.id, attempt);
+        let message = OneWay::Born(actor.id, attempt);
         self.send(actor.name().owner, message);
     }
 

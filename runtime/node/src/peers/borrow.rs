@@ -101,7 +101,7 @@ impl Foreign for BorrowedObject {
 }
 
 impl Borrowed {
-    /// A life of a node begins.
+    /// An incarnation of a node begins.
     pub(super) fn joined(&self, node: NodeId) {
         self.lent.lock().joined(node);
     }
@@ -417,7 +417,7 @@ impl Exchange {
         self.borrowed.holders.lock().left(node);
     }
 
-    /// A life of a node is gone: what it owned and we have not seen, nobody will.
+    /// An incarnation of a node is gone: what it owned and we have not seen, nobody will.
     pub(super) fn lost_owner(&self, node: NodeId) {
         let over = self.borrowed.foreign.lock().left(node);
         for cell in over.iter().filter_map(Weak::upgrade) {
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_gives_in_its_next_life_is_not_what_was_lost_with_the_one_before() {
+    fn what_a_node_gives_in_its_next_incarnation_is_not_what_was_lost_with_the_one_before() {
         let exchange = Exchange::alone(NodeId::from_bytes([1; 16]));
         let (_, mut said) = exchange.sessions.open(OTHER);
         let before = borrowed(&exchange);
@@ -516,7 +516,7 @@ mod tests {
         // The same name, while somebody still has what it was before.
         let after = borrowed(&exchange);
         assert!(!after.has_ended());
-        // And nothing of before is given back to the life that never gave it.
+        // And nothing of before is given back to the incarnation that never gave it.
         drop(before);
         assert!(said.try_recv().is_err());
         let again = borrowed(&exchange);

@@ -48,7 +48,7 @@ impl Work for Exchange {
             OneWay::Drop(object) => self.unkeep(from, object),
             OneWay::WantActor(name) => self.watches(from, name),
             OneWay::Stands(stands) => self.stands(from, *stands),
-            OneWay::Lives(actor, attempt) => {
+            OneWay::Born(actor, attempt) => {
                 self.tell(|ledger| ledger.lives(actor, attempt, from));
             }
             OneWay::Kill(name) => self.kill_for(from, name),
@@ -68,8 +68,8 @@ impl Work for Exchange {
             OneWay::Lend(name) => self.lend_directly(from, name),
             OneWay::Lent(name) => self.has_lent(from, name),
             OneWay::LendKept(kept) => self.lend_kept(from, &kept),
-            OneWay::LeftBehind(task, lives) => {
-                self.tell(|ledger| ledger.left_behind(from, task, lives));
+            OneWay::LeftBehind(task, lives_on) => {
+                self.tell(|ledger| ledger.left_behind(from, task, lives_on));
             }
             OneWay::EndLeft(task) => self.tell(|ledger| ledger.end_left(from, task)),
             OneWay::BreakWait(broken) => self.break_wait(&broken),
@@ -124,7 +124,7 @@ impl Work for Exchange {
         self.kept.lock().joined(node.id);
         let (session, queue) = self.sessions.open(node.id);
         // Whoever sees that it is there can say something to it.
-        self.lives.lock().joined(node.id);
+        self.incarnations.lock().joined(node.id);
         self.want_again(node.id);
         self.ask_about_again(node.id);
         if let Some(desk) = self.desk() {
@@ -141,17 +141,17 @@ impl Work for Exchange {
         ));
     }
 
-    fn left(&self, lives: &[(NodeId, Incarnation)], is_over: bool) {
-        let nodes = || lives.iter().map(|(node, _)| *node);
+    fn left(&self, incarnations: &[(NodeId, Incarnation)], is_over: bool) {
+        let nodes = || incarnations.iter().map(|(node, _)| *node);
         for node in nodes() {
             self.sessions.close(&node);
         }
         let drivers: Vec<_> = nodes().flat_map(|node| self.homes.drivers(node)).collect();
         self.tell(|ledger| {
-            let todo = ledger.nodes_lost(lives, is_over, &drivers);
+            let todo = ledger.nodes_lost(incarnations, is_over, &drivers);
             // In one step: what those had here has ended, and has not failed for want of what they owned.
-            let mut lives = self.lives.lock();
-            nodes().for_each(|node| lives.left(node));
+            let mut incarnations = self.incarnations.lock();
+            nodes().for_each(|node| incarnations.left(node));
             todo
         });
         // Not before: what of theirs was just about to go to another node says whose it is.

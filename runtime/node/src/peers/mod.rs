@@ -49,7 +49,7 @@ use parking_lot::Mutex;
 use tokio::time::MissedTickBehavior;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ActorName, DriverId, NodeId, ObjectId, ObjectName, TaskId};
-use wasmrun_model::reference::{KeptFor, Lives};
+use wasmrun_model::reference::{Incarnations, KeptFor};
 use wasmrun_model::scheduler::Message;
 
 pub(crate) use self::fabric::Fabric;
@@ -120,8 +120,8 @@ pub(crate) struct Exchange {
     outliving: Outliving,
     /// Results that are kept for who owns them, and how often.
     kept: Mutex<KeptFor<Value>>,
-    /// Who is there, to tell those who keep something for us from their next lives.
-    lives: Mutex<Lives>,
+    /// Who is there, to tell those who keep something for us from their later incarnations.
+    incarnations: Mutex<Incarnations>,
     /// Results that are being made again.
     reconstructing: Reconstructions,
     /// Attempts of other nodes' tasks that cannot begin before their modules are here.
@@ -182,7 +182,7 @@ impl Exchange {
             moving: Moving::default(),
             outliving: Outliving::default(),
             kept: Mutex::default(),
-            lives: Mutex::default(),
+            incarnations: Mutex::default(),
             reconstructing: Reconstructions::default(),
             arriving: Mutex::default(),
             ends: Ends::default(),

@@ -43,7 +43,8 @@ struct State {
     marked: BTreeSet<(NodeId, ObjectId)>,
     /// What was, and since when it waits for its new owner.
     orphans: BTreeMap<ObjectId, (Value, Instant)>,
-    /// What was taken over from a node that counts as alive here, and was its own. It does not know so in that life.
+    /// What was taken over from a node that counts as alive here, and was its own. It does not know so in that
+    /// incarnation.
     taken: BTreeSet<(NodeId, ObjectId)>,
 }
 
@@ -79,7 +80,7 @@ impl CopyAt {
     /// The node has come back, and has said that it keeps it.
     pub(crate) fn is_kept_again(&mut self) {
         if let Some(exchange) = self.exchange.upgrade() {
-            self.keepers.add(self.node, &exchange.lives.lock());
+            self.keepers.add(self.node, &exchange.incarnations.lock());
         }
     }
 }
@@ -87,7 +88,7 @@ impl CopyAt {
 impl Drop for CopyAt {
     fn drop(&mut self) {
         if let Some(exchange) = self.exchange.upgrade() {
-            let keepers = self.keepers.let_go(&exchange.lives.lock());
+            let keepers = self.keepers.let_go(&exchange.incarnations.lock());
             for keeper in keepers {
                 exchange.send(keeper, OneWay::Drop(self.object));
             }
@@ -315,7 +316,7 @@ impl Exchange {
         let copy = CopyAt {
             exchange: self.this.clone(),
             object: id,
-            keepers: Keepers::new(&[to], &self.lives.lock()),
+            keepers: Keepers::new(&[to], &self.incarnations.lock()),
             node: to,
         };
         Ok((to, Some(copy)))

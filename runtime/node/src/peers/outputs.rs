@@ -27,7 +27,7 @@ pub(super) struct Outputs(Mutex<HashMap<(TaskId, NodeId), Pipe>>);
 struct Pipe {
     /// Whether the report is on its way: what its children write later is not heard.
     is_ended: bool,
-    /// Whether the node has left: its report is of a life that is over, as is all that it names.
+    /// Whether the node has left: its report is of an incarnation that is over, as is all that it names.
     is_lost: Arc<AtomicBool>,
     to: mpsc::UnboundedSender<Piece>,
 }

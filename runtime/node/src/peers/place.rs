@@ -52,7 +52,7 @@ impl Exchange {
     pub(super) fn encode(&self, to: NodeId, session: &PeerSession, outgoing: Outgoing) -> OneWay {
         match outgoing {
             Outgoing::Message(message) => OneWay::Scheduler(Box::new(message)),
-            Outgoing::LeftBehind(task, lives) => OneWay::LeftBehind(task, lives),
+            Outgoing::LeftBehind(task, lives_on) => OneWay::LeftBehind(task, lives_on),
             Outgoing::EndLeft(task) => OneWay::EndLeft(task),
             Outgoing::Settled(message, report) => {
                 let report = report.map(|report| self.report_order(to, *report));
@@ -116,7 +116,7 @@ impl Exchange {
             }
             Work::Create(actor) => {
                 if let Message::Place { attempt, .. } = message {
-                    self.life_begins(actor, attempt, &call);
+                    self.generation_begins(actor, attempt, &call);
                 }
                 let (job, name) = (actor.job(), &actor.face.class);
                 Deed::Create(Box::new(CreateOrder {
@@ -282,7 +282,7 @@ impl Exchange {
         self.tell(|ledger| ledger.message(from, message));
     }
 
-    /// Fetches the state that an actor's life is to begin with, if that did not come along.
+    /// Fetches the state that a generation of an actor is to begin with, if that did not come along.
     async fn fetch_state(
         &self,
         from: NodeId,

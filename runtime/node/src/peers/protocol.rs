@@ -50,7 +50,7 @@ pub(crate) enum OneWay {
     /// Where an actor of mine is.
     Stands(Box<Stands>),
     /// Your actor lives here: this attempt of its creation has come to that.
-    Lives(ActorId, Attempt),
+    Born(ActorId, Attempt),
     /// End this actor of yours.
     Kill(ActorName),
     /// The state of an actor of yours that lives here.
@@ -110,7 +110,7 @@ pub(crate) struct Called {
     pub(crate) actor: ActorId,
     /// The attempt of its creation that lives.
     pub(crate) attempt: Attempt,
-    /// Which call of that life it is, from 1.
+    /// Which call of that generation it is, from 1.
     pub(crate) position: u64,
     pub(crate) task: TaskId,
     pub(crate) driver: DriverId,
@@ -190,13 +190,13 @@ pub(crate) struct Place {
 pub(crate) enum Deed {
     /// A function or a program.
     Task(JobOrder),
-    /// Begin a life of an actor.
+    /// Begin a generation of an actor.
     Create(Box<CreateOrder>),
     /// Call an actor.
     Call(Box<CallOrder>),
 }
 
-/// A life of an actor, to be begun.
+/// A generation of an actor, to be begun.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct CreateOrder {
     pub(crate) actor: ActorName,

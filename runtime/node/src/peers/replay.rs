@@ -1,8 +1,9 @@
 //! Making results of actors' calls again, where the class is declared deterministic.
 //!
 //! Owns the way of calls from the node that has made them to the actor's owner, whose log they go into, and the way
-//! back: a life of the actor that nobody else knows, made of the state before, is called as the actor was, and the
-//! results get the ids that they had (state edges of lineage, as in Ray, OSDI 2018). Must not: touch the actor itself.
+//! back: a generation of the actor that nobody else knows, made of the state before, is called as the actor was, and
+//! the results get the ids that they had (state edges of lineage, as in Ray, OSDI 2018). Must not: touch the actor
+//! itself.
 //!
 //! Only calls that are made at other nodes are told: what is made at the owner is lost with it and its log.
 
@@ -131,7 +132,7 @@ fn needed(story: &Story) -> HashSet<ObjectId> {
 
 /// At the node where an actor lives.
 impl Exchange {
-    /// An actor that another node owns was called: the so-manieth call of this life.
+    /// An actor that another node owns was called: the so-manieth call of this generation.
     pub(super) fn tell_owner_of_call(
         &self,
         actor: &ActorCell,
@@ -191,8 +192,8 @@ impl Exchange {
 
 /// At the node that owns the actor.
 impl Exchange {
-    /// A life of an actor of ours is about to begin at another node.
-    pub(super) fn life_begins(&self, actor: &Arc<ActorCell>, attempt: Attempt, call: &Call) {
+    /// A generation of an actor of ours is about to begin at another node.
+    pub(super) fn generation_begins(&self, actor: &Arc<ActorCell>, attempt: Attempt, call: &Call) {
         if let Some(log) = actor.log() {
             self.replays.log_of(actor);
             log.begins(attempt, actor.checkpoint(), &call.values);
@@ -338,7 +339,7 @@ impl Exchange {
         }
     }
 
-    /// Begins a life of an actor that nobody else knows, to call it as it was called.
+    /// Begins a generation of an actor that nobody else knows, to call it as it was called.
     fn again<'a>(&self, actor: &ActorCell, story: &'a Story) -> Result<Calls<'a>, String> {
         let shared = self.shared.upgrade().ok_or("the node is stopping")?;
         let number = self.replays.scratch.fetch_add(1, Ordering::Relaxed);
@@ -497,7 +498,7 @@ impl Exchange {
 /// What a call takes in a log besides its arguments, about.
 const LOGGED_BYTES: u64 = 256;
 
-/// What the actor is, for lives that nobody else knows: here, if there is room.
+/// What the actor is, for generations that nobody else knows: here, if there is room.
 fn job(shared: &Shared, actor: &ActorCell) -> ActorJob {
     let job = actor.job();
     let rule = &job.terms.rule;

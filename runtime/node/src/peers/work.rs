@@ -37,7 +37,7 @@ pub(crate) trait Work: Send + Sync + 'static {
 
     /// These incarnations of nodes are dead, or (`is_over: false`) this node was for the others, for all of them
     /// at once. Those have joined again soon, or are said to have left once more.
-    fn left(&self, lives: &[(NodeId, Incarnation)], is_over: bool);
+    fn left(&self, incarnations: &[(NodeId, Incarnation)], is_over: bool);
 
     /// What a member tells of itself, newer than all before.
     fn view(&self, node: NodeInfo, view: PeerView);

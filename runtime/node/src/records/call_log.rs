@@ -1,7 +1,8 @@
 //! What an actor was called with, so that the results of its calls can be made again.
 //!
-//! Owns [`CallLog`]: at the node that owns an actor whose class is declared deterministic, the calls that its lives at
-//! other nodes have made, in the order in which they began, and the states before them. Must not: make calls.
+//! Owns [`CallLog`]: at the node that owns an actor whose class is declared deterministic, the calls that its
+//! generations at other nodes have made, in the order in which they began, and the states before them. Must not: make
+//! calls.
 //!
 //! Invariants: the calls of a segment follow each other without a gap, from its state on. There are at most
 //! [`MOST_CALLS`] calls and [`MOST_BYTES`] bytes in the log of an actor; the oldest go first. Objects among the
@@ -151,13 +152,13 @@ struct Inner {
     recipes: HashMap<TaskId, Weak<CallRecipe>>,
 }
 
-/// Calls of one life that followed each other.
+/// Calls of one generation that followed each other.
 struct Segment {
     /// The attempt of the actor's creation that lived.
     attempt: Attempt,
-    /// The number of the state that the life began with.
+    /// The number of the state that the generation began with.
     first_state: u64,
-    /// How many calls of the life there were before.
+    /// How many calls of the generation there were before.
     before: u64,
     /// The state then; the constructor's if there is none.
     state: Option<Checkpoint>,
@@ -190,7 +191,7 @@ impl Segment {
 }
 
 impl CallLog {
-    /// A life begins elsewhere, with this state or else these arguments.
+    /// A generation begins elsewhere, with this state or else these arguments.
     pub(crate) fn begins(
         &self,
         attempt: Attempt,
@@ -227,8 +228,8 @@ impl CallLog {
         inner.limit();
     }
 
-    /// A call of a life was made, the so-manieth of it; `None` if it cannot be kept. `state` is the latest that is
-    /// known.
+    /// A call of a generation was made, the so-manieth of it; `None` if it cannot be kept. `state` is the latest that
+    /// is known.
     pub(crate) fn add(
         &self,
         attempt: Attempt,
@@ -370,7 +371,7 @@ impl Inner {
 mod tests {
     use super::*;
 
-    const LIFE: Attempt = Attempt::new(0, 3);
+    const GENERATION: Attempt = Attempt::new(0, 3);
 
     fn task(n: u64) -> TaskId {
         DriverId::from_bytes([1; 16]).task(n)
@@ -405,9 +406,9 @@ mod tests {
     #[test]
     fn without_states_it_begins_with_the_constructor_and_ends_when_it_is_full() {
         let log = CallLog::default();
-        log.begins(LIFE, None, &[]);
+        log.begins(GENERATION, None, &[]);
         for n in 1..=MOST_CALLS as u64 + 10 {
-            log.add(LIFE, n, call(n, 1), None);
+            log.add(GENERATION, n, call(n, 1), None);
         }
         assert_eq!(log.len(), MOST_CALLS);
         assert_eq!(story(&log, 1), Some((0, 1)));
@@ -418,11 +419,11 @@ mod tests {
     #[test]
     fn with_states_the_last_calls_are_kept_and_the_oldest_go() {
         let log = CallLog::default();
-        log.begins(LIFE, state(40), &[]);
+        log.begins(GENERATION, state(40), &[]);
         let last = 10 * MOST_CALLS as u64;
         for n in 1..=last {
             // States come a little later than the calls that they are of.
-            log.add(LIFE, n, call(n, 1), state(40 + n.saturating_sub(3)));
+            log.add(GENERATION, n, call(n, 1), state(40 + n.saturating_sub(3)));
         }
         assert!(log.len() <= MOST_CALLS);
         assert_eq!(story(&log, 1), None);
@@ -435,28 +436,28 @@ mod tests {
     #[test]
     fn what_is_missing_ends_a_segment_and_a_state_after_it_begins_another() {
         let log = CallLog::default();
-        log.begins(LIFE, None, &[]);
-        log.add(LIFE, 1, call(1, 1), state(1));
-        log.add(LIFE, 2, None, state(1));
+        log.begins(GENERATION, None, &[]);
+        log.add(GENERATION, 1, call(1, 1), state(1));
+        log.add(GENERATION, 2, None, state(1));
         // The state that is known is not of after the gap.
-        log.add(LIFE, 3, call(3, 1), state(2));
+        log.add(GENERATION, 3, call(3, 1), state(2));
         assert_eq!((story(&log, 1), story(&log, 3)), (Some((0, 1)), None));
-        log.add(LIFE, 4, call(4, 1), state(4));
-        log.add(LIFE, 5, call(5, 1), state(4));
+        log.add(GENERATION, 4, call(4, 1), state(4));
+        log.add(GENERATION, 5, call(5, 1), state(4));
         assert_eq!((story(&log, 4), story(&log, 5)), (None, Some((4, 1))));
-        // Out of order, or of another life.
-        log.add(LIFE, 5, call(6, 1), None);
+        // Out of order, or of another generation.
+        log.add(GENERATION, 5, call(6, 1), None);
         log.add(Attempt::new(0, 2), 6, call(6, 1), None);
         assert_eq!(story(&log, 6), None);
     }
 
     #[test]
-    fn lives_follow_each_other_and_take_no_more_than_they_may() {
+    fn generations_follow_each_other_and_take_no_more_than_they_may() {
         let log = CallLog::default();
-        for life in 0..100u32 {
-            let attempt = Attempt::new(0, life + 1);
+        for generation in 0..100u32 {
+            let attempt = Attempt::new(0, generation + 1);
             log.begins(attempt, None, &[]);
-            let n = u64::from(life);
+            let n = u64::from(generation);
             log.add(attempt, 1, call(n, MOST_BYTES / 10), None);
         }
         assert_eq!(log.len(), 10);

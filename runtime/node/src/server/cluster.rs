@@ -255,7 +255,7 @@ fn alone(status: NodeStatus) -> MemberRow {
         name: status.name,
         id: LOCAL,
         state: "alive".to_owned(),
-        life: 0,
+        incarnation: 0,
         address: None,
         is_head: false,
         is_own: true,

@@ -69,7 +69,7 @@ pub(super) struct Durable {
     actors: Mutex<HashMap<TaskId, KeptActor>>,
     /// Where large results are of tasks that have ended.
     placed: Mutex<HashMap<TaskId, Placed>>,
-    /// The life in which it was read last which records are this node's.
+    /// The incarnation in which it was read last which records are this node's.
     read_in: Mutex<Option<Incarnation>>,
     /// The node is stopping: what ends now ends because of that, and is for others to go on with.
     is_closed: AtomicBool,
@@ -178,15 +178,15 @@ impl Durable {
         (known.lineage_bytes as u64, known.lineage_dropped)
     }
 
-    /// Whether what this node takes for its own is that, by what was read in this life. At its beginning it may be
-    /// others' by now.
-    pub(super) fn knows_own_in(&self, life: Incarnation) -> bool {
-        *self.read_in.lock() == Some(life)
+    /// Whether what this node takes for its own is that, by what was read in this incarnation. At its beginning it may
+    /// be others' by now.
+    pub(super) fn knows_own_in(&self, incarnation: Incarnation) -> bool {
+        *self.read_in.lock() == Some(incarnation)
     }
 
-    /// It was read in that life, and what is others' is given up.
-    fn own_is_known_in(&self, life: Incarnation) {
-        *self.read_in.lock() = Some(life);
+    /// It was read in that incarnation, and what is others' is given up.
+    fn own_is_known_in(&self, incarnation: Incarnation) {
+        *self.read_in.lock() = Some(incarnation);
     }
 
     /// Nothing more is written.

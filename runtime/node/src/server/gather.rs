@@ -103,7 +103,7 @@ impl Desk for Inner {
 
     fn has_come(&self, node: NodeId) {
         if let (Some(durable), Some(cluster)) = (self.durable.get(), self.cluster())
-            && durable.knows_own_in(cluster.life())
+            && durable.knows_own_in(cluster.incarnation())
         {
             self.claim_places(durable, |holder| holder == node);
         }

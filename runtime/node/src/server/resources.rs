@@ -96,8 +96,8 @@ pub(super) fn set(
     }
     if is_kept && inner.cluster().is_none() {
         return usage(format_args!(
-            "node '{}' is in no cluster and keeps nothing from one life to the next: leave out --persist, and start it with \
-             --node-resource next time",
+            "node '{}' is in no cluster and keeps nothing from one incarnation to the next: leave out --persist, \
+             and start it with --node-resource next time",
             shared.name
         ));
     }

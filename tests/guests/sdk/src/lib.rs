@@ -316,7 +316,7 @@ mod app {
         spin()
     }
 
-    /// Calls an actor that dies of the call in its first life; its call is made again so often.
+    /// Calls an actor that dies of the call in its first generation; its call is made again so often.
     #[task]
     pub fn calling_again(times: u32) -> Result<u32, Error> {
         let options = Counter::options().restarts(2).call_retries(times);
@@ -553,9 +553,9 @@ mod app {
             panic!("{message}");
         }
 
-        /// Dies of the call in as many lives.
-        pub fn survive(&mut self, lives: u32) -> u32 {
-            assert!(context::attempt() >= lives, "not in this life");
+        /// Dies of the call in as many generations.
+        pub fn survive(&mut self, generations: u32) -> u32 {
+            assert!(context::attempt() >= generations, "not in this generation");
             context::attempt()
         }
 
@@ -579,25 +579,25 @@ mod app {
     /// Dies of calls, which are made again: it says so itself.
     #[actor(restarts = 1, call_retries = 1)]
     pub struct Stubborn {
-        lives: u32,
+        generations: u32,
     }
 
     #[actor]
     impl Stubborn {
         pub fn new() -> Self {
             Stubborn {
-                lives: context::attempt(),
+                generations: context::attempt(),
             }
         }
 
-        /// Dies of the call in as many lives.
-        pub fn survive(&mut self, lives: u32) -> u32 {
-            assert!(self.lives >= lives, "not in this life");
-            self.lives
+        /// Dies of the call in as many generations.
+        pub fn survive(&mut self, generations: u32) -> u32 {
+            assert!(self.generations >= generations, "not in this generation");
+            self.generations
         }
     }
 
-    /// Calls an actor that dies of the call in its first life, without saying what is to come of that.
+    /// Calls an actor that dies of the call in its first generation, without saying what is to come of that.
     #[task]
     pub fn calling_again_as_declared() -> Result<u32, Error> {
         Stubborn::create()?.survive(1).get()

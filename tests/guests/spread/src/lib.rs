@@ -347,7 +347,7 @@ mod app {
 
     /// What is said of an actor on a node that dies and lives again, dies and lives no more, and is killed.
     #[task]
-    pub fn lives(node: String) -> Result<Vec<String>, Error> {
+    pub fn generations(node: String) -> Result<Vec<String>, Error> {
         let on = || Tally::options().strategy(format!("node:{node}"));
         let said = |it: Result<u64, Error>| it.map_or_else(|e| e.to_string(), |n| n.to_string());
         let tally = on().restarts(1).create(0)?;

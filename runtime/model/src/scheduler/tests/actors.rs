@@ -284,7 +284,7 @@ fn settled(at: u8, attempt: u32, outcome: Outcome) -> Message {
 }
 
 #[test]
-fn a_life_on_another_node_ends_and_another_follows_or_does_not() {
+fn a_generation_on_another_node_ends_and_another_follows_or_does_not() {
     for will_restart in [true, false] {
         let mut it = Harness::local("{}");
         it.peer(1, 1, r#"{"CPU": 1}"#);
@@ -324,7 +324,7 @@ fn a_call_on_a_node_that_is_lost_is_reconstructed_only_if_it_may() {
 }
 
 #[test]
-fn a_host_leaves_it_to_the_owner_whether_another_life_follows() {
+fn a_host_leaves_it_to_the_owner_whether_another_generation_follows() {
     let mut it = Harness::local(r#"{"CPU": 1}"#);
     it.peer(1, 1, "{}");
     it.message(

@@ -79,20 +79,20 @@ fn an_own_node_is_lost() {
 fn losses_have_a_limit() {
     let mut it = Harness::new(&[]);
     it.submit(task(1, ONE));
-    for life in 1..=4 {
-        let node = info(0, life, "");
+    for number in 1..=4 {
+        let node = info(0, number, "");
         it.event(Event::OwnNode {
             node,
             resources: resources(ONE).into(),
         });
-        let incarnation = Incarnation(life);
+        let incarnation = Incarnation(number);
         let effects = it.event(Event::NodeLost {
             node: node_id(0),
             incarnation,
         });
-        match life {
+        match number {
             4 => assert_eq!(effects, ["t1 failed"]),
-            _ => assert_eq!(effects[0], format!("retry t1 as {}", life + 1)),
+            _ => assert_eq!(effects[0], format!("retry t1 as {}", number + 1)),
         }
     }
 }

@@ -271,7 +271,7 @@ fn the_other_node_is_lost() {
         effects[2].starts_with("t2 failed: unschedulable"),
         "{effects:?}"
     );
-    // A late view of the same life does not revive it; the next life is new.
+    // A late view of the same incarnation does not revive it; the next one is new.
     assert!(it.peer(1, 9, ONE).is_empty());
     assert_eq!(it.phase(1), Phase::Infeasible);
     let view = PeerView {
@@ -291,7 +291,7 @@ fn the_other_node_is_lost() {
 }
 
 #[test]
-fn a_life_that_was_lost_to_us_alone_comes_back() {
+fn an_incarnation_that_was_lost_to_us_alone_comes_back() {
     let mut it = Harness::local(r#"{"CPU": 0}"#);
     it.peer(1, 1, ONE);
     it.submit(task(1, ONE));
@@ -324,7 +324,7 @@ fn what_is_bound_to_a_newcomer_fails_if_that_goes_before_it_said_anything() {
     let mut it = Harness::local(ONE);
     it.event(Event::NodeExpected(info(1, 2, "")));
     it.submit(task(1, ONE).strategy("node:n1"));
-    // The life before this one is heard of late.
+    // The incarnation before this one is heard of late.
     it.lose(1);
     assert_eq!(it.phase(1), Phase::Infeasible);
     let (node, incarnation) = (node_id(1), Incarnation(2));

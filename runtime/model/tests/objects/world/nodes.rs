@@ -16,19 +16,19 @@ use crate::things::{
 const UNKNOWN: Duration = Duration::from_secs(10);
 
 impl World {
-    pub(super) fn joined(&mut self, at: usize, node: usize, life: u64) {
+    pub(super) fn joined(&mut self, at: usize, node: usize, incarnation: u64) {
         let known = self.nodes[at].known.get(&node).copied();
-        let is_now = self.nodes[node].is_up && self.nodes[node].life == life;
-        // Of a life that is over nobody hears any more.
-        if !self.nodes[at].is_up || !is_now || known == Some(life) {
+        let is_now = self.nodes[node].is_up && self.nodes[node].incarnation == incarnation;
+        // Of an incarnation that is over nobody hears any more.
+        if !self.nodes[at].is_up || !is_now || known == Some(incarnation) {
             return;
         }
         if known.is_some() {
             self.left(at, node);
         }
         let it = &mut self.nodes[at];
-        it.known.insert(node, life);
-        it.home.lives.borrow_mut().joined(node_id(node));
+        it.known.insert(node, incarnation);
+        it.home.incarnations.borrow_mut().joined(node_id(node));
         it.lent.joined(node_id(node));
         it.kept.joined(node_id(node));
         for name in it.borrowed.joined(node_id(node)) {
@@ -40,7 +40,7 @@ impl World {
         let id = node_id(node);
         let it = &mut self.nodes[at];
         it.known.remove(&node);
-        it.home.lives.borrow_mut().left(id);
+        it.home.incarnations.borrow_mut().left(id);
         self.tasks_left(at, node);
         let it = &mut self.nodes[at];
         it.holders.left(id);
@@ -66,12 +66,12 @@ impl World {
     /// Nobody that is not there hears anything.
     pub(super) fn say(&mut self, at: usize, to: NodeId, message: Message) {
         let node = at_of(to);
-        let Some(life) = self.nodes[at].known.get(&node).copied() else {
+        let Some(incarnation) = self.nodes[at].known.get(&node).copied() else {
             return;
         };
-        let link = ((at, self.nodes[at].life), (node, life));
+        let link = ((at, self.nodes[at].incarnation), (node, incarnation));
         self.note(&(link, &message));
-        if !self.nodes[node].is_up || self.nodes[node].life != life {
+        if !self.nodes[node].is_up || self.nodes[node].incarnation != incarnation {
             return;
         }
         let delay = match self.random.below(10) {
@@ -89,12 +89,12 @@ impl World {
 
     /// In order, once the receiver has heard of the sender and the link is whole.
     pub(super) fn deliver(&mut self, link: Link) {
-        let ((from, from_life), (to, _)) = link;
+        let ((from, from_incarnation), (to, _)) = link;
         if !self.lines.contains_key(&link) {
             return;
         }
         let known = self.nodes[to].known.get(&from).copied();
-        if self.is_cut(from, to) || known.is_none_or(|known| known < from_life) {
+        if self.is_cut(from, to) || known.is_none_or(|known| known < from_incarnation) {
             return self.at(self.now + Duration::from_millis(50), Coming::Deliver(link));
         }
         let line = self.lines.get_mut(&link).expect("it is there");
@@ -313,7 +313,7 @@ impl World {
                 id,
                 owner,
                 keepers: match owner == node_id(at) {
-                    true => Keepers::new(&holders, &home.lives.borrow()).into(),
+                    true => Keepers::new(&holders, &home.incarnations.borrow()).into(),
                     false => Keepers::default().into(),
                 },
                 holders: holders.into(),

@@ -17,13 +17,13 @@ impl World {
     /// Whether a node that has just named an object keeps it, and so do all up to its owner.
     pub(super) fn is_sound_from(&self, from: usize, to: usize, name: &ObjectName) -> bool {
         let sender = &self.nodes[from];
-        let is_now = sender.is_up && self.nodes[to].known.get(&from) == Some(&sender.life);
+        let is_now = sender.is_up && self.nodes[to].known.get(&from) == Some(&sender.incarnation);
         let owner = at_of(name.owner);
         let lives = |at: usize| {
             let known = self.nodes[at].known.get(&owner);
             let of_owner = &self.nodes[owner];
             // Who has not heard of it will.
-            let is_known = known.is_none_or(|life| *life == of_owner.life);
+            let is_known = known.is_none_or(|incarnation| *incarnation == of_owner.incarnation);
             at == owner || of_owner.is_up && is_known
         };
         let me = node_id(to);
@@ -35,7 +35,7 @@ impl World {
         is_now && lives(from) && lives(to) && is_kept()
     }
 
-    /// A life of a node ends: what it owned, had or passed on need not be kept from now on.
+    /// An incarnation of a node ends: what it owned, had or passed on need not be kept from now on.
     pub(super) fn break_chains(&mut self, at: usize) {
         let id = node_id(at);
         for (name, cell, _) in self.nodes[at].borrowed.iter() {
@@ -83,7 +83,7 @@ impl World {
                 let to = at_of(to);
                 let other = &self.nodes[to];
                 let is_known = |one: usize, two: usize| {
-                    self.nodes[one].known.get(&two) == Some(&self.nodes[two].life)
+                    self.nodes[one].known.get(&two) == Some(&self.nodes[two].incarnation)
                 };
                 if !other.is_up || !is_known(lender, to) || !is_known(to, lender) {
                     continue;
@@ -102,14 +102,14 @@ impl World {
         for (at, it) in self.nodes.iter().enumerate() {
             let remotes = it.home.remotes.borrow();
             let values: Vec<_> = remotes.iter().filter_map(|it| it.upgrade()).collect();
-            let lives = it.home.lives.borrow();
+            let incarnations = it.home.incarnations.borrow();
             for remote in values.iter().filter_map(|value| value.as_remote()) {
                 // Asked of a copy, so that nobody is told.
-                let keepers = remote.keepers.borrow().clone().let_go(&lives);
+                let keepers = remote.keepers.borrow().clone().let_go(&incarnations);
                 for keeper in keepers.into_iter().map(at_of) {
                     let other = &self.nodes[keeper];
-                    let is_now = other.is_up && it.known.get(&keeper) == Some(&other.life);
-                    let is_known = other.known.get(&at) == Some(&it.life);
+                    let is_now = other.is_up && it.known.get(&keeper) == Some(&other.incarnation);
+                    let is_known = other.known.get(&at) == Some(&it.incarnation);
                     let mut kept = other.kept.iter();
                     let is_kept = kept.any(|(of, id, _)| of == node_id(at) && *id == remote.id);
                     let id = remote.id;
@@ -128,7 +128,7 @@ impl World {
         assert!(!had.is_empty(), "{at}: nobody is named who had {id}");
         for holder in had {
             let other = &self.nodes[at_of(*holder)];
-            let is_known = self.nodes[at].known.get(&at_of(*holder)) == Some(&other.life);
+            let is_known = self.nodes[at].known.get(&at_of(*holder)) == Some(&other.incarnation);
             let has = other.is_up && is_known && other.home.has(&id);
             assert!(!has, "{at}: {id} is gone, and {holder} has it");
         }

@@ -145,7 +145,7 @@ impl World {
         if owner == me {
             holders.extend(self.nodes[at].holders.of(&id));
         }
-        // Another life of this node may have been one of them.
+        // Another incarnation of this node may have been one of them.
         holders.retain(|it| *it != me && !gone.contains(it));
         let mut silent = Vec::new();
         while !holders.is_empty() {
@@ -153,7 +153,8 @@ impl World {
             let node = at_of(holder);
             let known = self.nodes[at].known.get(&node).copied();
             let other = &self.nodes[node];
-            let is_heard = other.is_up && known == Some(other.life) && !self.is_cut(at, node);
+            let is_heard =
+                other.is_up && known == Some(other.incarnation) && !self.is_cut(at, node);
             if is_heard && other.home.has(&id) {
                 self.seen.brought += 1;
                 let home = self.nodes[at].home.clone();
@@ -188,7 +189,7 @@ impl World {
             return self.end_reader(at, number, Err(Failure::Lost(name)));
         };
         let other = &mut self.nodes[owner];
-        if !other.is_up || other.life != known || self.is_cut(at, owner) {
+        if !other.is_up || other.incarnation != known || self.is_cut(at, owner) {
             let reader = self.nodes[at].readers.get_mut(&number).expect("it asks");
             let next = reader.search.owner_said(OwnerSaid::Silent);
             return self.next(at, number, next);

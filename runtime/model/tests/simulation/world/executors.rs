@@ -44,8 +44,8 @@ impl World {
     }
 
     pub(super) fn execute(&mut self, node: usize, run: Run, what: Executed, within_ms: usize) {
-        let life = self.nodes[node].life;
-        self.come(0, within_ms, Coming::Executor(node, life, run, what));
+        let incarnation = self.nodes[node].incarnation;
+        self.come(0, within_ms, Coming::Executor(node, incarnation, run, what));
     }
 
     /// What a run does next.
@@ -65,8 +65,8 @@ impl World {
         self.execute(node, run, what, 50);
     }
 
-    pub(super) fn executed(&mut self, node: usize, life: u64, run: Run, what: Executed) {
-        if self.nodes[node].life != life || !self.nodes[node].is_alive {
+    pub(super) fn executed(&mut self, node: usize, incarnation: u64, run: Run, what: Executed) {
+        if self.nodes[node].incarnation != incarnation || !self.nodes[node].is_alive {
             return;
         }
         // An executor that has said its last word about an attempt may say it again, no more.

@@ -69,8 +69,8 @@ impl World {
                     node,
                     is_reachable: true,
                 };
-                let life = self.life_of(at);
-                self.come(50, 5_000, Coming::Event(at, life, again));
+                let incarnation = self.incarnation_of(at);
+                self.come(50, 5_000, Coming::Event(at, incarnation, again));
             }
             9 => {
                 let object = work::object_id(self.random.below(work::OBJECTS));
@@ -88,14 +88,14 @@ impl World {
 
     /// A node dies. What it owned is void; the others hear of it, each at its time.
     pub(super) fn crash(&mut self, node: usize) {
-        let life = self.nodes[node].life;
+        let incarnation = self.nodes[node].incarnation;
         self.nodes[node].is_alive = false;
         self.nodes[node].runs.clear();
         self.nodes[node].ahead.clear();
         self.nodes[node].objects.clear();
         let lost = Event::NodeLost {
             node: work::node_id(node),
-            incarnation: Incarnation(life),
+            incarnation: Incarnation(incarnation),
         };
         match self.mode {
             Mode::One => self.handle(0, lost),
@@ -104,7 +104,7 @@ impl World {
                 self.members[node].scheduler.handle(self.now, lost);
                 self.members[node] = self.member(node);
                 for actor in 0..self.actors.len() {
-                    if self.actors[actor].owner == (node, life) {
+                    if self.actors[actor].owner == (node, incarnation) {
                         let will_restart = false;
                         self.announce(ActorNews::Died {
                             actor,
@@ -113,7 +113,15 @@ impl World {
                     }
                 }
                 for to in (0..self.nodes.len()).filter(|to| *to != node) {
-                    self.come(100, 3_000, Coming::Lost { to, node, life });
+                    self.come(
+                        100,
+                        3_000,
+                        Coming::Lost {
+                            to,
+                            node,
+                            incarnation,
+                        },
+                    );
                 }
             }
         }
@@ -127,11 +135,11 @@ impl World {
         if self.nodes[node].is_alive {
             return;
         }
-        self.nodes[node].life += 1;
+        self.nodes[node].incarnation += 1;
         self.nodes[node].is_alive = true;
         let info = NodeInfo {
             id: work::node_id(node),
-            incarnation: Incarnation(self.nodes[node].life),
+            incarnation: Incarnation(self.nodes[node].incarnation),
             name: format!("n{node}").parse().expect("a name"),
             labels: work::labels(node),
         };
@@ -205,11 +213,11 @@ impl World {
         for actor in 0..self.actors.len() {
             let Actor {
                 creation,
-                owner: (at, life),
+                owner: (at, incarnation),
                 is_over,
                 ..
             } = self.actors[actor];
-            if !is_over && self.life_of(at) == life {
+            if !is_over && self.incarnation_of(at) == incarnation {
                 self.handle(at, Event::Cancel(creation));
             }
         }

@@ -17,7 +17,7 @@ use crate::work;
 pub(super) struct Group {
     pub(super) id: GroupId,
     spec: GroupSpec,
-    /// The member, in this life, that owns it, where there is no record.
+    /// The member, in this incarnation, that owns it, where there is no record.
     owner: (usize, u64),
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Records {
     log: Vec<News>,
 }
 
-/// What a member has heard, in this life of it.
+/// What a member has heard, in this incarnation of it.
 #[derive(Default)]
 pub(super) struct Heard {
     /// So much of the log.
@@ -62,9 +62,9 @@ pub(super) struct Heard {
 pub(super) enum OfGroup {
     /// Its owner writes a record.
     Keep,
-    /// Somebody takes it over from this owner, if that is gone; or that one itself does, in another life.
+    /// Somebody takes it over from this owner, if that is gone; or that one itself does, in another incarnation.
     TakeOver { from: usize },
-    /// This member, in this life, has taken it over, and meets all who are there before it asks them.
+    /// This member, in this incarnation, has taken it over, and meets all who are there before it asks them.
     Claim { by: (usize, u64), takeovers: u32 },
     /// Its owner ends it.
     Remove,
@@ -72,10 +72,10 @@ pub(super) enum OfGroup {
 
 impl World {
     pub(super) fn create_group(&mut self, at: usize) {
-        let (group, life) = (self.groups.len(), self.life_of(at));
+        let (group, incarnation) = (self.groups.len(), self.incarnation_of(at));
         let id = work::group_id(group, work::node_id(at));
         let spec = work::group(&mut self.random);
-        let owner = (at, life);
+        let owner = (at, incarnation);
         self.groups.push(Group {
             id,
             spec: spec.clone(),
@@ -102,14 +102,14 @@ impl World {
         }
     }
 
-    fn is_in_life(&self, (at, life): (usize, u64)) -> bool {
-        self.is_up(at) && self.life_of(at) == life
+    fn is_in_incarnation(&self, (at, incarnation): (usize, u64)) -> bool {
+        self.is_up(at) && self.incarnation_of(at) == incarnation
     }
 
     fn keep_group(&mut self, group: usize) {
         let Group { id, owner, .. } = &self.groups[group];
         let owner = *owner;
-        if self.is_in_life(owner) && self.members[owner.0].scheduler.owns_group(id) {
+        if self.is_in_incarnation(owner) && self.members[owner.0].scheduler.owns_group(id) {
             self.record(group, owner.0, 0);
         }
     }
@@ -128,14 +128,22 @@ impl World {
         self.records.log.push(news);
         let until = self.records.log.len();
         for to in 0..self.members.len() {
-            let life = self.life_of(to);
-            self.come(1, 600, Coming::OfRecords { to, life, until });
+            let incarnation = self.incarnation_of(to);
+            self.come(
+                1,
+                600,
+                Coming::OfRecords {
+                    to,
+                    incarnation,
+                    until,
+                },
+            );
         }
     }
 
     /// A member hears what has changed.
-    pub(super) fn hear(&mut self, to: usize, life: u64, until: usize) {
-        while self.is_in_life((to, life)) && self.members[to].heard.until < until {
+    pub(super) fn hear(&mut self, to: usize, incarnation: u64, until: usize) {
+        while self.is_in_incarnation((to, incarnation)) && self.members[to].heard.until < until {
             let news = self.records.log[self.members[to].heard.until];
             self.members[to].heard.until += 1;
             self.tell(to, news);
@@ -169,7 +177,7 @@ impl World {
         self.handle(to, event);
     }
 
-    /// A node has begun another life: it reads what there is, and goes on with what it had before.
+    /// A node has begun another incarnation: it reads what there is, and goes on with what it had before.
     pub(super) fn read_records(&mut self, at: usize) {
         let until = self.records.log.len();
         let recorded = BTreeSet::new();
@@ -226,7 +234,7 @@ impl World {
             return;
         }
         self.record(group, by, takeovers);
-        let by = (by, self.life_of(by));
+        let by = (by, self.incarnation_of(by));
         let what = OfGroup::Claim { by, takeovers };
         self.come(0, 100, Coming::OfGroup(group, what));
     }
@@ -235,7 +243,7 @@ impl World {
     fn claim(&mut self, group: usize, by: (usize, u64), takeovers: u32) {
         let record = self.records.now.get(&group);
         let is_its = record.is_some_and(|it| (it.owner, it.takeovers) == (by.0, takeovers));
-        if !self.is_in_life(by) || !is_its {
+        if !self.is_in_incarnation(by) || !is_its {
             // It was removed meanwhile, or taken over once more.
             return;
         }
@@ -268,11 +276,11 @@ impl World {
                 }
                 self.records.now.remove(&group);
                 self.note(News::Unrecorded { group, owner: at });
-                (at, self.life_of(at))
+                (at, self.incarnation_of(at))
             }
             None => owner,
         };
-        if self.is_in_life(owner) {
+        if self.is_in_incarnation(owner) {
             self.handle(owner.0, Event::RemoveGroup(id));
         }
     }

@@ -31,10 +31,13 @@ impl Work for Heard {
         self.note(format!("joined {}", node.incarnation));
     }
 
-    fn left(&self, lives: &[(NodeId, Incarnation)], is_over: bool) {
+    fn left(&self, incarnations: &[(NodeId, Incarnation)], is_over: bool) {
         let how = if is_over { "left" } else { "is not seen in" };
-        let lives: Vec<String> = lives.iter().map(|(_, life)| life.to_string()).collect();
-        self.note(format!("{how} {}", lives.join(" and ")));
+        let incarnations: Vec<String> = incarnations
+            .iter()
+            .map(|(_, incarnation)| incarnation.to_string())
+            .collect();
+        self.note(format!("{how} {}", incarnations.join(" and ")));
     }
 
     fn view(&self, _: NodeInfo, view: PeerView) {
@@ -71,11 +74,11 @@ fn view(version: u64) -> PeerView {
     }
 }
 
-fn record(life: u64) -> NodeRecord {
+fn record(incarnation: u64) -> NodeRecord {
     NodeRecord {
         name: "b".parse().unwrap(),
         labels: Labels::new(),
-        life: Incarnation(life),
+        incarnation: Incarnation(incarnation),
         addresses: Vec::new(),
         is_head: false,
         is_draining: false,
@@ -97,8 +100,8 @@ fn a_member_is_heard_of_between_joining_and_leaving() {
     let (members, heard) = members();
     members.view(NODE, Incarnation(1), view(1));
     members.join(NODE, Incarnation(7), record(1));
-    for (life, version) in [(1, 2), (1, 2), (1, 1), (2, 3), (1, 3)] {
-        members.view(NODE, Incarnation(life), view(version));
+    for (incarnation, version) in [(1, 2), (1, 2), (1, 1), (2, 3), (1, 3)] {
+        members.view(NODE, Incarnation(incarnation), view(version));
     }
     let mut draining = record(1);
     draining.is_draining = true;
@@ -111,7 +114,7 @@ fn a_member_is_heard_of_between_joining_and_leaving() {
     let expected = ["joined 1", "view 2", "view 3", "draining true", "left 1"];
     assert_eq!(heard.take(), expected);
     assert_eq!(members.rows(|_| true)[0].state, "dead");
-    // A new life begins with nothing; that it drains is told once the scheduler knows it.
+    // A new incarnation begins with nothing; that it drains is told once the scheduler knows it.
     let mut next = record(2);
     next.is_draining = true;
     members.join(NODE, Incarnation(8), next);
@@ -134,7 +137,7 @@ async fn who_speaks_too_soon_waits_and_who_is_dead_does_not() {
     members.join(NODE, Incarnation(2), record(2));
     assert_eq!(early.await.unwrap(), Some(Incarnation(2)));
     assert_eq!(members.admitted(NODE, None).await, Some(Incarnation(2)));
-    // Where it was we who were cut off, the same life joins again.
+    // Where it was we who were cut off, the same incarnation joins again.
     members.lose_sight();
     members.join(NODE, Incarnation(2), record(2));
     let again = members.admitted(NODE, Some(Incarnation(2))).await;
@@ -156,11 +159,13 @@ async fn a_message_waits_until_its_sender_is_known_and_a_request_for_a_while() {
     let asked = members.admitted_soon(NODE, Some(Incarnation(1))).await;
     assert_eq!(asked, None);
     let told = Arc::new(Mutex::new(Vec::new()));
-    let tell = |life: u64| {
+    let tell = |incarnation: u64| {
         let (members, told) = (members.clone(), told.clone());
         tokio::spawn(async move {
-            let note = |_: &dyn Work| told.lock().push(life);
-            members.while_alive(NODE, Incarnation(life), note).await;
+            let note = |_: &dyn Work| told.lock().push(incarnation);
+            members
+                .while_alive(NODE, Incarnation(incarnation), note)
+                .await;
         })
     };
     let mut early = tell(2);

@@ -63,8 +63,8 @@ impl ControlStore for Lapsing {
     }
 }
 
-/// What comes of claiming a name that this node has from an earlier life, or another node has, whose lease ends after
-/// the first look at it or not at all.
+/// What comes of claiming a name that this node has from an earlier incarnation, or another node has, whose lease ends
+/// after the first look at it or not at all.
 async fn claimed(by: NodeId, ends: bool) -> Result<NodeName, ClusterError> {
     let dir = tempfile::tempdir().unwrap();
     let store = Embedded::open(dir.path(), EmbeddedConfig::default()).await;

@@ -54,7 +54,7 @@ fn variants_keep_their_places() {
     holds::<Request>("Work Control Watch Clock");
     holds::<Response>("Work Control Watched NotMember NoStore Clock");
     holds::<peers::OneWay>(
-        "Scheduler Place Settled Output Want Made Release Holding Drop DriverGone WantActor Stands Lives \
+        "Scheduler Place Settled Output Want Made Release Holding Drop DriverGone WantActor Stands Born \
          Kill State Cancel Find Found Called Replay CalledAgain Lend Lent LendKept LeftBehind EndLeft \
          BreakWait Outlives Keeps Left",
     );

@@ -1,10 +1,10 @@
 //! Makes a transaction at most once, however often it is sent.
 //!
-//! Owns a key of this node that says which transaction was made last through the fence, in which life. Each one demands
-//! that the key says what it said before, and that the node is registered under the lease of the life that sends it. So
-//! one that was given up and arrives late changes nothing once another was made after it, or another life has begun; and
-//! whoever has had no answer learns from the key whether it was made, also from a later life. Must not: be used for two
-//! transactions at the same time.
+//! Owns a key of this node that says which transaction was made last through the fence, in which incarnation. Each one
+//! demands that the key says what it said before, and that the node is registered under the lease of the incarnation
+//! that sends it. So one that was given up and arrives late changes nothing once another was made after it, or another
+//! incarnation has begun; and whoever has had no answer learns from the key whether it was made, also from a later
+//! incarnation. Must not: be used for two transactions at the same time.
 //!
 //! Invariant: once [`Fence::attempt`] has said what became of a transaction, no copy of it is made any more.
 
@@ -20,11 +20,11 @@ use super::Standing;
 pub(super) enum Tried {
     /// It is made by this try. What its steps answered.
     Made(Vec<OpReply>),
-    /// It was made by a try before this one, maybe in an earlier life.
+    /// It was made by a try before this one, maybe in an earlier incarnation.
     MadeBefore,
     /// Something that it compares is otherwise: it is not made, and will not be.
     Otherwise,
-    /// This node is not registered under this lease: it will not be made in this life any more.
+    /// This node is not registered under this lease: it will not be made in this incarnation any more.
     NotRegistered,
 }
 
@@ -32,11 +32,11 @@ pub(super) enum Tried {
 pub(super) struct Fence {
     cluster: Arc<dyn Standing>,
     key: Bytes,
-    /// The life that the rest is of.
+    /// The incarnation that the rest is of.
     lease: Option<LeaseId>,
     /// What the key says, if it is there.
     last: Option<Bytes>,
-    /// How many were made in this life.
+    /// How many were made in this incarnation.
     count: u64,
     /// What the key says if that was made of which nobody has heard.
     pending: Option<Bytes>,
@@ -65,13 +65,13 @@ impl Fence {
         self.pending.is_some()
     }
 
-    /// Tries to make a transaction in the life of this lease. After [`Error::Uncertain`] the same one is to be tried until
-    /// something else is said.
+    /// Tries to make a transaction in the incarnation of this lease. After [`Error::Uncertain`] the same one is to be
+    /// tried until something else is said.
     ///
     /// # Errors
     /// When the store does not do it, or does not know whether it did.
     pub(super) async fn attempt(&mut self, lease: LeaseId, txn: &Txn) -> Result<Tried, Error> {
-        if self.lease != Some(lease) && self.begin_life(lease).await? {
+        if self.lease != Some(lease) && self.begin_incarnation(lease).await? {
             return Ok(Tried::MadeBefore);
         }
         loop {
@@ -109,8 +109,8 @@ impl Fence {
         }
     }
 
-    /// Nothing is made any more in the lives before, as this one is registered. Whether what was pending was.
-    async fn begin_life(&mut self, lease: LeaseId) -> Result<bool, Error> {
+    /// Nothing is made any more in the incarnations before, as this one is registered. Whether what was pending was.
+    async fn begin_incarnation(&mut self, lease: LeaseId) -> Result<bool, Error> {
         let entry = self.cluster.store().get(&self.key).await?;
         self.last = entry.map(|entry| entry.value);
         (self.lease, self.count) = (Some(lease), 0);
@@ -120,8 +120,8 @@ impl Fence {
 
     /// What the key says after the next one.
     fn next(&self, how: &str) -> Bytes {
-        let life = self.lease.map_or(0, |lease| lease.0);
-        format!("{life:x} {} {how}", self.count + 1).into()
+        let lease = self.lease.map_or(0, |lease| lease.0);
+        format!("{lease:x} {} {how}", self.count + 1).into()
     }
 
     fn moved(&mut self, said: Bytes) {

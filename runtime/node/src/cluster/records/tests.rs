@@ -157,8 +157,8 @@ impl Place {
     async fn live(&self) {
         let store = self.store.store.as_ref();
         let lease = store.grant(Duration::from_secs(3600)).await.unwrap().id;
-        let life = membership::register(store, self.me, lease, ()).await;
-        assert_ne!(life, Ok(Incarnation(0)));
+        let incarnation = membership::register(store, self.me, lease, ()).await;
+        assert_ne!(incarnation, Ok(Incarnation(0)));
         *self.lease.lock() = Some(lease);
     }
 
@@ -234,7 +234,7 @@ async fn take_over(place: &Arc<Place>) -> HashSet<TaskId> {
 }
 
 #[tokio::test]
-async fn what_may_have_been_written_in_a_life_that_is_over_is_not_written_twice() {
+async fn what_may_have_been_written_in_an_incarnation_that_is_over_is_not_written_twice() {
     let (_folder, store) = store().await;
     let (me, other) = two(&store).await;
     let records = me.records();
@@ -251,7 +251,7 @@ async fn what_may_have_been_written_in_a_life_that_is_over_is_not_written_twice(
 }
 
 #[tokio::test]
-async fn what_was_not_written_in_a_life_that_is_over_is_written_in_the_next() {
+async fn what_was_not_written_in_an_incarnation_that_is_over_is_written_in_the_next() {
     let (_folder, store) = store().await;
     let me = Place::new(ME, &store);
     me.live().await;

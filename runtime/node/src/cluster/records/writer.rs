@@ -3,8 +3,9 @@
 //! Owns the retries. Must not: write anything that an incarnation of this node has begun when
 //! another node may have taken it over since.
 //!
-//! Invariants: each transaction holds only for the life, by its lease, in which it was sent, however late it arrives, and
-//! is made once ([`Fence`]). What was made in a life that is over, without an answer, is not made again.
+//! Invariants: each transaction holds only for the incarnation, by its lease, in which it was sent, however late it
+//! arrives, and is made once ([`Fence`]). What was made in an incarnation that is over, without an answer, is not made
+//! again.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;

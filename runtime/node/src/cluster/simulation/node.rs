@@ -246,8 +246,8 @@ struct Body {
     members: Members,
     lease: Mutex<Option<LeaseId>>,
     own: Mutex<NodeRecord>,
-    /// Which lives the node has had: on its disk.
-    lives: Arc<AtomicU64>,
+    /// Which incarnations the node has had: on its disk.
+    incarnations: Arc<AtomicU64>,
     returns: watch::Sender<u64>,
     is_up: AtomicBool,
     is_confirmed: AtomicBool,
@@ -325,8 +325,8 @@ impl Host for Place {
 
     fn forget(&self, _: NodeId) {}
 
-    async fn begin_life(&self) {
-        self.body.own.lock().life = next_life(&self.body.lives);
+    async fn begin_incarnation(&self) {
+        self.body.own.lock().incarnation = next_incarnation(&self.body.incarnations);
         self.clock.sleep(Duration::from_millis(10)).await;
     }
 
@@ -337,8 +337,8 @@ impl Host for Place {
     }
 }
 
-fn next_life(lives: &AtomicU64) -> Incarnation {
-    Incarnation(lives.fetch_add(1, Ordering::Relaxed) + 1)
+fn next_incarnation(incarnations: &AtomicU64) -> Incarnation {
+    Incarnation(incarnations.fetch_add(1, Ordering::Relaxed) + 1)
 }
 
 /// A process of a node.
@@ -358,7 +358,7 @@ pub(super) struct Node {
 impl Node {
     /// Starts a process of a node over a line with these faults.
     pub(super) fn start(
-        (id, lives): (NodeId, &Arc<AtomicU64>),
+        (id, incarnations): (NodeId, &Arc<AtomicU64>),
         process: Process,
         (time, store): (&Arc<Time>, &Arc<Store>),
         (faults, mut random): (Faults, Random),
@@ -368,7 +368,7 @@ impl Node {
         let own = NodeRecord {
             name: format!("node-{number}").parse().expect("this is a name"),
             labels: Labels::new(),
-            life: next_life(lives),
+            incarnation: next_incarnation(incarnations),
             addresses: Vec::new(),
             is_head: false,
             is_draining: false,
@@ -380,7 +380,7 @@ impl Node {
             members: Members::new(),
             lease: Mutex::default(),
             own: Mutex::new(own),
-            lives: lives.clone(),
+            incarnations: incarnations.clone(),
             returns: watch::Sender::new(0),
             is_up: AtomicBool::default(),
             is_confirmed: AtomicBool::new(true),

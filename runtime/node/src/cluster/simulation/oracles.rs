@@ -160,7 +160,7 @@ impl Oracle {
         state.names.retain(|_, (of, _)| *of != process);
     }
 
-    /// An actor was given a name, or has it in another life of its node.
+    /// An actor was given a name, or has it in another incarnation of its node.
     pub(super) fn named(&self, process: Process, name: &str, actor: ActorId, lease: LeaseId) {
         self.note(format_args!("{process}: {actor} has the name {name}"));
         let names = &mut self.state.lock().names;
@@ -173,15 +173,15 @@ impl Oracle {
         self.state.lock().names.remove(&(name.to_owned(), actor));
     }
 
-    /// An actor finds its name taken in a life of its node under this lease.
+    /// An actor finds its name taken in an incarnation of its node under this lease.
     pub(super) fn loses(&self, name: &str, actor: ActorId, lease: Option<LeaseId>) {
         let state = self.state.lock();
         let held = state.names.get(&(name.to_owned(), actor));
-        let is_same_life = held.is_some_and(|(_, under)| Some(*under) == lease);
+        let is_same_incarnation = held.is_some_and(|(_, under)| Some(*under) == lease);
         drop(state);
-        if is_same_life {
+        if is_same_incarnation {
             self.violated(format_args!(
-                "{actor} loses the name {name} in the life in which it got it"
+                "{actor} loses the name {name} in the incarnation in which it got it"
             ));
         }
     }
@@ -272,8 +272,8 @@ impl Oracle {
         let Some(lease) = lease else {
             return self.violated(format_args!("{from} is registered under no lease"));
         };
-        let life = (from, lease, entry.incarnation);
-        let old = self.state.lock().registered.insert(me, life);
+        let new = (from, lease, entry.incarnation);
+        let old = self.state.lock().registered.insert(me, new);
         if let Some((_, _, incarnation)) = old
             && incarnation >= entry.incarnation
         {
@@ -298,7 +298,7 @@ impl Oracle {
             _ => false,
         };
         if !is_alive {
-            self.violated(format_args!("{from} writes in a life that is over"));
+            self.violated(format_args!("{from} writes in an incarnation that is over"));
         }
     }
 

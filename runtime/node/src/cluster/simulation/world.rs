@@ -30,7 +30,7 @@ const NAMES: usize = 3;
 struct Seat {
     id: NodeId,
     /// On its disk.
-    lives: Arc<AtomicU64>,
+    incarnations: Arc<AtomicU64>,
     node: Option<Arc<Node>>,
     /// When it is started again, goes on, or is heard again.
     back: Option<Instant>,
@@ -88,7 +88,7 @@ impl World {
         };
         let seats = (0..3 + random.below(3) as u8).map(|number| Seat {
             id: NodeId::from_bytes([number + 1; 16]),
-            lives: Arc::default(),
+            incarnations: Arc::default(),
             node: None,
             back: None,
         });
@@ -141,7 +141,7 @@ impl World {
         self.oracle.begins(process, seat.id);
         let how = (self.faults, self.random.split());
         let others = (&self.book, &self.oracle);
-        let node = Node::start((seat.id, &seat.lives), process, world, how, others);
+        let node = Node::start((seat.id, &seat.incarnations), process, world, how, others);
         (seat.node, seat.back) = (Some(node), None);
     }
 

@@ -92,33 +92,33 @@ impl Network {
         tokio::time::sleep(Duration::from_micros(us as u64)).await;
     }
 
-    pub(super) fn add(&self, (node, life): End, place: Place) {
-        self.0.lock().places.insert(node, (life, place));
+    pub(super) fn add(&self, (node, incarnation): End, place: Place) {
+        self.0.lock().places.insert(node, (incarnation, place));
     }
 
     /// An incarnation of a node is over. What it was saying is lost.
     pub(super) fn remove(&self, node: NodeId) -> Option<(Incarnation, Place)> {
         let mut state = self.0.lock();
-        let (life, place) = state.places.remove(&node)?;
-        let over = (node, life);
+        let (incarnation, place) = state.places.remove(&node)?;
+        let over = (node, incarnation);
         state
             .sessions
             .retain(|(from, to), _| *from != over && *to != over);
         drop(state);
-        Some((life, place))
+        Some((incarnation, place))
     }
 
-    pub(super) fn place(&self, (node, life): End) -> Option<Place> {
+    pub(super) fn place(&self, (node, incarnation): End) -> Option<Place> {
         let state = self.0.lock();
         let (there, place) = state.places.get(&node)?;
-        (*there == life).then(|| place.clone())
+        (*there == incarnation).then(|| place.clone())
     }
 
     pub(super) fn alive(&self) -> Vec<(End, Place)> {
         let state = self.0.lock();
         let places = state.places.iter();
         places
-            .map(|(node, (life, place))| ((*node, *life), place.clone()))
+            .map(|(node, (incarnation, place))| ((*node, *incarnation), place.clone()))
             .collect()
     }
 
@@ -144,7 +144,7 @@ impl Network {
         }
     }
 
-    /// Carries what one life says to another.
+    /// Carries what one incarnation says to another.
     async fn carry(
         this: Weak<Self>,
         from: End,
@@ -194,7 +194,7 @@ impl Lines {
 
     /// A member, as it is known here, if that is how it is.
     fn there(&self, node: NodeId) -> Option<(End, Option<Place>)> {
-        let end = (node, self.members.life(node)?);
+        let end = (node, self.members.incarnation(node)?);
         let place = self
             .network
             .place(end)
@@ -212,7 +212,12 @@ impl Fabric for Lines {
         let bytes = postcard::to_allocvec(&message).expect("it can be written");
         let me = self.me();
         let mut state = self.network.0.lock();
-        let is_there = |(node, life): End| state.places.get(&node).is_some_and(|it| it.0 == life);
+        let is_there = |(node, incarnation): End| {
+            state
+                .places
+                .get(&node)
+                .is_some_and(|it| it.0 == incarnation)
+        };
         if !is_there(me) || !is_there(to) {
             return Ok(());
         }

@@ -75,7 +75,7 @@ struct World {
     network: Arc<Network>,
     ids: Vec<NodeId>,
     own: Mutex<BTreeMap<NodeId, Own>>,
-    lives: Mutex<BTreeMap<NodeId, u64>>,
+    incarnations: Mutex<BTreeMap<NodeId, u64>>,
     has_healed: Mutex<bool>,
 }
 
@@ -103,7 +103,7 @@ impl World {
             network: Network::new(random.split(), is_traced),
             ids: (0..count).map(id).collect(),
             own: Mutex::default(),
-            lives: Mutex::default(),
+            incarnations: Mutex::default(),
             has_healed: Mutex::new(false),
         });
         for node in &world.ids {
@@ -151,22 +151,23 @@ impl World {
 
     /// An incarnation of a node begins.
     fn start(self: &Arc<Self>, node: NodeId) {
-        let life = {
-            let mut lives = self.lives.lock();
-            let life = lives.entry(node).or_default();
-            *life += 1;
-            Incarnation(*life)
+        let incarnation = {
+            let mut incarnations = self.incarnations.lock();
+            let incarnation = incarnations.entry(node).or_default();
+            *incarnation += 1;
+            Incarnation(*incarnation)
         };
-        self.network.note(|| format!("{node} starts, life {life}"));
+        self.network
+            .note(|| format!("{node} starts, incarnation {incarnation}"));
         let (engine, modules) = modules();
         let at = node.as_bytes()[0];
         let executor = Executor::start(0).expect("an executor");
         let mut random = [at; 16];
-        random[1] = life.0 as u8;
+        random[1] = incarnation.0 as u8;
         let shared = Shared::new(Parts {
             info: NodeInfo {
                 id: node,
-                incarnation: life,
+                incarnation,
                 name: format!("n{at}").parse().expect("a name"),
                 labels: Labels::new(),
             },
@@ -192,7 +193,7 @@ impl World {
         assert!(shared.guests.set(Arc::new(Guests)).is_ok());
         let members = Arc::new(Members::new());
         let lines = Arc::new(Lines {
-            me: Mutex::new((node, life)),
+            me: Mutex::new((node, incarnation)),
             network: self.network.clone(),
             members: members.clone(),
             control: Handle::current(),
@@ -211,7 +212,7 @@ impl World {
             exchange,
             members,
         };
-        self.joins((node, life), place);
+        self.joins((node, incarnation), place);
         let own = Own {
             executor,
             lines,
@@ -222,11 +223,11 @@ impl World {
     }
 
     /// An incarnation of a node is registered. It and the others hear of each other.
-    fn joins(self: &Arc<Self>, (node, life): End, place: Place) {
+    fn joins(self: &Arc<Self>, (node, incarnation): End, place: Place) {
         let others = self.network.alive();
-        self.network.add((node, life), place.clone());
+        self.network.add((node, incarnation), place.clone());
         for (other, there) in others {
-            for (at, met) in [(place.clone(), other), (there, (node, life))] {
+            for (at, met) in [(place.clone(), other), (there, (node, incarnation))] {
                 let world = self.clone();
                 tokio::spawn(async move {
                     world.network.wait(0, 1_500).await;
@@ -237,12 +238,12 @@ impl World {
     }
 
     /// An incarnation of a node is over. The others hear of it, each at its time.
-    fn is_over(self: &Arc<Self>, (node, life): End) {
+    fn is_over(self: &Arc<Self>, (node, incarnation): End) {
         for (_, other) in self.network.alive() {
             let world = self.clone();
             tokio::spawn(async move {
                 world.network.wait(500, 3_000).await;
-                if other.members.life(node) == Some(life) {
+                if other.members.incarnation(node) == Some(incarnation) {
                     other.members.leave(node);
                 }
             });
@@ -252,30 +253,33 @@ impl World {
     /// A node was cut off from the control store for longer than its lease: others take it for dead, and it begins
     /// another incarnation within its process.
     async fn cut_off(self: &Arc<Self>, node: NodeId) {
-        let Some((life, place)) = self.network.remove(node) else {
+        let Some((incarnation, place)) = self.network.remove(node) else {
             return;
         };
         self.network.note(|| format!("{node} is cut off"));
-        self.is_over((node, life));
+        self.is_over((node, incarnation));
         self.network.wait(0, 3_000).await;
         place.members.lose_sight();
-        let life = Incarnation(life.0 + 1);
+        let incarnation = Incarnation(incarnation.0 + 1);
         let lines = match self.own.lock().get(&node) {
             Some(own) => own.lines.clone(),
             None => return,
         };
-        self.lives.lock().insert(node, life.0);
-        *lines.me.lock() = (node, life);
+        self.incarnations.lock().insert(node, incarnation.0);
+        *lines.me.lock() = (node, incarnation);
         self.network.wait(0, 1_000).await;
-        self.network.note(|| format!("{node} is back, life {life}"));
-        self.joins((node, life), place.clone());
+        self.network
+            .note(|| format!("{node} is back, incarnation {incarnation}"));
+        self.joins((node, incarnation), place.clone());
         self.network.wait(1_500, 1_600).await;
         place.members.give_up_unseen();
     }
 
     /// A node hears from the control store that an incarnation of another is a member.
-    fn meets(&self, at: &Place, (node, life): End) {
-        if self.network.place((node, life)).is_none() || at.members.life(node) == Some(life) {
+    fn meets(&self, at: &Place, (node, incarnation): End) {
+        if self.network.place((node, incarnation)).is_none()
+            || at.members.incarnation(node) == Some(incarnation)
+        {
             return;
         }
         // It hears of the incarnations of a node in their order.
@@ -283,19 +287,19 @@ impl World {
         let record = NodeRecord {
             name: format!("n{}", node.as_bytes()[0]).parse().expect("a name"),
             labels: Labels::new(),
-            life,
+            incarnation,
             addresses: Vec::new(),
             is_head: false,
             is_draining: false,
             total: Amounts::new(),
             version: String::new(),
         };
-        at.members.join(node, life, record);
+        at.members.join(node, incarnation, record);
     }
 
     /// A node dies.
     fn kill(self: &Arc<Self>, node: NodeId) {
-        let Some((life, place)) = self.network.remove(node) else {
+        let Some((incarnation, place)) = self.network.remove(node) else {
             return;
         };
         self.network.note(|| format!("{node} dies"));
@@ -307,7 +311,7 @@ impl World {
             drop(own.executor);
         }
         drop(place);
-        self.is_over((node, life));
+        self.is_over((node, incarnation));
     }
 
     /// Lets guests run.
@@ -327,7 +331,7 @@ impl World {
         loop {
             self.network.wait(80, 120).await;
             let all = self.network.alive();
-            for ((node, life), place) in &all {
+            for ((node, incarnation), place) in &all {
                 let version = match self.own.lock().get_mut(node) {
                     Some(own) => {
                         own.views += 1;
@@ -338,7 +342,7 @@ impl World {
                 let mut view = place.exchange.own_view();
                 view.version = version;
                 for ((other, _), there) in &all {
-                    let (node, life, view) = (*node, *life, view.clone());
+                    let (node, incarnation, view) = (*node, *incarnation, view.clone());
                     if *other == node
                         || self.network.is_down(*other, node)
                         || self.network.below(10) == 0
@@ -348,7 +352,7 @@ impl World {
                     let (network, members) = (self.network.clone(), there.members.clone());
                     tokio::spawn(async move {
                         network.wait(0, 50).await;
-                        members.view(node, life, view);
+                        members.view(node, incarnation, view);
                     });
                 }
             }

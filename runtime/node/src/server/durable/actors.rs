@@ -187,7 +187,7 @@ impl Inner {
         }
     }
 
-    /// Begins the next life of an actor whose record is ours now.
+    /// Begins the next generation of an actor whose record is ours now.
     pub(super) async fn go_on_with_actor(
         self: Arc<Self>,
         task: TaskId,

@@ -163,13 +163,13 @@ impl Heir<TaskId> for Looking {
         let exchange = inner.exchange();
         let since = exchange.and_then(|exchange| exchange.confirmation());
         let kept = durable.kept();
-        let life = self.cluster.life();
+        let incarnation = self.cluster.incarnation();
         let found = durable.records.own().await?;
         let there: HashSet<TaskId> = found.iter().map(|found| found.id).collect();
         for task in kept.iter().filter(|task| !there.contains(task)) {
             inner.give_up(*task);
         }
-        durable.own_is_known_in(life);
+        durable.own_is_known_in(incarnation);
         // Those who keep results for us may have lost sight of us. What is not ours any more is claimed by others.
         inner.claim_places(durable, |_| true);
         if let (Some(exchange), Some(since)) = (exchange, since) {

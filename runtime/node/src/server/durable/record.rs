@@ -56,7 +56,7 @@ pub(in crate::server) struct StoredActor {
     pub(super) state: State,
 }
 
-/// What the next life of an actor begins with.
+/// What the next generation of an actor begins with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum State {
     /// Its constructor.

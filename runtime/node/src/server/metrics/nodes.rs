@@ -21,10 +21,10 @@ const MOST_PEERS: usize = 1000;
 
 pub(super) fn in_cluster(text: &mut Text, inner: &Inner, cluster: &Cluster) {
     text.one(
-        "wasmrun_node_life",
+        "wasmrun_node_incarnation",
         Kind::Gauge,
         "How often the node was started, or began anew because it was counted as dead.",
-        cluster.life().0,
+        cluster.incarnation().0,
     );
     text.one(
         "wasmrun_lease_confirmed",
@@ -157,7 +157,7 @@ fn peers(text: &mut Text, cluster: &Cluster, members: &[&MemberRow]) {
     };
     both(
         "wasmrun_peer_messages_total",
-        "Messages from and to another node that want no answer, in its life: those of the scheduler are such.",
+        "Messages from and to this incarnation of another node that want no answer: those of the scheduler are such.",
         |tally| [tally.messages_received, tally.messages_sent],
     );
     both(

@@ -181,12 +181,12 @@ fn happened(text: &mut Text, inner: &Inner, ledger: &Ledger) {
         ),
         (
             "wasmrun_actors_started_total",
-            "Lives of actors that began here.",
+            "Generations of actors that began here.",
             ledger.counts.born,
         ),
         (
             "wasmrun_actor_restarts_total",
-            "Lives of actors that ended and were followed by another.",
+            "Generations of actors that ended and were followed by another.",
             ledger.counts.restarted,
         ),
         (
