@@ -448,3 +448,21 @@ fn people_write_the_names_of_actors_and_the_ids_of_objects() {
         &["there is no actor 'total'", "`wasmrun node start`"],
     );
 }
+
+#[test]
+fn a_module_stays_loaded_for_who_uses_it_whatever_others_load() {
+    let driver = Driver::start();
+    let other = Driver::connect(&driver.node);
+    for number in 0..300 {
+        let module = format!(
+            r#"(component
+                (core module $m (func (export "f") (result i32) i32.const {number}))
+                (core instance $i (instantiate $m))
+                (func (export "f") (result u32) (canon lift (core func $i "f"))))"#
+        );
+        let module = wat::parse_str(&module).unwrap();
+        other.wait(other.load(&module)).unwrap();
+    }
+    let sum = driver.submit("add", [number(1), number(2)]);
+    assert_eq!(driver.number(&sum), 3);
+}

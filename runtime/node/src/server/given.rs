@@ -25,10 +25,20 @@ impl Session {
             let why = "the node is stopping and takes no more work";
             return Err(refusal(RefusalKind::Stopping, why));
         }
-        self.inner.registry().module(digest).ok_or_else(|| {
+        self.loaded(digest).ok_or_else(|| {
             let why = format_args!("the node has no module {digest}; send it first");
             refusal(RefusalKind::NotFound, why)
         })
+    }
+
+    /// A module that is loaded, and stays so for this session.
+    pub(super) fn loaded(&self, digest: &Digest) -> Option<Module> {
+        if let Some(module) = self.modules.lock().get(digest) {
+            return Some(module);
+        }
+        let module = self.inner.registry().modules.get(digest)?;
+        self.modules.lock().add(module.clone());
+        Some(module)
     }
 
     /// The arguments that a client gives, for a function of this type.

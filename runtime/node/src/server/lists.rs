@@ -259,7 +259,7 @@ fn jobs(inner: &Inner, list: &List) -> Vec<JobRow> {
 
 fn modules(inner: &Inner, list: &List) -> Vec<ModuleRow> {
     let registry = inner.registry();
-    let rows = registry.modules().map(|module| ModuleRow {
+    let rows = registry.modules.iter().map(|module| ModuleRow {
         digest: module.digest(),
         exports: u32::try_from(module.functions().len() + module.classes().len())
             .unwrap_or(u32::MAX),

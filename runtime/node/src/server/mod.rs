@@ -17,6 +17,7 @@ mod given;
 mod groups;
 mod handed;
 mod lists;
+mod loaded;
 mod logs;
 mod lookup;
 mod merge;

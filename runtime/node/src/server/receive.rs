@@ -208,7 +208,8 @@ impl Session {
         drop(loading);
         match loaded {
             Ok(Some(Ok(module))) => {
-                self.inner.registry().add_module(module.clone());
+                self.inner.registry().modules.add(module.clone());
+                self.modules.lock().add(module.clone());
                 Ok(Response::Module(Box::new(super::views::module(&module))))
             }
             Ok(Some(Err(error))) => Err(refusal(RefusalKind::Usage, error)),

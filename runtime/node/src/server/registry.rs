@@ -4,18 +4,19 @@
 //! Must not: run or cancel anything. Invariants: each collection has a limit, and its oldest goes first;
 //! nothing of a session's own is kept longer than the session, but for a few words about its tasks.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
-use wasmrun_engine::{Module, OutputSource};
+use wasmrun_engine::OutputSource;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::{ActorId, Digest, DriverId, IdPrefix, NodeId, ObjectId, TaskId};
+use wasmrun_model::id::{ActorId, DriverId, IdPrefix, NodeId, ObjectId, TaskId};
 use wasmrun_model::wire::Refusal;
 
+use super::loaded::LoadedModules;
 use super::views::one;
 use crate::records::object::Object;
 use crate::records::task::{Notes, Report};
@@ -29,11 +30,8 @@ const MOST_LOGGED: usize = 1000;
 /// How much of a detached task's or an actor's output is kept: its end.
 const LOG_BYTES: usize = 256 << 10;
 
-#[derive(Default)]
 pub(super) struct Registry {
-    modules: HashMap<Digest, Module>,
-    /// The one that was used longest ago first.
-    module_order: VecDeque<Digest>,
+    pub(super) modules: LoadedModules,
     tasks: BTreeMap<TaskId, Record>,
     ended: VecDeque<TaskId>,
     kept: BTreeMap<ObjectId, Kept>,
@@ -194,30 +192,20 @@ impl End {
     }
 }
 
-impl Registry {
-    pub(super) fn module(&mut self, digest: &Digest) -> Option<Module> {
-        let module = self.modules.get(digest)?.clone();
-        self.module_order.retain(|it| it != digest);
-        self.module_order.push_back(*digest);
-        Some(module)
-    }
-
-    pub(super) fn add_module(&mut self, module: Module) {
-        let digest = module.digest();
-        self.module_order.retain(|it| *it != digest);
-        self.module_order.push_back(digest);
-        self.modules.insert(digest, module);
-        if self.module_order.len() > MOST_MODULES
-            && let Some(oldest) = self.module_order.pop_front()
-        {
-            self.modules.remove(&oldest);
+impl Default for Registry {
+    fn default() -> Self {
+        Self {
+            modules: LoadedModules::new(MOST_MODULES),
+            tasks: BTreeMap::new(),
+            ended: VecDeque::new(),
+            kept: BTreeMap::new(),
+            actor_logs: BTreeMap::new(),
+            logged: VecDeque::new(),
         }
     }
+}
 
-    pub(super) fn modules(&self) -> impl Iterator<Item = &Module> {
-        self.modules.values()
-    }
-
+impl Registry {
     pub(super) fn add_task(&mut self, record: Record) {
         self.tasks.insert(record.id, record);
     }

@@ -43,7 +43,7 @@ impl Session {
                 self.unpin(&ids);
                 return Ok(());
             }
-            Request::Module(digest) => match self.inner.registry().module(&digest) {
+            Request::Module(digest) => match self.loaded(&digest) {
                 Some(module) => Ok(Response::Module(Box::new(views::module(&module)))),
                 None => Ok(Response::Unknown),
             },

@@ -25,6 +25,7 @@ use wasmrun_net as net;
 use wasmrun_store::View;
 
 use super::handed::Handed;
+use super::loaded::LoadedModules;
 use super::origin::Origin;
 use super::out::{Gone, Out};
 use super::receive::{Part, Transfer};
@@ -49,6 +50,8 @@ const READ_BYTES: usize = 128 << 10;
 const MOST_WAITING: usize = 4096;
 /// How many values and modules a connection may be sending at a time.
 const MOST_TRANSFERS: usize = 16;
+/// How many modules stay loaded for one session.
+const MOST_MODULES: usize = 1024;
 /// How many objects a connection may have handles of.
 const MOST_OBJECTS: usize = 1 << 20;
 /// How many values a connection may have mapped at a time; of more it gets the bytes.
@@ -68,6 +71,8 @@ pub(super) struct Session {
     pub(super) pins: Mutex<HashMap<u64, View>>,
     /// Where the standard input of tasks comes in.
     pub(super) inputs: Mutex<HashMap<TaskId, Feed>>,
+    /// The modules that it has sent or asked for: they stay loaded for it, whatever others load.
+    pub(super) modules: Mutex<LoadedModules>,
     /// The job of the last task: most are followed by more of their kind.
     pub(super) last_job: Mutex<Option<(wire::Submit, Arc<Job>)>>,
 }
@@ -121,6 +126,7 @@ async fn serve(
         actors: Mutex::default(),
         pins: Mutex::default(),
         inputs: Mutex::default(),
+        modules: Mutex::new(LoadedModules::new(MOST_MODULES)),
         last_job: Mutex::default(),
     });
     let ending = Ending(session.clone());

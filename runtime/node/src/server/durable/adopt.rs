@@ -301,14 +301,14 @@ impl Looking {
     }
 
     async fn module(&mut self, inner: &Inner, digest: Digest, len: u64) -> Option<Module> {
-        if let Some(module) = inner.registry().module(&digest) {
+        if let Some(module) = inner.registry().modules.get(&digest) {
             return Some(module);
         }
         let exchange = inner.exchange()?;
         match exchange.find_module(digest, len).await {
             Ok(module) => {
                 self.missing.remove(&digest);
-                inner.registry().add_module(module.clone());
+                inner.registry().modules.add(module.clone());
                 Some(module)
             }
             Err(error) => {

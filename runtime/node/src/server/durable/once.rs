@@ -201,12 +201,12 @@ impl Session {
     /// The module may have come to an earlier process of this node.
     async fn bring_module(&self, submit: &wire::Submit) {
         let digest = submit.module;
-        let is_here = self.inner.registry().module(&digest).is_some();
+        let is_here = self.inner.registry().modules.get(&digest).is_some();
         if let (false, Some(exchange)) = (is_here, self.inner.exchange())
             && let Some(len) = exchange.modules().len(&digest)
             && let Ok(module) = exchange.find_module(digest, len).await
         {
-            self.inner.registry().add_module(module);
+            self.inner.registry().modules.add(module);
         }
     }
 }
