@@ -80,8 +80,12 @@ fn objects_are_handed_around() {
     assert_result("lend(4)", "ok((6, 4))");
     assert_result("lend(1000000)", &format!("ok(({sum}, 1000000))"));
     assert_result("churn(20, 1024)", "ok(190)");
-    // What an attempt stores is what it reads back, also where one before stored something else.
-    assert_result("store-twice(100000)", "ok((200000, 100000))");
+    // What an attempt stores or starts is its own, also where one before stored or started something else.
+    for are_stored in [true, false] {
+        assert_result(&format!("make-twice(8, {are_stored})"), "ok((16, 8))");
+        let large = format!("make-twice(100000, {are_stored})");
+        assert_result(&large, "ok((200000, 100000))");
+    }
     assert_result("gather([])", "ok(0)");
 }
 

@@ -1,7 +1,7 @@
 //! One attempt of a task or call, as its guest's services see it.
 //!
-//! Owns [`Attempt`]: who asks, what it holds, and the ids of what it starts and stores, which follow from its own and a counter, so
-//! that another attempt names the same. Must not: submit or wait.
+//! Owns [`Attempt`]: who asks, what it holds, and the ids of what it starts and stores, of which no other attempt has any. Must
+//! not: submit or wait.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -17,7 +17,6 @@ use wasmrun_model::value::codec::handles;
 use wasmrun_model::value::{Encoded, Handle, ValueType};
 
 use crate::guests::shared::Shared;
-use crate::guests::storing::has_bytes;
 use crate::records::actor_ref::ActorRef;
 use crate::records::handles::HandleTable;
 use crate::records::job::Parent;
@@ -25,7 +24,7 @@ use crate::records::object::{Reference, Value};
 use crate::records::reach::{Held, Holds};
 use crate::records::task::{Nested, TaskCell, Work};
 
-/// The most that one attempt may start in all: their numbers are part of their ids.
+/// The most that one attempt may start in all.
 const MOST_STARTED: u64 = 1 << 32;
 
 /// One attempt of a task or call, as its guest's services see it.
@@ -42,8 +41,9 @@ pub(crate) struct Attempt {
     pub(crate) started: AtomicU64,
     /// How many of those have not ended; made when it starts the first.
     pub(crate) in_flight: OnceLock<Arc<AtomicU64>>,
-    /// What it has stored.
+    /// How many objects it has stored, and what their ids begin with; made when it stores the first.
     pub(crate) stored: AtomicU32,
+    pub(crate) stores_as: OnceLock<TaskId>,
     /// Arguments that others may be reached from, with how often each is held.
     pub(crate) arguments: Mutex<Vec<(Held, usize)>>,
     pub(crate) this: Weak<Self>,
@@ -127,29 +127,15 @@ impl Attempt {
         }
     }
 
-    /// The id of the next task that it starts: the same in each attempt.
+    /// The id of the next task, creation or call that it starts: another one in each attempt. Somebody may still have what
+    /// an earlier attempt has started, and need not have been given the same.
     pub(super) fn next_task(&self) -> Result<TaskId, ServiceError> {
-        match self.cell.work {
-            Work::Task(_) => Ok(self.id().task(self.next_number()?)),
-            // What an actor does is not pure.
-            Work::Create(_) | Work::Call(..) | Work::Elsewhere(_) => self.next_deed(),
-        }
-    }
-
-    /// The id of the next actor that it creates, or call that it makes: another one in each attempt. What
-    /// actors do is not pure, and those of an earlier attempt are on their way out.
-    pub(super) fn next_deed(&self) -> Result<TaskId, ServiceError> {
-        self.next_number().map(|_| self.shared.ids.task())
-    }
-
-    fn next_number(&self) -> Result<u64, ServiceError> {
-        let number = self.started.fetch_add(1, Ordering::Relaxed);
-        if number >= MOST_STARTED {
+        if self.started.fetch_add(1, Ordering::Relaxed) >= MOST_STARTED {
             return Err(ServiceError::Refused(format!(
                 "one task may start {MOST_STARTED} others in all; let some of those start the rest"
             )));
         }
-        Ok(number)
+        Ok(self.shared.ids.task())
     }
 
     /// One more that it starts, if it may.
@@ -169,18 +155,13 @@ impl Attempt {
         )))
     }
 
-    /// The name of the next object that it stores: the same in each attempt. But what an attempt before has stored and
-    /// is still there is another object if it has other bytes; and one that names others, as these may be only that
-    /// attempt's.
-    pub(super) fn next_stored(&self, value: &Encoded, names_others: bool) -> ObjectName {
-        loop {
-            let number = self.stored.fetch_add(1, Ordering::Relaxed);
-            let id = ObjectId::put_by(self.id(), number);
-            let before = self.shared.store.get(&id);
-            if before.is_none_or(|it| !names_others && has_bytes(&it, value)) {
-                let owner = self.shared.home.node;
-                return ObjectName { id, owner };
-            }
+    /// The name of the next object that it stores: another one in each attempt, as of what it starts.
+    pub(super) fn next_stored(&self) -> ObjectName {
+        let by = *self.stores_as.get_or_init(|| self.shared.ids.task());
+        let number = self.stored.fetch_add(1, Ordering::Relaxed);
+        ObjectName {
+            id: ObjectId::put_by(by, number),
+            owner: self.shared.home.node,
         }
     }
 

@@ -135,7 +135,7 @@ impl Attempt {
             call: self.call_of(values),
             cell,
             keeps: None,
-            first: self.shared.ids.first_under(self.number),
+            first: self.number.first_under(),
         })?;
         Ok(self.handles.add(Reference::Task(cell)))
     }
@@ -197,7 +197,7 @@ impl Attempt {
         let ty = &self.module().class(class).constructor.ty;
         let values = self.arguments(ty, arguments)?;
         let nested = self.nest()?;
-        let id = self.next_deed()?;
+        let id = self.next_task()?;
         let creator = Creator {
             task: self.id(),
             attempt: self.number,
@@ -419,7 +419,7 @@ impl Services for Attempt {
         })?;
         let values = self.arguments(&face.methods[index].1, arguments)?;
         let nested = self.nest()?;
-        let id = self.next_deed()?;
+        let id = self.next_task()?;
         let cell = self.new_cell(id, Work::Call(actor.cell().clone(), index), nested);
         self.submit(Submission {
             driver: self.driver,
@@ -460,7 +460,7 @@ impl Services for Attempt {
             let references: Result<Vec<Reference>, ServiceError> =
                 handles.iter().map(|handle| self.named(handle)).collect();
             let references = references?;
-            let name = self.next_stored(&value, !references.is_empty());
+            let name = self.next_stored();
             let tenant = self.parent().terms.tenant.clone();
             let value = self
                 .shared

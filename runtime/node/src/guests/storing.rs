@@ -9,7 +9,7 @@ use std::time::Duration;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::ObjectId;
 use wasmrun_model::value::{Encoded, EncodedRef};
-use wasmrun_store::{Copy, CreateError, Form, ReadError, View, Writer};
+use wasmrun_store::{Copy, CreateError, Form, ReadError, Writer};
 
 use crate::guests::shared::Shared;
 use crate::records::object::{LoadError, Loaded, Reference, Value};
@@ -162,12 +162,6 @@ fn form(value: &Encoded) -> Form {
         Encoded::Postcard(_) => Form::Postcard,
         Encoded::Buffer { kind, .. } => Form::Buffer(*kind),
     }
-}
-
-/// Whether an object is in memory and is this value.
-pub(super) fn has_bytes(object: &wasmrun_store::Object, value: &Encoded) -> bool {
-    let is_same = |view: View| view[..] == *EncodedRef::from(value).bytes();
-    object.form() == form(value) && object.try_view().is_some_and(is_same)
 }
 
 /// What an object is that a store has already.

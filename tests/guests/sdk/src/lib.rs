@@ -675,12 +675,22 @@ mod app {
         Ok((sum, length))
     }
 
-    /// Stores numbers that say which attempt it is. The first leaves them with an actor, and fails; the second tells what
-    /// it reads back, and what the actor has.
+    /// A number, so many times.
+    #[task]
+    pub fn repeat(number: f64, count: u32) -> Vec<f64> {
+        vec![number; count as usize]
+    }
+
+    /// Stores numbers that say which attempt it is, or has them made. The first leaves them with an actor, and fails; the
+    /// second tells what it reads back, and what the actor has.
     #[task(retries = 1)]
-    pub fn store_twice(count: u32) -> Result<(f64, f64), Error> {
+    pub fn make_twice(count: u32, are_stored: bool) -> Result<(f64, f64), Error> {
         let attempt = context::attempt();
-        let stored = put(vec![f64::from(attempt + 1); count as usize])?;
+        let number = f64::from(attempt + 1);
+        let stored = match are_stored {
+            true => put(vec![number; count as usize])?,
+            false => repeat::remote(number, count),
+        };
         if attempt == 0 {
             let keeper = Keeper::options().name("two-attempts");
             keeper.create()?.keep(&stored).get()?;
