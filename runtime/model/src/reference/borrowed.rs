@@ -3,7 +3,7 @@
 //! Owns whom each of them is to be given back to, and what was asked of its owner. Must not: know what stands for an
 //! object here; whoever calls makes that, and says when it is gone.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::lenders::{Lenders, Taken};
 use crate::id::{NodeId, ObjectName};
@@ -38,7 +38,6 @@ pub enum Answer {
 /// back once, when that is gone.
 #[derive(Debug)]
 pub struct Borrowed<C> {
-    alive: BTreeSet<NodeId>,
     names: BTreeMap<ObjectName, Entry<C>>,
     /// Of incarnations of owners that are over, as long as somebody here has it.
     past: BTreeMap<(ObjectName, Token), Lenders>,
@@ -63,7 +62,6 @@ struct Now<C> {
 impl<C> Default for Borrowed<C> {
     fn default() -> Self {
         Self {
-            alive: BTreeSet::new(),
             names: BTreeMap::new(),
             past: BTreeMap::new(),
             last: 0,
@@ -75,9 +73,6 @@ impl<C: Clone> Borrowed<C> {
     /// An incarnation of a node begins. Those of its objects which somebody here wants already: it is to be asked for
     /// them.
     pub fn joined(&mut self, node: NodeId) -> Vec<ObjectName> {
-        if !self.alive.insert(node) {
-            return Vec::new();
-        }
         let of_it = self.names.iter_mut().filter(|(name, entry)| {
             name.owner == node && entry.now.as_ref().is_some_and(|now| now.is_wanted)
         });
@@ -94,7 +89,6 @@ impl<C: Clone> Borrowed<C> {
     /// Nothing that it has given us is owed to its next incarnation, which may well give us the same names: they are
     /// other objects then, even while somebody here still has those of before.
     pub fn left(&mut self, node: NodeId) -> Vec<C> {
-        self.alive.remove(&node);
         for lenders in self.past.values_mut() {
             lenders.left(node);
         }
@@ -196,8 +190,11 @@ impl<C: Clone> Borrowed<C> {
         self.past.remove(&(*name, token)).unwrap_or_default()
     }
 
-    /// Somebody here wants to hear what becomes of an object.
-    pub fn want(&mut self, name: &ObjectName, token: Token) -> Want {
+    /// Somebody here wants to hear what becomes of an object, whose owner `is_there` or not ([`Peers::is_there`]). One
+    /// that is not by now is said to have [joined](Self::joined) after this.
+    ///
+    /// [`Peers::is_there`]: super::Peers::is_there
+    pub fn want(&mut self, name: &ObjectName, token: Token, is_there: bool) -> Want {
         let Some(entry) = self.names.get_mut(name) else {
             return Want::Known;
         };
@@ -207,7 +204,7 @@ impl<C: Clone> Borrowed<C> {
         if std::mem::replace(&mut now.is_wanted, true) {
             return Want::Known;
         }
-        match self.alive.contains(&name.owner) {
+        match is_there {
             true => {
                 entry.asked += 1;
                 Want::Ask
@@ -217,8 +214,8 @@ impl<C: Clone> Borrowed<C> {
     }
 
     /// A while has gone by since [`Want::Wait`]. What is to be ended: its owner has not come.
-    pub fn unknown(&self, name: &ObjectName, token: Token) -> Option<C> {
-        if self.alive.contains(&name.owner) {
+    pub fn unknown(&self, name: &ObjectName, token: Token, is_there: bool) -> Option<C> {
+        if is_there {
             // It was asked when it came.
             return None;
         }

@@ -1,8 +1,8 @@
 //! References to objects between nodes: who keeps what for whom, who has copies, what becomes of what is lost.
 //!
-//! Owns the decisions, as tables without I/O: what a node keeps for others ([`Lent`]), what it has been given by
-//! others ([`Borrowed`], [`Lenders`]), who has copies ([`Holders`], [`KeptFor`], [`Keepers`]), how an object is looked for
-//! ([`Search`]), and in which order results are made again that others are made of ([`Path`]). Must not: know what
+//! Owns the decisions, as tables without I/O: which peers are there and what a node keeps for each ([`Peers`]), what it has
+//! been given by others ([`Borrowed`], [`Lenders`]), who has copies ([`Holders`], [`Keepers`]), how an object is looked for
+//! ([`Search`]), and in which order results are reconstructed that others are made of ([`Path`]). Must not: know what
 //! an object is, send anything, read a clock, hold a lock. Whoever drives it passes in what is kept, as it likes
 //! to, and does what comes out.
 //!
@@ -25,15 +25,15 @@
 mod borrowed;
 mod copies;
 mod lenders;
-mod lent;
 mod path;
+mod peers;
 mod search;
 #[cfg(test)]
 mod tests;
 
 pub use borrowed::{Answer, Borrowed, Token, Want};
-pub use copies::{Holders, Incarnations, Keepers, KeptFor, SeenIncarnation};
+pub use copies::{Holders, Keepers};
 pub use lenders::{Lenders, Taken};
-pub use lent::{Lent, LentAs};
 pub use path::Path;
+pub use peers::{LentAs, Peer, Peers};
 pub use search::{Next, OwnerSaid, Search};

@@ -61,20 +61,21 @@ fn whose_lender_is_lost_asks_the_owner() {
 
 #[test]
 fn nothing_is_lent_to_who_is_not_there() {
-    let mut lent = Lent::default();
-    assert!(!lent.lend(OTHER, name(), 1));
-    lent.joined(OTHER);
-    assert!(lent.lend(OTHER, name(), 1) && lent.lend(OTHER, name(), 1));
-    assert!(lent.released(OTHER, &name(), 1).is_empty());
-    assert_eq!(lent.find(&name()), Some(&1));
-    assert_eq!(lent.released(OTHER, &name(), 1).as_slice(), [1]);
-    assert!(lent.is_empty() && lent.find(&name()).is_none());
-    lent.lend(OTHER, name(), 1);
+    let mut peers = Peers::<_, ()>::default();
+    assert!(!peers.lend(OTHER, name(), 1));
+    peers.joined(OTHER);
+    assert!(peers.lend(OTHER, name(), 1) && peers.lend(OTHER, name(), 1));
+    assert!(peers.released(OTHER, &name(), 1).is_empty());
+    assert_eq!(peers.lent_as(&name()), Some(&1));
+    assert_eq!(peers.released(OTHER, &name(), 1).as_slice(), [1]);
+    assert!(peers.keep_nothing() && peers.lent_as(&name()).is_none());
+    peers.lend(OTHER, name(), 1);
     // Its owner has begun a new incarnation: both are kept until neither is needed.
-    lent.lend(OTHER, name(), 2);
-    assert!(lent.released(OTHER, &name(), 1).is_empty());
-    assert_eq!(lent.left(OTHER), [1, 2]);
-    assert!(!lent.lend(OTHER, name(), 1));
+    peers.lend(OTHER, name(), 2);
+    assert!(peers.released(OTHER, &name(), 1).is_empty());
+    let (lent, _) = peers.left(OTHER).expect("it was there").into_parts();
+    assert_eq!(lent, [1, 2]);
+    assert!(!peers.lend(OTHER, name(), 1));
 }
 
 #[test]
@@ -109,11 +110,11 @@ fn what_is_named_again_before_its_end_is_noted_is_given_back_once() {
 fn an_owner_is_asked_once_or_when_it_comes() {
     let mut names = Names::default();
     let (token, _) = take(&mut names, OTHER);
-    assert_eq!(names.want(&name(), token), Want::Wait);
-    assert_eq!(names.want(&name(), token), Want::Known);
-    assert_eq!(names.unknown(&name(), token), Some(0));
+    assert_eq!(names.want(&name(), token, false), Want::Wait);
+    assert_eq!(names.want(&name(), token, true), Want::Known);
+    assert_eq!(names.unknown(&name(), token, false), Some(0));
     assert_eq!(names.joined(OWNER), [name()]);
-    assert_eq!(names.unknown(&name(), token), None);
+    assert_eq!(names.unknown(&name(), token, true), None);
     assert_eq!(names.answered(OTHER, &name(), Answer::Ended), None);
     assert_eq!(names.answered(OWNER, &name(), Answer::Gone), Some(0));
 }
@@ -123,11 +124,11 @@ fn an_answer_to_a_question_of_before_is_none_to_this_one() {
     let mut names = Names::default();
     names.joined(OWNER);
     let (token, _) = take(&mut names, OTHER);
-    assert_eq!(names.want(&name(), token), Want::Ask);
+    assert_eq!(names.want(&name(), token, true), Want::Ask);
     drop(names.dropped(&name(), token));
     // Somebody names it again, and somebody asks again.
     let (token, _) = take(&mut names, OTHER);
-    assert_eq!(names.want(&name(), token), Want::Ask);
+    assert_eq!(names.want(&name(), token, true), Want::Ask);
     assert_eq!(names.answered(OWNER, &name(), Answer::Gone), None);
     assert_eq!(take_known(&mut names, OTHER), Taken::Kept);
     assert_eq!(names.answered(OWNER, &name(), Answer::Ended), Some(0));
@@ -142,56 +143,60 @@ fn what_is_told_beside_something_else_need_not_be_asked_for() {
     let (token, _) = take(&mut names, OWNER);
     assert_eq!(names.told(OTHER, &name()), None);
     assert_eq!(names.told(OWNER, &name()), Some(0));
-    assert_eq!(names.want(&name(), token), Want::Known);
+    assert_eq!(names.want(&name(), token, true), Want::Known);
 }
 
 #[test]
 fn a_result_is_kept_as_often_as_its_owner_was_told() {
-    let mut kept = KeptFor::default();
+    let mut peers = Peers::<(), _>::default();
     let object = name().id;
-    assert_eq!(kept.keep(OWNER, object, 1), Err(1), "it is not there");
-    kept.joined(OWNER);
-    assert_eq!(kept.keep(OWNER, object, 1), Ok(()));
-    assert_eq!(kept.keep(OWNER, object, 2), Err(2), "it is kept");
-    assert_eq!(kept.unkeep(OWNER, &object), None);
-    assert_eq!(kept.replace(OWNER, &object, 7), 1, "as often as that was");
-    assert_eq!(kept.unkeep(OWNER, &object), Some(7));
-    assert_eq!(kept.unkeep(OWNER, &object), None);
-    assert_eq!(kept.replace(OWNER, &object, 7), 7, "there is none");
-    assert_eq!(kept.keep(OWNER, object, 3), Ok(()));
-    assert_eq!(kept.left(OWNER), [3]);
-    assert!(kept.is_empty());
+    assert_eq!(peers.keep(OWNER, object, 1), Err(1), "it is not there");
+    peers.joined(OWNER);
+    assert_eq!(peers.keep(OWNER, object, 1), Ok(()));
+    assert_eq!(peers.keep(OWNER, object, 2), Err(2), "it is kept");
+    assert_eq!(peers.unkeep(OWNER, &object), None);
+    assert_eq!(
+        peers.replace_kept(OWNER, &object, 7),
+        1,
+        "as often as that was"
+    );
+    assert_eq!(peers.unkeep(OWNER, &object), Some(7));
+    assert_eq!(peers.unkeep(OWNER, &object), None);
+    assert_eq!(peers.replace_kept(OWNER, &object, 7), 7, "there is none");
+    assert_eq!(peers.keep(OWNER, object, 3), Ok(()));
+    let (_, kept) = peers.left(OWNER).expect("it was there").into_parts();
+    assert_eq!(kept, [3]);
 }
 
 #[test]
 fn who_has_left_is_not_told_to_let_go_of_what_it_reconstructed() {
-    let mut incarnations = Incarnations::default();
-    incarnations.joined(ME);
-    incarnations.joined(OTHER);
-    let mut keepers = Keepers::new(&[ME, OTHER, OWNER], &incarnations);
+    let mut peers = Peers::<(), ()>::default();
+    peers.joined(ME);
+    peers.joined(OTHER);
+    let mut keepers = Keepers::new(&[ME, OTHER, OWNER], &peers);
     let mut again = keepers.clone();
-    assert_eq!(keepers.let_go(&incarnations).as_slice(), [ME, OTHER]);
-    assert!(keepers.let_go(&incarnations).is_empty(), "once");
-    incarnations.left(OTHER);
-    incarnations.joined(OTHER);
-    assert_eq!(again.let_go(&incarnations).as_slice(), [ME]);
+    assert_eq!(keepers.let_go(&peers).as_slice(), [ME, OTHER]);
+    assert!(keepers.let_go(&peers).is_empty(), "once");
+    peers.left(OTHER);
+    peers.joined(OTHER);
+    assert_eq!(again.let_go(&peers).as_slice(), [ME]);
 }
 
 #[test]
 fn who_has_come_back_is_told_to_let_go_as_often_as_it_has_said_that_it_keeps_it() {
-    let mut incarnations = Incarnations::default();
-    incarnations.joined(ME);
-    incarnations.joined(OTHER);
-    let mut keepers = Keepers::new(&[ME, OTHER], &incarnations);
-    incarnations.left(OTHER);
+    let mut peers = Peers::<(), ()>::default();
+    peers.joined(ME);
+    peers.joined(OTHER);
+    let mut keepers = Keepers::new(&[ME, OTHER], &peers);
+    peers.left(OTHER);
     // It cannot have said so in this incarnation.
-    keepers.add(OTHER, &incarnations);
-    incarnations.joined(OTHER);
-    assert_eq!(keepers.clone().let_go(&incarnations).as_slice(), [ME]);
-    keepers.add(OTHER, &incarnations);
-    keepers.add(OTHER, &incarnations);
-    assert_eq!(keepers.let_go(&incarnations).as_slice(), [ME, OTHER, OTHER]);
-    assert!(keepers.let_go(&incarnations).is_empty());
+    keepers.add(OTHER, &peers);
+    peers.joined(OTHER);
+    assert_eq!(keepers.clone().let_go(&peers).as_slice(), [ME]);
+    keepers.add(OTHER, &peers);
+    keepers.add(OTHER, &peers);
+    assert_eq!(keepers.let_go(&peers).as_slice(), [ME, OTHER, OTHER]);
+    assert!(keepers.let_go(&peers).is_empty());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
 use wasmrun_model::id::{NodeId, ObjectId, ObjectName, TaskId};
-use wasmrun_model::reference::{Incarnations, Keepers, Token};
+use wasmrun_model::reference::{Keepers, Peers, Token};
 
 pub fn node_id(at: usize) -> NodeId {
     NodeId::from_bytes([at as u8 + 1; 16])
@@ -32,7 +32,8 @@ pub struct Home {
     pub node: NodeId,
     pub store: RefCell<BTreeMap<ObjectId, u32>>,
     pub todo: RefCell<Vec<Todo>>,
-    pub incarnations: RefCell<Incarnations>,
+    /// Who is there, and what is kept for each.
+    pub peers: RefCell<Peers<Held, Rc<Value>>>,
     /// What is at other nodes, or was.
     pub remotes: RefCell<Vec<Weak<Value>>>,
     pub cells: Plain<usize>,
@@ -50,7 +51,7 @@ impl Home {
             node,
             store: RefCell::default(),
             todo: RefCell::default(),
-            incarnations: RefCell::default(),
+            peers: RefCell::default(),
             remotes: RefCell::default(),
             cells: Plain::new(0),
         })
@@ -214,8 +215,8 @@ impl Remote {
     }
 
     fn let_go(&self) {
-        let incarnations = self.home.incarnations.borrow();
-        for keeper in self.keepers.borrow_mut().let_go(&incarnations) {
+        let peers = self.home.peers.borrow();
+        for keeper in self.keepers.borrow_mut().let_go(&peers) {
             self.home.say(keeper, Message::Drop(self.id));
         }
     }

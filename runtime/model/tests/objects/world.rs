@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use wasmrun_model::id::{ObjectName, TaskId};
 use wasmrun_model::random::Random;
-use wasmrun_model::reference::{Borrowed, Holders, KeptFor, Lent, Token};
+use wasmrun_model::reference::{Borrowed, Holders, Token};
 use wasmrun_model::time::Instant;
 
-use crate::things::{Cell, Held, Home, Message, Value, node_id};
+use crate::things::{Cell, Home, Message, node_id};
 use readers::{Act, Reader};
 use tasks::{Run, Task};
 
@@ -59,10 +59,8 @@ struct Node {
     home: Rc<Home>,
     /// Who lives, in which incarnation, as it has heard.
     known: BTreeMap<usize, u64>,
-    lent: Lent<Held>,
     borrowed: Borrowed<Weak<Cell>>,
     holders: Holders,
-    kept: KeptFor<Rc<Value>>,
     /// What was submitted here.
     tasks: BTreeMap<TaskId, Task>,
     /// What runs here, and whose it is.
@@ -85,10 +83,8 @@ impl Node {
             boot: 0,
             home: Home::new(node_id(at)),
             known: BTreeMap::new(),
-            lent: Lent::default(),
             borrowed: Borrowed::default(),
             holders: Holders::default(),
-            kept: KeptFor::default(),
             tasks: BTreeMap::new(),
             runs: BTreeMap::new(),
             watching: Vec::new(),

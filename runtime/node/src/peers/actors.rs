@@ -126,7 +126,7 @@ impl Exchange {
         if name.owner == self.me {
             // It has come home: nobody need keep it for us.
             let object = object_of(name);
-            let known = self.borrowed.find(&object);
+            let known = self.lent_as(&object);
             self.send(from, OneWay::Release(object, 1));
             let died = TaskError::ActorDied {
                 actor: name.id,
@@ -239,7 +239,7 @@ impl Exchange {
     /// A node wants to hear of an actor of ours.
     pub(super) fn watches(&self, by: NodeId, name: ActorName) {
         let mut watchers = self.actors.watchers.lock();
-        let standing = match self.borrowed.find(&object_of(name)) {
+        let standing = match self.lent_as(&object_of(name)) {
             Some(Reference::Actor(actor)) if actor.id == name.id => actor.standing(),
             _ => Standing::Dead(None),
         };

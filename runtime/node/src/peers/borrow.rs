@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{DriverId, NodeId, ObjectId, ObjectName};
-use wasmrun_model::reference::{self, Answer, Holders, Lent, Taken, Token, Want};
+use wasmrun_model::reference::{self, Answer, Holders, Taken, Token, Want};
 use wasmrun_model::value::{Encoded, Handle, ValueType};
 use wasmrun_model::wire::WireError;
 
@@ -24,11 +24,9 @@ use crate::records::object::{Reference, Value};
 use crate::records::task::{Foreign, Report, TaskCell, Work};
 use crate::records::wait::Countdown;
 
-/// What was given to other nodes, and what came from them.
+/// What came from other nodes, and who has copies of what is ours. What was given to them is in `Exchange::peers`.
 #[derive(Default)]
 pub(super) struct Borrowed {
-    /// What was given to whom, and how often.
-    lent: Mutex<Lent<Lending>>,
     /// Objects of other nodes that are named here.
     foreign: Mutex<reference::Borrowed<Weak<TaskCell>>>,
     /// Who has copies of our objects.
@@ -37,7 +35,7 @@ pub(super) struct Borrowed {
 
 /// What is kept for another node.
 #[derive(Clone)]
-struct Lending(Reference);
+pub(super) struct Lending(Reference);
 
 impl PartialEq for Lending {
     /// Whether it keeps the same thing.
@@ -101,41 +99,15 @@ impl Foreign for BorrowedObject {
 }
 
 impl Borrowed {
-    /// An incarnation of a node begins.
-    pub(super) fn joined(&self, node: NodeId) {
-        self.lent.lock().joined(node);
-    }
-
-    /// An object of ours that somebody else has been given.
-    pub(super) fn find(&self, name: &ObjectName) -> Option<Reference> {
-        let lent = self.lent.lock();
-        lent.find(name).map(|lending| lending.0.clone())
-    }
-
-    /// What of ours was given to others and is there, by whom.
-    pub(super) fn lent_and_made(&self) -> Vec<(NodeId, ObjectName)> {
-        let lent = self.lent.lock();
-        let is_made = |lending: &Lending| match &lending.0 {
-            Reference::Put(_) => true,
-            Reference::Task(cell) => cell.has_ended() && !matches!(cell.work, Work::Elsewhere(_)),
-            Reference::Actor(_) => false,
-        };
-        let made = lent.iter().filter(|(.., kept)| kept.iter().any(is_made));
-        made.map(|(node, name, _)| (node, *name)).collect()
-    }
-
     /// What stands for an object of another node's here.
     pub(super) fn foreign(&self, name: &ObjectName) -> Option<Arc<TaskCell>> {
         let foreign = self.foreign.lock();
         foreign.get(name)?.upgrade()
     }
 
-    /// Whether nothing is lent and nothing borrowed.
+    /// Whether nothing is borrowed.
     #[cfg(test)]
     pub(super) fn check_nothing_is_left(&self, me: NodeId) {
-        let lent = self.lent.lock();
-        let lent: Vec<_> = lent.iter().map(|(to, name, _)| (to, *name)).collect();
-        assert!(lent.is_empty(), "{me} keeps objects for others: {lent:?}");
         let foreign = self.foreign.lock();
         let foreign: Vec<_> = foreign.iter().map(|(name, ..)| *name).collect();
         assert!(
@@ -143,11 +115,6 @@ impl Borrowed {
             "{me} has objects of others: {foreign:?}"
         );
         assert!(self.holders.lock().is_empty(), "{me}: holders");
-    }
-
-    pub(super) fn released(&self, by: NodeId, name: &ObjectName, count: u64) {
-        let last = self.lent.lock().released(by, name, count);
-        drop(last);
     }
 
     pub(super) fn set_holder(&self, node: NodeId, object: ObjectId, is_held: bool) {
@@ -169,13 +136,37 @@ impl Exchange {
         };
         // If that node has left, nothing is kept, and it hears nothing either.
         let lending = Lending(reference.clone());
-        self.borrowed.lent.lock().lend(to, name, lending);
+        self.peers.lock().lend(to, name, lending);
         name
+    }
+
+    /// An object of ours that somebody else has been given.
+    pub(super) fn lent_as(&self, name: &ObjectName) -> Option<Reference> {
+        let peers = self.peers.lock();
+        peers.lent_as(name).map(|lending| lending.0.clone())
+    }
+
+    /// What of ours was given to others and is there, by whom.
+    pub(super) fn lent_and_made(&self) -> Vec<(NodeId, ObjectName)> {
+        let peers = self.peers.lock();
+        let is_made = |lending: &Lending| match &lending.0 {
+            Reference::Put(_) => true,
+            Reference::Task(cell) => cell.has_ended() && !matches!(cell.work, Work::Elsewhere(_)),
+            Reference::Actor(_) => false,
+        };
+        let made = peers.lent().filter(|(.., kept)| kept.iter().any(is_made));
+        made.map(|(node, name, _)| (node, *name)).collect()
+    }
+
+    /// A node needs something no more, so many of the times that it was named to it.
+    pub(super) fn released(&self, by: NodeId, name: &ObjectName, count: u64) {
+        let last = self.peers.lock().released(by, name, count);
+        drop(last);
     }
 
     /// Lends an object of ours to a node that has it from another one so far.
     pub(super) fn lend_directly(&self, to: NodeId, name: ObjectName) {
-        if let Some(reference) = self.borrowed.find(&name) {
+        if let Some(reference) = self.lent_as(&name) {
             self.lend(to, &reference);
             self.send(to, OneWay::Lent(name));
         }
@@ -197,7 +188,7 @@ impl Exchange {
         if name.owner == self.me {
             // It has come home: nobody need keep it for us.
             self.release(from, name);
-            return self.borrowed.find(&name).ok_or(TaskError::Lost(name.id));
+            return self.lent_as(&name).ok_or(TaskError::Lost(name.id));
         }
         let mut foreign = self.borrowed.foreign.lock();
         let make = |token| self.object_cell(name, token);
@@ -270,7 +261,12 @@ impl Exchange {
     /// Asks the owner of an object what becomes of it. One that is not there (any more) may still come to be
     /// known: for as long as that may take, and no longer.
     fn ask(&self, name: ObjectName, token: Token) {
-        let want = self.borrowed.foreign.lock().want(&name, token);
+        let want = {
+            let mut foreign = self.borrowed.foreign.lock();
+            // Once this is locked: who joins after that hears what is wanted.
+            let is_there = self.is_alive(&name.owner);
+            foreign.want(&name, token, is_there)
+        };
         match want {
             Want::Known => return,
             Want::Ask => {
@@ -287,7 +283,9 @@ impl Exchange {
             let Some(exchange) = this.upgrade() else {
                 return;
             };
-            let cell = exchange.borrowed.foreign.lock().unknown(&name, token);
+            let is_there = exchange.is_alive(&name.owner);
+            let cell = exchange.borrowed.foreign.lock();
+            let cell = cell.unknown(&name, token, is_there);
             if let Some(cell) = cell.and_then(|cell| cell.upgrade()) {
                 exchange.end_foreign(&cell, Err(TaskError::Lost(name.id)));
             }
@@ -304,7 +302,7 @@ impl Exchange {
 
     /// Another node wants to hear of an object of ours.
     pub(super) fn wanted(&self, by: NodeId, name: ObjectName) {
-        let cell = match self.borrowed.find(&name) {
+        let cell = match self.lent_as(&name) {
             Some(Reference::Task(cell)) => cell,
             Some(reference) => {
                 let made = self.made_of(by, name, &reference);
@@ -410,10 +408,8 @@ impl Exchange {
         }
     }
 
-    /// A node is gone: what was kept for it is kept no longer.
-    pub(super) fn lost_borrower(&self, node: NodeId) {
-        let lent = self.borrowed.lent.lock().left(node);
-        drop(lent);
+    /// A node is gone, and its copies with it.
+    pub(super) fn lost_holder(&self, node: NodeId) {
         self.borrowed.holders.lock().left(node);
     }
 
@@ -530,7 +526,7 @@ mod tests {
     fn two_nodes_that_pass_an_object_to_and_fro_do_not_keep_it_for_each_other() {
         let exchange = Exchange::alone(NodeId::from_bytes([1; 16]));
         let third = NodeId::from_bytes([3; 16]);
-        exchange.borrowed.joined(third);
+        exchange.peers.lock().joined(third);
         let (_, mut said) = exchange.sessions.open(third);
         let ours = borrowed(&exchange);
         exchange.lend(third, &Reference::Task(ours.clone()));
@@ -538,12 +534,9 @@ mod tests {
         let given_back = said.try_recv().expect("its owner has given it to us");
         assert!(matches!(given_back, Queued::Message(OneWay::Release(it, 1)) if it == name()));
         drop((ours, back));
-        assert!(
-            exchange.borrowed.find(&name()).is_some(),
-            "the third needs it"
-        );
-        exchange.borrowed.released(third, &name(), 1);
-        assert!(exchange.borrowed.find(&name()).is_none());
+        assert!(exchange.lent_as(&name()).is_some(), "the third needs it");
+        exchange.released(third, &name(), 1);
+        assert!(exchange.lent_as(&name()).is_none());
         assert!(exchange.borrowed.foreign.lock().is_empty());
     }
 
@@ -552,6 +545,6 @@ mod tests {
         let exchange = Exchange::alone(NodeId::from_bytes([1; 16]));
         let ours = borrowed(&exchange);
         exchange.lend(OTHER, &Reference::Task(ours));
-        assert!(exchange.borrowed.find(&name()).is_none());
+        assert!(exchange.lent_as(&name()).is_none());
     }
 }

@@ -43,7 +43,7 @@ impl Work for Exchange {
             OneWay::Output(output) => self.outputs.wrote(self, from, *output),
             OneWay::Want(name) => self.wanted(from, name),
             OneWay::Made(made) => self.made(from, *made),
-            OneWay::Release(name, count) => self.borrowed.released(from, &name, count),
+            OneWay::Release(name, count) => self.released(from, &name, count),
             OneWay::Holding(object, is_held) => self.holding(from, object, is_held),
             OneWay::Drop(object) => self.unkeep(from, object),
             OneWay::WantActor(name) => self.watches(from, name),
@@ -119,12 +119,12 @@ impl Work for Exchange {
         let Some(shared) = self.shared.upgrade() else {
             return;
         };
-        // Before anything can be said to it.
-        self.borrowed.joined(node.id);
-        self.kept.lock().joined(node.id);
-        let (session, queue) = self.sessions.open(node.id);
-        // Whoever sees that it is there can say something to it.
-        self.incarnations.lock().joined(node.id);
+        let (session, queue) = {
+            let mut peers = self.peers.lock();
+            peers.joined(node.id);
+            // Whoever sees that it is there can say something to it.
+            self.sessions.open(node.id)
+        };
         self.want_again(node.id);
         self.ask_about_again(node.id);
         if let Some(desk) = self.desk() {
@@ -147,16 +147,19 @@ impl Work for Exchange {
             self.sessions.close(&node);
         }
         let drivers: Vec<_> = nodes().flat_map(|node| self.homes.drivers(node)).collect();
+        let mut lost = Vec::new();
         self.tell(|ledger| {
             let todo = ledger.nodes_lost(incarnations, is_over, &drivers);
             // In one step: what those had here has ended, and has not failed for want of what they owned.
-            let mut incarnations = self.incarnations.lock();
-            nodes().for_each(|node| incarnations.left(node));
+            let mut peers = self.peers.lock();
+            lost.extend(nodes().map(|node| (node, peers.left(node))));
             todo
         });
         // Not before: what of theirs was just about to go to another node says whose it is.
         nodes().for_each(|node| self.homes.lost(node));
-        nodes().for_each(|node| self.let_go_of(node));
+        for (node, peer) in lost {
+            self.let_go_of(node, peer);
+        }
         if let Some(shared) = self.shared.upgrade() {
             for driver in drivers {
                 shared.sweep_after(driver);

@@ -49,7 +49,7 @@ use parking_lot::Mutex;
 use tokio::time::MissedTickBehavior;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ActorName, DriverId, NodeId, ObjectId, ObjectName, TaskId};
-use wasmrun_model::reference::{Incarnations, KeptFor};
+use wasmrun_model::reference::{Peer, Peers};
 use wasmrun_model::scheduler::Message;
 
 pub(crate) use self::fabric::Fabric;
@@ -62,7 +62,7 @@ pub(crate) use self::work::{Backlog, Work};
 use self::actors::Actors;
 use self::ask::{Answer, Asked, Desk};
 use self::awaited::Awaited;
-use self::borrow::Borrowed;
+use self::borrow::{Borrowed, Lending};
 use self::ends::{Ends, Received};
 use self::homes::Homes;
 use self::modules::Modules;
@@ -103,6 +103,8 @@ pub(crate) struct Exchange {
     shared: WeakShared,
     fabric: Weak<dyn Fabric>,
     sessions: PeerSessions,
+    /// Who is there, what is lent to each, and which results are kept for it.
+    peers: Mutex<Peers<Lending, Value>>,
     borrowed: Borrowed,
     actors: Actors,
     modules: Modules,
@@ -118,10 +120,6 @@ pub(crate) struct Exchange {
     moving: Moving,
     /// What is kept here and outlives its owner.
     outliving: Outliving,
-    /// Results that are kept for who owns them, and how often.
-    kept: Mutex<KeptFor<Value>>,
-    /// Who is there, to tell those who keep something for us from their later incarnations.
-    incarnations: Mutex<Incarnations>,
     /// Results that are being made again.
     reconstructing: Reconstructions,
     /// Attempts of other nodes' tasks that cannot begin before their modules are here.
@@ -172,6 +170,7 @@ impl Exchange {
             shared,
             fabric,
             sessions: PeerSessions::default(),
+            peers: Mutex::default(),
             borrowed: Borrowed::default(),
             actors: Actors::default(),
             modules: Modules::new(Some(folder)),
@@ -181,8 +180,6 @@ impl Exchange {
             owned: Mutex::default(),
             moving: Moving::default(),
             outliving: Outliving::default(),
-            kept: Mutex::default(),
-            incarnations: Mutex::default(),
             reconstructing: Reconstructions::default(),
             arriving: Mutex::default(),
             ends: Ends::default(),
@@ -278,18 +275,19 @@ impl Exchange {
         }
     }
 
-    /// A node is lost: all that is kept for it, and all that waits for it.
-    fn let_go_of(&self, node: NodeId) {
+    /// A node is lost: what was kept for it, and all that waits for it.
+    fn let_go_of(&self, node: NodeId, mut peer: Option<Peer<Lending, Value>>) {
         self.outputs.lost(node);
         self.spread.left(node);
-        self.lost_borrower(node);
+        self.lost_holder(node);
         self.lost_owner(node);
         self.lost_actors(node);
         self.seeking.left(node);
         self.replays.awaited.left(node);
-        self.orphan(node);
-        let of_it = self.kept.lock().left(node);
-        drop(of_it);
+        if let Some(peer) = &mut peer {
+            self.orphan(node, peer);
+        }
+        drop(peer);
         self.arriving.lock().retain(|(from, ..)| *from != node);
         self.ends.lost(node);
     }
@@ -300,7 +298,7 @@ impl Exchange {
             id: object,
             owner: self.me,
         };
-        let is_known = self.borrowed.find(&name).is_some();
+        let is_known = self.lent_as(&name).is_some();
         if is_held && !is_known {
             self.spread.ended(&object, node);
             // Nobody has been given it.
@@ -394,14 +392,14 @@ impl Exchange {
     /// Cancels what is to make an object of ours that was given away.
     fn cancel(&self, name: ObjectName) {
         if let (Some(Reference::Task(cell)), Some(shared)) =
-            (self.borrowed.find(&name), self.shared.upgrade())
+            (self.lent_as(&name), self.shared.upgrade())
         {
             shared.cancel_maker(&cell);
         }
     }
 
     fn unkeep(&self, owner: NodeId, object: ObjectId) {
-        let last = self.kept.lock().unkeep(owner, &object);
+        let last = self.peers.lock().unkeep(owner, &object);
         if last.is_some() {
             self.outliving.forget(owner, object);
         }
@@ -409,17 +407,17 @@ impl Exchange {
     }
 
     fn keep_for(&self, owner: NodeId, object: ObjectId, value: Value) {
-        let mut kept = self.kept.lock();
+        let mut peers = self.peers.lock();
         // One that is kept already is no other, and for who has left nothing is.
-        let mut unused = kept.keep(owner, object, value);
+        let mut unused = peers.keep(owner, object, value);
         if let Err(value) = unused {
-            let before = kept.get(owner, &object).and_then(Value::in_store);
+            let before = peers.kept_for(owner, &object).and_then(Value::in_store);
             unused = Err(match before.is_some_and(|it| it.was_dropped()) {
-                true => kept.replace(owner, &object, value),
+                true => peers.replace_kept(owner, &object, value),
                 false => value,
             });
         }
-        drop(kept);
+        drop(peers);
         drop(unused);
     }
 }

@@ -199,13 +199,12 @@ impl Exchange {
 
     /// What others need that is here, in order.
     fn leaving(&self) -> Vec<Leaving> {
-        let kept = self.kept.lock();
-        let mut all: Vec<Leaving> = kept
-            .iter()
-            .map(|(owner, object, _)| Leaving::Kept(owner, *object))
-            .collect();
-        drop(kept);
-        let lent = self.borrowed.lent_and_made().into_iter();
+        let peers = self.peers.lock();
+        let kept = peers.kept();
+        let kept = kept.map(|(owner, object, _)| Leaving::Kept(owner, *object));
+        let mut all: Vec<Leaving> = kept.collect();
+        drop(peers);
+        let lent = self.lent_and_made().into_iter();
         let own = lent.filter(|(_, name)| name.owner == self.me);
         all.extend(own.map(|(to, name)| Leaving::Lent(to, name)));
         all.sort_unstable();
@@ -236,7 +235,7 @@ impl Exchange {
         }
         if let Leaving::Kept(owner, object) = leaving {
             // It has never heard of it, or has forgotten it in a way that we have not heard of.
-            let forgotten = self.kept.lock().forget(owner, &object);
+            let forgotten = self.peers.lock().forget_kept(owner, &object);
             self.outliving.forget(owner, object);
             drop(forgotten);
         }
@@ -245,8 +244,8 @@ impl Exchange {
 
     fn is_here_for(&self, leaving: Leaving) -> bool {
         match leaving {
-            Leaving::Kept(owner, object) => self.kept.lock().get(owner, &object).is_some(),
-            Leaving::Lent(_, name) => self.borrowed.find(&name).is_some(),
+            Leaving::Kept(owner, object) => self.peers.lock().kept_for(owner, &object).is_some(),
+            Leaving::Lent(_, name) => self.lent_as(&name).is_some(),
         }
     }
 

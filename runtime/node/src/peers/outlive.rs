@@ -20,11 +20,12 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{NodeId, ObjectId};
-use wasmrun_model::reference::Keepers;
+use wasmrun_model::reference::{Keepers, Peer};
 use wasmrun_model::value::NumberKind;
 use wasmrun_store::Form;
 
 use super::Exchange;
+use super::borrow::Lending;
 use super::protocol::{At, Body, OneWay};
 use super::remote::Remote;
 use crate::records::object::Value;
@@ -80,7 +81,7 @@ impl CopyAt {
     /// The node has come back, and has said that it keeps it.
     pub(crate) fn is_kept_again(&mut self) {
         if let Some(exchange) = self.exchange.upgrade() {
-            self.keepers.add(self.node, &exchange.incarnations.lock());
+            self.keepers.add(self.node, &exchange.peers.lock());
         }
     }
 }
@@ -88,7 +89,7 @@ impl CopyAt {
 impl Drop for CopyAt {
     fn drop(&mut self) {
         if let Some(exchange) = self.exchange.upgrade() {
-            let keepers = self.keepers.let_go(&exchange.incarnations.lock());
+            let keepers = self.keepers.let_go(&exchange.peers.lock());
             for keeper in keepers {
                 exchange.send(keeper, OneWay::Drop(self.object));
             }
@@ -143,7 +144,7 @@ impl Exchange {
             return;
         }
         let orphan = state.orphans.remove(&object).map(|(value, _)| value);
-        if self.kept.lock().get(owner, &object).is_some() {
+        if self.peers.lock().kept_for(owner, &object).is_some() {
             state.marked.insert((owner, object));
             drop(state);
             // It was made again here.
@@ -156,7 +157,7 @@ impl Exchange {
             state.taken.insert(before);
         }
         drop(state);
-        let left = before.and_then(|(before, _)| self.kept.lock().forget(before, &object));
+        let left = before.and_then(|(before, _)| self.peers.lock().forget_kept(before, &object));
         if let Some(value) = orphan.or(left) {
             self.keep_for(owner, object, value);
             self.outliving.mark(owner, object);
@@ -201,15 +202,14 @@ impl Exchange {
         }
     }
 
-    /// An owner is lost: what outlives it waits for its next one.
-    pub(super) fn orphan(&self, owner: NodeId) {
+    /// An owner is lost: what outlives it, of what was kept for it, waits for its next one.
+    pub(super) fn orphan(&self, owner: NodeId, peer: &mut Peer<Lending, Value>) {
         let mut state = self.outliving.0.lock();
         state.taken.retain(|(it, _)| *it != owner);
         let of_owner = state.marked.extract_if(.., |(it, _)| *it == owner);
         let of_owner: Vec<ObjectId> = of_owner.map(|(_, object)| object).collect();
-        let mut kept = self.kept.lock();
         for object in of_owner {
-            if let Some(value) = kept.forget(owner, &object) {
+            if let Some(value) = peer.take_kept(&object) {
                 state.orphans.insert(object, (value, Instant::now()));
             }
         }
@@ -295,7 +295,7 @@ impl Exchange {
         let (owner, _) = *state.marked.iter().find(|(_, it)| *it == id)?;
         drop(state);
         self.outliving.forget(owner, id);
-        let value = self.kept.lock().forget(owner, &id)?;
+        let value = self.peers.lock().forget_kept(owner, &id)?;
         let form = place.numbers.map_or(Form::Postcard, Form::Buffer);
         let is_it = |object: wasmrun_store::Object| object.form() == form;
         value.in_store().is_some_and(is_it).then_some(value)
@@ -316,7 +316,7 @@ impl Exchange {
         let copy = CopyAt {
             exchange: self.this.clone(),
             object: id,
-            keepers: Keepers::new(&[to], &self.incarnations.lock()),
+            keepers: Keepers::new(&[to], &self.peers.lock()),
             node: to,
         };
         Ok((to, Some(copy)))

@@ -108,7 +108,7 @@ impl Exchange {
             lent,
         } = unsent;
         for name in &lent {
-            self.borrowed.released(to, name, 1);
+            self.released(to, name, 1);
         }
         if let Some(session) = self.sessions.get(&to) {
             session.arguments.settled(&task, attempt);

@@ -496,7 +496,7 @@ impl Exchange {
 
     /// An object of ours that somebody else has been given.
     pub(super) fn value_of(&self, name: &ObjectName) -> Option<Value> {
-        match self.borrowed.find(name)? {
+        match self.lent_as(name)? {
             Reference::Put(object) => Some(object.value.clone()),
             Reference::Task(cell) => cell.value(),
             Reference::Actor(_) => None,

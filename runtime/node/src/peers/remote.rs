@@ -180,7 +180,7 @@ impl Remote {
 
     /// Another node, or this one, keeps it from now on; those who did until now need not any longer.
     pub(super) fn moved(&self, exchange: &Exchange, to: NodeId) {
-        let keepers = Keepers::new(&[to], &exchange.incarnations.lock());
+        let keepers = Keepers::new(&[to], &exchange.peers.lock());
         let mut before = std::mem::replace(&mut *self.keepers.lock(), keepers);
         let mut holders = self.holders.lock();
         holders.clear();
@@ -188,7 +188,7 @@ impl Remote {
             holders.push(to);
         }
         drop(holders);
-        let before = before.let_go(&exchange.incarnations.lock());
+        let before = before.let_go(&exchange.peers.lock());
         for keeper in before {
             exchange.send(keeper, OneWay::Drop(self.id));
         }
@@ -204,7 +204,7 @@ impl Remote {
         if self.reconstructed.lock().is_some() {
             return false;
         }
-        self.keepers.lock().add(node, &exchange.incarnations.lock());
+        self.keepers.lock().add(node, &exchange.peers.lock());
         let mut holders = self.holders.lock();
         if !holders.contains(&node) {
             holders.push(node);
@@ -329,7 +329,7 @@ impl Remote {
 
     /// Those who keep it for us need not any longer.
     fn let_go(&self, exchange: &Exchange) {
-        let keepers = self.keepers.lock().let_go(&exchange.incarnations.lock());
+        let keepers = self.keepers.lock().let_go(&exchange.peers.lock());
         for keeper in keepers {
             exchange.send(keeper, OneWay::Drop(self.id));
         }
@@ -422,7 +422,7 @@ impl Exchange {
                     holders,
                 } = *at;
                 let keepers = match owner == self.me {
-                    true => Keepers::new(&holders, &self.incarnations.lock()),
+                    true => Keepers::new(&holders, &self.peers.lock()),
                     false => Keepers::default(),
                 };
                 let remote = Remote {
@@ -455,7 +455,7 @@ impl Exchange {
 
     /// Whether an incarnation of a node that was told to us goes on, as far as is known here.
     pub(crate) fn is_alive(&self, node: &NodeId) -> bool {
-        self.incarnations.lock().is_there(node)
+        self.peers.lock().is_there(node)
     }
 
     /// Somebody waits for an object because these nodes do not answer.

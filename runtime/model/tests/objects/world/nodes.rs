@@ -1,10 +1,11 @@
 //! What a node does with references: the messages, and what follows when something ends or is dropped.
 
+use std::cell::RefMut;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use wasmrun_model::id::{NodeId, ObjectId, ObjectName};
-use wasmrun_model::reference::{Answer, Keepers, Taken, Token, Want};
+use wasmrun_model::reference::{Answer, Keepers, Peers, Taken, Token, Want};
 
 use super::{Coming, Link, World};
 use crate::things::{
@@ -16,6 +17,16 @@ use crate::things::{
 const UNKNOWN: Duration = Duration::from_secs(10);
 
 impl World {
+    /// Who is there for a node, and what it keeps for each. Nothing is to be dropped as long as this is borrowed.
+    pub(super) fn peers(&self, at: usize) -> RefMut<'_, Peers<Held, Rc<Value>>> {
+        self.nodes[at].home.peers.borrow_mut()
+    }
+
+    /// What of a node's somebody was told this name of.
+    pub(super) fn lent_as(&self, at: usize, name: &ObjectName) -> Option<Held> {
+        self.peers(at).lent_as(name).cloned()
+    }
+
     pub(super) fn joined(&mut self, at: usize, node: usize, incarnation: u64) {
         let known = self.nodes[at].known.get(&node).copied();
         let is_now = self.nodes[node].is_up && self.nodes[node].incarnation == incarnation;
@@ -28,9 +39,7 @@ impl World {
         }
         let it = &mut self.nodes[at];
         it.known.insert(node, incarnation);
-        it.home.incarnations.borrow_mut().joined(node_id(node));
-        it.lent.joined(node_id(node));
-        it.kept.joined(node_id(node));
+        it.home.peers.borrow_mut().joined(node_id(node));
         for name in it.borrowed.joined(node_id(node)) {
             self.say(at, node_id(node), Message::Want(name));
         }
@@ -40,11 +49,10 @@ impl World {
         let id = node_id(node);
         let it = &mut self.nodes[at];
         it.known.remove(&node);
-        it.home.incarnations.borrow_mut().left(id);
+        let dropped = it.home.peers.borrow_mut().left(id);
         self.tasks_left(at, node);
         let it = &mut self.nodes[at];
         it.holders.left(id);
-        let dropped = (it.lent.left(id), it.kept.left(id));
         let over: Vec<_> = it
             .borrowed
             .left(id)
@@ -124,24 +132,22 @@ impl World {
             Message::Want(name) => self.wanted(at, from, name),
             Message::Made(name, told) => self.made(at, from, name, told, false),
             Message::Release(name, count) => {
-                let dropped = self.nodes[at].lent.released(id, &name, count);
+                let dropped = self.peers(at).released(id, &name, count);
                 drop(dropped);
             }
             Message::Holding(object, is_held) => {
                 let owner = node_id(at);
                 let name = ObjectName { id: object, owner };
-                let it = &mut self.nodes[at];
-                if !is_held || it.lent.find(&name).is_some() {
-                    it.holders.set(id, object, is_held);
+                if !is_held || self.lent_as(at, &name).is_some() {
+                    self.nodes[at].holders.set(id, object, is_held);
                 }
             }
             Message::Drop(object) => {
-                let dropped = self.nodes[at].kept.unkeep(id, &object);
+                let dropped = self.peers(at).unkeep(id, &object);
                 drop(dropped);
             }
             Message::Lend(name) => {
-                let found = self.nodes[at].lent.find(&name).cloned();
-                if let Some(Held(cell)) = found {
+                if let Some(Held(cell)) = self.lent_as(at, &name) {
                     self.lend(at, id, &cell);
                     self.say(at, id, Message::Lent(name));
                 }
@@ -152,7 +158,7 @@ impl World {
 
     pub(super) fn lend(&mut self, at: usize, to: NodeId, cell: &Rc<Cell>) -> ObjectName {
         let held = Held(cell.clone());
-        self.nodes[at].lent.lend(to, cell.name, held);
+        self.peers(at).lend(to, cell.name, held);
         cell.name
     }
 
@@ -166,7 +172,7 @@ impl World {
         let (me, from_id) = (node_id(at), node_id(from));
         if name.owner == me {
             self.say(at, from_id, Message::Release(name, 1));
-            let found = self.nodes[at].lent.find(&name).cloned();
+            let found = self.lent_as(at, &name);
             if found.is_none() {
                 let is_sound = self.is_sound_from(from, at, &name);
                 assert!(!is_sound, "{at}: {} comes home and is not kept", name.id);
@@ -202,7 +208,9 @@ impl World {
         let Some(token) = cell.token else {
             return;
         };
-        match self.nodes[at].borrowed.want(&cell.name, token) {
+        let is_there = self.peers(at).is_there(&cell.name.owner);
+        let borrowed = &mut self.nodes[at].borrowed;
+        match borrowed.want(&cell.name, token, is_there) {
             Want::Ask => self.say(at, cell.name.owner, Message::Want(cell.name)),
             Want::Wait => {
                 let boot = self.nodes[at].boot;
@@ -214,7 +222,8 @@ impl World {
     }
 
     pub(super) fn unknown(&mut self, at: usize, name: &ObjectName, token: Token) {
-        let cell = self.nodes[at].borrowed.unknown(name, token);
+        let is_there = self.peers(at).is_there(&name.owner);
+        let cell = self.nodes[at].borrowed.unknown(name, token, is_there);
         if let Some(cell) = cell.and_then(|cell| cell.upgrade())
             && !cell.has_ended()
         {
@@ -224,7 +233,7 @@ impl World {
     }
 
     fn wanted(&mut self, at: usize, by: usize, name: ObjectName) {
-        match self.nodes[at].lent.find(&name).cloned() {
+        match self.lent_as(at, &name) {
             None => self.say(at, node_id(by), Message::Made(name, None)),
             Some(Held(cell)) => {
                 self.want(at, &cell);
@@ -313,7 +322,7 @@ impl World {
                 id,
                 owner,
                 keepers: match owner == node_id(at) {
-                    true => Keepers::new(&holders, &home.incarnations.borrow()).into(),
+                    true => Keepers::new(&holders, &home.peers.borrow()).into(),
                     false => Keepers::default().into(),
                 },
                 holders: holders.into(),

@@ -27,10 +27,8 @@ impl World {
             at == owner || of_owner.is_up && is_known
         };
         let me = node_id(to);
-        let mut kept = sender
-            .lent
-            .iter()
-            .filter(|(to, it, _)| *to == me && *it == name);
+        let peers = sender.home.peers.borrow();
+        let mut kept = peers.lent().filter(|(to, it, _)| *to == me && *it == name);
         let mut is_kept = || kept.any(|(_, _, kept)| kept.iter().any(|it| !it.0.is_broken.get()));
         is_now && lives(from) && lives(to) && is_kept()
     }
@@ -79,7 +77,8 @@ impl World {
             }
         }
         for (lender, it) in self.nodes.iter().enumerate() {
-            for (to, name, _) in it.lent.iter() {
+            let peers = it.home.peers.borrow();
+            for (to, name, _) in peers.lent() {
                 let to = at_of(to);
                 let other = &self.nodes[to];
                 let is_known = |one: usize, two: usize| {
@@ -90,7 +89,7 @@ impl World {
                 }
                 let has = other.borrowed.count(node_id(lender), name);
                 let coming = under_way.get(&(lender, to, *name)).copied();
-                let kept = it.lent.count(node_id(to), name);
+                let kept = peers.lent_times(node_id(to), name);
                 let owed = has + coming.unwrap_or_default();
                 assert_eq!(kept, owed, "{lender} keeps {} for {to}", name.id);
             }
@@ -102,15 +101,16 @@ impl World {
         for (at, it) in self.nodes.iter().enumerate() {
             let remotes = it.home.remotes.borrow();
             let values: Vec<_> = remotes.iter().filter_map(|it| it.upgrade()).collect();
-            let incarnations = it.home.incarnations.borrow();
+            let peers = it.home.peers.borrow();
             for remote in values.iter().filter_map(|value| value.as_remote()) {
                 // Asked of a copy, so that nobody is told.
-                let keepers = remote.keepers.borrow().clone().let_go(&incarnations);
+                let keepers = remote.keepers.borrow().clone().let_go(&peers);
                 for keeper in keepers.into_iter().map(at_of) {
                     let other = &self.nodes[keeper];
                     let is_now = other.is_up && it.known.get(&keeper) == Some(&other.incarnation);
                     let is_known = other.known.get(&at) == Some(&it.incarnation);
-                    let mut kept = other.kept.iter();
+                    let peers = other.home.peers.borrow();
+                    let mut kept = peers.kept();
                     let is_kept = kept.any(|(of, id, _)| of == node_id(at) && *id == remote.id);
                     let id = remote.id;
                     assert!(
@@ -173,17 +173,16 @@ impl World {
                 .iter()
                 .map(|(by, cell)| format!("{by} wants {}", cell.name.id));
             let reconstructing = it.reconstructing.keys().map(|task| format!("{task} again"));
-            let lent = it
-                .lent
-                .iter()
+            let peers = it.home.peers.borrow();
+            let lent = peers
+                .lent()
                 .map(|(to, name, _)| format!("{} lent to {}", name.id, at_of(to)));
             let names = it.borrowed.iter().map(|(name, _, lenders)| {
                 let of: Vec<_> = lenders.iter().map(at_of).collect();
                 format!("{} of {of:?}", name.id)
             });
-            let kept = it
-                .kept
-                .iter()
+            let kept = peers
+                .kept()
                 .map(|(of, id, _)| format!("{id} kept for {}", at_of(of)));
             let store = it.home.store.borrow();
             let bytes = store.keys().map(|id| format!("bytes of {id}"));

@@ -197,7 +197,7 @@ impl World {
         for holder in &gone {
             self.nodes[owner].holders.set(*holder, name.id, false);
         }
-        let found = self.nodes[owner].lent.find(&name).cloned();
+        let found = self.lent_as(owner, &name);
         let Some((Held(found), Some(Ok(value)))) = found.map(|it| (it.clone(), it.0.result()))
         else {
             assert!(

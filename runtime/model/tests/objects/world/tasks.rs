@@ -286,7 +286,7 @@ impl World {
             let mut carried = self.carry(at, to, &value);
             if let Body::At { owner, .. } = &mut carried.body {
                 *owner = to;
-                let kept = self.nodes[at].kept.keep(to, object, value);
+                let kept = self.peers(at).keep(to, object, value);
                 drop(kept);
             }
             carried

@@ -65,7 +65,7 @@ impl Sender {
         let me = node.shared.home.node;
         let exchange = Exchange::of(me, shared, fabric, Default::default());
         node.shared.others.get_or_init(|| exchange.clone());
-        exchange.borrowed.joined(OTHER);
+        exchange.peers.lock().joined(OTHER);
         let (_, said) = exchange.sessions.open(OTHER);
         let other = Node::start(NodeConfig {
             cpus: Some(Amount::units(2)),
@@ -163,7 +163,7 @@ impl Sender {
     /// How many of these are kept for the other node.
     fn lent(&self, all: &[&Reference]) -> usize {
         let find = |it: &Reference| match it.handle() {
-            Handle::Object(name) => self.exchange.borrowed.find(&name),
+            Handle::Object(name) => self.exchange.lent_as(&name),
             Handle::Actor(_) => None,
         };
         all.iter().filter_map(|it| find(it)).count()

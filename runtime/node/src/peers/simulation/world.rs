@@ -587,7 +587,11 @@ impl Exchange {
             .collect();
         assert!(given.is_empty(), "{me} keeps arguments for {given:?}");
         assert!(self.arriving.lock().is_empty(), "{me}: attempts arrive");
-        assert!(self.kept.lock().is_empty(), "{me}: results");
+        let peers = self.peers.lock();
+        let lent: Vec<_> = peers.lent().map(|(to, name, _)| (to, *name)).collect();
+        assert!(lent.is_empty(), "{me} keeps objects for others: {lent:?}");
+        assert!(peers.keep_nothing(), "{me}: results");
+        drop(peers);
         self.borrowed.check_nothing_is_left(me);
     }
 }
