@@ -6,11 +6,10 @@
 use std::io::{self, Read};
 use std::os::raw::c_int;
 
-use pyo3::buffer::{Element, PyBuffer, PyUntypedBuffer};
-use pyo3::exceptions::PyBufferError;
+use pyo3::buffer::{ElementType, PyUntypedBuffer};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PySequence, PyString};
+use pyo3::types::{PyMemoryView, PySequence, PyString};
 use wasmrun_model::value::{NumberKind, NumberList};
 
 use crate::convert::Fault;
@@ -95,29 +94,59 @@ fn format(kind: NumberKind) -> &'static str {
     }
 }
 
-/// Numbers of a kind: a buffer of just those, in the order of C, or a sequence.
-pub(crate) fn given(kind: NumberKind, given: &Bound<'_, PyAny>) -> Result<NumberList, Fault> {
-    with_kind!(kind, T => match PyBuffer::<T>::get(given) {
-        Ok(buffer) => Ok(copied(given.py(), kind, &buffer)?),
-        Err(_) => match PyUntypedBuffer::get(given) {
-            Ok(buffer) => {
-                let found = buffer.format().to_string_lossy();
-                let wanted = dtype(kind);
-                Err(Fault::text(format!(
-                    "expected numbers of {wanted}, got a buffer of format '{found}': convert it first, such as by \
-                     numpy.asarray(x, '{wanted}')"
-                )))
-            }
-            Err(_) => sequence::<T>(kind, given),
-        },
-    })
+/// What their items are, whatever the order of the bytes.
+fn element(kind: NumberKind) -> ElementType {
+    let bytes = kind.width_bytes();
+    match kind {
+        NumberKind::U8 | NumberKind::U16 | NumberKind::U32 | NumberKind::U64 => {
+            ElementType::UnsignedInteger { bytes }
+        }
+        NumberKind::S8 | NumberKind::S16 | NumberKind::S32 | NumberKind::S64 => {
+            ElementType::SignedInteger { bytes }
+        }
+        NumberKind::F32 | NumberKind::F64 => ElementType::Float { bytes },
+    }
 }
 
-fn copied<T: Element>(
-    py: Python<'_>,
-    kind: NumberKind,
-    buffer: &PyBuffer<T>,
-) -> PyResult<NumberList> {
+/// The buffer that an object has, and a view of it. The view tells the strides also where the object does not, as those of
+/// ctypes.
+fn buffer<'py>(given: &Bound<'py, PyAny>) -> Option<(Bound<'py, PyMemoryView>, PyUntypedBuffer)> {
+    let view = PyMemoryView::from(given).ok()?;
+    let buffer = PyUntypedBuffer::get(view.as_any()).ok()?;
+    Some((view, buffer))
+}
+
+/// Whether a buffer has numbers of a kind, little-endian as in a sandbox. PyO3's own check takes big-endian ones for native.
+fn check(kind: NumberKind, buffer: &PyUntypedBuffer) -> Result<(), Fault> {
+    let (wanted, width) = (dtype(kind), kind.width_bytes());
+    let format = buffer.format();
+    let found = format.to_string_lossy();
+    if ElementType::from_format(format) != element(kind) || buffer.item_size() != width {
+        return Err(Fault::text(format!(
+            "expected numbers of {wanted}, got a buffer of format '{found}': convert it first, such as by \
+             numpy.asarray(x, '{wanted}')"
+        )));
+    }
+    let is_little_endian = match format.to_bytes() {
+        [b'<', _] => true,
+        [b'>' | b'!', _] => false,
+        _ => cfg!(target_endian = "little"),
+    };
+    if !is_little_endian && width > 1 {
+        return Err(Fault::text(format!(
+            "expected numbers of {wanted}, got a buffer of format '{found}', whose byte order is big-endian: convert it \
+             first, such as by x.astype(x.dtype.newbyteorder('='))"
+        )));
+    }
+    Ok(())
+}
+
+/// Numbers of a kind: a buffer of just those, in the order of C, or a sequence.
+pub(crate) fn given(kind: NumberKind, given: &Bound<'_, PyAny>) -> Result<NumberList, Fault> {
+    let Some((view, buffer)) = buffer(given) else {
+        return with_kind!(kind, T => sequence::<T>(kind, given));
+    };
+    check(kind, &buffer)?;
     let bytes = if buffer.is_c_contiguous() && buffer.len_bytes() > 0 {
         // SAFETY: it is contiguous and has so many bytes, which stay while `buffer` is held. Others may write to them
         // meanwhile, as in any use of the protocol: they are copied once, and every byte is one.
@@ -126,13 +155,10 @@ fn copied<T: Element>(
         };
         bytes.to_vec()
     } else {
-        let values = buffer.to_vec(py)?;
-        let bytes = std::mem::size_of_val(&values[..]);
-        // SAFETY: numbers without padding, all of whose bytes may be read.
-        unsafe { std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), bytes) }.to_vec()
+        view.call_method0("tobytes")?.extract::<Vec<u8>>()?
     };
     let list = NumberList::from_le_bytes(kind, bytes);
-    list.ok_or_else(|| PyBufferError::new_err("it has no whole number of items"))
+    list.ok_or_else(|| Fault::text("it has no whole number of items"))
 }
 
 fn sequence<T>(kind: NumberKind, given: &Bound<'_, PyAny>) -> Result<NumberList, Fault>
@@ -166,8 +192,8 @@ pub(crate) struct Lent {
 impl Lent {
     /// The buffer of these numbers, if it is one of just those and lies in one piece.
     pub(crate) fn of(kind: NumberKind, given: &Bound<'_, PyAny>) -> Option<Self> {
-        let is_of_kind = with_kind!(kind, T => PyBuffer::<T>::get(given).is_ok());
-        let buffer = PyUntypedBuffer::get(given).ok()?;
+        let (_, buffer) = buffer(given)?;
+        let is_of_kind = check(kind, &buffer).is_ok();
         let is_whole = is_of_kind && buffer.is_c_contiguous() && buffer.len_bytes() > 0;
         is_whole.then_some(Self { buffer, sent: 0 })
     }

@@ -1,6 +1,7 @@
 """Values by their WIT types, there and back, and what does not fit."""
 
 import array
+import ctypes
 import dataclasses
 import math
 
@@ -70,6 +71,23 @@ def test_numbers_are_arrays(fixture):
         assert echo(fixture.echo_bytes, given) == b"ab"
 
 
+def test_buffers_of_any_layout(fixture):
+    unaligned = numpy.frombuffer(bytes(4) + numpy.arange(3.0).tobytes(), "f8", offset=4)
+    assert not unaligned.flags.aligned
+    for given in (
+        unaligned,
+        (ctypes.c_double * 3)(0, 1, 2),
+        numpy.arange(3, dtype="<f8"),
+        numpy.arange(3.0)[::-1][::-1],
+        memoryview(numpy.repeat(numpy.arange(3.0), 2))[::2],
+    ):
+        assert echo(fixture.echo_list_f64, given).tolist() == [0, 1, 2]
+        assert list(wasmrun.put(given).get()) == [0, 1, 2]
+    assert echo(fixture.echo_list_f64, numpy.zeros(0)).tolist() == []
+    assert echo(fixture.echo_list_s32, (ctypes.c_int32 * 2)(-1, 1)).tolist() == [-1, 1]
+    assert echo(fixture.echo_bytes, (ctypes.c_uint8.__ctype_be__ * 2)(97, 98)) == b"ab"
+
+
 def test_records(fixture):
     point = fixture.Point
     assert dataclasses.is_dataclass(point)
@@ -122,6 +140,10 @@ def test_enums_and_flags(fixture):
         ("bytes", "text", "a buffer or sequence of numbers (uint8), got str"),
         ("list_s32", [1, "x"], "argument v[1]: 'x' is no int32 (s32)"),
         ("list_s32", numpy.array([1.5]), "a buffer of format 'd'"),
+        ("list_s32", numpy.array([1], "int64"), "a buffer of format 'l'"),
+        ("list_f64", numpy.array([1, 2], ">f8"), "x.astype(x.dtype.newbyteorder('='))"),
+        ("list_s32", numpy.array([1, 2], ">i4"), "format '>i', whose byte order is big-endian"),
+        ("list_f64", (ctypes.c_double.__ctype_be__ * 2)(1, 2), "whose byte order is big-endian"),
         ("list_string", ["a", 1], "argument v[1]: expected str, got int"),
         ("list_string", "abc", "expected a sequence, got str"),
         ("tuple", (1, "a"), "expected a tuple of 3, got 2 items"),
