@@ -87,7 +87,12 @@ pub(crate) fn to_value(
             Err(_) => return Err(Fault::expected("bool", given)),
         },
         PyType::Integer(ty) => integer(ty, given)?,
-        PyType::F32 => Value::F32(float(given)? as f32),
+        PyType::F32 => Value::F32(narrow(float(given)?).ok_or_else(|| {
+            let (most, given) = (f32::MAX, shown(given));
+            Fault::text(format!(
+                "expected float of -{most:e} to {most:e} (f32), got {given}"
+            ))
+        })?),
         PyType::F64 => Value::F64(float(given)?),
         PyType::Char => {
             let text = given.cast::<PyString>();
@@ -203,12 +208,32 @@ fn is_numpy_bool(given: &Bound<'_, PyAny>) -> bool {
 }
 
 fn float(given: &Bound<'_, PyAny>) -> Result<f64, Fault> {
-    if given.is_instance_of::<PyBool>() {
-        return Err(Fault::expected("float", given));
+    let is_bool = given.is_instance_of::<PyBool>();
+    let read = (!is_bool).then(|| given.extract::<f64>().ok()).flatten();
+    read.ok_or_else(|| match given.is_instance_of::<PyInt>() && !is_bool {
+        true => Fault::text(format!("{} is too large for a float", shown(given))),
+        false => Fault::expected("float", given),
+    })
+}
+
+/// A number with fewer digits; none if it is out of their range.
+pub(crate) fn narrow(number: f64) -> Option<f32> {
+    let narrowed = number as f32;
+    (narrowed.is_finite() || !number.is_finite()).then_some(narrowed)
+}
+
+/// As Python writes it, or the beginning of that.
+pub(crate) fn shown(given: &Bound<'_, PyAny>) -> String {
+    const MOST: usize = 40;
+    // Python does not write an int of thousands of digits.
+    let Ok(text) = given.repr() else {
+        return "what cannot be shown".into();
+    };
+    let text = text.to_string();
+    match text.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
     }
-    given
-        .extract::<f64>()
-        .map_err(|_| Fault::expected("float", given))
 }
 
 fn integer(ty: &ValueType, given: &Bound<'_, PyAny>) -> Result<Value, Fault> {
@@ -227,7 +252,7 @@ fn integer(ty: &ValueType, given: &Bound<'_, PyAny>) -> Result<Value, Fault> {
         read.ok_or_else(|| {
             let what = format!("int of {from} to {to} ({ty})");
             match given.cast::<PyInt>() {
-                Ok(number) if !is_bool => Fault::text(format!("expected {what}, got {number}")),
+                Ok(_) if !is_bool => Fault::text(format!("expected {what}, got {}", shown(given))),
                 _ => Fault::expected(&what, given),
             }
         })

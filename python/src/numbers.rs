@@ -10,9 +10,9 @@ use pyo3::buffer::{ElementType, PyUntypedBuffer};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyMemoryView, PySequence, PyString};
-use wasmrun_model::value::{NumberKind, NumberList};
+use wasmrun_model::value::{Element, NumberKind, NumberList};
 
-use crate::convert::Fault;
+use crate::convert::{Fault, narrow, shown};
 
 /// Runs something with the Rust type of a kind.
 macro_rules! with_kind {
@@ -144,7 +144,10 @@ fn check(kind: NumberKind, buffer: &PyUntypedBuffer) -> Result<(), Fault> {
 /// Numbers of a kind: a buffer of just those, in the order of C, or a sequence.
 pub(crate) fn given(kind: NumberKind, given: &Bound<'_, PyAny>) -> Result<NumberList, Fault> {
     let Some((view, buffer)) = buffer(given) else {
-        return with_kind!(kind, T => sequence::<T>(kind, given));
+        return match kind {
+            NumberKind::F32 => sequence(kind, given, |it| narrow(it.extract::<f64>().ok()?)),
+            _ => with_kind!(kind, T => sequence(kind, given, |it| it.extract::<T>().ok())),
+        };
     };
     check(kind, &buffer)?;
     let bytes = if buffer.is_c_contiguous() && buffer.len_bytes() > 0 {
@@ -161,10 +164,11 @@ pub(crate) fn given(kind: NumberKind, given: &Bound<'_, PyAny>) -> Result<Number
     list.ok_or_else(|| Fault::text("it has no whole number of items"))
 }
 
-fn sequence<T>(kind: NumberKind, given: &Bound<'_, PyAny>) -> Result<NumberList, Fault>
-where
-    T: wasmrun_model::value::Element + for<'a, 'py> FromPyObject<'a, 'py>,
-{
+fn sequence<T: Element>(
+    kind: NumberKind,
+    given: &Bound<'_, PyAny>,
+    read: impl Fn(&Bound<'_, PyAny>) -> Option<T>,
+) -> Result<NumberList, Fault> {
     let is_text = given.is_instance_of::<PyString>();
     let items = given.cast::<PySequence>().ok().filter(|_| !is_text);
     let wanted = || format!("a buffer or sequence of numbers ({})", dtype(kind));
@@ -172,11 +176,9 @@ where
     let mut values = Vec::with_capacity(items.len()?);
     for (at, item) in items.try_iter()?.enumerate() {
         let item = item?;
-        let value = item.extract::<T>();
-        values.push(value.map_err(|_| {
-            let shown = item.repr().map_or_else(|_| "?".into(), |it| it.to_string());
-            let shown: String = shown.chars().take(40).collect();
-            let why = format!("{shown} is no {} ({})", dtype(kind), kind.element_type());
+        values.push(read(&item).ok_or_else(|| {
+            let ty = kind.element_type();
+            let why = format!("{} is no {} ({ty})", shown(&item), dtype(kind));
             Fault::text(why).within(format!("[{at}]"))
         })?);
     }

@@ -134,6 +134,9 @@ def test_enums_and_flags(fixture):
         ("u8", 256, "argument v: expected int of 0 to 255 (u8), got 256"),
         ("u8", True, "expected int of 0 to 255 (u8), got bool"),
         ("u8", 1.0, "got float"),
+        ("f32", 1e300, "expected float of -3.4028235e38 to 3.4028235e38 (f32), got 1e+300"),
+        ("f32", True, "expected float, got bool"),
+        ("f64", "1", "expected float, got str"),
         ("bool", 1, "expected bool, got int"),
         ("string", b"a", "expected str, got bytes"),
         ("char", "ab", "a str of one character"),
@@ -160,6 +163,32 @@ def test_what_does_not_fit_says_where(fixture, name, value, says):
         getattr(fixture, f"echo_{name}").remote(value)
     assert says in str(error.value)
     assert str(error.value).startswith(f"echo_{name}() argument v")
+
+
+def test_large_numbers_are_shown_in_part(fixture):
+    for name, value, says in (
+        ("u8", 10**99, "argument v: expected int of 0 to 255 (u8), got 1000000000000000000000000000000000000000…"),
+        # More digits than Python writes.
+        ("u8", 10**5000, "(u8), got what cannot be shown"),
+        ("f32", -(10**39), "(f32), got -1000"),
+        ("f64", 10**400, "argument v: 1000000000000000000000000000000000000000… is too large for a float"),
+        ("record", {"x": 10**400, "y": 0}, "argument v.x: 1000"),
+        ("list_f64", [1, 10**400], "argument v[1]: 1000"),
+    ):
+        with pytest.raises(TypeError) as error:
+            getattr(fixture, f"echo_{name}").remote(value)
+        assert says in str(error.value)
+
+
+def test_numbers_that_f32_cannot_have(session, fixture):
+    most = 3.4028234663852886e38
+    assert echo(fixture.echo_f32, most) == most
+    assert list(session._raw.put("f32", [0.5, -most, math.inf]).get()) == [0.5, -most, math.inf]
+    for given in ([0.5, 1e300], (numpy.float64(0), 10**39)):
+        with pytest.raises(TypeError, match=r"value\[1\]: .* is no float32 \(f32\)"):
+            session._raw.put("f32", given)
+    with pytest.raises(TypeError, match=r"argument v\.y: expected float of .* got 1e\+39"):
+        fixture.echo_record.remote({"x": 0, "y": 1e39})
 
 
 def test_nothing_that_nests_without_end(fixture):
