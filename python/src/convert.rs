@@ -120,12 +120,7 @@ pub(crate) fn to_value(
             let items = given.cast::<PySequence>().ok();
             let items = items.filter(|_| !given.is_instance_of::<PyString>());
             let items = items.ok_or_else(|| Fault::expected("a sequence", given))?;
-            let mut values = Vec::with_capacity(items.len()?);
-            for (at, given) in items.try_iter()?.enumerate() {
-                let value = inner(item, &given?, handles);
-                values.push(value.map_err(|fault| fault.within(format!("[{at}]")))?);
-            }
-            Value::List(values)
+            Value::List(read_all(items, 1, |given| inner(item, given, handles))?)
         }
         PyType::Option(_) if given.is_none() => Value::Option(None),
         PyType::Option(some) => {
@@ -180,6 +175,41 @@ pub(crate) fn to_value(
         PyType::Enum(it) => Value::Enum(member(it, given)?),
         PyType::Flags(it) => flags(it, given)?,
     })
+}
+
+/// The items of a sequence, each of which takes so many bytes in a sandbox, or more. Its length is what its class says, so
+/// no memory is taken by that.
+pub(crate) fn read_all<T>(
+    items: &Bound<'_, PySequence>,
+    item_bytes: usize,
+    mut read: impl FnMut(&Bound<'_, PyAny>) -> Result<T, Fault>,
+) -> Result<Vec<T>, Fault> {
+    /// What a sandbox can address.
+    const MOST_BYTES: usize = u32::MAX as usize;
+    const FEW: usize = 1024;
+    let most = MOST_BYTES / item_bytes;
+    let too_long = || {
+        Fault::text(format!(
+            "it has more items than fit into a sandbox, {most} at most: pass parts of it"
+        ))
+    };
+    let len = items.len()?;
+    if len > most {
+        return Err(too_long());
+    }
+    let mut values = Vec::with_capacity(len.min(FEW));
+    for (at, item) in items.try_iter()?.enumerate() {
+        if at == most {
+            return Err(too_long());
+        }
+        values.try_reserve(1).map_err(|_| {
+            let why = format!("there is no memory for more than {at} of its items");
+            Fault::text(format!("{why}: pass parts of it"))
+        })?;
+        let value = read(&item?);
+        values.push(value.map_err(|fault| fault.within(format!("[{at}]")))?);
+    }
+    Ok(values)
 }
 
 /// What is in a wrapper of ours by this name.

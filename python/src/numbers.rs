@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyMemoryView, PySequence, PyString};
 use wasmrun_model::value::{Element, NumberKind, NumberList};
 
-use crate::convert::{Fault, narrow, shown};
+use crate::convert::{Fault, narrow, read_all, shown};
 
 /// Runs something with the Rust type of a kind.
 macro_rules! with_kind {
@@ -173,15 +173,12 @@ fn sequence<T: Element>(
     let items = given.cast::<PySequence>().ok().filter(|_| !is_text);
     let wanted = || format!("a buffer or sequence of numbers ({})", dtype(kind));
     let items = items.ok_or_else(|| Fault::expected(&wanted(), given))?;
-    let mut values = Vec::with_capacity(items.len()?);
-    for (at, item) in items.try_iter()?.enumerate() {
-        let item = item?;
-        values.push(read(&item).ok_or_else(|| {
+    let values = read_all(items, kind.width_bytes(), |item| {
+        read(item).ok_or_else(|| {
             let ty = kind.element_type();
-            let why = format!("{} is no {} ({ty})", shown(&item), dtype(kind));
-            Fault::text(why).within(format!("[{at}]"))
-        })?);
-    }
+            Fault::text(format!("{} is no {} ({ty})", shown(item), dtype(kind)))
+        })
+    })?;
     Ok(NumberList::from_elements(values))
 }
 

@@ -1,6 +1,7 @@
 """Values by their WIT types, there and back, and what does not fit."""
 
 import array
+import collections.abc
 import ctypes
 import dataclasses
 import math
@@ -189,6 +190,32 @@ def test_numbers_that_f32_cannot_have(session, fixture):
             session._raw.put("f32", given)
     with pytest.raises(TypeError, match=r"argument v\.y: expected float of .* got 1e\+39"):
         fixture.echo_record.remote({"x": 0, "y": 1e39})
+
+
+class SaysItIsLong(collections.abc.Sequence):
+    def __len__(self):
+        return 2**60
+
+    def __getitem__(self, at):
+        return 1
+
+
+def test_a_length_is_no_reason_to_take_memory(fixture):
+    for function, given in (
+        (fixture.echo_list_s32, range(10**17)),
+        (fixture.echo_list_s32, SaysItIsLong()),
+        (fixture.echo_list_f64, range(2**29)),
+        (fixture.echo_list_string, range(10**18)),
+        (fixture.echo_list_option, SaysItIsLong()),
+        (fixture.echo_bytes, range(2**32)),
+    ):
+        with pytest.raises(TypeError, match="argument v: it has more items than fit into a sandbox, .* pass parts"):
+            function.remote(given)
+    with pytest.raises(TypeError, match=r"argument v\[1\]: it has more items"):
+        fixture.echo_matrix.remote([[1], range(10**17)])
+    with pytest.raises(TypeError, match="it cannot be read") as error:
+        fixture.echo_list_f64.remote(numpy.broadcast_to(1.0, 10**15))
+    assert isinstance(error.value.__cause__, MemoryError)
 
 
 def test_nothing_that_nests_without_end(fixture):
