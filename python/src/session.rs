@@ -201,9 +201,9 @@ impl Shared {
                 let types = unnamed(self.factory.bind(py), &ty)?;
                 (ty, types)
             }
-            (Expected::Unknown, None) if value.is_empty() => return Ok(py.None()),
             (Expected::Unknown, None) => match value.form() {
-                Form::Buffer(kind) => return numbers::got(py, kind, Bytes::Got(value)),
+                Form::Buffer(kind) => return in_place(py, kind, value),
+                Form::Postcard if value.is_empty() => return Ok(py.None()),
                 Form::Postcard => {
                     return Err(failure::other(
                         py,
@@ -215,11 +215,7 @@ impl Shared {
         if let (PyType::Numbers(kind), Form::Buffer(found)) = (&*types, value.form())
             && *kind == found
         {
-            // Not decoded: bytes are copied once, other numbers lie where they are.
-            return match found {
-                NumberKind::U8 => Ok(PyBytes::new(py, &value).into_any().unbind()),
-                _ => numbers::got(py, found, Bytes::Got(value)),
-            };
+            return in_place(py, found, value);
         }
         let limits = DecodeLimits {
             memory_bytes: usize::MAX,
@@ -333,6 +329,14 @@ impl Shared {
             actor,
             methods,
         })
+    }
+}
+
+/// Numbers, which are not decoded: bytes are copied once, others lie where they are.
+fn in_place(py: Python<'_>, kind: NumberKind, value: Value) -> PyResult<Py<PyAny>> {
+    match kind {
+        NumberKind::U8 => Ok(PyBytes::new(py, &value).into_any().unbind()),
+        _ => numbers::got(py, kind, Bytes::Got(value)),
     }
 }
 

@@ -1,5 +1,6 @@
 """Tasks, actors, sessions, and what goes wrong."""
 
+import array
 import asyncio
 import concurrent.futures
 import gc
@@ -160,6 +161,16 @@ def test_handles_in_values(graph):
     given = graph.pass_on.remote(graph.add.remote(1, 2)).get()
     assert isinstance(given, wasmrun.ObjectRef)
     assert given.get() == 3
+
+
+def test_stored_values_whose_type_is_not_known(graph):
+    for stored in (b"bytes", b""):
+        got = graph.pass_on.remote(wasmrun.put(stored)).get().get()
+        assert type(got) is bytes and got == stored
+    numbers = graph.pass_on.remote(wasmrun.put(array.array("d", [1, 2]))).get().get()
+    assert list(numbers) == [1, 2]
+    nothing = graph.pass_on.remote(wasmrun.put(array.array("d"))).get().get()
+    assert nothing is not None and list(nothing) == []
 
 
 def test_asyncio(graph, fixture):

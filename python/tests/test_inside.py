@@ -65,6 +65,13 @@ class Counter:
         raise Wrong(self.total, "asked for")
 
 
+def test_stored_bytes_inside_of_a_list_are_bytes():
+    for stored in (b"x", b""):
+        (ref,) = echo.remote([wasmrun.put(stored)]).get()
+        got = ref.get()
+        assert type(got) is bytes and got == stored
+
+
 def test_what_a_function_uses_goes_with_it():
     offset = 10
 
