@@ -11,9 +11,10 @@ use std::sync::{Arc, OnceLock};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
-use wasmrun_client::wire::INLINE_BYTES;
+use tokio::sync::{Notify, Semaphore};
+use wasmrun_client::wire::{INLINE_BYTES, MAX_CALLS, RefusalKind};
 use wasmrun_client::{Actor, Argument, CallOptions, Client, Error, Future, PutOptions, Submit};
+use wasmrun_model::id::ObjectId;
 
 /// How many requests may be on their way at a time, so that what waits gathers.
 const UNDER_WAY: usize = 64;
@@ -97,6 +98,7 @@ type Sent = Pin<Box<dyn std::future::Future<Output = ()> + Send>>;
 pub(crate) async fn send_all(queue: Arc<Queue>, client: Client) {
     let mut sender = Sender {
         client,
+        transfers: Arc::new(Semaphore::new(TRANSFERS)),
         under_way: FuturesUnordered::new(),
     };
     loop {
@@ -117,15 +119,56 @@ pub(crate) async fn send_all(queue: Arc<Queue>, client: Client) {
     }
 }
 
-/// Calls of one function.
+/// How many calls may be storing arguments at a time. The node takes 16 transfers of a session, others' among them.
+const TRANSFERS: usize = 8;
+
+/// The arguments of a group together. A call with more is sent alone. The client makes one request of so many.
+const GROUP_BYTES: usize = INLINE_BYTES;
+
+/// Calls of one function, which go in one request: the node takes all of them or none.
 struct Group {
     submit: Arc<Submit>,
     calls: Vec<Vec<Argument>>,
+    bytes: usize,
     slots: Vec<Arc<Slot>>,
+}
+
+impl Group {
+    fn new(submit: Arc<Submit>) -> Self {
+        Self {
+            submit,
+            calls: Vec::new(),
+            bytes: 0,
+            slots: Vec::new(),
+        }
+    }
+
+    fn has_room(&self, bytes: usize) -> bool {
+        self.calls.len() < MAX_CALLS && self.bytes + bytes <= GROUP_BYTES
+    }
+}
+
+/// How many bytes of a request these are.
+fn size_bytes(values: &[Argument]) -> usize {
+    let sizes = values.iter().map(|value| match value {
+        Argument::Value(encoded) | Argument::Naming(encoded, _) => encoded.size_bytes(),
+        Argument::Future(_) => size_of::<ObjectId>(),
+    });
+    sizes.sum()
+}
+
+/// Whether the node has refused a group for the arguments of a call. It looks at all of them before it takes any call, so none
+/// was begun. Of other errors that is not known.
+fn is_of_arguments(error: &Error) -> bool {
+    let Error::Refused(refusal) = error else {
+        return false;
+    };
+    matches!(refusal.kind, RefusalKind::Usage | RefusalKind::NotFound)
 }
 
 struct Sender {
     client: Client,
+    transfers: Arc<Semaphore>,
     under_way: FuturesUnordered<Sent>,
 }
 
@@ -157,12 +200,13 @@ impl Sender {
             };
             match what {
                 What::Task(submit) => {
-                    let group = group.get_or_insert_with(|| Group {
-                        submit,
-                        calls: Vec::new(),
-                        slots: Vec::new(),
-                    });
+                    let bytes = size_bytes(&values);
+                    if let Some(full) = group.take_if(|it| !it.has_room(bytes)) {
+                        self.submit(full).await;
+                    }
+                    let group = group.get_or_insert_with(|| Group::new(submit));
                     group.calls.push(values);
+                    group.bytes += bytes;
                     group.slots.push(slot);
                 }
                 What::Call {
@@ -216,30 +260,39 @@ impl Sender {
     }
 
     async fn submit(&mut self, group: Group) {
-        let Group {
-            submit,
-            calls,
-            slots,
-        } = group;
-        let client = self.client.clone();
+        let (client, transfers) = (self.client.clone(), self.transfers.clone());
         self.begin(async move {
-            let made = match <[Vec<Argument>; 1]>::try_from(calls) {
-                Ok([values]) => {
-                    let submit = (*submit).clone().values(values);
-                    client.submit(submit).await.map(|task| vec![task.future()])
-                }
-                Err(calls) => client.submit_all(&submit, calls).await,
+            let Group {
+                submit,
+                calls,
+                bytes,
+                slots,
+            } = group;
+            let _place = match bytes > GROUP_BYTES {
+                true => transfers.acquire_owned().await.ok(),
+                false => None,
             };
-            match made {
-                Ok(futures) => {
-                    for (slot, future) in slots.iter().zip(futures) {
-                        slot.fill(Ok(future));
+            if calls.len() > 1 {
+                match client.submit_all(&submit, calls.clone()).await {
+                    Ok(futures) => {
+                        for (slot, future) in slots.iter().zip(futures) {
+                            slot.fill(Ok(future));
+                        }
+                        return;
+                    }
+                    // By themselves the others are taken.
+                    Err(error) if is_of_arguments(&error) => {}
+                    Err(error) => {
+                        let error = Arc::new(error);
+                        slots.iter().for_each(|slot| slot.fill(Err(error.clone())));
+                        return;
                     }
                 }
-                Err(error) => {
-                    let error = Arc::new(error);
-                    slots.iter().for_each(|slot| slot.fill(Err(error.clone())));
-                }
+            }
+            for (values, slot) in calls.into_iter().zip(slots) {
+                let submit = (*submit).clone().values(values);
+                let task = client.submit(submit).await.map(|task| task.future());
+                slot.fill(task.map_err(Arc::new));
             }
         })
         .await;

@@ -85,6 +85,25 @@ def test_many(graph):
     assert wasmrun.progress(kept)[:2] == [1, 2]
 
 
+def test_a_call_that_is_refused_is_refused_alone(fixture):
+    text = fixture.echo_string.remote("x")
+    assert text.get() == "x"
+    for _ in range(20):
+        refs = [fixture.echo_u32.remote(given) for given in [*range(40), text, *range(40, 80)]]
+        with pytest.raises(wasmrun.RefusedError, match="of type u32"):
+            refs.pop(40).get()
+        assert wasmrun.get(refs) == list(range(80))
+
+
+def test_many_large_arguments(fixture):
+    sizes = [1, 70_000, 30_000, 30_000, 30_000, 300_000, 2] * 10
+    refs = [fixture.echo_bytes.remote(bytes(size)) for size in sizes]
+    assert [len(value) for value in wasmrun.get(refs)] == sizes
+    # Each is sent by itself.
+    refs = [fixture.echo_bytes.options(name=f"echo{n}").remote(bytes(300_000)) for n in range(100)]
+    assert [len(value) for value in wasmrun.get(refs)] == [300_000] * 100
+
+
 def test_wait(fixture):
     slow, quick = fixture.sleep.remote(60_000), fixture.noop.remote()
     assert wasmrun.wait([slow, quick], num_returns=1, timeout=30) == ([quick], [slow])
