@@ -196,7 +196,7 @@ impl Module {
         let py = factory.py();
         let names = Names::of(bytes, factory.clone().unbind());
         let described = names.described();
-        let mut made = names.made.lock();
+        let mut made = names.made(py);
         let resolve = described.as_ref().map(|it| it.resolve);
         let mut maker = Maker::new(resolve, factory, &mut made);
         let mut functions = Vec::new();

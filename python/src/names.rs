@@ -3,10 +3,10 @@
 //! Owns [`Names`], with the Python classes that were made of those types. Must not: call anything.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use parking_lot::Mutex;
 use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
 use pyo3::types::PyString;
 use wasmrun_model::value::ValueType;
 use wit_parser::{Function, FunctionKind, InterfaceId, Resolve, TypeId, WorldId, WorldItem};
@@ -25,7 +25,7 @@ pub(crate) struct Names {
     /// Makes the classes.
     factory: Py<PyAny>,
     decoded: Option<(Resolve, WorldId)>,
-    pub(crate) made: Mutex<Made>,
+    made: Mutex<Made>,
 }
 
 impl Names {
@@ -56,6 +56,13 @@ impl Names {
         Some(Described::of(resolve, *world))
     }
 
+    /// The classes that were made. To make one runs Python, which may let another thread go on that wants them, too: that
+    /// one lets the interpreter go while it waits.
+    pub(crate) fn made(&self, py: Python<'_>) -> MutexGuard<'_, Made> {
+        let made = self.made.lock_py_attached(py);
+        made.unwrap_or_else(|it| it.into_inner())
+    }
+
     /// The methods of an actor, by the names that Python has for them.
     pub(crate) fn methods(
         &self,
@@ -64,7 +71,7 @@ impl Names {
     ) -> PyResult<Methods> {
         let factory = self.factory.bind(py);
         let described = self.described();
-        let mut made = self.made.lock();
+        let mut made = self.made(py);
         let resolve = described.as_ref().map(|it| it.resolve);
         let mut maker = Maker::new(resolve, factory, &mut made);
         let mut methods = BTreeMap::new();

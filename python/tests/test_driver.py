@@ -236,6 +236,34 @@ def test_threads(graph):
     assert sorted(found) == [n + 99 for n in range(8)]
 
 
+def test_threads_create_the_first_actors_of_a_class(session, guests):
+    ended = python(
+        f"""
+        import sys, threading, wasmrun
+
+        # Threads take turns as often as they can.
+        sys.setswitchinterval(1e-6)
+        for _ in range(20):
+            graph = wasmrun.load({str(guests / "graph.wasm")!r})
+            counter = graph.Counter.options(cpus=0)
+            together = threading.Barrier(8)
+
+            def create():
+                together.wait()
+                counter.remote(1)
+
+            threads = [threading.Thread(target=create) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        print("created")
+        """,
+        WASMRUN_ADDRESS=session.address,
+    )
+    assert ended.stdout == "created\n", ended
+
+
 def test_what_the_cluster_has(fixture):
     (node,) = wasmrun.nodes()
     assert node["name"] == "own" and node["state"] == "alive"
