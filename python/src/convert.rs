@@ -6,7 +6,7 @@
 //! int of 0 to 4294967295 (u32), got str`. Nothing that came from a sandbox is ever more than data: classes are those that
 //! were made when the module was loaded.
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyException, PyKeyError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{
     PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyMapping, PySequence, PyString, PyTuple,
@@ -55,6 +55,8 @@ impl Fault {
         let path: String = self.path.into_iter().rev().collect();
         match self.why {
             Why::Text(why) => PyTypeError::new_err(format!("{name}{path}: {why}")),
+            // An interrupt is not about the value.
+            Why::Raised(error) if !error.is_instance_of::<PyException>(py) => error,
             Why::Raised(error) => {
                 let new = PyTypeError::new_err(format!("{name}{path}: it cannot be read"));
                 new.set_cause(py, Some(error));
@@ -202,6 +204,9 @@ pub(crate) fn read_all<T>(
         if at == most {
             return Err(too_long());
         }
+        if (at + 1).is_multiple_of(FEW) {
+            items.py().check_signals()?;
+        }
         values.try_reserve(1).map_err(|_| {
             let why = format!("there is no memory for more than {at} of its items");
             Fault::text(format!("{why}: pass parts of it"))
@@ -340,6 +345,7 @@ fn record_value(
             None => given.getattr(name)?,
             Some(mapping) => match mapping.get_item(name) {
                 Ok(value) => value,
+                Err(error) if !error.is_instance_of::<PyKeyError>(py) => return Err(error.into()),
                 Err(_) if matches!(*field.ty, PyType::Option(_)) => py.None().into_bound(py),
                 Err(_) => {
                     return Err(Fault::text(format!(

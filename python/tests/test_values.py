@@ -5,6 +5,7 @@ import collections.abc
 import ctypes
 import dataclasses
 import math
+import signal
 
 import numpy
 import pytest
@@ -216,6 +217,46 @@ def test_a_length_is_no_reason_to_take_memory(fixture):
     with pytest.raises(TypeError, match="it cannot be read") as error:
         fixture.echo_list_f64.remote(numpy.broadcast_to(1.0, 10**15))
     assert isinstance(error.value.__cause__, MemoryError)
+
+
+class Fails(collections.abc.Mapping):
+    def __init__(self, error):
+        self.error = error
+
+    def __getitem__(self, key):
+        if key == "full_name":
+            return "a"
+        if key == "age":
+            return 1
+        raise self.error
+
+    def __iter__(self):
+        return iter(())
+
+    def __len__(self):
+        return 0
+
+
+def test_what_code_of_a_value_raises(fixture):
+    # The next field may be left out.
+    with pytest.raises(TypeError, match="argument v: it cannot be read") as error:
+        fixture.echo_person.remote(Fails(OSError("no disk")))
+    assert isinstance(error.value.__cause__, OSError)
+    with pytest.raises(TypeError, match="Person needs the field tags"):
+        fixture.echo_person.remote(Fails(KeyError("x")))
+    with pytest.raises(KeyboardInterrupt):
+        fixture.echo_person.remote(Fails(KeyboardInterrupt()))
+
+
+def test_ctrl_c_ends_reading_a_long_sequence(fixture):
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            fixture.echo_list_s32.remote(range(10**9))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_nothing_that_nests_without_end(fixture):
