@@ -9,22 +9,17 @@
 //! is not known to have a bundle for it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use super::Scheduler;
 use super::event::{Effect, GroupFace, Message};
 use super::explain::Reason;
+use super::group_members::WAITING;
 use super::groups::GroupTable;
-use super::record::{Owner, TaskIx};
-use crate::cluster::Strategy;
+use super::record::TaskIx;
 use crate::fairness::TenantName;
-use crate::group::{GroupSpec, GroupState};
+use crate::group::GroupState;
 use crate::id::{GroupId, NodeId};
 use crate::resource::Request;
-use crate::task::Phase;
-
-/// The states in which tasks wait for their group, or for room in it.
-pub(super) const WAITING: [Phase; 3] = [Phase::Ready, Phase::Waiting, Phase::Infeasible];
 
 /// What is known of the groups of other nodes.
 #[derive(Debug, Default)]
@@ -55,27 +50,6 @@ pub(super) struct Telling {
     told: Option<(GroupState, Vec<Option<NodeId>>)>,
     /// Whose turn it is among the nodes that have bundles.
     turn: usize,
-}
-
-/// How it stands with a group, as far as is known here.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GroupView {
-    /// Whether it is owned here.
-    pub is_own: bool,
-    /// Whose tasks may run in it.
-    pub tenant: TenantName,
-    /// What was asked for.
-    pub spec: GroupSpec,
-    /// How far it is. Of another node's group it is known whether it is ready.
-    pub state: GroupState,
-    /// For how long, if that is known.
-    pub since: Option<Duration>,
-    /// By number of the bundle: the node on which tasks can run in it.
-    pub nodes: Vec<Option<NodeId>>,
-    /// What it waits for, if it is not ready.
-    pub why: Option<String>,
-    /// Whether it can never be ready, as the nodes are.
-    pub is_impossible: bool,
 }
 
 /// Where a task of a group belongs.
@@ -256,49 +230,6 @@ impl GroupTable {
 }
 
 impl Scheduler {
-    /// How it stands with a group; `None`: as far as is known here there is none.
-    pub fn group(&self, group: &GroupId) -> Option<GroupView> {
-        if let Some(owned) = self.groups.owned.get(group) {
-            let coordinator = &owned.coordinator;
-            let bundles = coordinator.spec().bundles().len();
-            let numbers = 0..u32::try_from(bundles).expect("few bundles");
-            return Some(GroupView {
-                is_own: true,
-                tenant: owned.tenant.clone(),
-                spec: coordinator.spec().clone(),
-                state: coordinator.state(),
-                since: Some(self.now - coordinator.since()),
-                nodes: numbers.map(|it| coordinator.ready_node(it)).collect(),
-                why: self.groups.why_not_ready(group),
-                is_impossible: self.groups.impossible(group).is_some(),
-            });
-        }
-        let face = self.groups.known.0.get(group)?.face.as_ref()?;
-        let is_ready = self.groups.is_ready(group);
-        Some(GroupView {
-            is_own: false,
-            tenant: face.tenant.clone(),
-            spec: face.spec.clone(),
-            state: match is_ready {
-                true => GroupState::Ready,
-                false => GroupState::Pending,
-            },
-            since: None,
-            nodes: face.nodes.clone(),
-            why: face.why.clone(),
-            is_impossible: false,
-        })
-    }
-
-    /// Whether an answer is awaited of how it stands with a group, or an owner that is to come.
-    pub fn is_group_asked_for(&self, group: &GroupId) -> bool {
-        let foreign = self.groups.known.0.get(group);
-        match foreign {
-            Some(foreign) => foreign.face.is_none(),
-            None => self.groups.recorded.contains(group),
-        }
-    }
-
     /// Somebody here wants to know how it stands with a group. As news may be lost, its owner is asked each time
     /// as long as it is not ready.
     pub(super) fn want_group(&mut self, group: GroupId) {
@@ -603,49 +534,6 @@ impl Scheduler {
             None => others.find(|id| group.may_be_of(*id)),
         }
     }
-
-    /// Ends the tasks of a group that no executor here has.
-    pub(super) fn end_members(&mut self, group: GroupId, why: Reason) {
-        let mut members = self.members(group, Phase::Placeable);
-        for phase in WAITING {
-            members.extend(self.members(group, phase));
-        }
-        for ix in members {
-            if self.tasks[ix].owner != Owner::Here {
-                // Whose it is hears of the group's end, and of why.
-                self.unplace(ix);
-                self.place(ix);
-                continue;
-            }
-            if let Some(node) = self.tasks[ix].peer() {
-                self.withdraw(ix, node);
-            }
-            self.doom(ix, Phase::Failed, Some(why.clone()));
-        }
-    }
-
-    /// How many tasks of a group are in a state.
-    fn count_members(&self, group: GroupId, phase: Phase) -> usize {
-        let of_group = self.classes.iter();
-        let of_group = of_group.filter(|(_, class)| class.group() == Some(group));
-        let counts = of_group.map(|(_, class)| class.counts[phase.index()] as usize);
-        counts.sum()
-    }
-
-    /// The tasks of a group that are in a state. Where there are none, no task is looked at.
-    pub(super) fn members(&self, group: GroupId, phase: Phase) -> Vec<TaskIx> {
-        let count = self.count_members(group, phase);
-        let of_group = |ix: &TaskIx| self.group_of(*ix) == Some(group);
-        let in_phase = self.tasks.in_phase(phase);
-        in_phase.filter(of_group).take(count).collect()
-    }
-
-    pub(super) fn group_of(&self, ix: TaskIx) -> Option<GroupId> {
-        match self.tasks[ix].terms.rule.strategy {
-            Strategy::PlacementGroup { group, .. } => Some(group),
-            _ => None,
-        }
-    }
 }
 
 impl Foreign {
@@ -661,6 +549,11 @@ impl Known {
     /// Whether a group is known, and its owner is known to be lost.
     pub(super) fn has_lost_owner(&self, group: &GroupId) -> bool {
         self.0.get(group).is_some_and(|foreign| foreign.is_lost)
+    }
+
+    /// What the owner of a group has told last. The outer `None`: nothing is known of it.
+    pub(super) fn face(&self, group: &GroupId) -> Option<Option<&GroupFace>> {
+        self.0.get(group).map(|foreign| foreign.face.as_ref())
     }
 
     /// A group is this node's now.

@@ -19,8 +19,11 @@ mod dispatch;
 mod event;
 mod explain;
 mod fuzz;
+mod group_effects;
+mod group_members;
 mod group_news;
 mod group_records;
+mod group_view;
 mod groups;
 mod invariants;
 mod lane;
@@ -48,7 +51,7 @@ pub use self::event::{Effect, Event, GroupFace, Message, NodeInfo, Outcome, Peer
 pub use self::explain::{COUNTED, Explanation, NodeVerdict, Reason, SHOWN, Tied, Waits};
 #[doc(hidden)]
 pub use self::fuzz::fuzz;
-pub use self::group_news::GroupView;
+pub use self::group_view::GroupView;
 pub use self::invariants::check;
 pub use self::room::{Demand, Holding, Room, Spare};
 pub use self::settings::{Setting, Settings};

@@ -34,8 +34,10 @@
 mod address;
 mod bytes;
 mod failure;
+mod list;
 mod message;
 mod view;
+mod work;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -43,16 +45,19 @@ use serde::{Deserialize, Serialize};
 pub use address::{Address, HostPort, ParseAddressError, SocketPath};
 pub use bytes::Bytes;
 pub use failure::WireError;
+pub use list::{List, What};
 pub use message::{
-    Actor, Argument, Call, Create, CreateGroup, Dir, Entry, Form, Gotten, Grants, Held, Input,
-    Limits, List, Mapped, Module, Net, ObjectRef, Output, PutWith, Refusal, RefusalKind, Report,
-    Request, Response, Scheduling, SetResource, SetTenant, Submit, TenantSet, Terms, ValueWith,
-    Weights, What, Wishes,
+    Actor, Form, Gotten, Mapped, Module, PutWith, Refusal, RefusalKind, Request, Response,
+    Scheduling, SetTenant, TenantSet, ValueWith, Weights,
 };
 pub use view::{
     ActorDetail, ActorRow, Amounts, ClientRow, GroupBundle, GroupRow, JobDetail, JobRow, Listed,
     MemberRow, ModuleRow, NodeStatus, ObjectRow, Rows, ShareRow, Silent, StoreStatus, TaskDetail,
     TaskRow, TenantRow, TokenRow,
+};
+pub use work::{
+    Argument, Call, Create, CreateGroup, Dir, Entry, Grants, Held, Input, Limits, Net, ObjectRef,
+    Output, Report, SetResource, Submit, Terms, Wishes,
 };
 
 use crate::fairness::TenantName;

@@ -1,0 +1,273 @@
+//! What a client wants done, and what came of it. As in [`super::message`], the order is a wire layout.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::bytes::Bytes;
+use super::failure::WireError;
+use super::view::Amounts;
+use crate::cluster::{Selectors, Strategy};
+use crate::fairness::TenantName;
+use crate::group::GroupSpec;
+use crate::id::{ActorId, Digest, ObjectId, TaskId};
+use crate::resource::{Amount, ResourceName};
+use crate::value::Encoded;
+
+/// An object by its name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ObjectRef {
+    /// One that the session has a handle of.
+    Id(ObjectId),
+    /// One of those that are kept, by a unique prefix of its id, or of its task's.
+    Prefix(String),
+}
+
+/// An argument.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Argument {
+    /// A value, of at most [`super::INLINE_BYTES`].
+    Value(Encoded),
+    /// An object that the session has a handle of.
+    Object(ObjectId),
+}
+
+/// What to run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Entry {
+    /// The module's program.
+    Program,
+    /// A function, by any name that is unique.
+    Function(String),
+}
+
+/// A task.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Submit {
+    /// The module, which the node has.
+    pub module: Digest,
+    /// What of it to run.
+    pub entry: Entry,
+    /// What people call it; the function's name if empty.
+    pub name: String,
+    /// A function's arguments.
+    pub values: Vec<Argument>,
+    /// A program's arguments, its name first.
+    pub args: Vec<String>,
+    /// Its index, if it is one of an array.
+    pub array_index: Option<u64>,
+    /// What it asks for, over what the module declares.
+    pub terms: Terms,
+    /// What it may use besides.
+    pub limits: Limits,
+    /// What it may reach.
+    pub grants: Grants,
+    /// What it reads.
+    pub input: Input,
+    /// Whether the session wants its output and its report.
+    pub is_watched: bool,
+    /// Whether it goes on when the session ends, and its result and the end of its output are kept.
+    pub is_detached: bool,
+}
+
+/// When and where a task or actor runs.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Terms {
+    /// Amounts in place of the declared ones.
+    pub resources: Amounts,
+    /// Whose share pays; the session's tenant if not given.
+    pub tenant: Option<TenantName>,
+    /// Higher goes first among the tenant's tasks.
+    pub priority: i32,
+    /// How often it is tried again, in place of what is declared.
+    pub retries: Option<u32>,
+    /// Whether it is after an error that its function returns, too, in place of what is declared.
+    pub retry_on_error: Option<bool>,
+    /// What labels the node must have.
+    pub selectors: Selectors,
+    /// How the node is chosen.
+    pub strategy: Strategy,
+}
+
+/// What a task may use besides its resources.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// How long an attempt may take, in place of what is declared, in milliseconds.
+    pub time_ms: Option<u64>,
+    /// The most output, in bytes.
+    pub output_bytes: u64,
+    /// The largest arguments, in bytes.
+    pub argument_bytes: u64,
+    /// The largest result, in bytes.
+    pub result_bytes: u64,
+}
+
+impl Default for Limits {
+    /// No time limit, 256 MiB of output, 64 MiB of arguments and of result.
+    fn default() -> Self {
+        Self {
+            time_ms: None,
+            output_bytes: 256 << 20,
+            argument_bytes: 64 << 20,
+            result_bytes: 64 << 20,
+        }
+    }
+}
+
+/// What a task may reach outside its sandbox. The default is nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Grants {
+    /// Environment variables.
+    pub env: Vec<(String, String)>,
+    /// Directories.
+    pub dirs: Vec<Dir>,
+    /// The network.
+    pub net: Net,
+}
+
+/// A directory of the node's machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dir {
+    /// Its absolute path there.
+    pub host: String,
+    /// What the guest calls it.
+    pub guest: String,
+    /// Whether the guest may not change anything in it.
+    pub is_read_only: bool,
+}
+
+/// Which addresses a guest may talk to.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Net {
+    /// None.
+    #[default]
+    None,
+    /// These only. Port 0 stands for any.
+    Only(Vec<SocketAddr>),
+    /// All.
+    All,
+}
+
+/// What a task reads.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Input {
+    /// Nothing.
+    #[default]
+    Empty,
+    /// These bytes.
+    Bytes(Bytes),
+    /// What [`Request::Input`] brings.
+    Stream,
+}
+
+/// An actor to be created.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Create {
+    /// The module, which the node has.
+    pub module: Digest,
+    /// The class, by any name that is unique.
+    pub class: String,
+    /// The arguments of its constructor.
+    pub values: Vec<Argument>,
+    /// Its name within the tenant.
+    pub name: Option<String>,
+    /// What it asks for.
+    pub terms: Terms,
+    /// What it and its calls may use besides.
+    pub limits: Limits,
+    /// What it may reach.
+    pub grants: Grants,
+    /// How often.
+    pub wishes: Wishes,
+    /// Whether it lives on when the session ends, until it is killed. Wants a name.
+    pub is_detached: bool,
+}
+
+/// How often an actor starts again, in place of what is declared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Wishes {
+    /// After it died.
+    pub restarts: Option<u32>,
+    /// A call that was under way then.
+    pub call_retries: Option<u32>,
+}
+
+/// What a node is to have of a resource.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetResource {
+    /// The node's name, its id, or a unique prefix of that; the one that is asked if not given.
+    pub node: Option<String>,
+    /// The resource.
+    pub name: ResourceName,
+    /// How much there is of it from now on; nothing, and no such resource, if not given.
+    pub amount: Option<Amount>,
+    /// Whether it persists over restarts of the node.
+    pub is_kept: bool,
+}
+
+/// A placement group to be created.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CreateGroup {
+    /// Its bundles, and how they lie to each other.
+    pub spec: GroupSpec,
+    /// What people call it.
+    pub name: Option<String>,
+    /// Whether it stays when the session ends, until it is removed.
+    pub is_detached: bool,
+}
+
+/// A call of an actor.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Call {
+    /// The actor.
+    pub actor: ActorId,
+    /// The method.
+    pub method: String,
+    /// Its arguments.
+    pub values: Vec<Argument>,
+    /// Whether the session wants its report.
+    pub is_watched: bool,
+    /// How long an attempt may take, in milliseconds.
+    pub time_ms: Option<u64>,
+}
+
+/// Something that a task wrote.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Output {
+    /// Whether to standard error.
+    pub is_stderr: bool,
+    /// Which of all that write to this: the task itself, or one that it started.
+    pub writer: u64,
+    /// What.
+    pub bytes: Bytes,
+}
+
+/// What came of a task.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// The task.
+    pub task: TaskId,
+    /// Whether it made a value, which is there to get; or how it failed.
+    pub result: Result<bool, WireError>,
+    /// How long it waited for resources, in microseconds.
+    pub waited_us: u64,
+    /// How long it ran, in microseconds.
+    pub ran_us: u64,
+    /// What it held while it ran.
+    pub held: Vec<Held>,
+    /// The most its memories and tables came to, in bytes; 0 if it failed.
+    pub memory_peak_bytes: u64,
+    /// The end of what it wrote to standard error, if it failed.
+    pub stderr_tail: String,
+}
+
+/// What a task held of one resource.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// The resource.
+    pub name: ResourceName,
+    /// How much, in 1/10,000 of a unit.
+    pub steps: u64,
+    /// Which units and how much of each, in 1/10,000.
+    pub units: Vec<(u32, u64)>,
+}
