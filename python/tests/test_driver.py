@@ -262,6 +262,31 @@ def test_threads_create_the_first_actors_of_a_class(session, guests):
         WASMRUN_ADDRESS=session.address,
     )
     assert ended.stdout == "created\n", ended
+def test_threads_begin_at_once(tmp_path):
+    ended = python(
+        f"""
+        import sys, threading, wasmrun
+        sys.path.insert(0, {os.path.dirname(__file__)!r})
+        from programs import Point, echo
+        begin, refs = threading.Barrier(8), {{}}
+
+        def work(n):
+            begin.wait()
+            refs[n] = wasmrun.put([Point(n)])
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        # Any function can read what any thread has stored.
+        print(all(echo.remote(refs[n]).get() == [Point(n)] for n in range(8)))
+        """,
+        XDG_RUNTIME_DIR=str(tmp_path),
+    )
+    assert ended.stdout == "True\n", ended
+    # One interpreter was loaded.
+    assert ended.stderr.count("compiles the interpreter") <= 1
 
 
 def test_what_the_cluster_has(fixture):

@@ -6,6 +6,7 @@ Owns how values and errors cross. What comes out of a sandbox is read as data, a
 from __future__ import annotations
 
 import hashlib
+import os
 import secrets
 import sys
 import threading
@@ -30,6 +31,17 @@ SLOW_S = 1.0
 COMPILED_BYTES = range(16 << 10, 8 << 20)
 
 COMPONENT = Path(__file__).with_name("python.wasm")
+
+# What is made once is made by one thread, and the others wait for it.
+_lock = threading.RLock()
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class PythonActor:
@@ -211,15 +223,32 @@ class Inside:
     def program(self, program: Program) -> ObjectRef[Any]:
         """The object that has a program."""
         sent = self._objects.get(program)
-        if sent is None:
-            written = program.written()
-            # As `inside/wasmrun/_program.py` checks it.
-            mac = hashlib.blake2b(written, digest_size=32, key=self._key.encode()).digest()
-            sent = self._call._session.put("u8", mac + written)
-            if len(written) in COMPILED_BYTES:
-                sent = self._compile.remote(sent, self._key)
-            self._objects[program] = sent
+        if sent is not None:
+            return sent
+        with _lock:
+            sent = self._objects.get(program)
+            if sent is None:
+                sent = self._objects[program] = self._sent(program)
         return sent
+
+    def _sent(self, program: Program) -> ObjectRef[Any]:
+        written = program.written()
+        # As `inside/wasmrun/_program.py` checks it.
+        mac = hashlib.blake2b(written, digest_size=32, key=self._key.encode()).digest()
+        sent = self._call._session.put("u8", mac + written)
+        if len(written) in COMPILED_BYTES:
+            sent = self._compile.remote(sent, self._key)
+        return sent
+
+    def _of_class(self, cls: type) -> Program:
+        """The program for values of a class that goes along with them."""
+        with _lock:
+            found = self._classes.get(cls)
+            if found is None:
+                found = Program(of_values=True)
+                found.class_name(cls)
+                self._classes[cls] = found
+        return found
 
     def put(self, value: Any) -> ObjectRef[Any]:
         """Stores a value of Python's."""
@@ -243,11 +272,7 @@ class Inside:
             own = program.own_name(cls)
             if own is not None:
                 return own
-            of_class = self._classes.get(cls)
-            if of_class is None:
-                of_class = Program(of_values=True)
-                of_class.class_name(cls)
-                self._classes[cls] = of_class
+            of_class = self._classes.get(cls) or self._of_class(cls)
             if of_class not in programs:
                 programs.append(of_class)
             return of_class.class_name(cls)
@@ -324,8 +349,13 @@ _insides: weakref.WeakKeyDictionary[Any, Inside] = weakref.WeakKeyDictionary()
 def of(session: Any) -> Inside:
     """The interpreter of a session of `_api`, loaded when it is first needed."""
     found = _insides.get(session)
-    if found is None:
-        found = _insides[session] = Inside(session._raw, session.shows_output)
+    if found is not None:
+        return found
+    with _lock:
+        found = _insides.get(session)
+        if found is None:
+            # Values of one interpreter are not for another: there is one only.
+            found = _insides[session] = Inside(session._raw, session.shows_output)
     return found
 
 
