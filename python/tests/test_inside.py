@@ -90,6 +90,29 @@ def test_what_a_function_uses_goes_with_it():
     assert echo.options(time_limit=20, name="mine").remote(1, 2, a=3).get() == (1, (2,), {"a": 3})
 
 
+STEP = 1
+
+
+@wasmrun.remote
+def stepped(n):
+    return n + STEP
+
+
+@wasmrun.remote
+class Stepper:
+    def stepped(self, n):
+        return n + STEP
+
+
+def test_it_is_taken_once_whatever_the_options(monkeypatch):
+    assert stepped.options(time_limit=20).remote(1).get() == Stepper.options(time_limit=20).remote().stepped.remote(1).get() == 2
+    monkeypatch.setattr(sys.modules[__name__], "STEP", 5)
+    for function, cls in ((stepped, Stepper), (stepped.options(time_limit=10), Stepper.options(time_limit=10))):
+        assert function.remote(1).get() == cls.remote().stepped.remote(1).get() == 2
+    # Other modules are another program.
+    assert stepped.options(modules=["programs"]).remote(1).get() == 6
+
+
 WORDS = re.compile("a+", re.IGNORECASE)
 
 

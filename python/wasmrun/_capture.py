@@ -310,6 +310,24 @@ class Program:
             self._put(("file", "", name, str(file), read(), is_package))
 
 
+class Captured:
+    """The program of one function or class, taken when it is first asked for: the same for all threads, and whatever the options."""
+
+    def __init__(self, definition: Any, modules: Iterable[str | os.PathLike[str]]) -> None:
+        self._definition = definition
+        self._modules = modules
+        self._found: tuple[Program, str] | None = None
+
+    def program(self) -> tuple[Program, str]:
+        """The program, and the name by which it is found there."""
+        if self._found is None:
+            with _lock:
+                if self._found is None:
+                    program = Program(self._modules)
+                    self._found = program, program.add(self._definition)
+        return self._found
+
+
 def _is_standard(module: str) -> bool:
     return module.partition(".")[0] in sys.stdlib_module_names and module != "__main__"
 

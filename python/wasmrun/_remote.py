@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar, overload
 
 from . import _inside
-from ._capture import Program
+from ._capture import Captured
 from ._inside import PythonActor
 from ._wasmrun import ObjectRef
 
@@ -20,10 +20,10 @@ T = TypeVar("T")
 class RemoteFunction(Generic[T]):
     """A function whose calls run in sandboxes of their own, each in a fresh one."""
 
-    def __init__(self, function: Callable[..., T], options: dict[str, Any]) -> None:
+    def __init__(self, function: Callable[..., T], options: dict[str, Any], captured: Captured | None = None) -> None:
         self._definition = function
         self._options = options
-        self._captured: tuple[Program, str] | None = None
+        self._captured = captured or Captured(function, options.get("modules", ()))
         self._ready: tuple[Any, Any] | None = None
         self.__name__ = getattr(function, "__name__", "function")
         self.__qualname__ = getattr(function, "__qualname__", self.__name__)
@@ -35,28 +35,23 @@ class RemoteFunction(Generic[T]):
         """Calls it in a sandbox of its own. Objects among the arguments stand for their values; the task starts when
         they are there."""
         session = _session()
-        captured = self._captured
-        if captured is None:
-            program = Program(self._options.get("modules", ()))
-            captured = self._captured = program, program.add(self._definition)
-        program, name = captured
+        program, name = self._captured.program()
         inside = _inside.of(session)
-        if self._ready is None or self._ready[0] is not session:
+        ready = self._ready
+        if ready is None or ready[0] is not session:
             options = {"name": self.__qualname__, **self._options}
             options.pop("modules", None)
-            self._ready = session, inside.function(program, options)
+            ready = self._ready = session, inside.function(program, options)
         given = inside.call_data(args, kwargs, program, self.__name__)
         after = [it for it in (*args, *kwargs.values()) if isinstance(it, ObjectRef)]
-        return inside.call(self._ready[1], after, program, name, given)
+        return inside.call(ready[1], after, program, name, given)
 
     def options(self, **options: Any) -> RemoteFunction[T]:
         """The same function, whose calls ask for something: `cpus`, `gpus`, `memory` (bytes, or text such as '64MiB'),
         `resources` (a dict), `retries`, `retry_on_error`, `time_limit` (seconds), `strategy`, `labels`, `priority`, `name`,
         `env` (a dict), `modules` (names of modules and paths of wheels, pure Python, that it imports)."""
-        made = RemoteFunction(self._definition, {**self._options, **options})
-        if "modules" not in options:
-            made._captured = self._captured
-        return made
+        captured = None if "modules" in options else self._captured
+        return RemoteFunction(self._definition, {**self._options, **options}, captured)
 
     def __call__(self, *_: object, **__: object) -> Any:
         raise TypeError(f"{self.__name__} runs in a sandbox: call .remote(…), and get what that gives")
@@ -71,10 +66,10 @@ class RemoteFunction(Generic[T]):
 class RemoteClass:
     """A class whose instances are actors."""
 
-    def __init__(self, cls: type, options: dict[str, Any]) -> None:
+    def __init__(self, cls: type, options: dict[str, Any], captured: Captured | None = None) -> None:
         self._definition = cls
         self._options = options
-        self._captured: tuple[Program, str] | None = None
+        self._captured = captured or Captured(cls, options.get("modules", ()))
         self.__name__ = cls.__name__
         self.__qualname__ = cls.__qualname__
         self.__module__ = cls.__module__
@@ -82,10 +77,7 @@ class RemoteClass:
 
     def remote(self, /, *args: Any, **kwargs: Any) -> PythonActor:
         """Creates an actor. What its `__init__` raises, its calls raise."""
-        if self._captured is None:
-            program = Program(self._options.get("modules", ()))
-            self._captured = program, program.add(self._definition)
-        program, name = self._captured
+        program, name = self._captured.program()
         inside = _inside.of(_session())
         given = inside.call_data(args, kwargs, program, self.__name__)
         options = {name: value for name, value in self._options.items() if name != "modules"}
@@ -93,7 +85,8 @@ class RemoteClass:
 
     def options(self, **options: Any) -> RemoteClass:
         """The same class, whose actors ask for something: as for functions, and `detached`, `restarts`, `call_retries`."""
-        return RemoteClass(self._definition, {**self._options, **options})
+        captured = None if "modules" in options else self._captured
+        return RemoteClass(self._definition, {**self._options, **options}, captured)
 
     def __call__(self, *_: object, **__: object) -> Any:
         raise TypeError(f"instances of {self.__name__} are actors: call .remote(…)")
