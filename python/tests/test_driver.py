@@ -209,6 +209,43 @@ def test_asyncio(graph, fixture):
     assert asyncio.run(many()) == 2
 
 
+def test_loops_leave_nothing(graph, fixture):
+    from wasmrun import _asyncio
+
+    slow = fixture.sleep_forever.remote()
+
+    async def wait(ref):
+        return await ref
+
+    async def one(how=None):
+        if how == "cancelled":
+            left = asyncio.ensure_future(wait(slow))
+            await asyncio.sleep(0)
+            assert not left.done()
+        elif how == "pending":
+            slow.__await__().send(None)
+        return await graph.add.remote(1, 1)
+
+    def descriptors():
+        gc.collect()
+        return len(os.listdir("/proc/self/fd"))
+
+    before = descriptors()
+    for _ in range(10):
+        assert asyncio.run(one()) == 2
+    assert descriptors() <= before
+    # Nor if something still waits there when it ends.
+    for _ in range(5):
+        assert asyncio.run(one("cancelled")) == 2
+        loop = asyncio.new_event_loop()
+        assert loop.run_until_complete(one("pending")) == 2
+        loop.close()
+        del loop
+        gc.collect()
+        assert len(_asyncio._bridges) <= 1
+    wasmrun.cancel(slow)
+
+
 def test_executor(graph, fixture):
     with wasmrun.Executor() as executor:
         assert list(executor.map(graph.add, range(10), range(10))) == list(range(0, 20, 2))

@@ -1,6 +1,6 @@
 """Waiting in an event loop of asyncio.
 
-Owns one list of what is done for each loop and session, which the loop watches. Cancelling what waits does not cancel the
+Owns one list of what is done for each loop, which the loop watches. Cancelling what waits does not cancel the
 task: that is `wasmrun.cancel`.
 """
 
@@ -19,40 +19,58 @@ T = TypeVar("T")
 
 
 class _Bridge:
-    def __init__(self, loop: asyncio.AbstractEventLoop, session: _wasmrun.Session) -> None:
+    """It does not know its loop, so that it ends with that: only what waits does, and that is forgotten when it is done."""
+
+    def __init__(self, session: _wasmrun.Session) -> None:
+        self.session = session.number
         self._completions = session.completions()
         self._ids = itertools.count()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self._loop = loop
         self._is_watched = False
 
     def ask(self, refs: list[ObjectRef[Any]], timeout: float | None) -> asyncio.Future[Any]:
+        loop, number = asyncio.get_running_loop(), next(self._ids)
+        self._completions.get(number, refs, timeout)
+        future = self._waiting[number] = loop.create_future()
+        future.add_done_callback(lambda _: self._forget(number))
         if not self._is_watched:
             # Only while somebody waits: the loop may be closed at any other time.
-            self._loop.add_reader(self._completions.fileno(), self._done)
+            loop.add_reader(self._completions.fileno(), self._done)
             self._is_watched = True
-        number = next(self._ids)
-        future = self._waiting[number] = self._loop.create_future()
-        self._completions.get(number, refs, timeout)
         return future
+
+    def _forget(self, number: int) -> None:
+        """This waits no longer: it is there, or was cancelled."""
+        self._waiting.pop(number, None)
+        if not self._waiting and self._is_watched:
+            asyncio.get_running_loop().remove_reader(self._completions.fileno())
+            self._is_watched = False
 
     def _done(self) -> None:
         for number, value, error in self._completions.take():
-            future = self._waiting.pop(number)
-            if future.done():
+            future = self._waiting.get(number)
+            if future is None or future.done():
                 continue
             if error is not None:
                 future.set_exception(error)
             else:
                 future.set_result(value)
-        if not self._waiting:
-            self._loop.remove_reader(self._completions.fileno())
-            self._is_watched = False
 
 
-_bridges: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, _Bridge]] = (
-    weakref.WeakKeyDictionary()
-)
+_bridges: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Bridge] = weakref.WeakKeyDictionary()
+
+
+def _bridge(session: _wasmrun.Session) -> _Bridge:
+    loop = asyncio.get_running_loop()
+    found = _bridges.get(loop)
+    if found is None or found.session != session.number:
+        for known in _bridges.keyrefs():
+            other = known()
+            if other is not None and other.is_closed():
+                # What waited in it would keep it.
+                _bridges.pop(other, None)
+        found = _bridges[loop] = _Bridge(session)
+    return found
 
 
 async def several(refs: Iterable[ObjectRef[T]], timeout: float | None = None) -> list[T]:
@@ -60,12 +78,7 @@ async def several(refs: Iterable[ObjectRef[T]], timeout: float | None = None) ->
     refs = list(refs)
     if not refs:
         return []
-    loop, session = asyncio.get_running_loop(), refs[0]._session
-    of_loop = _bridges.setdefault(loop, {})
-    bridge = of_loop.get(session.number)
-    if bridge is None:
-        bridge = of_loop[session.number] = _Bridge(loop, session)
-    values: list[T] = await bridge.ask(refs, timeout)
+    values: list[T] = await _bridge(refs[0]._session).ask(refs, timeout)
     return values
 
 
