@@ -110,6 +110,22 @@ def total(numbers):
     return sum(numbers)
 
 
+def test_what_is_stored_as_such_keeps_its_type(fixture):
+    @wasmrun.remote
+    def read(refs):
+        return wasmrun.get(refs)
+
+    given = [wasmrun.put("text"), wasmrun.put(""), fixture.noop.remote(), wasmrun.put([1]), wasmrun.put(numpy.arange(2.0))]
+    # Through a task, and again.
+    once = echo.remote(given).get()
+    twice = echo.remote(once).get()
+    for refs in (given, once, twice):
+        *values, numbers = wasmrun.get(refs)
+        assert values == ["text", "", None, [1]] and numbers.tolist() == [0, 1]
+        *values, numbers = read.remote(refs).get()
+        assert values == ["text", "", None, [1]] and numbers.tolist() == [0, 1]
+
+
 def test_what_cannot_cross():
     day = numpy.datetime64("2020-01-01")
     assert echo.remote(day).get() == day.item()

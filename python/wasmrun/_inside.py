@@ -302,6 +302,10 @@ class Inside:
             found = data.objects[at]
             if kind in ("p", "d"):
                 return self._call.decoded_by(Decoder(self, program)).made(found, kind == "d")
+            if kind == "s":
+                # Of the type of its last parameter, the key: text.
+                return self._compile.made(found, True)
+            # Numbers and bytes say what they are, and nothing is nothing.
             return found
 
         return _data.Reader(data.bytes, ref, self.finder(program, data.objects), _buffer).read()

@@ -279,7 +279,8 @@ def _value(value: objects.Value, kind: str) -> Any:
         return read.data()
     if kind == "s":
         return Postcard(value.bytes).text()
-    if kind == "n":
+    if kind == "n" or not value.bytes:
+        # As outside: what has no bytes is nothing, if its type is not known.
         return None
     raise TypeError("this object is of a type of its module's, which Python cannot read in a sandbox: get it outside")
 
