@@ -393,6 +393,45 @@ def test_objects_and_tasks():
     assert echo.remote(put).get() == {"a": numbers}
 
 
+def test_times_and_options_that_are_none():
+    @wasmrun.remote
+    def wait(seconds):
+        ref = add.remote(1, 2)
+        return wasmrun.get(ref, timeout=seconds), len(wasmrun.wait([ref], timeout=seconds)[0])
+
+    @wasmrun.remote
+    def ask(options, of_actor=False):
+        if of_actor:
+            return Counter.options(**options).remote(1).add.remote(2).get()
+        return add.options(**options).remote(1, 2).get()
+
+    @wasmrun.remote
+    def find(name):
+        return wasmrun.get_actor(name)
+
+    for seconds in (1e17, 1e300, math.inf):
+        assert wait.remote(seconds).get() == (3, 1)
+        assert ask.remote({"time_limit": seconds}).get() == ask.remote({"time_limit": seconds}, True).get() == 3
+    for seconds in (-1, math.nan):
+        for call in (wait.remote(seconds), ask.remote({"time_limit": seconds}), ask.remote({"time_limit": seconds}, True)):
+            with pytest.raises(ValueError, match="is no time: give seconds, not negative"):
+                call.get()
+    # They say so, and the sandbox goes on.
+    for options, of_actor, kind, says in (
+        ({"retries": -1}, False, ValueError, "option retries: -1 is not a whole number from 0 to 4294967295"),
+        ({"priority": 1 << 31}, False, ValueError, "option priority"),
+        ({"strategy": 3}, False, TypeError, "option strategy: expected text, got int"),
+        ({"restarts": 1.5}, True, ValueError, "option restarts: 1.5"),
+        ({"call_retries": 1 << 32}, True, ValueError, "option call_retries"),
+        ({"name": 3}, True, TypeError, "option name"),
+        ({"labels": 3}, True, TypeError, "option labels"),
+    ):
+        with pytest.raises(kind, match=says):
+            ask.remote(options, of_actor).get()
+    with pytest.raises(TypeError, match="the name of an actor is text"):
+        find.remote(3).get()
+
+
 def test_what_is_printed_is_shown(capsys):
     @wasmrun.remote
     def child(n):

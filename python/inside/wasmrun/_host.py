@@ -5,6 +5,8 @@ Owns handles to objects and actors, how they and values cross, and what goes wro
 
 from __future__ import annotations
 
+import math
+import operator
 import time
 from collections.abc import Callable
 from typing import Any
@@ -66,7 +68,7 @@ class ObjectRef:
     def get(self, timeout: float | None = None) -> Any:
         """Its value, once it is there."""
         try:
-            value = self._handle.get(_milliseconds(timeout))
+            value = self._handle.get(milliseconds(timeout))
         except Err as error:
             raise raised(error.value) from None
         return _value(value, self._kind)
@@ -127,10 +129,18 @@ class ActorHandle:
         raise TypeError("an actor belongs to its task: pass it to tasks, or find it by its name")
 
 
-def _milliseconds(timeout: float | None) -> int | None:
-    if timeout is not None and timeout < 0:
-        raise ValueError(f"{timeout} is no time: give seconds, not negative")
-    return None if timeout is None else int(timeout * 1000)
+# More than any time, which the node takes: 64 bits.
+_MOST_MILLISECONDS = (1 << 64) - 1
+
+
+def milliseconds(seconds: float | None) -> int | None:
+    """A time as the node takes it: None is without end."""
+    if seconds is None or seconds == math.inf:
+        return None
+    # Also not what is no number.
+    if not seconds >= 0:
+        raise ValueError(f"{seconds} is no time: give seconds, not negative")
+    return min(int(seconds * 1000), _MOST_MILLISECONDS)
 
 
 def raised(error: Any) -> Exception:
@@ -337,7 +347,7 @@ def wait(
     refs: Any, *, num_returns: int = 1, timeout: float | None = None
 ) -> tuple[list[ObjectRef], list[ObjectRef]]:
     """Waits until `num_returns` of the objects are there or have failed. Those that are, at most so many, and the others."""
-    found = list(refs)
+    found, num_returns = list(refs), operator.index(num_returns)
     if not 1 <= num_returns <= max(len(found), 1):
         raise ValueError(f"num_returns is 1 to {len(found)}, the number of objects; got {num_returns}")
     if not found:
@@ -350,7 +360,7 @@ def wait(
 def arrived(refs: list[ObjectRef], count: int, timeout: float | None) -> list[int]:
     """Which of these are there, once so many are, or time is up."""
     try:
-        return objects.wait([ref._handle for ref in refs], count, _milliseconds(timeout))
+        return objects.wait([ref._handle for ref in refs], count, milliseconds(timeout))
     except Err as error:
         raise raised(error.value) from None
 
@@ -394,6 +404,8 @@ def kill(actor: ActorHandle) -> None:
 
 def get_actor(name: str) -> ActorHandle:
     """An actor of the tenant, by its name."""
+    if not isinstance(name, str):
+        raise TypeError(f"the name of an actor is text, got {type(name).__qualname__}")
     try:
         return ActorHandle(actors.find(name), "")
     except Err as error:

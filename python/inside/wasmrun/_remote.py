@@ -20,8 +20,27 @@ def _amount(value: Any) -> str:
     return value if isinstance(value, str) else format(value, "f") if isinstance(value, float) else str(value)
 
 
+def _whole(options: dict[str, Any], name: str, least: int, most: int) -> int | None:
+    """An option that is a whole number. What is none would end the sandbox when the node is told."""
+    value = options.pop(name, None)
+    if value is not None and (type(value) is not int or not least <= value <= most):
+        raise ValueError(f"option {name}: {value!r} is not a whole number from {least} to {most}")
+    return value
+
+
+def _count(options: dict[str, Any], name: str) -> int | None:
+    return _whole(options, name, 0, (1 << 32) - 1)
+
+
+def _text(options: dict[str, Any], name: str) -> str | None:
+    value = options.pop(name, None)
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"option {name}: expected text, got {type(value).__qualname__}")
+    return value
+
+
 def _resources(options: dict[str, Any]) -> list[tuple[str, str]]:
-    found = [(name, _amount(value)) for name, value in (options.pop("resources", None) or {}).items()]
+    found = [(str(name), _amount(value)) for name, value in (options.pop("resources", None) or {}).items()]
     for option, name in (("cpus", "CPU"), ("gpus", "GPU"), ("memory", "memory")):
         value = options.pop(option, None)
         if value is not None:
@@ -29,22 +48,19 @@ def _resources(options: dict[str, Any]) -> list[tuple[str, str]]:
     return found
 
 
-def _milliseconds(seconds: float | None) -> int | None:
-    return None if seconds is None else int(seconds * 1000)
-
-
 def _of_task(given: dict[str, Any]) -> tasks.Options:
     options = dict(given)
     for ignored in ("name", "env", "modules"):
         options.pop(ignored, None)
+    retry_on_error = options.pop("retry_on_error", None)
     made = tasks.Options(
         resources=_resources(options),
-        retries=options.pop("retries", None),
-        retry_on_error=options.pop("retry_on_error", None),
-        time_limit_ms=_milliseconds(options.pop("time_limit", None)),
-        priority=options.pop("priority", None),
-        label_selector=options.pop("labels", None),
-        strategy=options.pop("strategy", None),
+        retries=_count(options, "retries"),
+        retry_on_error=None if retry_on_error is None else bool(retry_on_error),
+        time_limit_ms=_host.milliseconds(options.pop("time_limit", None)),
+        priority=_whole(options, "priority", -(1 << 31), (1 << 31) - 1),
+        label_selector=_text(options, "labels"),
+        strategy=_text(options, "strategy"),
     )
     _none_left(options)
     return made
@@ -58,12 +74,12 @@ def _of_actor(given: dict[str, Any]) -> actors.Options:
         raise TypeError("a task cannot create a detached actor: do that outside")
     made = actors.Options(
         resources=_resources(options),
-        name=options.pop("name", None),
-        restarts=options.pop("restarts", None),
-        call_retries=options.pop("call_retries", None),
-        label_selector=options.pop("labels", None),
-        strategy=options.pop("strategy", None),
-        time_limit_ms=_milliseconds(options.pop("time_limit", None)),
+        name=_text(options, "name"),
+        restarts=_count(options, "restarts"),
+        call_retries=_count(options, "call_retries"),
+        label_selector=_text(options, "labels"),
+        strategy=_text(options, "strategy"),
+        time_limit_ms=_host.milliseconds(options.pop("time_limit", None)),
     )
     _none_left(options)
     return made
