@@ -21,6 +21,13 @@ from programs import Color, Keeper, LOCK, Pair, Point, Rights, Wrong, add, echo,
 pytestmark = pytest.mark.usefixtures("session")
 
 
+class Wandering(datetime.tzinfo):
+    """A zone that is from UTC what the date says, as those of `zoneinfo` are."""
+
+    def utcoffset(self, at):
+        return None if at is None else datetime.timedelta(hours=1)
+
+
 VALUES = [
     None, True, False, 0, -1, 255, -(1 << 63), 1 << 1000, -(1 << 1000) + 1, 0.0, -0.5, math.inf, 1e300, 2 - 3j,
     "", "text", "é😀\0", "\udcff", b"", b"\0\xff", bytearray(b"ab"), [], [1, [2, []]], (), (1,), {1, 2}, frozenset("ab"),
@@ -91,6 +98,13 @@ def test_classes_go_with_values():
         assert sandbox.run("result = q").result == Point(7)
 
 
+def test_of_two_times_that_are_alike_it_is_the_same():
+    given = [datetime.datetime(2020, 10, 25, 2, 30, fold=1), datetime.time(2, 30, 0, 5, fold=1), datetime.time(2, 30)]
+    back = echo.remote(given).get()
+    assert back == given and [it.fold for it in back] == [1, 1, 0]
+    assert wasmrun.run("result = [it.fold for it in given]", inputs={"given": given}).result == [1, 1, 0]
+
+
 def test_numbers_cross_as_buffers():
     table = numpy.arange(6, dtype="f4").reshape(2, 3)
     back = echo.remote(table).get()
@@ -128,7 +142,15 @@ def test_what_is_stored_as_such_keeps_its_type(fixture):
 
 def test_what_cannot_cross():
     day = numpy.datetime64("2020-01-01")
-    assert echo.remote(day).get() == day.item()
+    assert echo.remote([day, numpy.timedelta64(5, "ms")]).get() == [day.item(), datetime.timedelta(milliseconds=5)]
+    for wrong in ("2020-01-01T00:00:00.000000000", "NaT", "12000-01-01"):
+        with pytest.raises(TypeError, match="argument 1: .*datetime64.* Python has no such date"):
+            echo.remote(numpy.datetime64(wrong))
+    for wrong in ((5, "ns"), (5, "Y"), ("NaT", "s")):
+        with pytest.raises(TypeError, match=r"timedelta64.* cannot cross.*astype\('m8\[us\]'\)"):
+            echo.remote(numpy.timedelta64(*wrong))
+    with pytest.raises(TypeError, match="cannot cross: what its zone is from UTC depends on the date"):
+        echo.remote(datetime.time(12, tzinfo=Wandering()))
     for wrong in (numpy.array([day]), numpy.ma.masked_array([1], [True]), numpy.longdouble(1.5)):
         with pytest.raises(TypeError, match="argument 1: .* cannot cross"):
             echo.remote(wrong)

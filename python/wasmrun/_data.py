@@ -38,6 +38,8 @@ _SIZES = {"?": 1, "b": 1, "B": 1, "h": 2, "H": 2, "i": 4, "I": 4, "q": 8, "Q": 8
 _EPOCH = datetime.datetime(1970, 1, 1)
 _EPOCH_UTC = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _MICROSECOND = datetime.timedelta(microseconds=1)
+# Behind the second of two times that a clock shows alike.
+_FOLD = "~"
 
 
 class NotData(TypeError):
@@ -289,6 +291,12 @@ class Writer:
             item = value.item()
             if type(item) is type(value):
                 raise self._wrong(f"a {value.dtype} of NumPy cannot cross: make a float or an int of it")
+            if value.dtype.kind in "mM" and not isinstance(item, (datetime.date, datetime.timedelta)):
+                # Python has none for it, and it would be a number, or nothing.
+                raise self._wrong(
+                    f"{value!r} cannot cross, for Python has no such date or duration: make one of microseconds of it, as in "
+                    f".astype('{value.dtype.kind}8[us]'), or pass what it is as a number"
+                )
             return self._value(item)
         if hasattr(value, "mask"):
             raise self._wrong("a masked array cannot cross: pass its data and its mask")
@@ -352,15 +360,27 @@ class Writer:
         self._out += tag
         self._text(told)
 
-    def _datetime(self, value: datetime.datetime) -> None:
+    def _offset(self, value: datetime.datetime | datetime.time) -> datetime.timedelta | None:
         zone = value.utcoffset()
+        if zone is None and value.tzinfo is not None:
+            raise self._wrong(f"{value!r} cannot cross: what its zone is from UTC depends on the date")
+        return zone
+
+    def _time(self, value: datetime.time) -> None:
+        self._offset(value)
+        self._told(b"h", value.isoformat() + _FOLD * value.fold)
+
+    def _datetime(self, value: datetime.datetime) -> None:
+        zone = self._offset(value)
         since = value - _EPOCH if zone is None else value - _EPOCH_UTC
         self._out += b"D"
         self._int(since // _MICROSECOND)
-        if zone is None:
-            self._none(None)
-        else:
+        if zone is not None:
             self._int(zone // _MICROSECOND)
+        elif value.fold:
+            self._bool(True)
+        else:
+            self._none(None)
 
     def _fraction(self, value: fractions.Fraction) -> None:
         self._out += b"q"
@@ -389,7 +409,7 @@ _WRITERS: dict[type, Callable[[Writer, Any], None]] = {
     datetime.datetime: Writer._datetime,
     datetime.timedelta: Writer._timedelta,
     datetime.date: lambda to, value: to._told(b"y", value.isoformat()),
-    datetime.time: lambda to, value: to._told(b"h", value.isoformat()),
+    datetime.time: Writer._time,
     decimal.Decimal: lambda to, value: to._told(b"k", str(value)),
     fractions.Fraction: Writer._fraction,
     uuid.UUID: lambda to, value: to._bytes(b"u", value.bytes),
@@ -541,10 +561,17 @@ class Reader:
         since, zone = self._integer() * _MICROSECOND, self._value()
         if zone is None:
             return _EPOCH + since
+        if zone is True:
+            # The second of two that a clock shows alike.
+            return (_EPOCH + since).replace(fold=1)
         if type(zone) is not int:
             raise ValueError("the offset of a time zone is no int")
         of = datetime.timezone(zone * _MICROSECOND) if zone else datetime.timezone.utc
         return (_EPOCH_UTC + since).astimezone(of)
+
+    def _time(self) -> datetime.time:
+        text = self._text()
+        return datetime.time.fromisoformat(text.removesuffix(_FOLD)).replace(fold=text.endswith(_FOLD))
 
     def _class(self) -> type:
         return self._find(self._text(), self._text(), self._programs)
@@ -672,7 +699,7 @@ _READERS: dict[int, Callable[[Reader], Any]] = {
     ord("D"): Reader._datetime,
     ord("p"): lambda of: of._integer() * _MICROSECOND,
     ord("y"): lambda of: datetime.date.fromisoformat(of._text()),
-    ord("h"): lambda of: datetime.time.fromisoformat(of._text()),
+    ord("h"): Reader._time,
     ord("k"): Reader._decimal,
     ord("q"): Reader._fraction,
     ord("u"): lambda of: uuid.UUID(bytes=bytes(of._take(of._number()))),
