@@ -216,6 +216,232 @@ none"""
     assert [function.remote(10).get() for function in functions] == [12, 12, 12]
 
 
+def hundred(function):
+    @functools.wraps(function)
+    def more(*args):
+        """More."""
+        return function(*args) + 100
+
+    return more
+
+
+def ten(function):
+    # It hides what it decorates.
+    def more(*args):
+        return function(*args) + 10
+
+    return more
+
+
+def plain(x):
+    return x
+
+
+def countdown(x):
+    return x if x <= 0 else countdown(x - 1)
+
+
+@hundred
+@ten
+def decorated(x):
+    return x
+
+
+class Adding:
+    def __init__(self, function):
+        functools.update_wrapper(self, function)
+
+    def __call__(self, x):
+        return self.__wrapped__(x) + 1
+
+
+plus, twice, bare = hundred(plain), hundred(hundred(plain)), decorated.__wrapped__
+countdown, adding, kept = hundred(countdown), Adding(plain), functools.lru_cache(plain)
+
+
+@functools.singledispatch
+def kind_of(x):
+    return "any"
+
+
+@kind_of.register
+def _(x: int):
+    return "int"
+
+
+def test_what_a_call_has_made_of_a_function_goes_as_that():
+    @ten
+    def local(x):
+        return x
+
+    @wasmrun.remote
+    def both(x):
+        return plain(x), plus(x), twice(x), decorated(x), bare(x), kept(x), kept(x), kept.cache_info().hits, local(x)
+
+    @wasmrun.remote
+    def again():
+        # Its name is what was made of it, also in itself.
+        return countdown(1), plus.__name__, plus.__wrapped__(1), child.remote(1).get(), child_of_ten.remote(1).get()
+
+    child, child_of_ten = wasmrun.remote(plus), wasmrun.remote(cpus=0.5)(ten(plain))
+    assert both.remote(1).get() == (1, 101, 201, 111, 11, 1, 1, 1, 11)
+    assert again.remote().get() == (200, "plain", 1, 101, 11)
+    assert wasmrun.remote(plus).remote(1).get() == 101 and wasmrun.remote(twice).remote(1).get() == 201
+
+    @wasmrun.remote
+    def calls_adding():
+        return adding(1)
+
+    @wasmrun.remote
+    def dispatches():
+        return kind_of(1)
+
+    for function, says in ((calls_adding, "a call of Adding has made of a function"), (dispatches, "kind_of has implementations by type")):
+        with pytest.raises(wasmrun.CaptureError, match=says):
+            function.remote()
+
+
+def version():
+    return 1
+
+
+def descend(n):
+    return descend(n - 1) + 1 if n else 0
+
+
+@wasmrun.remote
+def task():
+    return 1
+
+
+class Version:
+    number = 1
+
+
+@wasmrun.remote
+class Actor:
+    def number(self):
+        return 1
+
+
+OldVersion, OldActor, old_version, old_task, old_descend = Version, Actor, version, task, descend
+
+
+def version():  # noqa: F811
+    return 2
+
+
+def descend(n):  # noqa: F811
+    return 100
+
+
+@wasmrun.remote
+def task():  # noqa: F811
+    return 2
+
+
+class Version:  # noqa: F811
+    number = 2
+
+
+@wasmrun.remote
+class Actor:  # noqa: F811
+    def number(self):
+        return 2
+
+
+def test_of_two_with_one_name_each_is_itself():
+    @wasmrun.remote
+    def both():
+        # What refers to itself by its name means the later one.
+        calls = version(), old_version(), descend(3), old_descend(3), Version.number, OldVersion.number
+        refs = task.remote(), old_task.remote(), Actor.remote().number.remote(), OldActor.remote().number.remote()
+        return calls, wasmrun.get(refs)
+
+    assert both.remote().get() == ((2, 1, 100, 101, 2, 1), [2, 1, 2, 1])
+    assert wasmrun.get([task.remote(), old_task.remote()]) == [2, 1]
+    assert [it.remote().number.remote().get() for it in (Actor, OldActor)] == [2, 1]
+
+
+class Outer:
+    class Inner:
+        n = 1
+
+    def inner(self):
+        return self.Inner()
+
+    @staticmethod
+    def double(n):
+        return 2 * n
+
+
+Inner, double = Outer.Inner, Outer.double
+
+
+def test_what_is_in_a_class_is_there_with_it():
+    @wasmrun.remote
+    def same():
+        return isinstance(Outer().inner(), Inner), double is Outer.double, double(2)
+
+    assert same.remote().get() == (True, True, 4)
+
+
+SEEN = []
+also_seen = SEEN
+
+
+def test_a_variable_is_one_by_all_its_names():
+    own = SEEN
+
+    def sees():
+        return own
+
+    @wasmrun.remote
+    def sees_it():
+        SEEN.append(1)
+        return also_seen, sees()
+
+    assert sees_it.remote().get() == ([1], [1])
+
+
+def test_variables_of_a_class_are_those_of_its_module(monkeypatch):
+    import types
+
+    # What a decorator of another module has made, where the name is another variable.
+    other = types.ModuleType("other_for_test")
+    exec("SCALE = 1000\ndef same(function):\n    return lambda *args: function(*args)", other.__dict__)
+    monkeypatch.setattr(Scaled, "other", other.same(plain), raising=False)
+    assert wasmrun.remote(Scaled).remote().scale.remote().get() == SCALE
+
+
+class Scaled:
+    def scale(self):
+        return SCALE
+
+
+def test_a_function_that_changes_a_variable_around_it_says_so():
+    count = 0
+
+    @wasmrun.remote
+    def counts():
+        nonlocal count
+        count += 1
+
+    with pytest.raises(wasmrun.CaptureError, match="counts changes a variable of a function around it.*'count'"):
+        counts.remote()
+
+
+def test_a_file_that_has_changed(tmp_path, monkeypatch):
+    file = tmp_path / "changes_for_test.py"
+    file.write_text("def one():\n    return 1\n\n\ndef two():\n    return 2\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    import changes_for_test
+
+    file.write_text("# A line.\n" * 3 + file.read_text())
+    with pytest.raises(wasmrun.CaptureError, match="two is not where it was in .*: the file has changed"):
+        wasmrun.remote(changes_for_test.two).remote()
+
+
 def test_modules_in_modules_and_loggers():
     @wasmrun.remote
     def text(source):

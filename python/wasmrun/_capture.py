@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import importlib.util
 import inspect
 import itertools
@@ -55,9 +56,23 @@ class CaptureError(TypeError):
     """A function that cannot run elsewhere. The message says which variable is why."""
 
 
-# Scopes of closures, which have no module of their own.
+# Scopes of what is not what its name stands for in its module, such as closures: each has one of its own. Those of functions that
+# decorators have made others of are known by the function that is decorated.
 _scopes: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+_decorated: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 _number = itertools.count()
+# The class that a name of a module stands for in sandboxes: the first one.
+_owners: weakref.WeakValueDictionary[tuple[str, str], type] = weakref.WeakValueDictionary()
+# Values that nobody can change: whether two are one makes no difference.
+_FIXED = (type(None), bool, int, float, complex, str, bytes)
+_MOST_WRAPPED = 100
+
+
+def _scope(known: weakref.WeakKeyDictionary[Any, str], of: Any, module: str) -> str:
+    found = known.get(of)
+    if found is None:
+        found = known[of] = f"{module}.<{next(_number)}>"
+    return found
 
 
 class Program:
@@ -68,7 +83,14 @@ class Program:
         self._is_of_values = of_values
         self.parts: list[Any] = []
         self.classes: dict[tuple[str, str], type] = {}
-        self._taken: set[tuple[str, str]] = set()
+        # Where each function and class is, by its id. It is kept, so that no other has that.
+        self._places: dict[int, tuple[Any, tuple[str, str]]] = {}
+        # What each name of a scope stands for.
+        self._taken: dict[tuple[str, str], Any] = {}
+        # The variables of each module.
+        self._modules: dict[str, dict[str, Any]] = {}
+        # The first name of each variable, by the id of its value.
+        self._values: dict[int, tuple[Any, tuple[str, str]]] = {}
         self._whole: set[str] = set()
         for module in modules:
             self._add_module(module)
@@ -76,42 +98,44 @@ class Program:
     def add(self, given: Any) -> str:
         """Adds a function or class, and what it needs: the name by which it is found there. Nothing of it if it cannot go."""
         with _lock:
-            before = len(self.parts), set(self._taken), dict(self.classes)
+            count, before = len(self.parts), [dict(it) for it in self._known()]
             try:
-                home, name = self._definition(given, given.__name__)
+                home, name = self._definition(given)
             except BaseException:
-                del self.parts[before[0] :]
-                self._taken, self.classes = before[1:]
+                del self.parts[count:]
+                for known, it in zip(self._known(), before):
+                    known.clear()
+                    known.update(it)
                 raise
             return f"{home}:{name}"
+
+    def _known(self) -> tuple[dict[Any, Any], ...]:
+        return self.classes, self._places, self._taken, self._values
 
     def class_name(self, cls: type) -> tuple[str, str]:
         """By what name a class crosses. It is added if it is not there."""
         with _lock:
-            key = self._key(cls)
-            if not self._has(key, cls):
-                if "." in key[1]:
+            name = self.own_name(cls)
+            if name is None:
+                if "." in cls.__qualname__.rpartition("<locals>.")[2]:
                     raise CaptureError(
                         f"{cls.__qualname__} is a class within another, and its values cannot cross: define it by itself"
                     )
                 self.add(cls)
-            self.classes[key] = cls
-            return key
+                name = self._places[id(cls)][1]
+            return name
 
     def own_name(self, cls: type) -> tuple[str, str] | None:
         """The name of a class for receivers that have this program; None if it is not in it."""
         with _lock:
-            key = self._key(cls)
-            if not self._has(key, cls):
+            known = self._places.get(id(cls))
+            if known is not None:
+                return known[1]
+            if not self._is_there(cls.__module__) and not _is_ours(cls.__module__):
                 return None
-            self.classes[key] = cls
-            return key
-
-    def _key(self, cls: type) -> tuple[str, str]:
-        return self._home(cls), cls.__qualname__.rpartition("<locals>.")[2]
-
-    def _has(self, key: tuple[str, str], cls: type) -> bool:
-        return self.classes.get(key) is cls or self._is_there(cls.__module__) or _is_ours(cls.__module__)
+            name = cls.__module__, cls.__qualname__.rpartition("<locals>.")[2]
+            self.classes[name] = cls
+            return name
 
     def find_class(self, module: str, name: str) -> type:
         """The class of a name that came from a sandbox: one that was sent there, or a built-in exception or one of this package."""
@@ -137,68 +161,143 @@ class Program:
         with _lock:
             return self._data(self.parts, "program")
 
-    def _home(self, given: Any) -> str:
-        """In which scope it is defined there: that of its module, or one of its own if it is a closure."""
-        if given.__qualname__ == given.__name__ or "<locals>" not in given.__qualname__:
-            return str(given.__module__)
-        home = _scopes.get(given)
-        if home is None:
-            home = _scopes[given] = f"{given.__module__}.<{next(_number)}>"
-        return home
-
-    def _put(self, part: tuple[Any, ...]) -> None:
+    def _put(self, *part: Any) -> None:
         self.parts.append(part)
 
-    def _definition(self, given: Any, name: str) -> tuple[str, str]:
-        """The source of a function or class, once."""
-        given = inspect.unwrap(given) if not isinstance(given, type) else given
-        home, name = self._home(given), given.__name__
-        if (home, name) in self._taken or home in self._whole:
-            return home, name
-        self._taken.add((home, name))
-        if isinstance(given, type) and given.__bases__ == (tuple,) and hasattr(given, "_field_defaults"):
-            # It may have no source: of `collections.namedtuple`.
-            self.classes[home, name] = given
-            options = {"module": home, "defaults": tuple(given._field_defaults.values())}
-            if not given.__dict__.get("__annotations__"):
-                self._put(("call", home, name, "collections", "namedtuple", (name, getattr(given, "_fields")), options))
-                return home, name
-        if name == "<lambda>":
-            raise CaptureError("a lambda cannot be taken out of its line: define a function with `def`")
+    def _take(self, given: Any, home: str, name: str) -> tuple[str, str]:
+        """This is there by this name."""
+        self._places[id(given)] = given, (home, name)
+        self._taken[home, name] = given
         if isinstance(given, type):
             self.classes[home, name] = given
-        values = _variables(given)
-        filename, line, source = _source(given, values)
+        return home, name
+
+    def _definition(self, given: Any) -> tuple[str, str]:
+        """Where a function or class is. It is added once."""
+        known = self._places.get(id(given))
+        if known is not None:
+            return known[1]
+        module, path = given.__module__, given.__qualname__.split(".")
+        if "<locals>" not in path:
+            of_module = getattr(sys.modules.get(module), "__dict__", {})
+            outer = _standing(of_module, path[0])
+            found = outer
+            for part in path[1:]:
+                found = getattr(found, part, None)
+            if found is given and module in self._whole:
+                return module, ".".join(path)
+            if found is given and len(path) > 1 and isinstance(outer, type):
+                # It is there with the class that it is in.
+                home, name = self._definition(outer)
+                return self._take(given, home, ".".join([name, *path[1:]]))
+        return self._class(given) if isinstance(given, type) else self._function(given)
+
+    def _class(self, cls: type) -> tuple[str, str]:
+        module, name = cls.__module__, cls.__name__
+        of_module = getattr(sys.modules.get(module), "__dict__", {})
+        standing = _standing(of_module, name) if "<locals>" not in cls.__qualname__ else cls
+        is_local = standing is not cls or "<locals>" in cls.__qualname__ or not self._is_of(module, of_module)
+        # Of one that is defined again, values may be where those of the one before are.
+        is_local = is_local or _owners.setdefault((module, name), cls) is not cls
+        home = self._take(cls, _scope(_scopes, cls, module) if is_local else module, name)[0]
+        if cls.__bases__ == (tuple,) and hasattr(cls, "_field_defaults"):
+            # It may have no source: of `collections.namedtuple`.
+            options = {"module": home, "defaults": tuple(cls._field_defaults.values())}
+            if not cls.__dict__.get("__annotations__"):
+                self._put("call", home, name, "collections", "namedtuple", (name, getattr(cls, "_fields")), options)
+                return home, name
+        values = _variables(cls)
+        source = _Source(cls, values)
+        if standing is not cls and standing is not _NOTHING and name in source.names() and not self._is_of_values:
+            raise CaptureError(
+                f"{cls.__qualname__} was defined again, and the class of that name which is used refers to itself by its name: "
+                "give one of them another name"
+            )
+        self._put_source(cls, home, name, source, values)
+        if values.get(name) is not cls and standing is cls and name in values:
+            # By its name it is what it was made here.
+            self._put("remote", home, name, home, name, _sent(values[name]))
+        return home, name
+
+    def _function(self, given: Any) -> tuple[str, str]:
+        *wrappers, function = _wrapped(given)
+        if not isinstance(function, types.FunctionType):
+            raise CaptureError(f"the source of {_called(given)} is not to be had, and source is what is sent: define it with `def`")
+        if hasattr(given, "dispatch") and len(getattr(given, "registry", ())) > 1:
+            raise CaptureError(
+                f"{_called(given)} has implementations by type, which do not go with it: look at the type in one function"
+            )
+        values = _of_function(function)
+        standing = _standing(values, function.__code__.co_name)
+        source = _Source(function, values)
+        if wrappers and (
+            len(source.decorators) < len(wrappers)
+            or (standing is not given and any(it is function for it in _wrapped(standing)))
+        ):
+            # A call has made it, and not the decorators of the function: it goes as what it is.
+            if isinstance(given, functools._lru_cache_wrapper):
+                place = self._take(given, _scope(_scopes, given, given.__module__), function.__code__.co_name)
+                self._put("cache", *place, *self._definition(given.__wrapped__), given.cache_parameters())
+                return place
+            if not isinstance(given, types.FunctionType):
+                raise CaptureError(
+                    f"{_called(given)} is what a call of {type(given).__qualname__} has made of a function, and cannot be sent: "
+                    "use that as the decorator where the function is defined, or call it inside"
+                )
+            wrappers, function, values = [], given, _of_function(given)
+            standing = _standing(values, function.__code__.co_name)
+            source = _Source(function, values)
+        name = function.__code__.co_name
+        home = function.__globals__.get("__name__") or function.__module__
+        is_local = standing is not given or "<locals>" in function.__code__.co_qualname
+        if is_local or not self._is_of(home, function.__globals__):
+            home = _scope(_decorated if wrappers else _scopes, function, home)
+        if not wrappers and standing is not given:
+            # It is what was decorated, and not what came of it.
+            source.strip(lambda it: _is(it, values, functools.wraps))
+        # Its name may stand for another, that was defined later or made of it, and mean that in it.
+        is_other = standing is not given and standing is not _NOTHING and name in source.names()
+        place = self._take(given, home, f"={name}" if is_other else name)
+        self._put_source(function, home, name, source, values)
+        if is_other:
+            self._put("alias", *place, home, name)
+            self._need(function, home, name, values[name])
+        elif values.get(name) is not given and standing is given:
+            # By its name it is what it was made here.
+            self._put("remote", *place, *place, _sent(values[name]))
+        return place
+
+    def _is_of(self, module: str, variables: dict[str, Any]) -> bool:
+        """Whether these are those of this module, and not of another by its name."""
+        return self._modules.setdefault(module, variables) is variables
+
+    def _put_source(self, given: Any, home: str, name: str, source: _Source, values: dict[str, Any]) -> None:
+        """What a source refers to, and the source."""
         defaults = self._defaults(given)
         if defaults is not None:
-            source = _without_defaults(source)
-        needed = _names(_without_annotations(source), filename, name)
+            source.text = _without_defaults(source.text)
+        needed = source.names(annotations=False)
         for variable in needed:
-            if variable in values:
+            if variable in values and variable != name:
                 try:
                     self._need(given, home, variable, values[variable])
                 except CaptureError as error:
                     if not self._is_of_values:
                         raise
-                    self._taken.add((home, variable))
-                    self._put(("absent", home, variable, str(error)))
-        for module in _submodules(source, values):
+                    self._taken[home, variable] = values[variable]
+                    self._put("absent", home, variable, str(error))
+        for module in _submodules(source.text, values):
             self._need(given, home, module, sys.modules[module])
         # Annotations are evaluated there when somebody asks for them, which few do: what they name goes along if it can.
-        for variable in _names(source, filename, name):
-            if variable in values and variable not in needed:
+        for variable in source.names():
+            if variable in values and variable != name and variable not in needed:
                 try:
                     self._need(given, home, variable, values[variable])
                 except CaptureError:
                     continue
-        self._put(("source", home, name, filename, line, source))
+        self._put("source", home, name, source.filename, source.line, source.text)
         if defaults is not None:
-            self._put(("defaults", home, name, defaults))
-        # By its name it is what it was made here.
-        made = values.get(name)
-        if getattr(made, "_definition", None) is given:
-            self._put(("remote", home, name, home, name, _sent(made)))
-        return home, name
+            self._put("defaults", home, name, defaults)
 
     def _defaults(self, given: Any) -> bytes | None:
         """What arguments of a function are if they are not given: as it was when the function was defined, if that is data."""
@@ -216,15 +315,14 @@ class Program:
             return
         part = self._part(of, home, name, value)
         if (home, name) not in self._taken:
-            self._taken.add((home, name))
-            self._put(part)
+            self._taken[home, name] = value
+            self._put(*part)
 
     def _part(self, of: Any, home: str, name: str, value: Any) -> tuple[Any, ...]:
         from ._remote import RemoteClass, RemoteFunction
 
         if isinstance(value, (RemoteFunction, RemoteClass)):
-            target = self._definition(value._definition, name)
-            return ("remote", home, name, *target, _sent(value))
+            return ("remote", home, name, *self._definition(value._definition), _sent(value))
         if isinstance(value, types.ModuleType):
             self._check_module(of, name, value.__name__)
             return ("import", home, name, value.__name__)
@@ -245,7 +343,11 @@ class Program:
         if is_wrapped or isinstance(value, (types.FunctionType, type)):
             if module.partition(".")[0] in _NATIVE:
                 self._check_module(of, name, module)
-            return ("alias", home, name, *self._definition(value, name))
+            return ("alias", home, name, *self._definition(value))
+        known = self._values.get(id(value))
+        if known is not None:
+            # Who changes it by one name sees it by the other.
+            return ("alias", home, name, *known[1])
         try:
             written = self._data(value, name)
         except TypeError as error:
@@ -253,6 +355,8 @@ class Program:
                 f"{of.__qualname__} uses the variable '{name}', which cannot be sent to a sandbox: {error}; pass what is needed as "
                 "an argument, or make it in the function"
             ) from None
+        if type(value) not in _FIXED:
+            self._values[id(value)] = value, (home, name)
         return ("data", home, name, written)
 
     def _data(self, value: Any, name: str) -> bytes:
@@ -307,7 +411,7 @@ class Program:
         name = ".".join(file.parent.parts if is_package else file.with_suffix("").parts)
         if name not in self._whole:
             self._whole.add(name)
-            self._put(("file", "", name, str(file), read(), is_package))
+            self._put("file", "", name, str(file), read(), is_package)
 
 
 class Captured:
@@ -350,29 +454,108 @@ def _sent(remote: Any) -> dict[str, Any]:
     return {name: value for name, value in remote._options.items() if name != "modules"}
 
 
-def _source(given: Any, values: dict[str, Any]) -> tuple[str, int, str]:
-    try:
-        lines, line = inspect.getsourcelines(given)
-        filename = inspect.getsourcefile(given) or "<unknown>"
-    except (OSError, TypeError):
-        found = _in_cells(given) if isinstance(given, type) else None
-        if found is None:
+class _Source:
+    """The source of a function or class, less our decorators, which are not executed there: what their arguments refer to need not
+    be there."""
+
+    def __init__(self, given: Any, values: dict[str, Any]) -> None:
+        from ._remote import remote
+
+        # Not of what a function wraps.
+        of = given if isinstance(given, type) else given.__code__
+        name: str
+        self._of: str
+        self._of, name = (of.__qualname__, of.__name__) if isinstance(of, type) else (of.co_qualname, of.co_name)
+        if name == "<lambda>":
+            raise CaptureError("a lambda cannot be taken out of its line: define a function with `def`")
+        try:
+            filename = inspect.getsourcefile(of) or "<unknown>"
+            line, lines = _of_class(given, filename) if isinstance(given, type) else inspect.getsourcelines(of)[::-1]
+        except (OSError, TypeError):
+            found = _in_cells(given) if isinstance(given, type) else None
+            if found is None:
+                raise CaptureError(
+                    f"the source of {given.__qualname__} is not to be had, and source is what is sent: define it in a file or a notebook"
+                ) from None
+            filename, line, lines = found
+        if lines[0][:1].isspace():
+            # As it is, for texts in it may span lines.
+            lines.insert(0, "if 1:\n")
+            line -= 1
+        self.filename = filename
+        self.line = max(line, 1)
+        self.text = "".join(lines)
+        try:
+            definition = _parsed(self.text)
+        except SyntaxError:
+            definition = None
+        if getattr(definition, "name", None) != name:
+            raise CaptureError(f"{self._of} is not where it was in {filename}: the file has changed since it was read, so begin anew")
+        self.decorators: list[ast.expr] = getattr(definition, "decorator_list")
+        self.strip(lambda it: not _is(it, values, remote))
+
+    def strip(self, keeps: Callable[[ast.expr], bool]) -> None:
+        """Takes decorators away."""
+        lines = self.text.splitlines(keepends=True)
+        for decorator in self.decorators:
+            if not keeps(decorator):
+                for at in range(decorator.lineno - 1, decorator.end_lineno or decorator.lineno):
+                    lines[at] = "\n"
+        self.decorators = [it for it in self.decorators if keeps(it)]
+        self.text = "".join(lines)
+
+    def names(self, annotations: bool = True) -> list[str]:
+        """What it refers to and does not define, or defines as itself."""
+        try:
+            return _names(self.text if annotations else _without_annotations(self.text), self.filename)
+        except SyntaxError as error:
             raise CaptureError(
-                f"the source of {given.__qualname__} is not to be had, and source is what is sent: define it in a file or a notebook"
+                f"{self._of} changes a variable of a function around it, which cannot go with it ({error.msg}): make it a class, or keep "
+                "what changes in a list"
             ) from None
-        filename, line, lines = found
-    if lines[0][:1].isspace():
-        # As it is, for texts in it may span lines.
-        lines.insert(0, "if 1:\n")
-        line -= 1
-    # Our decorators are not executed there: what their arguments refer to need not be there.
-    definition = _parsed("".join(lines))
-    for decorator in getattr(definition, "decorator_list", ()):
-        named = decorator.func if isinstance(decorator, ast.Call) else decorator
-        if _is_remote(named, values):
-            for at in range(decorator.lineno - 1, decorator.end_lineno or decorator.lineno):
-                lines[at] = "\n"
-    return filename, max(line, 1), "".join(lines)
+
+
+def _of_class(cls: type, filename: str) -> tuple[int, list[str]]:
+    """Where its file has a class, which `inspect` takes for the first of its name."""
+    lines = inspect.findsource(cls)[0]
+    found: list[ast.ClassDef] = []
+
+    def look(node: ast.AST, path: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.ClassDef):
+                if path + child.name == cls.__qualname__:
+                    found.append(child)
+                look(child, f"{path}{child.name}.")
+            elif isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                look(child, f"{path}{child.name}.<locals>.")
+            else:
+                look(child, path)
+
+    look(ast.parse("".join(lines)), "")
+    if len(found) > 1:
+        known = [it.__code__.co_firstlineno for it in _methods(cls)]
+        first = getattr(cls, "__firstlineno__", known[0] if known else None)
+        found = [it for it in found if (_is_like(it, cls) if first is None else _first(it) <= first <= (it.end_lineno or 0))]
+    if len(found) != 1:
+        raise CaptureError(f"{cls.__qualname__} is {len(found) or 'no'} classes of {filename}, or cannot be told: give each its own name")
+    return _first(found[0]), lines[_first(found[0]) - 1 : found[0].end_lineno]
+
+
+def _first(node: ast.ClassDef) -> int:
+    return min([node.lineno, *(it.lineno for it in node.decorator_list)])
+
+
+def _is_like(node: ast.ClassDef, cls: type) -> bool:
+    """Whether a class without methods may be this one, by what it says of its attributes."""
+    said: dict[str, ast.expr | None] = {}
+    for it in node.body:
+        if isinstance(it, (ast.Assign, ast.AnnAssign)):
+            targets = it.targets if isinstance(it, ast.Assign) else [it.target]
+            said |= {target.id: it.value for target in targets if isinstance(target, ast.Name)}
+    own = vars(cls)
+    return own.get("__annotations__", {}).keys() <= said.keys() and all(
+        not isinstance(it, ast.Constant) or own.get(name, _NOTHING) == it.value for name, it in said.items()
+    )
 
 
 def _in_cells(cls: type) -> tuple[str, int, list[str]] | None:
@@ -388,8 +571,7 @@ def _in_cells(cls: type) -> tuple[str, int, list[str]] | None:
             continue
         for node in nodes:
             if isinstance(node, ast.ClassDef) and node.name == cls.__name__:
-                first = min([node.lineno, *(it.lineno for it in node.decorator_list)])
-                return filename, first, lines[first - 1 : node.end_lineno]
+                return filename, _first(node), lines[_first(node) - 1 : node.end_lineno]
     return None
 
 
@@ -399,12 +581,35 @@ def _parsed(source: str) -> ast.stmt:
     return found.body[0] if isinstance(found, ast.If) else found
 
 
-def _is_remote(named: ast.expr, values: dict[str, Any]) -> bool:
-    from ._remote import remote
-
+def _is(decorator: ast.expr, values: dict[str, Any], what: Any) -> bool:
+    """Whether a decorator is this, or a call of it."""
+    named = decorator.func if isinstance(decorator, ast.Call) else decorator
     if isinstance(named, ast.Attribute) and isinstance(named.value, ast.Name):
-        return getattr(values.get(named.value.id), named.attr, None) is remote
-    return isinstance(named, ast.Name) and values.get(named.id) is remote
+        return getattr(values.get(named.value.id), named.attr, None) is what
+    return isinstance(named, ast.Name) and values.get(named.id) is what
+
+
+_NOTHING = object()
+
+
+def _standing(values: dict[str, Any], name: str) -> Any:
+    """What a name stands for: of a function or class whose calls are tasks, that."""
+    from ._remote import RemoteClass, RemoteFunction
+
+    found = values.get(name, _NOTHING)
+    return found._definition if isinstance(found, (RemoteFunction, RemoteClass)) else found
+
+
+def _wrapped(given: Any) -> list[Any]:
+    """It, and all that it wraps."""
+    found = [given]
+    while hasattr(found[-1], "__wrapped__") and len(found) < _MOST_WRAPPED:
+        found.append(found[-1].__wrapped__)
+    return found
+
+
+def _called(given: Any) -> str:
+    return str(getattr(given, "__qualname__", type(given).__qualname__))
 
 
 def _variables(given: Any) -> dict[str, Any]:
@@ -412,8 +617,7 @@ def _variables(given: Any) -> dict[str, Any]:
     if not isinstance(given, type):
         return _of_function(given)
     module = sys.modules.get(given.__module__)
-    members = (getattr(it, "__func__", getattr(it, "fget", it)) for it in vars(given).values())
-    functions = [inspect.unwrap(it) for it in members if isinstance(it, types.FunctionType)]
+    functions = _methods(given)
     values = dict(module.__dict__) if module is not None else {}
     for function in functions:
         values |= function.__globals__
@@ -421,6 +625,13 @@ def _variables(given: Any) -> dict[str, Any]:
         values |= _cells(function)
     values.pop("__class__", None)
     return values
+
+
+def _methods(cls: type) -> list[types.FunctionType]:
+    """The functions in a class. Not those that decorators from elsewhere have made: what names mean to them is something else."""
+    members = (getattr(it, "__func__", getattr(it, "fget", it)) for it in vars(cls).values())
+    functions = (inspect.unwrap(it) for it in members if isinstance(it, types.FunctionType))
+    return [it for it in functions if it.__code__.co_qualname.startswith(f"{cls.__qualname__}.")]
 
 
 def _of_function(function: types.FunctionType) -> dict[str, Any]:
@@ -500,14 +711,14 @@ def _submodules(source: str, values: dict[str, Any]) -> list[str]:
     return found
 
 
-def _names(source: str, filename: str, own: str) -> list[str]:
+def _names(source: str, filename: str) -> list[str]:
     """What the source refers to and does not define."""
     found: dict[str, None] = {}
 
     def look(table: symtable.SymbolTable, is_top: bool) -> None:
         for symbol in table.get_symbols():
             is_global = symbol.is_referenced() if is_top else symbol.is_global()
-            if is_global and symbol.get_name() != own:
+            if is_global:
                 found[symbol.get_name()] = None
         for child in table.get_children():
             look(child, False)

@@ -6,6 +6,7 @@ reads: a list of parts in an order in which they can be executed.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 import importlib.abc
@@ -152,8 +153,8 @@ def load(program: Any, is_own: bool = False) -> None:
                 raise
             del _homes[place]
             _broken[place] = error
-    for kind, names, name, rest in later:
-        _refer(kind, names, name, *rest)
+    for part in later:
+        _execute(part, None)
 
 
 class _Absent:
@@ -169,7 +170,8 @@ class _Absent:
         raise TypeError(self._why)
 
 
-def _execute(part: Any, later: list[Any]) -> None:
+def _execute(part: Any, later: list[Any] | None) -> None:
+    """Executes a part. What refers to something that is defined behind it, and there in the end, is added to `later`."""
     kind, home, name, *rest = part
     if kind == "file":
         _files[name] = tuple(rest)
@@ -194,11 +196,10 @@ def _execute(part: Any, later: list[Any]) -> None:
             names[name] = read(rest[0])
         elif kind == "absent":
             names.setdefault(name, _Absent(rest[0]))
-        elif rest[1] in scope(rest[0]).__dict__:
-            _refer(kind, names, name, *rest)
+        elif later is None or rest[1].partition(".")[0] in scope(rest[0]).__dict__:
+            names[name] = _referred(kind, *rest)
         else:
-            # It is defined behind it, and there in the end.
-            later.append((kind, names, name, rest))
+            later.append(part)
 
 
 def forget(name: str, *filenames: str) -> None:
@@ -209,19 +210,30 @@ def forget(name: str, *filenames: str) -> None:
         del _lines[filename]
 
 
-def _refer(kind: str, names: dict[str, Any], name: str, home: str, other: str, options: Any = None) -> None:
-    found = getattr(scope(home), other)
+def _referred(kind: str, home: str, name: str, options: Any = None) -> Any:
+    found = _found(home, name)
+    if kind == "cache":
+        return functools.lru_cache(**options)(found)
     if kind == "remote":
-        from ._remote import remote
+        from ._remote import made
 
-        found = remote(getattr(found, "_definition", found), **options)
-    names[name] = found
+        return made(getattr(found, "_definition", found), options, f"{home}:{name}")
+    return found
+
+
+def _found(home: str, name: str) -> Any:
+    first, *rest = name.split(".")
+    found = getattr(scope(home), first)
+    for part in rest:
+        # In a class.
+        found = getattr(getattr(found, "_definition", found), part)
+    return found
 
 
 def find(name: str) -> Any:
     """A function or class: `scope:name`."""
     home, _, inner = name.rpartition(":")
-    return getattr(scope(home), inner)
+    return _found(home, inner)
 
 
 def class_name(cls: type) -> tuple[str, str]:

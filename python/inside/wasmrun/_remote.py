@@ -162,7 +162,9 @@ def remote(given: Any = None, /, **options: Any) -> Any:
     """Makes a function's calls tasks, or a class's instances actors. Also `@remote(cpus=2)`."""
     if given is None:
         return lambda given: remote(given, **options)
-    name = f"{given.__module__}:{given.__name__}"
-    if isinstance(given, type):
-        return RemoteClass(given, options, name)
-    return RemoteFunction(given, options, name)
+    return made(given, options, f"{given.__module__}:{given.__name__}")
+
+
+def made(given: Any, options: dict[str, Any], name: str) -> RemoteFunction | RemoteClass:
+    """Of what is found by this name in the program."""
+    return (RemoteClass if isinstance(given, type) else RemoteFunction)(given, options, name)
