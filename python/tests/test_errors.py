@@ -203,3 +203,16 @@ def test_an_end_of_iteration_ends_nothing_outside():
         asyncio.run(waits())
     with pytest.raises(wasmrun.WasmrunError, match="outcome is missing"):
         wasmrun.run("import wasmrun._data as data\ndata.Writer.write = lambda *_, **__: b'N'")
+
+
+def test_errors_are_called_as_they_are_in_their_file():
+    @wasmrun.remote
+    def fails():
+        class Local(Exception):
+            pass
+
+        raise Local("why")
+
+    # Not by the scope that is made for the function.
+    with pytest.raises(wasmrun.PythonError, match=rf"^{__name__}\.fails\.<locals>\.Local: why"):
+        fails.remote().get()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import secrets
 import sys
 import threading
@@ -29,6 +30,9 @@ SLOW_S = 1.0
 # Programs of these sizes are compiled once, in a sandbox, and not in each that calls them. Smaller ones are not worth another task,
 # and a larger one may need more memory than that has.
 COMPILED_BYTES = range(16 << 10, 8 << 20)
+
+# What scopes are called that are not those of modules: see `_capture.py`.
+_SCOPE = re.compile(r"\.<\d+>")
 
 COMPONENT = Path(__file__).with_name("python.wasm")
 
@@ -144,7 +148,7 @@ class Decoder:
             details = {}
         if not isinstance(details, dict):
             details = {}
-        made = PythonError(_plain(f"{told.class_.removeprefix('builtins.')}: {told.message}"))
+        made = PythonError(_plain(f"{_SCOPE.sub('', told.class_).removeprefix('builtins.')}: {told.message}"))
         made.__dict__.update(error.__dict__, traceback=told.traceback)
         # What is told of it is in the exception itself.
         del made.value, made.text
