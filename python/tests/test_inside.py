@@ -703,6 +703,27 @@ def test_an_executor_runs_any_function():
         assert isinstance(failed.exception(), Wrong)
 
 
+def test_an_executor_forgets_functions():
+    import gc
+    import weakref
+
+    def made(n):
+        def own():
+            return n
+
+        return own
+
+    with wasmrun.Executor() as executor:
+        functions = [made(n) for n in range(100)]
+        assert [it.result() for it in [executor.submit(it) for it in functions]] == list(range(100))
+        known = [weakref.ref(it) for it in functions]
+        # What they refer to is taken once, as long as they are used.
+        assert executor._remote(functions[-1]) is executor._remote(functions[-1])
+        functions.clear()
+        gc.collect()
+        assert known[0]() is None and known[-1]() is not None
+
+
 def test_coroutines():
     @wasmrun.remote
     async def gathered(n):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import concurrent.futures
+import functools
 import inspect
 import itertools
 import select
 import threading
-import weakref
 from typing import Any
 
 from . import _wasmrun
@@ -15,6 +15,10 @@ from ._errors import WasmrunError
 from ._module import Function
 from ._remote import RemoteFunction, remote
 from ._wasmrun import ObjectRef
+
+
+# How many functions an executor remembers: those that were used last.
+_MOST_REMEMBERED = 64
 
 
 class _Future(concurrent.futures.Future[Any]):
@@ -43,8 +47,8 @@ class Executor(concurrent.futures.Executor):
     def __init__(self) -> None:
         from ._api import _session
 
-        self._of_python: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-
+        # What a function refers to is taken once, as long as it is remembered.
+        self._of_python = functools.lru_cache(_MOST_REMEMBERED)(remote)
         self._session = _session()._raw
         self._completions: _wasmrun.Completions = self._session.completions()
         self._ids = itertools.count()
@@ -61,8 +65,7 @@ class Executor(concurrent.futures.Executor):
             raise TypeError(
                 f"this executor runs functions of Python and of modules that were loaded, got {type(fn).__qualname__}"
             )
-        # What it refers to is taken once.
-        return self._of_python.setdefault(fn, remote(fn))
+        return self._of_python(fn)
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[Any]:
         """Calls a function of a module, or one of Python in a sandbox."""
