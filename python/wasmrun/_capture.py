@@ -470,7 +470,10 @@ class _Source:
             raise CaptureError("a lambda cannot be taken out of its line: define a function with `def`")
         try:
             filename = inspect.getsourcefile(of) or "<unknown>"
-            line, lines = _of_class(given, filename) if isinstance(given, type) else inspect.getsourcelines(of)[::-1]
+            if isinstance(given, type):
+                line, lines = _of_class(given, filename)
+            else:
+                lines, line = inspect.getsourcelines(of)
         except (OSError, TypeError):
             found = _in_cells(given) if isinstance(given, type) else None
             if found is None:
