@@ -390,6 +390,75 @@ SEEN = []
 also_seen = SEEN
 
 
+FACTOR = 2
+
+
+@dataclasses.dataclass
+class Cell:
+    value: int
+
+    def factor(self, by=FACTOR, *, point=Point(FACTOR)):
+        return by, point
+
+    @staticmethod
+    def by_default(by=FACTOR):
+        return by
+
+    def home(self):
+        return Grid.home, CENTER
+
+
+class Grid:
+    factor = FACTOR * 10
+    home = None
+    seen = []
+
+    def name(self):
+        return "grid"
+
+    def size(self):
+        return 1
+
+
+def renamed(self):
+    return "other"
+
+
+CENTER = Cell(3)
+Grid.home, Grid.name, Grid.size = Cell(4), renamed, hundred(Grid.size)
+Grid.seen.append(1)
+FACTOR = 3
+callers = []
+for each in (plain, version):
+
+    def calls(*args, function=each):
+        return function(*args)
+
+    callers.append(calls)
+call_plain, call_version = callers
+
+
+def test_classes_and_arguments_are_as_they_are_outside():
+    @wasmrun.remote
+    def grid():
+        return Grid().name(), Grid().size(), Grid.factor, Grid.home, Grid.seen
+
+    assert grid.remote().get() == ("other", 101, 20, Cell(4), [1])
+
+    @wasmrun.remote
+    def cell():
+        return Cell(1).factor(), Cell.by_default(), Cell(1).home()
+
+    assert cell.remote().get() == ((2, Point(2)), 2, (Cell(4), Cell(3)))
+    assert wasmrun.run("result = it.home(), it.factor()", inputs={"it": Cell(1)}).result == ((Cell(4), Cell(3)), (2, Point(2)))
+
+    @wasmrun.remote
+    def call():
+        return call_plain(5), call_version()
+
+    assert call.remote().get() == (5, 2)
+
+
 def test_a_variable_is_one_by_all_its_names():
     own = SEEN
 
@@ -656,6 +725,18 @@ def test_times_and_options_that_are_none():
             ask.remote(options, of_actor).get()
     with pytest.raises(TypeError, match="the name of an actor is text"):
         find.remote(3).get()
+
+
+def test_a_placement_group_goes_along_with_a_function():
+    with wasmrun.placement_group([{"CPU": 1}]) as group:
+        for where in (group, group.bundle(0)):
+            child = add.options(strategy=where, cpus=0.5)
+
+            @wasmrun.remote(cpus=0.5)
+            def parent():
+                return child.remote(1, 2).get()
+
+            assert parent.remote().get() == 3
 
 
 def test_what_is_printed_is_shown(capsys):

@@ -10,8 +10,10 @@ as source, modules as imports, everything else as data.
 
 from __future__ import annotations
 
+import array
 import ast
 import builtins
+import enum
 import functools
 import importlib.util
 import inspect
@@ -66,6 +68,8 @@ _owners: weakref.WeakValueDictionary[tuple[str, str], type] = weakref.WeakValueD
 # Values that nobody can change: whether two are one makes no difference.
 _FIXED = (type(None), bool, int, float, complex, str, bytes)
 _MOST_WRAPPED = 100
+# What comes as another type.
+_BUFFERS = (array.array, memoryview)
 
 
 def _scope(known: weakref.WeakKeyDictionary[Any, str], of: Any, module: str) -> str:
@@ -186,7 +190,8 @@ class Program:
                 found = getattr(found, part, None)
             if found is given and module in self._whole:
                 return module, ".".join(path)
-            if found is given and len(path) > 1 and isinstance(outer, type):
+            is_own = not isinstance(given, types.FunctionType) or given.__code__.co_qualname == given.__qualname__
+            if found is given and len(path) > 1 and isinstance(outer, type) and is_own:
                 # It is there with the class that it is in.
                 home, name = self._definition(outer)
                 return self._take(given, home, ".".join([name, *path[1:]]))
@@ -213,7 +218,7 @@ class Program:
                 f"{cls.__qualname__} was defined again, and the class of that name which is used refers to itself by its name: "
                 "give one of them another name"
             )
-        self._put_source(cls, home, name, source, values)
+        self._put_source(cls, home, name, name, source, values)
         if values.get(name) is not cls and standing is cls and name in values:
             # By its name it is what it was made here.
             self._put("remote", home, name, home, name, _sent(values[name]))
@@ -258,9 +263,8 @@ class Program:
         # Its name may stand for another, that was defined later or made of it, and mean that in it.
         is_other = standing is not given and standing is not _NOTHING and name in source.names()
         place = self._take(given, home, f"={name}" if is_other else name)
-        self._put_source(function, home, name, source, values)
+        self._put_source(function, home, name, place[1], source, values)
         if is_other:
-            self._put("alias", *place, home, name)
             self._need(function, home, name, values[name])
         elif values.get(name) is not given and standing is given:
             # By its name it is what it was made here.
@@ -271,11 +275,9 @@ class Program:
         """Whether these are those of this module, and not of another by its name."""
         return self._modules.setdefault(module, variables) is variables
 
-    def _put_source(self, given: Any, home: str, name: str, source: _Source, values: dict[str, Any]) -> None:
+    def _put_source(self, given: Any, home: str, name: str, known_as: str, source: _Source, values: dict[str, Any]) -> None:
         """What a source refers to, and the source."""
-        defaults = self._defaults(given)
-        if defaults is not None:
-            source.text = _without_defaults(source.text)
+        defaults = self._defaults(given, home, known_as, source)
         needed = source.names(annotations=False)
         for variable in needed:
             if variable in values and variable != name:
@@ -296,18 +298,73 @@ class Program:
                 except CaptureError:
                     continue
         self._put("source", home, name, source.filename, source.line, source.text)
-        if defaults is not None:
-            self._put("defaults", home, name, defaults)
+        if known_as != name:
+            self._put("alias", home, known_as, home, name)
+        self.parts += defaults
+        if isinstance(given, type):
+            self._put_attributes(given, home, name, source)
 
-    def _defaults(self, given: Any) -> bytes | None:
-        """What arguments of a function are if they are not given: as it was when the function was defined, if that is data."""
-        if isinstance(given, type) or not (given.__defaults__ or given.__kwdefaults__):
-            return None
+    def _defaults(self, given: Any, home: str, name: str, source: _Source) -> list[tuple[Any, ...]]:
+        """Takes out of a source what arguments are if they are not given: they are what they were when it was defined, as far as that
+        can go. The rest is evaluated there."""
+        parts: list[tuple[Any, ...]] = []
+        taken: list[ast.expr] = []
+        definition: Any = _parsed(source.text)
+        if isinstance(given, type):
+            found = [(f"{name}/{it.__code__.co_name}", it) for it in _methods(given)]
+            nodes = {it.name: it for it in definition.body if isinstance(it, (ast.FunctionDef, ast.AsyncFunctionDef))}
+        else:
+            found, nodes = [(name, given)], {given.__code__.co_name: definition}
+        for path, function in found:
+            node: Any = nodes.get(function.__code__.co_name)
+            if node is None or len(node.args.defaults) != len(function.__defaults__ or ()):
+                continue
+            known: list[tuple[Any, ast.expr, Any]] = [*zip(itertools.count(), node.args.defaults, function.__defaults__ or ())]
+            named = {it.arg: default for it, default in zip(node.args.kwonlyargs, node.args.kw_defaults) if default is not None}
+            known += [(it, named[it], value) for it, value in (function.__kwdefaults__ or {}).items() if it in named]
+            moved: dict[Any, str] = {}
+            for argument, default, value in known:
+                if isinstance(default, ast.Constant) and type(default.value) is type(value) and default.value == value:
+                    continue
+                try:
+                    self._need(function, home, f"{path}/{argument}", value)
+                except CaptureError:
+                    continue
+                moved[argument] = f"{path}/{argument}"
+                taken.append(default)
+            if moved:
+                parts.append(("defaults", home, name, path, moved))
+        source.text = _without(source.text, taken)
+        return parts
+
+    def _put_attributes(self, cls: type, home: str, name: str, source: _Source) -> None:
+        """What attributes of a class are by now, as far as that is data, and methods that others have taken the place of: its source
+        would make something else of them."""
+        metaclass: Any = type(cls)
+        if issubclass(cls, (enum.Enum, tuple)) or metaclass.__setattr__ is not type.__setattr__:
+            return
+        definition = _parsed(source.text)
+        assert isinstance(definition, ast.ClassDef)
+        plain = {it.name for it in definition.body if isinstance(it, ast.FunctionDef) and not it.decorator_list}
+        for attribute, value in list(vars(cls).items()):
+            if attribute.startswith("__"):
+                continue
+            if isinstance(value, types.FunctionType):
+                # What its decorators, or the class of the class, make of it, they make there.
+                is_own = value.__code__.co_qualname == f"{cls.__qualname__}.{attribute}"
+                if attribute not in plain or is_own or definition.decorator_list or metaclass is not type:
+                    continue
+            elif isinstance(value, _BUFFERS) or hasattr(value, "dtype") or not self._is_data(value):
+                continue
+            self._need(cls, home, f"{name}/{attribute}", value)
+            self._put("attribute", home, name, attribute)
+
+    def _is_data(self, value: Any) -> bool:
         try:
-            return self._data((given.__defaults__, given.__kwdefaults__), "defaults")
+            self._data(value, "attribute")
         except TypeError:
-            # Then it is evaluated there.
-            return None
+            return False
+        return True
 
     def _need(self, of: Any, home: str, name: str, value: Any) -> None:
         """A variable that a function or class refers to."""
@@ -451,7 +508,11 @@ def _exported(module: str, value: Any, name: str) -> str | None:
 
 def _sent(remote: Any) -> dict[str, Any]:
     """The options that hold inside too."""
-    return {name: value for name, value in remote._options.items() if name != "modules"}
+    options = {name: value for name, value in remote._options.items() if name != "modules"}
+    if options.get("strategy") is not None:
+        # A placement group, or a bundle of one.
+        options["strategy"] = str(options["strategy"])
+    return options
 
 
 class _Source:
@@ -474,6 +535,8 @@ class _Source:
                 line, lines = _of_class(given, filename)
             else:
                 lines, line = inspect.getsourcelines(of)
+        except CaptureError:
+            raise
         except (OSError, TypeError):
             found = _in_cells(given) if isinstance(given, type) else None
             if found is None:
@@ -539,7 +602,7 @@ def _of_class(cls: type, filename: str) -> tuple[int, list[str]]:
         known = [it.__code__.co_firstlineno for it in _methods(cls)]
         first = getattr(cls, "__firstlineno__", known[0] if known else None)
         found = [it for it in found if (_is_like(it, cls) if first is None else _first(it) <= first <= (it.end_lineno or 0))]
-    if len(found) != 1:
+    if len({ast.dump(it) for it in found}) != 1:
         raise CaptureError(f"{cls.__qualname__} is {len(found) or 'no'} classes of {filename}, or cannot be told: give each its own name")
     return _first(found[0]), lines[_first(found[0]) - 1 : found[0].end_lineno]
 
@@ -673,14 +736,11 @@ class _Annotations(ast.NodeTransformer):
         return self.generic_visit(ast.Assign([node.target], node.value))
 
 
-def _without_defaults(source: str) -> str:
-    """The source of a function, where arguments that are not given are None."""
-    definition = _parsed(source)
-    assert isinstance(definition, (ast.FunctionDef, ast.AsyncFunctionDef))
+def _without(source: str, taken: list[ast.expr]) -> str:
+    """The source, where None is in the place of these."""
     lines = [line.encode() for line in source.splitlines(keepends=True)]
-    found = [it for it in (*definition.args.defaults, *definition.args.kw_defaults) if it is not None]
     # From behind, so that places stay what they are.
-    for it in sorted(found, key=lambda it: (it.lineno, it.col_offset), reverse=True):
+    for it in sorted(taken, key=lambda it: (it.lineno, it.col_offset), reverse=True):
         assert it.end_lineno is not None and it.end_col_offset is not None
         first, last = it.lineno - 1, it.end_lineno - 1
         rest = lines[last][it.end_col_offset :]

@@ -146,15 +146,21 @@ def load(program: Any, is_own: bool = False) -> None:
         if place in before or place in _broken:
             continue
         _homes[place] = program
-        try:
-            _execute(part, later)
-        except Exception as error:
-            if is_own:
-                raise
-            del _homes[place]
-            _broken[place] = error
+        _try(part, later, is_own)
     for part in later:
-        _execute(part, None)
+        _try(part, None, is_own)
+
+
+def _try(part: Any, later: list[Any] | None, is_own: bool) -> None:
+    try:
+        _execute(part, later)
+    except Exception as error:
+        if is_own:
+            raise
+        kind, home, name, *_ = part
+        place = (name, "") if kind == "file" else (home, name)
+        _homes.pop(place, None)
+        _broken[place] = error
 
 
 class _Absent:
@@ -190,16 +196,56 @@ def _execute(part: Any, later: list[Any] | None) -> None:
             module, called, args, kwargs = rest
             names[name] = getattr(importlib.import_module(module), called)(*args, **kwargs)
         elif kind == "defaults":
-            function = inspect.unwrap(names[name])
-            function.__defaults__, function.__kwdefaults__ = read(rest[0])
+            path, moved = rest
+            if later is None or set(moved.values()) <= names.keys():
+                _set_defaults(_function(names, path), {argument: names[it] for argument, it in moved.items()})
+            else:
+                later.append(part)
+        elif kind == "attribute":
+            (attribute,) = rest
+            # In the end: to define other classes may change it too.
+            if later is None:
+                _set_attribute(getattr(names[name], "_definition", names[name]), attribute, names[f"{name}/{attribute}"])
+            else:
+                later.append(part)
         elif kind == "data":
-            names[name] = read(rest[0])
+            try:
+                names[name] = read(rest[0])
+            except TypeError:
+                # A class of it is not there yet.
+                if later is None:
+                    raise
+                later.append(part)
         elif kind == "absent":
             names.setdefault(name, _Absent(rest[0]))
         elif later is None or rest[1].partition(".")[0] in scope(rest[0]).__dict__:
             names[name] = _referred(kind, *rest)
         else:
             later.append(part)
+
+
+def _function(names: dict[str, Any], path: str) -> Any:
+    first, *rest = path.split("/")
+    found = getattr(names[first], "_definition", names[first])
+    for part in rest:
+        found = vars(found)[part]
+    found = getattr(found, "__func__", getattr(found, "fget", found))
+    return inspect.unwrap(found)
+
+
+def _set_defaults(function: Any, moved: dict[Any, Any]) -> None:
+    """What arguments are if they are not given, by their numbers and names."""
+    if function.__defaults__:
+        function.__defaults__ = tuple(moved.get(at, it) for at, it in enumerate(function.__defaults__))
+    if function.__kwdefaults__:
+        function.__kwdefaults__ = {name: moved.get(name, it) for name, it in function.__kwdefaults__.items()}
+
+
+def _set_attribute(cls: type, name: str, value: Any) -> None:
+    made = vars(cls).get(name)
+    # As its source has made it where that is the same: it may be that of another name.
+    if type(made) is not type(value) or made != value:
+        setattr(cls, name, value)
 
 
 def forget(name: str, *filenames: str) -> None:
