@@ -140,6 +140,18 @@ def test_what_is_stored_as_such_keeps_its_type(fixture):
         assert values == ["text", "", None, [1]] and numbers.tolist() == [0, 1]
 
 
+class Lists(collections.defaultdict):
+    pass
+
+
+class Bytes(bytes):
+    pass
+
+
+class PairWithMore(Pair):
+    pass
+
+
 def test_what_cannot_cross():
     day = numpy.datetime64("2020-01-01")
     assert echo.remote([day, numpy.timedelta64(5, "ms")]).get() == [day.item(), datetime.timedelta(milliseconds=5)]
@@ -162,6 +174,11 @@ def test_what_cannot_cross():
     ):
         with pytest.raises(TypeError, match=says):
             echo.remote(value)
+    more = PairWithMore(1, "x")
+    more.more = 2
+    for derived in (Lists(list), Bytes(b"a"), more):
+        with pytest.raises(TypeError, match="argument 1: .* cannot cross"):
+            echo.remote(derived)
     loop = []
     loop.append(loop)
     with pytest.raises(TypeError, match="contains itself"):

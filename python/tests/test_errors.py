@@ -151,7 +151,12 @@ def test_exceptions_are_what_they_were():
     assert error.value.lineno == 1
     with pytest.raises(FileNotFoundError) as error:
         wasmrun.run("open('/nope')")
-    assert error.value.filename == "/nope"
+    assert error.value.filename == "/nope" and len(error.value.args) == 2
+    again = pickle.loads(pickle.dumps(error.value))
+    assert again.filename == "/nope" and again.args == error.value.args
+    with pytest.raises(FileNotFoundError) as error:
+        wasmrun.run("import os\nos.rename('/nope', '/other')")
+    assert error.value.filename2 == "/other"
     with pytest.raises(UnicodeDecodeError, match="invalid start byte"):
         wasmrun.run("b'\\xff'.decode()")
     with pytest.raises(NameError) as error:

@@ -58,9 +58,18 @@ def exception(cls: type[BaseException], args: tuple[Any, ...]) -> BaseException:
         base.__init__(made, *args)
     except TypeError:
         made = base.__new__(cls)
-    # Past what the class may say against it, as frozen dataclasses do.
-    BaseException.__dict__["args"].__set__(made, args)
+    if getattr(made, "filename", None) is None or not isinstance(made, OSError):
+        # Past what the class may say against it, as frozen dataclasses do. Files are no longer among the arguments.
+        BaseException.__dict__["args"].__set__(made, args)
     return made
+
+
+def arguments(error: BaseException) -> tuple[Any, ...]:
+    """What `exception` makes it of."""
+    if not isinstance(error, OSError) or error.filename is None:
+        return error.args
+    args = error.errno, error.strerror, error.filename
+    return args if error.filename2 is None else (*args, None, error.filename2)
 
 
 def _made_deque(parts: tuple[Any, ...]) -> collections.deque[Any]:
@@ -201,10 +210,8 @@ class Writer:
     def _exception(self, value: BaseException) -> None:
         """With its base classes, down to one that every Python has."""
         attributes = dict(value.__dict__)
-        args = value.args
-        if isinstance(value, OSError) and value.filename is not None:
-            args = value.errno, value.strerror, value.filename
-        elif isinstance(value, (NameError, AttributeError, ImportError)) and value.name is not None:
+        args = arguments(value)
+        if isinstance(value, (NameError, AttributeError, ImportError)) and value.name is not None:
             attributes["name"] = value.name
         names = []
         for cls in type(value).__mro__:
@@ -265,7 +272,7 @@ class Writer:
             except AttributeError as error:
                 raise self._wrong(f"a field has no value yet: {error}") from None
             self._fields((getattr(value, "__dict__", {}) | given).items())
-        elif isinstance(value, tuple) and hasattr(value, "_fields"):
+        elif isinstance(value, tuple) and hasattr(value, "_fields") and not getattr(value, "__dict__", None):
             self._out += b"n"
             self._class(type(value))
             self._all(b"t", tuple(value))
@@ -274,7 +281,7 @@ class Writer:
             self._out += b"L"
             self._text(name)
             self._value(parts(value))
-        elif isinstance(value, collections.defaultdict) and value.default_factory in _FACTORIES.values():
+        elif type(value) is collections.defaultdict and value.default_factory in _FACTORIES.values():
             self._out += b"j"
             self._text(next(name for name, it in _FACTORIES.items() if it is value.default_factory))
             self._dict(dict(value))
@@ -298,6 +305,8 @@ class Writer:
                     f".astype('{value.dtype.kind}8[us]'), or pass what it is as a number"
                 )
             return self._value(item)
+        if isinstance(value, (bytes, bytearray)):
+            raise self._wrong(f"{type(value).__qualname__} cannot cross, which is derived from bytes: pass bytes of it")
         if hasattr(value, "mask"):
             raise self._wrong("a masked array cannot cross: pass its data and its mask")
         try:

@@ -124,7 +124,8 @@ class _Joined:
         pass
 
     def __reduce__(self) -> Any:
-        return _of_parts, (type(self)._parts, getattr(self, "args"), self.__dict__)
+        error: Any = self
+        return _of_parts, (type(self)._parts, _data.arguments(error), self.__dict__)
 
 
 @functools.lru_cache(256)
@@ -150,7 +151,7 @@ def joined(cause: BaseException | None, error: TaskError) -> Any:
     if error.__cause__ is not cause:
         notes = [*getattr(cause, "__notes__", ()), *notes]
     try:
-        made: Any = _of_parts((*own, type(error)), cause.args, attributes)
+        made: Any = _of_parts((*own, type(error)), _data.arguments(cause), attributes)
     except Exception:
         # There can be no such class.
         return error
