@@ -445,6 +445,27 @@ def test_the_node_ends_with_the_process(end, tmp_path):
         assert not os.path.exists(address) and not os.path.exists(os.path.dirname(address))
 
 
+def test_a_session_that_has_ended_leaves_nothing(guests, tmp_path):
+    ended = python(
+        f"""
+        import gc, os, wasmrun
+
+        def one():
+            with wasmrun.init(node_options=["--node-cpus", "1"]) as session:
+                app = session.load({str(guests / "graph.wasm")!r})
+                assert app.add.remote(1, 2).get() == wasmrun.run("result = 3").result
+            del session, app
+            gc.collect()
+            return len(os.listdir("/proc/self/fd"))
+
+        before = one()
+        print([one() - before for _ in range(3)])
+        """,
+        XDG_RUNTIME_DIR=str(tmp_path),
+    )
+    assert ended.stdout == "[0, 0, 0]\n", ended
+
+
 def test_a_node_that_dies_under_a_driver(guests, tmp_path):
     ended = python(
         f"""

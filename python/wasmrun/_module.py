@@ -6,6 +6,8 @@ Owns which name an export has: its own where that is unambiguous, `interface.nam
 from __future__ import annotations
 
 import inspect
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 from . import _values, _wasmrun
@@ -91,7 +93,9 @@ class Module:
         self.__name__ = name
         self._interfaces: dict[str, Interface] = {}
         self._ambiguous: dict[str, list[str]] = {}
-        self._raw = session.load(data, _values.factory(self._add_type))
+        # What makes types lives as long as the session, and is not to keep this.
+        add = weakref.WeakMethod(self._add_type)
+        self._raw = session.load(data, _values.factory(lambda scope, cls: _call(add(), scope, cls)))
         self.digest = self._raw.digest
         for function in self._raw.functions():
             interface, plain = _parts(function.full_name)
@@ -128,6 +132,11 @@ class Module:
 
     def __repr__(self) -> str:
         return f"<wasmrun module {self.__name__}: {', '.join(_public(self))}>"
+
+
+def _call(method: Callable[..., None] | None, *args: Any) -> None:
+    if method is not None:
+        method(*args)
 
 
 def _parts(full: str) -> tuple[str | None, str]:
