@@ -281,7 +281,11 @@ class Writer:
             self._out += b"L"
             self._text(name)
             self._value(parts(value))
-        elif type(value) is collections.defaultdict and value.default_factory in _FACTORIES.values():
+        elif (
+            isinstance(value, collections.defaultdict)
+            and type(value) is collections.defaultdict
+            and value.default_factory in _FACTORIES.values()
+        ):
             self._out += b"j"
             self._text(next(name for name, it in _FACTORIES.items() if it is value.default_factory))
             self._dict(dict(value))
