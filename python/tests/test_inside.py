@@ -428,6 +428,7 @@ CENTER = Cell(3)
 Grid.home, Grid.name, Grid.size = Cell(4), renamed, hundred(Grid.size)
 Grid.seen.append(1)
 FACTOR = 3
+root = hundred(math.sqrt)
 callers = []
 for each in (plain, version):
 
@@ -454,9 +455,9 @@ def test_classes_and_arguments_are_as_they_are_outside():
 
     @wasmrun.remote
     def call():
-        return call_plain(5), call_version()
+        return call_plain(5), call_version(), root(4)
 
-    assert call.remote().get() == (5, 2)
+    assert call.remote().get() == (5, 2, 102)
 
 
 def test_a_variable_is_one_by_all_its_names():
@@ -548,6 +549,11 @@ def test_classes_of_notebooks(monkeypatch):
     assert echo.remote(module.Cell()).get() == module.Cell() and wasmrun.run("result = it.y", inputs={"it": module.Cell()}).result == 2
 
 
+class Locked:
+    def lock(self):
+        return LOCK
+
+
 def test_what_cannot_go_with_it():
     @wasmrun.remote
     def locked():
@@ -567,11 +573,20 @@ def test_what_cannot_go_with_it():
     def refers():
         return ref
 
+    def mentions(it: Locked) -> int:
+        return 1
+
+    @wasmrun.remote
+    def uses():
+        # What cannot go where it is only mentioned cannot go where it is used.
+        return mentions(1), Locked()
+
     for function, says in (
         (locked, "uses the variable 'LOCK', which cannot be sent.*_thread.lock"),
         (arrays, "uses 'numpy'.*native code"),
         (tests, r"uses 'pytest'.*modules=\['pytest'\]"),
         (refers, "'ref'.*pass what is needed as an argument"),
+        (uses, "Locked uses the variable 'LOCK'"),
         (wasmrun.remote(lambda: 1), "a lambda"),
     ):
         with pytest.raises(wasmrun.CaptureError, match=says):

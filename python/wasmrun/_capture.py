@@ -5,7 +5,8 @@ be another. Of a script only what is referred to is taken, so that nothing else 
 what this writes.
 
 Global variables, and those of enclosing functions, are taken as they are when the function is first called: functions and classes
-as source, modules as imports, everything else as data.
+as source, modules as imports, everything else as data. Each object is there once. It is in the scope of its module if it is what
+its name stands for there, with the decorators above it, and in a scope of its own otherwise.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import array
 import ast
 import builtins
+import contextlib
 import enum
 import functools
 import importlib.util
@@ -28,7 +30,7 @@ import threading
 import types
 import weakref
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NewType, ParamSpec, TypeVar, TypeVarTuple
 
@@ -101,20 +103,23 @@ class Program:
 
     def add(self, given: Any) -> str:
         """Adds a function or class, and what it needs: the name by which it is found there. Nothing of it if it cannot go."""
-        with _lock:
-            count, before = len(self.parts), [dict(it) for it in self._known()]
-            try:
-                home, name = self._definition(given)
-            except BaseException:
-                del self.parts[count:]
-                for known, it in zip(self._known(), before):
-                    known.clear()
-                    known.update(it)
-                raise
+        with _lock, self._all_or_nothing():
+            home, name = self._definition(given)
             return f"{home}:{name}"
 
-    def _known(self) -> tuple[dict[Any, Any], ...]:
-        return self.classes, self._places, self._taken, self._values
+    @contextlib.contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """What is added here is not there if there is an error."""
+        all_known: tuple[dict[Any, Any], ...] = self.classes, self._places, self._taken, self._values
+        count, before = len(self.parts), [dict(it) for it in all_known]
+        try:
+            yield
+        except BaseException:
+            del self.parts[count:]
+            for known, it in zip(all_known, before):
+                known.clear()
+                known.update(it)
+            raise
 
     def class_name(self, cls: type) -> tuple[str, str]:
         """By what name a class crosses. It is added if it is not there."""
@@ -227,7 +232,10 @@ class Program:
     def _function(self, given: Any) -> tuple[str, str]:
         *wrappers, function = _wrapped(given)
         if not isinstance(function, types.FunctionType):
-            raise CaptureError(f"the source of {_called(given)} is not to be had, and source is what is sent: define it with `def`")
+            if not isinstance(given, types.FunctionType):
+                raise CaptureError(f"the source of {_called(given)} is not to be had, and source is what is sent: define it with `def`")
+            # What it wraps has no source.
+            wrappers, function = [], given
         if hasattr(given, "dispatch") and len(getattr(given, "registry", ())) > 1:
             raise CaptureError(
                 f"{_called(given)} has implementations by type, which do not go with it: look at the type in one function"
@@ -282,7 +290,8 @@ class Program:
         for variable in needed:
             if variable in values and variable != name:
                 try:
-                    self._need(given, home, variable, values[variable])
+                    with self._all_or_nothing():
+                        self._need(given, home, variable, values[variable])
                 except CaptureError as error:
                     if not self._is_of_values:
                         raise
@@ -293,10 +302,8 @@ class Program:
         # Annotations are evaluated there when somebody asks for them, which few do: what they name goes along if it can.
         for variable in source.names():
             if variable in values and variable != name and variable not in needed:
-                try:
+                with contextlib.suppress(CaptureError), self._all_or_nothing():
                     self._need(given, home, variable, values[variable])
-                except CaptureError:
-                    continue
         self._put("source", home, name, source.filename, source.line, source.text)
         if known_as != name:
             self._put("alias", home, known_as, home, name)
@@ -326,12 +333,10 @@ class Program:
             for argument, default, value in known:
                 if isinstance(default, ast.Constant) and type(default.value) is type(value) and default.value == value:
                     continue
-                try:
+                with contextlib.suppress(CaptureError), self._all_or_nothing():
                     self._need(function, home, f"{path}/{argument}", value)
-                except CaptureError:
-                    continue
-                moved[argument] = f"{path}/{argument}"
-                taken.append(default)
+                    moved[argument] = f"{path}/{argument}"
+                    taken.append(default)
             if moved:
                 parts.append(("defaults", home, name, path, moved))
         source.text = _without(source.text, taken)
