@@ -49,12 +49,12 @@ from ._errors import (
     WasmrunError,
 )
 from ._executor import Executor
-from ._capture import CaptureError
 from ._group import Bundle, PlacementGroup, placement_group
 from ._inside import PythonActor
 from ._module import Class, Function, Interface, Module
 from ._remote import RemoteClass, RemoteFunction, remote
 from ._sandbox import Outcome, Sandbox, Snapshot, run
+from ._source import CaptureError
 from ._values import Err, Ok, Some
 from ._wasmrun import ActorHandle, ObjectRef, __version__
 

@@ -18,13 +18,10 @@ import contextlib
 import enum
 import functools
 import importlib.util
-import inspect
 import itertools
-import linecache
 import logging
 import os
 import re
-import symtable
 import sys
 import threading
 import types
@@ -35,6 +32,7 @@ from pathlib import Path
 from typing import Any, NewType, ParamSpec, TypeVar, TypeVarTuple
 
 from . import _data, _errors
+from ._source import NOTHING, CaptureError, Source, is_decorator, is_ours, methods, parsed, submodules, without
 
 # Modules that are known to have native code, and what to do instead.
 _NATIVE = {
@@ -54,10 +52,6 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-class CaptureError(TypeError):
-    """A function that cannot run elsewhere. The message says which variable is why."""
 
 
 # Scopes of what is not what its name stands for in its module, such as closures: each has one of its own. Those of functions that
@@ -110,7 +104,7 @@ class Program:
     @contextlib.contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
         """What is added here is not there if there is an error."""
-        all_known: tuple[dict[Any, Any], ...] = self.classes, self._places, self._taken, self._values
+        all_known: list[dict[Any, Any]] = [self.classes, self._places, self._taken, self._values]
         count, before = len(self.parts), [dict(it) for it in all_known]
         try:
             yield
@@ -140,7 +134,7 @@ class Program:
             known = self._places.get(id(cls))
             if known is not None:
                 return known[1]
-            if not self._is_there(cls.__module__) and not _is_ours(cls.__module__):
+            if not self._is_there(cls.__module__) and not is_ours(cls.__module__):
                 return None
             name = cls.__module__, cls.__qualname__.rpartition("<locals>.")[2]
             self.classes[name] = cls
@@ -217,8 +211,8 @@ class Program:
                 self._put("call", home, name, "collections", "namedtuple", (name, getattr(cls, "_fields")), options)
                 return home, name
         values = _variables(cls)
-        source = _Source(cls, values)
-        if standing is not cls and standing is not _NOTHING and name in source.names() and not self._is_of_values:
+        source = Source(cls, values)
+        if standing is not cls and standing is not NOTHING and name in source.names() and not self._is_of_values:
             raise CaptureError(
                 f"{cls.__qualname__} was defined again, and the class of that name which is used refers to itself by its name: "
                 "give one of them another name"
@@ -242,7 +236,7 @@ class Program:
             )
         values = _of_function(function)
         standing = _standing(values, function.__code__.co_name)
-        source = _Source(function, values)
+        source = Source(function, values)
         if wrappers and (
             len(source.decorators) < len(wrappers)
             or (standing is not given and any(it is function for it in _wrapped(standing)))
@@ -259,7 +253,7 @@ class Program:
                 )
             wrappers, function, values = [], given, _of_function(given)
             standing = _standing(values, function.__code__.co_name)
-            source = _Source(function, values)
+            source = Source(function, values)
         name = function.__code__.co_name
         home = function.__globals__.get("__name__") or function.__module__
         is_local = standing is not given or "<locals>" in function.__code__.co_qualname
@@ -267,9 +261,9 @@ class Program:
             home = _scope(_decorated if wrappers else _scopes, function, home)
         if not wrappers and standing is not given:
             # It is what was decorated, and not what came of it.
-            source.strip(lambda it: _is(it, values, functools.wraps))
+            source.strip(lambda it: is_decorator(it, values, functools.wraps))
         # Its name may stand for another, that was defined later or made of it, and mean that in it.
-        is_other = standing is not given and standing is not _NOTHING and name in source.names()
+        is_other = standing is not given and standing is not NOTHING and name in source.names()
         place = self._take(given, home, f"={name}" if is_other else name)
         self._put_source(function, home, name, place[1], source, values)
         if is_other:
@@ -283,7 +277,7 @@ class Program:
         """Whether these are those of this module, and not of another by its name."""
         return self._modules.setdefault(module, variables) is variables
 
-    def _put_source(self, given: Any, home: str, name: str, known_as: str, source: _Source, values: dict[str, Any]) -> None:
+    def _put_source(self, given: Any, home: str, name: str, known_as: str, source: Source, values: dict[str, Any]) -> None:
         """What a source refers to, and the source."""
         defaults = self._defaults(given, home, known_as, source)
         needed = source.names(annotations=False)
@@ -297,7 +291,7 @@ class Program:
                         raise
                     self._taken[home, variable] = values[variable]
                     self._put("absent", home, variable, str(error))
-        for module in _submodules(source.text, values):
+        for module in submodules(source.text, values):
             self._need(given, home, module, sys.modules[module])
         # Annotations are evaluated there when somebody asks for them, which few do: what they name goes along if it can.
         for variable in source.names():
@@ -311,14 +305,14 @@ class Program:
         if isinstance(given, type):
             self._put_attributes(given, home, name, source)
 
-    def _defaults(self, given: Any, home: str, name: str, source: _Source) -> list[tuple[Any, ...]]:
+    def _defaults(self, given: Any, home: str, name: str, source: Source) -> list[tuple[Any, ...]]:
         """Takes out of a source what arguments are if they are not given: they are what they were when it was defined, as far as that
         can go. The rest is evaluated there."""
         parts: list[tuple[Any, ...]] = []
         taken: list[ast.expr] = []
-        definition: Any = _parsed(source.text)
+        definition: Any = parsed(source.text)
         if isinstance(given, type):
-            found = [(f"{name}/{it.__code__.co_name}", it) for it in _methods(given)]
+            found = [(f"{name}/{it.__code__.co_name}", it) for it in methods(given)]
             nodes = {it.name: it for it in definition.body if isinstance(it, (ast.FunctionDef, ast.AsyncFunctionDef))}
         else:
             found, nodes = [(name, given)], {given.__code__.co_name: definition}
@@ -339,16 +333,16 @@ class Program:
                     taken.append(default)
             if moved:
                 parts.append(("defaults", home, name, path, moved))
-        source.text = _without(source.text, taken)
+        source.text = without(source.text, taken)
         return parts
 
-    def _put_attributes(self, cls: type, home: str, name: str, source: _Source) -> None:
+    def _put_attributes(self, cls: type, home: str, name: str, source: Source) -> None:
         """What attributes of a class are by now, as far as that is data, and methods that others have taken the place of: its source
         would make something else of them."""
         metaclass: Any = type(cls)
         if issubclass(cls, (enum.Enum, tuple)) or metaclass.__setattr__ is not type.__setattr__:
             return
-        definition = _parsed(source.text)
+        definition = parsed(source.text)
         assert isinstance(definition, ast.ClassDef)
         plain = {it.name for it in definition.body if isinstance(it, ast.FunctionDef) and not it.decorator_list}
         for attribute, value in list(vars(cls).items()):
@@ -390,8 +384,8 @@ class Program:
             return ("import", home, name, value.__name__)
         module = getattr(value, "__module__", None) or type(value).__module__
         found = _exported(module, value, name)
-        if found is not None and (_is_ours(module) or self._is_there(module)):
-            return ("from", home, name, "wasmrun" if _is_ours(module) else module, found)
+        if found is not None and (is_ours(module) or self._is_there(module)):
+            return ("from", home, name, "wasmrun" if is_ours(module) else module, found)
         if isinstance(value, re.Pattern):
             return ("call", home, name, "re", "compile", (value.pattern, value.flags), {})
         if isinstance(value, (TypeVar, ParamSpec, TypeVarTuple)):
@@ -430,7 +424,7 @@ class Program:
 
     def _check_module(self, of: Any, name: str, module: str) -> None:
         top = module.partition(".")[0]
-        if _is_ours(module) or self._is_there(module):
+        if is_ours(module) or self._is_there(module):
             return
         if top in _NATIVE:
             raise CaptureError(f"{of.__qualname__} uses '{name}', the module {module}: {_NATIVE[top]}")
@@ -498,13 +492,9 @@ def _is_standard(module: str) -> bool:
     return module.partition(".")[0] in sys.stdlib_module_names and module != "__main__"
 
 
-def _is_ours(module: str) -> bool:
-    return module.partition(".")[0] == "wasmrun"
-
-
 def _exported(module: str, value: Any, name: str) -> str | None:
     """By what name a module has this value."""
-    found = sys.modules.get("wasmrun" if _is_ours(module) else module)
+    found = sys.modules.get("wasmrun" if is_ours(module) else module)
     for known in (getattr(value, "__name__", None), getattr(value, "_name", None), name):
         if isinstance(known, str) and getattr(found, known, None) is value:
             return known
@@ -520,154 +510,11 @@ def _sent(remote: Any) -> dict[str, Any]:
     return options
 
 
-class _Source:
-    """The source of a function or class, less our decorators, which are not executed there: what their arguments refer to need not
-    be there."""
-
-    def __init__(self, given: Any, values: dict[str, Any]) -> None:
-        from ._remote import remote
-
-        # Not of what a function wraps.
-        of = given if isinstance(given, type) else given.__code__
-        name: str
-        self._of: str
-        self._of, name = (of.__qualname__, of.__name__) if isinstance(of, type) else (of.co_qualname, of.co_name)
-        if name == "<lambda>":
-            raise CaptureError("a lambda cannot be taken out of its line: define a function with `def`")
-        try:
-            filename = inspect.getsourcefile(of) or "<unknown>"
-            if isinstance(given, type):
-                line, lines = _of_class(given, filename)
-            else:
-                lines, line = inspect.getsourcelines(of)
-        except CaptureError:
-            raise
-        except (OSError, TypeError):
-            found = _in_cells(given) if isinstance(given, type) else None
-            if found is None:
-                raise CaptureError(
-                    f"the source of {given.__qualname__} is not to be had, and source is what is sent: define it in a file or a notebook"
-                ) from None
-            filename, line, lines = found
-        if lines[0][:1].isspace():
-            # As it is, for texts in it may span lines.
-            lines.insert(0, "if 1:\n")
-            line -= 1
-        self.filename = filename
-        self.line = max(line, 1)
-        self.text = "".join(lines)
-        try:
-            definition = _parsed(self.text)
-        except SyntaxError:
-            definition = None
-        if getattr(definition, "name", None) != name:
-            raise CaptureError(f"{self._of} is not where it was in {filename}: the file has changed since it was read, so begin anew")
-        self.decorators: list[ast.expr] = getattr(definition, "decorator_list")
-        self.strip(lambda it: not _is(it, values, remote))
-
-    def strip(self, keeps: Callable[[ast.expr], bool]) -> None:
-        """Takes decorators away."""
-        lines = self.text.splitlines(keepends=True)
-        for decorator in self.decorators:
-            if not keeps(decorator):
-                for at in range(decorator.lineno - 1, decorator.end_lineno or decorator.lineno):
-                    lines[at] = "\n"
-        self.decorators = [it for it in self.decorators if keeps(it)]
-        self.text = "".join(lines)
-
-    def names(self, annotations: bool = True) -> list[str]:
-        """What it refers to and does not define, or defines as itself."""
-        try:
-            return _names(self.text if annotations else _without_annotations(self.text), self.filename)
-        except SyntaxError as error:
-            raise CaptureError(
-                f"{self._of} changes a variable of a function around it, which cannot go with it ({error.msg}): make it a class, or keep "
-                "what changes in a list"
-            ) from None
-
-
-def _of_class(cls: type, filename: str) -> tuple[int, list[str]]:
-    """Where its file has a class, which `inspect` takes for the first of its name."""
-    lines = inspect.findsource(cls)[0]
-    found: list[ast.ClassDef] = []
-
-    def look(node: ast.AST, path: str) -> None:
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.ClassDef):
-                if path + child.name == cls.__qualname__:
-                    found.append(child)
-                look(child, f"{path}{child.name}.")
-            elif isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                look(child, f"{path}{child.name}.<locals>.")
-            else:
-                look(child, path)
-
-    look(ast.parse("".join(lines)), "")
-    if len(found) > 1:
-        known = [it.__code__.co_firstlineno for it in _methods(cls)]
-        first = getattr(cls, "__firstlineno__", known[0] if known else None)
-        found = [it for it in found if (_is_like(it, cls) if first is None else _first(it) <= first <= (it.end_lineno or 0))]
-    if len({ast.dump(it) for it in found}) != 1:
-        raise CaptureError(f"{cls.__qualname__} is {len(found) or 'no'} classes of {filename}, or cannot be told: give each its own name")
-    return _first(found[0]), lines[_first(found[0]) - 1 : found[0].end_lineno]
-
-
-def _first(node: ast.ClassDef) -> int:
-    return min([node.lineno, *(it.lineno for it in node.decorator_list)])
-
-
-def _is_like(node: ast.ClassDef, cls: type) -> bool:
-    """Whether a class without methods may be this one, by what it says of its attributes."""
-    said: dict[str, ast.expr | None] = {}
-    for it in node.body:
-        if isinstance(it, (ast.Assign, ast.AnnAssign)):
-            targets = it.targets if isinstance(it, ast.Assign) else [it.target]
-            said |= {target.id: it.value for target in targets if isinstance(target, ast.Name)}
-    own = vars(cls)
-    return own.get("__annotations__", {}).keys() <= said.keys() and all(
-        not isinstance(it, ast.Constant) or own.get(name, _NOTHING) == it.value for name, it in said.items()
-    )
-
-
-def _in_cells(cls: type) -> tuple[str, int, list[str]] | None:
-    """Where a notebook has a class: it has no file in which `inspect` looks for it."""
-    own = {it.__code__.co_filename for it in vars(cls).values() if isinstance(it, types.FunctionType)}
-    cells = [it for it in linecache.cache if it.startswith("<") or "ipykernel" in it]
-    # Of a class without methods, the last cell that has one of its name.
-    for filename in reversed([it for it in cells if it in own] or cells):
-        lines = linecache.getlines(filename)
-        try:
-            nodes = list(ast.walk(ast.parse("".join(lines))))
-        except SyntaxError:
-            continue
-        for node in nodes:
-            if isinstance(node, ast.ClassDef) and node.name == cls.__name__:
-                return filename, _first(node), lines[_first(node) - 1 : node.end_lineno]
-    return None
-
-
-def _parsed(source: str) -> ast.stmt:
-    """The definition in a source of `_source`."""
-    found = ast.parse(source).body[0]
-    return found.body[0] if isinstance(found, ast.If) else found
-
-
-def _is(decorator: ast.expr, values: dict[str, Any], what: Any) -> bool:
-    """Whether a decorator is this, or a call of it."""
-    named = decorator.func if isinstance(decorator, ast.Call) else decorator
-    if isinstance(named, ast.Attribute) and isinstance(named.value, ast.Name):
-        return getattr(values.get(named.value.id), named.attr, None) is what
-    return isinstance(named, ast.Name) and values.get(named.id) is what
-
-
-_NOTHING = object()
-
-
 def _standing(values: dict[str, Any], name: str) -> Any:
     """What a name stands for: of a function or class whose calls are tasks, that."""
     from ._remote import RemoteClass, RemoteFunction
 
-    found = values.get(name, _NOTHING)
+    found = values.get(name, NOTHING)
     return found._definition if isinstance(found, (RemoteFunction, RemoteClass)) else found
 
 
@@ -688,7 +535,7 @@ def _variables(given: Any) -> dict[str, Any]:
     if not isinstance(given, type):
         return _of_function(given)
     module = sys.modules.get(given.__module__)
-    functions = _methods(given)
+    functions = methods(given)
     values = dict(module.__dict__) if module is not None else {}
     for function in functions:
         values |= function.__globals__
@@ -696,13 +543,6 @@ def _variables(given: Any) -> dict[str, Any]:
         values |= _cells(function)
     values.pop("__class__", None)
     return values
-
-
-def _methods(cls: type) -> list[types.FunctionType]:
-    """The functions in a class. Not those that decorators from elsewhere have made: what names mean to them is something else."""
-    members = (getattr(it, "__func__", getattr(it, "fget", it)) for it in vars(cls).values())
-    functions = (inspect.unwrap(it) for it in members if isinstance(it, types.FunctionType))
-    return [it for it in functions if it.__code__.co_qualname.startswith(f"{cls.__qualname__}.")]
 
 
 def _of_function(function: types.FunctionType) -> dict[str, Any]:
@@ -718,78 +558,3 @@ def _cells(function: types.FunctionType) -> dict[str, Any]:
             # It is not set yet.
             continue
     return values
-
-
-class _Annotations(ast.NodeTransformer):
-    """Takes annotations away."""
-
-    def visit_arg(self, node: ast.arg) -> ast.arg:
-        node.annotation = None
-        return node
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        node.returns = None
-        return self.generic_visit(node)
-
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
-        node.returns = None
-        return self.generic_visit(node)
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        if node.value is None:
-            return ast.Pass()
-        return self.generic_visit(ast.Assign([node.target], node.value))
-
-
-def _without(source: str, taken: list[ast.expr]) -> str:
-    """The source, where None is in the place of these."""
-    lines = [line.encode() for line in source.splitlines(keepends=True)]
-    # From behind, so that places stay what they are.
-    for it in sorted(taken, key=lambda it: (it.lineno, it.col_offset), reverse=True):
-        assert it.end_lineno is not None and it.end_col_offset is not None
-        first, last = it.lineno - 1, it.end_lineno - 1
-        rest = lines[last][it.end_col_offset :]
-        lines[first] = lines[first][: it.col_offset] + b"None" + b"\n" * (last - first) + rest
-        lines[first + 1 : last + 1] = []
-        # As many lines as before.
-        lines[first : first + 1] = lines[first].splitlines(keepends=True)
-    return b"".join(lines).decode()
-
-
-def _without_annotations(source: str) -> str:
-    return ast.unparse(ast.fix_missing_locations(_Annotations().visit(ast.parse(source))))
-
-
-def _submodules(source: str, values: dict[str, Any]) -> list[str]:
-    """The modules in modules that a source names, such as `xml.etree.ElementTree`."""
-    found = []
-    for node in ast.walk(ast.parse(source)):
-        path: list[str] = []
-        while isinstance(node, ast.Attribute):
-            path.insert(0, node.attr)
-            node = node.value
-        root = values.get(node.id) if isinstance(node, ast.Name) and path else None
-        if isinstance(root, types.ModuleType) and not _is_ours(root.__name__):
-            name = root.__name__
-            for part in path:
-                name += f".{part}"
-                if not isinstance(sys.modules.get(name), types.ModuleType):
-                    break
-                found.append(name)
-    return found
-
-
-def _names(source: str, filename: str) -> list[str]:
-    """What the source refers to and does not define."""
-    found: dict[str, None] = {}
-
-    def look(table: symtable.SymbolTable, is_top: bool) -> None:
-        for symbol in table.get_symbols():
-            is_global = symbol.is_referenced() if is_top else symbol.is_global()
-            if is_global:
-                found[symbol.get_name()] = None
-        for child in table.get_children():
-            look(child, False)
-
-    look(symtable.symtable(source, filename, "exec"), True)
-    return list(found)
