@@ -281,14 +281,6 @@ class Writer:
             self._out += b"L"
             self._text(name)
             self._value(parts(value))
-        elif (
-            isinstance(value, collections.defaultdict)
-            and type(value) is collections.defaultdict
-            and value.default_factory in _FACTORIES.values()
-        ):
-            self._out += b"j"
-            self._text(next(name for name, it in _FACTORIES.items() if it is value.default_factory))
-            self._dict(dict(value))
         elif isinstance(value, array.array):
             self._array(value.typecode, (len(value),), memoryview(value))
         elif isinstance(value, memoryview):
@@ -369,6 +361,14 @@ class Writer:
         self._out += b"d"
         self._pairs(value.items())
 
+    def _default_dict(self, value: collections.defaultdict[Any, Any]) -> None:
+        for name, factory in _FACTORIES.items():
+            if factory is value.default_factory:
+                self._out += b"j"
+                self._text(name)
+                return self._dict(value)
+        raise self._wrong(f"a defaultdict cannot cross that makes what is missing by {value.default_factory}: make a dict of it")
+
     def _told(self, tag: bytes, told: str) -> None:
         self._out += tag
         self._text(told)
@@ -419,6 +419,7 @@ _WRITERS: dict[type, Callable[[Writer, Any], None]] = {
     set: lambda to, value: to._all(b"S", value),
     frozenset: lambda to, value: to._all(b"Z", value),
     dict: Writer._dict,
+    collections.defaultdict: Writer._default_dict,
     datetime.datetime: Writer._datetime,
     datetime.timedelta: Writer._timedelta,
     datetime.date: lambda to, value: to._told(b"y", value.isoformat()),

@@ -335,7 +335,9 @@ class Inside:
     def _named(self, objects: Iterable[Any]) -> Iterator[Program]:
         """The programs that are these objects, which are texts in errors."""
         named = {it.id if isinstance(it, ObjectRef) else str(it).partition("@")[0] for it in objects}
-        for program, sent in list(self._objects.items()):
+        with _lock:
+            sent_here = list(self._objects.items())
+        for program, sent in sent_here:
             if sent.id in named:
                 yield program
 
