@@ -124,13 +124,14 @@ impl Client {
     /// # Errors
     /// When no node can ever run it, or the node is stopping.
     pub fn submit(&self, job: &Arc<Job>, call: Call) -> Result<TaskHandle, SubmitError> {
-        self.submit_as(self.next_id(), job, call)
+        self.submit_as(self.next_id(), Attempt::FIRST, job, call)
     }
 
-    /// As [`Client::submit`], under an id that no task has that lives here.
+    /// As [`Client::submit`], under an id that no task has that lives here, from this attempt on.
     pub(crate) fn submit_as(
         &self,
         id: TaskId,
+        first: Attempt,
         job: &Arc<Job>,
         call: Call,
     ) -> Result<TaskHandle, SubmitError> {
@@ -143,7 +144,7 @@ impl Client {
             call,
             cell: cell.clone(),
             keeps: None,
-            first: Attempt::FIRST,
+            first,
         })?;
         Ok(TaskHandle(cell))
     }

@@ -1,6 +1,6 @@
 //! One attempt of a task or call, as its guest's services see it.
 //!
-//! Owns [`Attempt`]: who asks, what it holds, and the ids of what it starts and stores, of which no other attempt has any. Must
+//! Owns [`Attempt`]: who asks, what it holds, and the ids of what it starts and stores, none of which any other attempt has. Must
 //! not: submit or wait.
 
 use std::borrow::Cow;
@@ -24,7 +24,7 @@ use crate::records::object::{Reference, Value};
 use crate::records::reach::{Held, Holds};
 use crate::records::task::{Nested, TaskCell, Work};
 
-/// The most that one attempt may start in all.
+/// The most that one attempt may start in all: their numbers are part of their ids.
 const MOST_STARTED: u64 = 1 << 32;
 
 /// One attempt of a task or call, as its guest's services see it.
@@ -41,9 +41,10 @@ pub(crate) struct Attempt {
     pub(crate) started: AtomicU64,
     /// How many of those have not ended; made when it starts the first.
     pub(crate) in_flight: OnceLock<Arc<AtomicU64>>,
-    /// How many objects it has stored, and what their ids begin with; made when it stores the first.
+    /// How many objects it has stored.
     pub(crate) stored: AtomicU32,
-    pub(crate) stores_as: OnceLock<TaskId>,
+    /// See [`Self::makes_as()`].
+    pub(crate) makes_as: OnceLock<TaskId>,
     /// Arguments that others may be reached from, with how often each is held.
     pub(crate) arguments: Mutex<Vec<(Held, usize)>>,
     pub(crate) this: Weak<Self>,
@@ -127,15 +128,25 @@ impl Attempt {
         }
     }
 
-    /// The id of the next task, creation or call that it starts: another one in each attempt. Somebody may still have what
-    /// an earlier attempt has started, and need not have been given the same.
+    /// What the ids of all that it makes follow from, with a counter: of the first attempt of a task its own, of others one
+    /// that nothing else has. Somebody may still have what an earlier attempt has made, and need not have been given the
+    /// same by this one. What an actor does need not be the first time, whatever its attempt.
+    fn makes_as(&self) -> TaskId {
+        match (&self.cell.work, self.number) {
+            (Work::Task(_), Try::FIRST) => self.id(),
+            _ => *self.makes_as.get_or_init(|| self.shared.ids.task()),
+        }
+    }
+
+    /// The id of the next task, creation or call that it starts.
     pub(super) fn next_task(&self) -> Result<TaskId, ServiceError> {
-        if self.started.fetch_add(1, Ordering::Relaxed) >= MOST_STARTED {
+        let number = self.started.fetch_add(1, Ordering::Relaxed);
+        if number >= MOST_STARTED {
             return Err(ServiceError::Refused(format!(
                 "one task may start {MOST_STARTED} others in all; let some of those start the rest"
             )));
         }
-        Ok(self.shared.ids.task())
+        Ok(self.makes_as().task(number))
     }
 
     /// One more that it starts, if it may.
@@ -155,12 +166,11 @@ impl Attempt {
         )))
     }
 
-    /// The name of the next object that it stores: another one in each attempt, as of what it starts.
+    /// The name of the next object that it stores.
     pub(super) fn next_stored(&self) -> ObjectName {
-        let by = *self.stores_as.get_or_init(|| self.shared.ids.task());
         let number = self.stored.fetch_add(1, Ordering::Relaxed);
         ObjectName {
-            id: ObjectId::put_by(by, number),
+            id: ObjectId::put_by(self.makes_as(), number),
             owner: self.shared.home.node,
         }
     }

@@ -189,7 +189,7 @@ impl Lease {
             started: AtomicU64::new(0),
             in_flight: OnceLock::new(),
             stored: AtomicU32::new(0),
-            stores_as: OnceLock::new(),
+            makes_as: OnceLock::new(),
             arguments: parking_lot::Mutex::default(),
             this: this.clone(),
         })

@@ -8,6 +8,7 @@ use wasmrun_engine::{Entry, Input, Listener, Module, intake};
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::TaskId;
 use wasmrun_model::manifest::Asked;
+use wasmrun_model::task::Attempt;
 use wasmrun_model::wire::{self, Argument as Given, MAX_CALLS, Refusal, RefusalKind, Response};
 
 use super::Inner;
@@ -124,7 +125,7 @@ impl Session {
             false => &self.client,
         };
         let submitted = match id {
-            Some(id) => client.submit_as(id, &job, call),
+            Some(id) => client.submit_as(id, Attempt::FIRST, &job, call),
             None => client.submit(&job, call),
         };
         let handle = submitted.map_err(|error| refused(&error))?;

@@ -16,6 +16,7 @@ use wasmrun_control::Error;
 use wasmrun_engine::{Input, Listener, Module};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{Digest, NodeId, ObjectId, TaskId};
+use wasmrun_model::task::Attempt;
 use wasmrun_model::value::{Encoded, EncodedRef, FunctionType};
 use wasmrun_model::wire::{self, Refusal, RefusalKind};
 
@@ -440,7 +441,9 @@ impl Inner {
                 "another node has an attempt of it run here",
             ));
         }
-        let submitted = self.detached.submit_as(task, &job, call);
+        // It may have run before, and others may have what it made.
+        let first = self.shared.ids.again(Attempt::FIRST);
+        let submitted = self.detached.submit_as(task, first, &job, call);
         let handle = submitted.map_err(|error| crate::server::tasks::refused(&error))?;
         self.record(&handle, &stored.name, &stored.tenant, Some(log.clone()));
         self.registry().set_lasting(&task, Ok(()));
