@@ -88,7 +88,7 @@ pub struct Wishes {
     pub name: Option<String>,
     /// How often an actor is started again.
     pub restarts: Option<u32>,
-    /// How often a call that was under way then is made again.
+    /// How often a call that was under way then is retried.
     pub call_retries: Option<u32>,
 }
 

@@ -100,7 +100,7 @@ pub enum TaskError {
     Gone {
         /// The object.
         object: ObjectId,
-        /// Which node had it, and why it is not made again.
+        /// Which node had it, and why it is not reconstructed.
         why: String,
     },
 }

@@ -139,11 +139,11 @@ pub struct ActorSettings {
     /// How often a lost instance is started again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restarts: Option<u32>,
-    /// How often a call that was under way is made again.
+    /// How often a call that was under way is retried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call_retries: Option<u32>,
     /// Whether calls with the same arguments, made in the same order of a new instance, give the same results: then
-    /// results that are lost with their node can be made again.
+    /// results that are lost with their node can be reconstructed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deterministic: bool,
     /// As of functions, for its constructor and methods.

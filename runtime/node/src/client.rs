@@ -298,7 +298,7 @@ impl Client {
     /// To be awaited where tokio's timers run.
     ///
     /// # Errors
-    /// When no node has it any more and it cannot be made again, or there is no room for it here in time.
+    /// When no node has it any more and it cannot be reconstructed, or there is no room for it here in time.
     pub async fn load_async(&self, value: &Value) -> Result<Loaded, LoadError> {
         value.read().await
     }

@@ -322,7 +322,7 @@ impl Ledger {
         self.say_why_stopped(&mut report);
         let group_ended = self.group_ended(&actor.creation());
         let why = group_ended.or_else(|| report.result.clone().err());
-        // First the call, which may be made again; then the actor, whose other calls wait or fail.
+        // First the call, which may be retried; then the actor, whose other calls wait or fail.
         let event = self.end_of(call, attempt, &report, &mut todo);
         self.scheduler.note(now, event);
         self.dies(now, actor, why, &mut todo);

@@ -1,9 +1,9 @@
-//! What has to be made again before something else can be.
+//! What has to be reconstructed before something else can be.
 //!
 //! Owns the order. Must not: run anything, or know what a recipe is made of.
 
 /// The way to one result that was lost: it, and before it those that it is made of and nobody has. Depth first, one
-/// at a time: what is being made again for somebody else need not be made twice.
+/// at a time: what is being reconstructed for somebody else need not be made twice.
 #[derive(Debug)]
 pub struct Path<R>(Vec<R>);
 

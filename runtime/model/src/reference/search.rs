@@ -1,4 +1,4 @@
-//! Looking for the bytes of an object: whom to ask, when to wait, when to have it made again.
+//! Looking for the bytes of an object: whom to ask, when to wait, when to have it reconstructed.
 //!
 //! Owns the order of these for one reader. Must not: bring bytes, sleep, ask.
 
@@ -20,7 +20,7 @@ pub enum Next {
     Bring,
     /// Ask its owner where it is, then [`Search::owner_said`].
     AskOwner,
-    /// Have it made again, after this pause, then [`Search::reconstructed`].
+    /// Have it reconstructed, after this pause, then [`Search::reconstructed`].
     Reconstruct(Duration),
     /// Wait so long, then [`Search::waited`]. These nodes do not answer, and are what it waits for.
     Pause(Duration, Vec<NodeId>),
@@ -116,7 +116,7 @@ impl Search {
         self.pause()
     }
 
-    /// It was made again.
+    /// It was reconstructed.
     pub fn reconstructed(&mut self) -> Next {
         // Those who had lost it may have it now.
         self.gone.clear();

@@ -20,7 +20,7 @@ pub fn at_of(node: NodeId) -> usize {
 pub enum Failure {
     /// Nobody has the object, or knows of it.
     Lost(ObjectName),
-    /// Those who had it have it no more, and it cannot be made again.
+    /// Those who had it have it no more, and it cannot be reconstructed.
     Gone { id: ObjectId, had: Vec<NodeId> },
 }
 
@@ -203,7 +203,7 @@ impl Value {
 }
 
 impl Remote {
-    /// It was made again.
+    /// It was reconstructed.
     pub fn was_reconstructed(&self, value: Rc<Value>) {
         let now = value.as_remote().map(|it| it.holders.borrow().clone());
         self.holders.replace(now.unwrap_or_default());
@@ -237,7 +237,7 @@ impl Drop for Remote {
 pub struct Does {
     /// What it makes does not go with messages.
     pub is_large: bool,
-    /// It can be made again.
+    /// It can be reconstructed.
     pub has_lineage: bool,
     /// It reads its arguments, so that their bytes have to come.
     pub reads: bool,

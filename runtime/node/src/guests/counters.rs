@@ -45,7 +45,7 @@ pub(crate) struct Counters {
     pub(crate) modules_in: Counter,
     /// Their bytes.
     pub(crate) module_bytes_in: Counter,
-    /// Objects that were lost and are made again.
+    /// Objects that were lost and are reconstructed.
     pub(crate) objects_reconstructed: Counter,
     /// Values that found no room in the store in time.
     pub(crate) no_room: Counter,

@@ -5,7 +5,7 @@
 //! has started, before it is stopped. Owns that time, and what ends after it. Must not: know how it was found out
 //! that a caller is gone.
 //!
-//! Invariant: what ends a generation so was told to stop by its scheduler, so its call is not made again.
+//! Invariant: what ends a generation so was told to stop by its scheduler, so its call is not retried.
 
 use std::collections::HashSet;
 use std::sync::Arc;

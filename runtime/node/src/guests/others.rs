@@ -42,7 +42,7 @@ pub(crate) trait Others: Send + Sync {
     /// An actor that another node owns has a new state.
     fn checkpointed(&self, actor: &Arc<ActorCell>);
 
-    /// An actor that another node owns has made its so-manieth call.
+    /// An actor that another node owns has made a call. `position`: which it is in this generation, from 1.
     fn tell_call(
         &self,
         actor: &Arc<ActorCell>,

@@ -280,7 +280,7 @@ impl Attempt {
         self.shared.block(self.id(), self.number, blocked)
     }
 
-    /// A value in memory. Where it is at another node, or has to be made again, the CPU is somebody else's
+    /// A value in memory. Where it is at another node, or has to be reconstructed, the CPU is somebody else's
     /// meanwhile.
     pub(crate) async fn read(&self, value: &Value) -> Result<Loaded, LoadError> {
         if value.is_here() {

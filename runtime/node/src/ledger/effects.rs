@@ -366,7 +366,7 @@ impl Ledger {
             | TaskError::Exit { .. }
             | TaskError::Limit { .. }
             | TaskError::Sandbox(_) => FailureKind::Retryable,
-            // Its owner has tried to have it made again.
+            // Its owner has tried to have it reconstructed.
             TaskError::Lost(_) | TaskError::Gone { .. } => FailureKind::Final,
         }
     }

@@ -29,7 +29,7 @@ impl Ledger {
         self.name_of = name_of;
     }
 
-    /// What is kept to make results again.
+    /// What is kept to reconstruct results.
     pub(crate) fn lineage(&self) -> &Lineage {
         &self.lineage
     }

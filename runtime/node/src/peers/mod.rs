@@ -93,7 +93,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// How many bytes of a value travel with the message that names it.
 const INLINE_BYTES: usize = crate::guests::storing::INLINE_BYTES;
 
-/// What is kept to make results again may take this part of what objects may.
+/// What is kept to reconstruct results may take this part of what objects may.
 const LINEAGE_PART: u64 = 4;
 
 /// What this node exchanges with others.
@@ -120,7 +120,7 @@ pub(crate) struct Exchange {
     moving: Moving,
     /// What is kept here and outlives its owner.
     outliving: Outliving,
-    /// Results that are being made again.
+    /// Results that are being reconstructed.
     reconstructing: Reconstructions,
     /// Attempts of other nodes' tasks that cannot begin before their modules are here.
     arriving: Mutex<HashSet<Received>>,

@@ -147,7 +147,7 @@ impl Exchange {
         if self.peers.lock().kept_for(owner, &object).is_some() {
             state.marked.insert((owner, object));
             drop(state);
-            // It was made again here.
+            // It was reconstructed here.
             return drop(orphan);
         }
         // We may not have heard yet that its owner is lost.

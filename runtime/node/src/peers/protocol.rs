@@ -120,7 +120,7 @@ pub(crate) struct Called {
     pub(crate) ran: Ran,
 }
 
-/// Which result is to be made again.
+/// Which result is to be reconstructed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Replay {
     /// What the answer is to begin with.

@@ -1,6 +1,6 @@
 //! Objects whose bytes are at other nodes.
 //!
-//! Owns [`Remote`], and having it made again when nobody has it any more. How the bytes come is `transfer`'s. Must not:
+//! Owns [`Remote`], and having it reconstructed when nobody has it any more. How the bytes come is `transfer`'s. Must not:
 //! know what tasks make of them.
 
 use std::any::Any;
@@ -24,7 +24,7 @@ use super::{Exchange, INLINE_BYTES, borrow};
 use crate::records::lineage::Origin;
 use crate::records::object::{LoadError, Reference, RemoteBytes, Value, WeakValue, viewed};
 
-/// How long the owner may take to say where an object is: it may have it made again.
+/// How long the owner may take to say where an object is: it may have it reconstructed.
 const WHERE: Duration = Duration::from_secs(600);
 /// Objects that are waited for because nodes do not answer that live and may have them: how many wait, for which nodes.
 #[derive(Default)]
@@ -74,9 +74,9 @@ pub(crate) struct Remote {
     here: Mutex<Option<Object>>,
     /// What made it, if it is ours.
     origin: OnceLock<Origin>,
-    /// It as it was made again: keeps the copies that there are of that.
+    /// It as it was reconstructed: keeps the copies that there are of that.
     reconstructed: Mutex<Option<Value>>,
-    /// Held while it is brought, and made again if need be.
+    /// Held while it is brought, and reconstructed if need be.
     bringing: tokio::sync::Mutex<()>,
 }
 
@@ -307,7 +307,7 @@ impl Remote {
         self.origin.get()
     }
 
-    /// It was made again. False if that is another value than before.
+    /// It was reconstructed. False if that is another value than before.
     pub(super) fn was_reconstructed(&self, value: Value) -> bool {
         if value.size_bytes() != self.len {
             return false;
@@ -448,7 +448,7 @@ impl Exchange {
         }
     }
 
-    /// A result of ours is needed no more. If it was made again, that is known under the same name.
+    /// A result of ours is needed no more. If it was reconstructed, that is known under the same name.
     fn forget_owned(&self, object: &ObjectId) {
         self.owned.lock().forget(object);
     }
@@ -477,7 +477,7 @@ impl Exchange {
         stalls.get(object).map(|(_, nodes)| nodes.clone())
     }
 
-    /// Why an object is there no more and is not made again, for whoever reads it. These nodes do not have it.
+    /// Why an object is there no more and is not reconstructed, for whoever reads it. These nodes do not have it.
     fn lost(&self, remote: &Remote, gone: &[NodeId]) -> TaskError {
         match remote.owner == self.me || self.is_alive(&remote.owner) {
             true => TaskError::Gone {
@@ -541,7 +541,7 @@ impl Exchange {
             return borrow::gone(name);
         };
         if let Some(remote) = value.as_remote() {
-            // Whoever brings it finds out by itself what is gone; so do we, and have it made again.
+            // Whoever brings it finds out by itself what is gone; so do we, and have it reconstructed.
             if remote.holders().iter().all(|holder| gone.contains(holder))
                 && remote.view().await.is_err()
             {

@@ -39,7 +39,7 @@ use crate::records::task::{TaskCell, Work};
 
 /// The numbers of actors that are made to call them again, among what a creation could have started.
 const SCRATCH_FROM: u64 = 1 << 62;
-/// How many calls are made again ahead of the one whose result is looked at.
+/// How many calls are replayed ahead of the one whose result is looked at.
 const AT_A_TIME: usize = 16;
 /// How many actors' logs are known before those are looked for that are gone.
 const SWEEP: usize = 64;
@@ -67,7 +67,7 @@ impl Replays {
     }
 }
 
-/// The calls of a story as they are made again, a few at a time: so there need not be room for all results.
+/// The calls of a story as they are replayed, a few at a time: so there need not be room for all results.
 struct Calls<'a> {
     shared: Arc<Shared>,
     scratch: ActorRef,
@@ -132,7 +132,7 @@ fn needed(story: &Story) -> HashSet<ObjectId> {
 
 /// At the node where an actor lives.
 impl Exchange {
-    /// An actor that another node owns was called: the so-manieth call of this generation.
+    /// An actor that another node owns was called. `position`: which call it is in this generation, from 1.
     pub(super) fn tell_owner_of_call(
         &self,
         actor: &ActorCell,
@@ -281,7 +281,7 @@ impl Exchange {
             if let Some(value) = made() {
                 return Ok(value);
             }
-            // It may be one of those that are being made again that needs this one.
+            // It may be one of those that are being replayed that needs this one.
             tokio::select! {
                 guard = again.replaying.lock() => break guard,
                 () = changed => {}
@@ -373,7 +373,7 @@ impl Exchange {
         })
     }
 
-    /// Another node wants the result of a call of an actor of ours made again.
+    /// Another node wants the result of a call of an actor of ours reconstructed.
     pub(super) fn replay_for(&self, from: NodeId, replay: Replay) {
         let (this, Some(shared)) = (self.this.clone(), self.shared.upgrade()) else {
             return;
@@ -402,7 +402,7 @@ impl Exchange {
         });
     }
 
-    /// What was made again, for who owns it.
+    /// What was replayed, for who owns it.
     async fn give_back(&self, to: NodeId, name: ObjectName, made: Result<Value, String>) -> Made {
         let made = match made {
             // The node that made it keeps it for us only.
@@ -437,7 +437,7 @@ impl Exchange {
 
 /// At the node that owns the result.
 impl Exchange {
-    /// Has the result of a call made again. Else why not.
+    /// Has the result of a call reconstructed. Else why not.
     pub(super) fn call_again<'a>(
         &'a self,
         made: &'a CallRecipe,

@@ -3,7 +3,7 @@
 //! Owns what is on its way here ([`Transfers`]). The bytes go from a holder straight into an extent of this node's store,
 //! on several streams. All who need an object here share one transfer, which ends when nobody waits for it any more.
 //! What a holder cannot give any more, or gives wrong, comes from another; what has arrived stays. Must not: know what
-//! tasks make of the bytes; have anything made again.
+//! tasks make of the bytes; have anything reconstructed.
 //!
 //! Each piece is checked against the checksum of the first time that it was sent, which goes from holder to holder with
 //! the object. So a node that passes on what has changed in its memory or on its disk is found out.

@@ -1,4 +1,4 @@
-//! What an actor was called with, so that the results of its calls can be made again.
+//! What an actor was called with, so that the results of its calls can be reconstructed.
 //!
 //! Owns [`CallLog`]: at the node that owns an actor whose class is declared deterministic, the calls that its
 //! generations at other nodes have made, in the order in which they began, and the states before them. Must not: make
@@ -64,14 +64,14 @@ pub(crate) struct CallLog(Mutex<Inner>);
 /// is made, or of an older segment, which has another of these. So nobody waits for itself.
 #[derive(Default)]
 pub(crate) struct Again {
-    /// Held while calls are made again.
+    /// Held while calls are replayed.
     pub(crate) replaying: tokio::sync::Mutex<()>,
     fresh: Mutex<Fresh>,
     /// More of that is there.
     pub(crate) changed: Notify,
 }
 
-/// What calls have given that were made again.
+/// What calls have given that were replayed.
 #[derive(Default)]
 struct Fresh {
     /// Only what later calls of the story need, and what somebody waits for.
@@ -99,7 +99,7 @@ impl Drop for Asked<'_> {
     }
 }
 
-/// Calls are being made again, until this goes.
+/// Calls are being replayed, until this goes.
 pub(crate) struct Replaying<'a>(&'a Again);
 
 impl Drop for Replaying<'_> {
@@ -121,12 +121,12 @@ impl Again {
         Asked { again: self, task }
     }
 
-    /// Calls are made again from now on, by who has `replaying`.
+    /// Calls are replayed from now on, by who has `replaying`.
     pub(crate) fn replays(&self) -> Replaying<'_> {
         Replaying(self)
     }
 
-    /// A call that was made again has given this.
+    /// A call that was replayed has given this.
     pub(crate) fn has_made(&self, task: TaskId, value: Value, is_needed: bool) {
         let mut fresh = self.fresh.lock();
         if !is_needed && !fresh.asked.contains_key(&task) {
@@ -138,7 +138,7 @@ impl Again {
         self.changed.notify_waiters();
     }
 
-    /// What a call has given that was made again just now.
+    /// What a call has given that was replayed just now.
     pub(crate) fn made(&self, task: &TaskId) -> Option<Value> {
         self.fresh.lock().values.get(task).cloned()
     }
@@ -148,7 +148,7 @@ impl Again {
 struct Inner {
     /// The oldest first.
     segments: VecDeque<Segment>,
-    /// Results of this node's that may be made again, by their calls.
+    /// Results of this node's that may be reconstructed, by their calls.
     recipes: HashMap<TaskId, Weak<CallRecipe>>,
 }
 
@@ -228,8 +228,8 @@ impl CallLog {
         inner.limit();
     }
 
-    /// A call of a generation was made, the so-manieth of it; `None` if it cannot be kept. `state` is the latest that
-    /// is known.
+    /// A call of a generation was made; `None` if it cannot be kept. `position`: which it is of them, from 1. `state` is the
+    /// latest that is known.
     pub(crate) fn add(
         &self,
         attempt: Attempt,
@@ -274,12 +274,12 @@ impl CallLog {
         })
     }
 
-    /// What a call has given that was made again along with another.
+    /// What a call has given that was replayed along with another.
     pub(crate) fn made_along(&self, task: &TaskId) -> Option<Value> {
         self.wanted(task)?.take()
     }
 
-    /// The result of a call is to be made again if it is lost.
+    /// The result of a call is to be reconstructed if it is lost.
     pub(crate) fn want(&self, task: TaskId, recipe: &Arc<CallRecipe>) {
         let recipes = &mut self.0.lock().recipes;
         if recipes.len() == recipes.capacity() {
@@ -288,7 +288,7 @@ impl CallLog {
         recipes.insert(task, Arc::downgrade(recipe));
     }
 
-    /// Whose result of a call may be made again.
+    /// Whose result of a call may be reconstructed.
     pub(crate) fn wanted(&self, task: &TaskId) -> Option<Arc<CallRecipe>> {
         self.0.lock().recipes.get(task)?.upgrade()
     }

@@ -71,7 +71,7 @@ pub(crate) struct Kept {
 /// An argument.
 enum Ingredient {
     Argument(Argument),
-    /// A result that can itself be made again, as long as there is one.
+    /// A result that can itself be reconstructed, as long as there is one.
     Result(Arc<Recipe>, Weak<TaskCell>),
 }
 
@@ -188,7 +188,7 @@ impl Drop for Counted {
     }
 }
 
-/// Whether an argument keeps an actor, by what it holds or by what it can be made again of, as far as is known.
+/// Whether an argument keeps an actor, by what it holds or by what it can be reconstructed of, as far as is known.
 pub(crate) fn keeps_actors(argument: &Argument) -> bool {
     let holds = |value: &Value| {
         let mut references = value.references().iter();
@@ -253,7 +253,7 @@ impl Recipe {
         })
     }
 
-    /// Lets go of what it keeps: what it is for cannot be made again any more. The caller drops that.
+    /// Lets go of what it keeps: what it is for cannot be reconstructed any more. The caller drops that.
     fn forget(&self) -> Option<Kept> {
         let kept = self.kept.lock().take()?;
         self.used.sub(self.bytes, &self.objects);

@@ -325,7 +325,7 @@ impl TaskCell {
         Some(result.unwrap_or_else(|| Encoded::Postcard(Vec::new()).into()))
     }
 
-    /// From now on its result can be made again.
+    /// From now on its result can be reconstructed.
     pub(crate) fn set_recipe(&self, recipe: Arc<Recipe>) {
         // The one from the first end is as good.
         let _ = self.recipe.set(recipe);

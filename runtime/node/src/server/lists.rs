@@ -238,7 +238,7 @@ fn place_of(inner: &Inner, value: &Value) -> &'static str {
     let exchange = inner.exchange();
     match exchange.is_some_and(|exchange| exchange.is_somewhere(value)) {
         true => "elsewhere",
-        // Unless it can be made again, and is when it is read.
+        // Unless it can be reconstructed, and is when it is read.
         false => "lost",
     }
 }

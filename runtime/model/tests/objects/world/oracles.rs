@@ -3,7 +3,7 @@
 //! - What a node keeps for another is what that owes it, or has been told and has not heard, or has given back.
 //! - What is kept for its owner is kept until that says that it need not be.
 //! - What is named by somebody is kept for it, unless somebody between it and the owner was lost.
-//! - What can be made again is made again; what cannot be is reported with those who had it.
+//! - What can be reconstructed is reconstructed; what cannot be is reported with those who had it.
 //! - When nobody names anything any more, nothing is left.
 
 use std::collections::BTreeMap;
@@ -122,7 +122,7 @@ impl World {
         }
     }
 
-    /// An object of ours that cannot be made again is reported as gone.
+    /// An object of ours that cannot be reconstructed is reported as gone.
     pub(super) fn check_gone(&mut self, at: usize, id: ObjectId, had: &[NodeId]) {
         self.seen.named_holder += 1;
         assert!(!had.is_empty(), "{at}: nobody is named who had {id}");

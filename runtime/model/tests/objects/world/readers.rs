@@ -43,7 +43,7 @@ pub(super) struct Reader {
 
 enum State {
     Acts,
-    /// For the owner to have it made again.
+    /// For the owner to have it reconstructed.
     Awaits(usize),
     /// For a task to run again, and which ones do.
     Reconstructs(Rc<Cell>, Vec<TaskId>),

@@ -507,7 +507,7 @@ impl Inner {
         value
     }
 
-    /// A task that has ended at another node; its result can be made again by this call, if there is one.
+    /// A task that has ended at another node; its result can be reconstructed by this call, if there is one.
     fn ended_cell(&self, job: Arc<Job>, again: Option<Call>, report: Box<Report>) -> Arc<TaskCell> {
         let (driver, home) = (self.detached.driver(), self.shared.home());
         let cell = TaskCell::new(report.id, driver, Work::Task(job.clone()), home);

@@ -142,11 +142,11 @@ enum Outcome {
     NotKept(u64),
     /// It is there. An older wasmrun says so, and has kept nothing of what it was made of.
     Elsewhere(Whereabouts),
-    /// It is there, and may be made again when it is not there any more.
+    /// It is there, and may be reconstructed when it is not there any more.
     Made(Whereabouts, Lineage),
 }
 
-/// Whether the record of a task that has ended still has what the task was given, so that its result can be made again.
+/// Whether the record of a task that has ended still has what the task was given, so that its result can be reconstructed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Lineage {
     Kept,
@@ -157,7 +157,7 @@ pub(super) enum Lineage {
 }
 
 impl Lineage {
-    /// Why a result that is lost is not made again, for people.
+    /// Why a result that is lost is not reconstructed, for people.
     fn why_not(self) -> String {
         match self {
             Self::Kept => "what it was made of is not what its module takes".to_owned(),
@@ -201,7 +201,7 @@ impl Stored {
         Kept::Task(Box::new(self.clone())).to_value()
     }
 
-    /// The same, ended. What it was given stays only where its result may have to be made again.
+    /// The same, ended. What it was given stays only where its result may have to be reconstructed.
     pub(super) fn ended(mut self, ending: Ending) -> Self {
         let has_lineage = ending.has_lineage();
         self.ending = Some(ending);
@@ -213,12 +213,12 @@ impl Stored {
         self
     }
 
-    /// Whether it has ended, and its result can be made again of what is here.
+    /// Whether it has ended, and its result can be reconstructed of what is here.
     pub(super) fn has_lineage(&self) -> bool {
         self.ending.as_ref().is_some_and(Ending::has_lineage)
     }
 
-    /// Its result cannot be made again any more, and why.
+    /// Its result cannot be reconstructed any more, and why.
     pub(super) fn forget_lineage(&mut self, why: Lineage) {
         if let Some(ending) = &mut self.ending
             && let Ok(Outcome::Made(_, lineage)) = &mut ending.result
@@ -267,7 +267,7 @@ impl Ending {
         }
     }
 
-    /// Whether the result can be made again of what is in the record.
+    /// Whether the result can be reconstructed of what is in the record.
     pub(super) fn has_lineage(&self) -> bool {
         matches!(self.result, Ok(Outcome::Made(_, Lineage::Kept)))
     }

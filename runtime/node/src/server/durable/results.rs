@@ -4,7 +4,7 @@
 //! goes on with that when the owner is lost, and whoever takes the record over finds it there.
 //!
 //! Owns what the records say of that, and having results kept elsewhere when this node leaves. Must not: move bytes, or
-//! make results again: who has a record says to `peers` how that is done.
+//! reconstruct results: who has a record says to `peers` how that is done.
 //!
 //! Invariant: what is here only is said to be here, so nobody waits for it elsewhere.
 
