@@ -283,9 +283,12 @@ impl Exchange {
             let Some(exchange) = this.upgrade() else {
                 return;
             };
-            let is_there = exchange.is_alive(&name.owner);
-            let cell = exchange.borrowed.foreign.lock();
-            let cell = cell.unknown(&name, token, is_there);
+            let cell = {
+                let foreign = exchange.borrowed.foreign.lock();
+                // As in `ask`. What is ended, and dropped, comes back to this lock.
+                let is_there = exchange.is_alive(&name.owner);
+                foreign.unknown(&name, token, is_there)
+            };
             if let Some(cell) = cell.and_then(|cell| cell.upgrade()) {
                 exchange.end_foreign(&cell, Err(TaskError::Lost(name.id)));
             }

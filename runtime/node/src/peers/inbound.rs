@@ -151,14 +151,13 @@ impl Work for Exchange {
         self.tell(|ledger| {
             let todo = ledger.nodes_lost(incarnations, is_over, &drivers);
             // In one step: what those had here has ended, and has not failed for want of what they owned.
-            let mut peers = self.peers.lock();
-            lost.extend(nodes().map(|node| (node, peers.left(node))));
+            lost = self.lose(nodes());
             todo
         });
         // Not before: what of theirs was just about to go to another node says whose it is.
         nodes().for_each(|node| self.homes.lost(node));
-        for (node, peer) in lost {
-            self.let_go_of(node, peer);
+        for lost in lost {
+            self.let_go_of(lost);
         }
         if let Some(shared) = self.shared.upgrade() {
             for driver in drivers {

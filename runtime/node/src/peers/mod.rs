@@ -49,7 +49,7 @@ use parking_lot::Mutex;
 use tokio::time::MissedTickBehavior;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ActorName, DriverId, NodeId, ObjectId, ObjectName, TaskId};
-use wasmrun_model::reference::{Peer, Peers};
+use wasmrun_model::reference::Peers;
 use wasmrun_model::scheduler::Message;
 
 pub(crate) use self::fabric::Fabric;
@@ -67,7 +67,7 @@ use self::ends::{Ends, Received};
 use self::homes::Homes;
 use self::modules::Modules;
 use self::moving::Moving;
-use self::outlive::Outliving;
+use self::outlive::{Lost, Outliving};
 use self::outputs::Outputs;
 use self::reconstruct::Reconstructions;
 use self::remote::{Owned, Remote, Stalls};
@@ -276,7 +276,8 @@ impl Exchange {
     }
 
     /// A node is lost: what was kept for it, and all that waits for it.
-    fn let_go_of(&self, node: NodeId, mut peer: Option<Peer<Lending, Value>>) {
+    fn let_go_of(&self, lost: Lost) {
+        let node = lost.node;
         self.outputs.lost(node);
         self.spread.left(node);
         self.lost_holder(node);
@@ -284,10 +285,7 @@ impl Exchange {
         self.lost_actors(node);
         self.seeking.left(node);
         self.replays.awaited.left(node);
-        if let Some(peer) = &mut peer {
-            self.orphan(node, peer);
-        }
-        drop(peer);
+        drop(lost);
         self.arriving.lock().retain(|(from, ..)| *from != node);
         self.ends.lost(node);
     }

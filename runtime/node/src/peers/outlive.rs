@@ -49,6 +49,13 @@ struct State {
     taken: BTreeSet<(NodeId, ObjectId)>,
 }
 
+/// A node that is lost, and what was kept for it, to be dropped outside of all locks.
+pub(super) struct Lost {
+    pub(super) node: NodeId,
+    _peer: Option<Peer<Lending, Value>>,
+    _replaced: Vec<Value>,
+}
+
 impl Outliving {
     /// It need not be kept any more.
     pub(super) fn forget(&self, owner: NodeId, object: ObjectId) {
@@ -202,17 +209,30 @@ impl Exchange {
         }
     }
 
-    /// An owner is lost: what outlives it, of what was kept for it, waits for its next one.
-    pub(super) fn orphan(&self, owner: NodeId, peer: &mut Peer<Lending, Value>) {
+    /// Nodes are lost. What was kept for each, less what outlives it: that waits for its next owner, who finds it at any time.
+    /// What comes back is dropped elsewhere.
+    pub(super) fn lose(&self, nodes: impl Iterator<Item = NodeId>) -> Vec<Lost> {
         let mut state = self.outliving.0.lock();
-        state.taken.retain(|(it, _)| *it != owner);
-        let of_owner = state.marked.extract_if(.., |(it, _)| *it == owner);
-        let of_owner: Vec<ObjectId> = of_owner.map(|(_, object)| object).collect();
-        for object in of_owner {
-            if let Some(value) = peer.take_kept(&object) {
-                state.orphans.insert(object, (value, Instant::now()));
+        let mut peers = self.peers.lock();
+        let lost = nodes.map(|node| {
+            let mut peer = peers.left(node);
+            state.taken.retain(|(it, _)| *it != node);
+            let of_it = state.marked.extract_if(.., |(it, _)| *it == node);
+            let of_it: Vec<ObjectId> = of_it.map(|(_, object)| object).collect();
+            let mut replaced = Vec::new();
+            for object in of_it {
+                if let Some(value) = peer.as_mut().and_then(|peer| peer.take_kept(&object)) {
+                    let before = state.orphans.insert(object, (value, Instant::now()));
+                    replaced.extend(before.map(|(value, _)| value));
+                }
             }
-        }
+            Lost {
+                node,
+                _peer: peer,
+                _replaced: replaced,
+            }
+        });
+        lost.collect()
     }
 
     /// Time goes by.
@@ -291,11 +311,11 @@ impl Exchange {
 
     /// A result that is kept here for an owner of which this node has not heard yet that it is lost.
     fn own_orphan(&self, id: ObjectId, place: &Whereabouts) -> Option<Value> {
-        let state = self.outliving.0.lock();
+        let mut state = self.outliving.0.lock();
         let (owner, _) = *state.marked.iter().find(|(_, it)| *it == id)?;
-        drop(state);
-        self.outliving.forget(owner, id);
         let value = self.peers.lock().forget_kept(owner, &id)?;
+        state.marked.remove(&(owner, id));
+        drop(state);
         let form = place.numbers.map_or(Form::Postcard, Form::Buffer);
         let is_it = |object: wasmrun_store::Object| object.form() == form;
         value.in_store().is_some_and(is_it).then_some(value)

@@ -41,7 +41,8 @@ pub(super) enum Queued {
 
 /// See the [module](self).
 pub(super) struct PeerSession {
-    queue: mpsc::UnboundedSender<Queued>,
+    /// Until the peer has left: then who talks to it ends, and all this goes.
+    queue: Mutex<Option<mpsc::UnboundedSender<Queued>>>,
     /// How many messages were queued, and how many of them the peer has taken.
     said: AtomicU64,
     taken: AtomicU64,
@@ -59,7 +60,7 @@ impl PeerSession {
     fn new() -> (Arc<Self>, Queue) {
         let (queue, other_end) = mpsc::unbounded_channel();
         let session = Self {
-            queue,
+            queue: Mutex::new(Some(queue)),
             said: AtomicU64::new(0),
             taken: AtomicU64::new(0),
             output_room: Arc::new(Semaphore::new(OUTPUT_BYTES)),
@@ -71,7 +72,9 @@ impl PeerSession {
 
     /// False if the peer has left.
     pub(super) fn say(&self, queued: Queued) -> bool {
-        let is_said = !self.is_over() && self.queue.send(queued).is_ok();
+        let queue = self.queue.lock();
+        let is_said = queue.as_ref().is_some_and(|it| it.send(queued).is_ok());
+        drop(queue);
         self.said.fetch_add(u64::from(is_said), Ordering::Relaxed);
         is_said
     }
@@ -82,6 +85,8 @@ impl PeerSession {
 
     fn end(&self) {
         self.is_over.store(true, Ordering::Release);
+        let queue = self.queue.lock().take();
+        drop(queue);
         // Tasks that write to it go on.
         self.output_room.close();
     }
@@ -255,6 +260,11 @@ mod tests {
         assert!(last.as_mut().now_or_never().is_none());
         exchange.sessions.close(&PEER);
         assert!(last.now_or_never().is_some());
+        // Who talks to it comes to an end, and what was kept for it goes.
+        while let Ok(queued) = queue.try_recv() {
+            drop(queued);
+        }
+        assert!(queue.is_closed());
         assert!(!exchange.send(PEER, OneWay::EndLeft(TaskId::from_bytes([3; 16]))));
     }
 }
