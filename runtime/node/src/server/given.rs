@@ -33,12 +33,13 @@ impl Session {
 
     /// A module that is loaded, and stays so for this session.
     pub(super) fn loaded(&self, digest: &Digest) -> Option<Module> {
-        if let Some(module) = self.modules.lock().get(digest) {
-            return Some(module);
-        }
-        let module = self.inner.registry().modules.get(digest)?;
-        self.modules.lock().add(module.clone());
-        Some(module)
+        // It counts as used for the node, too.
+        let of_node = self.inner.registry().modules.get(digest);
+        let mut own = self.modules.lock();
+        own.get(digest).or_else(|| {
+            own.add(of_node.clone()?);
+            of_node
+        })
     }
 
     /// The arguments that a client gives, for a function of this type.

@@ -80,7 +80,7 @@ impl Session {
     pub(super) fn start(
         &self,
         submit: wire::Submit,
-        id: Option<TaskId>,
+        id: Option<(TaskId, Attempt)>,
     ) -> Result<Started, Refusal> {
         let job = self.job(&submit)?;
         let is_durable = submit.is_detached && self.inner.durable.get().is_some();
@@ -125,7 +125,7 @@ impl Session {
             false => &self.client,
         };
         let submitted = match id {
-            Some(id) => client.submit_as(id, Attempt::FIRST, &job, call),
+            Some((id, first)) => client.submit_as(id, first, &job, call),
             None => client.submit(&job, call),
         };
         let handle = submitted.map_err(|error| refused(&error))?;

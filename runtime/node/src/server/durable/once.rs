@@ -8,6 +8,7 @@ use std::time::Duration;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ObjectId, TaskId};
+use wasmrun_model::task::Attempt;
 use wasmrun_model::wire::{self, Refusal, RefusalKind, Response};
 
 use super::PATIENCE;
@@ -30,9 +31,19 @@ impl Session {
         task: TaskId,
         submit: wire::Submit,
     ) -> Result<(), Gone> {
+        self.submit_from(id, task, Attempt::FIRST, submit).await
+    }
+
+    async fn submit_from(
+        &self,
+        id: u64,
+        task: TaskId,
+        first: Attempt,
+        submit: wire::Submit,
+    ) -> Result<(), Gone> {
         let is_watched = submit.is_watched;
         let tenant = self.tenant(&submit.terms);
-        match self.start_once(task, submit) {
+        match self.start_once(task, first, submit) {
             Ok(Some(started)) => self.answer_start(id, Ok(started), is_watched).await,
             Ok(None) => self.answer_again(id, task, &tenant, is_watched).await,
             Err(why) => self.refuse(id, why).await,
@@ -54,11 +65,18 @@ impl Session {
             return self.answer_again(id, task, &tenant, is_watched).await;
         }
         self.bring_module(&submit).await;
-        self.submit_once(id, task, submit).await
+        // It may have run in that process, and others may have what it made.
+        let first = self.inner.shared.ids.again(Attempt::FIRST);
+        self.submit_from(id, task, first, submit).await
     }
 
-    /// Starts a task, unless it is there already.
-    fn start_once(&self, task: TaskId, submit: wire::Submit) -> Result<Option<Started>, Refusal> {
+    /// Starts a task from this attempt on, unless it is there already.
+    fn start_once(
+        &self,
+        task: TaskId,
+        first: Attempt,
+        submit: wire::Submit,
+    ) -> Result<Option<Started>, Refusal> {
         if !submit.is_detached {
             let why = "only detached tasks have ids of their clients";
             return Err(refusal(RefusalKind::Usage, why));
@@ -79,7 +97,7 @@ impl Session {
         if shared.ask(|ledger| ledger.cell(&task).is_some()) {
             return Ok(None);
         }
-        self.start(submit, Some(task)).map(Some)
+        self.start(submit, Some((task, first))).map(Some)
     }
 
     /// Answers as when the task was submitted for the first time.
