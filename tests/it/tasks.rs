@@ -1,8 +1,6 @@
 //! Tasks that start tasks: futures as arguments, waiting, failures and their causes, cancelling, and
 //! standstills that are found.
 
-use std::collections::BTreeSet;
-
 use rustix::process::Signal;
 use wasmrun_tests::{Stream, Wasmrun, assert_says};
 
@@ -207,18 +205,19 @@ fn what_a_task_leaves_behind_ends_with_the_driver() {
 }
 
 #[test]
-fn a_second_attempt_makes_tasks_and_objects_of_its_own() {
+fn a_second_attempt_makes_the_same_tasks_and_objects() {
     let ended = graph("name-children(1)").args(["--retries", "1"]).run();
     assert_eq!(ended.code, Some(0), "{ended}");
     let lines = ended.stderr.lines();
     let ids: Vec<&str> = lines
         .filter_map(|line| line.strip_prefix("child "))
         .collect();
-    // A task, an object that was stored, an actor, a call of it: in each attempt.
-    assert_eq!(ids.len(), 8, "{ended}");
-    // Whoever has one of the first attempt has not what the second made.
-    let different: BTreeSet<&str> = ids.iter().copied().collect();
-    assert_eq!(different.len(), ids.len(), "{ended}");
+    // A task, an object that was stored, an actor, a call of it.
+    let (first, second) = ids.split_at(4);
+    assert_eq!(first[..2], second[..2], "{ended}");
+    assert_eq!(second.len(), 4, "{ended}");
+    // What an actor does is not pure, so each attempt has its own.
+    assert!(first[2] != second[2] && first[3] != second[3], "{ended}");
 }
 
 #[test]

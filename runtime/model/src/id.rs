@@ -244,12 +244,24 @@ impl fmt::Display for Incarnation {
 /// Separates the hashes of children of drivers from those of tasks.
 const DRIVER_CHILD: u8 = 0;
 const TASK_CHILD: u8 = 1;
+const TASK_GIVEN: u8 = 2;
+const STORED: u8 = 3;
 
 fn child(kind: u8, parent: &[u8; 16], counter: u64) -> TaskId {
     let mut input = [0; 25];
     input[0] = kind;
     input[1..17].copy_from_slice(parent);
     input[17..].copy_from_slice(&counter.to_le_bytes());
+    let mut id = [0; 16];
+    id.copy_from_slice(&blake3::hash(&input).as_bytes()[..16]);
+    TaskId(id)
+}
+
+fn given_child(kind: u8, parent: &TaskId, counter: u64, given: Digest) -> TaskId {
+    let id = child(kind, &parent.0, counter);
+    let mut input = [0; 48];
+    input[..16].copy_from_slice(&id.0);
+    input[16..].copy_from_slice(given.as_bytes());
     let mut id = [0; 16];
     id.copy_from_slice(&blake3::hash(&input).as_bytes()[..16]);
     TaskId(id)
@@ -266,6 +278,18 @@ impl TaskId {
     /// The id of the `counter`-th task (from 0) that this task submits.
     pub fn task(&self, counter: u64) -> TaskId {
         child(TASK_CHILD, &self.0, counter)
+    }
+
+    /// The id of the `counter`-th task (from 0) that this task submits, where another attempt of this one is to name it
+    /// so only if it is the same: `given` is a hash of what it is and is given.
+    pub fn task_given(&self, counter: u64, given: Digest) -> TaskId {
+        given_child(TASK_GIVEN, self, counter, given)
+    }
+
+    /// What the id of the `counter`-th object that this task stores begins with, in the same way: `given` is a hash of its
+    /// bytes.
+    pub fn storing(&self, counter: u64, given: Digest) -> TaskId {
+        given_child(STORED, self, counter, given)
     }
 
     /// The actor whose creation this is.

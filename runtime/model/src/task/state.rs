@@ -31,12 +31,6 @@ impl Attempt {
         Self((fence as u64) << u32::BITS | number as u64)
     }
 
-    /// The first of a task that this attempt of another one submits. Where guests see the first attempt, nothing has run
-    /// before that did the same: so under a later attempt it has its number.
-    pub const fn first_under(self) -> Self {
-        Self::new(0, self.number())
-    }
-
     /// The one after this.
     #[must_use]
     pub const fn next(self) -> Self {

@@ -1,7 +1,7 @@
 //! One attempt of a task or call, as its guest's services see it.
 //!
-//! Owns [`Attempt`]: who asks, what it holds, and the ids of what it starts and stores, none of which any other attempt has. Must
-//! not: submit or wait.
+//! Owns [`Attempt`]: who asks, what it holds, and the ids of what it starts and stores. No id stands for two things: another
+//! attempt has those of an earlier one only for the same. Must not: submit or wait.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -17,9 +17,10 @@ use wasmrun_model::value::codec::handles;
 use wasmrun_model::value::{Encoded, Handle, ValueType};
 
 use crate::guests::shared::Shared;
+use crate::guests::storing::INLINE_BYTES;
 use crate::records::actor_ref::ActorRef;
 use crate::records::handles::HandleTable;
-use crate::records::job::Parent;
+use crate::records::job::{Argument, Job, Parent, value_hash};
 use crate::records::object::{Reference, Value};
 use crate::records::reach::{Held, Holds};
 use crate::records::task::{Nested, TaskCell, Work};
@@ -128,9 +129,9 @@ impl Attempt {
         }
     }
 
-    /// What the ids of all that it makes follow from, with a counter: of the first attempt of a task its own, of others one
-    /// that nothing else has. Somebody may still have what an earlier attempt has made, and need not have been given the
-    /// same by this one. What an actor does need not be the first time, whatever its attempt.
+    /// What the ids of what it makes follow from, with a counter: of the first attempt of a task its own, of others one that
+    /// nothing else has. Somebody may still have what an earlier attempt has made, and need not have been given the same
+    /// by this one. What an actor does need not be the first time, whatever its attempt.
     fn makes_as(&self) -> TaskId {
         match (&self.cell.work, self.number) {
             (Work::Task(_), Try::FIRST) => self.id(),
@@ -138,15 +139,33 @@ impl Attempt {
         }
     }
 
-    /// The id of the next task, creation or call that it starts.
-    pub(super) fn next_task(&self) -> Result<TaskId, ServiceError> {
+    /// Whether there may be an attempt after this one, which is to find again what this one has started.
+    fn may_be_retried(&self) -> bool {
+        matches!(&self.cell.work, Work::Task(job) if job.terms.retries > 0)
+    }
+
+    /// The id of the next task that it starts. Where another attempt starts the same, it is the same: it goes on if it runs.
+    pub(super) fn next_task(&self, job: &Job, values: &[Argument]) -> Result<TaskId, ServiceError> {
+        let number = self.next_number()?;
+        Ok(match self.may_be_retried() {
+            true => self.id().task_given(number, job.hash(values)),
+            false => self.makes_as().task(number),
+        })
+    }
+
+    /// The id of the next actor that it creates, or call that it makes: another one in each attempt.
+    pub(super) fn next_deed(&self) -> Result<TaskId, ServiceError> {
+        Ok(self.makes_as().task(self.next_number()?))
+    }
+
+    fn next_number(&self) -> Result<u64, ServiceError> {
         let number = self.started.fetch_add(1, Ordering::Relaxed);
         if number >= MOST_STARTED {
             return Err(ServiceError::Refused(format!(
                 "one task may start {MOST_STARTED} others in all; let some of those start the rest"
             )));
         }
-        Ok(self.makes_as().task(number))
+        Ok(number)
     }
 
     /// One more that it starts, if it may.
@@ -166,11 +185,17 @@ impl Attempt {
         )))
     }
 
-    /// The name of the next object that it stores.
-    pub(super) fn next_stored(&self) -> ObjectName {
+    /// The name of the next object that it stores. Where another attempt stores the same it is the same, unless it is large:
+    /// its bytes are not worth looking at for that.
+    pub(super) fn next_stored(&self, value: &Encoded) -> ObjectName {
         let number = self.stored.fetch_add(1, Ordering::Relaxed);
+        let is_small = value.size_bytes() <= INLINE_BYTES;
+        let by = match self.may_be_retried() && is_small {
+            true => self.id().storing(number.into(), value_hash(value)),
+            false => self.makes_as(),
+        };
         ObjectName {
-            id: ObjectId::put_by(self.makes_as(), number),
+            id: ObjectId::put_by(by, number),
             owner: self.shared.home.node,
         }
     }

@@ -126,7 +126,11 @@ impl Attempt {
         let ty = job.function_type().expect("only functions are spawned");
         let values = self.arguments(ty, given)?;
         let nested = self.nest()?;
-        let cell = self.new_cell(self.next_task()?, Work::Task(job.clone()), nested);
+        let cell = self.new_cell(
+            self.next_task(job, &values)?,
+            Work::Task(job.clone()),
+            nested,
+        );
         let cell = self.submit(Submission {
             driver: self.driver,
             parent: Some(self.id()),
@@ -135,7 +139,7 @@ impl Attempt {
             call: self.call_of(values),
             cell,
             keeps: None,
-            first: self.number.first_under(),
+            first: self.shared.ids.first_under(self.number),
         })?;
         Ok(self.handles.add(Reference::Task(cell)))
     }
@@ -197,7 +201,7 @@ impl Attempt {
         let ty = &self.module().class(class).constructor.ty;
         let values = self.arguments(ty, arguments)?;
         let nested = self.nest()?;
-        let id = self.next_task()?;
+        let id = self.next_deed()?;
         let creator = Creator {
             task: self.id(),
             attempt: self.number,
@@ -419,7 +423,7 @@ impl Services for Attempt {
         })?;
         let values = self.arguments(&face.methods[index].1, arguments)?;
         let nested = self.nest()?;
-        let id = self.next_task()?;
+        let id = self.next_deed()?;
         let cell = self.new_cell(id, Work::Call(actor.cell().clone(), index), nested);
         self.submit(Submission {
             driver: self.driver,
@@ -460,7 +464,7 @@ impl Services for Attempt {
             let references: Result<Vec<Reference>, ServiceError> =
                 handles.iter().map(|handle| self.named(handle)).collect();
             let references = references?;
-            let name = self.next_stored();
+            let name = self.next_stored(&value);
             let tenant = self.parent().terms.tenant.clone();
             let value = self
                 .shared

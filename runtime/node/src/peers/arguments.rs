@@ -2,7 +2,8 @@
 //!
 //! Owns which values travel with the message that begins a task, and keeps the others until that attempt is over: the peer
 //! fetches them. Must not: take room in the store. Two stores full of arguments for each other's tasks would wait for
-//! each other; in the memory of the caller they are counted already ([`crate::records::waiting_bytes`]).
+//! each other. In the memory of the caller they are anyway, and those that guests give are counted there
+//! ([`crate::records::waiting_bytes`]).
 
 use std::collections::HashMap;
 

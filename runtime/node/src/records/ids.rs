@@ -1,6 +1,6 @@
 //! What this process gives out once: ids of tasks that are never submitted again, and the fences of attempts.
 //!
-//! Must not: give out ids of what drivers submit; these follow from the driver's.
+//! Must not: number what a task submits again in each of its attempts; that id follows from the task's.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -32,6 +32,15 @@ impl Ids {
             .task(self.tasks.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// The first attempt of the tasks that this attempt of another one submits: their ids are the same in each attempt.
+    pub(crate) fn first_under(&self, parent: Attempt) -> Attempt {
+        match parent {
+            Attempt::FIRST => Attempt::FIRST,
+            // Whether they ran before is not known here. Where guests see the first attempt, they surely did not.
+            _ => Attempt::new(self.fence(), parent.number()),
+        }
+    }
+
     /// The first attempt of a task that is executed again, after this one and all others that there were.
     pub(crate) fn again(&self, before: Attempt) -> Attempt {
         Attempt::new(self.fence(), before.number().saturating_add(1))
@@ -60,14 +69,40 @@ pub(crate) fn random() -> [u8; 16] {
 mod tests {
     use super::*;
 
+    const DEPTH: usize = 12;
+
+    /// Has a task begin at this attempt, and try `most` times. In the first and the last of them it submits a task, which
+    /// does the same.
+    fn run(ids: &Ids, latest: &mut [Attempt], first: Attempt) {
+        let Some((latest, below)) = latest.split_first_mut() else {
+            return;
+        };
+        let most = 2 + below.len() as u32 % 5;
+        let mut attempt = first;
+        for time in 1..=most {
+            assert!(attempt > *latest, "{attempt:?} after {latest:?}");
+            *latest = attempt;
+            if time == 1 || time == most {
+                run(ids, below, ids.first_under(attempt));
+            }
+            attempt = attempt.next();
+        }
+    }
+
+    #[test]
+    fn attempts_come_after_all_earlier_ones_however_deep_their_task_is_nested() {
+        let mut latest = [Attempt::default(); DEPTH];
+        run(&Ids::new([1; 16]), &mut latest, Attempt::FIRST);
+    }
+
     #[test]
     fn only_a_task_that_has_surely_not_run_is_on_the_first_attempt_that_guests_see() {
         let ids = Ids::new([1; 16]);
         let again = ids.again(Attempt::FIRST);
-        let below = again.first_under();
-        let deeper = below.next().first_under();
+        let below = ids.first_under(again);
+        let deeper = ids.first_under(below.next());
         assert_eq!([again, below, deeper].map(Attempt::number), [2, 2, 3]);
-        assert_eq!(Attempt::FIRST.first_under(), Attempt::FIRST);
+        assert_eq!(ids.first_under(Attempt::FIRST), Attempt::FIRST);
         assert!(ids.again(below) > below);
     }
 

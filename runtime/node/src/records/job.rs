@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use wasmrun_engine::{Entry, FunctionIndex, Grants, Input, Limits, Listener, Module};
+use wasmrun_model::id::Digest;
 use wasmrun_model::task::Terms;
-use wasmrun_model::value::{Encoded, FunctionType};
+use wasmrun_model::value::{Encoded, FunctionType, Handle};
 
 use crate::records::object::{Object, Value};
 use crate::records::policy::Policy;
@@ -35,7 +36,38 @@ pub struct Job {
     pub(crate) derived: Derived,
 }
 
+/// A hash of what a value is.
+pub(crate) fn value_hash(value: &Encoded) -> Digest {
+    let (form, bytes) = match value {
+        Encoded::Postcard(bytes) => (0, bytes),
+        Encoded::Buffer { kind, bytes } => (1 + *kind as u8, bytes),
+    };
+    Digest::of(&[&[form], &Digest::of(bytes).as_bytes()[..]].concat())
+}
+
 impl Job {
+    /// A hash of a task of it that is given these: of what names its arguments, or their bytes.
+    pub(crate) fn hash(&self, values: &[Argument]) -> Digest {
+        let mut told = self.module.digest().as_bytes().to_vec();
+        if let Entry::Function(index) = self.entry {
+            told.extend(self.module.function(index).full_name().as_bytes());
+        }
+        for argument in values {
+            told.push(0);
+            match argument {
+                Argument::Value(value) => match (value.as_inline(), value.stored_id()) {
+                    (Some(encoded), _) => told.extend(value_hash(encoded).as_bytes()),
+                    (None, stored) => told.extend(stored.iter().flat_map(|it| it.as_bytes())),
+                },
+                Argument::Object(Object(reference)) => match reference.handle() {
+                    Handle::Object(name) => told.extend(name.to_bytes()),
+                    Handle::Actor(name) => told.extend(name.to_bytes()),
+                },
+            }
+        }
+        Digest::of(&told)
+    }
+
     /// What tasks that its tasks start have from it.
     pub(crate) fn parent(&self) -> Parent<'_> {
         Parent {
