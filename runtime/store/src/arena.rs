@@ -3,9 +3,9 @@
 //! Owns the segments, and what of them is free. Must not: know objects, wait, or do anything
 //! slow; what is slow is handed out as [`Leftovers`].
 //!
-//! Every byte of a segment is one of four. *Used*: somebody has the extent. *Warm*: free, and
-//! touched before, so it takes memory and is fast. *Fresh*: never touched, or given back; takes no
-//! memory. *Leaving*: its memory is being given back. Segments are of one tenant and one class;
+//! Every byte of a segment is one of four. *Used*: somebody has the extent. *Warm*: free, reserved,
+//! and touched before, so it takes memory and is fast. *Fresh*: never touched, or given back; takes no
+//! memory, and must be reserved before it is touched. *Leaving*: its memory is being given back. Segments are of one tenant and one class;
 //! their length is only address space. Invariants: used + warm is never above the capacity when an
 //! allocation returns; memory moves from one tenant to another only through the kernel, which
 //! clears it.
@@ -178,8 +178,9 @@ impl Arena {
             .max(1)
     }
 
-    /// Takes back what was allocated.
-    pub(crate) fn release(&mut self, extent: Extent) {
+    /// Takes back what was allocated. If it was never reserved, nobody has touched it, and whoever gets it
+    /// next has to reserve it.
+    pub(crate) fn release(&mut self, extent: Extent, leftovers: &mut Leftovers) {
         let owned = self
             .segments
             .get_mut(&extent.segment_number())
@@ -187,7 +188,11 @@ impl Arena {
         owned.used -= extent.len();
         self.used -= extent.len();
         self.tenants.get_mut(&owned.tenant).expect(KNOWN).used -= extent.len();
-        self.add_warm(extent);
+        if extent.is_reserved() {
+            self.add_warm(extent);
+        } else {
+            self.add_fresh(extent, leftovers);
+        }
     }
 
     /// Takes back what was [`Leftovers::leaving`]. If its pages could not be given back after all,
@@ -198,17 +203,16 @@ impl Arena {
         is_given_back: bool,
         leftovers: &mut Leftovers,
     ) {
-        let number = extent.segment_number();
-        let owned = self.segments.get_mut(&number).expect(KNOWN);
+        let owned = self
+            .segments
+            .get_mut(&extent.segment_number())
+            .expect(KNOWN);
         owned.leaving -= extent.len();
         self.leaving -= extent.len();
-        if !is_given_back {
-            return self.add_warm(extent);
-        }
-        let pools = self.tenants.get_mut(&owned.tenant).expect(KNOWN);
-        pools.of(owned.class).fresh.insert(extent);
-        if owned.used + owned.warm + owned.leaving == 0 {
-            self.close(number, leftovers);
+        if is_given_back {
+            self.add_fresh(extent, leftovers);
+        } else {
+            self.add_warm(extent);
         }
     }
 
@@ -361,7 +365,7 @@ impl Arena {
             .or_default()
             .of(layout.class);
         let len = layout.whole_pages();
-        let extent = match pool.fresh.take(len) {
+        let mut extent = match pool.fresh.take(len) {
             Some(extent) => extent,
             None => {
                 let (unit, pages) = match layout.class {
@@ -406,6 +410,17 @@ impl Arena {
         pools.of(owned.class).warm.insert(extent);
     }
 
+    /// Also closes the segment if nothing else is in it.
+    fn add_fresh(&mut self, extent: Extent, leftovers: &mut Leftovers) {
+        let number = extent.segment_number();
+        let owned = &self.segments[&number];
+        let pools = self.tenants.get_mut(&owned.tenant).expect(KNOWN);
+        pools.of(owned.class).fresh.insert(extent);
+        if owned.used + owned.warm + owned.leaving == 0 {
+            self.close(number, leftovers);
+        }
+    }
+
     fn count_used(&mut self, tenant: &TenantName, extent: &Extent) {
         self.used += extent.len();
         self.segments
@@ -438,5 +453,63 @@ fn take_whole_pages(set: &mut FreeSet, place: (SegmentNumber, u64), len: u64) ->
             set.insert(extent);
             pages
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BYTES: u64 = 64 << 10;
+
+    fn arena() -> Arena {
+        Arena::new(1 << 20, 1 << 20, Backing::Memfd)
+    }
+
+    fn room(arena: &mut Arena, len: u64) -> Room {
+        let layout = Layout::of(len, 1 << 20).unwrap();
+        let room = arena.allocate(&TenantName::default(), layout, &mut Leftovers::default());
+        room.unwrap().expect("there is room")
+    }
+
+    #[test]
+    fn what_was_not_reserved_is_fresh_again() {
+        let (mut arena, mut leftovers) = (arena(), Leftovers::default());
+        let mut first = room(&mut arena, BYTES);
+        first.extent.reserve().unwrap();
+        let second = room(&mut arena, BYTES);
+        arena.release(second.extent, &mut leftovers);
+        arena.check();
+        assert_eq!(arena.warm(), 0);
+        let second = room(&mut arena, BYTES);
+        assert!(second.fresh, "it is reserved by whoever gets it");
+
+        arena.release(first.extent, &mut leftovers);
+        arena.check();
+        assert_eq!(arena.warm(), BYTES);
+        assert!(!room(&mut arena, BYTES).fresh);
+        assert!(leftovers.closing.is_empty());
+    }
+
+    #[test]
+    fn a_segment_of_which_nothing_was_reserved_is_closed() {
+        let (mut arena, mut leftovers) = (arena(), Leftovers::default());
+        let only = room(&mut arena, BYTES);
+        arena.release(only.extent, &mut leftovers);
+        arena.check();
+        assert_eq!(leftovers.closing.len(), 1);
+    }
+
+    #[test]
+    fn small_objects_share_a_page_that_was_reserved() {
+        let (mut arena, mut leftovers) = (arena(), Leftovers::default());
+        let small = room(&mut arena, 1);
+        assert!(small.fresh && small.extent.is_reserved());
+        let next = room(&mut arena, 1);
+        assert!(!next.fresh && next.extent.is_reserved());
+        arena.release(small.extent, &mut leftovers);
+        arena.release(next.extent, &mut leftovers);
+        arena.check();
+        assert_eq!(arena.warm(), page_bytes());
     }
 }

@@ -180,7 +180,7 @@ impl Writer {
     ) -> Result<Self, CreateError> {
         let (id, len_bytes) = (request.id, request.len);
         let Grant { serial, room } = grant;
-        let writer = Self {
+        let mut writer = Self {
             shared,
             request,
             serial,
@@ -188,14 +188,12 @@ impl Writer {
             extent: Some(room.extent),
             touching: Touching::default(),
         };
-        if writer.fresh {
-            let reserved = writer.extent().reserve();
-            reserved.map_err(|source| CreateError::Memory {
-                id,
-                len_bytes,
-                source,
-            })?;
-        }
+        let reserved = writer.extent_mut().reserve();
+        reserved.map_err(|source| CreateError::Memory {
+            id,
+            len_bytes,
+            source,
+        })?;
         Ok(writer)
     }
 

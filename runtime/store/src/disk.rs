@@ -155,11 +155,7 @@ pub(crate) fn run(dir: SpillDir, jobs: &Receiver<Job>, store: &Weak<Core>) {
                 }
             }
             Job::Restore { it, mut room } => {
-                let reserved = if room.fresh {
-                    room.extent.reserve()
-                } else {
-                    Ok(())
-                };
+                let reserved = room.extent.reserve();
                 let sum = sums.get(&it.file).copied();
                 let result = reserved.and_then(|()| dir.read(it.file, it.len, sum, &mut room));
                 if let Some(store) = store.upgrade() {

@@ -93,6 +93,8 @@ enum Fill {
 pub(crate) struct Extent {
     segment: Arc<Segment>,
     range: Range<u64>,
+    /// The file system has promised the room for all of it.
+    is_reserved: bool,
 }
 
 /// What is still to be touched of an extent. Must go before the extent is given to anybody else.
@@ -152,6 +154,7 @@ impl Segment {
         Ok(Extent {
             segment: Arc::new(segment),
             range: 0..len,
+            is_reserved: false,
         })
     }
 
@@ -232,6 +235,7 @@ impl Extent {
         Self {
             segment: self.segment.clone(),
             range: rest,
+            is_reserved: self.is_reserved,
         }
     }
 
@@ -244,6 +248,7 @@ impl Extent {
     pub(crate) fn join(&mut self, next: Self) {
         assert!(self.is_followed_by(&next), "only neighbours join");
         self.range.end = next.range.end;
+        self.is_reserved &= next.is_reserved;
     }
 
     /// The bytes.
@@ -336,20 +341,27 @@ impl Extent {
     }
 
     /// Takes from the file system what is needed to write here, so that a full disk is an error
-    /// now and not a bus error later. Memory files have nothing to reserve.
-    pub(crate) fn reserve(&self) -> io::Result<()> {
-        match self.segment.fill {
-            Fill::Write | Fill::Touch => Ok(()),
-            Fill::ReserveAndWrite => {
-                let (file, flags) = (&self.segment.file, FallocateFlags::empty());
-                Ok(rustix::fs::fallocate(
-                    file,
-                    flags,
-                    self.start(),
-                    self.len(),
-                )?)
+    /// now and not a bus error later. Memory files have nothing to reserve. Does nothing the second time.
+    pub(crate) fn reserve(&mut self) -> io::Result<()> {
+        if self.is_reserved {
+            return Ok(());
+        }
+        if self.segment.fill == Fill::ReserveAndWrite {
+            let (file, flags) = (&self.segment.file, FallocateFlags::empty());
+            let reserved = rustix::fs::fallocate(file, flags, self.start(), self.len());
+            if let Err(error) = reserved {
+                // Some file systems keep what they found before they ran out.
+                let _ = self.release_pages();
+                return Err(error.into());
             }
         }
+        self.is_reserved = true;
+        Ok(())
+    }
+
+    /// Whether [`Extent::reserve`] has succeeded for all of it. Only then may it be touched.
+    pub(crate) fn is_reserved(&self) -> bool {
+        self.is_reserved
     }
 
     /// Whether [`Extent::release_pages`] has a chance.
@@ -361,6 +373,7 @@ impl Extent {
     pub(crate) fn release_pages(&mut self) -> io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         rustix::fs::fallocate(&self.segment.file, flags, self.start(), self.len())?;
+        self.is_reserved = false;
         let page_table = self.segment.granules(&self.range);
         page_table
             .iter()

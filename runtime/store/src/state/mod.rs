@@ -360,7 +360,7 @@ impl State {
     }
 
     fn release(&mut self, extent: Extent) {
-        self.arena.release(extent);
+        self.arena.release(extent, &mut self.after.memory);
         self.has_changed = true;
     }
 
