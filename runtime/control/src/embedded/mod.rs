@@ -411,13 +411,16 @@ async fn keep_leases(shared: Arc<Shared>) {
         tokio::select! {
             biased;
             () = changed => {}
-            () = shared.clock.sleep_until(wake) => {
-                let late = shared.clock.now().since(wake);
-                if late > STALL {
-                    tracing::warn!(late_ms = late.as_millis(), "this process was stopped for a while; leases get that time back");
-                    shared.leases.lock().extend(late);
-                }
-            }
+            () = shared.clock.sleep_until(wake) => {}
+        }
+        // Whichever it was: who was stopped may find both.
+        let late = shared.clock.now().since(wake);
+        if late > STALL {
+            tracing::warn!(
+                late_ms = late.as_millis(),
+                "this process was stopped for a while; leases get that time back"
+            );
+            shared.leases.lock().extend(late);
         }
     }
 }

@@ -120,6 +120,21 @@ async fn a_process_that_was_stopped_gives_leases_the_time_back() {
 }
 
 #[tokio::test]
+async fn a_process_that_was_stopped_when_a_lease_changed_gives_the_time_back_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Hands::new();
+    let store = open_at(folder.path(), &clock).await;
+    let lease = leased(&store, "k", 3).await;
+    clock.advance(Duration::from_secs(1)).await;
+    // The keeper hears of both at once.
+    store.shared.leases_changed.notify_one();
+    clock.jump(Duration::from_secs(60)).await;
+    clock.advance(Duration::from_secs(1)).await;
+    assert_eq!(store.keep_alive(lease).await, Ok(()));
+    assert!(store.get(b"k").await.unwrap().is_some());
+}
+
+#[tokio::test]
 async fn a_lease_with_many_keys_ends_in_pieces_that_can_be_sent() {
     let folder = tempfile::tempdir().unwrap();
     let clock = Hands::new();
