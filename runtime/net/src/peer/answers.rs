@@ -18,6 +18,8 @@ pub(crate) type Answer = Result<Bytes, Failure>;
 
 #[derive(Debug)]
 pub(crate) struct Answers {
+    /// How often all was forgotten. Ids begin anew each time.
+    epoch: u64,
     highest: u64,
     requests: BTreeMap<u64, Request>,
     running: usize,
@@ -56,6 +58,7 @@ pub(crate) enum Admit {
 impl Answers {
     pub(crate) fn new(limits: AnswerLimits) -> Self {
         Self {
+            epoch: 0,
             highest: 0,
             requests: BTreeMap::new(),
             running: 0,
@@ -63,6 +66,11 @@ impl Answers {
             kept_bytes: 0,
             limits,
         }
+    }
+
+    /// To which the ids that are admitted now belong.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
     }
 
     /// A request has arrived.
@@ -89,17 +97,21 @@ impl Answers {
         Admit::Run
     }
 
-    /// The task that carries it out, so that it can be stopped.
-    pub(crate) fn started(&mut self, id: u64, task: AbortHandle) {
+    /// The task that carries out what was admitted in this epoch, so that it can be stopped.
+    pub(crate) fn started(&mut self, epoch: u64, id: u64, task: AbortHandle) {
+        if epoch != self.epoch {
+            return task.abort();
+        }
         // It may have ended already.
         if let Some(Request::Running { task: slot, .. }) = self.requests.get_mut(&id) {
             *slot = Some(task);
         }
     }
 
-    /// It has ended. Whether anybody wants the answer.
-    pub(crate) fn ended(&mut self, id: u64, answer: Answer) -> bool {
-        if !matches!(self.requests.get(&id), Some(Request::Running { .. })) {
+    /// What was admitted in this epoch has ended. Whether anybody wants the answer.
+    pub(crate) fn ended(&mut self, epoch: u64, id: u64, answer: Answer) -> bool {
+        let request = self.requests.get(&id);
+        if epoch != self.epoch || !matches!(request, Some(Request::Running { .. })) {
             return false;
         }
         self.remove(id);
@@ -120,6 +132,7 @@ impl Answers {
     /// Another process took the peer's place, or it is gone.
     pub(crate) fn reset(&mut self) {
         self.forget_below(u64::MAX);
+        self.epoch += 1;
         self.highest = 0;
     }
 
@@ -183,9 +196,9 @@ mod tests {
         let mut answers = answers();
         assert_eq!(answers.admit(1, 1, 10), Admit::Run);
         assert_eq!(answers.admit(1, 1, 10), Admit::Wait);
-        assert!(answers.ended(1, ok("one")));
+        assert!(answers.ended(0, 1, ok("one")));
         assert_eq!(answers.admit(1, 1, 10), Admit::Say(ok("one")));
-        assert!(!answers.ended(1, ok("again")));
+        assert!(!answers.ended(0, 1, ok("again")));
         // The peer has the answer.
         assert_eq!(answers.admit(2, 2, 10), Admit::Run);
         assert_eq!(answers.admit(1, 2, 10), Admit::Say(Err(Failure::Forgotten)));
@@ -200,11 +213,11 @@ mod tests {
         assert_eq!(answers.admit(3, 1, 1), Admit::Run);
         assert_eq!(answers.admit(4, 1, 1), busy);
         // One that was never begun stays so.
-        assert!(answers.ended(1, ok("")));
+        assert!(answers.ended(0, 1, ok("")));
         assert_eq!(answers.admit(4, 1, 1), busy);
         for id in 5..50 {
             assert_eq!(answers.admit(id, 1, 1), Admit::Run);
-            assert!(answers.ended(id, Ok(Bytes::from(vec![0; 40]))));
+            assert!(answers.ended(0, id, Ok(Bytes::from(vec![0; 40]))));
             assert!(answers.kept_bytes <= 100 && answers.requests.len() <= 5);
         }
         assert_eq!(answers.admit(5, 1, 1), Admit::Say(Err(Failure::Forgotten)));
@@ -215,5 +228,19 @@ mod tests {
             (0, 0, 0)
         );
         assert_eq!(answers.admit(1, 1, 1), Admit::Run);
+    }
+
+    #[test]
+    fn a_request_of_a_peer_that_is_gone_says_nothing_about_its_successor() {
+        let mut answers = answers();
+        assert_eq!(answers.admit(1, 1, 10), Admit::Run);
+        let before = answers.epoch();
+        answers.reset();
+        assert_eq!(answers.admit(1, 1, 10), Admit::Run);
+        assert!(!answers.ended(before, 1, ok("old")));
+        assert_eq!(answers.admit(1, 1, 10), Admit::Wait);
+        let now = answers.epoch();
+        assert!(answers.ended(now, 1, ok("new")));
+        assert_eq!(answers.admit(1, 1, 10), Admit::Say(ok("new")));
     }
 }

@@ -352,7 +352,7 @@ async fn read_calls(
                 }
                 Head::Response { id } => peer.calls.answer(id, Ok(message)),
                 Head::Failed { id, why } => peer.calls.answer(id, Err(why)),
-                Head::Cancel { id } => peer.answers.lock().cancel(id),
+                Head::Cancel { id } => peer.cancelled(link, id),
                 Head::Received { through } => peer.outbox.accept(through),
             }
         }
@@ -368,7 +368,9 @@ fn request(
     wait: Duration,
     body: Bytes,
 ) {
-    let admitted = peer.answers.lock().admit(id, floor, body.len());
+    let Some((admitted, epoch)) = peer.admit(link, id, floor, body.len()) else {
+        return;
+    };
     match admitted {
         Admit::Wait => return,
         Admit::Say(answer) => return link.answer(id, answer),
@@ -383,14 +385,14 @@ fn request(
             Ok(answer) => answer,
             Err(_) => Err(Failure::Expired),
         };
-        let is_wanted = peer.answers.lock().ended(id, answer.clone());
+        let is_wanted = peer.answers.lock().ended(epoch, id, answer.clone());
         // Without a link it is kept, and asked for again.
         if is_wanted && let Some(link) = peer.link() {
             link.answer(id, answer);
         }
     });
     if let Some(task) = task {
-        asked.answers.lock().started(id, task);
+        asked.answers.lock().started(epoch, id, task);
     }
 }
 

@@ -32,7 +32,7 @@ use crate::core::Core;
 use crate::error::{CallError, Close, ConnectError, Lost};
 use crate::frame::{Batch, Resume};
 use crate::hello::{Refusal, Version};
-use answers::{AnswerLimits, Answers};
+use answers::{Admit, AnswerLimits, Answers};
 use calls::Calls;
 use outbox::Outbox;
 
@@ -402,6 +402,27 @@ impl PeerCore {
         state.received = Some(through);
         to.send((state.incarnation, batch));
         Accepted::Yes
+    }
+
+    /// A request has arrived on a link: what to do with it, and the epoch of its id. `None` if the link is not
+    /// current any more: the peer asks again on the next, or another process has taken its place.
+    fn admit(&self, link: &Link, id: u64, floor: u64, bytes: usize) -> Option<(Admit, u64)> {
+        let state = self.state.lock();
+        if !state.is_current(link) {
+            return None;
+        }
+        // Still under the lock, so that no id of before comes after those of another process.
+        let mut answers = self.answers.lock();
+        let admitted = answers.admit(id, floor, bytes);
+        Some((admitted, answers.epoch()))
+    }
+
+    /// The peer has said on a link that it does not wait for a request any more.
+    fn cancelled(&self, link: &Link, id: u64) {
+        let state = self.state.lock();
+        if state.is_current(link) {
+            self.answers.lock().cancel(id);
+        }
     }
 
     /// A link has ended.
