@@ -331,6 +331,14 @@ fn one_command_makes_a_cluster_of_this_machine() {
     let mut names: Vec<_> = nodes.iter().filter_map(|it| it["name"].as_str()).collect();
     names.sort_unstable();
     assert_eq!(names, ["n1", "n2", "n3"]);
+    // Every user of this machine can read these.
+    let folder = temporary.path().to_string_lossy();
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = processes.filter_map(|it| std::fs::read(it.path().join("cmdline")).ok());
+    let lines = lines.map(|line| String::from_utf8_lossy(&line).into_owned());
+    let others: Vec<String> = lines.filter(|line| line.contains(&*folder)).collect();
+    assert_eq!(others.len(), 2, "{others:?}");
+    assert!(!others.concat().contains("wasmrun-join-"), "{others:?}");
     cluster.signal(Signal::INT);
     let ended = cluster.end();
     assert_eq!(ended.code, Some(0), "{ended}");

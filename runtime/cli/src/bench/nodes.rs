@@ -24,6 +24,7 @@ use wasmrun_node::{
 use super::cases::{ASYNC_TASKS, Setting};
 use super::objects::{gigabytes_per_second, have_free};
 use super::{Sample, ourselves};
+use crate::daemon::cluster::TOKEN;
 use crate::fail::Failure;
 use crate::local;
 
@@ -94,13 +95,15 @@ impl Pair {
             .args(["node", "start", "-q", "--tied", "--node-name", OTHER])
             .args(["--node-cpus", &cpus.to_string()])
             .args(["--object-memory", &objects.to_string()])
-            .args(["--join", &token.to_string()])
             .arg("--state-dir")
             .arg(&state)
             .arg("--address")
             .arg(format!("unix:{}", state.join("node.sock").display()))
             .arg("--cache-dir")
             .arg(scratch.path().join("code"))
+            // Every user of this machine can read the command line. Last, or what follows would be its value.
+            .arg("--join")
+            .env(TOKEN, token.to_string())
             // It ends with us, however we end.
             .stdin(Stdio::piped())
             .stdout(Stdio::null());

@@ -53,7 +53,7 @@ pub fn token_from_env() -> Result<Option<JoinToken>, Failure> {
 }
 
 /// Where a token may be, besides the command line.
-const TOKEN: &str = "WASMRUN_JOIN_TOKEN";
+pub const TOKEN: &str = "WASMRUN_JOIN_TOKEN";
 
 fn alone(options: &ClusterOptions) -> Result<Option<ClusterConfig>, Failure> {
     let is_meant = options.listen.is_some()

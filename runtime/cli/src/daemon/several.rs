@@ -19,6 +19,7 @@ use tempfile::TempDir;
 use wasmrun_model::resource::Amount;
 use wasmrun_node::{JoinToken, Machine, Node, NodeConfig};
 
+use super::cluster::TOKEN;
 use crate::fail::{CommandResult, Failure};
 use crate::printer::Printer;
 
@@ -139,7 +140,9 @@ impl Several {
                 .args(["--tied", "--node-name", &name, "--address", &socket])
                 .arg("--state-dir")
                 .arg(&state)
-                .args(["--join", &token.to_string()])
+                // Every user of this machine can read the command line. Last, or what follows would be its value.
+                .arg("--join")
+                .env(TOKEN, token.to_string())
                 // Only we are somebody's service.
                 .env_remove("NOTIFY_SOCKET")
                 .stdin(Stdio::piped())
