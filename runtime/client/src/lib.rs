@@ -379,7 +379,10 @@ impl Client {
             // Not before they are all here: what is asked for in between would be answered behind them, and
             // they would wait for us.
             for (gotten, future) in all.into_iter().zip(some) {
-                values.push(value_of(gotten, future).await);
+                match value_of(gotten, future, end).await {
+                    Err(GetError::TimedOut) => return Err(GetError::TimedOut),
+                    value => values.push(value),
+                }
             }
         }
         Ok(values)
@@ -517,11 +520,18 @@ fn identity_in(folder: &std::path::Path, address: &Address) -> Result<Arc<Identi
     }
 }
 
-/// One of many values. A large one is got by itself.
-async fn value_of(gotten: Gotten, future: &Future) -> Result<Value, GetError> {
+/// One of many values. A large one is got by itself, until `end`.
+async fn value_of(
+    gotten: Gotten,
+    future: &Future,
+    end: Option<Instant>,
+) -> Result<Value, GetError> {
     match gotten {
         Gotten::Value { form, bytes } => Ok(Value::own(form, bytes.0)),
-        Gotten::Large => future.get(None).await,
+        Gotten::Large => {
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            future.get(left).await
+        }
         Gotten::Failed { origin, error } => Err(GetError::Failed {
             origin,
             error: error.into(),
