@@ -29,6 +29,8 @@ const MOST_MODULES: usize = 256;
 const MOST_LOGGED: usize = 1000;
 /// How much of a detached task's or an actor's output is kept: its end.
 const LOG_BYTES: usize = 256 << 10;
+/// What a chunk of it counts beside its bytes: a guest may write a byte here and a byte there.
+const CHUNK_OVERHEAD: usize = 64;
 
 pub(super) struct Registry {
     pub(super) modules: LoadedModules,
@@ -126,8 +128,15 @@ pub(super) struct Kept {
 /// The end of what a task wrote.
 #[derive(Default)]
 pub(super) struct Log {
-    chunks: Mutex<VecDeque<Logged>>,
+    chunks: Mutex<Chunks>,
     is_over: AtomicBool,
+}
+
+#[derive(Default)]
+struct Chunks {
+    queue: VecDeque<Logged>,
+    /// What all of them count.
+    size: usize,
 }
 
 /// Some output, and which task wrote it where.
@@ -141,26 +150,31 @@ pub(super) struct Logged {
 impl Log {
     pub(super) fn add(&self, writer: u64, source: OutputSource, bytes: &[u8]) {
         let mut chunks = self.chunks.lock();
-        match chunks.back_mut() {
+        let Chunks { queue, size } = &mut *chunks;
+        *size += bytes.len();
+        match queue.back_mut() {
             Some(last)
                 if (last.writer, last.source) == (writer, source) && last.bytes.len() < 4096 =>
             {
                 last.bytes.extend_from_slice(bytes);
             }
-            _ => chunks.push_back(Logged {
-                writer,
-                source,
-                bytes: bytes.to_vec(),
-            }),
+            _ => {
+                *size += CHUNK_OVERHEAD;
+                queue.push_back(Logged {
+                    writer,
+                    source,
+                    bytes: bytes.to_vec(),
+                });
+            }
         }
-        let mut len: usize = chunks.iter().map(|chunk| chunk.bytes.len()).sum();
-        while len > LOG_BYTES && chunks.len() > 1 {
-            len -= chunks.pop_front().map_or(0, |chunk| chunk.bytes.len());
+        while *size > LOG_BYTES && queue.len() > 1 {
+            let oldest = queue.pop_front();
+            *size -= oldest.map_or(0, |chunk| chunk.bytes.len() + CHUNK_OVERHEAD);
         }
     }
 
     pub(super) fn chunks(&self) -> Vec<Logged> {
-        self.chunks.lock().iter().cloned().collect()
+        self.chunks.lock().queue.iter().cloned().collect()
     }
 
     /// Its task has ended, and all that it wrote is here.
@@ -355,5 +369,23 @@ mod tests {
         let total: usize = log.chunks().iter().map(|chunk| chunk.bytes.len()).sum();
         assert!(total <= LOG_BYTES);
         assert_eq!(log.chunks().last().unwrap().bytes, [0; 8192]);
+    }
+
+    #[test]
+    fn a_log_of_short_chunks_has_a_limit_too() {
+        let log = Log::default();
+        let most = LOG_BYTES / (CHUNK_OVERHEAD + 1);
+        for _ in 0..most {
+            log.add(1, OutputSource::Stdout, b"a");
+            log.add(1, OutputSource::Stderr, b"b");
+        }
+        assert_eq!(log.chunks().len(), most);
+        assert_eq!(log.chunks().last().unwrap().bytes, b"b");
+        // What is dropped does not count any more.
+        log.add(2, OutputSource::Stdout, &[0; LOG_BYTES]);
+        assert_eq!(log.chunks().len(), 1);
+        log.add(3, OutputSource::Stdout, b"c");
+        assert_eq!(log.chunks().len(), 1);
+        assert_eq!(log.chunks.lock().size, CHUNK_OVERHEAD + 1);
     }
 }
