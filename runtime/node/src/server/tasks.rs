@@ -25,6 +25,8 @@ use crate::records::task::TaskHandle;
 
 /// How many chunks of a task's or an actor's output may wait for the client.
 pub(super) const OUTPUT_CHUNKS: usize = 16;
+/// How long the name of a task may be, in characters.
+const MAX_NAME_CHARS: usize = 200;
 /// How many chunks of a task's standard input may wait for it.
 const INPUT_CHUNKS: usize = 4;
 
@@ -310,6 +312,12 @@ impl Inner {
     }
 }
 
+/// What a client names its task, for terminals: without what they would obey, and not too long.
+fn plain_name(name: &str) -> String {
+    let plain = name.chars().filter(|c| !c.is_control());
+    plain.take(MAX_NAME_CHARS).collect()
+}
+
 /// The job of a task that is to be run for a tenant.
 pub(super) fn new_job(
     inner: &Inner,
@@ -328,8 +336,8 @@ pub(super) fn new_job(
             Entry::Function(found.map_err(|error| refusal(RefusalKind::Usage, error))?)
         }
     };
-    let name = match (&submit.name, entry) {
-        (name, _) if !name.is_empty() => name.chars().take(200).collect(),
+    let name = match (plain_name(&submit.name), entry) {
+        (name, _) if !name.is_empty() => name,
         (_, Entry::Function(index)) => module.function(index).name.clone(),
         (_, Entry::Program) => "program".to_owned(),
     };
@@ -371,4 +379,16 @@ pub(super) fn refused(error: &SubmitError) -> Refusal {
         SubmitError::Stopping | SubmitError::Stopped => RefusalKind::Stopping,
     };
     refusal(kind, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_safe_for_terminals() {
+        assert_eq!(plain_name("a\u{1b}[2Jb\n\u{9b}c é"), "a[2Jbc é");
+        assert_eq!(plain_name("\r\n"), "");
+        assert_eq!(plain_name(&"x".repeat(300)).len(), 200);
+    }
 }
