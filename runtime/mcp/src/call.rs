@@ -78,12 +78,9 @@ pub(crate) async fn run(
     }
 }
 
-/// A value by its type. The engine has encoded it.
+/// A value by its type. The engine has encoded it, and it may be larger than we can decode.
 pub(crate) fn value(ty: &ValueType, value: &wasmrun_client::Value) -> Result<Value, TaskError> {
-    let limits = DecodeLimits {
-        memory_bytes: usize::MAX,
-    };
-    let decoded = decode(ty, value, limits);
+    let decoded = decode(ty, value, DecodeLimits::default());
     decoded.map_err(|error| TaskError::Sandbox(format!("the result cannot be read: {error}")))
 }
 

@@ -122,10 +122,7 @@ impl Function {
             Some(ty),
         ) = (error, self.ty.result())
         {
-            let limits = DecodeLimits {
-                memory_bytes: usize::MAX,
-            };
-            let value = decode(ty, value, limits).ok();
+            let value = decode(ty, value, DecodeLimits::default()).ok();
             if let Some(Payload::Case(payload)) = value.as_ref().map(|value| payload(ty, value)) {
                 let payload = payload.and_then(|(ty, value)| json::to_json(ty, value).ok());
                 return match payload {

@@ -240,10 +240,8 @@ fn texts_in(data: Value) -> Option<Texts> {
 
 /// The text of an exception that came out of the interpreter.
 fn traceback(ty: &ValueType, value: &Encoded) -> Option<String> {
-    let limits = DecodeLimits {
-        memory_bytes: usize::MAX,
-    };
-    let Ok(Value::Result(Err(Some(raised)))) = decode(ty, value, limits) else {
+    let decoded = decode(ty, value, DecodeLimits::default());
+    let Ok(Value::Result(Err(Some(raised)))) = decoded else {
         return None;
     };
     match *raised {
