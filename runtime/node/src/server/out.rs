@@ -33,7 +33,7 @@ const GATHERED_BYTES: usize = 128 << 10;
 /// The way to a client. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Out {
-    queue: mpsc::Sender<Outgoing>,
+    queue: mpsc::Sender<Queued>,
     /// A permit for each byte that may wait.
     room: Arc<Semaphore>,
     pending: Arc<AtomicUsize>,
@@ -54,6 +54,28 @@ enum Outgoing {
     Last(Vec<u8>),
 }
 
+/// What waits to be written, and counts until it is, or never will be.
+struct Queued {
+    outgoing: Outgoing,
+    pending: Pending,
+}
+
+/// Counts a frame that is on its way to a client, or a report that a client waits for, or that is to be written down.
+pub(super) struct Pending(Arc<AtomicUsize>);
+
+impl Pending {
+    pub(super) fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::AcqRel);
+        Self(count.clone())
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 /// The other end of a connection is gone.
 pub(super) struct Gone;
 
@@ -64,9 +86,9 @@ impl Out {
         let out = Self {
             queue,
             room: Arc::new(Semaphore::new(BYTES_OUT)),
-            pending: pending.clone(),
+            pending,
         };
-        (out, Writer::new(way).write(frames, pending))
+        (out, Writer::new(way).write(frames))
     }
 
     /// Sends an answer, once there is room for it.
@@ -107,11 +129,9 @@ impl Out {
     }
 
     async fn push(&self, outgoing: Outgoing) -> Result<(), Gone> {
-        self.pending.fetch_add(1, Ordering::AcqRel);
-        self.queue.send(outgoing).await.map_err(|_| {
-            self.pending.fetch_sub(1, Ordering::AcqRel);
-            Gone
-        })
+        let pending = Pending::new(&self.pending);
+        let queued = Queued { outgoing, pending };
+        self.queue.send(queued).await.map_err(|_| Gone)
     }
 }
 
@@ -153,30 +173,31 @@ impl Writer {
     }
 
     /// Writes until there are no more senders, or the last words are written.
-    async fn write(mut self, mut queue: mpsc::Receiver<Outgoing>, pending: Arc<AtomicUsize>) {
+    async fn write(mut self, mut queue: mpsc::Receiver<Queued>) {
         let (mut batch, mut is_open, mut is_shut) = (Vec::new(), true, false);
+        let mut counted = Vec::new();
         loop {
-            let count = tokio::select! {
+            tokio::select! {
                 biased;
                 // We have a sender ourselves.
                 Some(segment) = self.closed.recv() => {
                     self.forget(segment);
-                    0
                 }
                 count = queue.recv_many(&mut batch, FRAMES_OUT) => {
                     if count == 0 {
                         return;
                     }
-                    count
                 }
-            };
-            let is_last = batch.iter().any(|it| matches!(it, Outgoing::Last(_)));
-            for outgoing in batch.drain(..) {
+            }
+            let is_last = |it: &Queued| matches!(it.outgoing, Outgoing::Last(_));
+            let is_last = batch.iter().any(is_last);
+            for Queued { outgoing, pending } in batch.drain(..) {
                 // What cannot be written is taken all the same, so that nobody waits for room.
                 is_open = is_open && self.gather(outgoing).await.is_ok();
+                counted.push(pending);
             }
             is_open = is_open && self.flush().await.is_ok();
-            pending.fetch_sub(count, Ordering::AcqRel);
+            counted.clear();
             if (is_last || !is_open) && !std::mem::replace(&mut is_shut, true) {
                 // It may not be the client that is gone: then it hears that nothing more comes.
                 let _ = self.way.shutdown().await;
@@ -285,5 +306,28 @@ impl Writer {
         self.known.remove(at);
         let told = frame(0, Response::Forget(segment.0));
         self.gathered.extend(told.into_iter().flatten());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::UnixStream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_never_written_does_not_count() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let (_, writing_half) = ours.into_split();
+        let pending = Arc::<AtomicUsize>::default();
+        let count = || pending.load(Ordering::Acquire);
+        let (out, writing) = Out::new(Way::Socket(writing_half), pending.clone());
+        assert!(out.send(1, Response::Done).await.is_ok());
+        assert_eq!(count(), 1);
+        // As when a client vanishes.
+        drop(writing);
+        assert_eq!(count(), 0);
+        assert!(out.send(2, Response::Done).await.is_err());
+        assert_eq!(count(), 0);
     }
 }

@@ -4,7 +4,6 @@
 //! server remembers. Must not: outlive its task by more than that takes.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -13,7 +12,7 @@ use wasmrun_model::wire::{self, Bytes, Output, Response};
 
 use super::Inner;
 use super::durable::Keeping;
-use super::out::{Gone, Out};
+use super::out::{Gone, Out, Pending};
 use super::registry::Log;
 use super::requests::outputs;
 use crate::client::Client;
@@ -37,7 +36,7 @@ pub(super) struct Watcher {
 impl Watcher {
     pub(super) async fn watch(mut self, mut handle: TaskHandle) {
         let is_pending = self.to.is_some() || self.keeping.is_some();
-        let _pending = is_pending.then(|| Pending::new(&self.inner));
+        let _pending = is_pending.then(|| Pending::new(&self.inner.pending));
         let report = loop {
             let Some(chunks) = &mut self.chunks else {
                 break handle.await;
@@ -107,7 +106,7 @@ pub(super) struct Follower {
 impl Follower {
     /// Tells the client of the task's end, after what it wrote.
     pub(super) async fn follow(self) {
-        let _pending = Pending::new(&self.inner);
+        let _pending = Pending::new(&self.inner.pending);
         let Reference::Task(cell) = &self.object.0 else {
             return;
         };
@@ -133,22 +132,6 @@ impl Follower {
         }
         let ended = Response::Ended(Box::new(to_wire(report)));
         out.send(*id, ended).await
-    }
-}
-
-/// Counts a report that a client waits for, or that is to be written down.
-struct Pending(Arc<Inner>);
-
-impl Pending {
-    fn new(inner: &Arc<Inner>) -> Self {
-        inner.pending.fetch_add(1, Ordering::AcqRel);
-        Self(inner.clone())
-    }
-}
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        self.0.pending.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
