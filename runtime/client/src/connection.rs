@@ -248,7 +248,13 @@ fn released(routes: &Routes) -> Vec<Vec<u8>> {
     let objects = objects.map(|ids| Request::Release(ids.to_vec()));
     let actors = dropped.actors.iter().map(|id| Request::ReleaseActor(*id));
     let messages = pins.chain(objects).chain(actors);
-    let frames = messages.map(|message| wire::encode(&Frame { id: 0, message }));
+    let messages = messages.map(|message| Frame { id: 0, message });
+    // An empty chunk ends a transfer. The node takes no notice if it is over.
+    let transfers = dropped.transfers.iter().map(|id| Frame {
+        id: *id,
+        message: Request::Chunk(wire::Bytes(Vec::new())),
+    });
+    let frames = messages.chain(transfers).map(|frame| wire::encode(&frame));
     frames
         .map(|frame| frame.expect("a bounded list fits a frame"))
         .collect()
@@ -361,6 +367,66 @@ mod tests {
             let value = Encoded::Postcard(vec![7]);
             let stored = client.put(&value).await.unwrap();
             assert_eq!(stored.get(None).await.unwrap(), value);
+        };
+        tokio::join!(node, client);
+    }
+
+    #[tokio::test]
+    async fn the_node_hears_of_bytes_that_do_not_come() {
+        async fn next(socket: &mut UnixStream) -> Frame<Request> {
+            let bytes = read_frame(socket).await.unwrap().unwrap();
+            wire::decode(&bytes).unwrap()
+        }
+        async fn go_on(socket: &mut UnixStream, id: u64) {
+            let message = wire::Response::Continue;
+            let frame = wire::encode(&Frame { id, message }).unwrap();
+            socket.write_all(&frame).await.unwrap();
+        }
+        let is_end_of = |frame: &Frame<Request>, id| {
+            frame.id == id && matches!(&frame.message, Request::Chunk(bytes) if bytes.0.is_empty())
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("node.sock");
+        let listener = tokio::net::UnixListener::bind(&path).unwrap();
+        let address: Address = format!("unix:{}", path.display()).parse().unwrap();
+        let (asked, heard) = (tokio::sync::Notify::new(), tokio::sync::Notify::new());
+        let node = async {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let welcome = wire::encode(&Welcome {
+                magic: MAGIC,
+                protocol: PROTOCOL,
+                version: "0".into(),
+                node: "n".into(),
+                id: NodeId::from_bytes([1; 16]),
+            });
+            read_frame(&mut socket).await.unwrap().unwrap();
+            socket.write_all(&welcome.unwrap()).await.unwrap();
+            let put = next(&mut socket).await.id;
+            go_on(&mut socket, put).await;
+            assert!(is_end_of(&next(&mut socket).await, put));
+            heard.notify_one();
+            // There is room for the other when nobody waits for that any more.
+            let put = next(&mut socket).await.id;
+            asked.notify_one();
+            next(&mut socket).await;
+            go_on(&mut socket, put).await;
+            assert!(is_end_of(&next(&mut socket).await, put));
+            heard.notify_one();
+        };
+        let client = async {
+            let opened = Connection::open(&address, TenantName::default(), None).await;
+            let client = Client(Arc::new(opened.unwrap()));
+            let (form, options) = (wire::Form::Postcard, crate::PutOptions::default());
+            let failed = client.put_from(form, 5, options, io::empty()).await;
+            assert!(matches!(failed, Err(Error::Source(_))), "{failed:?}");
+            heard.notified().await;
+            let value = Encoded::Postcard(vec![7]);
+            tokio::select! {
+                put = client.put(&value) => panic!("{put:?}"),
+                () = asked.notified() => {}
+            }
+            let _later = client.0.start(Request::Status).await.unwrap();
+            heard.notified().await;
         };
         tokio::join!(node, client);
     }

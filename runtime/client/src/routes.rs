@@ -33,6 +33,11 @@ pub(crate) enum Answer {
 }
 
 impl Answer {
+    /// Whether the node waits for bytes of a value now.
+    fn wants_bytes(&self) -> bool {
+        matches!(self, Self::Staging(_) | Self::Said(Response::Continue))
+    }
+
     /// Why it is not what was asked for.
     pub(crate) fn unexpected(&self) -> Error {
         match self {
@@ -114,6 +119,8 @@ pub(crate) struct Dropped {
     pub(crate) actors: Vec<ActorId>,
     /// Requests whose values were mapped.
     pub(crate) pins: Vec<u64>,
+    /// Requests whose bytes the node waits for, and that do not come any more.
+    pub(crate) transfers: Vec<u64>,
 }
 
 /// The answers to a request. Dropping it, the rest is not waited for.
@@ -148,6 +155,9 @@ impl Drop for Answers {
         if let Some(route) = route {
             if route.answers.len() >= ANSWERS {
                 self.routes.has_room.notify_one();
+            }
+            if route.answers.iter().any(Answer::wants_bytes) {
+                self.routes.abandon(self.id);
             }
             drop(route);
         }
@@ -214,6 +224,9 @@ impl Routes {
         let mut waiting = self.waiting.lock();
         let Some(route) = waiting.routes.get_mut(&id) else {
             drop(waiting);
+            if answer.wants_bytes() {
+                self.abandon(id);
+            }
             // Outside the lock: it may be a pin.
             drop(answer);
             return Ok(());
@@ -273,6 +286,12 @@ impl Routes {
     /// The driver has dropped its last handle of this.
     pub(crate) fn release_actor(&self, id: ActorId) {
         self.dropped.lock().actors.push(id);
+        self.has_dropped.notify_one();
+    }
+
+    /// The node has said that the bytes of this request may come, and they do not, or no more of them.
+    pub(crate) fn abandon(&self, request: u64) {
+        self.dropped.lock().transfers.push(request);
         self.has_dropped.notify_one();
     }
 

@@ -11,7 +11,7 @@ use wasmrun_store::StagingWriter;
 use crate::connection::Connection;
 use crate::error::{Error, GetError};
 use crate::named::Named;
-use crate::routes::{Answer, Answers};
+use crate::routes::{Answer, Answers, Routes};
 use crate::value::Value;
 
 pub(crate) fn milliseconds(duration: Duration) -> u64 {
@@ -27,13 +27,20 @@ impl Connection {
         source: impl Read,
     ) -> Result<Response, Error> {
         let mut answers = self.start(request).await?;
-        match answers.next_answer().await? {
+        let answer = answers.next_answer().await?;
+        let mut sending = Sending {
+            routes: &self.routes,
+            id: answers.id,
+            is_over: false,
+        };
+        match answer {
             Answer::Said(Response::Continue) => self.send_chunks(answers.id, len, source).await?,
             Answer::Staging(staging) => {
                 self.send_staged(&mut answers, staging, len, source).await?;
             }
             other => return Err(other.unexpected()),
         }
+        sending.is_over = true;
         answers.next().await
     }
 
@@ -78,6 +85,21 @@ impl Connection {
             }
         }
         Ok(())
+    }
+}
+
+/// Bytes that the node waits for, and keeps room for. Unless all were sent, dropping it tells the node that no more come.
+struct Sending<'a> {
+    routes: &'a Routes,
+    id: u64,
+    is_over: bool,
+}
+
+impl Drop for Sending<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.routes.abandon(self.id);
+        }
     }
 }
 
