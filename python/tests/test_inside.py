@@ -949,3 +949,27 @@ def test_a_script(tmp_path):
         [sys.executable, script], env={**os.environ, "SECRET": "x"}, capture_output=True, text=True, timeout=120
     )
     assert ran.stdout == "20\n", ran.stderr
+
+
+def test_methods_that_are_called_something_else_in_their_class():
+    class Counter:
+        """A page
+ of text, and another line of it."""
+
+        def __step(self, by=-1, to=[2]):
+            return [by, *to]
+
+        def _get(self, scale=(3,)):
+            return scale
+
+        size = property(_get)
+        del _get
+
+        def both(self):
+            return [*self.__step(), *self.size]
+
+    @wasmrun.remote
+    def run():
+        return Counter().both()
+
+    assert run.remote().get() == [-1, 2, 3]

@@ -312,7 +312,7 @@ class Program:
         taken: list[ast.expr] = []
         definition: Any = parsed(source.text)
         if isinstance(given, type):
-            found = [(f"{name}/{it.__code__.co_name}", it) for it in methods(given)]
+            found = [(f"{name}/{key}", it) for key, it in methods(given)]
             nodes = {it.name: it for it in definition.body if isinstance(it, (ast.FunctionDef, ast.AsyncFunctionDef))}
         else:
             found, nodes = [(name, given)], {given.__code__.co_name: definition}
@@ -535,7 +535,7 @@ def _variables(given: Any) -> dict[str, Any]:
     if not isinstance(given, type):
         return _of_function(given)
     module = sys.modules.get(given.__module__)
-    functions = methods(given)
+    functions = [it for _, it in methods(given)]
     values = dict(module.__dict__) if module is not None else {}
     for function in functions:
         values |= function.__globals__

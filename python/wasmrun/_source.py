@@ -108,7 +108,7 @@ def _of_class(cls: type, filename: str) -> tuple[int, list[str]]:
 
     look(ast.parse("".join(lines)), "")
     if len(found) > 1:
-        known = [it.__code__.co_firstlineno for it in methods(cls)]
+        known = [it.__code__.co_firstlineno for _, it in methods(cls)]
         first = getattr(cls, "__firstlineno__", known[0] if known else None)
         found = [it for it in found if (_is_like(it, cls) if first is None else _first(it) <= first <= (it.end_lineno or 0))]
     if len({ast.dump(it) for it in found}) != 1:
@@ -164,11 +164,12 @@ def is_decorator(decorator: ast.expr, values: dict[str, Any], what: Any) -> bool
     return isinstance(named, ast.Name) and values.get(named.id) is what
 
 
-def methods(cls: type) -> list[types.FunctionType]:
-    """The functions in a class. Not those that decorators from elsewhere have made: what names mean to them is something else."""
-    members = (getattr(it, "__func__", getattr(it, "fget", it)) for it in vars(cls).values())
-    functions = (inspect.unwrap(it) for it in members if isinstance(it, types.FunctionType))
-    return [it for it in functions if it.__code__.co_qualname.startswith(f"{cls.__qualname__}.")]
+def methods(cls: type) -> list[tuple[str, types.FunctionType]]:
+    """The functions in a class, by what they are called there. Not those that decorators from elsewhere have made: what names mean to
+    them is something else."""
+    members = ((name, getattr(it, "__func__", getattr(it, "fget", it))) for name, it in vars(cls).items())
+    functions = ((name, inspect.unwrap(it)) for name, it in members if isinstance(it, types.FunctionType))
+    return [(name, it) for name, it in functions if it.__code__.co_qualname.startswith(f"{cls.__qualname__}.")]
 
 
 class _Annotations(ast.NodeTransformer):
@@ -194,7 +195,8 @@ class _Annotations(ast.NodeTransformer):
 
 def without(source: str, taken: list[ast.expr]) -> str:
     """The source, where None is in the place of these."""
-    lines = [line.encode() for line in source.splitlines(keepends=True)]
+    # As Python counts lines: there are other ends of lines in texts.
+    lines = source.encode().splitlines(keepends=True)
     # From behind, so that places stay what they are.
     for it in sorted(taken, key=lambda it: (it.lineno, it.col_offset), reverse=True):
         assert it.end_lineno is not None and it.end_col_offset is not None
