@@ -17,7 +17,6 @@ use wasmrun_model::value::codec::handles;
 use wasmrun_model::value::{Encoded, Handle, ValueType};
 
 use crate::guests::shared::Shared;
-use crate::guests::storing::INLINE_BYTES;
 use crate::records::actor_ref::ActorRef;
 use crate::records::handles::HandleTable;
 use crate::records::job::{Argument, Job, Parent, value_hash};
@@ -185,12 +184,10 @@ impl Attempt {
         )))
     }
 
-    /// The name of the next object that it stores. Where another attempt stores the same it is the same, unless it is large:
-    /// its bytes are not worth looking at for that.
+    /// The name of the next object that it stores. Where another attempt stores the same it is the same.
     pub(super) fn next_stored(&self, value: &Encoded) -> ObjectName {
         let number = self.stored.fetch_add(1, Ordering::Relaxed);
-        let is_small = value.size_bytes() <= INLINE_BYTES;
-        let by = match self.may_be_retried() && is_small {
+        let by = match self.may_be_retried() {
             true => self.id().storing(number.into(), value_hash(value)),
             false => self.makes_as(),
         };
