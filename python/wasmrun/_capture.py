@@ -218,7 +218,7 @@ class Program:
                 "give one of them another name"
             )
         self._put_source(cls, home, name, name, source, values)
-        if values.get(name) is not cls and standing is cls and name in values:
+        if getattr(values.get(name), "_definition", None) is cls:
             # By its name it is what it was made here.
             self._put("remote", home, name, home, name, _sent(values[name]))
         return home, name
