@@ -156,7 +156,7 @@ pub enum Input {
     Empty,
     /// These bytes.
     Bytes(Bytes),
-    /// What [`Request::Input`] brings.
+    /// What [`super::Request::Input`] brings.
     Stream,
 }
 
