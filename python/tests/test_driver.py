@@ -612,3 +612,6 @@ def test_stubs_say_what_a_module_has(session, guests, tmp_path):
     wrong.write_text("no module")
     bad = subprocess.run([sys.executable, "-m", "wasmrun", "stubs", wrong], capture_output=True, text=True)
     assert bad.returncode == 1 and "error:" in bad.stderr and "Traceback" not in bad.stderr
+    for given in (["none.wasm"], [guests / "orders.wasm", "--out", "none/it.pyi"]):
+        bad = subprocess.run([sys.executable, "-m", "wasmrun", "stubs", *given], cwd=tmp_path, capture_output=True, text=True)
+        assert bad.returncode == 1 and "none" in bad.stderr and f"begins at {tmp_path}" in bad.stderr

@@ -131,6 +131,9 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         text = stubs(wasmrun.load(given.module))
         out.write_text(text)
-    except (OSError, wasmrun.WasmrunError) as error:
+    except OSError as error:
+        told = f"{error.filename or given.module}: {error.strerror}; check the path: a relative one begins at {Path.cwd()}"
+        raise SystemExit(f"error: {told}") from None
+    except wasmrun.WasmrunError as error:
         raise SystemExit(f"error: {given.module}: {error}") from None
     print(f"{out}: for type checkers and editors")
