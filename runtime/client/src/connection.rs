@@ -272,17 +272,22 @@ mod tests {
     /// More frames than a writer has in hand at a time, several times over.
     const MOST: usize = 10 * FRAMES_OUT;
 
-    /// A node that greets, takes one request and ends the session with these words.
-    async fn refuses(mut socket: UnixStream, why: &str) {
+    /// A node greets a client.
+    async fn greet(socket: &mut UnixStream, protocol: Version) {
         let welcome = wire::encode(&Welcome {
             magic: MAGIC,
-            protocol: PROTOCOL,
+            protocol,
             version: "0".into(),
             node: "n".into(),
             id: NodeId::from_bytes([1; 16]),
         });
-        read_frame(&mut socket).await.unwrap().unwrap();
+        read_frame(socket).await.unwrap().unwrap();
         socket.write_all(&welcome.unwrap()).await.unwrap();
+    }
+
+    /// A node that greets, takes one request and ends the session with these words.
+    async fn refuses(mut socket: UnixStream, why: &str) {
+        greet(&mut socket, PROTOCOL).await;
         read_frame(&mut socket).await.unwrap().unwrap();
         let message = wire::Response::Refused(wire::Refusal {
             kind: wire::RefusalKind::Usage,
@@ -302,15 +307,7 @@ mod tests {
 
     /// A node that speaks the version before: it stores a value and gives it back.
     async fn serves(mut socket: UnixStream, before: Version) {
-        let welcome = wire::encode(&Welcome {
-            magic: MAGIC,
-            protocol: before,
-            version: "0".into(),
-            node: "n".into(),
-            id: NodeId::from_bytes([1; 16]),
-        });
-        read_frame(&mut socket).await.unwrap().unwrap();
-        socket.write_all(&welcome.unwrap()).await.unwrap();
+        greet(&mut socket, before).await;
         let object = ObjectId::of(TaskId::from_bytes([2; 16]), 0);
         let mut left = 0;
         // Until the client is gone.
@@ -392,20 +389,12 @@ mod tests {
         let (asked, heard) = (tokio::sync::Notify::new(), tokio::sync::Notify::new());
         let node = async {
             let (mut socket, _) = listener.accept().await.unwrap();
-            let welcome = wire::encode(&Welcome {
-                magic: MAGIC,
-                protocol: PROTOCOL,
-                version: "0".into(),
-                node: "n".into(),
-                id: NodeId::from_bytes([1; 16]),
-            });
-            read_frame(&mut socket).await.unwrap().unwrap();
-            socket.write_all(&welcome.unwrap()).await.unwrap();
+            greet(&mut socket, PROTOCOL).await;
             let put = next(&mut socket).await.id;
             go_on(&mut socket, put).await;
             assert!(is_end_of(&next(&mut socket).await, put));
             heard.notify_one();
-            // There is room for the other when nobody waits for that any more.
+            // The room for the other comes after its future was dropped.
             let put = next(&mut socket).await.id;
             asked.notify_one();
             next(&mut socket).await;
