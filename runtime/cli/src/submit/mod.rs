@@ -18,6 +18,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use anyhow::Context;
+use indicatif::ProgressBar;
 use serde_json::json;
 use tokio::sync::mpsc;
 use wasmrun_engine::{Entry, Input, Listener, OutputChunk};
@@ -344,19 +345,7 @@ impl Run<'_> {
     fn array(&self, indices: &Indices) -> CommandResult {
         let started = Instant::now();
         let bar = self.bar(indices.len());
-        let route = match (self.printer.output, &self.submit.result_file) {
-            (Output::Json, _) => Route::Keep,
-            (_, Some(pattern)) if self.is_program() => {
-                let pattern = pattern.clone();
-                Route::Files(Box::new(move |tag| report::file_of(&pattern, Some(tag))))
-            }
-            (Output::Quiet, _) => Route::Drop,
-            (Output::Table, _) => Route::Lines {
-                bar: bar.clone(),
-                aside: !self.is_program(),
-            },
-        };
-        let streaming = Streaming::start(route, self.target.stopper())?;
+        let streaming = Streaming::start(self.array_route(bar.as_ref()), self.target.stopper())?;
         let mut tally = Tally::default();
         let mut open: VecDeque<(u64, Handle)> = VecDeque::new();
         let mut reports = Vec::new();
@@ -424,16 +413,44 @@ impl Run<'_> {
             self.keep_stdout(&kept)?;
         }
         self.make_empty_files(&kept, &have_run)?;
+        let (name, took) = (&self.plan.job.name, started.elapsed());
+        let Tally {
+            finished, failed, ..
+        } = &tally;
+        self.printer.note(format_args!(
+            "{name}: {finished} finished, {failed} failed in {took:.2?}"
+        ));
+        self.array_outcome(tally, &unwritten, indices)
+    }
+
+    /// Where the output of an array's tasks goes.
+    fn array_route(&self, bar: Option<&ProgressBar>) -> Route {
+        match (self.printer.output, &self.submit.result_file) {
+            (Output::Json, _) => Route::Keep,
+            (_, Some(pattern)) if self.is_program() => {
+                let pattern = pattern.clone();
+                Route::Files(Box::new(move |tag| report::file_of(&pattern, Some(tag))))
+            }
+            (Output::Quiet, _) => Route::Drop,
+            (Output::Table, _) => Route::Lines {
+                bar: bar.cloned(),
+                aside: !self.is_program(),
+            },
+        }
+    }
+
+    /// How the command ends.
+    fn array_outcome(
+        &self,
+        tally: Tally,
+        unwritten: &[Failure],
+        indices: &Indices,
+    ) -> CommandResult {
         let Tally {
             finished,
             failed,
             first_failure,
-            ..
         } = tally;
-        let (name, took) = (&self.plan.job.name, started.elapsed());
-        self.printer.note(format_args!(
-            "{name}: {finished} finished, {failed} failed in {took:.2?}"
-        ));
         match first_failure {
             None if let Some(first) = unwritten.first() => Err(Failure::usage(format!(
                 "cannot write {} of {finished} results, such as this: {first}; above is where each is",
