@@ -13,17 +13,16 @@ use wasmrun_engine::{
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{NodeId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::scheduler::{Message, Outcome};
-use wasmrun_model::task::{Attempt, FailureKind, TaskKind};
+use wasmrun_model::task::{Attempt, FailureKind, TaskKind, TaskSpec};
 use wasmrun_model::wire::{Bytes, Net, WireError};
 
-use super::arguments::{argument_id, travelling};
 use super::ends::{Received, Written};
 use super::protocol::{
     CallOrder, CreateOrder, Deed, Given, Held, JobOrder, LimitOrder, OneWay, Output, Place,
     ReportOrder, Settled,
 };
 use super::session::{PeerSession, Queued};
-use super::{Exchange, actors, remote};
+use super::{Exchange, actors};
 use crate::ledger::{Incoming, Outgoing};
 use crate::peers::arriving::Arriving;
 use crate::records::job::{Argument, Call};
@@ -73,38 +72,10 @@ impl Exchange {
         cell: &Arc<TaskCell>,
         call: Call,
     ) -> Place {
-        let (travels, mut room) = travelling(&call.values);
-        let mut apart = Vec::new();
-        let values = (0..).zip(&call.values).zip(travels);
-        let values = values.map(|((index, value), travels)| match value {
-            Argument::Value(value) => {
-                let id = argument_id(cell.id, index);
-                if travels {
-                    return Given::Value(self.carry(to, id, value));
-                }
-                apart.push((id, value.clone()));
-                Given::Value(self.carry_apart(to, id, &cell.work.terms().tenant, value))
-            }
-            Argument::Object(Object(reference)) => {
-                let name = self.lend(to, reference);
-                let is_known = match reference {
-                    // Its owner says what became of it.
-                    _ if name.owner != self.me => false,
-                    Reference::Task(made) => made.has_ended(),
-                    Reference::Put(_) | Reference::Actor(_) => true,
-                };
-                // What there is no room for is asked for.
-                let made = is_known && room > remote::MAX_INLINE;
-                let made = made.then(|| Box::new(self.made_of(to, name, reference)));
-                let inline = made.as_ref().map_or(0, |made| made.inline_bytes());
-                room = room.saturating_sub(inline);
-                Given::Object(name, made)
-            }
-        });
-        let values = values.collect();
-        if let Message::Place { attempt, .. } = message {
-            session.arguments.keep(cell.id, attempt, apart);
-        }
+        let Message::Place { attempt, .. } = message else {
+            unreachable!("it is the message that begins an attempt");
+        };
+        let values = self.give(to, session, (cell, attempt), &call.values);
         let deed = match &cell.work {
             Work::Task(job) => {
                 let function = match job.entry {
@@ -115,9 +86,7 @@ impl Exchange {
                 Deed::Task(JobOrder { function, ..order })
             }
             Work::Create(actor) => {
-                if let Message::Place { attempt, .. } = message {
-                    self.generation_begins(actor, attempt, &call);
-                }
+                self.generation_begins(actor, attempt, &call);
                 let (job, name) = (actor.job(), &actor.face.class);
                 Deed::Create(Box::new(CreateOrder {
                     actor: actor.name(),
@@ -191,15 +160,7 @@ impl Exchange {
         else {
             return tracing::warn!(node = %from, "{}", PlaceError::Form);
         };
-        let is_meant = match (&deed, spec.kind) {
-            (Deed::Task(_), TaskKind::Task) => true,
-            (Deed::Create(order), TaskKind::Actor(actor)) => {
-                order.actor.id == actor && order.actor.owner == from && actor.task() == spec.id
-            }
-            (Deed::Call(order), TaskKind::Call { actor, .. }) => order.actor.id == actor,
-            _ => false,
-        };
-        if !is_meant || attempt.number() == 0 {
+        if !is_consistent(from, &deed, &spec) || attempt.number() == 0 {
             return tracing::warn!(node = %from, "{}", PlaceError::Form);
         }
         if home != self.me
@@ -501,6 +462,18 @@ impl Exchange {
             Reference::Task(cell) => cell.value(),
             Reference::Actor(_) => None,
         }
+    }
+}
+
+/// Whether what a node wants done is what it says that the task is.
+fn is_consistent(from: NodeId, deed: &Deed, spec: &TaskSpec) -> bool {
+    match (deed, spec.kind) {
+        (Deed::Task(_), TaskKind::Task) => true,
+        (Deed::Create(order), TaskKind::Actor(actor)) => {
+            order.actor.id == actor && order.actor.owner == from && actor.task() == spec.id
+        }
+        (Deed::Call(order), TaskKind::Call { actor, .. }) => order.actor.id == actor,
+        _ => false,
     }
 }
 
