@@ -5,8 +5,8 @@
 //!
 //! Every byte of a segment is one of four. *Used*: somebody has the extent. *Warm*: free, reserved,
 //! and touched before, so it takes memory and is fast. *Fresh*: never touched, or given back; takes no
-//! memory, and must be reserved before it is touched. *Leaving*: its memory is being given back. Segments are of one tenant and one class;
-//! their length is only address space. Invariants: used + warm is never above the capacity when an
+//! memory, and must be reserved before it is touched. *Leaving*: its memory is being given back. Segments are of one
+//! tenant and one class; their length is only address space. Invariants: used + warm is never above the capacity when an
 //! allocation returns; memory moves from one tenant to another only through the kernel, which
 //! clears it.
 
@@ -178,8 +178,7 @@ impl Arena {
             .max(1)
     }
 
-    /// Takes back what was allocated. If it was never reserved, nobody has touched it, and whoever gets it
-    /// next has to reserve it.
+    /// Takes back what was allocated. One that was never reserved is untouched, and fresh again: its next user reserves it.
     pub(crate) fn release(&mut self, extent: Extent, leftovers: &mut Leftovers) {
         let owned = self
             .segments
@@ -482,7 +481,7 @@ mod tests {
         arena.check();
         assert_eq!(arena.warm(), 0);
         let second = room(&mut arena, BYTES);
-        assert!(second.fresh, "it is reserved by whoever gets it");
+        assert!(second.fresh, "its user reserves it");
 
         arena.release(first.extent, &mut leftovers);
         arena.check();

@@ -401,8 +401,7 @@ impl Cluster {
         self.nodes.get_mut(ix).is_draining = is_draining;
     }
 
-    /// Says whether nobody here can speak with a node. In its next incarnation it is reachable, until somebody says
-    /// otherwise.
+    /// Says whether a node is unreachable from here. Its next incarnation counts as reachable.
     ///
     /// # Panics
     /// If the node is not there.

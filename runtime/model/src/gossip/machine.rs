@@ -116,7 +116,7 @@ pub struct Gossip {
 }
 
 impl Gossip {
-    /// A node that knows nobody. The seed should differ from node to node and from incarnation to incarnation.
+    /// A node without members. The seed should differ from node to node and from incarnation to incarnation.
     pub fn new(now: Instant, own: NodeId, incarnation: Incarnation, seed: u64) -> Self {
         let mut random = Random::new(seed);
         Self {

@@ -169,8 +169,8 @@ impl<N: Copy + Ord> Coordinator<N> {
         }
     }
 
-    /// A group that somebody else has owned before, or this node in an earlier incarnation. `from` is higher than every
-    /// round of theirs. What these nodes, all that there are, have of it is found out first.
+    /// A group that had another owner, or this node in an earlier incarnation. `from` is higher than every round of
+    /// earlier owners. All nodes are asked first which of its bundles they have.
     pub fn take_over(
         group: GroupId,
         spec: GroupSpec,

@@ -3,8 +3,9 @@
 //! Owns every bundle that is reserved on one node. Must not: decide
 //! where bundles go, run or kill tasks.
 //!
-//! Invariants: a bundle of a group is reserved at most once here, by its newest round; a bundle goes back to the node when
-//! nobody holds a part of it any more, exactly once; a group that was claimed here takes no requests of earlier owners. What owners send arrives once and in order: a round is not prepared after it was removed.
+//! Invariants: a bundle of a group is reserved at most once here, by its newest round; a bundle goes back to the node
+//! exactly once, when no allocation in it is left; a group that was claimed here takes no requests of earlier owners. What
+//! owners send arrives once and in order: a round is not prepared after it was removed.
 //!
 //! ```text
 //!   Prepare: room ------> Prepared ---- Commit ----> Committed (tasks run inside)

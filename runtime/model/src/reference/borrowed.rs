@@ -39,7 +39,7 @@ pub enum Answer {
 #[derive(Debug)]
 pub struct Borrowed<C> {
     names: BTreeMap<ObjectName, Entry<C>>,
-    /// Of incarnations of owners that are over, as long as somebody here has it.
+    /// Borrowed from earlier incarnations of owners, and still referenced here.
     past: BTreeMap<(ObjectName, Token), Lenders>,
     last: u64,
 }
@@ -70,8 +70,7 @@ impl<C> Default for Borrowed<C> {
 }
 
 impl<C: Clone> Borrowed<C> {
-    /// An incarnation of a node begins. Those of its objects which somebody here wants already: it is to be asked for
-    /// them.
+    /// An incarnation of a node begins. Which of its objects are wanted here already: the caller asks it for them.
     pub fn joined(&mut self, node: NodeId) -> Vec<ObjectName> {
         let of_it = self.names.iter_mut().filter(|(name, entry)| {
             name.owner == node && entry.now.as_ref().is_some_and(|now| now.is_wanted)
@@ -83,11 +82,10 @@ impl<C: Clone> Borrowed<C> {
         of_it.collect()
     }
 
-    /// An incarnation of a node is over: what it owned and nobody here has seen, nobody will. That comes back, to be
-    /// ended.
+    /// An incarnation of a node is over. Its objects that are not known here are lost: they are returned, to be ended.
     ///
-    /// Nothing that it has given us is owed to its next incarnation, which may well give us the same names: they are
-    /// other objects then, even while somebody here still has those of before.
+    /// Its next incarnation is owed no releases of this one. It may use the same names for other objects, while those of
+    /// this one are still referenced here.
     pub fn left(&mut self, node: NodeId) -> Vec<C> {
         for lenders in self.past.values_mut() {
             lenders.left(node);
@@ -115,8 +113,8 @@ impl<C: Clone> Borrowed<C> {
         live: impl FnOnce(&C) -> Option<T>,
         make: impl FnOnce(Token) -> (C, T),
     ) -> (T, Taken) {
-        // What had that name in an incarnation of its owner that is over, and is still here, may have been passed on.
-        // Whoever names it now may mean that, and have it from us.
+        // An object of an earlier incarnation with that name may have been passed on from here. The sender may mean that
+        // one.
         let mut past = self.past.range((name, Token(0))..=(name, Token(u64::MAX)));
         let lenders = match past.next() {
             Some(_) => Lenders::owner_only,
@@ -190,8 +188,8 @@ impl<C: Clone> Borrowed<C> {
         self.past.remove(&(*name, token)).unwrap_or_default()
     }
 
-    /// Somebody here wants to hear what becomes of an object, whose owner `is_there` or not ([`Peers::is_there`]). One
-    /// that is not by now is said to have [joined](Self::joined) after this.
+    /// A reader here waits for an object. `is_there`: whether its owner is ([`Peers::is_there`]). If not, its
+    /// [`Self::joined`] comes after this.
     ///
     /// [`Peers::is_there`]: super::Peers::is_there
     pub fn want(&mut self, name: &ObjectName, token: Token, is_there: bool) -> Want {

@@ -2,8 +2,8 @@
 //!
 //! Owns the order. Must not: run anything, or know what a recipe is made of.
 
-/// The way to one result that was lost: it, and before it those that it is made of and nobody has. Depth first, one
-/// at a time: what is being reconstructed for somebody else need not be made twice.
+/// The way to one lost result: it, and before it its arguments that are lost, too. Depth first, one at a time: another
+/// reader may be reconstructing the next one.
 #[derive(Debug)]
 pub struct Path<R>(Vec<R>);
 

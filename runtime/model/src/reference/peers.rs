@@ -1,7 +1,8 @@
-//! The peers that are there, and what is kept for each.
+//! The peers that are there, with the references of each.
 //!
-//! Owns one record per peer, from when it joins until it leaves: nothing is kept for who is not there. Must not: know what
-//! is kept, or drop it: that may take time, or come back here, so whoever calls does it.
+//! Owns one record per incarnation of a peer, from its join to its loss: the objects that it borrows from this node, and
+//! the replicas of its results that are here. Must not: know what an object is, or drop one. A drop takes time and may come
+//! back here, so the caller does it.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +10,16 @@ use smallvec::SmallVec;
 
 use crate::id::{NodeId, ObjectId, ObjectName};
 
-/// What is kept under one name: nearly always one thing. After the owner of an object has begun a new incarnation, the
-/// name may stand for another object while some still have the first.
+/// The objects of one name: nearly always one. After the owner has begun a new incarnation, the name may stand for another
+/// object while the first one is still borrowed.
 pub type LentAs<K> = SmallVec<[K; 1]>;
 
 /// One incarnation of a node, as this node has seen it: one that was out of sight in between counts as two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SeenIncarnation(u64);
 
-/// The peers of a node. `K` is what was lent to one, because it was told the name of that; `V` is a result of a task of
-/// one, which is kept for it until it says that it need not be.
+/// The peers of a node. `K`: an object that a peer borrows, since a message has named it. `V`: a result of a peer's task,
+/// which stays here until its owner releases it.
 #[derive(Debug)]
 pub struct Peers<K, V> {
     there: BTreeMap<NodeId, Peer<K, V>>,
@@ -26,12 +27,12 @@ pub struct Peers<K, V> {
     joined: u64,
 }
 
-/// What is kept for one incarnation of a peer.
+/// The record of one incarnation of a peer.
 #[derive(Debug)]
 pub struct Peer<K, V> {
     incarnation: SeenIncarnation,
     lent: BTreeMap<ObjectName, Lending<K>>,
-    /// Each with how often its owner was told of it.
+    /// Each with how often its owner has heard of it.
     kept: BTreeMap<ObjectId, (V, u64)>,
 }
 
@@ -49,13 +50,14 @@ impl<K, V> Default for Peers<K, V> {
 }
 
 impl<K, V> Peer<K, V> {
-    /// Takes a result that was kept for it.
+    /// Removes one of its results.
     pub fn take_kept(&mut self, object: &ObjectId) -> Option<V> {
         self.kept.remove(object).map(|(value, _)| value)
     }
 
-    /// What it was lent, and what was kept for it.
-    pub fn into_parts(self) -> (Vec<K>, Vec<V>) {
+    /// What it borrowed, and its results.
+    #[cfg(test)]
+    pub(super) fn into_parts(self) -> (Vec<K>, Vec<V>) {
         let lent = self.lent.into_values().flat_map(|lending| lending.kept);
         let kept = self.kept.into_values().map(|(value, _)| value);
         (lent.collect(), kept.collect())
@@ -75,7 +77,7 @@ impl<K, V> Peers<K, V> {
         debug_assert!(before.is_none(), "{node} has joined twice");
     }
 
-    /// An incarnation of a node is over, or out of sight. What was kept for it.
+    /// An incarnation of a node is over, or out of sight. Its record.
     pub fn left(&mut self, node: NodeId) -> Option<Peer<K, V>> {
         self.there.remove(&node)
     }
@@ -89,17 +91,16 @@ impl<K, V> Peers<K, V> {
         self.there.get(node).map(|peer| peer.incarnation)
     }
 
-    /// Whether nothing is kept for anybody.
-    pub fn keep_nothing(&self) -> bool {
+    /// Whether no peer borrows anything, or has a result here.
+    pub fn is_empty(&self) -> bool {
         let mut peers = self.there.values();
         peers.all(|peer| peer.lent.is_empty() && peer.kept.is_empty())
     }
 }
 
-/// What was lent.
+/// Objects that peers borrow.
 impl<K: PartialEq, V> Peers<K, V> {
-    /// Keeps something for a peer that is about to be told its name, once more. False if it is not there: nothing is
-    /// kept, and nothing that is said to it will arrive.
+    /// A message to a peer is about to name an object. False if the peer is not there: the message will not arrive.
     pub fn lend(&mut self, to: NodeId, name: ObjectName, it: K) -> bool {
         let Some(peer) = self.there.get_mut(&to) else {
             return false;
@@ -115,7 +116,7 @@ impl<K: PartialEq, V> Peers<K, V> {
         true
     }
 
-    /// A peer needs something no more, so many of the times that it was named to it. What is not kept any more.
+    /// A peer releases an object, so many times. What it borrows no more.
     pub fn released(&mut self, by: NodeId, name: &ObjectName, count: u64) -> LentAs<K> {
         let Some(peer) = self.there.get_mut(&by) else {
             return LentAs::new();
@@ -130,20 +131,20 @@ impl<K: PartialEq, V> Peers<K, V> {
         peer.lent.remove(name).map(|it| it.kept).unwrap_or_default()
     }
 
-    /// What somebody was told this name of.
+    /// The borrowed object of this name.
     pub fn lent_as(&self, name: &ObjectName) -> Option<&K> {
         let mut all = self.there.values();
-        // What was told last is of the latest incarnation.
+        // The last one is of the latest incarnation.
         all.find_map(|peer| peer.lent.get(name)?.kept.last())
     }
 
-    /// How often a peer was told a name and has not given it back.
+    /// How often a peer has to release a name.
     pub fn lent_times(&self, to: NodeId, name: &ObjectName) -> u64 {
         let lending = self.there.get(&to).and_then(|peer| peer.lent.get(name));
         lending.map_or(0, |lending| lending.count)
     }
 
-    /// All that was lent, and to whom.
+    /// All that is borrowed, by borrower.
     pub fn lent(&self) -> impl Iterator<Item = (NodeId, &ObjectName, &[K])> {
         let peers = self.there.iter();
         peers.flat_map(|(node, peer)| {
@@ -153,12 +154,12 @@ impl<K: PartialEq, V> Peers<K, V> {
     }
 }
 
-/// Results that are kept for their owners.
+/// Results of peers' tasks.
 impl<K, V> Peers<K, V> {
     /// Keeps a result for its owner, once more.
     ///
     /// # Errors
-    /// The value that is not kept: the owner is not there, or it is kept already.
+    /// The value, if the owner is not there, or the result is here already.
     pub fn keep(&mut self, owner: NodeId, object: ObjectId, value: V) -> Result<(), V> {
         let Some(peer) = self.there.get_mut(&owner) else {
             return Err(value);
@@ -175,8 +176,7 @@ impl<K, V> Peers<K, V> {
         }
     }
 
-    /// What is kept is none any more, and was reconstructed: this is kept instead, however often that was. The one
-    /// before; this one where nothing was kept.
+    /// Replaces a result that was dropped by its reconstruction. The one before; this one if there was none.
     pub fn replace_kept(&mut self, owner: NodeId, object: &ObjectId, value: V) -> V {
         let peer = self.there.get_mut(&owner);
         match peer.and_then(|peer| peer.kept.get_mut(object)) {
@@ -185,7 +185,7 @@ impl<K, V> Peers<K, V> {
         }
     }
 
-    /// Its owner needs it here no more, once. The value, if it is not kept any more.
+    /// Its owner releases a result, once. The value after the last time.
     pub fn unkeep(&mut self, owner: NodeId, object: &ObjectId) -> Option<V> {
         let peer = self.there.get_mut(&owner)?;
         let (_, count) = peer.kept.get_mut(object)?;
@@ -196,18 +196,18 @@ impl<K, V> Peers<K, V> {
         }
     }
 
-    /// Its owner does not know of it, however often it was told. The value, if it was kept.
+    /// Its owner does not know of it. The value, if it was here.
     pub fn forget_kept(&mut self, owner: NodeId, object: &ObjectId) -> Option<V> {
         self.there.get_mut(&owner)?.take_kept(object)
     }
 
-    /// A result that is kept for its owner.
+    /// A result of a peer's task.
     pub fn kept_for(&self, owner: NodeId, object: &ObjectId) -> Option<&V> {
         let (value, _) = self.there.get(&owner)?.kept.get(object)?;
         Some(value)
     }
 
-    /// All that is kept, and for whom.
+    /// All results, by owner.
     pub fn kept(&self) -> impl Iterator<Item = (NodeId, &ObjectId, &V)> {
         let peers = self.there.iter();
         peers.flat_map(|(node, peer)| {

@@ -83,7 +83,7 @@ impl Search {
         can_be_reconstructed: bool,
     ) -> Next {
         (self.gone, self.silent) = (gone, silent);
-        // Nor is it here, whatever its owner thinks: what we had kept for an earlier incarnation of the owner is gone.
+        // Nor is it here, whatever its owner says: replicas for an earlier incarnation of the owner are gone.
         if !self.gone.contains(&self.me) {
             self.gone.push(self.me);
         }

@@ -68,7 +68,7 @@ fn nothing_is_lent_to_who_is_not_there() {
     assert!(peers.released(OTHER, &name(), 1).is_empty());
     assert_eq!(peers.lent_as(&name()), Some(&1));
     assert_eq!(peers.released(OTHER, &name(), 1).as_slice(), [1]);
-    assert!(peers.keep_nothing() && peers.lent_as(&name()).is_none());
+    assert!(peers.is_empty() && peers.lent_as(&name()).is_none());
     peers.lend(OTHER, name(), 1);
     // Its owner has begun a new incarnation: both are kept until neither is needed.
     peers.lend(OTHER, name(), 2);

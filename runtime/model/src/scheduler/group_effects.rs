@@ -1,7 +1,7 @@
-//! What both sides of reservations want done.
+//! Effects of coordinators and participants of placement groups.
 //!
-//! Owns carrying it out: messages, those to this node itself included, bundles on its own nodes, and what follows for tasks. Must not:
-//! plan, or know how a reservation is made.
+//! Owns carrying them out: messages, those to this node included, bundles on its own nodes, and what follows for tasks.
+//! Must not: plan, or know how a reservation is made.
 
 use super::event::Message;
 use super::explain::Reason;
@@ -130,7 +130,7 @@ impl Scheduler {
                 self.groups.touched.insert(group);
                 owned.coordinator.answer(self.now, from, answer);
             }
-            // Whoever owns it now asks for it.
+            // Its owner now asks for it.
             None => self.stale += 1,
         }
     }

@@ -1,6 +1,7 @@
 //! The tasks of placement groups.
 //!
-//! Owns finding them, and what becomes of them when their group's bundles are somewhere else, or gone. Must not: know how groups come to be.
+//! Owns finding them, and what becomes of them when their group's bundles are somewhere else, or gone. Must not: know how
+//! groups come to be.
 
 use super::Scheduler;
 use super::explain::Reason;

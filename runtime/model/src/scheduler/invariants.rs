@@ -31,7 +31,7 @@ pub(super) fn live(scheduler: &Scheduler) -> impl Iterator<Item = TaskIx> {
     phases.flat_map(|phase| scheduler.tasks.in_phase(*phase))
 }
 
-/// Whether somebody looks at it for a start: all that are ready, but of an actor's calls only one.
+/// Each ready task is in the queue of its class; of an actor's calls, the next one.
 fn check_classes(scheduler: &Scheduler) {
     let mut counts: BTreeMap<_, [u32; Phase::LIVE]> = BTreeMap::new();
     let mut in_line: BTreeMap<_, u32> = BTreeMap::new();

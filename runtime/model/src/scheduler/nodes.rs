@@ -376,7 +376,7 @@ impl Scheduler {
             return self.end_with(ix, Phase::Cancelled, Outcome::Cancelled, None);
         }
         if let TaskKind::Call { actor, .. } = self.tasks[ix].kind {
-            // Whether it did something, nobody knows: it is retried only where somebody said so.
+            // It may have had effects: it is retried only if `call_retries` says so.
             return match self.tasks[ix].retries_left {
                 0 => self.end(ix, Phase::Failed, Some(Reason::ActorDied(actor))),
                 _ => self.attempt_failed(ix, FailureKind::Retryable),

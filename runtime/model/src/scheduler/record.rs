@@ -1,7 +1,7 @@
-//! What is said of a task beside its record in the table.
+//! The parts of a task's record that stand alone.
 //!
-//! Owns its slot, its place in the order of submission, who gave it to this scheduler, and what begins its record and is left of it.
-//! Must not: decide anything.
+//! Owns the slot number, the sequence number, the owner, and what a record begins with and leaves behind. Must not: decide
+//! anything.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ pub(crate) struct Doom {
     pub why: Option<Reason>,
 }
 
-/// What is left to be said of a task that has ended.
+/// A task that has ended, for the messages about its end.
 #[derive(Debug)]
 pub(crate) struct Gone {
     pub id: TaskId,

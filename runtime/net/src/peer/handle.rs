@@ -61,8 +61,7 @@ impl<P: Protocol> Peer<P> {
         self.core.status().info
     }
 
-    /// Which version of the protocol both sides speak: the lower one of theirs and ours. `None` as long as this
-    /// incarnation of the peer was never connected.
+    /// The protocol version of both sides: the lower one. `None` until this incarnation of the peer has connected.
     pub fn speaks(&self) -> Option<Version> {
         self.core.version()
     }
@@ -77,7 +76,7 @@ impl<P: Protocol> Peer<P> {
         self.core.tally()
     }
 
-    /// Which incarnation of it is connected; `None` while nobody is.
+    /// The incarnation that is connected, if any.
     pub fn incarnation(&self) -> Option<Incarnation> {
         self.core.connected_incarnation()
     }

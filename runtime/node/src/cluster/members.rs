@@ -80,7 +80,7 @@ struct Table {
 }
 
 impl Table {
-    /// Somebody is not among the living any more: in which incarnation it was.
+    /// Removes a member. Its incarnation.
     fn leave(&mut self, node: NodeId) -> Option<Incarnation> {
         let Member { record, .. } = self.alive.remove(&node)?;
         let incarnation = record.incarnation;

@@ -61,7 +61,7 @@ pub(super) async fn claim_name(
         };
         let key = records::node_name(&wanted);
         let put = || Op::put_leased(key.clone(), value.clone(), lease.lease().id);
-        // From an earlier incarnation of ours, whose lease has not ended yet.
+        // Of an earlier incarnation of this node, whose lease has not expired yet.
         let ours = Condition::Value(value.clone().into());
         // If that ends between the two questions, the name is free after all.
         for condition in [Condition::Absent, ours, Condition::Absent] {
@@ -251,7 +251,7 @@ pub(super) async fn run(host: Arc<impl Host>, registered: Registered) {
     }
 }
 
-/// Follows the store until this incarnation of ours is over.
+/// Follows the store until this node's incarnation is over.
 async fn follow(host: &impl Host, registered: Registered) {
     let mut health = registered.keeper.watch();
     let confirm = async {

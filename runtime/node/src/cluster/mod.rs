@@ -417,7 +417,7 @@ impl Cluster {
         self.state.keep_resource(name, pool)
     }
 
-    /// Where what is kept from one incarnation to the next is.
+    /// The folder of what outlives an incarnation.
     pub(crate) fn state_path(&self) -> &std::path::Path {
         self.state.path()
     }

@@ -170,7 +170,7 @@ async fn claim_once(
         if entry.lease == Some(lease) {
             return Ok(Claimed::Ours(lease));
         }
-        // From an incarnation of ours whose lease has not ended yet.
+        // Of an earlier incarnation of this node, whose lease has not expired yet.
         condition = Condition::Value(entry.value);
     }
 }

@@ -38,8 +38,8 @@ pub(crate) trait Heir<I: RecordId>: Send {
     /// Whether it goes on with what others had. One that is about to end does not.
     fn is_willing(server: &Self::Server) -> bool;
 
-    /// Goes on with what an earlier incarnation of this node had, or an earlier process, and gives up what others have
-    /// taken over. Whether something has to wait.
+    /// Adopts the records of earlier incarnations of this node, and gives up those that others have adopted. Whether
+    /// something has to wait.
     ///
     /// # Errors
     /// When the store does not do it, or does not know whether it did.

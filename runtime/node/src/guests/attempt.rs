@@ -1,7 +1,7 @@
 //! One attempt of a task or call, as its guest's services see it.
 //!
-//! Owns [`Attempt`]: who asks, what it holds, and the ids of what it starts and stores. No id stands for two things: another
-//! attempt has those of an earlier one only for the same. Must not: submit or wait.
+//! Owns [`Attempt`]: who asks, what it holds, and the ids of its children and objects. Two attempts of a task have an id in
+//! common only for the same call, or the same bytes. Must not: submit or wait.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -43,8 +43,8 @@ pub(crate) struct Attempt {
     pub(crate) in_flight: OnceLock<Arc<AtomicU64>>,
     /// How many objects it has stored.
     pub(crate) stored: AtomicU32,
-    /// See [`Self::makes_as()`].
-    pub(crate) makes_as: OnceLock<TaskId>,
+    /// See [`Self::id_base()`].
+    pub(crate) id_base: OnceLock<TaskId>,
     /// Arguments that others may be reached from, with how often each is held.
     pub(crate) arguments: Mutex<Vec<(Held, usize)>>,
     pub(crate) this: Weak<Self>,
@@ -61,7 +61,7 @@ impl Drop for Attempt {
 impl Holds for Attempt {
     fn holds(&self) -> Vec<(Held, usize)> {
         let mut held = self.arguments.lock().clone();
-        // What an actor knows is the actor's, whoever calls it.
+        // An actor's handles are the actor's, not the call's.
         if matches!(self.cell.work, Work::Task(_)) {
             held.extend(self.handles.held().into_iter().map(|held| (held, 1)));
         }
@@ -79,8 +79,7 @@ impl Attempt {
         }
     }
 
-    /// An argument that is held here from now on, besides the `times` that whoever runs the attempt
-    /// holds it until the attempt ends.
+    /// An argument that is held here from now on, besides the `times` that the executor holds it until the attempt ends.
     pub(crate) fn note_argument(&self, held: Held, times: usize) {
         self.arguments.lock().push((held, times + 1));
     }
@@ -128,33 +127,33 @@ impl Attempt {
         }
     }
 
-    /// What the ids of what it makes follow from, with a counter: of the first attempt of a task its own, of others one that
-    /// nothing else has. Somebody may still have what an earlier attempt has made, and need not have been given the same
-    /// by this one. What an actor does need not be the first time, whatever its attempt.
-    fn makes_as(&self) -> TaskId {
+    /// The id from which those of its children and objects are derived: the task's in its first attempt, a fresh one in later
+    /// attempts and in actors. Handles to children of an earlier attempt may still be around, and must not lead to these.
+    fn id_base(&self) -> TaskId {
         match (&self.cell.work, self.number) {
             (Work::Task(_), Try::FIRST) => self.id(),
-            _ => *self.makes_as.get_or_init(|| self.shared.ids.task()),
+            _ => *self.id_base.get_or_init(|| self.shared.ids.task()),
         }
     }
 
-    /// Whether there may be an attempt after this one, which is to find again what this one has started.
+    /// Whether a later attempt is to find the children of this one.
     fn may_be_retried(&self) -> bool {
         matches!(&self.cell.work, Work::Task(job) if job.terms.retries > 0)
     }
 
-    /// The id of the next task that it starts. Where another attempt starts the same, it is the same: it goes on if it runs.
+    /// The id of the next task that it submits. A later attempt that submits the same call gets the same id, and so the task
+    /// that may still run.
     pub(super) fn next_task(&self, job: &Job, values: &[Argument]) -> Result<TaskId, ServiceError> {
         let number = self.next_number()?;
         Ok(match self.may_be_retried() {
             true => self.id().task_given(number, job.hash(values)),
-            false => self.makes_as().task(number),
+            false => self.id_base().task(number),
         })
     }
 
     /// The id of the next actor that it creates, or call that it makes: another one in each attempt.
-    pub(super) fn next_deed(&self) -> Result<TaskId, ServiceError> {
-        Ok(self.makes_as().task(self.next_number()?))
+    pub(super) fn next_actor_task(&self) -> Result<TaskId, ServiceError> {
+        Ok(self.id_base().task(self.next_number()?))
     }
 
     fn next_number(&self) -> Result<u64, ServiceError> {
@@ -184,12 +183,12 @@ impl Attempt {
         )))
     }
 
-    /// The name of the next object that it stores. Where another attempt stores the same it is the same.
+    /// The name of the next object that it puts. A later attempt that puts the same bytes gets the same name.
     pub(super) fn next_stored(&self, value: &Encoded) -> ObjectName {
         let number = self.stored.fetch_add(1, Ordering::Relaxed);
         let by = match self.may_be_retried() {
             true => self.id().storing(number.into(), value_hash(value)),
-            false => self.makes_as(),
+            false => self.id_base(),
         };
         ObjectName {
             id: ObjectId::put_by(by, number),

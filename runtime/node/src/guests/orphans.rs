@@ -1,7 +1,7 @@
-//! Calls that run while whoever made them is gone: a driver that has ended, or a node that is lost.
+//! Orphaned calls: they run, and their driver has ended, or the node of their caller is lost.
 //!
 //! A call cannot be stopped alone: its actor's memory would be half changed, so that generation ends with it. Most
-//! calls are short, and their actors are somebody else's: so each has [`GRACE`] to come to its end, with all that it
+//! calls are short, and other drivers use the actor: so each has [`GRACE`] to come to its end, with all that it
 //! has started, before it is stopped. Owns that time, and what ends after it. Must not: know how it was found out
 //! that a caller is gone.
 //!

@@ -189,7 +189,7 @@ impl Lease {
             started: AtomicU64::new(0),
             in_flight: OnceLock::new(),
             stored: AtomicU32::new(0),
-            makes_as: OnceLock::new(),
+            id_base: OnceLock::new(),
             arguments: parking_lot::Mutex::default(),
             this: this.clone(),
         })

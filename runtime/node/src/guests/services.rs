@@ -201,7 +201,7 @@ impl Attempt {
         let ty = &self.module().class(class).constructor.ty;
         let values = self.arguments(ty, arguments)?;
         let nested = self.nest()?;
-        let id = self.next_deed()?;
+        let id = self.next_actor_task()?;
         let creator = Creator {
             task: self.id(),
             attempt: self.number,
@@ -284,8 +284,7 @@ impl Attempt {
         self.shared.block(self.id(), self.number, blocked)
     }
 
-    /// A value in memory. Where it is at another node, or has to be reconstructed, the CPU is somebody else's
-    /// meanwhile.
+    /// A value in memory. While it is fetched or reconstructed, the task's CPU is released.
     pub(crate) async fn read(&self, value: &Value) -> Result<Loaded, LoadError> {
         if value.is_here() {
             return value.read().await;
@@ -423,7 +422,7 @@ impl Services for Attempt {
         })?;
         let values = self.arguments(&face.methods[index].1, arguments)?;
         let nested = self.nest()?;
-        let id = self.next_deed()?;
+        let id = self.next_actor_task()?;
         let cell = self.new_cell(id, Work::Call(actor.cell().clone(), index), nested);
         self.submit(Submission {
             driver: self.driver,

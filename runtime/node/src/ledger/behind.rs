@@ -136,7 +136,7 @@ impl Ledger {
         }
     }
 
-    /// A task of ours has ended at another node, and has left something there, which `lives_on` or is over.
+    /// An own task has ended at another node, where children of it still run (`lives_on`), or did until now.
     pub(crate) fn left_behind(&mut self, from: NodeId, task: TaskId, lives_on: bool) -> Todo {
         match lives_on {
             true if self.tasks.contains(&task) => self.behind.add(task, (from, task)),

@@ -90,7 +90,7 @@ impl Ledger {
         })
     }
 
-    /// This node owns a group from now on, which somebody else has owned, or an earlier incarnation of it.
+    /// This node adopts a group of another owner, or of its own earlier incarnation.
     pub(crate) fn take_group_over(
         &mut self,
         id: GroupId,

@@ -29,7 +29,7 @@ impl Ledger {
         self.name_of = name_of;
     }
 
-    /// What is kept to reconstruct results.
+    /// The lineage of results.
     pub(crate) fn lineage(&self) -> &Lineage {
         &self.lineage
     }
@@ -314,8 +314,8 @@ impl Ledger {
         todo
     }
 
-    /// Where what has come to an end elsewhere is a generation of an actor of ours, and not the attempt to begin one,
-    /// it is the actor that says whether another follows.
+    /// A generation of an own actor has ended at its host: the actor decides whether another follows. Not so for an attempt to
+    /// create one.
     fn host_settled(
         &mut self,
         now: ModelInstant,

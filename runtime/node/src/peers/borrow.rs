@@ -140,13 +140,13 @@ impl Exchange {
         name
     }
 
-    /// An object of ours that somebody else has been given.
+    /// An own object that some peer borrows.
     pub(super) fn lent_as(&self, name: &ObjectName) -> Option<Reference> {
         let peers = self.peers.lock();
         peers.lent_as(name).map(|lending| lending.0.clone())
     }
 
-    /// What of ours was given to others and is there, by whom.
+    /// Own objects that are there, by the peers that borrow them.
     pub(super) fn lent_and_made(&self) -> Vec<(NodeId, ObjectName)> {
         let peers = self.peers.lock();
         let is_made = |lending: &Lending| match &lending.0 {
@@ -158,7 +158,7 @@ impl Exchange {
         made.map(|(node, name, _)| (node, *name)).collect()
     }
 
-    /// A node needs something no more, so many of the times that it was named to it.
+    /// A borrower releases an object, so many times.
     pub(super) fn released(&self, by: NodeId, name: &ObjectName, count: u64) {
         let last = self.peers.lock().released(by, name, count);
         drop(last);
@@ -416,7 +416,7 @@ impl Exchange {
         self.borrowed.holders.lock().left(node);
     }
 
-    /// An incarnation of a node is gone: what it owned and we have not seen, nobody will.
+    /// An incarnation of a node is gone. Its objects that have not come here are lost.
     pub(super) fn lost_owner(&self, node: NodeId) {
         let over = self.borrowed.foreign.lock().left(node);
         for cell in over.iter().filter_map(Weak::upgrade) {

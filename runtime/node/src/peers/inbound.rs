@@ -1,7 +1,7 @@
 //! What comes from the cluster: messages, requests, and news of members.
 //!
-//! Owns the way of each to the part of the exchange that it is for, and the order in which these hear that a member has joined or
-//! left. Must not: wait.
+//! Owns the dispatch to the parts of the exchange, and the order in which these hear that a member has joined or left. Must
+//! not: wait.
 
 use wasmrun_model::fairness::{TenantConfig, TenantName};
 use wasmrun_model::id::{Incarnation, NodeId};
@@ -122,7 +122,7 @@ impl Work for Exchange {
         let (session, queue) = {
             let mut peers = self.peers.lock();
             peers.joined(node.id);
-            // Whoever sees that it is there can say something to it.
+            // Under one lock: a peer that is there has a session.
             self.sessions.open(node.id)
         };
         self.want_again(node.id);
@@ -150,11 +150,11 @@ impl Work for Exchange {
         let mut lost = Vec::new();
         self.tell(|ledger| {
             let todo = ledger.nodes_lost(incarnations, is_over, &drivers);
-            // In one step: what those had here has ended, and has not failed for want of what they owned.
-            lost = self.lose(nodes());
+            // In one step: their tasks here end as cancelled, and do not fail for want of lost objects.
+            lost = self.remove_peers(nodes());
             todo
         });
-        // Not before: what of theirs was just about to go to another node says whose it is.
+        // Not before: messages about their tasks that are just sent name their homes.
         nodes().for_each(|node| self.homes.lost(node));
         for lost in lost {
             self.let_go_of(lost);

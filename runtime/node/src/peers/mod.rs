@@ -67,7 +67,7 @@ use self::ends::{Ends, Received};
 use self::homes::Homes;
 use self::modules::Modules;
 use self::moving::Moving;
-use self::outlive::{Lost, Outliving};
+use self::outlive::{LostPeer, Outliving};
 use self::outputs::Outputs;
 use self::reconstruct::Reconstructions;
 use self::remote::{Owned, Remote, Stalls};
@@ -93,7 +93,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// How many bytes of a value travel with the message that names it.
 const INLINE_BYTES: usize = crate::guests::storing::INLINE_BYTES;
 
-/// What is kept to reconstruct results may take this part of what objects may.
+/// Lineage may take this part of the object memory.
 const LINEAGE_PART: u64 = 4;
 
 /// What this node exchanges with others.
@@ -103,7 +103,7 @@ pub(crate) struct Exchange {
     shared: WeakShared,
     fabric: Weak<dyn Fabric>,
     sessions: PeerSessions,
-    /// Who is there, what is lent to each, and which results are kept for it.
+    /// The peers that are there, with what each borrows, and its results here.
     peers: Mutex<Peers<Lending, Value>>,
     borrowed: Borrowed,
     actors: Actors,
@@ -275,8 +275,8 @@ impl Exchange {
         }
     }
 
-    /// A node is lost: what was kept for it, and all that waits for it.
-    fn let_go_of(&self, lost: Lost) {
+    /// Drops what was there for a lost peer, and ends what waits for it.
+    fn let_go_of(&self, lost: LostPeer) {
         let node = lost.node;
         self.outputs.lost(node);
         self.spread.left(node);

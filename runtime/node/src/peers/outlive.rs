@@ -49,8 +49,8 @@ struct State {
     taken: BTreeSet<(NodeId, ObjectId)>,
 }
 
-/// A node that is lost, and what was kept for it, to be dropped outside of all locks.
-pub(super) struct Lost {
+/// A lost peer with what was there for it, to be dropped outside of all locks.
+pub(super) struct LostPeer {
     pub(super) node: NodeId,
     _peer: Option<Peer<Lending, Value>>,
     _replaced: Vec<Value>,
@@ -209,9 +209,9 @@ impl Exchange {
         }
     }
 
-    /// Nodes are lost. What was kept for each, less what outlives it: that waits for its next owner, who finds it at any time.
-    /// What comes back is dropped elsewhere.
-    pub(super) fn lose(&self, nodes: impl Iterator<Item = NodeId>) -> Vec<Lost> {
+    /// Removes lost peers. Results that outlive their owner become orphans, in the same step: the adopter of one finds it at
+    /// any time. The caller drops the rest.
+    pub(super) fn remove_peers(&self, nodes: impl Iterator<Item = NodeId>) -> Vec<LostPeer> {
         let mut state = self.outliving.0.lock();
         let mut peers = self.peers.lock();
         let lost = nodes.map(|node| {
@@ -226,7 +226,7 @@ impl Exchange {
                     replaced.extend(before.map(|(value, _)| value));
                 }
             }
-            Lost {
+            LostPeer {
                 node,
                 _peer: peer,
                 _replaced: replaced,

@@ -1,6 +1,6 @@
 //! Objects whose bytes are at other nodes.
 //!
-//! Owns [`Remote`], and having it reconstructed when nobody has it any more. How the bytes come is `transfer`'s. Must not:
+//! Owns [`Remote`], and its reconstruction when no replica is left. How the bytes come is `transfer`'s. Must not:
 //! know what tasks make of them.
 
 use std::any::Any;
@@ -448,7 +448,7 @@ impl Exchange {
         }
     }
 
-    /// A result of ours is needed no more. If it was reconstructed, that is known under the same name.
+    /// An own result is needed no more. A reconstructed one has the same name.
     fn forget_owned(&self, object: &ObjectId) {
         self.owned.lock().forget(object);
     }
@@ -477,7 +477,7 @@ impl Exchange {
         stalls.get(object).map(|(_, nodes)| nodes.clone())
     }
 
-    /// Why an object is there no more and is not reconstructed, for whoever reads it. These nodes do not have it.
+    /// Why an object is lost and is not reconstructed, for its readers. `gone`: the nodes that do not have it.
     fn lost(&self, remote: &Remote, gone: &[NodeId]) -> TaskError {
         match remote.owner == self.me || self.is_alive(&remote.owner) {
             true => TaskError::Gone {
@@ -541,7 +541,7 @@ impl Exchange {
             return borrow::gone(name);
         };
         if let Some(remote) = value.as_remote() {
-            // Whoever brings it finds out by itself what is gone; so do we, and have it reconstructed.
+            // The read finds out which replicas are gone, and has it reconstructed.
             if remote.holders().iter().all(|holder| gone.contains(holder))
                 && remote.view().await.is_err()
             {

@@ -1,8 +1,8 @@
-//! Making results of actors' calls again, where the class is declared deterministic.
+//! Reconstruction of results of actors' calls, where the class is declared deterministic.
 //!
-//! Owns the way of calls from the node that has made them to the actor's owner, whose log they go into, and the way
-//! back: a generation of the actor that nobody else knows, made of the state before, is called as the actor was, and
-//! the results get the ids that they had (state edges of lineage, as in Ray, OSDI 2018). Must not: touch the actor
+//! Owns the way of calls from the node that has made them to the log of the actor's owner, and the replay: a private
+//! generation of the actor begins with the state before, gets the same calls, and their results get the same ids (state edges
+//! of lineage, as in Ray, OSDI 2018). Must not: touch the actor
 //! itself.
 //!
 //! Only calls that are made at other nodes are told: what is made at the owner is lost with it and its log.
@@ -192,7 +192,7 @@ impl Exchange {
 
 /// At the node that owns the actor.
 impl Exchange {
-    /// A generation of an actor of ours is about to begin at another node.
+    /// A generation of an own actor is about to begin at another node.
     pub(super) fn generation_begins(&self, actor: &Arc<ActorCell>, attempt: Attempt, call: &Call) {
         if let Some(log) = actor.log() {
             self.replays.log_of(actor);
@@ -339,7 +339,7 @@ impl Exchange {
         }
     }
 
-    /// Begins a generation of an actor that nobody else knows, to call it as it was called.
+    /// Begins a private generation of an actor, for a replay.
     fn again<'a>(&self, actor: &ActorCell, story: &'a Story) -> Result<Calls<'a>, String> {
         let shared = self.shared.upgrade().ok_or("the node is stopping")?;
         let number = self.replays.scratch.fetch_add(1, Ordering::Relaxed);
@@ -373,7 +373,7 @@ impl Exchange {
         })
     }
 
-    /// Another node wants the result of a call of an actor of ours reconstructed.
+    /// Another node wants the result of a call of an own actor reconstructed.
     pub(super) fn replay_for(&self, from: NodeId, replay: Replay) {
         let (this, Some(shared)) = (self.this.clone(), self.shared.upgrade()) else {
             return;
@@ -498,7 +498,7 @@ impl Exchange {
 /// What a call takes in a log besides its arguments, about.
 const LOGGED_BYTES: u64 = 256;
 
-/// What the actor is, for generations that nobody else knows: here, if there is room.
+/// What the actor is, for private generations: at this node, if there is room.
 fn job(shared: &Shared, actor: &ActorCell) -> ActorJob {
     let job = actor.job();
     let rule = &job.terms.rule;

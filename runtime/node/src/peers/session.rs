@@ -41,7 +41,7 @@ pub(super) enum Queued {
 
 /// See the [module](self).
 pub(super) struct PeerSession {
-    /// Until the peer has left: then who talks to it ends, and all this goes.
+    /// `None` once the peer has left: so the task that sends ends, and drops the session.
     queue: Mutex<Option<mpsc::UnboundedSender<Queued>>>,
     /// How many messages were queued, and how many of them the peer has taken.
     said: AtomicU64,
@@ -49,7 +49,7 @@ pub(super) struct PeerSession {
     output_room: Arc<Semaphore>,
     /// Whether the peer has left. Its messages are dropped then.
     is_over: AtomicBool,
-    /// What the peer is to fetch for tasks that it was given.
+    /// Arguments of its tasks that the peer is to fetch.
     pub(super) arguments: SentArguments,
 }
 
@@ -260,7 +260,7 @@ mod tests {
         assert!(last.as_mut().now_or_never().is_none());
         exchange.sessions.close(&PEER);
         assert!(last.now_or_never().is_some());
-        // Who talks to it comes to an end, and what was kept for it goes.
+        // Its task ends, and drops its arguments.
         while let Ok(queued) = queue.try_recv() {
             drop(queued);
         }

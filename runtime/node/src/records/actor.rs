@@ -5,7 +5,7 @@
 //! scheduler.
 //!
 //! The node where an actor was created owns it: it counts its generations, keeps its last state, and ends it when
-//! nobody refers to it any more. Any node may host it: have its instance, for one generation. Others know its
+//! no reference to it is left. Any node may host it: have its instance, for one generation. Others know its
 //! [`Face`], and where it is.
 //!
 //! Invariants: at most one call is with an instance at a time; an actor without references has no

@@ -79,7 +79,7 @@ pub(super) fn add(rows: &mut Rows, more: Rows) {
         (Rows::Nodes(rows), Rows::Nodes(more)) => rows.extend(more),
         (Rows::Tenants(rows), Rows::Tenants(more)) => rows.extend(more),
         (Rows::Groups(rows), Rows::Groups(more)) => rows.extend(more),
-        // Nobody has asked for that.
+        // It is not what was asked for.
         (_, _) => {}
     }
 }

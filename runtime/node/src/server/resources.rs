@@ -64,7 +64,7 @@ fn changed(node: &str, name: &ResourceName, before: Standing, after: Option<Stan
             (text, after.owed)
         }
         None => {
-            // What is held: all that is not free, and what was owed.
+            // Allocated: all that is not free, and what was owed.
             let all = before.total.steps() + before.owed.steps();
             let owed = Amount::from_steps(all.saturating_sub(before.free.steps()));
             let text = format!("node {node} has no {name} any more, and had {had}");

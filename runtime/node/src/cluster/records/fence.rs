@@ -2,9 +2,8 @@
 //!
 //! Owns a key of this node that says which transaction was made last through the fence, in which incarnation. Each one
 //! demands that the key says what it said before, and that the node is registered under the lease of the incarnation
-//! that sends it. So one that was given up and arrives late changes nothing once another was made after it, or another
-//! incarnation has begun; and whoever has had no answer learns from the key whether it was made, also from a later
-//! incarnation. Must not: be used for two transactions at the same time.
+//! that sends it. So one that was given up and arrives late changes nothing after the next one, or in another incarnation;
+//! and a sender without an answer learns from the key whether it was made, also in a later incarnation. Must not: be used for two transactions at the same time.
 //!
 //! Invariant: once [`Fence::attempt`] has said what became of a transaction, no copy of it is made any more.
 

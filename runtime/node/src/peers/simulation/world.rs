@@ -590,7 +590,7 @@ impl Exchange {
         let peers = self.peers.lock();
         let lent: Vec<_> = peers.lent().map(|(to, name, _)| (to, *name)).collect();
         assert!(lent.is_empty(), "{me} keeps objects for others: {lent:?}");
-        assert!(peers.keep_nothing(), "{me}: results");
+        assert!(peers.is_empty(), "{me}: results");
         drop(peers);
         self.borrowed.check_nothing_is_left(me);
     }

@@ -1,8 +1,8 @@
 //! Detached placement groups that outlive the node where they were created.
 //!
 //! Owns writing their records, and the loop that takes over those of nodes that are lost, and of earlier incarnations
-//! of this one. One node takes all that a lost one had, in the order of `adopt`. Must not: know what is reserved where;
-//! whoever takes a group over finds that out (`model/src/group`).
+//! of this one. One node adopts all groups of a lost one, in the order of `adopt`. Must not: know what is reserved where;
+//! the coordinator asks for that (`model/src/group`).
 //!
 //! Invariants: what is created and answered without a warning is in the control store; a group is this node's only
 //! while its record is.
