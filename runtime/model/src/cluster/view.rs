@@ -436,15 +436,6 @@ impl Cluster {
         }
     }
 
-    /// Takes in which modules run on a node, and how many tasks run each.
-    ///
-    /// # Panics
-    /// If the node is not there.
-    pub fn set_modules(&mut self, ix: NodeIx, modules: BTreeMap<Digest, u32>) {
-        self.nodes.now.mark(ix);
-        self.nodes.get_mut(ix).modules = modules;
-    }
-
     /// Takes in how long a node took to send some bytes.
     ///
     /// # Panics
