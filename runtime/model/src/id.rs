@@ -51,6 +51,13 @@ macro_rules! id {
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         pub struct $name([u8; $len]);
 
+        impl Default for $name {
+            /// All zero: the id of nothing.
+            fn default() -> Self {
+                Self([0; $len])
+            }
+        }
+
         impl $name {
             /// The id made of exactly these bytes.
             pub const fn from_bytes(bytes: [u8; $len]) -> Self {
@@ -92,7 +99,7 @@ macro_rules! id {
 }
 
 id!(
-    /// A driver: one client session that submits work. Drawn at random by whoever opens it.
+    /// A driver: one client session that submits work, or one detached submission. The work of one driver is a job.
     DriverId,
     16,
     "driver id"
@@ -268,6 +275,44 @@ fn given_child(kind: u8, parent: &TaskId, counter: u64, given: Digest) -> TaskId
 }
 
 impl DriverId {
+    /// Where in it stands who submits the job's tasks, and whether that goes on without its session.
+    const SUFFIX: usize = 12;
+
+    /// The id of a job that goes on without its session, from random bytes: whoever sees the id sees that.
+    pub const fn detached(random: [u8; 16]) -> Self {
+        let mut id = Self::session(random);
+        id.0[15] = 1;
+        id
+    }
+
+    /// The id of a session, from random bytes.
+    pub const fn session(random: [u8; 16]) -> Self {
+        let [a, b, c, d, e, f, g, h, i, j, k, l, ..] = random;
+        Self([a, b, c, d, e, f, g, h, i, j, k, l, 0, 0, 0, 0])
+    }
+
+    /// The job that it submits tasks of: its own id, unless it has [adopted](Self::adopter) them.
+    pub fn job(&self) -> Self {
+        let mut id = Self::session(self.0);
+        id.0[15] = self.0[15] & 1;
+        id
+    }
+
+    /// Who submits tasks of this job that were another node's, from random bytes. It must not be mistaken for who has
+    /// submitted them before: all work of a driver ends when the driver's node is lost.
+    #[must_use]
+    pub fn adopter(&self, random: [u8; 16]) -> Self {
+        let mut id = *self;
+        id.0[Self::SUFFIX..].copy_from_slice(&random[Self::SUFFIX..]);
+        id.0[15] = id.0[15] & !1 | self.0[15] & 1;
+        id
+    }
+
+    /// Whether what it has submitted goes on without the session that did so.
+    pub const fn is_detached(&self) -> bool {
+        self.0[15] & 1 == 1
+    }
+
     /// The id of the `counter`-th task (from 0) that this driver submits.
     pub fn task(&self, counter: u64) -> TaskId {
         child(DRIVER_CHILD, &self.0, counter)
@@ -340,6 +385,17 @@ impl Digest {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_adopts_a_job_is_another_driver_of_it() {
+        let job = DriverId::detached([7; 16]);
+        assert!(job.is_detached() && job.job() == job);
+        let adopter = job.adopter([8; 16]);
+        assert!(adopter != job && adopter.is_detached());
+        assert_eq!((adopter.job(), adopter.adopter([9; 16]).job()), (job, job));
+        let session = DriverId::session([7; 16]);
+        assert!(!session.is_detached() && session.job() == session && session != job);
+    }
 
     #[test]
     fn ids_are_reproducible_and_apart() {

@@ -1,5 +1,7 @@
 //! Sizes and durations as people write and read them.
 
+use std::time::Duration;
+
 /// A number of bytes in the largest binary unit that leaves no more than one decimal.
 pub fn bytes(amount: u64) -> String {
     const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
@@ -46,8 +48,8 @@ pub fn milliseconds(amount: u64) -> String {
     }
 }
 
-/// How long ago something was, in milliseconds, as people say it: in the two largest units, such as `3d4h`.
-pub fn age(amount: u64) -> String {
+/// What is long, in milliseconds, as people say it: in the two largest units, such as `3d4h`.
+fn age(amount: u64) -> String {
     let grain = match amount {
         86_400_000.. => 3_600_000,
         3_600_000.. => 60_000,
@@ -55,6 +57,21 @@ pub fn age(amount: u64) -> String {
         _ => 1,
     };
     milliseconds(amount / grain * grain)
+}
+
+/// How long something took, however short: `906.11µs`, `12.3ms`, `1.5s`, and from a minute on in the two largest
+/// units, such as `1m4s`.
+pub fn duration(duration: Duration) -> String {
+    if duration.as_secs() >= 60 {
+        return age(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
+    }
+    let text = format!("{duration:.2?}");
+    let number_end = text.find(|c: char| !c.is_ascii_digit() && c != '.');
+    let (number, unit) = text.split_at(number_end.unwrap_or(text.len()));
+    match number.trim_end_matches('0').trim_end_matches('.') {
+        "0" => "0s".to_owned(),
+        number => format!("{number}{unit}"),
+    }
 }
 
 /// Text that is not a duration.
@@ -131,6 +148,23 @@ mod tests {
         assert_eq!(age(7_384_500), "2h3m");
         assert_eq!(age(184_500), "3m4s");
         assert_eq!(age(4500), "4.5s");
+    }
+
+    #[test]
+    fn what_is_short_reads_well_too() {
+        for (us, expected) in [
+            (0, "0s"),
+            (906, "906µs"),
+            (1_500_599, "1.5s"),
+            (12_340, "12.34ms"),
+            (20_000_000, "20s"),
+            (64_999_999, "1m4s"),
+            (7_384_500_000, "2h3m"),
+        ] {
+            assert_eq!(duration(Duration::from_micros(us)), expected);
+        }
+        assert_eq!(duration(Duration::from_nanos(906_114)), "906.11µs");
+        assert_eq!(duration(Duration::from_nanos(90)), "90ns");
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::fairness::{Ahead, TooManyTenants};
 use crate::group::Impossible;
 use crate::id::{ActorId, GroupId, NodeId, ObjectId, TaskId};
 use crate::task::{Attempt, BlockedOn, MAX_ALTERNATIVES, Phase, Place, Rule, TaskKind, TaskState};
+use crate::units;
 
 /// Why a task did not start, or will never.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -527,7 +528,7 @@ impl fmt::Display for Explanation {
             "task {} has been {} for {}: it waits for {}",
             self.task,
             self.phase,
-            Seconds(self.since),
+            units::duration(self.since),
             self.waits
         )?;
         if self.before > 0 {
@@ -549,14 +550,5 @@ impl fmt::Display for Explanation {
             write!(f, "\n  and {} more nodes", self.more_nodes)?;
         }
         Ok(())
-    }
-}
-
-/// A duration to a tenth of a second.
-struct Seconds(Duration);
-
-impl fmt::Display for Seconds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{} s", self.0.as_secs(), self.0.subsec_millis() / 100)
     }
 }

@@ -112,9 +112,77 @@ fn task_row() -> TaskRow {
         state: "s".into(),
         tenant: "t".parse().unwrap(),
         job: DriverId::from_bytes([8; 16]),
+        parent: Some(TASK),
+        actor: Some(ACTOR),
+        array_index: Some(4),
+        attempt: 2,
         is_detached: true,
+        submitted_us: 5,
         age_ms: 300,
         node: "m".into(),
+        inputs: vec![object()],
+        held: vec![held()],
+        run: Some(Run {
+            waited_us: 1,
+            ran_us: 2,
+            ended_us: 3,
+            phases: Phases {
+                thread: 4,
+                arguments_us: 5,
+                sandbox_us: 6,
+                blocked_us: 7,
+                result_us: 8,
+            },
+            memory_peak_bytes: 9,
+        }),
+        error: Some("e".into()),
+    }
+}
+
+fn held() -> Held {
+    Held {
+        name: ResourceName::CPU,
+        steps: 10_000,
+        units: vec![(0, 5000)],
+    }
+}
+
+fn job_row() -> JobRow {
+    JobRow {
+        id: DriverId::from_bytes([8; 16]),
+        name: "n".into(),
+        state: "s".into(),
+        tenant: "t".parse().unwrap(),
+        by: "b".into(),
+        is_detached: true,
+        submitted_us: 5,
+        age_ms: 300,
+        took_ms: Some(6),
+        tasks: JobTasks {
+            expected: 1,
+            waiting: 2,
+            running: 3,
+            finished: 4,
+            failed: 5,
+            cancelled: 6,
+        },
+        node: "m".into(),
+    }
+}
+
+fn actor_row() -> ActorRow {
+    ActorRow {
+        id: ACTOR,
+        name: Some("n".into()),
+        class: "c".into(),
+        state: "s".into(),
+        tenant: "t".parse().unwrap(),
+        job: DriverId::from_bytes([8; 16]),
+        node: "m".into(),
+        generation: 2,
+        calls: 3,
+        state_bytes: Some(300),
+        failure: Some("f".into()),
     }
 }
 
@@ -142,6 +210,7 @@ fn status() -> NodeStatus {
 fn listed(rows: Rows) -> Response {
     Response::Listed(Box::new(Listed {
         rows,
+        next: Some("p".into()),
         silent: vec![Silent {
             node: "q".into(),
             why: "w".into(),
@@ -168,9 +237,9 @@ fn requests_about_tasks() {
             task: TASK,
             errno: 5,
         },
-        "2b 07x16 0a",
+        "29 07x16 0a",
     );
-    assert_bytes(Request::InputWanted(TASK), "2d 07x16");
+    assert_bytes(Request::InputWanted(TASK), "2b 07x16");
     let set = SetResource {
         node: Some("n".into()),
         name: ResourceName::CPU,
@@ -179,7 +248,7 @@ fn requests_about_tasks() {
     };
     assert_bytes(
         Request::SetResource(Box::new(set)),
-        "30 01 01 6e 03 43 50 55 01 90 4e 01",
+        "2d 01 01 6e 03 43 50 55 01 90 4e 01",
     );
     let wait = Request::Wait {
         objects: vec![object()],
@@ -226,6 +295,11 @@ fn requests_for_many_at_once() {
     let once = Request::SubmitOnce {
         task: TASK,
         submit: Box::new(self::submit()),
+        job: Job {
+            id: DriverId::detached([8; 16]),
+            name: "j".into(),
+            tasks: 300,
+        },
         is_again: true,
     };
     let bytes = encode(&Frame {
@@ -252,10 +326,11 @@ fn requests_about_modules_objects_and_the_node() {
     assert_bytes(Request::Release(vec![object()]), "08 01 07x16 00x4");
     assert_bytes(Request::Delete("ab".into()), "14 02 61 62");
     let list = List {
-        what: What::Jobs,
-        filters: vec![("k".into(), "v".into())],
+        limit: 300,
+        after: Some("a".into()),
+        ..List::of(What::Jobs).with("k", "v")
     };
-    assert_bytes(Request::List(list), "10 03 01 01 6b 01 76");
+    assert_bytes(Request::List(list), "10 03 01 01 6b 01 76 ac 02 01 01 61");
 }
 
 #[test]
@@ -289,7 +364,7 @@ fn requests_about_actors() {
         actor: ACTOR,
         timeout_ms: Some(300),
     };
-    assert_bytes(ready, "2c 03x16 01 ac 02");
+    assert_bytes(ready, "2a 03x16 01 ac 02");
 }
 
 #[test]
@@ -299,11 +374,12 @@ fn what_handles_are_for() {
     assert_bytes(Request::Actor(ACTOR), "23 03x16");
     assert_bytes(Request::FindObject("ab".into()), "24 02 61 62");
     let owner = NodeId::from_bytes([6; 16]);
-    let put = PutWith {
+    let put = Put {
         form: Form::Postcard,
         len: 300,
         is_kept: true,
         room_ms: Some(1),
+        can_stage: true,
         objects: vec![ObjectName {
             id: object(),
             owner,
@@ -311,32 +387,19 @@ fn what_handles_are_for() {
         actors: vec![ActorName { id: ACTOR, owner }],
     };
     assert_bytes(
-        Request::PutWith(Box::new(put.clone())),
-        "2a 00 ac 02 01x4 07x16 00x4 06x16 01 03x16 06x16",
-    );
-    assert_bytes(
-        Request::PutStaged(Box::new(put)),
-        "35 00 ac 02 01x4 07x16 00x4 06x16 01 03x16 06x16",
+        Request::Put(Box::new(put)),
+        "05 00 ac 02 01x5 07x16 00x4 06x16 01 03x16 06x16",
     );
     let (offset, len) = (300, 1);
-    assert_bytes(Request::Staged { offset, len }, "36 ac 02 01");
-    let object_ref = ObjectRef::Id(object());
-    let get = Request::GetWith {
-        object: object_ref,
-        timeout_ms: None,
-        can_map: true,
-    };
-    assert_bytes(get, "34 00 07x16 00x5 01");
-    let with = ValueWith {
+    assert_bytes(Request::Staged { offset, len }, "30 ac 02 01");
+    let value = Response::Value {
         form: Form::Postcard,
         len: 300,
+        ty: None,
         objects: Vec::new(),
         actors: vec![ActorName { id: ACTOR, owner }],
     };
-    assert_bytes(
-        Response::ValueWith(Box::new(with)),
-        "22 00 ac 02 00 01 03x16 06x16",
-    );
+    assert_bytes(value, "09 00 ac 02 00 00 01 03x16 06x16");
     let found = ObjectName {
         id: object(),
         owner: NodeId::from_bytes([6; 16]),
@@ -356,16 +419,11 @@ fn placement_groups() {
         spec: GroupSpec::new(GroupKind::StrictPack, bundles).unwrap(),
         name: Some("n".into()),
         is_detached: true,
+        selectors: vec!["zone=a".parse().unwrap()],
     };
-    let create = Box::new(create);
     assert_bytes(
-        Request::CreateGroup(create.clone()),
-        "1d 02 01 01 03 43 50 55 a0 9c 01 01 01 6e 01",
-    );
-    let selectors = vec!["zone=a".parse().unwrap()];
-    assert_bytes(
-        Request::CreateGroupWith { create, selectors },
-        "2f 02 01 01 03 43 50 55 a0 9c 01 01 01 6e 01 01 01 06 7a 6f 6e 65 3d 61",
+        Request::CreateGroup(Box::new(create)),
+        "1d 02 01 01 03 43 50 55 a0 9c 01 01 01 6e 01 01 01 06 7a 6f 6e 65 3d 61",
     );
     assert_bytes(Request::RemoveGroup("ab".into()), "1e 02 61 62");
     let ready = Request::GroupReady {
@@ -400,8 +458,8 @@ fn placement_groups() {
     };
     assert_bytes(
         listed(Rows::Groups(vec![row])),
-        "0f 09 01 05x16 00 01 01 73 ac 02 01 01 03 43 50 55 a0 9c 01 01 01 6f 01 01 77 01 74 08x16 01 01 01 6d \
-         01 01 71 01 77",
+        "0f 09 01 05x16 00 01 01 73 ac 02 01 01 03 43 50 55 a0 9c 01 01 01 6f 01 01 77 01 74 08x16 \
+         01 01 01 6d 01 01 70 01 01 71 01 77",
     );
 }
 
@@ -413,17 +471,19 @@ fn what_tenants_are_due() {
         tenant: tenant.clone(),
         weight: Some(weight),
         min: Some(amounts()),
+        resource_weights: Some(Weights::from([(ResourceName::GPU, weight)])),
     };
     assert_bytes(
         Request::SetTenant(Box::new(set)),
-        "25 01 74 01 b0 ea 01 01 01 03 43 50 55 a0 9c 01",
+        "25 01 74 01 b0 ea 01 01 01 03 43 50 55 a0 9c 01 01 01 03 47 50 55 b0 ea 01",
     );
     let unset = SetTenant {
         tenant: tenant.clone(),
         weight: None,
         min: None,
+        resource_weights: None,
     };
-    assert_bytes(Request::SetTenant(Box::new(unset)), "25 01 74 00 00");
+    assert_bytes(Request::SetTenant(Box::new(unset)), "25 01 74 00 00 00");
     assert_bytes(Request::RemoveTenant(tenant.clone()), "26 01 74");
     let half = crate::cluster::Share::try_from(Amount::from_steps(5_000)).unwrap();
     let settings = vec![
@@ -443,23 +503,13 @@ fn what_tenants_are_due() {
     };
     assert_bytes(
         Request::Scheduling(settings),
-        "32 06 00 01 01 88 27 02 88 27 03 02 04 03 05 01 80 ca b5 ee 01",
+        "2e 06 00 01 01 88 27 02 88 27 03 02 04 03 05 01 80 ca b5 ee 01",
     );
-    assert_bytes(Request::SchedulerState, "33");
+    assert_bytes(Request::SchedulerState, "2f");
     assert_bytes(
         Response::Scheduling(Box::new(scheduling)),
         "21 01 88 27 88 27 02 03 01 80 ca b5 ee 01 01 01 74 01 03 47 50 55 b0 ea 01 01 01 77",
     );
-    let gpus = Weights::from([(ResourceName::GPU, weight)]);
-    let with = Request::SetTenantWith {
-        set: Box::new(SetTenant {
-            tenant: tenant.clone(),
-            weight: None,
-            min: None,
-        }),
-        resource_weights: gpus.clone(),
-    };
-    assert_bytes(with, "31 01 74 00 00 01 03 47 50 55 b0 ea 01");
     let is_set = TenantSet {
         tenant: tenant.clone(),
         weight,
@@ -470,11 +520,8 @@ fn what_tenants_are_due() {
         Response::Tenant(Box::new(is_set)),
         "1f 01 74 b0 ea 01 01 03 43 50 55 a0 9c 01 01 01 77",
     );
-    let list = List {
-        what: What::Shares,
-        filters: Vec::new(),
-    };
-    assert_bytes(Request::List(list), "10 0a 00");
+    let list = List::of(What::Shares);
+    assert_bytes(Request::List(list), "10 0a 00 00 00");
     let row = ShareRow {
         name: tenant,
         weight,
@@ -484,27 +531,25 @@ fn what_tenants_are_due() {
     };
     assert_bytes(
         listed(Rows::Shares(vec![row])),
-        "0f 0a 01 01 74 b0 ea 01 01 03 43 50 55 a0 9c 01 03 30 2e 35 00 01 01 71 01 77",
+        "0f 0a 01 01 74 b0 ea 01 01 03 43 50 55 a0 9c 01 03 30 2e 35 00 01 01 70 01 01 71 01 77",
     );
     // One that nobody can have is refused where it is read.
-    let bytes = b"\x00\x25\x01t\x01\x00\x00";
+    let bytes = b"\x00\x25\x01t\x01\x00\x00\x00";
     assert!(decode::<Frame<Request>>(bytes).is_err());
 }
 
 #[test]
 fn clients_of_the_cluster() {
-    let named = Request::CreateClientToken {
-        name: "n".into(),
+    let named = Request::CreateToken {
+        is_for_clients: true,
         is_reusable: true,
         lifetime_ms: 300,
+        name: Some("n".into()),
     };
-    assert_bytes(named, "27 01 6e 01 ac 02");
-    assert_bytes(Request::RevokeClient("n".into()), "28 01 6e");
-    let list = List {
-        what: What::Clients,
-        filters: Vec::new(),
-    };
-    assert_bytes(Request::List(list), "10 0b 00");
+    assert_bytes(named, "1a 01 01 ac 02 01 01 6e");
+    assert_bytes(Request::RevokeClient("n".into()), "27 01 6e");
+    let list = List::of(What::Clients);
+    assert_bytes(Request::List(list), "10 0b 00 00 00");
     let row = ClientRow {
         id: "i".into(),
         name: Some("n".into()),
@@ -514,7 +559,7 @@ fn clients_of_the_cluster() {
     };
     assert_bytes(
         listed(Rows::Clients(vec![row])),
-        "0f 0b 01 01 69 01 01 6e 01 73 01 ac 02 00 01 01 71 01 77",
+        "0f 0b 01 01 69 01 01 6e 01 73 01 ac 02 00 01 01 70 01 01 71 01 77",
     );
 }
 
@@ -524,12 +569,12 @@ fn nodes_are_removed_by_this() {
         node: "n".into(),
         is_forced: true,
     };
-    assert_bytes(remove, "29 01 6e 01");
+    assert_bytes(remove, "28 01 6e 01");
 }
 
 #[test]
 fn responses_about_tasks() {
-    assert_bytes(Request::RanAt(TASK), "2e 07x16");
+    assert_bytes(Request::RanAt(TASK), "2c 07x16");
     assert_bytes(Response::Submitted(TASK), "05 07x16");
     let here = Response::SubmittedHere {
         task: TASK,
@@ -548,11 +593,7 @@ fn responses_about_tasks() {
         result: Err((&TaskError::Arguments("x".into())).into()),
         waited_us: 1,
         ran_us: 2,
-        held: vec![Held {
-            name: crate::resource::ResourceName::CPU,
-            steps: 10_000,
-            units: vec![(0, 5000)],
-        }],
+        held: vec![held()],
         memory_peak_bytes: 3,
         stderr_tail: "e".into(),
     };
@@ -562,42 +603,41 @@ fn responses_about_tasks() {
     );
     let detail = TaskDetail {
         row: task_row(),
-        took_us: Some((1, 2)),
+        retried: vec![],
         error: Some((&TaskError::Cancelled).into()),
+        stderr_tail: "e".into(),
         object: Some(object()),
         explanation: Some("w".into()),
     };
     assert_bytes(
         Response::Task(Box::new(detail)),
-        "10 07x16 01 6e 01 73 01 74 08x16 01 ac 02 01 6d 01 01 02 01 01 04 01 07x16 00x4 01 01 77",
+        "10 07x16 01 6e 01 73 01 74 08x16 01 07x16 01 03x16 01 04 02 01 05 ac 02 01 6d 01 07x16 \
+         00x4 01 03 43 50 55 90 4e 01 00 88 27 01 01 02 03 04 05 06 07 08 09 01 01 65 00 01 01 04 \
+         01 65 01 07x16 00x4 01 01 77",
     );
     let actor = ActorDetail {
-        row: ActorRow {
-            id: ACTOR,
-            name: Some("n".into()),
-            class: "c".into(),
-            state: "s".into(),
-            tenant: "t".parse().unwrap(),
-            node: "m".into(),
-        },
-        job: DriverId::from_bytes([8; 16]),
+        row: actor_row(),
         is_detached: true,
         age_ms: 300,
         explanation: Some("w".into()),
     };
     assert_bytes(
         Response::ActorDetail(Box::new(actor)),
-        "1b 03x16 01 01 6e 01 63 01 73 01 74 01 6d 08x16 01 ac 02 01 01 77",
+        "1b 03x16 01 01 6e 01 63 01 73 01 74 08x16 01 6d 02 03 01 ac 02 01 01 66 01 ac 02 01 01 77",
     );
     let job = JobDetail {
-        id: DriverId::from_bytes([8; 16]),
+        row: job_row(),
         tasks: vec![],
         silent: vec![Silent {
             node: "m".into(),
             why: "w".into(),
         }],
     };
-    assert_bytes(Response::Job(Box::new(job)), "1c 08x16 00 01 01 6d 01 77");
+    assert_bytes(
+        Response::Job(Box::new(job)),
+        "1c 08x16 01 6e 01 73 01 74 01 62 01 05 ac 02 01 06 01 02 03 04 05 06 01 6d 00 01 01 6d 01 \
+         77",
+    );
     assert_bytes(Response::Text("w".into()), "11 01 77");
     assert_bytes(Response::TimedOut, "0c");
 }
@@ -605,7 +645,7 @@ fn responses_about_tasks() {
 #[test]
 fn responses_with_values() {
     assert_bytes(Response::Continue, "02");
-    assert_bytes(Response::Staging(300), "23 ac 02");
+    assert_bytes(Response::Staging(300), "22 ac 02");
     assert_bytes(Response::Object(object()), "08 07x16 00x4");
     assert_bytes(Response::Chunk(Bytes(vec![1, 2])), "0a 02 01 02");
     let value = Gotten::Value {
@@ -736,19 +776,14 @@ fn responses_about_modules_and_actors() {
 fn lists_and_the_status() {
     assert_bytes(
         listed(Rows::Tasks(vec![task_row()])),
-        "0f 00 01 07x16 01 6e 01 73 01 74 08x16 01 ac 02 01 6d 01 01 71 01 77",
+        "0f 00 01 07x16 01 6e 01 73 01 74 08x16 01 07x16 01 03x16 01 04 02 01 05 ac 02 01 6d 01 \
+         07x16 00x4 01 03 43 50 55 90 4e 01 00 88 27 01 01 02 03 04 05 06 07 08 09 01 01 65 01 01 \
+         70 01 01 71 01 77",
     );
-    let actor = ActorRow {
-        id: ACTOR,
-        name: Some("n".into()),
-        class: "c".into(),
-        state: "s".into(),
-        tenant: "t".parse().unwrap(),
-        node: "m".into(),
-    };
     assert_bytes(
-        listed(Rows::Actors(vec![actor])),
-        "0f 01 01 03x16 01 01 6e 01 63 01 73 01 74 01 6d 01 01 71 01 77",
+        listed(Rows::Actors(vec![actor_row()])),
+        "0f 01 01 03x16 01 01 6e 01 63 01 73 01 74 08x16 01 6d 02 03 01 ac 02 01 01 66 01 01 70 01 \
+         01 71 01 77",
     );
     let row = ObjectRow {
         id: object(),
@@ -760,16 +795,12 @@ fn lists_and_the_status() {
     };
     assert_bytes(
         listed(Rows::Objects(vec![row])),
-        "0f 02 01 07x16 00x4 ac 02 01 70 01 74 01 01 6d 01 01 71 01 77",
+        "0f 02 01 07x16 00x4 ac 02 01 70 01 74 01 01 6d 01 01 70 01 01 71 01 77",
     );
-    let job = JobRow {
-        id: DriverId::from_bytes([8; 16]),
-        tasks: 2,
-        node: "m".into(),
-    };
     assert_bytes(
-        listed(Rows::Jobs(vec![job])),
-        "0f 03 01 08x16 02 01 6d 01 01 71 01 77",
+        listed(Rows::Jobs(vec![job_row()])),
+        "0f 03 01 08x16 01 6e 01 73 01 74 01 62 01 05 ac 02 01 06 01 02 03 04 05 06 01 6d 01 01 70 \
+         01 01 71 01 77",
     );
     let module = ModuleRow {
         digest: Digest::from_bytes([9; 32]),
@@ -779,12 +810,12 @@ fn lists_and_the_status() {
     };
     assert_bytes(
         listed(Rows::Modules(vec![module])),
-        "0f 04 01 09x32 02 01 01 6d 01 01 71 01 77",
+        "0f 04 01 09x32 02 01 01 6d 01 01 70 01 01 71 01 77",
     );
     assert_bytes(
         listed(Rows::Nodes(vec![status()])),
-        "0f 05 01 01 6e 01 76 01 02 00 03 01 03 43 50 55 a0 9c 01 00 01 01 73 04 05 06 07 08 \
-         09 01 01 71 01 77",
+        "0f 05 01 01 6e 01 76 01 02 00 03 01 03 43 50 55 a0 9c 01 00 01 01 73 04 05 06 07 08 09 01 \
+         01 70 01 01 71 01 77",
     );
     let tenant = TenantRow {
         name: "t".parse().unwrap(),
@@ -798,7 +829,8 @@ fn lists_and_the_status() {
     };
     assert_bytes(
         listed(Rows::Tenants(vec![tenant])),
-        "0f 06 01 01 74 01 03 43 50 55 a0 9c 01 03 30 2e 35 01 02 03 04 01 6d 01 01 71 01 77",
+        "0f 06 01 01 74 01 03 43 50 55 a0 9c 01 03 30 2e 35 01 02 03 04 01 6d 01 01 70 01 01 71 01 \
+         77",
     );
     assert_bytes(
         Response::Status(Box::new(status())),

@@ -10,9 +10,8 @@ use super::failure::WireError;
 use super::list::List;
 use super::view::{ActorDetail, Amounts, JobDetail, Listed, NodeStatus, TaskDetail};
 use super::work::{
-    Argument, Call, Create, CreateGroup, ObjectRef, Output, Report, SetResource, Submit,
+    Argument, Call, Create, CreateGroup, Job, ObjectRef, Output, Report, SetResource, Submit,
 };
-use crate::cluster::Selectors;
 use crate::fairness::{TenantName, Weight};
 use crate::id::{ActorId, ActorName, Digest, GroupId, ObjectId, ObjectName, TaskId};
 use crate::resource::ResourceName;
@@ -32,7 +31,7 @@ pub enum Request {
         /// How long it is, in bytes.
         len: u64,
     },
-    /// The next bytes of an `Upload` or of a `Put` of any kind, after its `Continue`.
+    /// The next bytes of an `Upload` or a `Put`, after its `Continue`.
     Chunk(Bytes),
     /// Runs a function or program. `Submitted`.
     Submit(Box<Submit>),
@@ -43,18 +42,9 @@ pub enum Request {
         /// What it reads; nothing is the end.
         bytes: Bytes,
     },
-    /// Stores a value. `Continue`, then `Object` when all chunks are there.
-    Put {
-        /// What its bytes are.
-        form: Form,
-        /// How many they are.
-        len: u64,
-        /// Whether it stays when the session ends, until somebody deletes it.
-        is_kept: bool,
-        /// How long it may wait for room, in milliseconds, of which [`super::MAX_ROOM_MS`] count; as long as the
-        /// node says if not given.
-        room_ms: Option<u64>,
-    },
+    /// Stores a value, and keeps what the handles in it stand for as long as the value. `Continue` or `Staging`, then
+    /// `Object` when all bytes are there.
+    Put(Box<Put>),
     /// The value of an object, once it is there. `Value` and chunks, `Mapped`, `Failed` or `TimedOut`.
     Get {
         /// The object.
@@ -133,6 +123,8 @@ pub enum Request {
         is_reusable: bool,
         /// How long it serves, in milliseconds.
         lifetime_ms: u64,
+        /// What clients that come with it are called in the list of clients. Nodes have names of their own.
+        name: Option<String>,
     },
     /// Takes back a join token, by a unique prefix of its id. `Done`.
     RevokeToken(String),
@@ -160,6 +152,8 @@ pub enum Request {
         task: TaskId,
         /// What to run.
         submit: Box<Submit>,
+        /// The job that it belongs to.
+        job: Job,
         /// Whether it was said before, in another session, and not answered.
         is_again: bool,
     },
@@ -175,15 +169,6 @@ pub enum Request {
     SetTenant(Box<SetTenant>),
     /// Gives a tenant back what it is due by default, for all nodes of the cluster. `Done`.
     RemoveTenant(TenantName),
-    /// Makes a join token for clients, with a name for who comes with it. `Text`: the token.
-    CreateClientToken {
-        /// What they are called in the list of clients.
-        name: String,
-        /// Whether it serves more than once.
-        is_reusable: bool,
-        /// How long it serves, in milliseconds.
-        lifetime_ms: u64,
-    },
     /// Takes back the certificate of a client, by its name, its id or a unique prefix of that. `Text`: its id.
     RevokeClient(String),
     /// Takes a node out of the cluster, for good. `Text`: its id.
@@ -193,8 +178,6 @@ pub enum Request {
         /// Though it lives.
         is_forced: bool,
     },
-    /// Stores a value that holds handles, and keeps what they stand for as long as the value. As `Put`.
-    PutWith(Box<PutWith>),
     /// The standard input of a task that reads a stream cannot be read any further: the task's read fails. `Done` when it
     /// is taken.
     InputFailed {
@@ -215,45 +198,21 @@ pub enum Request {
     /// At which node a task or call of the session ran, for the last time, that has ended. `Text`: its name; that of the
     /// node that is asked if it did not run.
     RanAt(TaskId),
-    /// As `CreateGroup`, on nodes with certain labels.
-    CreateGroupWith {
-        /// The group.
-        create: Box<CreateGroup>,
-        /// What labels the node of each bundle must have: one for each, in their order.
-        selectors: Vec<Selectors>,
-    },
     /// Changes what a node has of a resource, from now on. `Text`: what has come of it, for people.
     SetResource(Box<SetResource>),
-    /// As `SetTenant`, with what it counts beside the others where it is about single resources, instead of what was set
-    /// of that.
-    SetTenantWith {
-        /// What else is to change.
-        set: Box<SetTenant>,
-        /// At most [`super::MAX_MINIMA`]; of all others it counts once.
-        resource_weights: Weights,
-    },
     /// How the cluster schedules is to change in these, if any. `Scheduling`.
     Scheduling(Vec<Setting>),
     /// What the schedulers of all nodes have, to find faults. `Text`.
     SchedulerState,
-    /// As `Get`. Of a value that names something and whose type is not known, the answer is `ValueWith`.
-    GetWith {
-        /// As in `Get`.
-        object: ObjectRef,
-        /// As in `Get`.
-        timeout_ms: Option<u64>,
-        /// As in `Get`.
-        can_map: bool,
-    },
-    /// As `PutWith`, by a client on the node's machine: the node may answer with `Staging` instead of `Continue`.
-    PutStaged(Box<PutWith>),
-    /// The next bytes of a `PutStaged` lie in its staging memory. `Continue` when that part of it can be written anew.
+    /// The next bytes of a `Put` lie in its staging memory. `Continue` when that part of it can be written anew.
     Staged {
         /// Where they start there.
         offset: u64,
         /// How many they are, at least one.
         len: u64,
     },
+    /// A link to the page that the node serves, of use once. `Text`.
+    Dashboard,
 }
 
 /// What a node answers.
@@ -285,6 +244,10 @@ pub enum Response {
         len: u64,
         /// Its type, where that is known.
         ty: Option<ValueType>,
+        /// The objects in it, where its type does not say them. The client has one more handle of each.
+        objects: Vec<ObjectName>,
+        /// The actors in it, likewise.
+        actors: Vec<ActorName>,
     },
     /// The next bytes of a value.
     Chunk(Bytes),
@@ -355,8 +318,6 @@ pub enum Response {
     },
     /// How the cluster schedules from now on.
     Scheduling(Box<Scheduling>),
-    /// As `Value`, of which the client has handles now.
-    ValueWith(Box<ValueWith>),
     /// As `Continue`, with memory of this length that both sides map, for the bytes: its descriptor comes beside this.
     Staging(u64),
 }
@@ -431,33 +392,23 @@ pub enum RefusalKind {
     Ambiguous,
 }
 
-/// A value that holds handles and is to be stored. In its bytes the node does not see them.
+/// A value that is to be stored. In its bytes the node does not see handles.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PutWith {
+pub struct Put {
     /// What its bytes are.
     pub form: Form,
     /// How many they are.
     pub len: u64,
-    /// As in `Put`.
+    /// Whether it stays when the session ends, until somebody deletes it.
     pub is_kept: bool,
-    /// As in `Put`.
+    /// How long it may wait for room, in milliseconds, of which [`super::MAX_ROOM_MS`] count; as long as the node says
+    /// if not given.
     pub room_ms: Option<u64>,
+    /// Whether the client can write to staging memory, which the node may offer if both are on one machine.
+    pub can_stage: bool,
     /// The objects in it, which the session has handles of.
     pub objects: Vec<ObjectName>,
     /// The actors in it, which the session has handles of; with the objects, at most [`super::MAX_NAMES`].
-    pub actors: Vec<ActorName>,
-}
-
-/// A value that comes, and what it names.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ValueWith {
-    /// What its bytes are.
-    pub form: Form,
-    /// How many they are.
-    pub len: u64,
-    /// The objects that the client has one more handle of.
-    pub objects: Vec<ObjectName>,
-    /// The actors that it has one more handle of.
     pub actors: Vec<ActorName>,
 }
 
@@ -497,6 +448,9 @@ pub struct SetTenant {
     pub weight: Option<Weight>,
     /// What it is guaranteed, of at most [`super::MAX_MINIMA`] resources; as before if not given, nothing if empty.
     pub min: Option<Amounts>,
+    /// How much it counts beside the others where it is about single resources, of at most [`super::MAX_MINIMA`], in place
+    /// of all that was set of that; as before if not given.
+    pub resource_weights: Option<Weights>,
 }
 
 /// What a tenant is due.

@@ -16,9 +16,9 @@
 //!
 //! | request | answers |
 //! |---|---|
-//! | `Upload`, `Put`, `PutWith` | `Continue`; the other side sends `Chunk`s under the same id; then the answer |
-//! | `PutStaged` | the same, or `Staging`; then also `Staged`s under the same id, a `Continue` for each; then the answer |
-//! | `Get`, `GetWith` | `Value` or `ValueWith`, then `Chunk`s until its length is reached; or `Mapped` |
+//! | `Upload`, `Put` | `Continue`; the other side sends `Chunk`s under the same id; then the answer |
+//! | `Put` with `can_stage` | the same, or `Staging`; then also `Staged`s under the same id, a `Continue` for each; then the answer |
+//! | `Get` | `Value`, then `Chunk`s until its length is reached; or `Mapped` |
 //! | `GetAll` | any number of `Values`, `Done` |
 //! | `Submit`, `SubmitOnce`, `Call` with a report | `Submitted` or `SubmittedHere`, any number of `Output`s, `Ended` |
 //! | `Release`, `ReleaseActor`, `Unpin`, `Chunk` | none |
@@ -47,17 +47,17 @@ pub use bytes::Bytes;
 pub use failure::WireError;
 pub use list::{List, What};
 pub use message::{
-    Actor, Form, Gotten, Mapped, Module, PutWith, Refusal, RefusalKind, Request, Response,
-    Scheduling, SetTenant, TenantSet, ValueWith, Weights,
+    Actor, Form, Gotten, Mapped, Module, Put, Refusal, RefusalKind, Request, Response, Scheduling,
+    SetTenant, TenantSet, Weights,
 };
 pub use view::{
-    ActorDetail, ActorRow, Amounts, ClientRow, GroupBundle, GroupRow, JobDetail, JobRow, Listed,
-    MemberRow, ModuleRow, NodeStatus, ObjectRow, Rows, ShareRow, Silent, StoreStatus, TaskDetail,
-    TaskRow, TenantRow, TokenRow,
+    ActorDetail, ActorRow, Amounts, ClientRow, GroupBundle, GroupRow, JobDetail, JobRow, JobTasks,
+    Listed, MemberRow, ModuleRow, NodeStatus, ObjectRow, Phases, Rows, Run, ShareRow, Silent,
+    StoreStatus, TaskDetail, TaskRow, TenantRow, TokenRow,
 };
 pub use work::{
-    Argument, Call, Create, CreateGroup, Dir, Entry, Grants, Held, Input, Limits, Net, ObjectRef,
-    Output, Report, SetResource, Submit, Terms, Wishes,
+    Argument, Call, Create, CreateGroup, Dir, Entry, Grants, Held, Input, Job, Limits, Net,
+    ObjectRef, Output, Report, SetResource, Submit, Terms, Wishes,
 };
 
 use crate::fairness::TenantName;
@@ -69,7 +69,7 @@ use crate::version::Version;
 /// A variant at the end of a [`Request`] raises the minor number and says so in [`Request::since`]; one of a
 /// [`Response`], or of what is in it, only answers requests that came with it. Any other change of
 /// variants, fields or their order raises the major number.
-pub const PROTOCOL: Version = Version { major: 6, minor: 3 };
+pub const PROTOCOL: Version = Version { major: 7, minor: 0 };
 
 /// The largest frame, without its length, in bytes.
 pub const MAX_FRAME_BYTES: usize = 2 << 20;
@@ -124,6 +124,8 @@ pub struct Hello {
     pub version: String,
     /// Whose work this session submits, if a task does not say otherwise.
     pub tenant: TenantName,
+    /// What people call the job that this session is; what its first task is called if empty.
+    pub job: String,
 }
 
 /// The first frame of a node.
@@ -154,22 +156,9 @@ impl Request {
     /// The minor version of [`PROTOCOL`] with which it came, and all that it has in it. A node that speaks an
     /// older one is not asked.
     pub const fn since(&self) -> u16 {
-        match self {
-            Self::PutWith(_)
-            | Self::InputFailed { .. }
-            | Self::ActorReady { .. }
-            | Self::InputWanted(_)
-            | Self::RanAt(_)
-            | Self::CreateGroupWith { .. }
-            | Self::SetResource(_)
-            | Self::SetTenantWith { .. }
-            | Self::Scheduling(_)
-            | Self::SchedulerState => 1,
-            Self::GetWith { .. } => 2,
-            Self::PutStaged(_) | Self::Staged { .. } => 3,
-            // The others came with the first of this major version.
-            _ => 0,
-        }
+        // All came with the first of this major version.
+        let _ = self;
+        0
     }
 }
 

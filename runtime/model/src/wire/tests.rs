@@ -15,21 +15,22 @@ fn bytes<T: Serialize>(id: u64, message: T) -> Vec<u8> {
 fn first_frames_are_as_they_are_for_ever() {
     let hello = Hello {
         magic: MAGIC,
-        protocol: Version { major: 6, minor: 3 },
+        protocol: Version { major: 7, minor: 0 },
         version: "0.1".into(),
         tenant: TenantName::default(),
+        job: "j".into(),
     };
-    let expected = b"\x16\0\0\0wasmrun\0\x06\x03\x030.1\x07default";
+    let expected = b"\x18\0\0\0wasmrun\0\x07\0\x030.1\x07default\x01j";
     assert_eq!(encode(&hello).unwrap(), expected);
     assert_eq!(decode_greeting(&expected[4..]), Ok((hello, PROTOCOL)));
     let welcome = Welcome {
         magic: MAGIC,
-        protocol: Version { major: 6, minor: 3 },
+        protocol: Version { major: 7, minor: 0 },
         version: "0.1".into(),
         node: "n1".into(),
         id: NodeId::from_bytes([6; 16]),
     };
-    let expected = b"\x21\0\0\0wasmrun\0\x06\x03\x030.1\x02n1\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06";
+    let expected = b"\x21\0\0\0wasmrun\0\x07\0\x030.1\x02n1\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06";
     assert_eq!(encode(&welcome).unwrap(), expected);
     assert_eq!(decode_greeting(&expected[4..]), Ok((welcome, PROTOCOL)));
 }
@@ -59,6 +60,7 @@ fn one_minor_version_apart_is_understood_and_the_lower_one_spoken() {
             protocol: Version { minor, ..PROTOCOL },
             version: "0.1".into(),
             tenant: TenantName::default(),
+            job: String::new(),
         };
         let spoken = decode_greeting(&encode(&hello).unwrap()[HEADER_BYTES..]);
         spoken.map(|(said, spoken)| {
@@ -78,38 +80,21 @@ fn one_minor_version_apart_is_understood_and_the_lower_one_spoken() {
 }
 
 #[test]
-fn what_came_later_says_since_when() {
+fn as_many_names_as_there_may_be_are_one_frame() {
     let put = |objects: usize, actors: usize| {
         let owner = NodeId::from_bytes([255; 16]);
         let id = ObjectId::of(TaskId::from_bytes([255; 16]), u32::MAX);
         let actor = ActorId::from_bytes([255; 16]);
-        Request::PutWith(Box::new(PutWith {
+        Request::Put(Box::new(Put {
             form: Form::Buffer(NumberKind::U8),
             len: u64::MAX,
             is_kept: true,
             room_ms: Some(u64::MAX),
+            can_stage: true,
             objects: vec![ObjectName { id, owner }; objects],
             actors: vec![ActorName { id: actor, owner }; actors],
         }))
     };
-    assert_eq!((Request::Status.since(), put(0, 0).since()), (0, 1));
-    let task = TaskId::from_bytes([1; 16]);
-    assert_eq!(Request::InputFailed { task, errno: 5 }.since(), 1);
-    assert_eq!(Request::InputWanted(task).since(), 1);
-    let get = Request::GetWith {
-        object: ObjectRef::Prefix("a".into()),
-        timeout_ms: None,
-        can_map: false,
-    };
-    assert_eq!(get.since(), 2);
-    let (offset, len) = (0, 1);
-    assert_eq!(Request::Staged { offset, len }.since(), 3);
-    let ready = Request::ActorReady {
-        actor: ActorId::from_bytes([1; 16]),
-        timeout_ms: None,
-    };
-    assert_eq!((ready.since(), Request::RanAt(task).since()), (1, 1));
-    // As many names as there may be are one frame.
     for most in [put(MAX_NAMES, 0), put(0, MAX_NAMES)] {
         assert!(bytes(u64::MAX, most).len() <= HEADER_BYTES + MAX_FRAME_BYTES);
     }
@@ -118,13 +103,17 @@ fn what_came_later_says_since_when() {
 #[test]
 fn requests_keep_their_bytes() {
     let object = ObjectId::of(TaskId::from_bytes([7; 16]), 1);
-    let put = Request::Put {
+    let put = Request::Put(Box::new(Put {
         form: Form::Buffer(NumberKind::U8),
         len: 300,
         is_kept: true,
         room_ms: None,
-    };
-    assert_eq!(bytes(5, put), b"\x08\0\0\0\x05\x05\x01\0\xac\x02\x01\0");
+        can_stage: true,
+        objects: Vec::new(),
+        actors: Vec::new(),
+    }));
+    let expected = b"\x0b\0\0\0\x05\x05\x01\0\xac\x02\x01\0\x01\0\0";
+    assert_eq!(bytes(5, put), expected);
     let get = Request::Get {
         object: ObjectRef::Id(object),
         timeout_ms: Some(1000),
@@ -167,8 +156,11 @@ fn responses_keep_their_bytes() {
         form: Form::Postcard,
         len: 1,
         ty: Some(ValueType::U8),
+        objects: Vec::new(),
+        actors: Vec::new(),
     };
-    assert_eq!(bytes(1, value), b"\x07\0\0\0\x01\x09\0\x01\x01\x01\x02");
+    let expected = b"\x09\0\0\0\x01\x09\0\x01\x01\x01\x02\0\0";
+    assert_eq!(bytes(1, value), expected);
     let refused = Response::Refused(Refusal {
         kind: RefusalKind::NotFound,
         message: "x".into(),

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use super::failure::WireError;
+use super::work::Held;
 use crate::fairness::{TenantName, Weight};
 use crate::group::GroupKind;
 use crate::id::{ActorId, Digest, DriverId, GroupId, NodeId, ObjectId, TaskId};
@@ -42,6 +43,8 @@ impl Rows {
 pub struct Listed {
     /// The rows, of all nodes that have answered.
     pub rows: Rows,
+    /// Where the next page begins, if there may be one: for [`List::after`](super::List::after).
+    pub next: Option<String>,
     /// The nodes of the cluster that have not.
     pub silent: Vec<Silent>,
 }
@@ -55,36 +58,92 @@ pub struct Silent {
     pub why: String,
 }
 
-/// A task or call.
+/// A task or call, or one attempt of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskRow {
     /// Its id.
     pub id: TaskId,
     /// What people call it.
     pub name: String,
-    /// `ready`, `running`, … or how it ended: `finished`, `failed`, `cancelled`.
+    /// `ready`, `running`, … or how it ended: `finished`, `failed`, `cancelled`; `retried` of an attempt that another
+    /// one followed.
     pub state: String,
     /// Whose it is.
     pub tenant: TenantName,
-    /// The session that submitted it.
+    /// The job that it belongs to: see [`JobRow`].
     pub job: DriverId,
-    /// Whether it goes on without the session.
+    /// The task that started it, if one did.
+    pub parent: Option<TaskId>,
+    /// The actor that it creates or is a call of.
+    pub actor: Option<ActorId>,
+    /// Its index, if it is one of an array.
+    pub array_index: Option<u64>,
+    /// Which attempt this is, from 1; 0 if none has begun.
+    pub attempt: u32,
+    /// Whether it goes on without the session that submitted it.
     pub is_detached: bool,
-    /// How long ago it was submitted, in milliseconds.
+    /// When it was submitted, in microseconds since 1970, by the clock of the node where that was.
+    pub submitted_us: u64,
+    /// How long ago that was, in milliseconds.
     pub age_ms: u64,
     /// Where it is: the node that runs it or has it in its queue; when it has ended, where it ran last.
     pub node: String,
+    /// The objects that it was given as arguments or waits for: the first [`TaskRow::MOST_INPUTS`].
+    pub inputs: Vec<ObjectId>,
+    /// What it holds; what it held if it has ended.
+    pub held: Vec<Held>,
+    /// How it ran, if it has ended and did.
+    pub run: Option<Run>,
+    /// How it failed, for people: the first line.
+    pub error: Option<String>,
+}
+
+impl TaskRow {
+    /// How many inputs a row names.
+    pub const MOST_INPUTS: usize = 32;
+}
+
+/// How an attempt ran that has ended. Times in microseconds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    /// From when it was submitted until it had what it asked for.
+    pub waited_us: u64,
+    /// From then to its end.
+    pub ran_us: u64,
+    /// When it ended, since 1970, by the clock of the node where it was submitted.
+    pub ended_us: u64,
+    /// What part of that went where.
+    pub phases: Phases,
+    /// The most that its memories and tables came to, in bytes; 0 if it failed.
+    pub memory_peak_bytes: u64,
+}
+
+/// Where the time of an attempt went.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Phases {
+    /// The guest thread on which it began, from 0.
+    pub thread: u16,
+    /// Until its arguments were in memory, in microseconds.
+    pub arguments_us: u32,
+    /// From then until its sandbox was made.
+    pub sandbox_us: u32,
+    /// How long it waited for others while it ran.
+    pub blocked_us: u32,
+    /// How long it took to keep its result.
+    pub result_us: u32,
 }
 
 /// Everything about one task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskDetail {
-    /// As lists show it.
+    /// As lists show it: its last attempt.
     pub row: TaskRow,
-    /// How long it waited and ran, in microseconds, if it has ended.
-    pub took_us: Option<(u64, u64)>,
+    /// The attempts before that, the first one first.
+    pub retried: Vec<TaskRow>,
     /// How it failed, if it did.
     pub error: Option<WireError>,
+    /// The end of what it wrote to standard error, if it failed.
+    pub stderr_tail: String,
     /// What it made, if that is kept.
     pub object: Option<ObjectId>,
     /// Where it stands and why, if it is live; how the actor failed that it created.
@@ -104,8 +163,18 @@ pub struct ActorRow {
     pub state: String,
     /// Whose it is.
     pub tenant: TenantName,
+    /// The job that it belongs to.
+    pub job: DriverId,
     /// The node that says so.
     pub node: String,
+    /// Which generation of it lives or is about to, from 1.
+    pub generation: u64,
+    /// How many of its calls have not ended, as far as the node knows.
+    pub calls: u64,
+    /// How long its last checkpoint is, in bytes, if it has one.
+    pub state_bytes: Option<u64>,
+    /// Why its last generation ended, if that failed.
+    pub failure: Option<String>,
 }
 
 /// Everything about one actor that lives, is about to, or has failed.
@@ -113,8 +182,6 @@ pub struct ActorRow {
 pub struct ActorDetail {
     /// As lists show it, at the node where it lives.
     pub row: ActorRow,
-    /// The session that created it.
-    pub job: DriverId,
     /// Whether it lives on without the session.
     pub is_detached: bool,
     /// How long ago it was created, in milliseconds.
@@ -126,8 +193,8 @@ pub struct ActorDetail {
 /// Everything about one job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobDetail {
-    /// The session.
-    pub id: DriverId,
+    /// As lists show it.
+    pub row: JobRow,
     /// Its tasks, also those that have ended and are remembered; the youngest first, at most [`Rows::MAX`].
     pub tasks: Vec<TaskRow>,
     /// The nodes of the cluster that have not said what they know of it.
@@ -190,15 +257,48 @@ pub struct ObjectRow {
     pub node: String,
 }
 
-/// A session with live tasks at a node.
+/// A job: what one session submits, or one detached submission, with all that its tasks start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobRow {
-    /// The session.
+    /// Its id.
     pub id: DriverId,
-    /// Its live tasks there.
-    pub tasks: u64,
-    /// The node that says so.
+    /// What people call it.
+    pub name: String,
+    /// `running`, or how it ended: `finished`, `failed`, `cancelled`.
+    pub state: String,
+    /// Whose it is.
+    pub tenant: TenantName,
+    /// Who submitted it, for people.
+    pub by: String,
+    /// Whether it goes on without the session that submitted it.
+    pub is_detached: bool,
+    /// When it was submitted, in microseconds since 1970, by the clock of the node where that was.
+    pub submitted_us: u64,
+    /// How long ago that was, in milliseconds.
+    pub age_ms: u64,
+    /// How long it took, in milliseconds, if it has ended.
+    pub took_ms: Option<u64>,
+    /// Its tasks, those that others started included.
+    pub tasks: JobTasks,
+    /// The node where it was submitted, or that has adopted it.
     pub node: String,
+}
+
+/// How many tasks of a job are how far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobTasks {
+    /// How many the driver itself is to submit, where that is known: the length of an array.
+    pub expected: u64,
+    /// How many have not begun.
+    pub waiting: u64,
+    /// How many have begun, actors that live included.
+    pub running: u64,
+    /// How many have ended well.
+    pub finished: u64,
+    /// How many have failed.
+    pub failed: u64,
+    /// How many were cancelled.
+    pub cancelled: u64,
 }
 
 /// A module.

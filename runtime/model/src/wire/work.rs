@@ -10,7 +10,7 @@ use super::view::Amounts;
 use crate::cluster::{Selectors, Strategy};
 use crate::fairness::TenantName;
 use crate::group::GroupSpec;
-use crate::id::{ActorId, Digest, ObjectId, TaskId};
+use crate::id::{ActorId, Digest, DriverId, ObjectId, TaskId};
 use crate::resource::{Amount, ResourceName};
 use crate::value::Encoded;
 
@@ -68,6 +68,17 @@ pub struct Submit {
     pub is_watched: bool,
     /// Whether it goes on when the session ends, and its result and the end of its output are kept.
     pub is_detached: bool,
+}
+
+/// The job that detached tasks are submitted as.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// Its id, drawn at random: one that [`DriverId::is_detached`].
+    pub id: DriverId,
+    /// What people call it; what its first task is called if empty.
+    pub name: String,
+    /// How many tasks it is to have, if that is known; else 0.
+    pub tasks: u64,
 }
 
 /// When and where a task or actor runs.
@@ -208,12 +219,14 @@ pub struct SetResource {
 /// A placement group to be created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CreateGroup {
-    /// Its bundles, and how they lie to each other.
+    /// Its bundles, and how they lie to each other, without selectors.
     pub spec: GroupSpec,
     /// What people call it.
     pub name: Option<String>,
     /// Whether it stays when the session ends, until it is removed.
     pub is_detached: bool,
+    /// What labels the node of each bundle must have: one for each, in their order, or none at all.
+    pub selectors: Vec<Selectors>,
 }
 
 /// A call of an actor.

@@ -14,7 +14,7 @@ fn the_reasons_of_nodes() {
     it.event(Event::Tick);
     assert_eq!(
         it.explain(1),
-        "task t1 has been infeasible for 1.2 s: it waits for a node that can run it: none that is \
+        "task t1 has been infeasible for 1.25s: it waits for a node that can run it: none that is \
          there ever can\n  \
          node n0: infeasible: label zone=a does not match\n  \
          node n1: infeasible: label zone=a does not match"
@@ -23,7 +23,7 @@ fn the_reasons_of_nodes() {
     it.submit(task(3, r#"{"CPU": 4}"#));
     assert_eq!(
         it.explain(3),
-        "task t3 has been ready for 0.0 s: it waits for resources\n  \
+        "task t3 has been ready for 0s: it waits for resources\n  \
          node n0: infeasible: CPU: needs 4, node has 2 in total\n  \
          node n1: unavailable: CPU: needs 4, node has 3 whole units free"
     );
@@ -60,7 +60,7 @@ fn the_other_states() {
     it.submit(task(1, ONE));
     assert!(
         it.explain(1)
-            .ends_with("dispatching for 0.0 s: it waits for nothing: it is with node n0")
+            .ends_with("dispatching for 0s: it waits for nothing: it is with node n0")
     );
     it.accept(1);
     it.block(1);

@@ -270,6 +270,29 @@ fn calls() {
     );
 }
 
+#[test]
+fn words_may_stand_for_values() {
+    let call = Invocation::parse("f(one, [two], three(3), 4)").unwrap();
+    assert_eq!(call.words().collect::<Vec<_>>(), ["one"]);
+    let function = FunctionType::new([("a", ValueType::U8), ("b", ValueType::Bool)], None).unwrap();
+    let word = |name: &str, ty: &ValueType| {
+        (name == "one" && *ty == ValueType::U8).then_some(Value::U8(1))
+    };
+    let read = |text: &str| {
+        let call = Invocation::parse(text).unwrap();
+        call.arguments_with(&function, &|_, _| None, &word)
+    };
+    assert_eq!(
+        read("f(one, true)"),
+        Ok(vec![Value::U8(1), Value::Bool(true)])
+    );
+    // Others are what they were, and the places in errors stay right.
+    let error = read("f(one, one)").unwrap_err().to_string();
+    assert!(error.starts_with("args[1]: expected bool"), "{error}");
+    let error = read("f(two, true)").unwrap_err().to_string();
+    assert!(error.starts_with("args[0]: expected u8"), "{error}");
+}
+
 /// Long tokens and long sequences: no deep recursion in the lexer, no quadratic work.
 #[test]
 fn long_text() {

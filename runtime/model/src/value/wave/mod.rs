@@ -15,7 +15,7 @@
 mod parse;
 mod print;
 
-pub use parse::{Invocation, WaveError, parse};
+pub use parse::{Invocation, WaveError, parse, parse_with};
 pub use print::Wave;
 
 use super::types::ValueType;

@@ -68,14 +68,20 @@ pub struct Invocation {
 
 /// Reads a value of type `ty`.
 pub fn parse(ty: &ValueType, text: &str) -> Result<Value, WaveError> {
+    parse_with(ty, text, &Handle::parse_ok)
+}
+
+/// As [`parse`], where people may write what they like for a handle: `find` says what that is, if it is something.
+pub fn parse_with(
+    ty: &ValueType,
+    text: &str,
+    find: &dyn Fn(HandleKind, &str) -> Option<Handle>,
+) -> Result<Value, WaveError> {
     check_length(text)?;
     let untyped = UntypedValue::parse(text).map_err(|error| syntax(text, 0, &error))?;
-    Ok(Walk {
-        source: text,
-        find: &Handle::parse_ok,
-    }
-    .value(ty, untyped.node())
-    .map_err(|error| *error)?)
+    let walk = Walk { source: text, find };
+    walk.value(ty, untyped.node())
+        .map_err(|error| WaveError::Value(*error))
 }
 
 impl Invocation {
@@ -119,24 +125,37 @@ impl Invocation {
 
     /// The arguments as values of the function's parameter types, one for each parameter.
     pub fn arguments(&self, ty: &FunctionType) -> Result<Vec<Value>, WaveError> {
-        self.arguments_with(ty, &Handle::parse_ok)
+        self.arguments_with(ty, &Handle::parse_ok, &|_, _| None)
     }
 
     /// As [`Invocation::arguments`], where people may write what they like for a handle: `find` says what that is, if it
-    /// is something.
+    /// is something. `word` says of an argument that is a bare word which value of its parameter's type it stands for; where
+    /// it says nothing, the word is read as all else is.
     pub fn arguments_with(
         &self,
         ty: &FunctionType,
         find: &dyn Fn(HandleKind, &str) -> Option<Handle>,
+        word: &dyn Fn(&str, &ValueType) -> Option<Value>,
     ) -> Result<Vec<Value>, WaveError> {
         let walk = Walk {
             source: &self.source,
             find,
         };
         arguments(ty, self.nodes().into_iter(), |ty, node| {
-            walk.value(ty, node)
+            let given = self.word(node).and_then(|name| word(name, ty));
+            given.map_or_else(|| walk.value(ty, node), Ok)
         })
         .map_err(|error| WaveError::Value(*error))
+    }
+
+    /// The arguments that are bare words, in order: so are the cases of an enum written.
+    pub fn words(&self) -> impl Iterator<Item = &str> {
+        let nodes = self.nodes().into_iter();
+        nodes.filter_map(move |node| self.word(node))
+    }
+
+    fn word(&self, node: &Node) -> Option<&str> {
+        node.as_enum(&self.source).ok()
     }
 
     fn nodes(&self) -> Vec<&Node> {
