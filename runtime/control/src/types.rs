@@ -446,7 +446,7 @@ fn check_value(key: &[u8], value: &[u8]) -> Result<(), Error> {
 pub(crate) fn ttl_seconds(ttl: Duration) -> Result<u64, Error> {
     if ttl > MAX_TTL {
         return Err(Error::invalid(format_args!(
-            "a lease of {} s is longer than the longest, {} s",
+            "a lease of {}s is longer than the longest, {}s",
             ttl.as_secs(),
             MAX_TTL.as_secs()
         )));

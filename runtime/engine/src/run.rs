@@ -219,7 +219,10 @@ impl Sandbox {
         loop {
             self.find_room().await?;
             match pre.instantiate_async(&mut self.store).await {
-                Ok(instance) => return Ok(instance),
+                Ok(instance) => {
+                    self.store.data().services.sandbox_made();
+                    return Ok(instance);
+                }
                 Err(error) if is_full(&error) => {
                     self.renew()?;
                     wait_for_slot().await;
@@ -270,7 +273,10 @@ impl Sandbox {
                 let instance = loop {
                     self.find_room().await?;
                     match pre.instantiate_async(&mut self.store).await {
-                        Ok(instance) => break instance,
+                        Ok(instance) => {
+                            self.store.data().services.sandbox_made();
+                            break instance;
+                        }
                         Err(error) if is_full(&error) => {
                             self.renew()?;
                             wait_for_slot().await;

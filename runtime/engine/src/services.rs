@@ -119,6 +119,9 @@ pub type Waiting<'a, T> = Pin<Box<dyn Future<Output = Result<T, ServiceError>> +
 
 /// What a guest can ask for. One per task, or per call of an actor.
 pub trait Services: Send + Sync {
+    /// The sandbox is there, and its guest begins.
+    fn sandbox_made(&self) {}
+
     /// One more handle of the guest to what has this name. `None` if the guest was never given that.
     fn open(&self, handle: &Handle) -> Option<HandleSlot>;
 

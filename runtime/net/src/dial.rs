@@ -13,7 +13,7 @@ use crate::config::Timing;
 use crate::core::Core;
 use crate::error::{Close, ConnectError};
 use crate::frame::FrameReader;
-use crate::hello::{self, Answer, Hello, HelloAnswer, HelloError, Purpose, Welcome};
+use crate::hello::{self, Answer, Hello, HelloAnswer, HelloError, Purpose, Refusal, Welcome};
 use crate::identity::{ROLE_NODE_DNS, Role, names_of};
 use crate::peer::{Candidate, PeerCore, PeerInfo, Serving};
 use crate::transport::Kind;
@@ -133,7 +133,12 @@ pub(crate) async fn control(
         info,
     } = greeted;
     let we_refuse = |why| {
-        connection.close(Close::Finished.code(), b"");
+        // The other side has taken it for its link.
+        let close = match why {
+            Refusal::Duplicate => Close::Replaced,
+            _ => Close::Finished,
+        };
+        connection.close(close.code(), b"");
         ConnectError::WeRefuse { address, why }
     };
     check_id(&connection, address, expected, &info)?;

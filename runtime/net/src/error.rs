@@ -89,7 +89,7 @@ impl Close {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Lost {
     /// Nothing came from it.
-    #[error("nothing was heard from it for {} s", after.as_secs())]
+    #[error("nothing was heard from it for {}s", after.as_secs())]
     Silent {
         /// For how long.
         after: Duration,
@@ -97,6 +97,9 @@ pub enum Lost {
     /// It said so.
     #[error("{0}")]
     ByPeer(&'static str),
+    /// There is another one, or is about to be: both sides had dialled, or it dialled anew. Nothing is wrong.
+    #[error("another connection took its place")]
+    Replaced,
     /// It came back as a new process.
     #[error("it was restarted")]
     Restarted,
@@ -121,9 +124,11 @@ impl Lost {
     pub(crate) fn from_quinn(error: &ConnectionError, idle: Duration) -> Self {
         match error {
             ConnectionError::TimedOut => Self::Silent { after: idle },
-            ConnectionError::ApplicationClosed(close) => Self::ByPeer(
-                Close::of(close.error_code).map_or("it closed the connection", Close::text),
-            ),
+            ConnectionError::ApplicationClosed(close) => match Close::of(close.error_code) {
+                Some(Close::Replaced) => Self::Replaced,
+                Some(close) => Self::ByPeer(close.text()),
+                None => Self::ByPeer(Close::Finished.text()),
+            },
             ConnectionError::LocallyClosed => Self::Closed,
             ConnectionError::Reset => Self::ByPeer("it has stopped"),
             other => Self::Transport(other.to_string()),
@@ -399,7 +404,7 @@ pub enum CallError {
     #[error("the request is not for this peer: {0}")]
     TooNew(#[from] TooNew),
     /// It took too long.
-    #[error("no answer within {} ms ({state}): the request may have been carried out", after.as_millis())]
+    #[error("no answer within {}ms ({state}): the request may have been carried out", after.as_millis())]
     TimedOut {
         /// How long it was waited for.
         after: Duration,

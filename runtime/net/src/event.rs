@@ -114,6 +114,8 @@ impl Changes {
 /// Tells events, for ever.
 pub(crate) async fn tell(core: Arc<Core>, mut refusals: Refusals) {
     let mut told: BTreeMap<NodeId, Incarnation> = BTreeMap::new();
+    // Between two connections with the same incarnation.
+    let mut replaced: BTreeMap<NodeId, Incarnation> = BTreeMap::new();
     loop {
         tokio::select! {
             () = core.changes.wake.notified() => {}
@@ -138,14 +140,26 @@ pub(crate) async fn tell(core: Arc<Core>, mut refusals: Refusals) {
                     (None, Some((_, status))) => status.lost.clone().unwrap_or(Lost::Closed),
                     (None, None) => Lost::Closed,
                 };
-                tracing::info!(peer = %id, incarnation = before.0, %why, "a peer is lost");
+                match why {
+                    Lost::Replaced => {
+                        tracing::debug!(peer = %id, %why, "a connection with a peer has ended");
+                        replaced.insert(id, before);
+                    }
+                    _ => {
+                        tracing::info!(peer = %id, incarnation = before.0, %why, "a peer is lost");
+                    }
+                }
                 told.remove(&id);
                 core.handler.event(CoreEvent::Lost(id, before, why));
             }
             if let (Some(info), Some((peer, _))) = (info, now)
                 && before != Some(info.incarnation)
             {
-                tracing::info!(peer = %id, incarnation = info.incarnation.0, "a peer is connected");
+                let incarnation = info.incarnation.0;
+                match replaced.remove(&id) == Some(info.incarnation) {
+                    true => tracing::debug!(peer = %id, incarnation, "a peer is connected"),
+                    false => tracing::info!(peer = %id, incarnation, "a peer is connected"),
+                }
                 told.insert(id, info.incarnation);
                 core.handler.event(CoreEvent::Connected(peer, info));
             }

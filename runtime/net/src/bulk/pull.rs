@@ -97,7 +97,7 @@ pub enum PullWhy {
     #[error("the peer sent bytes that have changed since they were made: ask another holder")]
     Changed,
     /// Nothing came.
-    #[error("nothing came for {} s: ask another holder", after.as_secs())]
+    #[error("nothing came for {}s: ask another holder", after.as_secs())]
     Stalled {
         /// For how long.
         after: Duration,

@@ -44,7 +44,7 @@ pub enum BulkSendError {
     #[error("the peer does not want the rest, or is gone")]
     Stopped,
     /// The other side does not read.
-    #[error("the peer has read nothing for {} s: the stream is given up", after.as_secs())]
+    #[error("the peer has read nothing for {}s: the stream is given up", after.as_secs())]
     Stalled {
         /// How long it was waited for.
         after: Duration,

@@ -62,7 +62,7 @@ pub enum Refused {
     )]
     Used,
     /// Too many attempts from this address.
-    #[error("too many attempts to join from this address: try again in {retry_after_s} s")]
+    #[error("too many attempts to join from this address: try again in {retry_after_s}s")]
     TooMany {
         /// How long to wait, in seconds.
         retry_after_s: u32,

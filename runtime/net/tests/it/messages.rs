@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use wasmrun_model::id::Incarnation;
-use wasmrun_net::{CallError, Event, SendError};
+use wasmrun_net::{CallError, Event, Lost, SendError};
 
-use crate::harness::{Ask, Cluster, PATIENCE, node_id, soon, start};
+use crate::harness::{Ask, Cluster, End, PATIENCE, node_id, soon, start};
 use crate::proxy::{Faults, Proxy};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -37,6 +37,29 @@ async fn messages_both_ways_and_events() {
     one.event(|event| matches!(event, Event::Lost { .. })).await;
     assert_eq!(back.try_send(&(9, vec![])), Err(SendError::Closed));
     soon(one.network.close()).await;
+}
+
+/// Of two connections one is closed. That is no loss.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_is_lost_where_both_dial_at_once() {
+    for _ in 0..30 {
+        let cluster = Cluster::new();
+        let (mut one, mut two) = (cluster.node(1), cluster.node(2));
+        let dial = |from: &End, n, at| from.network.peer(node_id(n), vec![at]).expect("a peer");
+        let to_two = dial(&one, 2, two.address);
+        let to_one = dial(&two, 1, one.address);
+        to_two.send(&(1, vec![])).await.expect("sent");
+        to_one.send(&(2, vec![])).await.expect("sent");
+        assert_eq!(two.told().await, (node_id(1), 1));
+        assert_eq!(one.told().await, (node_id(2), 2));
+        for end in [&mut one, &mut two] {
+            while let Ok(event) = end.events.try_recv() {
+                if let Event::Lost { why, .. } = event {
+                    assert_eq!(why, Lost::Replaced);
+                }
+            }
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
