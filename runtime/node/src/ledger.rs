@@ -16,18 +16,21 @@ use wasmrun_model::scheduler::{Config, Event, NewWaiters, NodeInfo, Scheduler};
 use wasmrun_model::task::{Attempt, Phase as State, TaskSpec};
 use wasmrun_model::time::Instant as ModelInstant;
 
+pub(crate) use self::entry::Given;
 pub(crate) use self::groups::{GroupNews, GroupRecord, MOST_GROUPS, OwnGroup, RecordedGroup};
 pub(crate) use self::outbox::{Outbound, Outbox};
 pub use self::todo::SubmitError;
-pub(crate) use self::todo::{Incoming, Outgoing, Start, Submission, Todo};
+pub(crate) use self::todo::{Ended, Incoming, Outgoing, Start, Submission, Todo};
 
 use self::arguments::{Tie, has_failed, needs};
 use self::behind::Behind;
 use self::groups::Groups;
 use crate::ledger::deadlock::{Blocked, BlockedTasks};
 use crate::ledger::entry::{Entry, Resuming};
+use crate::ledger::jobs::Jobs;
 use crate::records::actor::ActorCell;
 use crate::records::dead::DeadActors;
+use crate::records::job::Call;
 use crate::records::lineage::Lineage;
 use crate::records::task::{Report, TaskCell, Work};
 use crate::records::wait::Countdown;
@@ -69,6 +72,7 @@ pub(crate) struct Ledger {
     pub(crate) changes: u64,
     /// What is counted for whoever watches.
     pub(crate) counts: Counts,
+    pub(crate) jobs: Jobs,
 }
 
 /// What people call a node.
@@ -124,6 +128,7 @@ impl Ledger {
             dead: DeadActors::default(),
             changes: 0,
             counts: Counts::default(),
+            jobs: Jobs::default(),
         }
     }
 
@@ -204,14 +209,15 @@ impl Ledger {
         {
             // Dead for good.
             let error = actor.died();
-            return Todo::never_runs(cell, call, error);
+            return self.never_runs(parent, cell, call, error);
         }
         let tie = Tie::of(&cell.work, &call).filter(|_| self.is_clustered);
         let terms = match tie {
             Some(_) => match self.stays(&terms) {
                 Ok(terms) => terms,
                 Err(why) => {
-                    return Todo::never_runs(cell, call, TaskError::Unschedulable(why));
+                    let error = TaskError::Unschedulable(why);
+                    return self.never_runs(parent, cell, call, error);
                 }
             },
             None => terms,
@@ -219,13 +225,15 @@ impl Ledger {
         if let Work::Create(actor) = &cell.work {
             self.dead.forget(&actor.id);
         }
+        let args = needs(&call);
+        let given = Given::of(&call, &args);
         let spec = TaskSpec {
             id: cell.id,
             driver,
             job: JobId::from_bytes(*driver.as_bytes()),
             terms,
             kind,
-            args: needs(&call),
+            args,
         };
         // What has failed already will not be told again.
         let lost = spec.args.iter().filter(|needed| !needed.is_local);
@@ -242,10 +250,13 @@ impl Ledger {
             resuming: Resuming::No,
             keeps,
             from: None,
+            given,
         };
         if let Some(parent) = parent {
             self.add_child(&parent, cell.id);
         }
+        self.jobs
+            .submitted(driver, parent.is_none(), cell.submitted);
         let slot = self.tasks.insert(entry);
         let now = self.at(cell.submitted);
         self.submitting = Some(cell.id);
@@ -261,6 +272,9 @@ impl Ledger {
         let mut todo = Todo::default();
         self.carry_out(now, None, &mut todo);
         self.submitting = None;
+        if todo.refused.is_some() {
+            self.jobs.refused(&driver, parent.is_none(), cell.submitted);
+        }
         if todo.refused.is_some()
             && let Some(entry) = self.tasks.remove(&cell.id)
         {
@@ -269,6 +283,29 @@ impl Ledger {
             self.scheduler.note(now, Event::Cancel(cell.id));
             self.carry_out(now, None, &mut todo);
         }
+        todo
+    }
+
+    /// A task is not taken, and has failed.
+    fn never_runs(
+        &mut self,
+        parent: Option<TaskId>,
+        cell: Arc<TaskCell>,
+        call: Call,
+        error: TaskError,
+    ) -> Todo {
+        let (driver, now) = (cell.driver, cell.submitted);
+        self.jobs.submitted(driver, parent.is_none(), now);
+        self.jobs
+            .ended(&driver, parent.is_none(), State::Failed, now);
+        let mut todo = Todo::default();
+        todo.end.push(Ended {
+            report: Report::never_ran(&cell, error),
+            cell,
+            parent,
+            given: Given::of(&call, &needs(&call)),
+        });
+        todo.trash.calls.push(call);
         todo
     }
 
@@ -559,6 +596,7 @@ mod effects;
 mod entry;
 pub(crate) mod graph;
 mod groups;
+pub(crate) mod jobs;
 mod outbox;
 mod peers;
 mod questions;

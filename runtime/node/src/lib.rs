@@ -34,6 +34,7 @@ mod client;
 mod cluster;
 mod groups;
 mod guests;
+mod history;
 mod ledger;
 mod machine;
 mod node;
@@ -53,6 +54,7 @@ pub use crate::cluster::{
 };
 pub use crate::guests::groups::{GroupError, NotReady};
 pub use crate::guests::names::{FindError, NameError, Silent};
+pub use crate::history::DEFAULT_HISTORY_BYTES;
 pub use crate::ledger::SubmitError;
 pub use crate::machine::Machine;
 pub use crate::node::{
@@ -67,7 +69,8 @@ pub use crate::records::options::{JobError, Overrides};
 pub use crate::records::policy::{Policy, PolicyConfig, PolicyError, TooMuch};
 pub use crate::records::task::{Phase, Report, TaskHandle, wait_all};
 pub use crate::server::{
-    DEFAULT_METRICS_PORT, Metrics, ServeError, ServeMetricsError, Server, Stopper,
+    DEFAULT_METRICS_PORT, DashboardLink, EndedAttempts, Metrics, ServeError, ServeMetricsError,
+    Server, Stopper,
 };
 pub use wasmrun_engine::Readable;
 pub use wasmrun_store::SpillConfig;

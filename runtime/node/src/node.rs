@@ -25,6 +25,7 @@ use crate::cluster::{
 };
 use crate::guests::executor::Executor;
 use crate::guests::shared::{Parts, Shared};
+use crate::history::DEFAULT_HISTORY_BYTES;
 use crate::machine::Machine;
 use crate::offer::{accelerator_type, change, info, node_name, offered};
 use crate::peers::{Exchange, Moved};
@@ -56,6 +57,8 @@ pub struct NodeConfig {
     pub spill: Option<SpillConfig>,
     /// How long a value waits for room in the store; [`ROOM_PATIENCE`] if not given.
     pub room_patience: Option<Duration>,
+    /// How many bytes the history of tasks that have ended may take; [`DEFAULT_HISTORY_BYTES`] if not given.
+    pub history_bytes: Option<u64>,
     /// How it is part of a cluster; alone if not given.
     pub cluster: Option<ClusterConfig>,
     /// What tasks and actors get that ask for nothing, and the most that one may ask for.
@@ -224,6 +227,7 @@ impl Node {
             })?,
             room_patience,
             policy: Policy::new(&config.policy)?,
+            history_bytes: config.history_bytes.unwrap_or(DEFAULT_HISTORY_BYTES),
             control: control.handle().clone(),
             random: random(),
         });
@@ -418,5 +422,5 @@ impl fmt::Debug for Node {
 /// # Panics
 /// When the system has no randomness to give.
 pub(crate) fn new_driver() -> DriverId {
-    DriverId::from_bytes(random())
+    DriverId::session(random())
 }

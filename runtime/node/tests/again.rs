@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use wasmrun_client::wire::{self, Address, Frame, Grants, Report, Request, Response, Submit};
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::{ObjectId, TaskId};
+use wasmrun_model::id::{DriverId, ObjectId, TaskId};
 use wasmrun_model::resource::Amount;
 use wasmrun_model::value::codec::encode;
 use wasmrun_model::value::{Value, ValueType};
@@ -31,6 +31,7 @@ impl Session {
             protocol: wire::PROTOCOL,
             version: "0".into(),
             tenant: TenantName::default(),
+            job: String::new(),
         });
         socket.write_all(&hello.unwrap()).unwrap();
         let mut session = Self(socket);
@@ -61,6 +62,11 @@ impl Session {
         self.ask(Request::SubmitOnce {
             task: TASK,
             submit: Box::new(submit.clone()),
+            job: wire::Job {
+                id: DriverId::detached([5; 16]),
+                name: String::new(),
+                tasks: 0,
+            },
             is_again,
         })
     }

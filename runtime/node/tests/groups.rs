@@ -67,8 +67,7 @@ fn refused<T: std::fmt::Debug>(result: Result<T, Error>) -> (RefusalKind, String
 fn wait_for_rest(client: &Client) {
     loop {
         let status = client.wait(client.status()).unwrap();
-        let (what, filters) = (What::Groups, Vec::new());
-        let listed = client.wait(client.list(List { what, filters })).unwrap();
+        let listed = client.wait(client.list(List::of(What::Groups))).unwrap();
         let is_over = matches!(&listed.rows, Rows::Groups(rows) if rows.is_empty());
         if status.available == status.total && is_over {
             return;

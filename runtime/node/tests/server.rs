@@ -57,10 +57,7 @@ fn failure(client: &Client, future: &Future) -> TaskError {
 /// Waits until the tasks in this state are so many.
 fn wait_for_tasks(client: &Client, state: &str, count: usize) {
     loop {
-        let list = List {
-            what: What::Tasks,
-            filters: vec![("state".into(), state.into())],
-        };
+        let list = List::of(What::Tasks).with("state", state);
         match client.wait(client.list(list)).unwrap().rows {
             Rows::Tasks(rows) if rows.len() == count => return,
             Rows::Tasks(_) => std::thread::yield_now(),
@@ -376,6 +373,7 @@ fn greeting(protocol: Version) -> Vec<u8> {
         protocol,
         version: "0".into(),
         tenant: TenantName::default(),
+        job: String::new(),
     };
     wire::encode(&hello).unwrap()
 }
@@ -513,11 +511,12 @@ fn what_does_not_lie_in_staging_memory_is_refused() {
         }
     };
     let put = |len| {
-        Request::PutStaged(Box::new(wire::PutWith {
+        Request::Put(Box::new(wire::Put {
             form: wire::Form::Postcard,
             len,
             is_kept: false,
             room_ms: None,
+            can_stage: true,
             objects: Vec::new(),
             actors: Vec::new(),
         }))

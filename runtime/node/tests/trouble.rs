@@ -70,6 +70,7 @@ impl Raw {
             protocol: wire::PROTOCOL,
             version: "0".into(),
             tenant: TenantName::default(),
+            job: String::new(),
         });
         socket.write_all(&hello.unwrap()).unwrap();
         let mut raw = Self(socket);
@@ -99,13 +100,16 @@ impl Raw {
 
     /// Announces a value of so many bytes and waits for room for longer than there is a world.
     fn announce(&mut self, id: u64, len: usize) {
-        let put = Request::Put {
+        let put = wire::Put {
             form: Form::Postcard,
             len: len as u64,
             is_kept: false,
             room_ms: Some(u64::MAX),
+            can_stage: false,
+            objects: Vec::new(),
+            actors: Vec::new(),
         };
-        self.send(id, put);
+        self.send(id, Request::Put(Box::new(put)));
     }
 
     fn chunk(&mut self, id: u64, len: usize) {

@@ -49,13 +49,13 @@ impl Cluster {
         let after = STORE_PATIENCE.as_secs();
         match (&self.embedded, self.lines.head_id()) {
             (None, Some(head)) => format!(
-                "the head, node {}, has not answered for {after} s: see that it runs and can be reached \
+                "the head, node {}, has not answered for {after}s: see that it runs and can be reached \
                  (`wasmrun node list`), or start it again",
                 self.name_of(head)
             ),
-            (Some(_), _) => format!("its disk has not answered for {after} s"),
+            (Some(_), _) => format!("its disk has not answered for {after}s"),
             (None, None) => {
-                format!("it has not answered for {after} s: see that etcd runs and can be reached")
+                format!("it has not answered for {after}s: see that etcd runs and can be reached")
             }
         }
     }

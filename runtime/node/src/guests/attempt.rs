@@ -16,6 +16,7 @@ use wasmrun_model::task::Attempt as Try;
 use wasmrun_model::value::codec::handles;
 use wasmrun_model::value::{Encoded, Handle, ValueType};
 
+use crate::guests::clock::Clock;
 use crate::guests::shared::Shared;
 use crate::records::actor_ref::ActorRef;
 use crate::records::handles::HandleTable;
@@ -47,6 +48,7 @@ pub(crate) struct Attempt {
     pub(crate) id_base: OnceLock<TaskId>,
     /// Arguments that others may be reached from, with how often each is held.
     pub(crate) arguments: Mutex<Vec<(Held, usize)>>,
+    pub(crate) clock: Clock,
     pub(crate) this: Weak<Self>,
 }
 

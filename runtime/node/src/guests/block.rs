@@ -7,9 +7,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use tokio::time::Instant;
 use wasmrun_model::id::TaskId;
 use wasmrun_model::task::Attempt;
 
+use crate::guests::clock::Clock;
 use crate::guests::shared::Shared;
 use crate::ledger::deadlock::{Blocked, Search, SearchOutcome};
 use crate::records::wait::Countdown;
@@ -31,6 +33,7 @@ impl Shared {
             shared: self.clone(),
             task,
             attempt,
+            since: Instant::now(),
         }
     }
 
@@ -75,16 +78,19 @@ pub(crate) struct BlockGuard {
     shared: Arc<Shared>,
     task: TaskId,
     attempt: Attempt,
+    since: Instant,
 }
 
 impl BlockGuard {
-    /// Waits until the attempt has its CPU again.
-    pub(crate) async fn resume(self) {
+    /// Waits until the attempt, whose clock this is, has its CPU again.
+    pub(crate) async fn resume(self, clock: &Clock) {
         self.unblock().done().await;
+        clock.waited_since(self.since);
     }
 
     /// The attempt goes on without its CPU: it has waited as long as it wanted to.
-    pub(crate) fn go_ahead(self) {
+    pub(crate) fn go_ahead(self, clock: &Clock) {
+        clock.waited_since(self.since);
         let (task, attempt) = (self.task, self.attempt);
         self.shared.tell(|ledger| ledger.overdue(task, attempt));
     }

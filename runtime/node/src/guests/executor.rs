@@ -12,6 +12,7 @@
 //! Owns also what guests wait for: their timers, sockets, and the threads on which their file calls and name look-ups
 //! block, in a runtime of their own. Must not: let work of the node wait for a thread that a guest can block.
 
+use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::future::Future;
@@ -56,6 +57,15 @@ const MAX_BLOCKED: usize = 4096;
 
 /// How long guest threads are waited for at the end. One that is stuck in the kernel is left behind.
 const DRAIN: Duration = Duration::from_secs(5);
+
+thread_local! {
+    static THREAD: Cell<u16> = const { Cell::new(0) };
+}
+
+/// The number of the guest thread that this is, from 0.
+pub(crate) fn thread() -> u16 {
+    THREAD.get()
+}
 
 /// Guest threads. Dropping it stops them; tasks that have not ended are dropped.
 pub(crate) struct Executor {
@@ -141,6 +151,7 @@ impl Executor {
             let (shared, io) = (shared.clone(), handle.clone());
             let thread = std::thread::Builder::new().name(format!("wasmrun-guest-{n}"));
             executor.threads.push(thread.spawn(move || {
+                THREAD.set(u16::try_from(n).unwrap_or(u16::MAX));
                 let _context = io.enter();
                 shared.work();
                 *shared.running.lock() -= 1;

@@ -6,6 +6,7 @@
 pub(crate) mod attempt;
 pub(crate) mod block;
 pub(crate) mod claim;
+mod clock;
 pub(crate) mod counters;
 pub(crate) mod executor;
 pub(crate) mod groups;

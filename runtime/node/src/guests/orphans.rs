@@ -24,7 +24,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// What a call, and the generation of its actor, ended with.
 pub(crate) fn ended(call: &TaskCell) -> TaskError {
     TaskError::Sandbox(format!(
-        "its caller was gone for {} s in the middle of call {} ({}), and a call is not stopped without its actor",
+        "its caller was gone for {}s in the middle of call {} ({}), and a call is not stopped without its actor",
         GRACE.as_secs(),
         call.work.name(),
         call.id

@@ -19,6 +19,7 @@ use wasmrun_model::task::Attempt as Try;
 use wasmrun_model::value::{Encoded, EncodedRef, FunctionType, Handle, ValueType};
 
 use crate::guests::attempt::Attempt;
+use crate::guests::clock::Clock;
 use crate::guests::executor::{Turn, Weight};
 use crate::guests::orphans;
 use crate::guests::shared::Shared;
@@ -177,7 +178,7 @@ impl Lease {
         })
     }
 
-    fn attempt(&self, call: &Call, handles: Arc<HandleTable>) -> Arc<Attempt> {
+    fn attempt(&self, call: &Call, handles: Arc<HandleTable>, started: Instant) -> Arc<Attempt> {
         Arc::new_cyclic(|this| Attempt {
             shared: self.shared.clone(),
             cell: self.cell.clone(),
@@ -191,6 +192,7 @@ impl Lease {
             stored: AtomicU32::new(0),
             id_base: OnceLock::new(),
             arguments: parking_lot::Mutex::default(),
+            clock: Clock::new(started),
             this: this.clone(),
         })
     }
@@ -319,11 +321,12 @@ async fn run_task(begun: Begun, turn: &Turn) -> Option<Start> {
         memory,
         ..job.limits.clone()
     };
-    let attempt = lease.attempt(&call, Arc::default());
+    let attempt = lease.attempt(&call, Arc::default(), started);
     let output = TaskOutput::new(job.limits.output, call.listener);
     let outcome = {
         let running = pin!(async {
             let fitted = arguments(&attempt, job.function_type(), &call.values).await?;
+            attempt.clock.arguments_loaded();
             let values: Vec<EncodedRef<'_>> = fitted.iter().map(Fitted::encoded).collect();
             let invocation = Invocation {
                 module: &job.module,
@@ -342,6 +345,7 @@ async fn run_task(begun: Begun, turn: &Turn) -> Option<Start> {
         let outcome = cell.unless_cancelled(running).await;
         outcome.unwrap_or(Err(TaskError::Cancelled))
     };
+    let returned = Instant::now();
     let stderr_tail = match &outcome {
         Ok(_) => String::new(),
         Err(_) => output.stderr_tail(),
@@ -352,6 +356,7 @@ async fn run_task(begun: Begun, turn: &Turn) -> Option<Start> {
         .unless_cancelled(pin!(kept(&attempt, &cell.work, outcome)))
         .await;
     let (result, memory_peak) = kept.unwrap_or((Err(TaskError::Cancelled), 0));
+    let phases = attempt.clock.phases(returned);
     drop(attempt);
     drop(call.values);
     let report = Report {
@@ -363,6 +368,8 @@ async fn run_task(begun: Begun, turn: &Turn) -> Option<Start> {
         memory_peak,
         stderr_tail,
         ran_at: None,
+        attempt: lease.attempt.number(),
+        phases,
     };
     lease.end(Box::new(report), turn)
 }
@@ -380,7 +387,7 @@ async fn create_actor(begun: Begun, turn: &Turn) -> Option<Start> {
         memory,
         ..actor.job().limits.clone()
     };
-    let attempt = lease.attempt(&call, actor.handles.clone());
+    let attempt = lease.attempt(&call, actor.handles.clone(), started);
     let checkpoint = actor.checkpoint();
     let job = actor.job();
     if actor.is_foreign() {
@@ -422,6 +429,7 @@ async fn create_actor(begun: Begun, turn: &Turn) -> Option<Start> {
         stderr_tail: actor.stderr_tail(),
         waited: started.duration_since(cell.submitted),
         ran: started.elapsed(),
+        attempt: lease.attempt.number(),
         ..*Report::never_ran(&cell, error)
     };
     lease.end(Box::new(report), turn)
@@ -434,7 +442,7 @@ async fn run_call(begun: Begun, turn: &Turn) -> Option<Start> {
     let Work::Call(actor, method) = &cell.work else {
         unreachable!("it is a call");
     };
-    let attempt = lease.attempt(&call, actor.handles.clone());
+    let attempt = lease.attempt(&call, actor.handles.clone(), started);
     let Some(mut instance) = actor.take(&cell) else {
         // It died after the scheduler had started the call, and the call hears of that.
         return lease.end(Report::never_ran(&cell, actor.died()), turn);
@@ -448,6 +456,7 @@ async fn run_call(begun: Begun, turn: &Turn) -> Option<Start> {
         let running = pin!(async {
             let ty = cell.work.function_type();
             let fitted = arguments(&attempt, ty, &call.values).await?;
+            attempt.clock.arguments_loaded();
             let values: Vec<EncodedRef<'_>> = fitted.iter().map(Fitted::encoded).collect();
             has_begun = true;
             let call = ActorCall {
@@ -462,6 +471,7 @@ async fn run_call(begun: Begun, turn: &Turn) -> Option<Start> {
         let outcome = cell.unless_cancelled(running).await;
         outcome.unwrap_or_else(|| Err(stopped(actor, &cell)))
     };
+    let returned = Instant::now();
     let ran = match &outcome {
         _ if !has_begun => Ran::Never,
         Ok(_) => Ran::Well,
@@ -482,6 +492,7 @@ async fn run_call(begun: Begun, turn: &Turn) -> Option<Start> {
         .unless_cancelled(pin!(kept(&attempt, &cell.work, outcome)))
         .await;
     let (result, memory_peak) = kept.unwrap_or_else(|| (Err(stopped(actor, &cell)), 0));
+    let phases = attempt.clock.phases(returned);
     drop(attempt);
     let report = Report {
         id: cell.id,
@@ -495,6 +506,8 @@ async fn run_call(begun: Begun, turn: &Turn) -> Option<Start> {
             Ok(_) => String::new(),
         },
         ran_at: None,
+        attempt: lease.attempt.number(),
+        phases,
     };
     let has_state = matches!(state, Ok(Some(_)));
     let given_back = match state {

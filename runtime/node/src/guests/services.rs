@@ -178,9 +178,9 @@ impl Attempt {
         };
         drop(watch);
         match is_done {
-            true => guard.resume().await,
+            true => guard.resume(&self.clock).await,
             // Whoever has all CPUs may have them for ever.
-            false => guard.go_ahead(),
+            false => guard.go_ahead(&self.clock),
         }
         match wait.deadlock() {
             Some(why) => Err(ServiceError::Deadlock(why)),
@@ -267,7 +267,7 @@ impl Attempt {
     async fn aside<T>(&self, reads: Option<ObjectId>, waiting: impl Future<Output = T>) -> T {
         let guard = self.step_aside(reads);
         let done = waiting.await;
-        guard.resume().await;
+        guard.resume(&self.clock).await;
         done
     }
 
@@ -305,8 +305,8 @@ impl Attempt {
                 let guard = self.step_aside(value.stored_id());
                 let read = reading.await;
                 match read {
-                    Some(_) => guard.resume().await,
-                    None => guard.go_ahead(),
+                    Some(_) => guard.resume(&self.clock).await,
+                    None => guard.go_ahead(&self.clock),
                 }
                 read
             }
@@ -353,6 +353,10 @@ impl Attempt {
 }
 
 impl Services for Attempt {
+    fn sandbox_made(&self) {
+        self.clock.sandbox_made();
+    }
+
     fn open(&self, handle: &Handle) -> Option<HandleSlot> {
         self.handles.open(handle)
     }

@@ -4,6 +4,7 @@
 //! [`Shared::tell`]), and the way from what it decides to what is done about that, outside its lock
 //! ([`Shared::carry_out`]). Must not: hold that lock while anything else is called; start threads.
 
+use std::borrow::Cow;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use wasmrun_engine::Engine;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::TaskId;
@@ -24,8 +26,9 @@ use crate::guests::executor::{Spawner, Weight};
 use crate::guests::names::Names;
 use crate::guests::others::{Directory, Others};
 use crate::guests::run;
+use crate::history::{Failure, History, Outcome, Record};
 use crate::ledger::deadlock::WaitNumbers;
-use crate::ledger::{Ledger, Outbox, Submission, SubmitError, Todo};
+use crate::ledger::{Ended, Ledger, Outbox, Submission, SubmitError, Todo};
 use crate::records::actor::ActorCell;
 use crate::records::actor_ref::ActorNode;
 use crate::records::ids::Ids;
@@ -55,6 +58,8 @@ pub(crate) struct Parts {
     pub(crate) store: Store,
     pub(crate) room_patience: Duration,
     pub(crate) policy: Policy,
+    /// How many bytes its history may have.
+    pub(crate) history_bytes: u64,
     pub(crate) control: Handle,
     /// What its ids follow from.
     pub(crate) random: [u8; 16],
@@ -75,6 +80,8 @@ pub(crate) struct Shared {
     pub(crate) room_patience: Duration,
     pub(crate) policy: Arc<Policy>,
     pub(crate) control: Handle,
+    /// The attempts that have ended.
+    pub(crate) history: History,
     pub(crate) home: Arc<Home>,
     /// Actors that have names, which keep them.
     pub(crate) names: Names,
@@ -119,6 +126,7 @@ impl Shared {
             room_patience: parts.room_patience,
             policy: Arc::new(parts.policy),
             control: parts.control,
+            history: History::new(parts.history_bytes),
             names: Names::default(),
             waiting_bytes: WaitingBytes::new(object_memory / WAITING_PART),
             ids: Ids::new(parts.random),
@@ -230,7 +238,12 @@ impl Shared {
             resumed.finish();
         }
         let mut told = Vec::new();
-        for (cell, report) in todo.end {
+        for retried in todo.retried {
+            self.remember(&retried, true);
+        }
+        for ended in todo.end {
+            self.remember(&ended, false);
+            let Ended { cell, report, .. } = ended;
             let tenant = &cell.work.terms().tenant;
             // Only the kind of the failure is logged: what guests say may be a tenant's secret.
             match (&report.result, &cell.work) {
@@ -332,6 +345,52 @@ impl Shared {
         });
     }
 
+    /// Adds an attempt that has ended to the history.
+    fn remember(&self, ended: &Ended, is_retried: bool) {
+        let Ended { cell, report, .. } = ended;
+        if cell.is_given_up() {
+            return;
+        }
+        let ended_us = self.history.unix_us(Instant::now());
+        let given = ended.given.as_deref();
+        // An actor that has failed was created all the same: why it ended is what counts.
+        let death = match &cell.work {
+            Work::Create(actor) => self.failure_of(actor),
+            _ => None,
+        };
+        let error = death.as_ref().or(report.result.as_ref().err());
+        let failure = error.map(|error| Failure {
+            error: error.into(),
+            stderr_tail: report.stderr_tail.clone(),
+        });
+        self.history.add(&Record {
+            id: cell.id,
+            attempt: report.attempt,
+            outcome: match error {
+                _ if is_retried => Outcome::Retried,
+                None => Outcome::Finished,
+                Some(TaskError::Cancelled) => Outcome::Cancelled,
+                Some(_) => Outcome::Failed,
+            },
+            job: cell.driver.job(),
+            tenant: cell.work.terms().tenant.clone(),
+            name: cell.work.name(),
+            parent: ended.parent,
+            actor: cell.work.actor(),
+            array_index: given.and_then(|it| it.array_index),
+            submitted_us: self.history.unix_us(cell.submitted),
+            ended_us,
+            waited_us: micros(report.waited),
+            ran_us: micros(report.ran),
+            phases: report.phases,
+            memory_peak_bytes: report.memory_peak,
+            held: Cow::Borrowed(&report.held),
+            inputs: Cow::Borrowed(given.map_or(&[], |it| &it.inputs)),
+            ran_at: report.ran_at,
+            failure,
+        });
+    }
+
     /// Why an actor that this node owns has failed, if it has.
     fn failure_of(&self, actor: &ActorCell) -> Option<TaskError> {
         self.ask(|ledger| Some(ledger.dead.get(&actor.id)?.why.clone()))
@@ -394,4 +453,8 @@ impl ActorNode for Shared {
             }
         });
     }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }

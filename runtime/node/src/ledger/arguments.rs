@@ -125,7 +125,7 @@ pub(super) fn missing(
         task: cell.id,
         name: match &cell.work {
             Work::Elsewhere(foreign) => format!("at node {}", name_of(foreign.name().owner)),
-            work => work.name(),
+            work => work.name().into_owned(),
         },
         cause: Box::new(cause),
     })

@@ -65,7 +65,7 @@ impl Ledger {
         // If none of its waits can be ended, that of a task which waits for it is.
         let last = waits.max().map_or(from, |(_, task)| task);
         let names = circle.iter().map(|task| {
-            let name = self.work(task).map_or_else(String::new, Work::name);
+            let name = self.work(task).map(Work::name).unwrap_or_default();
             format!("{name} ({task})")
         });
         Some((last, describe(names)))

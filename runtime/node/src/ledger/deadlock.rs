@@ -35,7 +35,6 @@ use super::standstill::{self, Lacking, Waits};
 
 use crate::ledger::Ledger;
 use crate::records::reach::{Held, Reach};
-use crate::records::task::Work;
 use crate::records::wait::Countdown;
 
 /// A wait of a task for others, and how it can be ended.
@@ -194,7 +193,9 @@ impl Ledger {
             next.extend(here.map(|it| it.task).filter(|it| seen.insert(*it)));
             found.waiters.push(Waiter {
                 task,
-                name: self.work(&task).map_or_else(String::new, Work::name),
+                name: self
+                    .work(&task)
+                    .map_or_else(String::new, |work| work.name().into_owned()),
                 wait: self.blocked.get(&task).map(|it| it.wait.number),
                 needs: needs.of,
                 count: needs.count as u64,

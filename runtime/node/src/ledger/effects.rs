@@ -3,16 +3,19 @@
 //! Owns starts, ends and what failures mean. Must not: run, wake or drop anything: what is left to do is a
 //! [`Todo`].
 
+use std::time::Duration;
+
 use wasmrun_engine::HeldResource;
 use wasmrun_model::cluster::{Strategy, Unschedulable};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::TaskId;
+use wasmrun_model::resource::Allocation;
 use wasmrun_model::scheduler::{Effect, Event, NodeVerdict, Reason, Tied};
 use wasmrun_model::task::{Attempt, FailureKind, Phase as State};
 use wasmrun_model::time::Instant as ModelInstant;
 
 use super::arguments::{Tie, missing};
-use super::{Entry, Ledger, Resuming, Start, Todo};
+use super::{Ended, Entry, Ledger, Resuming, Start, Todo};
 use crate::records::actor::ActorCell;
 use crate::records::dead::Dead;
 use crate::records::job::Call;
@@ -75,9 +78,17 @@ impl Ledger {
                 Effect::Infeasible { .. } if self.is_clustered => {}
                 Effect::Infeasible { why, .. } => todo.refused = Some(*why),
                 // What has failed is tried again: nobody hears of the attempt.
-                Effect::Retried { .. } => {
+                Effect::Retried { task, .. } => {
                     self.counts.retried += 1;
-                    todo.trash.reports.extend(report.take());
+                    let of_task = report.take_if(|report| report.id == task);
+                    if let (Some(report), Some(entry)) = (of_task, self.tasks.get(&task)) {
+                        todo.retried.push(Ended {
+                            cell: entry.cell.clone(),
+                            report,
+                            parent: entry.parent,
+                            given: entry.given.clone(),
+                        });
+                    }
                 }
                 Effect::Resume { task, .. } => {
                     let entry = self.tasks.get_mut(&task);
@@ -188,6 +199,7 @@ impl Ledger {
             keeps,
             parent,
             children,
+            given,
             ..
         } = entry;
         self.leave_to_parent(*task, parent, children);
@@ -207,6 +219,13 @@ impl Ledger {
             (Some(why), _) => Some(TaskError::Unschedulable(why.to_string())),
             (None, _) => None,
         };
+        let ended = self.started + Duration::from_micros(now.as_micros());
+        match cell.is_given_up() {
+            true => self.jobs.refused(&cell.driver, parent.is_none(), ended),
+            false => self
+                .jobs
+                .ended(&cell.driver, parent.is_none(), phase, ended),
+        }
         todo.trash.calls.extend(call);
         if let Work::Create(actor) = &cell.work {
             actor.ends();
@@ -239,7 +258,12 @@ impl Ledger {
             report.cancel();
         }
         self.unblock_waiters(now, &cell, todo);
-        todo.end.push((cell, report));
+        todo.end.push(Ended {
+            cell,
+            report,
+            parent,
+            given,
+        });
     }
 
     /// Nobody has asked for the affinity that keeps a task at this node: what is told is why it has to stay, and whether
@@ -331,15 +355,7 @@ impl Ledger {
 
     fn held(&self, task: &TaskId) -> Vec<HeldResource> {
         let held = self.scheduler.held(task).expect("a dispatched task holds");
-        let parts = held.allocation.iter().map(|(name, part)| HeldResource {
-            name: name.clone(),
-            amount: part.amount().steps(),
-            units: part
-                .ids()
-                .map(|(id, amount)| (id.get(), amount.steps()))
-                .collect(),
-        });
-        parts.collect()
+        parts(&held.allocation)
     }
 
     /// Whether a failure is the task's own. A guest's typed error is an answer unless its terms say otherwise, and bad
@@ -370,4 +386,17 @@ impl Ledger {
             TaskError::Lost(_) | TaskError::Gone { .. } => FailureKind::Final,
         }
     }
+}
+
+/// What is given out, resource by resource.
+pub(super) fn parts(allocation: &Allocation) -> Vec<HeldResource> {
+    let parts = allocation.iter().map(|(name, part)| HeldResource {
+        name: name.clone(),
+        amount: part.amount().steps(),
+        units: part
+            .ids()
+            .map(|(id, amount)| (id.get(), amount.steps()))
+            .collect(),
+    });
+    parts.collect()
 }

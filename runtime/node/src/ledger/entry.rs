@@ -4,7 +4,9 @@
 
 use std::sync::Arc;
 
-use wasmrun_model::id::{NodeId, OfTask, TaskId};
+use wasmrun_model::id::{NodeId, ObjectId, OfTask, TaskId};
+use wasmrun_model::task::Argument;
+use wasmrun_model::wire::TaskRow;
 
 use crate::ledger::todo::Todo;
 use crate::records::actor_ref::ActorRef;
@@ -29,6 +31,30 @@ pub(super) struct Entry {
     pub(super) keeps: Option<ActorRef>,
     /// The node that owns it and has given it to us, if it is not ours.
     pub(super) from: Option<NodeId>,
+    /// What lists and the history say of it besides, if there is anything.
+    pub(super) given: Option<Box<Given>>,
+}
+
+/// What a task of ours was given, as lists say it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Given {
+    pub(crate) array_index: Option<u64>,
+    /// The objects, the first [`TaskRow::MOST_INPUTS`].
+    pub(crate) inputs: Vec<ObjectId>,
+}
+
+impl Given {
+    /// Of a task that is to do this and needs those; `None` where there is nothing to say.
+    pub(super) fn of(call: &Call, args: &[Argument]) -> Option<Box<Self>> {
+        if call.array_index.is_none() && args.is_empty() {
+            return None;
+        }
+        let inputs = args.iter().map(|needed| needed.object);
+        Some(Box::new(Self {
+            array_index: call.array_index,
+            inputs: inputs.take(TaskRow::MOST_INPUTS).collect(),
+        }))
+    }
 }
 
 impl OfTask for Entry {

@@ -254,6 +254,7 @@ impl Ledger {
             resuming: Resuming::No,
             keeps: None,
             from: Some(from),
+            given: None,
         };
         let mut slot = None;
         if let Some(before) = self.tasks.get_mut(&task) {

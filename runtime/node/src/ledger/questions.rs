@@ -4,12 +4,14 @@
 
 use std::sync::Arc;
 
+use wasmrun_engine::HeldResource;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{DriverId, IdPrefix, ObjectId, TaskId};
 use wasmrun_model::scheduler::{Event, Explanation};
 use wasmrun_model::task::{Cancellation, Phase as State};
 
-use super::Ledger;
+use super::effects::parts;
+use super::{Given, Ledger};
 use crate::records::actor_ref::ActorRef;
 use crate::records::job::{Argument, Call};
 use crate::records::object::{Object, Reference};
@@ -116,6 +118,24 @@ impl Ledger {
     pub(crate) fn tenant(&self, task: &TaskId) -> Option<&TenantName> {
         let cell = &self.tasks.get(task)?.cell;
         Some(&cell.work.terms().tenant)
+    }
+
+    /// The task that has started one that lives, if it is not the driver's.
+    pub(crate) fn parent(&self, task: &TaskId) -> Option<TaskId> {
+        self.tasks.get(task)?.parent
+    }
+
+    /// What a live task was given, as lists say it, if there is anything to say.
+    pub(crate) fn given(&self, task: &TaskId) -> Option<&Given> {
+        self.tasks.get(task)?.given.as_deref()
+    }
+
+    /// What a live task holds.
+    pub(crate) fn holds(&self, task: &TaskId) -> Vec<HeldResource> {
+        match self.scheduler.held(task) {
+            Some(held) => parts(&held.allocation),
+            None => Vec::new(),
+        }
     }
 
     /// What a task is to do, as long as it may be started (again).

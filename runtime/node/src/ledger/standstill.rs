@@ -18,7 +18,6 @@ use super::deadlock::{MOST_WAITERS, Place, SHOWN, WaitNumber, Waiter};
 use super::graph::{self, Graph, Needs};
 use crate::ledger::Ledger;
 use crate::records::reach::Reach;
-use crate::records::task::Work;
 
 /// A task that waits for what others hold.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -316,7 +315,7 @@ impl Ledger {
         Some(Lacking {
             task: *task,
             attempt: self.scheduler().task(task)?.attempt,
-            name: work.name(),
+            name: work.name().into_owned(),
             demands,
         })
     }
@@ -369,7 +368,9 @@ impl Ledger {
         let first = captives.first().map(|it| self.here(*it));
         let captives = captives.iter().map(|task| Waiter {
             task: *task,
-            name: self.work(task).map_or_else(String::new, Work::name),
+            name: self
+                .work(task)
+                .map_or_else(String::new, |work| work.name().into_owned()),
             wait: None,
             needs: match first == Some(self.here(*task)) {
                 true => mem::take(&mut needs),

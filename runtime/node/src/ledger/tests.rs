@@ -157,7 +157,7 @@ impl Desk {
         self.stopped.extend(stopped);
         let ended = todo.end.into_iter();
         self.ended
-            .extend(ended.map(|(cell, report)| (name_of(&cell), report)));
+            .extend(ended.map(|it| (name_of(&it.cell), it.report)));
         let mut names = Vec::new();
         for start in todo.start {
             let name = name_of(&start.cell);
@@ -499,7 +499,7 @@ fn a_result_without_its_report_is_a_failure() {
         outcome: wasmrun_model::scheduler::Outcome::Finished,
     };
     let todo = desk.ledger.settled_unreported(other, message);
-    let [(_, report)] = &todo.end[..] else {
+    let [Ended { report, .. }] = &todo.end[..] else {
         panic!("it has ended");
     };
     let error = report.result.as_ref().unwrap_err().to_string();

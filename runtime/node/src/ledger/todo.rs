@@ -5,12 +5,12 @@
 use std::sync::Arc;
 
 use wasmrun_engine::{ActorInstance, HeldResource, TaskOutput};
-use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{DriverId, NodeId, TaskId};
 use wasmrun_model::scheduler::{Message, Reason};
 use wasmrun_model::task::{Attempt, TaskKind, Terms};
 
 use crate::ledger::deadlock::Blocked;
+use crate::ledger::entry::Given;
 use crate::records::actor_ref::ActorRef;
 use crate::records::job::Call;
 use crate::records::lineage::Kept;
@@ -54,7 +54,9 @@ pub(crate) struct Todo {
     /// These have what they asked for: run them.
     pub start: Vec<Start>,
     /// These have ended: tell who waits for them.
-    pub end: Vec<(Arc<TaskCell>, Box<Report>)>,
+    pub end: Vec<Ended>,
+    /// Attempts of these have ended, and others follow.
+    pub retried: Vec<Ended>,
     /// These are to stop.
     pub stop: Vec<Arc<TaskCell>>,
     /// This one was not taken.
@@ -69,15 +71,12 @@ pub(crate) struct Todo {
     pub trash: Trash,
 }
 
-impl Todo {
-    /// A task is not taken, and has failed.
-    pub(super) fn never_runs(cell: Arc<TaskCell>, call: Call, error: TaskError) -> Self {
-        let mut todo = Self::default();
-        let report = Report::never_ran(&cell, error);
-        todo.end.push((cell, report));
-        todo.trash.calls.push(call);
-        todo
-    }
+/// A task of ours, or an attempt of it, that has ended, with what the history says of it.
+pub(crate) struct Ended {
+    pub cell: Arc<TaskCell>,
+    pub report: Box<Report>,
+    pub parent: Option<TaskId>,
+    pub given: Option<Box<Given>>,
 }
 
 /// See [`Todo::trash`].

@@ -49,6 +49,8 @@ impl Instead {
                     held: report.held.clone(),
                     memory_peak_bytes: report.memory_peak_bytes,
                     stderr_tail: report.stderr_tail.clone(),
+                    attempt: report.attempt,
+                    phases: report.phases,
                 };
                 Some(Self::Say(OneWay::Settled(Box::new(Settled {
                     message: settled.message.clone(),

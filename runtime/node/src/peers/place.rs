@@ -14,7 +14,7 @@ use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{NodeId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::scheduler::{Message, Outcome};
 use wasmrun_model::task::{Attempt, FailureKind, TaskKind, TaskSpec};
-use wasmrun_model::wire::{Bytes, Net, WireError};
+use wasmrun_model::wire::{Bytes, Net, Phases, WireError};
 
 use super::ends::{Received, Written};
 use super::protocol::{
@@ -368,6 +368,8 @@ impl Exchange {
             held: Vec::new(),
             memory_peak_bytes: 0,
             stderr_tail: String::new(),
+            attempt: 0,
+            phases: Phases::default(),
         };
         let settled = Settled {
             message,
@@ -414,6 +416,8 @@ impl Exchange {
                 .collect(),
             memory_peak_bytes: report.memory_peak,
             stderr_tail: report.stderr_tail,
+            attempt: report.attempt,
+            phases: report.phases,
         }
     }
 
@@ -447,6 +451,8 @@ impl Exchange {
             memory_peak: report.memory_peak_bytes,
             stderr_tail: report.stderr_tail,
             ran_at: Some(from),
+            attempt: report.attempt,
+            phases: report.phases,
         });
         self.tell(|ledger| {
             let since = ledger.cell(&task).map(|cell| cell.submitted.elapsed());

@@ -14,7 +14,7 @@ use wasmrun_model::resource::ResourceName;
 use wasmrun_model::scheduler::Message;
 use wasmrun_model::task::Attempt;
 use wasmrun_model::value::{Encoded, NumberKind, ValueType};
-use wasmrun_model::wire::{Bytes, Net, WireError};
+use wasmrun_model::wire::{Bytes, Net, Phases, WireError};
 
 use super::ask::{Answer, Asked};
 use crate::ledger::deadlock::{WaitNumber, Waiter};
@@ -383,6 +383,9 @@ pub(crate) struct ReportOrder {
     pub(crate) held: Vec<Held>,
     pub(crate) memory_peak_bytes: u64,
     pub(crate) stderr_tail: String,
+    /// Which attempt, from 1; 0 if none began.
+    pub(crate) attempt: u32,
+    pub(crate) phases: Phases,
 }
 
 /// What a task held of one resource.

@@ -86,7 +86,7 @@ fn new_job(parent: Parent<'_>, function: FunctionIndex, wishes: Wishes) -> Resul
         result_bytes: parent.limits.result,
         policy: parent.policy.clone(),
     };
-    let name = parent.module.function(function).full_name();
+    let name = parent.module.function(function).name.clone();
     let entry = Entry::Function(function);
     Ok(Job::new(
         name,

@@ -122,7 +122,7 @@ pub enum Argument {
 
 impl Argument {
     /// How many bytes it has for itself: those of an object are the object's.
-    pub(crate) fn size_bytes(&self) -> u64 {
+    pub fn size_bytes(&self) -> u64 {
         match self {
             Self::Value(value) => value.size_bytes(),
             Self::Object(_) => 0,

@@ -1,5 +1,6 @@
 //! A task as its submitter sees it: what to run, and a handle to what comes of it.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -17,6 +18,7 @@ use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{ActorId, DriverId, NodeId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::task::{Attempt, Terms};
 use wasmrun_model::value::{Encoded, FunctionType, ValueType};
+use wasmrun_model::wire::Phases;
 
 use crate::records::actor::ActorCell;
 use crate::records::job::Job;
@@ -44,6 +46,10 @@ pub struct Report {
     pub stderr_tail: String,
     /// Which other node it ran at, if it did not run here.
     pub ran_at: Option<NodeId>,
+    /// Which attempt it is of, from 1; 0 if none began.
+    pub attempt: u32,
+    /// Where its time went.
+    pub phases: Phases,
 }
 
 /// Where a task stands.
@@ -73,6 +79,8 @@ pub(crate) struct TaskCell {
     is_shared: AtomicBool,
     phase: AtomicU8,
     cancelled: AtomicBool,
+    /// Whether another node has taken it over: how it ends here counts for nothing.
+    given_up: AtomicBool,
     /// Wakes the running task, so that it sees that it is cancelled.
     runner: AtomicWaker,
     outcome: Mutex<Outcome>,
@@ -134,15 +142,15 @@ impl Work {
     }
 
     /// What people call it.
-    pub(crate) fn name(&self) -> String {
+    pub(crate) fn name(&self) -> Cow<'_, str> {
         match self {
-            Self::Task(job) => job.name.clone(),
-            Self::Create(actor) => actor.face.class.clone(),
+            Self::Task(job) => job.name.as_str().into(),
+            Self::Create(actor) => actor.face.class.as_str().into(),
             Self::Call(actor, method) => {
                 let face = &actor.face;
-                format!("{}.{}", face.class, face.methods[*method].0)
+                format!("{}.{}", face.class, face.methods[*method].0).into()
             }
-            Self::Elsewhere(foreign) => format!("at node {}", foreign.name().owner),
+            Self::Elsewhere(foreign) => format!("at node {}", foreign.name().owner).into(),
         }
     }
 
@@ -202,6 +210,7 @@ impl TaskCell {
             submitted: Instant::now(),
             phase: AtomicU8::new(READY),
             cancelled: AtomicBool::new(false),
+            given_up: AtomicBool::new(false),
             runner: AtomicWaker::new(),
             outcome: Mutex::default(),
             notes: OnceLock::new(),
@@ -245,6 +254,15 @@ impl TaskCell {
 
     pub(crate) fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Acquire)
+    }
+
+    /// Another node has taken it over.
+    pub(crate) fn give_up(&self) {
+        self.given_up.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.given_up.load(Ordering::Acquire)
     }
 
     /// Asks the task to stop.
@@ -416,6 +434,8 @@ impl Report {
             memory_peak: 0,
             stderr_tail: String::new(),
             ran_at: None,
+            attempt: 0,
+            phases: Phases::default(),
         })
     }
 

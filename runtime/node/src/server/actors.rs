@@ -18,7 +18,7 @@ use super::registry::{ActorLog, Log};
 use super::session::{Session, refusal};
 use super::tasks::{OUTPUT_CHUNKS, refused};
 use super::watch::Watcher;
-use super::{Inner, views};
+use super::{Inner, new_detached, views};
 use crate::actor::{Actor, ActorOptions};
 use crate::client::CallError;
 use crate::guests::names::{FindError, NameError};
@@ -39,9 +39,20 @@ impl Session {
         let tenant = self.tenant(&create.terms);
         let job = Arc::new(new_job(&self.inner, &module, &create, tenant)?);
         let record = self.record_of_actor(&create, &job, &values);
-        let client = match create.is_detached {
-            true => &self.inner.detached,
-            false => &self.client,
+        let label = create.class.clone();
+        let client = &match create.is_detached {
+            true => {
+                let detached = wire::Job {
+                    id: new_detached(),
+                    name: label.clone(),
+                    tasks: 1,
+                };
+                self.detached_job(&detached, &label, &job.terms.tenant)?
+            }
+            false => {
+                self.begins(&label, &job.terms.tenant);
+                self.client.clone()
+            }
         };
         let (sender, chunks) = mpsc::channel(OUTPUT_CHUNKS);
         let listener = Listener {
@@ -184,11 +195,9 @@ impl Session {
                 time_limit: call.time_ms.map(Duration::from_millis),
                 ..Call::default()
             };
+            self.begins(&name, actor.actor.tenant());
             let handle = actor.start(&call.method, call_of_it);
-            let handle = handle.map_err(|error| call_refused(&error))?;
-            self.inner
-                .record(&handle, &name, actor.actor.tenant(), None);
-            Ok(handle)
+            handle.map_err(|error| call_refused(&error))
         });
         let watcher = Watcher {
             inner: self.inner.clone(),

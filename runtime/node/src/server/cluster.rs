@@ -2,14 +2,14 @@
 //!
 //! Those that ask the control store wait for it, so they run beside the reading.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use wasmrun_model::cluster::NodeName;
 use wasmrun_model::id::{IdPrefix, NodeId};
 use wasmrun_model::wire::{
-    ClientRow, List, Listed, MemberRow, NodeStatus, Refusal, RefusalKind, Request, Response, Rows,
-    TokenRow, What,
+    ClientRow, List, MemberRow, NodeStatus, Refusal, RefusalKind, Response, Rows, TokenRow,
 };
 use wasmrun_net::{ClientId, TokenKind};
 
@@ -21,79 +21,103 @@ use crate::cluster::{ClientsError, Cluster, TokensError};
 use crate::ledger::LOCAL;
 
 impl Session {
-    /// Answers a request that asks the control store.
-    pub(super) async fn of_cluster(&self, request: Request) -> Result<Response, Refusal> {
-        let cluster = self.inner.cluster().ok_or_else(|| {
+    /// The node's cluster, for a request that is about one.
+    fn cluster(&self) -> Result<&Arc<Cluster>, Refusal> {
+        self.inner.cluster().ok_or_else(|| {
             let why = "this node is in no cluster; begin one with `wasmrun node start --head`";
             refusal(RefusalKind::Usage, why)
-        })?;
-        match request {
-            Request::CreateToken {
-                is_for_clients,
-                is_reusable,
-                lifetime_ms,
-            } => {
-                let lifetime = Duration::from_millis(lifetime_ms);
-                let kind = match is_for_clients {
-                    true => TokenKind::Client,
-                    false => TokenKind::Node,
-                };
-                let token = cluster
-                    .create_token(kind, is_reusable, lifetime, None)
-                    .await;
-                token
-                    .map(|token| Response::Text(token.to_string()))
-                    .map_err(refused)
+        })
+    }
+
+    pub(super) async fn create_token(
+        &self,
+        is_for_clients: bool,
+        is_reusable: bool,
+        lifetime_ms: u64,
+        name: Option<String>,
+    ) -> Result<Response, Refusal> {
+        let cluster = self.cluster()?;
+        let kind = match (is_for_clients, &name) {
+            (true, name) => {
+                name.as_deref().map_or(Ok(()), check_name)?;
+                TokenKind::Client
             }
-            Request::CreateClientToken {
-                name,
-                is_reusable,
-                lifetime_ms,
-            } => {
-                check_name(&name)?;
-                let lifetime = Duration::from_millis(lifetime_ms);
-                let token =
-                    cluster.create_token(TokenKind::Client, is_reusable, lifetime, Some(name));
-                let token = token.await.map_err(refused)?;
-                Ok(Response::Text(token.to_string()))
+            (false, None) => TokenKind::Node,
+            (false, Some(_)) => {
+                let why = "a token for nodes gives no name: nodes have their own";
+                return Err(refusal(RefusalKind::Usage, why));
             }
-            Request::RevokeClient(text) => {
-                let revoked = cluster.changed(cluster.clients().revoke(&text)).await;
-                let client = revoked.map_err(not_revoked)?;
-                tracing::info!(%client, "a client's certificate was taken back");
-                Ok(Response::Text(client.to_string()))
+        };
+        let lifetime = Duration::from_millis(lifetime_ms);
+        let token = cluster.create_token(kind, is_reusable, lifetime, name);
+        let token = token.await.map_err(refused)?;
+        Ok(Response::Text(token.to_string()))
+    }
+
+    pub(super) async fn revoke_token(&self, prefix: &str) -> Result<Response, Refusal> {
+        let revoked = self.cluster()?.revoke_token(prefix).await;
+        revoked.map(|()| Response::Done).map_err(refused)
+    }
+
+    pub(super) async fn revoke_client(&self, text: &str) -> Result<Response, Refusal> {
+        let cluster = self.cluster()?;
+        let revoked = cluster.changed(cluster.clients().revoke(text)).await;
+        let client = revoked.map_err(not_revoked)?;
+        tracing::info!(%client, "a client's certificate was taken back");
+        Ok(Response::Text(client.to_string()))
+    }
+
+    pub(super) async fn drain(&self, node: &str, is_draining: bool) -> Result<Response, Refusal> {
+        let cluster = self.cluster()?;
+        let drained = cluster.drain(living(cluster, node)?, is_draining).await;
+        match drained.map_err(|error| refusal(RefusalKind::Full, error))? {
+            true => Ok(Response::Done),
+            false => {
+                let why = format_args!("node '{node}' has just died");
+                Err(refusal(RefusalKind::NotFound, why))
             }
-            Request::RevokeToken(prefix) => {
-                let revoked = cluster.revoke_token(&prefix).await;
-                revoked.map(|()| Response::Done).map_err(refused)
-            }
-            Request::Drain { node, is_draining } => drain(cluster, &node, is_draining).await,
-            Request::RemoveNode { node, is_forced } => remove(cluster, &node, is_forced).await,
-            Request::List(list) if list.what == What::Clients => {
-                let mut rows = cluster.list_clients().await.map_err(not_revoked)?;
-                rows.retain(|row: &ClientRow| {
-                    let name = row.name.as_deref().unwrap_or_default();
-                    passes(
-                        &list,
-                        &[("id", &row.id), ("name", &name), ("state", &row.state)],
-                    )
-                });
-                rows.truncate(Rows::MAX);
-                Ok(listed(Rows::Clients(rows)))
-            }
-            Request::List(list) => {
-                let mut rows = cluster.tokens().await.map_err(refused)?;
-                rows.retain(|row: &TokenRow| {
-                    passes(
-                        &list,
-                        &[("id", &row.id), ("kind", &row.kind), ("state", &row.state)],
-                    )
-                });
-                rows.truncate(Rows::MAX);
-                Ok(listed(Rows::Tokens(rows)))
-            }
-            _ => unreachable!("the session gives us no others"),
         }
+    }
+
+    pub(super) async fn remove_node(
+        &self,
+        node: &str,
+        is_forced: bool,
+    ) -> Result<Response, Refusal> {
+        let cluster = self.cluster()?;
+        let (id, name) = removable(&cluster.members(), node, is_forced)?;
+        let removed = cluster.remove(id, name).await;
+        removed.map_err(|error| refusal(RefusalKind::Full, error))?;
+        tracing::info!(node = %id, "a node was taken out of the cluster");
+        Ok(Response::Text(id.to_string()))
+    }
+
+    /// The clients that have certificates.
+    pub(super) async fn clients(&self, list: &List) -> Result<Rows, Refusal> {
+        let rows = self.cluster()?.list_clients().await;
+        let mut rows = rows.map_err(not_revoked)?;
+        rows.retain(|row: &ClientRow| {
+            let name = row.name.as_deref().unwrap_or_default();
+            passes(
+                list,
+                &[("id", &row.id), ("name", &name), ("state", &row.state)],
+            )
+        });
+        rows.truncate(Rows::MAX);
+        Ok(Rows::Clients(rows))
+    }
+
+    /// The join tokens that are remembered.
+    pub(super) async fn tokens(&self, list: &List) -> Result<Rows, Refusal> {
+        let mut rows = self.cluster()?.tokens().await.map_err(refused)?;
+        rows.retain(|row: &TokenRow| {
+            passes(
+                list,
+                &[("id", &row.id), ("kind", &row.kind), ("state", &row.state)],
+            )
+        });
+        rows.truncate(Rows::MAX);
+        Ok(Rows::Tokens(rows))
     }
 }
 
@@ -121,14 +145,6 @@ fn not_revoked(error: ClientsError) -> Refusal {
         ClientsError::Store(_) | ClientsError::Record { .. } => RefusalKind::Full,
     };
     refusal(kind, error)
-}
-
-/// Rows that are all there is.
-pub(super) fn listed(rows: Rows) -> Response {
-    Response::Listed(Box::new(Listed {
-        rows,
-        silent: Vec::new(),
-    }))
 }
 
 /// The one node whose id begins so.
@@ -162,26 +178,6 @@ pub(super) fn living(cluster: &Cluster, node: &str) -> Result<NodeId, Refusal> {
     }
 }
 
-async fn drain(cluster: &Cluster, node: &str, is_draining: bool) -> Result<Response, Refusal> {
-    let id = living(cluster, node)?;
-    let drained = cluster.drain(id, is_draining).await;
-    match drained.map_err(|error| refusal(RefusalKind::Full, error))? {
-        true => Ok(Response::Done),
-        false => {
-            let why = format_args!("node '{node}' has just died");
-            Err(refusal(RefusalKind::NotFound, why))
-        }
-    }
-}
-
-async fn remove(cluster: &Cluster, node: &str, is_forced: bool) -> Result<Response, Refusal> {
-    let (id, name) = removable(&cluster.members(), node, is_forced)?;
-    let removed = cluster.remove(id, name).await;
-    removed.map_err(|error| refusal(RefusalKind::Full, error))?;
-    tracing::info!(node = %id, "a node was taken out of the cluster");
-    Ok(Response::Text(id.to_string()))
-}
-
 /// Which node is meant, and what it is called, if it may be removed.
 fn removable(
     members: &[MemberRow],
@@ -189,7 +185,6 @@ fn removable(
     is_forced: bool,
 ) -> Result<(NodeId, Option<NodeName>), Refusal> {
     let usage = |why: std::fmt::Arguments<'_>| Err(refusal(RefusalKind::Usage, why));
-    let is_gone = |row: &MemberRow| matches!(&row.state[..], "dead" | "removed");
     // A name that is used again is that of who lives.
     let named = members.iter().filter(|row| row.name == node);
     let row = match (named.min_by_key(|row| is_gone(row)), node.parse::<NodeId>()) {
@@ -246,8 +241,18 @@ pub(super) fn members(inner: &Inner, list: &List) -> Vec<MemberRow> {
             &[("name", &row.name), ("id", &row.id), ("state", &row.state)],
         )
     });
+    sort(&mut rows);
     rows.truncate(Rows::MAX);
     rows
+}
+
+/// By name, those that are gone behind all others: they may be many.
+fn sort(rows: &mut [MemberRow]) {
+    rows.sort_by_cached_key(|row| (is_gone(row), row.name.clone(), row.id, row.incarnation));
+}
+
+fn is_gone(row: &MemberRow) -> bool {
+    matches!(&row.state[..], "dead" | "removed")
 }
 
 fn alone(status: NodeStatus) -> MemberRow {
@@ -263,5 +268,37 @@ fn alone(status: NodeStatus) -> MemberRow {
         available: status.available,
         since_ms: status.up_ms,
         version: status.version,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_listed_by_name_and_those_that_are_gone_last() {
+        let row = |(name, state): (&str, &str)| MemberRow {
+            name: name.into(),
+            id: LOCAL,
+            state: state.into(),
+            incarnation: 1,
+            address: None,
+            is_head: false,
+            is_own: false,
+            total: Default::default(),
+            available: Default::default(),
+            since_ms: 0,
+            version: String::new(),
+        };
+        let nodes = [
+            ("n3", "alive"),
+            ("n0", "dead"),
+            ("n2", "draining"),
+            ("n1", "alive"),
+        ];
+        let mut rows = nodes.map(row);
+        sort(&mut rows);
+        let names = rows.map(|row| row.name);
+        assert_eq!(names, ["n1", "n2", "n3", "n0"]);
     }
 }

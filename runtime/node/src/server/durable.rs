@@ -93,6 +93,7 @@ impl Durable {
     pub(super) fn record_of(
         inner: &Inner,
         submit: wire::Submit,
+        job: wire::Job,
         name: &str,
         tenant: &TenantName,
         values: &[Argument],
@@ -101,7 +102,7 @@ impl Durable {
         if submit.input == wire::Input::Stream {
             return Err("it reads a stream that comes to this node".to_owned());
         }
-        let stored = Stored::new(submit, name, tenant, module_bytes);
+        let stored = Stored::new(submit, job, name, tenant, module_bytes);
         match stored.to_value().len() {
             ..=MOST_BYTES => Ok(stored),
             bytes => Err(format!(
@@ -393,8 +394,17 @@ impl Inner {
         if let (Some(value), Some(exchange)) = (durable.unplace(&task), self.exchange()) {
             exchange.leave(ObjectId::of(task, 0), value);
         }
+        let cell = self.shared.ask(|ledger| ledger.cell(&task));
+        cell.inspect(|cell| cell.give_up());
+        self.shared.history.give_up(task);
         self.shared.cancel(task);
         let forgotten = self.registry().forget(&task);
-        drop(forgotten);
+        if let Some(record) = forgotten
+            && let Some(end) = &record.end
+        {
+            let phase = end.phase();
+            self.shared
+                .ask(|ledger| ledger.jobs.taken(&record.driver, phase));
+        }
     }
 }

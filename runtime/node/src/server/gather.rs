@@ -15,12 +15,12 @@ use futures_util::future::BoxFuture;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{NodeId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::wire::{
-    List, Listed, Output, Refusal, RefusalKind, Request, Response, Rows, TaskDetail, TaskRow, What,
+    List, Listed, Output, Refusal, RefusalKind, Response, Rows, TaskDetail, TaskRow, What,
 };
 
 use super::lookup::{self, Meant};
-use super::out::Gone;
 use super::requests::{log, outputs};
+use super::rows::{self, merged_jobs};
 use super::session::{Session, refusal};
 use super::views::{self, Asker};
 use super::{Inner, groups, lists, logs, resources, scheduling};
@@ -44,7 +44,7 @@ impl Desk for Inner {
                 _ => Ok(Answer::Rows(lists::list(self, list))),
             },
             Question::Describe(task) => views::describe(self, asker, task).map(|detail| {
-                let is_own = self.is_own(&detail.row.id);
+                let is_own = views::is_own(self, &detail.row.id);
                 Answer::Task {
                     detail: Box::new(detail),
                     is_own,
@@ -137,59 +137,35 @@ impl Inner {
         }
         Ok(())
     }
-
-    /// Whether a task was submitted here.
-    fn is_own(&self, task: &TaskId) -> bool {
-        let (live, is_dead) = self.shared.ask(|ledger| {
-            let live = ledger.scheduler().task(task).map(|task| task.is_own);
-            (live, ledger.dead.get(&task.actor()).is_some())
-        });
-        live.unwrap_or_else(|| is_dead || self.registry().task(task).is_some())
-    }
-}
-
-/// Whether a request is about what all nodes have.
-pub(super) fn is_of_all(request: &Request) -> bool {
-    match request {
-        Request::List(list) => !matches!(
-            list.what,
-            What::Members | What::Tokens | What::Clients | What::Shares
-        ),
-        Request::Describe(_)
-        | Request::Explain(_)
-        | Request::Cancel(_)
-        | Request::Logs(_)
-        | Request::Delete(_) => true,
-        _ => false,
-    }
 }
 
 impl Session {
-    /// Answers such a request.
-    pub(super) async fn of_all(&self, id: u64, request: Request) -> Result<(), Gone> {
-        let answer = match request {
-            Request::List(list) => {
-                let listed = self.list_all(list).await;
-                Ok(Response::Listed(Box::new(listed)))
-            }
-            Request::Describe(text) => self.describe(&text).await,
-            Request::Explain(text) => {
-                let text = match self.explain(&text).await {
-                    Err(why) if why.kind == RefusalKind::NotFound => {
-                        let group = self.find_group(&text, Some(Duration::ZERO)).await;
-                        let text = group.map(|(_, row)| groups::explained(&row));
-                        text.map_err(|of_group| groups::more_telling(why, of_group))
-                    }
-                    text => text,
-                };
-                text.map(Response::Text)
-            }
-            Request::Cancel(text) => self.cancel(&text).await,
-            Request::Delete(prefix) => self.delete_anywhere(&prefix).await,
-            Request::Logs(text) => return self.logs(id, &text).await,
-            _ => unreachable!("the session gives us no others"),
+    /// A list of what all nodes have, or of what each of them knows.
+    pub(super) async fn list(&self, list: List) -> Result<Response, Refusal> {
+        let rows = match list.what {
+            What::Tokens => self.tokens(&list).await?,
+            What::Clients => self.clients(&list).await?,
+            What::Members | What::Shares => lists::list(&self.inner, &list),
+            _ => return Ok(Response::Listed(Box::new(self.list_all(list).await))),
         };
-        self.answer(id, answer).await
+        Ok(Response::Listed(Box::new(Listed {
+            rows,
+            next: None,
+            silent: Vec::new(),
+        })))
+    }
+
+    /// Where what a text stands for stands, and why: a placement group, too.
+    pub(super) async fn explain_any(&self, text: &str) -> Result<Response, Refusal> {
+        let explained = match self.explain(text).await {
+            Err(why) if why.kind == RefusalKind::NotFound => {
+                let group = self.find_group(text, Some(Duration::ZERO)).await;
+                let explained = group.map(|(_, row)| groups::explained(&row));
+                explained.map_err(|of_group| groups::more_telling(why, of_group))
+            }
+            explained => explained,
+        };
+        explained.map(Response::Text)
     }
 
     /// What all other nodes say; nothing where there are none.
@@ -234,7 +210,7 @@ impl Session {
             _ => Vec::new(),
         };
         let mut rows = lists::list(&self.inner, &list);
-        let asked = self.asked(Question::List(list));
+        let asked = self.asked(Question::List(list.clone()));
         let mut all = self.others(&asked).await;
         for (_, answer) in all.answers.drain(..) {
             if let Answer::Rows(more) = answer {
@@ -242,17 +218,27 @@ impl Session {
             }
         }
         match &mut rows {
+            Rows::Tasks(attempts) if list.what == What::Attempts => {
+                attempts.sort_by_key(|row| std::cmp::Reverse(rows::place(row)));
+            }
             Rows::Tasks(tasks) => *tasks = merged(std::mem::take(tasks)),
             Rows::Actors(actors) => *actors = merged_actors(std::mem::take(actors)),
             Rows::Groups(groups) => {
                 let known: BTreeSet<_> = groups.iter().map(|row| row.id).collect();
                 groups.extend(lost.into_iter().filter(|row| !known.contains(&row.id)));
             }
+            Rows::Jobs(jobs) => *jobs = merged_jobs(&list, std::mem::take(jobs)),
             _ => {}
         }
-        truncate(&mut rows);
+        truncate(&mut rows, list.page());
+        let last = match &rows {
+            Rows::Tasks(rows) if rows.len() >= list.page() => rows.last().map(rows::place),
+            Rows::Jobs(rows) if rows.len() >= list.page() => rows.last().map(rows::job_place),
+            _ => None,
+        };
         Listed {
             rows,
+            next: last.map(rows::place_text),
             silent: all.silent,
         }
     }
@@ -270,7 +256,7 @@ impl Session {
     }
 
     /// Deletes such an object, at whichever node.
-    async fn delete_anywhere(&self, prefix: &str) -> Result<Response, Refusal> {
+    pub(super) async fn delete_anywhere(&self, prefix: &str) -> Result<Response, Refusal> {
         let KeptAt { here, elsewhere } = self.find_kept(prefix).await?;
         if let Some(object) = here {
             self.inner.delete(&object.id())?;

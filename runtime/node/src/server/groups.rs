@@ -12,7 +12,7 @@ use wasmrun_model::id::{DriverId, GroupId, IdPrefix, NodeId};
 use wasmrun_model::resource::{ResourceName, ResourceSet};
 use wasmrun_model::units;
 use wasmrun_model::wire::{
-    CreateGroup, GroupBundle, GroupRow, List, Refusal, RefusalKind, Request, Response, Rows, Silent,
+    CreateGroup, GroupBundle, GroupRow, List, Refusal, RefusalKind, Response, Rows, Silent,
 };
 
 use super::lists::passes;
@@ -38,7 +38,10 @@ impl Session {
             spec,
             name,
             is_detached,
+            selectors,
         } = create;
+        let spec = spec.with_selectors(selectors);
+        let spec = spec.map_err(|why| refusal(RefusalKind::Usage, why))?;
         let client = match is_detached {
             true => &self.inner.detached,
             false => &self.client,
@@ -68,44 +71,30 @@ impl Session {
         })
     }
 
-    /// Answers a request about a group that may be another node's.
-    pub(super) async fn of_group(&self, request: Request) -> Result<Response, Refusal> {
-        match request {
-            Request::CreateGroup(create) => self.create_group(*create).await,
-            Request::CreateGroupWith {
-                mut create,
-                selectors,
-            } => {
-                let spec = create.spec.with_selectors(selectors);
-                create.spec = spec.map_err(|why| refusal(RefusalKind::Usage, why))?;
-                self.create_group(*create).await
-            }
-            Request::RemoveGroup(group) => {
-                let (owner, row) = self.find_group(&group, Some(TAKING_OVER)).await?;
-                self.remove_group(owner, &row).await
-            }
-            Request::GroupReady { group, timeout_ms } => {
-                let begun = Instant::now();
-                let timeout = timeout_ms.map(Duration::from_millis);
-                let found = within(timeout, self.find_group(&group, None)).await;
-                let Some(found) = found else {
-                    let why = match self.is_between_owners(&group) {
-                        Some(id) => format!("timed out: {}", between_owners(id)),
-                        None => format!(
-                            "timed out: not all nodes have said in time whether they have placement group '{group}'"
-                        ),
-                    };
-                    return Ok(Response::NotReady(why));
-                };
-                let (_, row) = found?;
-                let rest = timeout.map(|timeout| timeout.saturating_sub(begun.elapsed()));
-                match self.client.group_ready_async(row.id, rest).await {
-                    Ok(()) => Ok(Response::Done),
-                    Err(why @ NotReady::TimedOut { .. }) => Ok(Response::NotReady(why.to_string())),
-                    Err(why @ NotReady::Gone(_)) => Err(refusal(RefusalKind::NotFound, why)),
-                }
-            }
-            _ => unreachable!("the session gives us no others"),
+    /// Waits until tasks can run in all bundles of a group that may be another node's.
+    pub(super) async fn group_ready(
+        &self,
+        group: &str,
+        timeout_ms: Option<u64>,
+    ) -> Result<Response, Refusal> {
+        let begun = Instant::now();
+        let timeout = timeout_ms.map(Duration::from_millis);
+        let found = within(timeout, self.find_group(group, None)).await;
+        let Some(found) = found else {
+            let why = match self.is_between_owners(group) {
+                Some(id) => format!("timed out: {}", between_owners(id)),
+                None => format!(
+                    "timed out: not all nodes have said in time whether they have placement group '{group}'"
+                ),
+            };
+            return Ok(Response::NotReady(why));
+        };
+        let (_, row) = found?;
+        let rest = timeout.map(|timeout| timeout.saturating_sub(begun.elapsed()));
+        match self.client.group_ready_async(row.id, rest).await {
+            Ok(()) => Ok(Response::Done),
+            Err(why @ NotReady::TimedOut { .. }) => Ok(Response::NotReady(why.to_string())),
+            Err(why @ NotReady::Gone(_)) => Err(refusal(RefusalKind::NotFound, why)),
         }
     }
 
@@ -202,11 +191,9 @@ impl Session {
         }
     }
 
-    async fn remove_group(
-        &self,
-        owner: Option<NodeId>,
-        row: &GroupRow,
-    ) -> Result<Response, Refusal> {
+    /// Ends a group, at whichever node owns it.
+    pub(super) async fn remove_group(&self, text: &str) -> Result<Response, Refusal> {
+        let (owner, row) = self.find_group(text, Some(TAKING_OVER)).await?;
         let group = row.id;
         let (Some(owner), Some(cluster)) = (owner, self.inner.cluster()) else {
             match row.is_detached {
@@ -313,7 +300,7 @@ pub(super) fn remove(inner: &Inner, asker: Asker<'_>, group: &GroupId) -> Result
 
 /// The one group that this node owns of this name, or whose id begins so, of those of whoever asks.
 pub(super) fn find(inner: &Inner, asker: Asker<'_>, text: &str) -> Result<GroupRow, Refusal> {
-    let all = all(inner, inner.detached.driver());
+    let all = all(inner);
     let own = all.iter().filter(|row| asker.owns(&row.tenant, row.job));
     let mut named = own.clone().filter(|row| row.name.as_deref() == Some(text));
     match (named.next(), named.next()) {
@@ -328,7 +315,7 @@ pub(super) fn find(inner: &Inner, asker: Asker<'_>, text: &str) -> Result<GroupR
 
 /// The groups that this node owns, or is about to take over.
 pub(super) fn groups(inner: &Inner, list: &List) -> Vec<GroupRow> {
-    let mut rows = all(inner, inner.detached.driver());
+    let mut rows = all(inner);
     let own = inner.shared.home.node;
     rows.extend(unowned(inner, |_, owner| owner == own));
     filtered(rows, list)
@@ -413,7 +400,7 @@ fn filtered(mut rows: Vec<GroupRow>, list: &List) -> Vec<GroupRow> {
     rows
 }
 
-fn all(inner: &Inner, detached: DriverId) -> Vec<GroupRow> {
+fn all(inner: &Inner) -> Vec<GroupRow> {
     inner.shared.ask(|ledger| {
         let views = ledger.group_views();
         let cluster = ledger.scheduler().cluster();
@@ -435,9 +422,9 @@ fn all(inner: &Inner, detached: DriverId) -> Vec<GroupRow> {
                 since_ms: ms(view.since.unwrap_or_default()),
                 bundles: bundles.collect(),
                 why: view.why,
-                is_detached: group.driver == detached,
+                is_detached: group.driver.is_detached(),
                 tenant: group.tenant,
-                job: group.driver,
+                job: group.driver.job(),
                 age_ms: ms(group.created.elapsed()),
                 node: inner.name(),
             }
@@ -489,7 +476,7 @@ pub(super) fn explained(row: &GroupRow) -> String {
         row.id,
         row.kind,
         row.state,
-        units::milliseconds(row.since_ms)
+        units::duration(Duration::from_millis(row.since_ms))
     );
     if let Some(why) = &row.why {
         let _ = write!(text, ": {why}");

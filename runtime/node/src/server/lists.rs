@@ -6,18 +6,18 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use wasmrun_model::id::{ActorId, IdPrefix};
+use wasmrun_model::failure::TaskError;
+use wasmrun_model::id::IdPrefix;
 use wasmrun_model::task::Phase;
 use wasmrun_model::wire::{
-    ActorRow, JobRow, List, ModuleRow, ObjectRow, Refusal, RefusalKind, Request, Rows, TaskRow,
-    TenantRow, What,
+    ActorRow, List, ModuleRow, ObjectRow, Refusal, RefusalKind, Request, Rows, TenantRow, What,
 };
 use wasmrun_store::ObjectPlace;
 
 use super::lookup::is_over;
 use super::session::refusal;
-use super::views::{amounts, find, rows, status};
-use super::{Inner, cluster, groups, tenants};
+use super::views::{amounts, status};
+use super::{Inner, cluster, groups, rows, tenants};
 use crate::records::dead::FAILED;
 use crate::records::object::{Reference, Value};
 use crate::records::task::Work;
@@ -27,24 +27,47 @@ pub(super) fn check(request: &Request) -> Result<(), Refusal> {
     let Request::List(list) = request else {
         return Ok(());
     };
-    let fields = list.what.fields();
-    let is_unknown = |(name, _): &&(String, String)| !fields.contains(&name.as_str());
-    match list.filters.iter().find(is_unknown) {
-        None => Ok(()),
-        Some((name, _)) => {
-            let shown: String = name.chars().take(80).collect();
+    let mut filters = list.filters.iter();
+    filters.try_for_each(|(field, value)| check_filter(list.what, field, value))
+}
+
+fn check_filter(what: What, field: &str, value: &str) -> Result<(), Refusal> {
+    let shown = |text: &str| text.chars().take(80).collect::<String>();
+    let fields = what.fields();
+    let why = match what.choices(field) {
+        _ if !fields.contains(&field) => {
             let fields = match fields {
                 [] => "there is nothing to filter by".to_owned(),
                 fields => format!("it can be filtered by {}", fields.join(", ")),
             };
-            let why = format_args!("this list has no field '{shown}': {fields}");
-            Err(refusal(RefusalKind::Usage, why))
+            format!("this list has no field '{}': {fields}", shown(field))
         }
-    }
+        Some(choices) if !choices.contains(&value) => {
+            let choices = choices.join(", ");
+            format!(
+                "no row has the {field} '{}': choose from {choices}",
+                shown(value)
+            )
+        }
+        None if what.is_id(field) && IdPrefix::parse(value).is_none() => format!(
+            "no row has the {field} '{}', or one that begins so: it is made of digits and the letters a to f",
+            shown(value)
+        ),
+        _ => return Ok(()),
+    };
+    Err(refusal(RefusalKind::Usage, why))
 }
 
 /// Whether a row has all that is asked for.
 pub(super) fn passes(list: &List, fields: &[(&str, &dyn Display)]) -> bool {
+    let what = list.what;
+    debug_assert!(
+        fields.iter().all(|(name, field)| {
+            let choices = what.choices(name);
+            choices.is_none_or(|choices| choices.contains(&field.to_string().as_str()))
+        }),
+        "a row of {what:?} has a value that nobody could ask for"
+    );
     debug_assert!(
         fields.len() == list.what.fields().len()
             && fields
@@ -55,16 +78,20 @@ pub(super) fn passes(list: &List, fields: &[(&str, &dyn Display)]) -> bool {
     );
     list.filters.iter().all(|(key, value)| {
         let field = fields.iter().find(|(name, _)| name == key);
-        field.is_some_and(|(_, field)| field.to_string() == *value)
+        let field = field.map(|(_, field)| field.to_string());
+        field.is_some_and(|field| match what.is_id(key) {
+            true => field.starts_with(value.as_str()),
+            false => field == *value,
+        })
     })
 }
 
 pub(super) fn list(inner: &Inner, list: &List) -> Rows {
     match list.what {
-        What::Tasks => Rows::Tasks(tasks(inner, list)),
+        What::Tasks | What::Attempts => Rows::Tasks(rows::tasks(inner, list)),
         What::Actors => Rows::Actors(actors(inner, list)),
         What::Objects => Rows::Objects(objects(inner, list)),
-        What::Jobs => Rows::Jobs(jobs(inner, list)),
+        What::Jobs => Rows::Jobs(rows::jobs(inner, list)),
         What::Modules => Rows::Modules(modules(inner, list)),
         What::Nodes => Rows::Nodes(vec![status(inner)]),
         What::Tenants => Rows::Tenants(tenant_rows(inner, list)),
@@ -83,40 +110,6 @@ fn prefix_of(list: &List, field: &str) -> Option<IdPrefix> {
     }
 }
 
-fn tasks(inner: &Inner, list: &List) -> Vec<TaskRow> {
-    let (Some(id), Some(job)) = (prefix_of(list, "id"), prefix_of(list, "job")) else {
-        return Vec::new();
-    };
-    let actor = list.filters.iter().find(|(field, _)| field == "actor");
-    let actor = actor.map(|(_, text)| text);
-    let named = inner.shared.names.all();
-    let begins = actor.and_then(|text| IdPrefix::parse(text));
-    let is_meant =
-        |it: &ActorId| named.get(it) == actor || begins.is_some_and(|begins| begins.begins(it));
-    let found = find(inner, id, |task| {
-        let is_of_it = || task.actor.as_ref().is_some_and(is_meant);
-        job.begins(&task.driver) && (actor.is_none() || is_of_it())
-    });
-    let actor = actor.map_or("", String::as_str);
-    let mut rows = rows(inner, &found);
-    rows.retain(|row| {
-        let fields: [(&str, &dyn Display); 7] = [
-            ("id", &row.id),
-            ("name", &row.name),
-            ("state", &row.state),
-            ("tenant", &row.tenant),
-            ("job", &row.job),
-            ("node", &row.node),
-            ("actor", &actor),
-        ];
-        passes(list, &fields)
-    });
-    // The youngest first: they are what people look for.
-    rows.sort_by_key(|row| (row.age_ms, row.id));
-    rows.truncate(Rows::MAX);
-    rows
-}
-
 fn actors(inner: &Inner, list: &List) -> Vec<ActorRow> {
     let Some(id) = prefix_of(list, "id") else {
         return Vec::new();
@@ -133,7 +126,19 @@ fn actors(inner: &Inner, list: &List) -> Vec<ActorRow> {
                     .map_or("ended", Phase::name)
                     .to_owned(),
                 tenant: actor.tenant().clone(),
+                job: cell.driver.job(),
                 node: inner.name(),
+                generation: ledger
+                    .scheduler()
+                    .task(&cell.id)
+                    .map_or(0, |it| it.attempt.number().into()),
+                // Its creation is a task of it, too.
+                calls: ledger.scheduler().of_actor(&actor.id).count() as u64 - 1,
+                state_bytes: actor.checkpoint().map(|it| it.state.len() as u64),
+                failure: actor
+                    .death()
+                    .filter(|why| *why != TaskError::Cancelled)
+                    .map(|why| why.to_string()),
             }),
             _ => None,
         });
@@ -143,7 +148,12 @@ fn actors(inner: &Inner, list: &List) -> Vec<ActorRow> {
             class: dead.class.clone(),
             state: FAILED.to_owned(),
             tenant: dead.tenant.clone(),
+            job: dead.driver.job(),
             node: inner.name(),
+            generation: 0,
+            calls: 0,
+            state_bytes: None,
+            failure: Some(dead.why.to_string()),
         });
         let passing = rows.chain(dead).filter(|row| {
             let name = row.name.clone().unwrap_or_default();
@@ -218,12 +228,13 @@ fn objects(inner: &Inner, list: &List) -> Vec<ObjectRow> {
     }
     drop(registry);
     let passing = rows.into_values().filter(|row| {
+        let kept = if row.is_kept { "yes" } else { "no" };
         let fields: [(&str, &dyn Display); 5] = [
             ("node", &row.node),
             ("id", &row.id),
             ("place", &row.place),
             ("tenant", &row.tenant),
-            ("kept", &row.is_kept),
+            ("kept", &kept),
         ];
         passes(list, &fields)
     });
@@ -241,20 +252,6 @@ fn place_of(inner: &Inner, value: &Value) -> &'static str {
         // Unless it can be reconstructed, and is when it is read.
         false => "lost",
     }
-}
-
-fn jobs(inner: &Inner, list: &List) -> Vec<JobRow> {
-    inner.shared.ask(|ledger| {
-        let scheduler = ledger.scheduler();
-        let rows = scheduler.drivers().map(|id| JobRow {
-            id,
-            tasks: scheduler.of_driver(&id).count() as u64,
-            node: inner.name(),
-        });
-        let rows = rows
-            .filter(|row| row.tasks > 0 && passes(list, &[("id", &row.id), ("node", &row.node)]));
-        rows.take(Rows::MAX).collect()
-    })
 }
 
 fn modules(inner: &Inner, list: &List) -> Vec<ModuleRow> {
@@ -291,4 +288,39 @@ fn tenant_rows(inner: &Inner, list: &List) -> Vec<TenantRow> {
         let rows = rows.filter(|row| passes(list, &[("name", &row.name), ("node", &row.node)]));
         rows.take(Rows::MAX).collect()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(what: What, field: &str, value: &str) -> Option<String> {
+        let checked = check(&Request::List(List::of(what).with(field, value)));
+        checked.err().map(|why| why.message)
+    }
+
+    #[test]
+    fn what_no_row_can_have_is_refused() {
+        for (what, field, value, says) in [
+            (What::Tasks, "stat", "running", "no field 'stat': it can be"),
+            (What::Nodes, "x", "y", "there is nothing to filter by"),
+            (What::Tasks, "state", "runing", "dispatching, running,"),
+            (What::Objects, "kept", "true", "choose from yes, no"),
+            (What::Tokens, "kind", "nodes", "choose from node, client"),
+            (What::Groups, "job", "mine", "no row has the job 'mine'"),
+            (What::Modules, "digest", "", "or one that begins so"),
+        ] {
+            let said = said(what, field, value).expect("it is refused");
+            assert!(said.contains(says), "{said}");
+        }
+        for (what, field, value) in [
+            (What::Tasks, "state", "running"),
+            (What::Actors, "state", "failed"),
+            (What::Objects, "kept", "no"),
+            (What::Members, "id", "0a"),
+            (What::Tasks, "name", "anything"),
+        ] {
+            assert_eq!(said(what, field, value), None);
+        }
+    }
 }

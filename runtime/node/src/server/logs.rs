@@ -44,15 +44,17 @@ struct Others {
 pub(super) fn kept(record: &Record) -> Result<Arc<Log>, Refusal> {
     match &record.detached {
         Some(detached) => Ok(detached.log.clone()),
-        None => {
-            let why = format_args!(
-                "nothing is kept of what {} wrote: a task's output goes to whoever waits for it, \
-                 unless it was submitted with --detach, and a call's is its actor's",
-                record.id
-            );
-            Err(refusal(RefusalKind::Usage, why))
-        }
+        None => Err(not_kept(&record.id)),
     }
+}
+
+/// That nothing is kept of what a task wrote.
+pub(super) fn not_kept(task: &TaskId) -> Refusal {
+    let why = format_args!(
+        "nothing is kept of what {task} wrote: a task's output goes to whoever waits for it, unless it was submitted with \
+         --detach, and a call's is its actor's"
+    );
+    refusal(RefusalKind::Usage, why)
 }
 
 /// What this node keeps of these tasks' output, of as many of them as there is room for in an answer.
@@ -119,7 +121,10 @@ impl Session {
         request: u64,
         job: DriverId,
     ) -> Result<Result<Response, Refusal>, Gone> {
-        let mut tasks = self.describe_job(job).await.tasks;
+        let mut tasks = match self.describe_job(job).await {
+            Ok(detail) => detail.tasks,
+            Err(why) => return Ok(Err(why)),
+        };
         // In the order in which they were submitted.
         tasks.sort_by_key(|row| std::cmp::Reverse(row.age_ms));
         let detached = tasks.iter().filter(|row| row.is_detached);

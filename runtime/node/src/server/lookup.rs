@@ -9,7 +9,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ActorId, DriverId, IdPrefix, TaskId};
 use wasmrun_model::wire::{
     ActorDetail, ActorRow, JobDetail, List, Refusal, RefusalKind, Response, Rows, Silent, TaskRow,
@@ -19,6 +18,7 @@ use wasmrun_model::wire::{
 use super::Inner;
 use super::gather::WHOLE_ID;
 use super::merge::{weight, with_silent};
+use super::rows;
 use super::session::{Session, refusal};
 use super::views::{self, Asker};
 use crate::peers::ask::{Answer, Question, Thing, ThingId};
@@ -39,6 +39,14 @@ pub(super) fn is_over(state: &str) -> bool {
     state == ENDED || state == FAILED
 }
 
+/// Whether what has a name is over.
+fn has_ended(thing: &Thing) -> bool {
+    match thing.id {
+        ThingId::Job(_) => thing.state != "running",
+        ThingId::Actor(_) | ThingId::Task(_) => is_over(&thing.state),
+    }
+}
+
 /// What an id or a name stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Meant {
@@ -57,7 +65,8 @@ impl fmt::Display for Thing {
             ThingId::Task(id) => write!(f, "task {id} ({name}, {state}, node {node})"),
             ThingId::Actor(id) if name.is_empty() => write!(f, "actor {id} ({state}, node {node})"),
             ThingId::Actor(id) => write!(f, "actor {id} ({name}, {state}, node {node})"),
-            ThingId::Job(id) => write!(f, "job {id} (node {node})"),
+            ThingId::Job(id) if name.is_empty() => write!(f, "job {id} (node {node})"),
+            ThingId::Job(id) => write!(f, "job {id} ({name}, {state}, node {node})"),
         }
     }
 }
@@ -75,6 +84,11 @@ pub(super) fn things(inner: &Inner, asker: Asker<'_>, text: &str) -> Vec<Thing> 
     if let Some(actor) = lives.or_else(|| named().next()) {
         return vec![actor.clone()];
     }
+    let mut jobs_named = jobs(inner, asker, |_, name| name == text);
+    if !jobs_named.is_empty() {
+        jobs_named.truncate(MOST_THINGS);
+        return jobs_named;
+    }
     let Some(prefix) = prefix else {
         return Vec::new();
     };
@@ -82,42 +96,34 @@ pub(super) fn things(inner: &Inner, asker: Asker<'_>, text: &str) -> Vec<Thing> 
         let id = ThingId::Actor(task.actor());
         actors.iter().any(|thing| thing.id == id)
     };
-    let mut tasks = views::find(inner, prefix, |it| asker.owns(it.tenant, it.driver));
-    tasks.retain(|task| !is_actor(task));
-    tasks.truncate(MOST_THINGS);
-    let tasks = views::rows(inner, &tasks).into_iter().map(|row| Thing {
+    let mut tasks = rows::begun_so(inner, asker, prefix, MOST_THINGS);
+    tasks.retain(|row| !is_actor(&row.id));
+    let tasks = tasks.into_iter().map(|row| Thing {
         id: ThingId::Task(row.id),
         name: row.name,
         state: row.state,
         node: row.node,
     });
-    let jobs = jobs(inner, asker, prefix).into_iter().map(|id| Thing {
-        id: ThingId::Job(id),
-        name: String::new(),
-        state: String::new(),
-        node: inner.name(),
-    });
+    let jobs = jobs(inner, asker, |id, _| prefix.begins(id));
     let all = actors.iter().cloned().chain(jobs).chain(tasks);
     all.take(MOST_THINGS).collect()
 }
 
-/// The jobs whose ids begin so, and that have tasks of the asker's.
-fn jobs(inner: &Inner, asker: Asker<'_>, prefix: IdPrefix) -> BTreeSet<DriverId> {
-    let registry = inner.registry();
-    let fits = |job: &DriverId, tenant: &TenantName| prefix.begins(job) && asker.owns(tenant, *job);
-    let ended = registry.tasks().filter(|it| fits(&it.driver, &it.tenant));
-    let mut jobs: BTreeSet<DriverId> = ended.map(|it| it.driver).collect();
-    drop(registry);
+/// The asker's jobs that `fits` says yes to, by their ids and names.
+fn jobs(inner: &Inner, asker: Asker<'_>, fits: impl Fn(&DriverId, &str) -> bool) -> Vec<Thing> {
     inner.shared.ask(|ledger| {
-        let scheduler = ledger.scheduler();
-        jobs.extend(scheduler.drivers().filter(|job| {
-            let is_own = |task| ledger.tenant(&task).is_some_and(|it| fits(job, it));
-            prefix.begins(job) && scheduler.of_driver(job).any(is_own)
-        }));
-        let dead = ledger.dead.iter().filter(|it| fits(&it.driver, &it.tenant));
-        jobs.extend(dead.map(|it| it.driver));
-    });
-    jobs
+        let own = ledger.jobs.iter().filter_map(|(id, job)| {
+            let about = job.about.as_ref()?;
+            let is_meant = asker.owns(&about.tenant, *id) && fits(id, &about.name);
+            is_meant.then(|| Thing {
+                id: ThingId::Job(*id),
+                name: about.name.clone(),
+                state: job.state().to_owned(),
+                node: inner.name(),
+            })
+        });
+        own.collect()
+    })
 }
 
 /// The asker's actors that have this name, or whose ids begin so: those that live, those that have failed, and those
@@ -183,12 +189,13 @@ fn one(asker: Asker<'_>, text: &str, all: Vec<Thing>, silent: &[Silent]) -> Resu
         }
         known.name = name;
     }
-    let is_called = |thing: &Thing| matches!(thing.id, ThingId::Actor(_)) && thing.name == text;
-    if things.values().any(is_called) {
-        // The beginning of an id is what somebody calls an actor only by accident.
+    let is_called = |thing: &Thing| !matches!(thing.id, ThingId::Task(_)) && thing.name == text;
+    let is_named = things.values().any(is_called);
+    if is_named {
+        // The beginning of an id is what somebody calls an actor or a job only by accident.
         things.retain(|_, thing| is_called(thing));
-        if things.values().any(|thing| !is_over(&thing.state)) {
-            things.retain(|_, thing| !is_over(&thing.state));
+        if things.values().any(|thing| !has_ended(thing)) {
+            things.retain(|_, thing| !has_ended(thing));
         }
     }
     let shown: String = text.chars().take(80).collect();
@@ -215,8 +222,10 @@ fn one(asker: Asker<'_>, text: &str, all: Vec<Thing>, silent: &[Silent]) -> Resu
         more => format!(" and {more} more"),
     };
     let all = all[..all.len().min(SHOWN)].join(", ");
-    let why =
-        format_args!("'{shown}' begins the id of more than one: {all}{more}; give more of it");
+    let why = match is_named {
+        true => format!("'{shown}' is the name of more than one: {all}{more}; give an id"),
+        false => format!("'{shown}' begins the id of more than one: {all}{more}; give more of it"),
+    };
     Err(refusal(RefusalKind::Ambiguous, why))
 }
 
@@ -277,7 +286,7 @@ impl Session {
             Meant::Actor(id, name) => {
                 Response::ActorDetail(Box::new(self.describe_actor(id, name).await?))
             }
-            Meant::Job(id) => Response::Job(Box::new(self.describe_job(id).await)),
+            Meant::Job(id) => Response::Job(Box::new(self.describe_job(id).await?)),
         })
     }
 
@@ -290,9 +299,11 @@ impl Session {
             return Err(self.actor_ended(id, name.as_deref()).await);
         };
         let creation = creation.whole();
-        let filters = vec![("id".to_owned(), id.to_string())];
-        let what = What::Actors;
-        let listed = self.list_all(List { what, filters }).await;
+        // Of one that was ended nothing is kept but what it wrote.
+        if creation.row.run.is_some() && creation.row.state != FAILED {
+            return Err(self.actor_ended(id, name.as_deref()).await);
+        }
+        let listed = self.list_all(List::of(What::Actors).with("id", id)).await;
         let Rows::Actors(mut rows) = listed.rows else {
             unreachable!("actors were asked for");
         };
@@ -303,31 +314,47 @@ impl Session {
             class: task.name.clone(),
             state: task.state.clone(),
             tenant: task.tenant.clone(),
+            job: task.job,
             node: task.node.clone(),
+            generation: 0,
+            calls: 0,
+            state_bytes: None,
+            failure: task.error.clone(),
         });
         Ok(ActorDetail {
             row,
-            job: task.job,
             is_detached: task.is_detached,
             age_ms: task.age_ms,
             explanation: creation.explanation,
         })
     }
 
-    pub(super) async fn describe_job(&self, id: DriverId) -> JobDetail {
-        let filters = vec![("job".to_owned(), id.to_string())];
-        let what = What::Tasks;
-        let listed = self.list_all(List { what, filters }).await;
+    /// Everything about one job.
+    ///
+    /// # Errors
+    /// When it is forgotten meanwhile, or whoever knows what it is does not answer.
+    pub(super) async fn describe_job(&self, id: DriverId) -> Result<JobDetail, Refusal> {
+        let listed = self.list_all(List::of(What::Jobs).with("id", id)).await;
+        let Rows::Jobs(mut rows) = listed.rows else {
+            unreachable!("jobs were asked for");
+        };
+        let row = rows.pop().ok_or_else(|| {
+            let why = format_args!(
+                "there is no job {id} any more; `wasmrun list jobs` shows what there is"
+            );
+            with_silent(refusal(RefusalKind::NotFound, why), &listed.silent)
+        })?;
+        let listed = self.list_all(List::of(What::Tasks).with("job", id)).await;
         let Rows::Tasks(mut tasks) = listed.rows else {
             unreachable!("tasks were asked for");
         };
         let asker = self.asker();
         tasks.retain(|row| asker.owns(&row.tenant, row.job));
-        JobDetail {
-            id,
+        Ok(JobDetail {
+            row,
             tasks,
             silent: listed.silent,
-        }
+        })
     }
 
     /// Where what a text stands for stands, and why, in words.
@@ -358,7 +385,7 @@ impl Session {
 
     /// How many tasks a job has in which state, and why those are there that do not run.
     async fn explain_job(&self, id: DriverId) -> Result<String, Refusal> {
-        let JobDetail { tasks, silent, .. } = self.describe_job(id).await;
+        let JobDetail { tasks, silent, .. } = self.describe_job(id).await?;
         let mut states: BTreeMap<&str, usize> = BTreeMap::new();
         for row in &tasks {
             *states.entry(&row.state).or_default() += 1;
@@ -452,6 +479,8 @@ impl Session {
 
 #[cfg(test)]
 mod tests {
+    use wasmrun_model::fairness::TenantName;
+
     use super::*;
 
     fn thing(id: ThingId, name: &str, state: &str, node: &str) -> Thing {

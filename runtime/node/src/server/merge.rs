@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use wasmrun_model::id::{ActorId, TaskId};
 use wasmrun_model::wire::{ActorRow, Refusal, RefusalKind, Rows, Silent, TaskRow};
 
-use crate::server::lookup;
+use crate::server::{lookup, rows};
 
 /// How much the state in a row says: the end most, that it is with another node least.
 pub(super) fn weight(state: &str) -> u8 {
@@ -25,7 +25,17 @@ pub(super) fn better(one: TaskRow, other: TaskRow) -> TaskRow {
         false => (other, one),
     };
     row.is_detached |= less.is_detached;
-    row.age_ms = row.age_ms.max(less.age_ms);
+    // Who submitted it knows more of it than who runs it, and has had it for longer.
+    if less.age_ms > row.age_ms {
+        row.age_ms = less.age_ms;
+        row.submitted_us = less.submitted_us;
+    }
+    row.parent = row.parent.or(less.parent);
+    row.array_index = row.array_index.or(less.array_index);
+    row.attempt = row.attempt.max(less.attempt);
+    if row.inputs.is_empty() {
+        row.inputs = less.inputs;
+    }
     row
 }
 
@@ -40,7 +50,7 @@ pub(super) fn merged(rows: Vec<TaskRow>) -> Vec<TaskRow> {
         tasks.insert(row.id, row);
     }
     let mut rows: Vec<TaskRow> = tasks.into_values().collect();
-    rows.sort_by_key(|row| (row.age_ms, row.id));
+    rows.sort_by_key(|row| std::cmp::Reverse(rows::place(row)));
     rows
 }
 
@@ -60,6 +70,10 @@ pub(super) fn merged_actors(rows: Vec<ActorRow>) -> Vec<ActorRow> {
                     false => (row, known),
                 };
                 row.name = row.name.or(less.name);
+                row.generation = row.generation.max(less.generation);
+                row.calls = row.calls.max(less.calls);
+                row.state_bytes = row.state_bytes.or(less.state_bytes);
+                row.failure = row.failure.or(less.failure);
                 row
             }
             None => row,
@@ -85,36 +99,33 @@ pub(super) fn add(rows: &mut Rows, more: Rows) {
 }
 
 /// In an order that does not depend on who has answered first, and not too many.
-pub(super) fn truncate(rows: &mut Rows) {
+pub(super) fn truncate(rows: &mut Rows, most: usize) {
     match rows {
-        Rows::Tasks(rows) => rows.truncate(Rows::MAX),
+        Rows::Tasks(rows) => rows.truncate(most),
         Rows::Actors(rows) => {
             rows.sort_by_key(|row| (lookup::is_over(&row.state), row.id));
-            rows.truncate(Rows::MAX);
+            rows.truncate(most);
         }
         Rows::Objects(rows) => {
             rows.sort_by(|one, other| (one.id, &one.node).cmp(&(other.id, &other.node)));
-            rows.truncate(Rows::MAX);
+            rows.truncate(most);
         }
-        Rows::Jobs(rows) => {
-            rows.sort_by(|one, other| (one.id, &one.node).cmp(&(other.id, &other.node)));
-            rows.truncate(Rows::MAX);
-        }
+        Rows::Jobs(rows) => rows.truncate(most),
         Rows::Modules(rows) => {
             rows.sort_by(|one, other| (one.digest, &one.node).cmp(&(other.digest, &other.node)));
-            rows.truncate(Rows::MAX);
+            rows.truncate(most);
         }
         Rows::Tenants(rows) => {
             rows.sort_by(|one, other| (&one.name, &one.node).cmp(&(&other.name, &other.node)));
-            rows.truncate(Rows::MAX);
+            rows.truncate(most);
         }
         Rows::Nodes(rows) => {
             rows.sort_by(|one, other| one.name.cmp(&other.name));
-            rows.truncate(Rows::MAX);
+            rows.truncate(most);
         }
         Rows::Groups(rows) => {
             rows.sort_by_key(|row| row.id);
-            rows.truncate(Rows::MAX);
+            rows.truncate(most);
         }
         Rows::Members(_) | Rows::Tokens(_) | Rows::Clients(_) | Rows::Shares(_) => {}
     }
@@ -146,7 +157,16 @@ mod tests {
             state: state.into(),
             tenant: Default::default(),
             job: DriverId::from_bytes([1; 16]),
+            parent: None,
+            actor: None,
+            array_index: None,
+            attempt: 1,
             is_detached: node == "owner",
+            submitted_us: if node == "owner" { 1 } else { 2 },
+            inputs: Vec::new(),
+            held: Vec::new(),
+            run: None,
+            error: None,
             age_ms: if node == "owner" { 10 } else { 5 },
             node: node.into(),
         }

@@ -28,6 +28,7 @@ mod receive;
 mod registry;
 mod requests;
 mod resources;
+mod rows;
 mod scheduling;
 mod send;
 mod session;
@@ -48,7 +49,8 @@ use tokio::net::UnixListener;
 use tokio::sync::Semaphore;
 use tokio::sync::watch::Sender;
 use tokio::task::{JoinHandle, JoinSet};
-use wasmrun_model::wire::Address;
+use wasmrun_model::id::DriverId;
+use wasmrun_model::wire::{Address, TaskRow};
 use wasmrun_net::Session;
 
 pub use self::metrics::{DEFAULT_METRICS_PORT, Metrics, ServeMetricsError};
@@ -60,9 +62,11 @@ use self::socket::Bound;
 use crate::client::Client;
 use crate::cluster::{Clients, Cluster};
 use crate::guests::shared::Shared;
+use crate::history::Following;
 use crate::node::Node;
 use crate::peers::ask::Desk;
 use crate::peers::{Exchange, Left};
+use crate::records::ids::random;
 use crate::records::task::Work;
 
 /// The most connections at a time. More wait in the socket's own queue.
@@ -89,6 +93,25 @@ pub struct Server {
     _bound: Bound,
 }
 
+/// Attempts of a node's tasks as they end.
+#[derive(Debug)]
+pub struct EndedAttempts {
+    inner: Arc<Inner>,
+    following: Following,
+}
+
+impl EndedAttempts {
+    /// The next ones, at most so many, in the order in which they ended.
+    pub async fn next(&mut self, most: usize) -> Vec<TaskRow> {
+        rows::ended_rows(&self.inner, &self.following.next(most).await)
+    }
+
+    /// How many were left out since this was asked last, because nobody read them in time.
+    pub fn take_missed(&self) -> u64 {
+        self.following.take_missed()
+    }
+}
+
 /// Stops a server, from any thread.
 #[derive(Debug, Clone)]
 pub struct Stopper(Arc<Inner>);
@@ -108,7 +131,7 @@ struct Inner {
     cluster: Option<Arc<Cluster>>,
     /// and what it exchanges with others there.
     exchange: Option<Arc<Exchange>>,
-    /// Who submits what outlives its session.
+    /// Who stores what outlives its session, and groups that do. Tasks and actors that do are of jobs of their own.
     detached: Client,
     /// What of that outlives the node, if it is in a cluster.
     durable: OnceLock<Arc<Durable>>,
@@ -131,7 +154,12 @@ struct Inner {
     /// Frames and reports that are on their way to clients.
     pending: Arc<AtomicUsize>,
     started: Instant,
+    /// What makes a link to the node's page, if it has one.
+    dashboard: OnceLock<DashboardLink>,
 }
+
+/// Makes a link to a node's page, which is of use once.
+pub type DashboardLink = Arc<dyn Fn() -> String + Send + Sync>;
 
 impl std::fmt::Debug for Inner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -152,7 +180,7 @@ impl Node {
             shared: self.shared.clone(),
             cluster: self.cluster.clone(),
             exchange: self.exchange.clone(),
-            detached: self.client(),
+            detached: Client::new(self.shared.clone(), new_detached()),
             durable: OnceLock::new(),
             once: Mutex::default(),
             registry: Mutex::default(),
@@ -166,6 +194,7 @@ impl Node {
             sessions: AtomicU64::new(0),
             pending: Arc::default(),
             started: Instant::now(),
+            dashboard: OnceLock::new(),
         });
         if let Some(exchange) = inner.exchange() {
             let desk: Arc<dyn Desk> = inner.clone();
@@ -186,6 +215,20 @@ impl Node {
 }
 
 impl Server {
+    /// The attempts of this node's tasks from now on, as they end. So many may wait to be read.
+    pub fn ended_attempts(&self, waiting: usize) -> EndedAttempts {
+        EndedAttempts {
+            following: self.inner.shared.history.follow(waiting),
+            inner: self.inner.clone(),
+        }
+    }
+
+    /// The node has a page, and clients on its machine may have links to it. Once.
+    pub fn set_dashboard(&self, link: DashboardLink) {
+        // Whoever came first has it.
+        let _ = self.inner.dashboard.set(link);
+    }
+
     /// What stops it.
     pub fn stopper(&self) -> Stopper {
         Stopper(self.inner.clone())
@@ -231,7 +274,7 @@ impl Drop for Server {
             // What ends from here on ends because the node does.
             durable.close();
         }
-        self.inner.detached.cancel_all();
+        self.inner.cancel_detached();
     }
 }
 
@@ -256,7 +299,26 @@ impl Clients for Inner {
     }
 }
 
+/// The id of a job that outlives its session.
+fn new_detached() -> DriverId {
+    DriverId::detached(random())
+}
+
 impl Inner {
+    /// Ends what outlives its session, with the node.
+    fn cancel_detached(&self) {
+        let drivers: Vec<DriverId> = self.shared.ask(|ledger| {
+            let is_own = |driver: &DriverId| {
+                let job = ledger.jobs.get(driver);
+                driver.is_detached() && job.is_some_and(|job| job.about.is_some())
+            };
+            ledger.scheduler().drivers().filter(is_own).collect()
+        });
+        for driver in drivers.into_iter().chain([self.detached.driver()]) {
+            Client::new(self.shared.clone(), driver).cancel_all();
+        }
+    }
+
     /// The node's name, as rows have it.
     fn name(&self) -> String {
         self.shared.name.to_string()

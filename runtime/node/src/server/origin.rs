@@ -30,6 +30,9 @@ impl Origin {
             return Ok(());
         }
         let why = match request {
+            Request::Dashboard => {
+                "a link to a node's page is made on its own machine, by whoever may use its socket: `wasmrun dashboard` there"
+            }
             Request::Stop { .. } => {
                 "a node is stopped on its own machine, where it can be started again: `wasmrun node stop` there; \
                  `wasmrun node drain NODE` lets it take no new work from anywhere"
@@ -42,8 +45,7 @@ impl Origin {
                 "tokens let others in, so they are made, listed and revoked on the machine of a node: \
                  `wasmrun node token` there"
             }
-            Request::CreateClientToken { .. }
-            | Request::RevokeClient(_)
+            Request::RevokeClient(_)
             | Request::List(List {
                 what: What::Clients,
                 ..
@@ -55,7 +57,7 @@ impl Origin {
                 "a node is removed from the cluster on the machine of another, by whoever may use its socket: `wasmrun node \
                  remove` there; `wasmrun node drain NODE` lets it take no new work from anywhere"
             }
-            Request::SetTenant(_) | Request::SetTenantWith { .. } | Request::RemoveTenant(_) => {
+            Request::SetTenant(_) | Request::RemoveTenant(_) => {
                 "what tenants are due is set on the machine of a node, by whoever may use its socket: `wasmrun tenant` \
                  there; `wasmrun tenant list` works from anywhere"
             }
@@ -93,7 +95,7 @@ fn grants(request: &Request) -> Option<&Grants> {
 
 #[cfg(test)]
 mod tests {
-    use wasmrun_model::id::{Digest, TaskId};
+    use wasmrun_model::id::{Digest, DriverId, TaskId};
     use wasmrun_model::wire::{self, Bytes, Create, Dir, Entry, Input, Submit, Wishes};
 
     use super::*;
@@ -135,6 +137,11 @@ mod tests {
             Request::SubmitOnce {
                 task: TaskId::from_bytes([1; 16]),
                 submit: submit(grants.clone()),
+                job: wire::Job {
+                    id: DriverId::detached([1; 16]),
+                    name: String::new(),
+                    tasks: 0,
+                },
                 is_again: false,
             },
             Request::SubmitAll {
@@ -146,10 +153,7 @@ mod tests {
     }
 
     fn list(what: What) -> Request {
-        Request::List(List {
-            what,
-            filters: Vec::new(),
-        })
+        Request::List(List::of(what))
     }
 
     fn chunk(len: usize) -> Request {
@@ -161,6 +165,7 @@ mod tests {
             is_for_clients,
             is_reusable: false,
             lifetime_ms: 1,
+            name: is_for_clients.then(|| "ci".into()),
         }
     }
 
@@ -204,12 +209,6 @@ mod tests {
         }
         is_for_here(&Request::RevokeToken("ab".into()), "wasmrun node token");
         is_for_here(&list(What::Tokens), "wasmrun node token");
-        let named = Request::CreateClientToken {
-            name: "ci".into(),
-            is_reusable: false,
-            lifetime_ms: 1,
-        };
-        is_for_here(&named, "wasmrun node token");
         is_for_here(&Request::RevokeClient("ab".into()), "wasmrun client");
         is_for_here(&list(What::Clients), "wasmrun client");
         is_for_all(&list(What::Tasks));

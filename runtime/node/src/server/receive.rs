@@ -11,8 +11,8 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use wasmrun_model::id::{Digest, ObjectId};
 use wasmrun_model::wire::{
-    Form, INLINE_BYTES, MAX_ROOM_MS, PutWith, Refusal, RefusalKind, Request, Response,
-    STAGED_BYTES, STAGED_FROM_BYTES,
+    Form, INLINE_BYTES, MAX_ROOM_MS, Put, Refusal, RefusalKind, Response, STAGED_BYTES,
+    STAGED_FROM_BYTES,
 };
 use wasmrun_store::{Form as Stored, Staging};
 
@@ -117,36 +117,14 @@ pub(super) struct NewValue {
 }
 
 impl Session {
-    /// What a request announces. In the order of the requests: the client may give back what the value names as soon
-    /// as it has said so, and from here on the value keeps it.
-    pub(super) fn announced(&self, request: Request) -> Result<Announced, Refusal> {
-        Ok(match request {
-            Request::Upload { digest, len } => Announced::Module { digest, len },
-            Request::Put {
-                form,
-                len,
-                is_kept,
-                room_ms,
-            } => Announced::Value(NewValue {
-                form,
-                len,
-                is_kept,
-                can_stage: false,
-                room: room_ms.map(room_patience),
-                references: Vec::new(),
-            }),
-            Request::PutWith(put) => self.new_value(&put, false)?,
-            Request::PutStaged(put) => self.new_value(&put, self.origin.is_here())?,
-            _ => unreachable!("nothing else is announced"),
-        })
-    }
-
-    fn new_value(&self, put: &PutWith, can_stage: bool) -> Result<Announced, Refusal> {
+    /// The value that a request announces. In the order of the requests: the client may give back what the value names as
+    /// soon as it has said so, and from here on the value keeps it.
+    pub(super) fn announced(&self, put: &Put) -> Result<Announced, Refusal> {
         Ok(Announced::Value(NewValue {
             form: put.form,
             len: put.len,
             is_kept: put.is_kept,
-            can_stage,
+            can_stage: put.can_stage && self.origin.is_here(),
             room: put.room_ms.map(room_patience),
             references: self.all_named(&put.objects, &put.actors)?,
         }))
@@ -348,7 +326,7 @@ async fn next(most: u64, chunks: &mut Coming) -> Result<Part, Refusal> {
             Ok(next) => next,
             Err(_) => {
                 let why = format!(
-                    "nothing more of the bytes has come for {} s",
+                    "nothing more of the bytes has come for {}s",
                     patience.as_secs()
                 );
                 return Err(refusal(RefusalKind::Usage, why));

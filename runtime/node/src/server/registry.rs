@@ -13,7 +13,8 @@ use parking_lot::{Mutex, MutexGuard};
 use wasmrun_engine::OutputSource;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::{ActorId, DriverId, IdPrefix, NodeId, ObjectId, TaskId};
+use wasmrun_model::id::{ActorId, DriverId, NodeId, ObjectId, TaskId};
+use wasmrun_model::task::Phase;
 use wasmrun_model::wire::Refusal;
 
 use super::loaded::LoadedModules;
@@ -21,7 +22,7 @@ use super::views::one;
 use crate::records::object::Object;
 use crate::records::task::{Notes, Report};
 
-/// How many tasks that have ended are remembered.
+/// How many detached tasks that have ended are remembered.
 const MOST_ENDED: usize = 10_000;
 /// How many modules are kept loaded.
 const MOST_MODULES: usize = 256;
@@ -84,7 +85,7 @@ impl Ends {
     }
 }
 
-/// A task that was submitted through the server.
+/// A detached task.
 #[derive(Clone)]
 pub(super) struct Record {
     pub(super) id: TaskId,
@@ -92,9 +93,7 @@ pub(super) struct Record {
     pub(super) tenant: TenantName,
     pub(super) driver: DriverId,
     pub(super) submitted: Instant,
-    /// The actor that it creates, or is a call of.
-    pub(super) actor: Option<ActorId>,
-    /// What it makes and wrote, if it is detached.
+    /// What it makes and wrote, unless that was deleted.
     pub(super) detached: Option<Detached>,
     /// What came of it.
     pub(super) end: Option<End>,
@@ -197,11 +196,12 @@ impl End {
         }
     }
 
-    pub(super) fn state(&self) -> &'static str {
+    /// How it ended.
+    pub(super) fn phase(&self) -> Phase {
         match &self.error {
-            None => "finished",
-            Some(TaskError::Cancelled) => "cancelled",
-            Some(_) => "failed",
+            None => Phase::Finished,
+            Some(TaskError::Cancelled) => Phase::Cancelled,
+            Some(_) => Phase::Failed,
         }
     }
 }
@@ -257,13 +257,6 @@ impl Registry {
 
     pub(super) fn task(&self, id: &TaskId) -> Option<&Record> {
         self.tasks.get(id)
-    }
-
-    /// Those whose ids begin so, in the order of these.
-    pub(super) fn tasks_with(&self, prefix: IdPrefix) -> impl Iterator<Item = &Record> {
-        let from = self.tasks.range(TaskId::from_bytes(prefix.first())..);
-        let fit = from.take_while(move |(id, _)| prefix.begins(*id));
-        fit.map(|(_, record)| record)
     }
 
     pub(super) fn tasks(&self) -> impl DoubleEndedIterator<Item = &Record> {

@@ -1,37 +1,116 @@
-//! Requests that take no time, and who answers them; what is kept of outputs, standard input, waiting.
+//! Who answers each request, and which of them may take their time; what is kept of outputs, standard input, waiting.
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use wasmrun_model::id::{ObjectId, TaskId};
-use wasmrun_model::wire::{Bytes, Output, Refusal, RefusalKind, Request, Response};
+use wasmrun_model::wire::{Bytes, Output, Refusal, RefusalKind, Request, Response, What};
 
-use super::cluster::listed;
-use super::gather::is_of_all;
 use super::out::Gone;
 use super::registry::Log;
 use super::session::{Session, refusal};
 use super::views::{self, Asker};
 use super::watch::output;
-use super::{Inner, Stopper, lists, logs};
+use super::{Inner, Stopper, logs};
+
+/// Why there is no link to a page.
+const NO_PAGE: &str = "the node serves no page: start it with `wasmrun node start --dashboard`";
 
 impl Session {
-    /// Answers a request that needs no waiting.
-    pub(super) async fn at_once(&self, id: u64, request: Request) -> Result<(), Gone> {
-        let answer = match request {
-            // Alone, there is nobody to wait for.
-            request if is_of_all(&request) => return self.of_all(id, request).await,
-            Request::Submit(submit) => return self.submit(id, *submit).await,
-            Request::SubmitOnce { task, submit, .. } => {
-                return self.submit_once(id, task, *submit).await;
+    /// Whether the answer to a request may take its time, so that others should not wait for it. What takes none is
+    /// answered in the order of the requests.
+    pub(super) fn may_wait(&self, request: &Request) -> bool {
+        // Alone, there is nobody to wait for.
+        let has_others = self.inner.cluster().is_some();
+        match request {
+            Request::Module(_)
+            | Request::Submit(_)
+            | Request::SubmitAll { .. }
+            | Request::Call(_)
+            | Request::Release(_)
+            | Request::ReleaseActor(_)
+            | Request::Unpin(_)
+            | Request::CancelObject(_)
+            | Request::CancelMine
+            | Request::KillActor(_)
+            | Request::Actor(_)
+            | Request::RanAt(_)
+            | Request::Status
+            | Request::Dashboard
+            | Request::Stop { .. } => false,
+            Request::SubmitOnce { is_again, .. } => *is_again,
+            // A detached one is written down first.
+            Request::CreateGroup(create) => create.is_detached,
+            // The control store and other nodes may have to be asked for the name of an actor.
+            Request::Create(create) if create.name.is_none() => false,
+            Request::Create(_) | Request::FindActor(_) | Request::Kill(_) => {
+                self.inner.shared.are_names_elsewhere()
             }
+            Request::List(list) => match list.what {
+                What::Tokens | What::Clients => true,
+                What::Members | What::Shares => false,
+                _ => has_others,
+            },
+            Request::Describe(_)
+            | Request::Explain(_)
+            | Request::Cancel(_)
+            | Request::Logs(_)
+            | Request::Delete(_) => has_others,
+            // All others ask somebody, or wait for something.
+            _ => true,
+        }
+    }
+
+    /// Answers a request.
+    pub(super) async fn respond(&self, id: u64, request: Request) -> Result<(), Gone> {
+        let answer = match request {
+            Request::Upload { .. }
+            | Request::Put(_)
+            | Request::Chunk(_)
+            | Request::Staged { .. } => unreachable!("the connection takes the parts of transfers"),
+            Request::Module(digest) => Ok(match self.loaded(&digest) {
+                Some(module) => Response::Module(Box::new(views::module(&module))),
+                None => Response::Unknown,
+            }),
+            Request::Submit(submit) => return self.submit(id, *submit).await,
+            Request::SubmitOnce {
+                task,
+                submit,
+                job,
+                is_again,
+            } => {
+                return match is_again {
+                    false => self.submit_once(id, task, *submit, job).await,
+                    true => self.submit_again(id, task, *submit, job).await,
+                };
+            }
+            Request::SubmitAll { submit, calls } => self.submit_all(&submit, calls),
             Request::Call(call) => return self.call(id, *call).await,
+            Request::Input { task, bytes } => self.input(task, Ok(bytes)).await,
+            Request::InputFailed { task, errno } => {
+                let failed = io::Error::from_raw_os_error(errno);
+                self.input(task, Err(failed)).await
+            }
+            Request::InputWanted(task) => self.input_wanted(task).await,
+            Request::Get {
+                object,
+                timeout_ms,
+                can_map,
+            } => return self.get(id, object, timeout_ms, can_map).await,
+            Request::GetAll {
+                objects,
+                timeout_ms,
+            } => return self.get_all(id, &objects, timeout_ms).await,
+            Request::Wait {
+                objects,
+                count,
+                timeout_ms,
+            } => self.wait(&objects, count, timeout_ms).await,
+            Request::FindObject(prefix) => self.find_object(prefix).await,
+            Request::Delete(prefix) => self.delete_anywhere(&prefix).await,
             Request::Release(objects) => {
-                let mut known = self.objects.lock();
-                let released: Vec<_> = objects.iter().filter_map(|it| known.release(it)).collect();
-                drop(known);
-                drop(released);
+                self.release(&objects);
                 return Ok(());
             }
             Request::ReleaseActor(actor) => {
@@ -43,33 +122,54 @@ impl Session {
                 self.unpin(&ids);
                 return Ok(());
             }
-            Request::Module(digest) => match self.loaded(&digest) {
-                Some(module) => Ok(Response::Module(Box::new(views::module(&module)))),
-                None => Ok(Response::Unknown),
-            },
-            Request::SubmitAll { submit, calls } => self.submit_all(&submit, calls),
-            // In a cluster the session lets these wait beside the reading.
-            request @ (Request::Create(_) | Request::FindActor(_) | Request::Kill(_)) => {
-                self.of_actor(request).await
+            Request::Create(create) => self.create(*create).await,
+            Request::FindActor(name) => self.find(&name).await.map(|it| self.hand_out(&it)),
+            Request::Actor(actor) => self.known_actor(&actor).map(|it| self.hand_out(&it)),
+            Request::ActorReady { actor, timeout_ms } => self.actor_ready(&actor, timeout_ms).await,
+            Request::Kill(name) => self.kill(&name).await,
+            Request::KillActor(actor) => self.known_actor(&actor).map(|it| {
+                self.client.kill(&it);
+                Response::Done
+            }),
+            Request::Cancel(text) => self.cancel(&text).await,
+            Request::CancelMine => {
+                self.client.cancel_all();
+                Ok(Response::Done)
             }
             Request::CancelObject(object) => {
                 let object = self.known(&object);
                 object.map(|it| Response::Cancelled(self.client.cancel_object(&it)))
             }
-            Request::KillActor(actor) => self.known_actor(&actor).map(|actor| {
-                self.client.kill(&actor);
-                Response::Done
-            }),
-            Request::Actor(actor) => self.known_actor(&actor).map(|it| self.hand_out(&it)),
+            Request::List(list) => self.list(list).await,
+            Request::Describe(text) => self.describe(&text).await,
+            Request::Explain(text) => self.explain_any(&text).await,
+            Request::Logs(text) => return self.logs(id, &text).await,
             Request::RanAt(task) => views::ran_at(&self.inner, self.asker(), &task),
-            Request::CancelMine => {
-                self.client.cancel_all();
-                Ok(Response::Done)
+            Request::CreateGroup(create) => self.create_group(*create).await,
+            Request::GroupReady { group, timeout_ms } => self.group_ready(&group, timeout_ms).await,
+            Request::RemoveGroup(group) => self.remove_group(&group).await,
+            Request::SetTenant(set) => self.set_tenant(*set).await,
+            Request::RemoveTenant(tenant) => self.remove_tenant(tenant).await,
+            Request::Scheduling(choices) => self.scheduling(&choices).await,
+            Request::SchedulerState => self.scheduler_state().await,
+            Request::SetResource(set) => self.set_resource(*set).await,
+            Request::CreateToken {
+                is_for_clients,
+                is_reusable,
+                lifetime_ms,
+                name,
+            } => {
+                self.create_token(is_for_clients, is_reusable, lifetime_ms, name)
+                    .await
             }
-            Request::List(list) => Ok(listed(lists::list(&self.inner, &list))),
-            // A detached one is written down first.
-            request @ (Request::CreateGroup(_) | Request::CreateGroupWith { .. }) => {
-                self.of_group(request).await
+            Request::RevokeToken(token) => self.revoke_token(&token).await,
+            Request::RevokeClient(client) => self.revoke_client(&client).await,
+            Request::Drain { node, is_draining } => self.drain(&node, is_draining).await,
+            Request::RemoveNode { node, is_forced } => self.remove_node(&node, is_forced).await,
+            Request::Dashboard => {
+                let link = self.inner.dashboard.get();
+                let link = link.map(|link| Response::Text(link()));
+                link.ok_or_else(|| refusal(RefusalKind::NotFound, NO_PAGE))
             }
             Request::Status => Ok(Response::Status(Box::new(views::status(&self.inner)))),
             Request::Stop { is_now } => {
@@ -77,63 +177,12 @@ impl Session {
                 Stopper(self.inner.clone()).stop(is_now);
                 return done;
             }
-            Request::Chunk(_)
-            | Request::Upload { .. }
-            | Request::Put { .. }
-            | Request::PutWith(_)
-            | Request::PutStaged(_)
-            | Request::Staged { .. }
-            | Request::Get { .. }
-            | Request::GetWith { .. }
-            | Request::GetAll { .. }
-            | Request::Wait { .. }
-            | Request::FindObject(_)
-            | Request::Input { .. }
-            | Request::InputFailed { .. }
-            | Request::InputWanted(_)
-            | Request::CreateToken { .. }
-            | Request::RevokeToken(_)
-            | Request::CreateClientToken { .. }
-            | Request::RevokeClient(_)
-            | Request::Drain { .. }
-            | Request::SetResource(_)
-            | Request::RemoveNode { .. }
-            | Request::SetTenant(_)
-            | Request::SetTenantWith { .. }
-            | Request::Scheduling(_)
-            | Request::SchedulerState
-            | Request::RemoveTenant(_)
-            | Request::RemoveGroup(_)
-            | Request::GroupReady { .. }
-            | Request::ActorReady { .. }
-            | Request::Describe(_)
-            | Request::Explain(_)
-            | Request::Cancel(_)
-            | Request::Logs(_)
-            | Request::Delete(_) => unreachable!("these were taken before"),
         };
         self.answer(id, answer).await
     }
 
-    /// What names of actors may have to be looked for.
-    pub(super) async fn of_actor(&self, request: Request) -> Result<Response, Refusal> {
-        match request {
-            Request::Create(create) => self.create(*create).await,
-            Request::FindActor(name) => {
-                let found = self.find(&name).await;
-                found.map(|actor| self.hand_out(&actor))
-            }
-            Request::Kill(name) => self.kill(&name).await,
-            _ => unreachable!("the session gives us no others"),
-        }
-    }
-
     /// What a task reads next: no bytes are the end, and nothing comes behind that or an error.
-    pub(super) async fn input(
-        &self,
-        task: TaskId,
-        read: io::Result<Bytes>,
-    ) -> Result<Response, Refusal> {
+    async fn input(&self, task: TaskId, read: io::Result<Bytes>) -> Result<Response, Refusal> {
         let read = read.map(|bytes| bytes::Bytes::from(bytes.0));
         let is_last = read.as_ref().map_or(true, bytes::Bytes::is_empty);
         let feed = match is_last {
@@ -149,7 +198,7 @@ impl Session {
     }
 
     /// Waits until a task wants more to read than has come.
-    pub(super) async fn input_wanted(&self, task: TaskId) -> Result<Response, Refusal> {
+    async fn input_wanted(&self, task: TaskId) -> Result<Response, Refusal> {
         let feed = self.inputs.lock().get(&task).cloned();
         let is_wanted = match feed {
             Some(feed) => feed.wanted().await,
@@ -168,7 +217,7 @@ impl Session {
         Err(refusal(RefusalKind::NotFound, why))
     }
 
-    pub(super) async fn wait(
+    async fn wait(
         &self,
         objects: &[ObjectId],
         count: u32,
@@ -190,8 +239,14 @@ pub(super) fn log(inner: &Inner, asker: Asker<'_>, task: &TaskId) -> Result<Arc<
         return Ok(actor.log.clone());
     }
     let record = registry.task(task);
-    let record = record.filter(|it| asker.owns(&it.tenant, it.driver));
-    logs::kept(record.ok_or_else(|| views::missing(asker.tenant, "task or actor", task))?)
+    if let Some(record) = record.filter(|it| asker.owns(&it.tenant, it.driver)) {
+        return logs::kept(record);
+    }
+    drop(registry);
+    // To be told that nothing is kept of it, it must be the asker's.
+    views::describe(inner, asker, task)
+        .map_err(|_| views::missing(asker.tenant, "task or actor", task))?;
+    Err(logs::not_kept(task))
 }
 
 /// What is kept, as it travels.

@@ -10,7 +10,7 @@ use wasmrun_model::id::ObjectId;
 use wasmrun_model::value::{Encoded, EncodedRef, Handle};
 use wasmrun_model::wire::{
     Bytes, CHUNK_BYTES, Form, Gotten, INLINE_BYTES, MAX_GETS, ObjectRef, Refusal, RefusalKind,
-    Response, ValueWith,
+    Response,
 };
 use wasmrun_store::View;
 
@@ -22,14 +22,13 @@ use crate::client::GetError;
 use crate::records::object::{LoadError, Object};
 
 impl Session {
-    /// Sends a value, once it is there. `says_names` if the client can be told what it names.
+    /// Sends a value, once it is there.
     pub(super) async fn get(
         &self,
         id: u64,
         object: ObjectRef,
         timeout_ms: Option<u64>,
         can_map: bool,
-        says_names: bool,
     ) -> Result<(), Gone> {
         let timeout = timeout_ms.map(Duration::from_millis);
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
@@ -79,19 +78,24 @@ impl Session {
             let view = view.clone();
             return self.out.map(id, ToMap { form, ty, view }).await;
         }
-        // Without the type the client must be told of what it has handles.
-        let handles = match ty.is_some() || says_names {
-            true => self.lend(&value),
-            false => Ok(Vec::new()),
-        };
-        let handles = match handles {
+        let handles = match self.lend(&value) {
             Ok(handles) => handles,
             Err(why) => return self.refuse(id, why).await,
         };
-        let len = encoded.bytes().len() as u64;
-        let head = match ty.is_some() || handles.is_empty() {
-            true => Response::Value { form, len, ty },
-            false => value_with(form, len, handles),
+        let (mut objects, mut actors) = (Vec::new(), Vec::new());
+        // Without the type the client must be told of what it has handles.
+        for handle in handles.into_iter().filter(|_| ty.is_none()) {
+            match handle {
+                Handle::Object(name) => objects.push(name),
+                Handle::Actor(name) => actors.push(name),
+            }
+        }
+        let head = Response::Value {
+            form,
+            len: encoded.bytes().len() as u64,
+            ty,
+            objects,
+            actors,
         };
         self.out.send(id, head).await?;
         for chunk in encoded.bytes().chunks(CHUNK_BYTES) {
@@ -241,23 +245,6 @@ fn form_of(value: EncodedRef<'_>) -> Form {
 pub(super) fn unknown(id: &ObjectId) -> Refusal {
     let why = format_args!("there is no object {id} that this session has made or was given");
     refusal(RefusalKind::NotFound, why)
-}
-
-/// The head of a value that names these.
-fn value_with(form: Form, len: u64, handles: Vec<Handle>) -> Response {
-    let (mut objects, mut actors) = (Vec::new(), Vec::new());
-    for handle in handles {
-        match handle {
-            Handle::Object(name) => objects.push(name),
-            Handle::Actor(name) => actors.push(name),
-        }
-    }
-    Response::ValueWith(Box::new(ValueWith {
-        form,
-        len,
-        objects,
-        actors,
-    }))
 }
 
 /// Bytes that a client sends with its task, in the form that their type asks for.

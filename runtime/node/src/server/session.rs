@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -15,7 +15,7 @@ use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 use wasmrun_engine::Feed;
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::{ActorId, ObjectId, TaskId};
+use wasmrun_model::id::{ActorId, DriverId, ObjectId, TaskId};
 use wasmrun_model::value::Handle;
 use wasmrun_model::wire::{
     self, Frame, FrameError, HEADER_BYTES, Hello, MAGIC, PROTOCOL, Refusal, RefusalKind, Request,
@@ -28,10 +28,11 @@ use super::handed::Handed;
 use super::loaded::LoadedModules;
 use super::origin::Origin;
 use super::out::{Gone, Out};
-use super::receive::{Part, Transfer};
+use super::receive::{Announced, Part, Transfer};
+use super::tasks::plain_name;
 use super::views::Asker;
 use super::way::Way;
-use super::{Inner, gather, lists};
+use super::{Inner, lists};
 use crate::actor::Actor;
 use crate::client::Client;
 use crate::node::new_driver;
@@ -73,6 +74,14 @@ pub(super) struct Session {
     pub(super) inputs: Mutex<HashMap<TaskId, Feed>>,
     /// The modules that it has sent or asked for: they stay loaded for it, whatever others load.
     pub(super) modules: Mutex<LoadedModules>,
+    /// What its client calls the job that it is; empty if that is not said.
+    pub(super) job_name: String,
+    /// Who its client is, for people.
+    pub(super) by: String,
+    /// Whether it has submitted something.
+    pub(super) is_job: AtomicBool,
+    /// Who submits what outlives it, by jobs.
+    pub(super) detached: Mutex<BTreeMap<DriverId, Client>>,
     /// The job of the last task: most are followed by more of their kind.
     pub(super) last_job: Mutex<Option<(wire::Submit, Arc<Job>)>>,
 }
@@ -83,19 +92,34 @@ pub(super) async fn run(inner: Arc<Inner>, stream: UnixStream) {
     if stream.peer_cred().map(|peer| peer.uid()).ok() != Some(ours) {
         return;
     }
+    let process = stream.peer_cred().ok().and_then(|peer| peer.pid());
+    let by = process.map_or_else(|| format!("user {ours}"), |id| by_process(ours, id));
     let (reader, writer) = stream.into_split();
-    serve(inner, Origin::Here, reader, Way::Socket(writer)).await;
+    serve(inner, Origin::Here, by, reader, Way::Socket(writer)).await;
 }
 
 /// Serves a client of another machine to its end.
 pub(super) async fn run_from_network(inner: Arc<Inner>, session: net::Session) {
     let origin = Origin::Network(session.client);
-    serve(inner, origin, session.reader, Way::Network(session.writer)).await;
+    let by = format!("client {}", session.client);
+    let way = Way::Network(session.writer);
+    serve(inner, origin, by, session.reader, way).await;
+}
+
+/// A process of this machine, for people.
+fn by_process(user: u32, process: i32) -> String {
+    let name = std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+    let name: String = name.chars().filter(|c| !c.is_control()).collect();
+    match name.is_empty() {
+        true => format!("user {user}, process {process}"),
+        false => format!("user {user}, process {process} ({name})"),
+    }
 }
 
 async fn serve(
     inner: Arc<Inner>,
     origin: Origin,
+    by: String,
     mut reader: impl AsyncRead + Unpin,
     mut way: Way,
 ) {
@@ -119,6 +143,10 @@ async fn serve(
     let session = Arc::new(Session {
         client: Client::new(inner.shared.clone(), new_driver()),
         tenant: hello.tenant,
+        job_name: plain_name(&hello.job),
+        by,
+        is_job: AtomicBool::new(false),
+        detached: Mutex::default(),
         out: out.clone(),
         origin,
         inner,
@@ -188,6 +216,7 @@ impl Drop for Ending {
     fn drop(&mut self) {
         let session = &self.0;
         session.client.is_over();
+        session.close_jobs();
         session.inner.sessions.fetch_sub(1, Ordering::AcqRel);
         session.inputs.lock().clear();
         let objects = std::mem::take(&mut *session.objects.lock());
@@ -283,18 +312,19 @@ impl Serving {
         match request {
             Request::Chunk(bytes) => self.part(id, Part::Bytes(bytes.0)).await?,
             Request::Staged { offset, len } => self.part(id, Part::Staged { offset, len }).await?,
-            Request::Upload { .. }
-            | Request::Put { .. }
-            | Request::PutWith(_)
-            | Request::PutStaged(_) => self.upload(id, request).await?,
-            request if !self.may_wait(&request) => session.at_once(id, request).await?,
+            Request::Upload { digest, len } => {
+                let module = Announced::Module { digest, len };
+                self.upload(id, Ok(module)).await?;
+            }
+            Request::Put(put) => self.upload(id, session.announced(&put)).await?,
+            request if !session.may_wait(&request) => session.respond(id, request).await?,
             _ if self.jobs.len() >= MOST_WAITING => {
                 let why = too_many("requests that wait", MOST_WAITING);
                 session.refuse(id, why).await?;
             }
             request => {
                 self.jobs.spawn(async move {
-                    let _ = session.in_time(id, request).await;
+                    let _ = session.respond(id, request).await;
                 });
             }
         }
@@ -317,15 +347,15 @@ impl Serving {
         Ok(())
     }
 
-    /// A value that is going to come in parts.
-    async fn upload(&mut self, id: u64, request: Request) -> Result<(), Gone> {
+    /// A module or a value that is going to come in parts.
+    async fn upload(&mut self, id: u64, announced: Result<Announced, Refusal>) -> Result<(), Gone> {
         let session = self.session.clone();
         self.transfers.retain(|_, transfer| !transfer.is_over());
         if self.transfers.len() >= MOST_TRANSFERS || self.transfers.contains_key(&id) {
             let why = too_many("transfers", MOST_TRANSFERS);
             return session.refuse(id, why).await;
         }
-        let announced = match session.announced(request) {
+        let announced = match announced {
             Ok(announced) => announced,
             Err(why) => return session.refuse(id, why).await,
         };
@@ -337,121 +367,9 @@ impl Serving {
         });
         Ok(())
     }
-
-    /// Whether the answer to a request may take its time, so that others should not wait for it.
-    fn may_wait(&self, request: &Request) -> bool {
-        match request {
-            Request::Get { .. }
-            | Request::GetWith { .. }
-            | Request::GetAll { .. }
-            | Request::Wait { .. }
-            | Request::FindObject(_)
-            | Request::Input { .. }
-            | Request::InputFailed { .. }
-            | Request::InputWanted(_)
-            | Request::CreateToken { .. }
-            | Request::RevokeToken(_)
-            | Request::CreateClientToken { .. }
-            | Request::RevokeClient(_)
-            | Request::Drain { .. }
-            | Request::SetResource(_)
-            | Request::RemoveNode { .. }
-            | Request::SetTenant(_)
-            | Request::SetTenantWith { .. }
-            | Request::Scheduling(_)
-            | Request::SchedulerState
-            | Request::RemoveTenant(_)
-            | Request::RemoveGroup(_)
-            | Request::GroupReady { .. }
-            | Request::ActorReady { .. }
-            | Request::SubmitOnce { is_again: true, .. }
-            | Request::List(wire::List {
-                what: wire::What::Tokens | wire::What::Clients,
-                ..
-            }) => true,
-            Request::CreateGroup(create) | Request::CreateGroupWith { create, .. } => {
-                create.is_detached
-            }
-            request => {
-                self.is_about_names(request)
-                    || self.session.inner.cluster().is_some() && gather::is_of_all(request)
-            }
-        }
-    }
-
-    /// Whether the control store and other nodes may have to be asked for the name of an actor.
-    fn is_about_names(&self, request: &Request) -> bool {
-        self.session.inner.shared.are_names_elsewhere()
-            && match request {
-                Request::Create(create) => create.name.is_some(),
-                Request::FindActor(_) | Request::Kill(_) => true,
-                _ => false,
-            }
-    }
 }
 
 impl Session {
-    /// Answers a request that may take its time.
-    async fn in_time(&self, id: u64, request: Request) -> Result<(), Gone> {
-        let answer = match request {
-            Request::Get {
-                object,
-                timeout_ms,
-                can_map,
-            } => return self.get(id, object, timeout_ms, can_map, false).await,
-            Request::GetWith {
-                object,
-                timeout_ms,
-                can_map,
-            } => return self.get(id, object, timeout_ms, can_map, true).await,
-            Request::GetAll {
-                objects,
-                timeout_ms,
-            } => return self.get_all(id, &objects, timeout_ms).await,
-            Request::Wait {
-                objects,
-                count,
-                timeout_ms,
-            } => self.wait(&objects, count, timeout_ms).await,
-            Request::FindObject(prefix) => self.find_object(prefix).await,
-            Request::Input { task, bytes } => self.input(task, Ok(bytes)).await,
-            Request::InputFailed { task, errno } => {
-                let failed = io::Error::from_raw_os_error(errno);
-                self.input(task, Err(failed)).await
-            }
-            Request::InputWanted(task) => self.input_wanted(task).await,
-            Request::CreateToken { .. }
-            | Request::RevokeToken(_)
-            | Request::CreateClientToken { .. }
-            | Request::RevokeClient(_)
-            | Request::Drain { .. }
-            | Request::RemoveNode { .. }
-            | Request::List(wire::List {
-                what: wire::What::Tokens | wire::What::Clients,
-                ..
-            }) => self.of_cluster(request).await,
-            Request::SetResource(set) => self.set_resource(*set).await,
-            Request::SetTenant(_) | Request::SetTenantWith { .. } | Request::RemoveTenant(_) => {
-                self.of_tenants(request).await
-            }
-            Request::Scheduling(choices) => self.scheduling(&choices).await,
-            Request::SchedulerState => self.scheduler_state().await,
-            Request::CreateGroup(_)
-            | Request::CreateGroupWith { .. }
-            | Request::RemoveGroup(_)
-            | Request::GroupReady { .. } => self.of_group(request).await,
-            Request::SubmitOnce { task, submit, .. } => {
-                return self.submit_again(id, task, *submit).await;
-            }
-            Request::Create(_) | Request::FindActor(_) | Request::Kill(_) => {
-                self.of_actor(request).await
-            }
-            Request::ActorReady { actor, timeout_ms } => self.actor_ready(&actor, timeout_ms).await,
-            request => return self.of_all(id, request).await,
-        };
-        self.answer(id, answer).await
-    }
-
     pub(super) async fn answer(
         &self,
         id: u64,
@@ -518,6 +436,14 @@ impl Session {
         let dropped: Vec<_> = ids.iter().filter_map(|id| pins.remove(id)).collect();
         drop(pins);
         drop(dropped);
+    }
+
+    /// The client has given handles of these back.
+    pub(super) fn release(&self, ids: &[ObjectId]) {
+        let mut objects = self.objects.lock();
+        let released: Vec<_> = ids.iter().filter_map(|id| objects.release(id)).collect();
+        drop(objects);
+        drop(released);
     }
 
     pub(super) fn add_actor(&self, actor: &Actor) {

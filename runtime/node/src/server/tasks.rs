@@ -1,24 +1,28 @@
 //! Tasks that a session submits: one, or many at once.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use wasmrun_engine::{Entry, Input, Listener, Module, intake};
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::TaskId;
+use wasmrun_model::id::{DriverId, TaskId};
 use wasmrun_model::manifest::Asked;
 use wasmrun_model::task::Attempt;
 use wasmrun_model::wire::{self, Argument as Given, MAX_CALLS, Refusal, RefusalKind, Response};
 
-use super::Inner;
 use super::durable::{Durable, Pending};
 use super::given::grants;
 use super::out::Gone;
 use super::registry::{Detached, Log, Record};
 use super::session::{Session, refusal};
 use super::watch::Watcher;
+use super::{Inner, new_detached};
+use crate::client::Client;
 use crate::ledger::SubmitError;
+use crate::ledger::jobs::About;
 use crate::records::job::{Call, Job};
 use crate::records::options::{JobError, Overrides};
 use crate::records::task::TaskHandle;
@@ -57,7 +61,17 @@ impl Session {
 
     pub(super) async fn submit(&self, id: u64, submit: wire::Submit) -> Result<(), Gone> {
         let is_watched = submit.is_watched;
-        let started = self.start(submit, None);
+        let started = match submit.is_detached {
+            true => {
+                let job = wire::Job {
+                    id: new_detached(),
+                    name: submit.name.clone(),
+                    tasks: 1,
+                };
+                self.start(submit, Some(job), None)
+            }
+            false => self.start(submit, None, None),
+        };
         self.answer_start(id, started, is_watched).await
     }
 
@@ -78,13 +92,21 @@ impl Session {
         }
     }
 
-    /// Starts a task, under this id if one is given.
+    /// Starts a task: of this job if it is detached, and under this id if one is given.
     pub(super) fn start(
         &self,
         submit: wire::Submit,
+        detached: Option<wire::Job>,
         id: Option<(TaskId, Attempt)>,
     ) -> Result<Started, Refusal> {
         let job = self.job(&submit)?;
+        let client = match &detached {
+            Some(detached) => self.detached_job(detached, &job.name, &job.terms.tenant)?,
+            None => {
+                self.begins(&job.name, &job.terms.tenant);
+                self.client.clone()
+            }
+        };
         let is_durable = submit.is_detached && self.inner.durable.get().is_some();
         let like = is_durable.then(|| submit.clone());
         let values = match job.function_type() {
@@ -112,7 +134,8 @@ impl Session {
         };
         let stored = like.map(|submit| {
             let tenant = &job.terms.tenant;
-            Durable::record_of(&self.inner, submit, &job.name, tenant, &values)
+            let of = detached.clone().expect("it is detached");
+            Durable::record_of(&self.inner, submit, of, &job.name, tenant, &values)
         });
         let call = Call {
             values,
@@ -121,10 +144,6 @@ impl Session {
             input,
             listener,
             time_limit: None,
-        };
-        let client = match submit.is_detached {
-            true => &self.inner.detached,
-            false => &self.client,
         };
         let submitted = match id {
             Some((id, first)) => client.submit_as(id, first, &job, call),
@@ -142,8 +161,10 @@ impl Session {
             to: None,
             keeping: None,
         };
-        self.inner
-            .record(&handle, &job.name, &job.terms.tenant, log);
+        if let Some(log) = log {
+            self.inner
+                .record(&handle, &job.name, &job.terms.tenant, log);
+        }
         let durable = stored.map(|stored| {
             let durable = self.inner.durable.get().expect("it has made the record");
             let (pending, keeping) = durable.begin(handle.id(), stored?);
@@ -174,6 +195,7 @@ impl Session {
         };
         let calls = calls.into_iter().map(|given| self.arguments(ty, given));
         let calls = calls.collect::<Result<Vec<_>, _>>()?;
+        self.begins(&job.name, &job.terms.tenant);
         let mut handles = Vec::with_capacity(calls.len());
         for values in calls {
             let call = Call {
@@ -197,12 +219,70 @@ impl Session {
                 }
             }
         }
-        for handle in &handles {
-            self.inner
-                .record(handle, &job.name, &job.terms.tenant, None);
-        }
         let ids = handles.iter().map(TaskHandle::id).collect();
         Ok(Response::SubmittedAll(ids))
+    }
+
+    /// The session submits something, and so is a job: called so, if its client has not said how.
+    pub(super) fn begins(&self, name: &str, tenant: &TenantName) {
+        if !self.is_job.swap(true, Ordering::AcqRel) {
+            self.open(self.client.driver(), &self.job_name, name, tenant, 0);
+        }
+    }
+
+    /// Who submits the tasks of a job that outlives the session.
+    ///
+    /// # Errors
+    /// When the job's id is another kind's, or another tenant's.
+    pub(super) fn detached_job(
+        &self,
+        job: &wire::Job,
+        name: &str,
+        tenant: &TenantName,
+    ) -> Result<Client, Refusal> {
+        let mut known = self.detached.lock();
+        if let Some(client) = known.get(&job.id) {
+            return Ok(client.clone());
+        }
+        let is_others = self.inner.shared.ask(|ledger| {
+            let about = ledger.jobs.get(&job.id).and_then(|it| it.about.as_ref());
+            about.is_some_and(|about| about.tenant != *tenant)
+        });
+        if !job.id.is_detached() || job.id.job() != job.id || is_others {
+            let why = format_args!("job {} cannot be submitted to: draw another id", job.id);
+            return Err(refusal(RefusalKind::Usage, why));
+        }
+        self.open(job.id, &plain_name(&job.name), name, tenant, job.tasks);
+        let client = Client::new(self.inner.shared.clone(), job.id);
+        known.insert(job.id, client.clone());
+        Ok(client)
+    }
+
+    fn open(&self, id: DriverId, said: &str, else_named: &str, tenant: &TenantName, tasks: u64) {
+        let about = About {
+            name: match said.is_empty() {
+                true => else_named.to_owned(),
+                false => said.to_owned(),
+            },
+            tenant: tenant.clone(),
+            by: self.by.clone(),
+            expected: tasks,
+        };
+        let now = Instant::now();
+        self.inner
+            .shared
+            .ask(|ledger| ledger.jobs.open(id, about, now));
+    }
+
+    /// The session is over, and submits nothing more to its jobs.
+    pub(super) fn close_jobs(&self) {
+        let detached = std::mem::take(&mut *self.detached.lock());
+        let now = Instant::now();
+        self.inner.shared.ask(|ledger| {
+            for id in detached.keys().chain([&self.client.driver()]) {
+                ledger.jobs.close(id, now);
+            }
+        });
     }
 
     /// The client hears of its task, and then of its end.
@@ -274,13 +354,13 @@ pub(super) struct Started {
 }
 
 impl Inner {
-    /// Remembers a task.
+    /// Remembers a detached task.
     pub(super) fn record(
         &self,
         handle: &TaskHandle,
         name: &str,
         tenant: &TenantName,
-        log: Option<Arc<Log>>,
+        log: Arc<Log>,
     ) {
         let cell = &handle.0;
         self.registry().add_task(Record {
@@ -289,8 +369,7 @@ impl Inner {
             tenant: tenant.clone(),
             driver: cell.driver,
             submitted: cell.submitted.into_std(),
-            actor: cell.work.actor(),
-            detached: log.map(|log| Detached {
+            detached: Some(Detached {
                 object: handle.object(),
                 log,
                 lasting: None,
@@ -313,7 +392,7 @@ impl Inner {
 }
 
 /// What a client names its task, for terminals: without what they would obey, and not too long.
-fn plain_name(name: &str) -> String {
+pub(super) fn plain_name(name: &str) -> String {
     let plain = name.chars().filter(|c| !c.is_control());
     plain.take(MAX_NAME_CHARS).collect()
 }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use wasmrun_model::fairness::{MAX_TENANTS, TenantConfig, TenantName, TooManyTenants};
 use wasmrun_model::resource::{Amount, ResourceName, ResourceSet};
 use wasmrun_model::wire::{
-    List, MAX_FRAME_BYTES, MAX_MINIMA, Refusal, RefusalKind, Request, Response, Rows, SetTenant,
-    ShareRow, TenantSet, Weights,
+    List, MAX_FRAME_BYTES, MAX_MINIMA, Refusal, RefusalKind, Response, Rows, SetTenant, ShareRow,
+    TenantSet, Weights,
 };
 
 use super::Inner;
@@ -24,28 +24,12 @@ use crate::guests::shared::Shared;
 const MOST_BYTES: usize = MAX_FRAME_BYTES / 2;
 
 impl Session {
-    /// Answers such a request.
-    pub(super) async fn of_tenants(&self, request: Request) -> Result<Response, Refusal> {
-        match request {
-            Request::SetTenant(set) => self.set_tenant(*set, None).await,
-            Request::SetTenantWith {
-                set,
-                resource_weights,
-            } => self.set_tenant(*set, Some(resource_weights)).await,
-            Request::RemoveTenant(tenant) => self.remove_tenant(tenant).await,
-            _ => unreachable!("the session gives us no others"),
-        }
-    }
-
-    async fn set_tenant(
-        &self,
-        set: SetTenant,
-        resource_weights: Option<Weights>,
-    ) -> Result<Response, Refusal> {
+    pub(super) async fn set_tenant(&self, set: SetTenant) -> Result<Response, Refusal> {
         let SetTenant {
             tenant,
             weight,
             min,
+            resource_weights,
         } = set;
         if min.as_ref().is_some_and(|min| min.len() > MAX_MINIMA) {
             let why = format_args!(
@@ -92,7 +76,7 @@ impl Session {
         })))
     }
 
-    async fn remove_tenant(&self, tenant: TenantName) -> Result<Response, Refusal> {
+    pub(super) async fn remove_tenant(&self, tenant: TenantName) -> Result<Response, Refusal> {
         let shared = &self.inner.shared;
         match self.inner.cluster() {
             Some(cluster) => {

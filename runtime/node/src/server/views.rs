@@ -1,4 +1,4 @@
-//! What the node tells about itself: single things, the rows of tasks, the status.
+//! What the node tells about itself: single things, and the status.
 //!
 //! Must not: change anything, or hold the ledger's lock for longer than it takes to copy rows. Invariant:
 //! single things are looked for among those of whoever asks; others' are neither found nor in the way.
@@ -11,22 +11,21 @@ use std::time::Duration;
 use wasmrun_engine::Module;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::{ActorId, DriverId, IdPrefix, ObjectId, TaskId};
+use wasmrun_model::id::{DriverId, IdPrefix, ObjectId, TaskId};
 use wasmrun_model::resource::{NodeResources, ResourceSet};
-use wasmrun_model::task::Phase;
 use wasmrun_model::wire::{
     self, Amounts, NodeStatus, Refusal, RefusalKind, Response, StoreStatus, TaskDetail, TaskRow,
 };
 
-use super::Inner;
 use super::registry::Record;
 use super::session::refusal;
+use super::{Inner, rows};
 use crate::actor::Actor;
+use crate::history::{Failure, Outcome, Record as Attempt};
 use crate::ledger::Ledger;
 use crate::ledger::deadlock::Place;
 use crate::records::actor::ActorCell;
-use crate::records::dead::{Dead, FAILED};
-use crate::records::task::{TaskCell, Work};
+use crate::records::task::Work;
 
 /// Who asks: a tenant, and the session that may have submitted for others.
 #[derive(Clone, Copy)]
@@ -115,7 +114,7 @@ pub(super) fn ambiguous(
     refusal(RefusalKind::Ambiguous, why)
 }
 
-fn ms(duration: Duration) -> u64 {
+pub(super) fn ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -188,7 +187,9 @@ pub(super) fn cancel(inner: &Inner, asker: Asker<'_>, task: &TaskId) -> Result<(
 pub(super) fn cancel_job(inner: &Inner, asker: Asker<'_>, job: DriverId) -> u64 {
     let cells: Vec<_> = inner.shared.ask(|ledger| {
         let scheduler = ledger.scheduler();
-        let own = scheduler.of_driver(&job).filter(|task| {
+        let drivers = scheduler.drivers().filter(|driver| driver.job() == job);
+        let all = drivers.flat_map(|driver| scheduler.of_driver(&driver).collect::<Vec<_>>());
+        let own = all.filter(|task| {
             scheduler.task(task).is_some_and(|it| it.is_own) && !ledger.is_running_call(task)
         });
         let own = own.filter_map(|task| ledger.cell(&task));
@@ -234,159 +235,74 @@ pub(super) fn explained(detail: TaskDetail) -> String {
     }
 }
 
-/// What tasks are told apart by.
-pub(super) struct TaskKey<'a> {
-    id: TaskId,
-    pub(super) tenant: &'a TenantName,
-    pub(super) driver: DriverId,
-    /// The actor that it creates, or is a call of.
-    pub(super) actor: Option<ActorId>,
-}
-
-/// The tasks whose ids begin so and that fit, in the order of their ids: live ones, and those that ended.
-pub(super) fn find(
-    inner: &Inner,
-    prefix: IdPrefix,
-    fits: impl Fn(&TaskKey<'_>) -> bool,
-) -> Vec<TaskId> {
-    let mut found = Vec::new();
-    let mut look_at = |key: TaskKey<'_>| {
-        if fits(&key) {
-            found.push(key.id);
-        }
-    };
-    for record in inner.registry().tasks_with(prefix) {
-        look_at(TaskKey {
-            id: record.id,
-            tenant: &record.tenant,
-            driver: record.driver,
-            actor: record.actor,
-        });
-    }
-    inner.shared.ask(|ledger| {
-        for cell in ledger.cells_with(prefix) {
-            look_at(TaskKey {
-                id: cell.id,
-                tenant: &cell.work.terms().tenant,
-                driver: cell.driver,
-                actor: cell.work.actor(),
-            });
-        }
-        for dead in ledger.dead.iter().filter(|it| prefix.begins(&it.id)) {
-            look_at(TaskKey {
-                id: dead.id.task(),
-                tenant: &dead.tenant,
-                driver: dead.driver,
-                actor: Some(dead.id),
-            });
-        }
-    });
-    found.sort_unstable();
-    found.dedup();
-    found
-}
-
-/// For how many rows the ledger is locked at a time.
-const ROWS_AT_A_TIME: usize = 1000;
-
-/// What there is to tell of these tasks. Those of which nothing is known by now are left out.
-pub(super) fn rows(inner: &Inner, tasks: &[TaskId]) -> Vec<TaskRow> {
-    let mut rows = Vec::new();
-    for tasks in tasks.chunks(ROWS_AT_A_TIME) {
-        let registry = inner.registry();
-        let records = tasks.iter().map(|id| registry.task(id).cloned());
-        let records: Vec<Option<Record>> = records.collect();
-        drop(registry);
-        let known = tasks.iter().zip(&records);
-        inner.shared.ask(|ledger| {
-            rows.extend(known.filter_map(|(id, record)| row(inner, ledger, id, record.as_ref())));
-        });
-    }
-    rows
-}
-
-/// The same of one task. Its record was looked for before: it may have ended since.
-fn row(inner: &Inner, ledger: &Ledger, id: &TaskId, record: Option<&Record>) -> Option<TaskRow> {
-    if let Some(dead) = ledger.dead.get(&id.actor()) {
-        return Some(dead_row(inner, dead));
-    }
-    if let Some(cell) = ledger.cell(id) {
-        let phase = ledger.phase(id).map_or("ended", Phase::name);
-        let is_detached = cell.driver == inner.detached.driver();
-        return Some(live_row(inner, &cell, phase, is_detached));
-    }
-    record.map(|record| ended_row(record, home(inner, ledger, record)))
-}
-
-/// The name of the node at which a task ran that has ended.
-fn home(inner: &Inner, ledger: &Ledger, record: &Record) -> String {
-    let Some(node) = record.end.as_ref().and_then(|end| end.ran_at) else {
-        return inner.name();
-    };
-    let cluster = ledger.scheduler().cluster();
-    match (cluster.by_id(node), inner.cluster()) {
-        (Some(ix), _) => cluster[ix].name().to_string(),
-        // It has left, and may be remembered.
-        (None, Some(cluster)) => cluster.name_of(node),
-        (None, None) => node.to_string(),
-    }
-}
-
-/// The same of one task, for who has submitted it.
+/// At which node a task ran that has ended, for who has submitted it.
 pub(super) fn ran_at(inner: &Inner, asker: Asker<'_>, task: &TaskId) -> Result<Response, Refusal> {
-    let record = inner.registry().task(task).cloned();
-    let record = record.filter(|it| it.end.is_some() && asker.owns(&it.tenant, it.driver));
+    let record = ended(inner, task).filter(|it| asker.owns(&it.tenant, it.job));
     let record = record.ok_or_else(|| {
         let why = format_args!("no task {task} is remembered that has ended");
         refusal(RefusalKind::NotFound, why)
     })?;
-    let home = inner.shared.ask(|ledger| home(inner, ledger, &record));
-    Ok(Response::Text(home))
+    let row = rows::ended_rows(inner, &[record]).swap_remove(0);
+    Ok(Response::Text(row.node))
 }
 
-fn live_row(inner: &Inner, cell: &TaskCell, phase: &str, is_detached: bool) -> TaskRow {
-    TaskRow {
-        id: cell.id,
-        name: cell.work.name(),
-        state: phase.to_owned(),
-        tenant: cell.work.terms().tenant.clone(),
-        job: cell.driver,
-        is_detached,
-        age_ms: ms(cell.submitted.elapsed()),
-        node: inner.name(),
-    }
+/// How a task ended: from the history, or from what is kept of detached tasks and of actors that have failed.
+fn ended(inner: &Inner, task: &TaskId) -> Option<Attempt<'static>> {
+    let last = inner.shared.history.last(task);
+    last.or_else(|| {
+        let registry = inner.registry();
+        last_of(inner, registry.task(task)?)
+    })
+    .or_else(|| {
+        let dead = inner
+            .shared
+            .ask(|ledger| ledger.dead.get(&task.actor()).cloned())?;
+        let submitted_us = inner.shared.history.unix_us(dead.submitted);
+        Some(Attempt {
+            id: *task,
+            outcome: Outcome::Failed,
+            job: dead.driver.job(),
+            tenant: dead.tenant,
+            name: dead.class.into(),
+            actor: Some(dead.id),
+            submitted_us,
+            ended_us: submitted_us,
+            failure: Some(Failure::from(&dead.why)),
+            ..Attempt::default()
+        })
+    })
 }
 
-/// The creation of an actor that has failed.
-fn dead_row(inner: &Inner, dead: &Dead) -> TaskRow {
-    TaskRow {
-        id: dead.id.task(),
-        name: dead.class.clone(),
-        state: FAILED.to_owned(),
-        tenant: dead.tenant.clone(),
-        job: dead.driver,
-        is_detached: dead.driver == inner.detached.driver(),
-        age_ms: ms(dead.submitted.elapsed()),
-        node: inner.name(),
-    }
-}
-
-fn ended_row(record: &Record, node: String) -> TaskRow {
-    TaskRow {
+/// The last attempt of a detached task that has ended, as far as its record says.
+pub(super) fn last_of(inner: &Inner, record: &Record) -> Option<Attempt<'static>> {
+    let end = record.end.as_ref()?;
+    let submitted_us = inner.shared.history.unix_us(record.submitted.into());
+    Some(Attempt {
         id: record.id,
-        name: record.name.clone(),
-        // Between its end and the note of it there is a moment.
-        state: record
-            .end
-            .as_ref()
-            .map_or("ending", |end| end.state())
-            .to_owned(),
+        outcome: match &end.error {
+            None => Outcome::Finished,
+            Some(TaskError::Cancelled) => Outcome::Cancelled,
+            Some(_) => Outcome::Failed,
+        },
+        job: record.driver.job(),
         tenant: record.tenant.clone(),
-        job: record.driver,
-        is_detached: record.detached.is_some(),
-        age_ms: ms(record.submitted.elapsed()),
-        node,
-    }
+        name: record.name.clone().into(),
+        submitted_us,
+        ended_us: submitted_us + us(end.waited + end.ran),
+        waited_us: us(end.waited),
+        ran_us: us(end.ran),
+        ran_at: end.ran_at,
+        failure: end.error.as_ref().map(Failure::from),
+        ..Attempt::default()
+    })
+}
+
+/// Whether this node has, or had, a task of its own with this id, as far as it remembers.
+pub(super) fn is_own(inner: &Inner, task: &TaskId) -> bool {
+    let live = inner
+        .shared
+        .ask(|ledger| ledger.scheduler().task(task).map(|task| task.is_own));
+    live.unwrap_or_else(|| ended(inner, task).is_some())
 }
 
 /// Everything about one task.
@@ -395,30 +311,59 @@ pub(super) fn describe(
     asker: Asker<'_>,
     task: &TaskId,
 ) -> Result<TaskDetail, Refusal> {
-    let record = inner.registry().task(task).cloned();
-    let end = record.as_ref().and_then(|record| record.end.as_ref());
-    let described = inner.shared.ask(|ledger| {
-        let row = row(inner, ledger, task, record.as_ref());
-        let row = row.filter(|row| asker.owns(&row.tenant, row.job))?;
-        let explanation = ledger.explain(&row.id);
-        let explanation = explanation.map(|it| it.to_string() + &whom(inner, ledger, &row));
-        let dead = ledger.dead.get(&row.id.actor()).cloned();
-        let reads = ledger.reads(&row.id);
-        Some((row, explanation, reads, dead))
+    let unknown = || missing(asker.tenant, "task", task);
+    let (live, dead) = inner.shared.ask(|ledger| {
+        let live = ledger.cell(task).map(|cell| {
+            let row = rows::live_row(inner, ledger, &cell);
+            let explanation = ledger.explain(task);
+            let explanation = explanation.map(|it| it.to_string() + &whom(inner, ledger, &row));
+            (row, explanation, ledger.reads(task))
+        });
+        (live, ledger.dead.get(&task.actor()).cloned())
     });
-    let (row, explanation, reads, dead) =
-        described.ok_or_else(|| missing(asker.tenant, "task", task))?;
-    let explanation =
-        explanation.map(|text| text + &stalled(inner, &reads) + held_up(inner, &row.id));
-    let detached = record.as_ref().and_then(|record| record.detached.as_ref());
-    let error = end.and_then(|end| end.error.as_ref());
-    let error = error.or(dead.as_ref().map(|dead| &dead.why));
+    let object = inner.registry().task(task).and_then(|record| {
+        let detached = record.detached.as_ref()?;
+        Some(detached.object.id())
+    });
+    let earlier = |attempts: &[Attempt<'_>]| {
+        let mut rows = rows::ended_rows(inner, attempts);
+        rows.reverse();
+        rows
+    };
+    if let Some((row, explanation, reads)) = live {
+        if !asker.owns(&row.tenant, row.job) {
+            return Err(unknown());
+        }
+        // Of most tasks there are none, and to know that takes a look at the whole history.
+        let retried = match row.attempt {
+            0 | 1 => Vec::new(),
+            _ => earlier(&inner.shared.history.attempts(task)),
+        };
+        let more = || stalled(inner, &reads) + held_up(inner, task);
+        return Ok(TaskDetail {
+            retried,
+            error: None,
+            stderr_tail: String::new(),
+            object,
+            explanation: explanation.map(|text| text + &more()),
+            row,
+        });
+    }
+    let record = ended(inner, task).filter(|it| asker.owns(&it.tenant, it.job));
+    let record = record.ok_or_else(unknown)?;
+    let retried = match record.attempt {
+        0 | 1 => Vec::new(),
+        _ => earlier(&inner.shared.history.attempts(task)[1..]),
+    };
+    let row = rows::ended_rows(inner, std::slice::from_ref(&record)).swap_remove(0);
+    let failure = record.failure;
     Ok(TaskDetail {
-        took_us: end.map(|end| (us(end.waited), us(end.ran))),
-        error: error.map(Into::into),
-        object: detached.map(|detached| detached.object.id()),
-        explanation: explanation.or(dead.map(|dead| dead.told())),
         row,
+        retried,
+        error: failure.as_ref().map(|it| it.error.clone()),
+        stderr_tail: failure.map(|it| it.stderr_tail).unwrap_or_default(),
+        object,
+        explanation: dead.map(|dead| dead.told()),
     })
 }
 
@@ -500,7 +445,7 @@ pub(super) fn status(inner: &Inner) -> NodeStatus {
         let scheduler = ledger.scheduler();
         let own = ledger.own_resources();
         let available = own.map(NodeResources::available).unwrap_or_default();
-        let total = amounts(scheduler.cluster().total());
+        let total = own.map(NodeResources::total).unwrap_or_default();
         (available, total, scheduler.status())
     });
     let usage = inner.shared.store.usage();
@@ -512,7 +457,7 @@ pub(super) fn status(inner: &Inner) -> NodeStatus {
         up_ms: ms(inner.started.elapsed()),
         is_draining: inner.is_draining.load(Ordering::Acquire),
         sessions: inner.sessions.load(Ordering::Acquire),
-        total,
+        total: amounts(&total),
         available: amounts(&available),
         tasks: tasks.map(|it| (it.phase.to_string(), it.tasks)).collect(),
         store: StoreStatus {

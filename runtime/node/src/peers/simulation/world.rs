@@ -187,6 +187,7 @@ impl World {
             .expect("a store"),
             room_patience: Duration::from_secs(2),
             policy: Policy::new(&Default::default()).expect("a policy"),
+            history_bytes: 1 << 20,
             control: Handle::current(),
             random,
         });

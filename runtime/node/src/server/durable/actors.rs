@@ -9,17 +9,18 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use wasmrun_engine::{Listener, Module};
 use wasmrun_model::failure::TaskError;
-use wasmrun_model::id::TaskId;
+use wasmrun_model::id::{DriverId, TaskId};
 use wasmrun_model::wire;
 
 use super::adopt::plain;
 use super::record::{State, StoredActor};
 use super::{Durable, MOST_BYTES, Pending, Written, may_move};
-use crate::client::CallError;
+use crate::client::{CallError, Client};
 use crate::guests::names::NameError;
 use crate::records::actor::{ActorCell, Checkpoint};
 use crate::records::class::ActorJob;
 use crate::records::dead::Dead;
+use crate::records::ids::random;
 use crate::records::job::Argument;
 use crate::records::task::{Notes, Report};
 use crate::server::Inner;
@@ -212,7 +213,7 @@ impl Inner {
             name: stored.create.name.clone(),
             class: stored.create.class.clone(),
             tenant: stored.tenant.clone(),
-            driver: self.detached.driver(),
+            driver: job_of(task),
             submitted: tokio::time::Instant::now(),
             has_lived: true,
             why,
@@ -242,6 +243,7 @@ impl Inner {
         let job = Arc::new(job.map_err(|why| why.message)?);
         let constructor = &module.class(job.class).constructor.ty;
         let values = plain(constructor, &create.values).map_err(|why| why.message)?;
+        let client = Client::new(self.shared.clone(), job_of(task).adopter(random()));
         let mut tries = 0;
         let (actor, chunks) = loop {
             let (sender, chunks) = mpsc::channel(OUTPUT_CHUNKS);
@@ -250,14 +252,8 @@ impl Inner {
                 chunks: sender,
             };
             let (values, name) = (values.clone(), create.name.clone());
-            let creating = self.detached.create_actor_as(
-                task,
-                &job,
-                values,
-                name,
-                Some(listener),
-                state.clone(),
-            );
+            let creating =
+                client.create_actor_as(task, &job, values, name, Some(listener), state.clone());
             let error = match creating.await {
                 Ok(actor) => break (actor, chunks),
                 Err(error) => error,
@@ -280,11 +276,16 @@ impl Inner {
         self.registry().log_actor(ActorLog {
             id: actor.id(),
             tenant: stored.tenant.clone(),
-            driver: self.detached.driver(),
+            driver: client.driver(),
             name: create.name.clone(),
             log,
         });
         self.follow_actor(actor.actor.cell(), stored.clone());
         Ok(())
     }
+}
+
+/// The job of an actor that is taken over: of its own.
+fn job_of(creation: TaskId) -> DriverId {
+    DriverId::detached(*creation.as_bytes())
 }

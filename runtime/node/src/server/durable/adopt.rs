@@ -15,15 +15,17 @@ use tokio::sync::mpsc;
 use wasmrun_control::Error;
 use wasmrun_engine::{Input, Listener, Module};
 use wasmrun_model::failure::TaskError;
-use wasmrun_model::id::{Digest, NodeId, ObjectId, TaskId};
+use wasmrun_model::id::{Digest, DriverId, NodeId, ObjectId, TaskId};
 use wasmrun_model::task::Attempt;
 use wasmrun_model::value::{Encoded, EncodedRef, FunctionType};
 use wasmrun_model::wire::{self, Refusal, RefusalKind};
 
 use super::record::{Ending, Kept, Record as _, Stored, StoredActor};
 use super::{Durable, Keeping};
-use crate::client::check;
+use crate::client::{Client, check};
 use crate::cluster::{Cluster, Found, Heir, Records, look};
+use crate::ledger::jobs::About;
+use crate::records::ids::random;
 use crate::records::job::{Argument, Call, Job};
 use crate::records::object::Value;
 use crate::records::task::{Report, TaskCell, TaskHandle, Work};
@@ -31,6 +33,7 @@ use crate::server::Inner;
 use crate::server::registry::{Detached, Log, Record};
 use crate::server::session::refusal;
 use crate::server::tasks::{OUTPUT_CHUNKS, new_job};
+use crate::server::views;
 use crate::server::watch::Watcher;
 
 /// The most nodes that a task may lose without having ended: it may be the reason.
@@ -257,7 +260,7 @@ impl Looking {
         modules: &mut BTreeMap<Digest, Option<Module>>,
     ) -> Prepared {
         let stored = match Kept::from_value(found.value()) {
-            Ok(stored) => stored,
+            Ok(stored) => stored.with_job(),
             Err(error) => {
                 tracing::warn!(task = %found.id, %error, "a record of a detached task is left");
                 return Prepared::Unread;
@@ -274,7 +277,7 @@ impl Looking {
         let is_counted = owner == self.cluster.id() && self.half_taken.contains(&found.id);
         let loss = u32::from(!is_counted);
         let (going, value) = match (stored, module) {
-            (Kept::Task(mut stored), module) => {
+            (Kept::TaskOf(_, mut stored) | Kept::Task(mut stored), module) => {
                 let has_ended = stored.ending.is_some();
                 // What has ended does without, unless it may have to be run again.
                 if module.is_none() && (!has_ended || stored.has_lineage()) {
@@ -443,9 +446,10 @@ impl Inner {
         }
         // It may have run before, and others may have what it made.
         let first = self.shared.ids.again(Attempt::FIRST);
-        let submitted = self.detached.submit_as(task, first, &job, call);
+        let client = self.adopted_job(task, stored);
+        let submitted = client.submit_as(task, first, &job, call);
         let handle = submitted.map_err(|error| crate::server::tasks::refused(&error))?;
-        self.record(&handle, &stored.name, &stored.tenant, Some(log.clone()));
+        self.record(&handle, &stored.name, &stored.tenant, log.clone());
         self.registry().set_lasting(&task, Ok(()));
         drop(once);
         let watcher = Watcher {
@@ -456,6 +460,27 @@ impl Inner {
             keeping: None,
         };
         Ok(Some((handle, watcher)))
+    }
+
+    /// Who submits tasks of a job of a lost node, from here on.
+    fn adopted_job(&self, task: TaskId, stored: &Stored) -> Client {
+        let job = stored.job_of(task);
+        let about = About {
+            name: match job.name.is_empty() {
+                true => stored.name.clone(),
+                false => job.name,
+            },
+            tenant: stored.tenant.clone(),
+            by: "a client of a node that is lost".to_owned(),
+            expected: job.tasks,
+        };
+        let now = tokio::time::Instant::now();
+        self.shared.ask(|ledger| {
+            ledger.jobs.open(job.id, about, now);
+            // Nobody submits more to it.
+            ledger.jobs.close(&job.id, now);
+        });
+        Client::new(self.shared.clone(), job.id.adopter(random()))
     }
 
     /// Remembers a task that has ended at another node. What it has made.
@@ -480,7 +505,8 @@ impl Inner {
             exchange.adopt_result(object, &stored.tenant, place, again.is_some())
         });
         let value = result.as_ref().ok().cloned().flatten();
-        let driver = self.detached.driver();
+        let phase = end.phase();
+        let driver = self.adopted_job(task, stored).driver();
         let report = Report {
             waited: end.waited,
             ran: end.ran,
@@ -488,7 +514,7 @@ impl Inner {
             ..*Report::without_run(task, result)
         };
         let detached = job.map(|job| Detached {
-            object: TaskHandle(self.ended_cell(job, again, Box::new(report))).object(),
+            object: TaskHandle(self.ended_cell(driver, job, again, Box::new(report))).object(),
             log,
             lasting: Some(Ok(())),
         });
@@ -498,18 +524,32 @@ impl Inner {
             tenant: stored.tenant.clone(),
             driver,
             submitted: std::time::Instant::now(),
-            actor: None,
             detached,
             end: Some(end),
         };
+        let now = tokio::time::Instant::now();
+        self.shared.ask(|ledger| {
+            ledger.jobs.submitted(driver, true, now);
+            ledger.jobs.ended(&driver, true, phase, now);
+        });
+        if let Some(mut attempt) = views::last_of(self, &record) {
+            attempt.array_index = stored.submit.array_index;
+            self.shared.history.add(&attempt);
+        }
         let forgotten = self.registry().add_ended(record);
         drop(forgotten);
         value
     }
 
     /// A task that has ended at another node; its result can be reconstructed by this call, if there is one.
-    fn ended_cell(&self, job: Arc<Job>, again: Option<Call>, report: Box<Report>) -> Arc<TaskCell> {
-        let (driver, home) = (self.detached.driver(), self.shared.home());
+    fn ended_cell(
+        &self,
+        driver: DriverId,
+        job: Arc<Job>,
+        again: Option<Call>,
+        report: Box<Report>,
+    ) -> Arc<TaskCell> {
+        let home = self.shared.home();
         let cell = TaskCell::new(report.id, driver, Work::Task(job.clone()), home);
         if let (Some(call), Ok(Some(value))) = (&again, &report.result) {
             let over = self

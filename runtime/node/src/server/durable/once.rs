@@ -30,8 +30,10 @@ impl Session {
         id: u64,
         task: TaskId,
         submit: wire::Submit,
+        job: wire::Job,
     ) -> Result<(), Gone> {
-        self.submit_from(id, task, Attempt::FIRST, submit).await
+        self.submit_from(id, task, Attempt::FIRST, submit, job)
+            .await
     }
 
     async fn submit_from(
@@ -40,10 +42,11 @@ impl Session {
         task: TaskId,
         first: Attempt,
         submit: wire::Submit,
+        job: wire::Job,
     ) -> Result<(), Gone> {
         let is_watched = submit.is_watched;
         let tenant = self.tenant(&submit.terms);
-        match self.start_once(task, first, submit) {
+        match self.start_once(task, first, submit, job) {
             Ok(Some(started)) => self.answer_start(id, Ok(started), is_watched).await,
             Ok(None) => self.answer_again(id, task, &tenant, is_watched).await,
             Err(why) => self.refuse(id, why).await,
@@ -57,6 +60,7 @@ impl Session {
         id: u64,
         task: TaskId,
         submit: wire::Submit,
+        job: wire::Job,
     ) -> Result<(), Gone> {
         let is_here = self.inner.registry().task(&task).is_some();
         let tenant = self.tenant(&submit.terms);
@@ -67,7 +71,7 @@ impl Session {
         self.bring_module(&submit).await;
         // It may have run in that process, and others may have what it made.
         let first = self.inner.shared.ids.again(Attempt::FIRST);
-        self.submit_from(id, task, first, submit).await
+        self.submit_from(id, task, first, submit, job).await
     }
 
     /// Starts a task from this attempt on, unless it is there already.
@@ -76,6 +80,7 @@ impl Session {
         task: TaskId,
         first: Attempt,
         submit: wire::Submit,
+        job: wire::Job,
     ) -> Result<Option<Started>, Refusal> {
         if !submit.is_detached {
             let why = "only detached tasks have ids of their clients";
@@ -97,7 +102,7 @@ impl Session {
         if shared.ask(|ledger| ledger.cell(&task).is_some()) {
             return Ok(None);
         }
-        self.start(submit, Some((task, first))).map(Some)
+        self.start(submit, Some(job), Some((task, first))).map(Some)
     }
 
     /// Answers as when the task was submitted for the first time.

@@ -9,7 +9,7 @@ pub(super) use wasmrun_control::records::Record;
 use wasmrun_engine::OutputSource;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::{Digest, NodeId, ObjectId};
+use wasmrun_model::id::{Digest, DriverId, NodeId, ObjectId, TaskId};
 use wasmrun_model::value::Encoded;
 use wasmrun_model::wire::{self, Bytes, WireError};
 
@@ -41,6 +41,9 @@ pub(in crate::server) struct Stored {
     /// How many nodes were lost that owned it and on which it had not ended.
     pub(super) losses: u32,
     pub(super) ending: Option<Ending>,
+    /// The job that it belongs to. It stands before the rest: see [`Kept`]. An older wasmrun has kept none.
+    #[serde(skip)]
+    pub(super) job: Option<wire::Job>,
 }
 
 /// A detached actor that has restarts left.
@@ -70,8 +73,10 @@ pub(super) enum State {
 /// All that can be in a record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum Kept {
+    /// As an older wasmrun has written it.
     Task(Box<Stored>),
     Actor(Box<StoredActor>),
+    TaskOf(wire::Job, Box<Stored>),
 }
 
 impl Record for Kept {
@@ -80,10 +85,20 @@ impl Record for Kept {
 }
 
 impl Kept {
+    /// The same, where a task knows its job.
+    pub(super) fn with_job(mut self) -> Self {
+        if let Self::TaskOf(job, stored) = &mut self {
+            stored.job = Some(job.clone());
+        }
+        self
+    }
+
     /// Its module, and how long that is.
     pub(super) fn module(&self) -> (Digest, u64) {
         match self {
-            Self::Task(stored) => (stored.submit.module, stored.module_bytes),
+            Self::Task(stored) | Self::TaskOf(_, stored) => {
+                (stored.submit.module, stored.module_bytes)
+            }
             Self::Actor(stored) => (stored.create.module, stored.module_bytes),
         }
     }
@@ -182,6 +197,7 @@ struct Written {
 impl Stored {
     pub(super) fn new(
         submit: wire::Submit,
+        job: wire::Job,
         name: &str,
         tenant: &TenantName,
         module_bytes: u64,
@@ -193,12 +209,27 @@ impl Stored {
             submit,
             losses: 0,
             ending: None,
+            job: Some(job),
         }
     }
 
     /// It as a value in the store.
     pub(super) fn to_value(&self) -> bytes::Bytes {
-        Kept::Task(Box::new(self.clone())).to_value()
+        let stored = Box::new(self.clone());
+        match &self.job {
+            Some(job) => Kept::TaskOf(job.clone(), stored).to_value(),
+            None => Kept::Task(stored).to_value(),
+        }
+    }
+
+    /// The job that it belongs to; one of its own if none was kept.
+    pub(super) fn job_of(&self, task: TaskId) -> wire::Job {
+        let own = || wire::Job {
+            id: DriverId::detached(*task.as_bytes()),
+            name: String::new(),
+            tasks: 1,
+        };
+        self.job.clone().unwrap_or_else(own)
     }
 
     /// The same, ended. What it was given stays only where its result may have to be reconstructed.

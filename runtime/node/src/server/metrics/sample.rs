@@ -306,6 +306,7 @@ fn tenants(text: &mut Text, ledger: &Ledger) {
 }
 
 fn store(text: &mut Text, inner: &Inner, usage: &Usage) {
+    let history = inner.shared.history.usage();
     let gauges = [
         (
             "wasmrun_store_capacity_bytes",
@@ -341,6 +342,21 @@ fn store(text: &mut Text, inner: &Inner, usage: &Usage) {
             "wasmrun_store_objects",
             "Objects, in memory and on disk.",
             usage.objects,
+        ),
+        (
+            "wasmrun_history_records",
+            "Attempts that have ended and are in the history.",
+            history.records,
+        ),
+        (
+            "wasmrun_history_bytes",
+            "What the history takes.",
+            history.bytes,
+        ),
+        (
+            "wasmrun_history_limit_bytes",
+            "What it may take.",
+            history.limit_bytes,
         ),
         (
             "wasmrun_store_waiting",
@@ -381,6 +397,11 @@ fn store(text: &mut Text, inner: &Inner, usage: &Usage) {
             "wasmrun_store_no_room_total",
             "Objects that found no room in time.",
             inner.shared.counters.no_room.get(),
+        ),
+        (
+            "wasmrun_history_dropped_total",
+            "Attempts that the history has forgotten for lack of room.",
+            history.dropped,
         ),
     ];
     for (name, help, count) in counts {

@@ -24,7 +24,20 @@ fn stored() -> Stored {
         is_watched: false,
         is_detached: true,
     };
-    Stored::new(submit, "f", &"t".parse().unwrap(), 300)
+    let job = wire::Job {
+        id: DriverId::detached([8; 16]),
+        name: "j".into(),
+        tasks: 3,
+    };
+    Stored::new(submit, job, "f", &"t".parse().unwrap(), 300)
+}
+
+/// What is in a record of a task.
+fn read(bytes: &[u8]) -> Stored {
+    match Kept::from_value(bytes).map(Kept::with_job) {
+        Ok(Kept::Task(stored) | Kept::TaskOf(_, stored)) => *stored,
+        other => panic!("{other:?}"),
+    }
 }
 
 fn report(result: Result<Option<Value>, TaskError>) -> Report {
@@ -37,19 +50,23 @@ fn report(result: Result<Option<Value>, TaskError>) -> Report {
         memory_peak: 0,
         stderr_tail: String::new(),
         ran_at: None,
+        attempt: 1,
+        phases: wire::Phases::default(),
     }
 }
 
 #[test]
 fn a_record_has_these_bytes() {
-    let mut bytes = b"p\x01\x00\x01f\x01t\xac\x02".to_vec();
+    let mut bytes = b"p\x01\x02".to_vec();
+    bytes.extend([8; 12]);
+    bytes.extend(b"\x00\x00\x00\x01\x01j\x03\x01f\x01t\xac\x02");
     bytes.extend([9; 32]);
     // The function, no name, one value, then defaults: 256 MiB of output, 64 MiB of arguments and of result.
     bytes.extend(b"\x01\x01f\x00\x01\x00\x00\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00");
     bytes.extend(b"\x00\x00\x80\x80\x80\x80\x01\x80\x80\x80\x20\x80\x80\x80\x20");
     bytes.extend(b"\x00\x00\x00\x00\x00\x01\x00\x00");
     assert_eq!(stored().to_value(), bytes);
-    assert_eq!(Kept::from_value(&bytes), Ok(Kept::Task(Box::new(stored()))));
+    assert_eq!(read(&bytes), stored());
 }
 
 /// What came of a task whose result node 3 has.
@@ -89,8 +106,7 @@ fn what_a_result_was_made_of_stays_as_long_as_it_is_elsewhere() {
     bytes.extend([5; 16]);
     bytes.push(0);
     assert_eq!(ended.to_value(), bytes);
-    let kept = Kept::Task(Box::new(ended.clone()));
-    assert_eq!(Kept::from_value(&bytes), Ok(kept));
+    assert_eq!(read(&bytes), ended);
     // Where there is no room for it any more the record says so.
     let mut without = ended;
     without.forget_lineage(Lineage::LetGo);
@@ -132,9 +148,12 @@ fn a_record_of_an_older_wasmrun_says_that_its_result_is_lost() {
     let ending = old.ending.as_mut().expect("it has ended");
     let place = ending.place().expect("it is elsewhere").clone();
     ending.result = Ok(Outcome::Elsewhere(place));
-    let Ok(Kept::Task(read)) = Kept::from_value(&old.to_value()) else {
-        panic!("it can be read");
-    };
+    old.job = None;
+    let read = read(&old.to_value());
+    assert_eq!(
+        read.job_of(TaskId::from_bytes([2; 16])).id,
+        DriverId::detached([2; 16])
+    );
     assert!(!read.has_lineage());
     let why = why_lost(&read);
     assert!(
@@ -152,8 +171,7 @@ fn what_came_of_a_task_outlives_it_if_it_is_small() {
     let small = Value::inline(Encoded::Postcard(vec![7; 100]), Vec::new());
     let ending = Ending::of(&report(Ok(Some(small.clone()))), HERE, &log, None);
     let ended = stored().ended(ending);
-    let kept = Kept::Task(Box::new(ended.clone()));
-    assert_eq!(Kept::from_value(&ended.to_value()), Ok(kept));
+    assert_eq!(read(&ended.to_value()), ended);
     assert!(ended.submit.values.is_empty());
     let ending = ended.ending.expect("it has ended");
     let kept = Log::default();
@@ -162,10 +180,7 @@ fn what_came_of_a_task_outlives_it_if_it_is_small() {
     assert_eq!(bytes, [MOST_LOG_BYTES - 3000, 3000]);
     let nobody = |_: &Whereabouts| None;
     let (end, result) = ending.restore(object, nobody);
-    assert_eq!(
-        (end.state(), end.ran),
-        ("finished", Duration::from_micros(4))
-    );
+    assert_eq!((end.error, end.ran), (None, Duration::from_micros(4)));
     assert_eq!(result, Ok(Some(small.clone())));
     // A larger one is where the record says, if it is; the task has finished in any case.
     let place = Whereabouts {
@@ -178,12 +193,12 @@ fn what_came_of_a_task_outlives_it_if_it_is_small() {
     let ending = Ending::of(&report(Ok(Some(large))), HERE, &log, Some(place.clone()));
     assert_eq!(ending.place(), Some(&place));
     let (end, result) = ending.clone().restore(object, |_| Some(small.clone()));
-    assert_eq!((end.state(), result), ("finished", Ok(Some(small))));
+    assert_eq!((end.error, result), (None, Ok(Some(small))));
     let (end, result) = ending.restore(object, nobody);
-    assert_eq!(end.state(), "finished");
+    assert_eq!(end.error, None);
     assert!(matches!(result, Err(TaskError::Gone { .. })));
     let failed = report(Err(TaskError::Cancelled));
     let (end, result) = Ending::of(&failed, HERE, &log, None).restore(object, nobody);
-    assert_eq!(end.state(), "cancelled");
+    assert_eq!(end.error, Some(TaskError::Cancelled));
     assert_eq!(result, Err(TaskError::Cancelled));
 }

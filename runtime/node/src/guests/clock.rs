@@ -1,0 +1,69 @@
+//! Where the time of an attempt goes.
+//!
+//! Owns the moments of one attempt. Must not: decide by them: they are for people.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use wasmrun_model::wire::Phases;
+
+use crate::guests::executor;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Clock {
+    thread: u16,
+    started: Instant,
+    loaded: OnceLock<Instant>,
+    made: OnceLock<Instant>,
+    blocked_us: AtomicU32,
+}
+
+impl Clock {
+    /// An attempt has started on this thread.
+    pub(crate) fn new(started: Instant) -> Self {
+        Self {
+            thread: executor::thread(),
+            started,
+            loaded: OnceLock::new(),
+            made: OnceLock::new(),
+            blocked_us: AtomicU32::new(0),
+        }
+    }
+
+    /// Its arguments are in memory.
+    pub(crate) fn arguments_loaded(&self) {
+        self.loaded.get_or_init(Instant::now);
+    }
+
+    /// Its sandbox is there.
+    pub(crate) fn sandbox_made(&self) {
+        self.made.get_or_init(Instant::now);
+    }
+
+    /// It has waited for others since then.
+    pub(crate) fn waited_since(&self, since: Instant) {
+        self.blocked_us
+            .fetch_add(us(since.elapsed()), Ordering::Relaxed);
+    }
+
+    /// Its guest came to its end at `returned`, and its result is kept by now.
+    pub(crate) fn phases(&self, returned: Instant) -> Phases {
+        let after = |at: &OnceLock<Instant>, before: Instant| {
+            at.get().map_or(0, |at| us(at.duration_since(before)))
+        };
+        Phases {
+            thread: self.thread,
+            arguments_us: after(&self.loaded, self.started),
+            sandbox_us: after(&self.made, *self.loaded.get().unwrap_or(&self.started)),
+            blocked_us: self.blocked_us.load(Ordering::Relaxed),
+            result_us: us(returned.elapsed()),
+        }
+    }
+}
+
+fn us(duration: Duration) -> u32 {
+    u32::try_from(duration.as_micros()).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,286 @@
+//! Records of attempts as bytes, some thousand to a chunk.
+//!
+//! Owns the layout, which never leaves the process: a head of fixed length, by which records are looked for, then postcard.
+//! What many records have in common (job, tenant and name; what they held) is in tables of the chunk.
+//!
+//! ```text
+//! byte  0     16                24         28         30         32
+//!       task  submitted_us: u64 attempt    group: u16 held: u16  outcome: u8, then postcard of `Rest`
+//! ```
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+use wasmrun_engine::HeldResource;
+use wasmrun_model::failure::TaskError;
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::id::{ActorId, DriverId, NodeId, ObjectId, TaskId};
+use wasmrun_model::wire::{Phases, WireError};
+
+use super::Place;
+
+/// How many bytes of records a chunk takes.
+const CHUNK_BYTES: usize = 64 << 10;
+/// How many groups, and kinds of what was held, it has at most.
+const MOST_SHARED: usize = 64;
+const HEAD_BYTES: usize = 33;
+/// What one of its groups is taken to have.
+const GROUP_BYTES: usize = 128;
+
+/// How an attempt ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(u8)]
+pub(crate) enum Outcome {
+    #[default]
+    Finished,
+    Failed,
+    Cancelled,
+    /// It failed, and another one followed.
+    Retried,
+}
+
+impl Outcome {
+    const ALL: [Self; 4] = [Self::Finished, Self::Failed, Self::Cancelled, Self::Retried];
+
+    /// As rows of lists have it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Finished => "finished",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::Retried => "retried",
+        }
+    }
+}
+
+/// An attempt that has ended. Times in microseconds; those that are no durations since 1970.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Record<'a> {
+    pub(crate) id: TaskId,
+    /// From 1; 0 if none began.
+    pub(crate) attempt: u32,
+    pub(crate) outcome: Outcome,
+    pub(crate) job: DriverId,
+    pub(crate) tenant: TenantName,
+    pub(crate) name: Cow<'a, str>,
+    pub(crate) parent: Option<TaskId>,
+    /// The actor that it created or was a call of.
+    pub(crate) actor: Option<ActorId>,
+    pub(crate) array_index: Option<u64>,
+    pub(crate) submitted_us: u64,
+    pub(crate) ended_us: u64,
+    pub(crate) waited_us: u64,
+    pub(crate) ran_us: u64,
+    pub(crate) phases: Phases,
+    pub(crate) memory_peak_bytes: u64,
+    pub(crate) held: Cow<'a, [HeldResource]>,
+    /// What it was given as objects.
+    pub(crate) inputs: Cow<'a, [ObjectId]>,
+    /// Which other node it ran at.
+    pub(crate) ran_at: Option<NodeId>,
+    pub(crate) failure: Option<Failure>,
+}
+
+impl Record<'_> {
+    /// The same, of its own.
+    pub(super) fn to_static(&self) -> Record<'static> {
+        Record {
+            tenant: self.tenant.clone(),
+            name: self.name.clone().into_owned().into(),
+            held: self.held.clone().into_owned().into(),
+            inputs: self.inputs.clone().into_owned().into(),
+            failure: self.failure.clone(),
+            ..*self
+        }
+    }
+}
+
+/// How an attempt failed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Failure {
+    pub(crate) error: WireError,
+    /// The end of what it wrote to standard error.
+    pub(crate) stderr_tail: String,
+}
+
+impl From<&TaskError> for Failure {
+    fn from(error: &TaskError) -> Self {
+        Self {
+            error: error.into(),
+            stderr_tail: String::new(),
+        }
+    }
+}
+
+/// What a record is looked for by.
+#[derive(Debug)]
+pub(crate) struct Head<'a> {
+    pub(crate) id: TaskId,
+    submitted_us: u64,
+    attempt: u32,
+    pub(crate) outcome: Outcome,
+    pub(crate) group: &'a Group,
+}
+
+impl Head<'_> {
+    pub(super) fn place(&self) -> Place {
+        (self.submitted_us, self.id, self.attempt)
+    }
+}
+
+/// What the records of one kind of task have in common.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Group {
+    pub(crate) job: DriverId,
+    pub(crate) tenant: TenantName,
+    pub(crate) name: String,
+}
+
+/// What stands behind the head.
+#[derive(Serialize, Deserialize)]
+struct Rest<'a> {
+    parent: Option<TaskId>,
+    actor: Option<ActorId>,
+    array_index: Option<u64>,
+    /// From when it was submitted to its end.
+    took_us: u64,
+    waited_us: u64,
+    ran_us: u64,
+    phases: Phases,
+    memory_peak_bytes: u64,
+    inputs: Cow<'a, [ObjectId]>,
+    ran_at: Option<NodeId>,
+    failure: Option<Cow<'a, Failure>>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Chunk {
+    bytes: Vec<u8>,
+    /// Where each record begins.
+    starts: Vec<u32>,
+    groups: Vec<Group>,
+    held: Vec<Vec<HeldResource>>,
+}
+
+impl Chunk {
+    /// Whether the next record belongs into another one.
+    pub(super) fn is_full(&self) -> bool {
+        let shared = self.groups.len().max(self.held.len());
+        self.bytes.len() >= CHUNK_BYTES || shared >= MOST_SHARED
+    }
+
+    pub(super) fn add(&mut self, record: &Record<'_>) {
+        let is_its = |group: &Group| {
+            group.job == record.job && group.name == record.name && group.tenant == record.tenant
+        };
+        let group = index_of(&mut self.groups, is_its, || Group {
+            job: record.job,
+            tenant: record.tenant.clone(),
+            name: record.name.clone().into_owned(),
+        });
+        let is_its = |held: &Vec<HeldResource>| held[..] == record.held[..];
+        let held = index_of(&mut self.held, is_its, || record.held.to_vec());
+        let start = u32::try_from(self.bytes.len()).expect("a chunk is short");
+        self.starts.push(start);
+        let bytes = &mut self.bytes;
+        bytes.extend_from_slice(record.id.as_bytes());
+        bytes.extend_from_slice(&record.submitted_us.to_le_bytes());
+        bytes.extend_from_slice(&record.attempt.to_le_bytes());
+        bytes.extend_from_slice(&group.to_le_bytes());
+        bytes.extend_from_slice(&held.to_le_bytes());
+        bytes.push(record.outcome as u8);
+        let rest = Rest {
+            parent: record.parent,
+            actor: record.actor,
+            array_index: record.array_index,
+            took_us: record.ended_us.saturating_sub(record.submitted_us),
+            waited_us: record.waited_us,
+            ran_us: record.ran_us,
+            phases: record.phases,
+            memory_peak_bytes: record.memory_peak_bytes,
+            inputs: Cow::Borrowed(&record.inputs[..]),
+            ran_at: record.ran_at,
+            failure: record.failure.as_ref().map(Cow::Borrowed),
+        };
+        let bytes = std::mem::take(&mut self.bytes);
+        self.bytes = postcard::to_extend(&rest, bytes).expect("memory takes all that is written");
+    }
+
+    /// The same, without room for more.
+    pub(super) fn sealed(mut self) -> Self {
+        self.bytes.shrink_to_fit();
+        self.starts.shrink_to_fit();
+        self
+    }
+
+    /// How many bytes it takes, more or less.
+    pub(super) fn bytes(&self) -> u64 {
+        let shared = (self.groups.len() + self.held.len()) * GROUP_BYTES;
+        (self.bytes.capacity() + self.starts.capacity() * 4 + shared) as u64
+    }
+
+    /// How many records it has.
+    pub(super) fn len(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// The task of a record.
+    pub(super) fn id(&self, at: usize) -> &[u8; 16] {
+        let bytes = &self.bytes[self.starts[at] as usize..];
+        bytes.first_chunk().expect("a record has a head")
+    }
+
+    pub(super) fn head(&self, at: usize) -> Head<'_> {
+        let bytes = &self.bytes[self.starts[at] as usize..][..HEAD_BYTES];
+        Head {
+            id: TaskId::from_bytes(field(bytes, 0)),
+            submitted_us: u64::from_le_bytes(field(bytes, 16)),
+            attempt: u32::from_le_bytes(field(bytes, 24)),
+            outcome: Outcome::ALL[usize::from(bytes[32])],
+            group: &self.groups[usize::from(u16::from_le_bytes(field(bytes, 28)))],
+        }
+    }
+
+    pub(super) fn record(&self, at: usize) -> Record<'static> {
+        let head = self.head(at);
+        let bytes = &self.bytes[self.starts[at] as usize..];
+        let held = usize::from(u16::from_le_bytes(field(bytes, 30)));
+        let (rest, _): (Rest<'static>, _) = postcard::take_from_bytes(&bytes[HEAD_BYTES..])
+            .expect("it was written by `Chunk::add`");
+        Record {
+            id: head.id,
+            attempt: head.attempt,
+            outcome: head.outcome,
+            job: head.group.job,
+            tenant: head.group.tenant.clone(),
+            name: Cow::Owned(head.group.name.clone()),
+            parent: rest.parent,
+            actor: rest.actor,
+            array_index: rest.array_index,
+            submitted_us: head.submitted_us,
+            ended_us: head.submitted_us.saturating_add(rest.took_us),
+            waited_us: rest.waited_us,
+            ran_us: rest.ran_us,
+            phases: rest.phases,
+            memory_peak_bytes: rest.memory_peak_bytes,
+            held: Cow::Owned(self.held[held].clone()),
+            inputs: rest.inputs,
+            ran_at: rest.ran_at,
+            failure: rest.failure.map(Cow::into_owned),
+        }
+    }
+}
+
+/// Where the one is that `is_it` says yes to: most likely the last; made where there is none.
+fn index_of<T>(all: &mut Vec<T>, is_it: impl Fn(&T) -> bool, make: impl FnOnce() -> T) -> u16 {
+    let found = all.iter().rposition(is_it);
+    let index = found.unwrap_or_else(|| {
+        all.push(make());
+        all.len() - 1
+    });
+    u16::try_from(index).expect("a chunk has few of them")
+}
+
+fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    bytes[at..at + N].try_into().expect("it has so many bytes")
+}

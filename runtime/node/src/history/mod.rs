@@ -1,0 +1,333 @@
+//! What has run on this node: the attempts of its own tasks that have ended, the last ones first to be found.
+//!
+//! Owns the records, in chunks of encoded bytes ([`chunk`]), and their limit: when it is reached the oldest chunk goes, and
+//! how many records went is counted. Must not: know tasks that live; decide anything. A record is added by whoever ends the
+//! task, so adding takes some hundred nanoseconds. Who searches copies the open chunk at most, and holds no lock meanwhile.
+
+mod chunk;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use wasmrun_model::id::TaskId;
+
+pub(crate) use self::chunk::{Failure, Head, Outcome, Record};
+
+use self::chunk::Chunk;
+
+/// How many bytes it has if nobody says otherwise.
+pub const DEFAULT_HISTORY_BYTES: u64 = 64 << 20;
+
+/// The place of a record in the order of submission: when it was submitted, in microseconds since 1970, its task, and which
+/// attempt it is.
+pub(crate) type Place = (u64, TaskId, u32);
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct History {
+    limit_bytes: u64,
+    /// A moment by both clocks.
+    origin: Instant,
+    origin_us: u64,
+    chunks: Mutex<Chunks>,
+    /// Tasks that other nodes have taken over: what was submitted here by then is theirs to tell.
+    taken: RwLock<BTreeMap<TaskId, u64>>,
+    /// Who is told of each record. Most nodes have nobody.
+    followers: RwLock<Vec<Follower>>,
+}
+
+/// Somebody who is told of each record, as far as there is room in the queue.
+#[derive(Debug)]
+struct Follower {
+    queue: mpsc::Sender<Record<'static>>,
+    missed: Arc<AtomicU64>,
+}
+
+/// Records as they are added.
+#[derive(Debug)]
+pub(crate) struct Following {
+    queue: mpsc::Receiver<Record<'static>>,
+    missed: Arc<AtomicU64>,
+}
+
+impl Following {
+    /// The next ones, at most so many; none when there will be no more.
+    pub(crate) async fn next(&mut self, most: usize) -> Vec<Record<'static>> {
+        let mut records = Vec::new();
+        self.queue.recv_many(&mut records, most).await;
+        records
+    }
+
+    /// How many were left out since this was asked last: nobody read them in time.
+    pub(crate) fn take_missed(&self) -> u64 {
+        self.missed.swap(0, Ordering::Relaxed)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Chunks {
+    /// The oldest first.
+    sealed: VecDeque<Arc<Chunk>>,
+    sealed_bytes: u64,
+    open: Chunk,
+    dropped: u64,
+}
+
+/// A history in numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct HistoryUsage {
+    pub(crate) records: u64,
+    pub(crate) bytes: u64,
+    pub(crate) limit_bytes: u64,
+    /// Records that went because of the limit.
+    pub(crate) dropped: u64,
+}
+
+impl History {
+    /// An empty one that takes at most so many bytes, and one chunk more.
+    pub(crate) fn new(limit_bytes: u64) -> Self {
+        let origin_us = SystemTime::now().duration_since(UNIX_EPOCH);
+        Self {
+            limit_bytes,
+            origin: Instant::now(),
+            origin_us: us(origin_us.unwrap_or_default()),
+            chunks: Mutex::default(),
+            taken: RwLock::default(),
+            followers: RwLock::default(),
+        }
+    }
+
+    /// Follows what is added from now on. So many records may wait to be read; of more it is counted that they were missed.
+    pub(crate) fn follow(&self, waiting: usize) -> Following {
+        let (sender, receiver) = mpsc::channel(waiting);
+        let missed = Arc::<AtomicU64>::default();
+        self.followers.write().push(Follower {
+            queue: sender,
+            missed: missed.clone(),
+        });
+        Following {
+            queue: receiver,
+            missed,
+        }
+    }
+
+    /// A moment in microseconds since 1970, by the clock as it was when the node started.
+    pub(crate) fn unix_us(&self, at: Instant) -> u64 {
+        match at.checked_duration_since(self.origin) {
+            Some(after) => self.origin_us.saturating_add(us(after)),
+            None => self.origin_us.saturating_sub(us(self.origin - at)),
+        }
+    }
+
+    /// Adds an attempt that has ended.
+    pub(crate) fn add(&self, record: &Record<'_>) {
+        for follower in self.followers.read().iter() {
+            if follower.queue.try_send(record.to_static()).is_err() {
+                follower.missed.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        if self.limit_bytes == 0 {
+            return;
+        }
+        let mut chunks = self.chunks.lock();
+        if chunks.open.is_full() {
+            let sealed = Arc::new(std::mem::take(&mut chunks.open).sealed());
+            chunks.sealed_bytes += sealed.bytes();
+            chunks.sealed.push_back(sealed);
+            while chunks.sealed_bytes > self.limit_bytes
+                && let Some(oldest) = chunks.sealed.pop_front()
+            {
+                chunks.sealed_bytes -= oldest.bytes();
+                chunks.dropped += oldest.len() as u64;
+            }
+        }
+        chunks.open.add(record);
+    }
+
+    pub(crate) fn usage(&self) -> HistoryUsage {
+        let chunks = self.chunks.lock();
+        let sealed = chunks.sealed.iter().map(|chunk| chunk.len() as u64);
+        HistoryUsage {
+            records: sealed.sum::<u64>() + chunks.open.len() as u64,
+            bytes: chunks.sealed_bytes + chunks.open.bytes(),
+            limit_bytes: self.limit_bytes,
+            dropped: chunks.dropped,
+        }
+    }
+
+    /// Another node has taken a task over, and tells what came of it.
+    pub(crate) fn give_up(&self, task: TaskId) {
+        let now_us = self.unix_us(Instant::now());
+        self.taken.write().insert(task, now_us);
+    }
+
+    fn is_taken(&self, (submitted_us, task, _): &Place) -> bool {
+        let taken = self.taken.read();
+        !taken.is_empty() && taken.get(task).is_some_and(|until| submitted_us <= until)
+    }
+
+    /// All chunks as they are now, the youngest first.
+    fn chunks(&self) -> Vec<Arc<Chunk>> {
+        let chunks = self.chunks.lock();
+        let open = Arc::new(chunks.open.clone());
+        let sealed = chunks.sealed.iter().rev().cloned();
+        std::iter::once(open).chain(sealed).collect()
+    }
+
+    /// The records that `fits` says yes to by their heads, and `is_meant` when they are read, submitted before `before`: at
+    /// most `limit`, submitted last first.
+    pub(crate) fn find(
+        &self,
+        before: Option<Place>,
+        limit: usize,
+        fits: impl Fn(&Head<'_>) -> bool,
+        is_meant: impl Fn(&Record<'_>) -> bool,
+    ) -> Vec<Record<'static>> {
+        let chunks = self.chunks();
+        // The places that were submitted last, of which the first is the first to go.
+        let mut best: BinaryHeap<Reverse<(Place, usize, usize)>> = BinaryHeap::new();
+        for (chunk_ix, chunk) in chunks.iter().enumerate() {
+            for at in 0..chunk.len() {
+                let head = chunk.head(at);
+                let place = head.place();
+                let is_behind = |other: &Reverse<(Place, usize, usize)>| place <= other.0.0;
+                let is_late = best.len() >= limit && best.peek().is_some_and(is_behind);
+                if is_late || before.is_some_and(|before| place >= before) || !fits(&head) {
+                    continue;
+                }
+                if is_meant(&chunk.record(at)) && !self.is_taken(&place) {
+                    best.push(Reverse((place, chunk_ix, at)));
+                    if best.len() > limit {
+                        best.pop();
+                    }
+                }
+            }
+        }
+        let best = best.into_sorted_vec().into_iter();
+        best.map(|Reverse((_, chunk, at))| chunks[chunk].record(at))
+            .collect()
+    }
+
+    /// The last attempt of a task: quick if it has ended a short while ago.
+    pub(crate) fn last(&self, task: &TaskId) -> Option<Record<'static>> {
+        self.chunks().iter().find_map(|chunk| {
+            let mut places = (0..chunk.len()).rev();
+            let at = places.find(|at| {
+                chunk.id(*at) == task.as_bytes() && !self.is_taken(&chunk.head(*at).place())
+            })?;
+            Some(chunk.record(at))
+        })
+    }
+
+    /// The attempts of a task, the last one first.
+    pub(crate) fn attempts(&self, task: &TaskId) -> Vec<Record<'static>> {
+        /// More of one task nobody reads.
+        const MOST_ATTEMPTS: usize = 100;
+        self.find(None, MOST_ATTEMPTS, |head| head.id == *task, |_| true)
+    }
+}
+
+fn us(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use wasmrun_model::failure::TaskError;
+    use wasmrun_model::fairness::TenantName;
+    use wasmrun_model::id::DriverId;
+
+    use super::*;
+
+    const JOB: DriverId = DriverId::from_bytes([2; 16]);
+
+    fn record(number: u64) -> Record<'static> {
+        Record {
+            id: JOB.task(number),
+            attempt: 1,
+            outcome: Outcome::Finished,
+            job: JOB,
+            tenant: TenantName::default(),
+            name: "n".into(),
+            parent: None,
+            actor: None,
+            array_index: None,
+            submitted_us: 1000 + number,
+            ended_us: 2000 + number,
+            waited_us: 3,
+            ran_us: 4,
+            phases: Default::default(),
+            memory_peak_bytes: 5,
+            held: Vec::new().into(),
+            inputs: Vec::new().into(),
+            ran_at: None,
+            failure: None,
+        }
+    }
+
+    #[test]
+    fn what_was_added_is_found_the_youngest_first() {
+        let history = History::new(1 << 20);
+        for number in [1, 0, 2, 3] {
+            history.add(&record(number));
+        }
+        let all = history.find(None, 10, |_| true, |_| true);
+        let ids: Vec<u64> = all.iter().map(|it| it.submitted_us - 1000).collect();
+        assert_eq!(ids, [3, 2, 1, 0]);
+        assert_eq!(all[3], record(0));
+        // A page, and the next.
+        let page = history.find(None, 2, |_| true, |_| true);
+        assert_eq!(page, [record(3), record(2)]);
+        let before = (page[1].submitted_us, page[1].id, page[1].attempt);
+        let page = history.find(Some(before), 2, |_| true, |_| true);
+        assert_eq!(page, [record(1), record(0)]);
+        let meant = history.find(None, 9, |_| true, |it| it.submitted_us == 1001);
+        assert_eq!(meant, [record(1)]);
+        assert_eq!(history.last(&record(2).id), Some(record(2)));
+        assert_eq!(history.last(&record(4).id), None);
+    }
+
+    #[test]
+    fn attempts_of_one_task_are_told_apart() {
+        let history = History::new(1 << 20);
+        let failure = Failure {
+            error: (&TaskError::Sandbox("s".into())).into(),
+            stderr_tail: "e".into(),
+        };
+        let first = Record {
+            outcome: Outcome::Retried,
+            failure: Some(failure),
+            ..record(7)
+        };
+        let second = Record {
+            attempt: 2,
+            ..record(7)
+        };
+        history.add(&first);
+        history.add(&record(8));
+        history.add(&second);
+        assert_eq!(history.attempts(&first.id), [second, first]);
+    }
+
+    #[test]
+    fn the_oldest_go_when_it_is_full() {
+        let history = History::new(300 << 10);
+        for number in 0..20_000 {
+            history.add(&record(number));
+        }
+        let usage = history.usage();
+        assert!(usage.bytes < 450 << 10, "{usage:?}");
+        assert!(usage.dropped > 0 && usage.records + usage.dropped == 20_000);
+        assert!(history.attempts(&record(0).id).is_empty());
+        assert_eq!(history.attempts(&record(19_999).id).len(), 1);
+        let none = History::new(0);
+        none.add(&record(0));
+        assert_eq!(none.usage().records, 0);
+    }
+}

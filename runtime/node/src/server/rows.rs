@@ -1,0 +1,499 @@
+//! Rows of tasks, attempts and jobs: those that live, from the ledger, and those that have ended, from the history.
+//!
+//! Owns which of them a list wants, and their order: submitted last first. Must not: change anything, or hold the ledger's
+//! lock for longer than it takes to copy a thousand rows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use wasmrun_model::failure::TaskError;
+use wasmrun_model::id::{ActorId, DriverId, IdPrefix, NodeId, TaskId};
+use wasmrun_model::task::Phase;
+use wasmrun_model::wire::{Held, JobRow, JobTasks, List, Run, TaskRow, What};
+
+use super::Inner;
+use super::lists::passes;
+use super::views::{Asker, ms};
+use crate::history::{Head, Outcome, Place, Record};
+use crate::ledger::Ledger;
+use crate::ledger::jobs::Job;
+use crate::records::task::TaskCell;
+
+/// For how many rows the ledger is locked at a time.
+const ROWS_AT_A_TIME: usize = 1000;
+
+/// The place of a row in its list, as text: for [`List::after`].
+pub(super) fn place_text((submitted_us, id, attempt): Place) -> String {
+    format!("{submitted_us}-{id}-{attempt}")
+}
+
+/// What [`place_text`] made.
+pub(super) fn parse_place(text: &str) -> Option<Place> {
+    let mut parts = text.split('-');
+    let place = (
+        parts.next()?.parse().ok()?,
+        parts.next()?.parse().ok()?,
+        parts.next()?.parse().ok()?,
+    );
+    parts.next().is_none().then_some(place)
+}
+
+/// The place of a task's row, or an attempt's.
+pub(super) fn place(row: &TaskRow) -> Place {
+    (row.submitted_us, row.id, row.attempt)
+}
+
+/// The place of a job's row.
+pub(super) fn job_place(row: &JobRow) -> Place {
+    (row.submitted_us, TaskId::from_bytes(*row.id.as_bytes()), 0)
+}
+
+/// What a list wants of tasks, by what takes no row to look at.
+struct Wanted<'a> {
+    list: &'a List,
+    id: IdPrefix,
+    job: IdPrefix,
+    parent: Option<IdPrefix>,
+    actors: Option<BTreeSet<ActorId>>,
+    actor: Option<IdPrefix>,
+    after: Option<Place>,
+}
+
+impl<'a> Wanted<'a> {
+    /// `None` if no row can be meant.
+    fn of(inner: &Inner, list: &'a List) -> Option<Self> {
+        let text = |field: &str| {
+            let found = list.filters.iter().find(|(name, _)| name == field);
+            found.map(|(_, text)| text.as_str())
+        };
+        let prefix = |field| match text(field) {
+            None => Some(None),
+            Some(text) => IdPrefix::parse(text).map(Some),
+        };
+        let actor = text("actor");
+        let named = actor.map(|name| {
+            let names = inner.shared.names.all();
+            let named = names.into_iter().filter(|(_, its)| its == name);
+            named.map(|(id, _)| id).collect()
+        });
+        let after = match &list.after {
+            None => None,
+            Some(text) => Some(parse_place(text)?),
+        };
+        Some(Self {
+            list,
+            id: prefix("id")?.unwrap_or(IdPrefix::ANY),
+            job: prefix("job")?.unwrap_or(IdPrefix::ANY),
+            parent: prefix("parent")?,
+            actors: named,
+            actor: actor.and_then(IdPrefix::parse),
+            after,
+        })
+    }
+
+    fn is_behind(&self, place: Place) -> bool {
+        self.after.is_none_or(|after| place < after)
+    }
+
+    fn is_actor(&self, actor: Option<ActorId>) -> bool {
+        let Some(named) = &self.actors else {
+            return true;
+        };
+        actor.is_some_and(|it| {
+            named.contains(&it) || self.actor.is_some_and(|prefix| prefix.begins(&it))
+        })
+    }
+
+    fn is_parent(&self, parent: Option<TaskId>) -> bool {
+        let begins = |prefix: IdPrefix| parent.is_some_and(|it| prefix.begins(&it));
+        self.parent.is_none_or(begins)
+    }
+
+    /// Whether a row has all that is asked for. Its actor was looked at before.
+    fn passes(&self, row: &TaskRow) -> bool {
+        let mut filters = self.list.filters.iter();
+        let actor = filters.find(|(field, _)| field == "actor");
+        let parent = row.parent.map(|it| it.to_string()).unwrap_or_default();
+        passes(
+            self.list,
+            &[
+                ("id", &row.id),
+                ("name", &row.name),
+                ("state", &row.state),
+                ("tenant", &row.tenant),
+                ("job", &row.job),
+                ("node", &row.node),
+                ("actor", &actor.map_or("", |(_, text)| text.as_str())),
+                ("parent", &parent),
+            ],
+        )
+    }
+
+    /// Whether a record can be meant, by its head.
+    fn fits(&self, head: &Head<'_>) -> bool {
+        let is_meant = |field: &str, its: &str| {
+            let mut filters = self.list.filters.iter();
+            filters.all(|(name, text)| name != field || text == its)
+        };
+        (self.list.what == What::Attempts || head.outcome != Outcome::Retried)
+            && self.id.begins(&head.id)
+            && self.job.begins(&head.group.job)
+            && is_meant("state", head.outcome.name())
+            && is_meant("name", &head.group.name)
+            && is_meant("tenant", head.group.tenant.as_str())
+    }
+}
+
+/// The tasks, or the attempts that have ended, that a list wants: one page.
+pub(super) fn tasks(inner: &Inner, list: &List) -> Vec<TaskRow> {
+    let Some(wanted) = Wanted::of(inner, list) else {
+        return Vec::new();
+    };
+    let page = list.page();
+    let mut rows = match list.what {
+        What::Attempts => Vec::new(),
+        _ => live(inner, &wanted, page),
+    };
+    let lives: BTreeSet<TaskId> = rows.iter().map(|row| row.id).collect();
+    let records = inner.shared.history.find(
+        wanted.after,
+        page,
+        |head| wanted.fits(head),
+        |record| wanted.is_actor(record.actor) && wanted.is_parent(record.parent),
+    );
+    // It may have ended between both looks.
+    let records = records.into_iter().filter(|it| !lives.contains(&it.id));
+    let ended = ended_rows(inner, &records.collect::<Vec<_>>());
+    rows.extend(ended.into_iter().filter(|row| wanted.passes(row)));
+    rows.sort_by_key(|row| std::cmp::Reverse(place(row)));
+    rows.truncate(page);
+    rows
+}
+
+/// The live tasks that are wanted, a page of them at most.
+fn live(inner: &Inner, wanted: &Wanted<'_>, page: usize) -> Vec<TaskRow> {
+    let history = &inner.shared.history;
+    let mut places: Vec<Place> = inner.shared.ask(|ledger| {
+        let cells = ledger.cells_with(wanted.id).filter(|cell| {
+            wanted.job.begins(&cell.driver.job())
+                && wanted.is_actor(cell.work.actor())
+                && (wanted.parent.is_none() || wanted.is_parent(ledger.parent(&cell.id)))
+        });
+        let places = cells.map(|cell| (history.unix_us(cell.submitted), cell.id, 0));
+        places.filter(|place| wanted.is_behind(*place)).collect()
+    });
+    places.sort_unstable_by_key(|place| std::cmp::Reverse(*place));
+    let mut found = Vec::new();
+    for places in places.chunks(ROWS_AT_A_TIME) {
+        let ids = places.iter().map(|(_, id, _)| *id);
+        let rows = live_rows(inner, ids);
+        found.extend(rows.into_iter().filter(|row| wanted.passes(row)));
+        if found.len() >= page {
+            break;
+        }
+    }
+    found
+}
+
+/// The rows of those that live by now.
+pub(super) fn live_rows(inner: &Inner, ids: impl Iterator<Item = TaskId>) -> Vec<TaskRow> {
+    inner.shared.ask(|ledger| {
+        let cells = ids.filter_map(|id| ledger.cell(&id));
+        cells.map(|cell| live_row(inner, ledger, &cell)).collect()
+    })
+}
+
+pub(super) fn live_row(inner: &Inner, ledger: &Ledger, cell: &TaskCell) -> TaskRow {
+    let phase = ledger.phase(&cell.id);
+    let attempt = ledger.scheduler().task(&cell.id);
+    let attempt = attempt.map_or(0, |it| it.attempt.number());
+    let has_begun = matches!(
+        phase,
+        Some(Phase::Dispatching | Phase::Running | Phase::Blocked)
+    );
+    let given = ledger.given(&cell.id);
+    TaskRow {
+        id: cell.id,
+        name: cell.work.name().into_owned(),
+        state: phase.map_or("ended", Phase::name).to_owned(),
+        tenant: cell.work.terms().tenant.clone(),
+        job: cell.driver.job(),
+        parent: ledger.parent(&cell.id),
+        actor: cell.work.actor(),
+        array_index: given.and_then(|it| it.array_index),
+        attempt: match has_begun {
+            true => attempt,
+            false => attempt.saturating_sub(1),
+        },
+        is_detached: cell.driver.is_detached(),
+        submitted_us: inner.shared.history.unix_us(cell.submitted),
+        age_ms: ms(cell.submitted.elapsed()),
+        node: inner.name(),
+        inputs: given.map_or_else(Vec::new, |it| it.inputs.clone()),
+        held: ledger.holds(&cell.id).iter().map(held).collect(),
+        run: None,
+        error: None,
+    }
+}
+
+fn held(held: &wasmrun_engine::HeldResource) -> Held {
+    Held {
+        name: held.name.clone(),
+        steps: held.amount,
+        units: held.units.clone(),
+    }
+}
+
+/// The rows of attempts that have ended.
+pub(super) fn ended_rows(inner: &Inner, records: &[Record<'_>]) -> Vec<TaskRow> {
+    let elsewhere: BTreeSet<NodeId> = records.iter().filter_map(|it| it.ran_at).collect();
+    let names = names_of(inner, elsewhere);
+    let now_us = inner.shared.history.unix_us(tokio::time::Instant::now());
+    let rows = records.iter().map(|record| TaskRow {
+        id: record.id,
+        name: record.name.clone().into_owned(),
+        state: record.outcome.name().to_owned(),
+        tenant: record.tenant.clone(),
+        job: record.job,
+        parent: record.parent,
+        actor: record.actor,
+        array_index: record.array_index,
+        attempt: record.attempt,
+        is_detached: record.job.is_detached(),
+        submitted_us: record.submitted_us,
+        age_ms: now_us.saturating_sub(record.submitted_us) / 1000,
+        node: match record.ran_at {
+            Some(node) => names[&node].clone(),
+            None => inner.name(),
+        },
+        inputs: record.inputs.clone().into_owned(),
+        held: record.held.iter().map(held).collect(),
+        run: Some(Run {
+            waited_us: record.waited_us,
+            ran_us: record.ran_us,
+            ended_us: record.ended_us,
+            phases: record.phases,
+            memory_peak_bytes: record.memory_peak_bytes,
+        }),
+        error: record.failure.as_ref().map(|failure| {
+            let error = TaskError::from(failure.error.clone()).to_string();
+            error.lines().next().unwrap_or_default().to_owned()
+        }),
+    });
+    rows.collect()
+}
+
+/// What nodes are called, also those that have left and are remembered.
+fn names_of(inner: &Inner, nodes: BTreeSet<NodeId>) -> BTreeMap<NodeId, String> {
+    if nodes.is_empty() {
+        return BTreeMap::new();
+    }
+    inner.shared.ask(|ledger| {
+        let cluster = ledger.scheduler().cluster();
+        let named = nodes.into_iter().map(|node| {
+            let name = match (cluster.by_id(node), inner.cluster()) {
+                (Some(ix), _) => cluster[ix].name().to_string(),
+                (None, Some(cluster)) => cluster.name_of(node),
+                (None, None) => node.to_string(),
+            };
+            (node, name)
+        });
+        named.collect()
+    })
+}
+
+/// The tasks whose ids begin so and that the asker owns, those that live first: so many at most.
+pub(super) fn begun_so(
+    inner: &Inner,
+    asker: Asker<'_>,
+    prefix: IdPrefix,
+    most: usize,
+) -> Vec<TaskRow> {
+    let live: Vec<TaskId> = inner.shared.ask(|ledger| {
+        let cells = ledger.cells_with(prefix);
+        let own = cells.filter(|cell| asker.owns(&cell.work.terms().tenant, cell.driver));
+        own.map(|cell| cell.id).take(most).collect()
+    });
+    let mut rows = live_rows(inner, live.iter().copied());
+    let is_own = |head: &Head<'_>| {
+        head.outcome != Outcome::Retried
+            && prefix.begins(&head.id)
+            && asker.owns(&head.group.tenant, head.group.job)
+            && !live.contains(&head.id)
+    };
+    let records = match prefix.whole() {
+        Some(id) => {
+            let last = inner.shared.history.last(&TaskId::from_bytes(id));
+            let own = last.filter(|it| asker.owns(&it.tenant, it.job) && !live.contains(&it.id));
+            own.into_iter().collect()
+        }
+        None => inner.shared.history.find(None, most, is_own, |_| true),
+    };
+    rows.extend(ended_rows(inner, &records));
+    rows
+}
+
+/// This node's part of its jobs, and of those of others: whose ids begin so. Numbers of nodes add up.
+pub(super) fn jobs(inner: &Inner, list: &List) -> Vec<JobRow> {
+    let id = list.filters.iter().find(|(name, _)| name == "id");
+    let Some(prefix) = id.map_or(Some(IdPrefix::ANY), |(_, text)| IdPrefix::parse(text)) else {
+        return Vec::new();
+    };
+    let mut running: BTreeMap<DriverId, u64> = BTreeMap::new();
+    inner.shared.ask(|ledger| {
+        for phase in [Phase::Dispatching, Phase::Running, Phase::Blocked] {
+            for task in ledger.scheduler().in_phase(phase) {
+                let driver = ledger.scheduler().task(&task).map(|it| it.driver.job());
+                if let Some(driver) = driver {
+                    *running.entry(driver).or_default() += 1;
+                }
+            }
+        }
+    });
+    let mut rows = Vec::new();
+    let mut last = None;
+    loop {
+        let before = last;
+        inner.shared.ask(|ledger| {
+            for (id, job) in ledger.jobs.after(last).take(ROWS_AT_A_TIME) {
+                last = Some(*id);
+                if prefix.begins(id) {
+                    let running = running.remove(id).unwrap_or_default();
+                    rows.push(job_row(inner, *id, Some(job), running));
+                }
+            }
+        });
+        if last == before {
+            break;
+        }
+    }
+    // Tasks that run here for other nodes.
+    let foreign = running.into_iter().filter(|(id, _)| prefix.begins(id));
+    rows.extend(foreign.map(|(id, running)| job_row(inner, id, None, running)));
+    rows.sort_by_key(|row| std::cmp::Reverse(job_place(row)));
+    rows
+}
+
+/// This node's part of a job, of which so many tasks run here.
+fn job_row(inner: &Inner, id: DriverId, job: Option<&Job>, running: u64) -> JobRow {
+    let about = job.and_then(|job| job.about.as_ref());
+    let ends = job.map(|job| job.ends).unwrap_or_default();
+    JobRow {
+        id,
+        name: about.map_or_else(String::new, |it| it.name.clone()),
+        state: job.map_or("running", Job::state).to_owned(),
+        tenant: about.map(|it| it.tenant.clone()).unwrap_or_default(),
+        by: about.map_or_else(String::new, |it| it.by.clone()),
+        is_detached: id.is_detached(),
+        submitted_us: job.map_or(0, |job| inner.shared.history.unix_us(job.submitted)),
+        age_ms: job.map_or(0, |job| ms(job.submitted.elapsed())),
+        took_ms: job.and_then(|job| Some(ms(job.ended? - job.submitted))),
+        tasks: JobTasks {
+            expected: about.map_or(0, |it| it.expected),
+            waiting: job.map_or(0, |job| job.live),
+            running,
+            finished: ends.finished,
+            failed: ends.failed,
+            cancelled: ends.cancelled,
+        },
+        node: inner.name(),
+    }
+}
+
+/// What nodes say of their parts of jobs, as one row for each job whose owner has answered, that the list wants: one page.
+pub(super) fn merged_jobs(list: &List, parts: Vec<JobRow>) -> Vec<JobRow> {
+    let mut jobs: BTreeMap<DriverId, JobRow> = BTreeMap::new();
+    for part in parts {
+        let Some(row) = jobs.remove(&part.id) else {
+            jobs.insert(part.id, part);
+            continue;
+        };
+        // Who knows what the job is has it; after an adoption, who has had it longer ago knows its age.
+        let (mut row, more) = match row.name.is_empty() {
+            true => (part, row),
+            false => (row, part),
+        };
+        let tasks = &mut row.tasks;
+        tasks.waiting += more.tasks.waiting;
+        tasks.running += more.tasks.running;
+        tasks.finished += more.tasks.finished;
+        tasks.failed += more.tasks.failed;
+        tasks.cancelled += more.tasks.cancelled;
+        tasks.expected = tasks.expected.max(more.tasks.expected);
+        jobs.insert(row.id, row);
+    }
+    let after = list.after.as_deref().and_then(parse_place);
+    let named = jobs.into_values().filter(|row| !row.name.is_empty());
+    let mut rows: Vec<JobRow> = named
+        .map(|mut row| {
+            row.tasks.waiting = row.tasks.waiting.saturating_sub(row.tasks.running);
+            row
+        })
+        .filter(|row| {
+            let is_behind = after.is_none_or(|after| job_place(row) < after);
+            is_behind
+                && passes(
+                    list,
+                    &[
+                        ("id", &row.id),
+                        ("name", &row.name),
+                        ("state", &row.state),
+                        ("tenant", &row.tenant),
+                        ("detached", &if row.is_detached { "yes" } else { "no" }),
+                        ("node", &row.node),
+                    ],
+                )
+        })
+        .collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(job_place(row)));
+    rows.truncate(list.page());
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_read_as_it_was_written() {
+        let place = (7, DriverId::from_bytes([1; 16]).task(3), 2);
+        assert_eq!(parse_place(&place_text(place)), Some(place));
+        for text in ["", "7", "7-x-2", "7--2", "a-b-c-d"] {
+            assert_eq!(parse_place(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn parts_of_a_job_are_one_row() {
+        let part = |name: &str, node: &str, waiting, running, finished| JobRow {
+            id: DriverId::from_bytes([1; 16]),
+            name: name.into(),
+            state: "running".into(),
+            tenant: Default::default(),
+            by: String::new(),
+            is_detached: false,
+            submitted_us: 5,
+            age_ms: 1,
+            took_ms: None,
+            tasks: JobTasks {
+                waiting,
+                running,
+                finished,
+                ..JobTasks::default()
+            },
+            node: node.into(),
+        };
+        let parts = vec![part("", "n2", 0, 2, 3), part("j", "n1", 5, 1, 4)];
+        let list = List::of(What::Jobs);
+        let rows = merged_jobs(&list, parts.clone());
+        let [row] = &rows[..] else {
+            panic!("{rows:?}");
+        };
+        assert_eq!((row.name.as_str(), row.node.as_str()), ("j", "n1"));
+        let tasks = (row.tasks.waiting, row.tasks.running, row.tasks.finished);
+        assert_eq!(tasks, (2, 3, 7));
+        let none = list.clone().with("state", "failed");
+        assert!(merged_jobs(&none, parts.clone()).is_empty());
+        // Of one whose owner is lost nobody knows what it was.
+        assert!(merged_jobs(&list, parts[..1].to_vec()).is_empty());
+    }
+}
