@@ -182,8 +182,7 @@ impl Actor {
     /// Waits until its constructor is through, and it lives; so long at most, if that is limited.
     ///
     /// # Errors
-    /// When it never comes to be, or time is up, and why in both cases. [`Error::TooNew`] for a node that speaks
-    /// version 6.0 of the protocol.
+    /// When it never comes to be, or time is up, and why in both cases.
     pub async fn ready(&self, timeout: Option<Duration>) -> Result<(), ActorError> {
         let client = Client(self.0.connection.clone());
         let request = Request::ActorReady {

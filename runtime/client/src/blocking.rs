@@ -64,6 +64,20 @@ impl Client {
         )
     }
 
+    /// As [`crate::Client::connect_for`].
+    ///
+    /// # Errors
+    /// As of that, and when there can be no thread.
+    pub fn connect_for(
+        address: &Address,
+        tenant: TenantName,
+        identity: Option<Identity>,
+        job: &str,
+    ) -> Result<Self, ConnectError> {
+        let connecting = crate::Client::connect_for(address, tenant, identity, job);
+        Self::on_runtime(address, connecting)
+    }
+
     fn on_runtime(
         address: &Address,
         connecting: impl Future<Output = Result<crate::Client, ConnectError>>,

@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::NodeId;
+use wasmrun_model::id::{DriverId, NodeId};
 use wasmrun_model::version::Version;
 use wasmrun_model::wire::{
     self, Address, Frame, FrameError, HEADER_BYTES, Hello, MAGIC, PROTOCOL, Request, Welcome,
@@ -23,6 +23,7 @@ use crate::identity::Identity;
 use crate::line;
 use crate::reader::Reader;
 use crate::routes::{Answers, Routes};
+use crate::submit::random;
 
 /// How many frames may wait to be written.
 const FRAMES_OUT: usize = 64;
@@ -45,6 +46,10 @@ pub(crate) struct Connection {
     pub(crate) address: Address,
     pub(crate) tenant: TenantName,
     identity: Option<Arc<Identity>>,
+    /// What the session is called, and what outlives it is submitted as.
+    pub(crate) job: wire::Job,
+    /// How many tasks that is to have, if that is known.
+    pub(crate) tasks: AtomicU64,
     frames: mpsc::Sender<Vec<u8>>,
     pub(crate) routes: Arc<Routes>,
     next: AtomicU64,
@@ -59,6 +64,7 @@ impl Connection {
         address: &Address,
         tenant: TenantName,
         identity: Option<Arc<Identity>>,
+        job: &str,
     ) -> Result<Self, ConnectError> {
         let frame_error = |error| ConnectError::Frame {
             address: address.clone(),
@@ -70,6 +76,7 @@ impl Connection {
             protocol: PROTOCOL,
             version: env!("CARGO_PKG_VERSION").into(),
             tenant: tenant.clone(),
+            job: job.to_owned(),
         };
         let hello = wire::encode(&hello).map_err(frame_error)?;
         // If it fails, reading says why.
@@ -92,6 +99,12 @@ impl Connection {
             address: address.clone(),
             tenant,
             identity,
+            job: wire::Job {
+                id: DriverId::detached(random()),
+                name: job.to_owned(),
+                tasks: 0,
+            },
+            tasks: AtomicU64::new(0),
             frames,
             next: AtomicU64::new(1),
             reading: tokio::spawn(Reader::new(reader, routes.clone()).run()),
@@ -103,7 +116,9 @@ impl Connection {
 
     /// Another one, like this.
     pub(crate) async fn again(&self) -> Result<Self, ConnectError> {
-        let again = Self::open(&self.address, self.tenant.clone(), self.identity.clone()).await?;
+        let (tenant, identity) = (self.tenant.clone(), self.identity.clone());
+        let mut again = Self::open(&self.address, tenant, identity, &self.job.name).await?;
+        again.job.id = self.job.id;
         if let Some(runtime) = self.runtime.get() {
             // It is new, and has none.
             let _ = again.runtime.set(runtime.clone());
@@ -124,11 +139,6 @@ impl Connection {
 
     pub(crate) fn is_on_network(&self) -> bool {
         matches!(self.address, Address::Network(_))
-    }
-
-    /// Whether the node knows this request.
-    pub(crate) fn speaks(&self, request: &Request) -> bool {
-        knows(self.spoken, request.since()).is_ok()
     }
 
     /// Sends a request.
@@ -263,7 +273,6 @@ fn released(routes: &Routes) -> Vec<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use tokio::net::UnixStream;
-    use wasmrun_model::id::{ObjectId, TaskId};
     use wasmrun_model::value::Encoded;
 
     use super::*;
@@ -305,69 +314,6 @@ mod tests {
         assert!(error.contains("1.4") && error.contains(".5"), "{error}");
     }
 
-    /// A node that speaks the version before: it stores a value and gives it back.
-    async fn serves(mut socket: UnixStream, before: Version) {
-        greet(&mut socket, before).await;
-        let object = ObjectId::of(TaskId::from_bytes([2; 16]), 0);
-        let mut left = 0;
-        // Until the client is gone.
-        while let Ok(Ok(bytes)) = read_frame(&mut socket).await {
-            let Frame { id, message } = wire::decode::<Frame<Request>>(&bytes).unwrap();
-            assert!(message.since() <= before.minor, "{message:?}");
-            let answers = match message {
-                Request::Put { len, .. } => {
-                    left = len;
-                    vec![wire::Response::Continue]
-                }
-                Request::Chunk(bytes) => {
-                    left -= bytes.0.len() as u64;
-                    let is_whole = left == 0;
-                    is_whole
-                        .then_some(wire::Response::Object(object))
-                        .into_iter()
-                        .collect()
-                }
-                Request::Get { .. } | Request::GetWith { .. } => {
-                    let (form, len) = (wire::Form::Postcard, 1);
-                    let head = wire::Response::Value {
-                        form,
-                        len,
-                        ty: None,
-                    };
-                    vec![head, wire::Response::Chunk(wire::Bytes(vec![7]))]
-                }
-                _ => Vec::new(),
-            };
-            for message in answers {
-                let answer = wire::encode(&Frame { id, message }).unwrap();
-                socket.write_all(&answer).await.unwrap();
-            }
-        }
-    }
-
-    #[tokio::test]
-    async fn an_older_node_is_asked_what_it_knows() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("node.sock");
-        let listener = tokio::net::UnixListener::bind(&path).unwrap();
-        let address: Address = format!("unix:{}", path.display()).parse().unwrap();
-        let minor = PROTOCOL.minor - 1;
-        let node = async {
-            let (socket, _) = listener.accept().await.unwrap();
-            serves(socket, Version { minor, ..PROTOCOL }).await;
-        };
-        let client = async {
-            let opened = Connection::open(&address, TenantName::default(), None).await;
-            let client = Client(Arc::new(opened.unwrap()));
-            let large = Encoded::Postcard(vec![7; wire::STAGED_FROM_BYTES as usize]);
-            drop(client.put(&large).await.unwrap());
-            let value = Encoded::Postcard(vec![7]);
-            let stored = client.put(&value).await.unwrap();
-            assert_eq!(stored.get(None).await.unwrap(), value);
-        };
-        tokio::join!(node, client);
-    }
-
     #[tokio::test]
     async fn the_node_hears_of_bytes_that_do_not_come() {
         async fn next(socket: &mut UnixStream) -> Frame<Request> {
@@ -403,7 +349,7 @@ mod tests {
             heard.notify_one();
         };
         let client = async {
-            let opened = Connection::open(&address, TenantName::default(), None).await;
+            let opened = Connection::open(&address, TenantName::default(), None, "").await;
             let client = Client(Arc::new(opened.unwrap()));
             let (form, options) = (wire::Form::Postcard, crate::PutOptions::default());
             let failed = client.put_from(form, 5, options, io::empty()).await;
@@ -433,7 +379,7 @@ mod tests {
                 refuses(socket, "no more").await;
             };
             let client = async {
-                let opened = Connection::open(&address, TenantName::default(), None).await;
+                let opened = Connection::open(&address, TenantName::default(), None, "").await;
                 let connection = opened.unwrap();
                 let mut waits = connection.start(Request::Status).await.unwrap();
                 let error = waits.next().await.unwrap_err();

@@ -161,6 +161,11 @@ pub enum Error {
         /// The one that the node speaks.
         spoken: Version,
     },
+    /// A module, a value or an actor is not what Rust code was generated for.
+    #[error(
+        "{0}; generate the code anew, from the module that is loaded: `wasmrun stubs MODULE --lang rust`"
+    )]
+    OtherTypes(String),
     /// The request cannot be sent.
     #[error(transparent)]
     Frame(#[from] FrameError),

@@ -175,8 +175,7 @@ impl Task {
     /// node's. The node of this session if it did not run at all.
     ///
     /// # Errors
-    /// When the node is gone, or does not remember the task any more. [`Error::TooNew`] for a node that speaks version
-    /// 6.0 of the protocol.
+    /// When the node is gone, or does not remember the task any more.
     pub async fn ran_at(&self) -> Result<String, Error> {
         let client = Client(self.future.0.connection.clone());
         match client.request(Request::RanAt(self.id)).await? {

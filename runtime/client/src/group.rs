@@ -20,11 +20,13 @@ pub struct CreateGroup {
 impl CreateGroup {
     /// A group of this kind with these bundles.
     pub fn new(spec: GroupSpec) -> Self {
+        let (spec, selectors) = spec.without_selectors();
         Self {
             wire: wire::CreateGroup {
                 spec,
                 name: None,
                 is_detached: false,
+                selectors,
             },
         }
     }
@@ -59,18 +61,9 @@ impl Client {
     /// waits: see [`Group::ready`].
     ///
     /// # Errors
-    /// When the tenant has too many, or the node is alone and can never reserve it. [`Error::TooNew`] for bundles with
-    /// label selectors and a node that speaks version 6.0 of the protocol.
+    /// When the tenant has too many, or the node is alone and can never reserve it.
     pub async fn create_group(&self, create: CreateGroup) -> Result<Group, Error> {
-        let (spec, selectors) = create.wire.spec.without_selectors();
-        let create = Box::new(wire::CreateGroup {
-            spec,
-            ..create.wire
-        });
-        let request = match selectors.is_empty() {
-            true => Request::CreateGroup(create),
-            false => Request::CreateGroupWith { create, selectors },
-        };
+        let request = Request::CreateGroup(Box::new(create.wire));
         match self.request(request).await? {
             Response::Group(id) => Ok(self.group(id)),
             Response::GroupHere { group, why } => Ok(Group {

@@ -36,12 +36,15 @@ mod group;
 pub mod identity;
 mod line;
 mod named;
+mod pages;
 mod reader;
 mod routes;
+pub mod rows;
 mod scheduling;
 mod submit;
 mod tenant;
 mod transfer;
+pub mod typed;
 mod value;
 
 use std::io::Read;
@@ -49,7 +52,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::{Digest, ObjectId};
+use wasmrun_model::id::Digest;
 use wasmrun_model::value::Encoded;
 use wasmrun_model::wire::{Address, Gotten, ObjectRef, Request, Response};
 
@@ -131,11 +134,7 @@ impl Client {
     /// When no node runs there, it is another user's or cluster's, or another version; and when it is on the network
     /// and there is no certificate for it.
     pub async fn connect(address: &Address, tenant: TenantName) -> Result<Self, ConnectError> {
-        let identity = match (address, identity::default_identity()) {
-            (Address::Network(_), Some(folder)) => Some(identity_in(&folder, address)?),
-            _ => None,
-        };
-        Self::open(address, tenant, identity).await
+        Self::connect_for(address, tenant, None, "").await
     }
 
     /// As [`Client::connect`], on the network with this identity. At a socket nobody asks for one.
@@ -147,15 +146,26 @@ impl Client {
         tenant: TenantName,
         identity: Identity,
     ) -> Result<Self, ConnectError> {
-        Self::open(address, tenant, Some(Arc::new(identity))).await
+        Self::connect_for(address, tenant, Some(identity), "").await
     }
 
-    async fn open(
+    /// As [`Client::connect`], or as [`Client::connect_as`] with an identity; what the session submits is a job of this name.
+    /// An empty one stands for that of its first task.
+    ///
+    /// # Errors
+    /// As of those.
+    pub async fn connect_for(
         address: &Address,
         tenant: TenantName,
-        identity: Option<Arc<Identity>>,
+        identity: Option<Identity>,
+        job: &str,
     ) -> Result<Self, ConnectError> {
-        let connection = Connection::open(address, tenant, identity).await?;
+        let identity = match (identity, address, identity::default_identity()) {
+            (Some(identity), _, _) => Some(Arc::new(identity)),
+            (None, Address::Network(_), Some(folder)) => Some(identity_in(&folder, address)?),
+            (None, _, _) => None,
+        };
+        let connection = Connection::open(address, tenant, identity, job).await?;
         Ok(Self(Arc::new(connection)))
     }
 
@@ -220,8 +230,7 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// When there is no room for it in time, it names too many, or one that is another session's; and when it names some
-    /// and the node is a version behind and cannot keep them.
+    /// When there is no room for it in time, it names too many, or one that is another session's.
     pub async fn put_with(
         &self,
         value: &Encoded,
@@ -230,21 +239,7 @@ impl Client {
     ) -> Result<Future, Error> {
         let bytes = wasmrun_model::value::EncodedRef::from(value).bytes();
         let (form, len) = (wire::Form::of(value), bytes.len() as u64);
-        let (objects, actors) = handles.names();
-        let names = objects.len() + actors.len();
-        if names > wire::MAX_NAMES {
-            return Err(Error::TooManyNames { names });
-        }
-        let room_ms = options.room_patience.map(transfer::milliseconds);
-        let put = wire::PutWith {
-            form,
-            len,
-            is_kept: options.is_kept,
-            room_ms,
-            objects,
-            actors,
-        };
-        Ok(Future::new(&self.0, self.stored(put, bytes).await?))
+        self.stored(form, len, handles, options, bytes).await
     }
 
     /// Stores the first `len` bytes of `source`: a buffer, or a value that holds no handles. Waits for room for them; the
@@ -259,42 +254,34 @@ impl Client {
         options: PutOptions,
         source: impl Read,
     ) -> Result<Future, Error> {
-        let room_ms = options.room_patience.map(transfer::milliseconds);
-        let put = wire::PutWith {
+        self.stored(form, len, &Handles::default(), options, source)
+            .await
+    }
+
+    async fn stored(
+        &self,
+        form: wire::Form,
+        len: u64,
+        handles: &Handles,
+        options: PutOptions,
+        source: impl Read,
+    ) -> Result<Future, Error> {
+        let (objects, actors) = handles.names();
+        let names = objects.len() + actors.len();
+        if names > wire::MAX_NAMES {
+            return Err(Error::TooManyNames { names });
+        }
+        let put = Request::Put(Box::new(wire::Put {
             form,
             len,
             is_kept: options.is_kept,
-            room_ms,
-            objects: Vec::new(),
-            actors: Vec::new(),
-        };
-        Ok(Future::new(&self.0, self.stored(put, source).await?))
-    }
-
-    async fn stored(&self, put: wire::PutWith, source: impl Read) -> Result<ObjectId, Error> {
-        let wire::PutWith {
-            form,
-            len,
-            is_kept,
-            room_ms,
-            ..
-        } = put;
-        let can_stage = len >= wire::STAGED_FROM_BYTES
-            && !self.0.is_on_network()
-            && self.0.speaks(&Request::Staged { offset: 0, len });
-        let names_nothing = put.objects.is_empty() && put.actors.is_empty();
-        let request = match (can_stage, names_nothing) {
-            (true, _) => Request::PutStaged(Box::new(put)),
-            (false, false) => Request::PutWith(Box::new(put)),
-            (false, true) => Request::Put {
-                form,
-                len,
-                is_kept,
-                room_ms,
-            },
-        };
-        match self.0.send_all(request, len, source).await? {
-            Response::Object(id) => Ok(id),
+            room_ms: options.room_patience.map(transfer::milliseconds),
+            can_stage: !self.0.is_on_network(),
+            objects,
+            actors,
+        }));
+        match self.0.send_all(put, len, source).await? {
+            Response::Object(id) => Ok(Future::new(&self.0, id)),
             other => Err(Error::unexpected(&other)),
         }
     }

@@ -37,6 +37,8 @@ use crate::submit::Argument;
 pub struct Handles {
     futures: Vec<Future>,
     actors: Vec<Actor>,
+    /// Actors that came in other values.
+    again: Vec<(ActorName, Arc<Named>)>,
 }
 
 impl Handles {
@@ -52,6 +54,15 @@ impl Handles {
         actor.handle().into()
     }
 
+    /// An actor that another value names is in this one, too.
+    pub(crate) fn again(&mut self, name: ActorName, named: &Arc<Named>) {
+        self.again.push((name, named.clone()));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.futures.is_empty() && self.actors.is_empty() && self.again.is_empty()
+    }
+
     /// An argument of a type: the value, which holds what it names until it is with the node. A large one is stored
     /// first, as by [`Client::put_with`](crate::Client::put_with).
     ///
@@ -64,7 +75,8 @@ impl Handles {
     /// All that they name, each once.
     pub(crate) fn names(&self) -> (Vec<ObjectName>, Vec<ActorName>) {
         let objects: BTreeSet<_> = self.futures.iter().map(Future::name).collect();
-        let actors: BTreeSet<_> = self.actors.iter().map(Actor::name).collect();
+        let again = self.again.iter().map(|(name, _)| *name);
+        let actors: BTreeSet<_> = self.actors.iter().map(Actor::name).chain(again).collect();
         (objects.into_iter().collect(), actors.into_iter().collect())
     }
 }
@@ -102,14 +114,16 @@ impl Named {
         let mut all = handles(ty, value).map_err(|error| Error::Unexpected(error.to_string()))?;
         all.sort_unstable();
         all.dedup();
-        Ok(Some(Arc::new(Self::of_handles(connection, all))))
+        Ok(Self::of_handles(connection, all))
     }
 
-    /// Of handles, of each of which the node counts one.
+    /// Of handles, of each of which the node counts one. `None` of none.
     pub(crate) fn of_handles(
         connection: &Arc<Connection>,
         handles: impl IntoIterator<Item = Handle>,
-    ) -> Self {
+    ) -> Option<Arc<Self>> {
+        let mut handles = handles.into_iter().peekable();
+        handles.peek()?;
         let mut named = Self {
             futures: Vec::new(),
             actors: Vec::new(),
@@ -124,7 +138,7 @@ impl Named {
                 }),
             }
         }
-        named
+        Some(Arc::new(named))
     }
 
     pub(crate) fn future(&self, name: &ObjectName) -> Option<&Future> {

@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use wasmrun_model::id::{ObjectId, TaskId};
+use wasmrun_model::id::{DriverId, ObjectId, TaskId};
 use wasmrun_model::value::{Encoded, HandleKind, ValueType};
 use wasmrun_model::wire::{
     self, Entry, Grants, INLINE_BYTES, INLINE_TOTAL_BYTES, Limits, MAX_CALLS, Module, Request,
@@ -185,13 +186,28 @@ impl Client {
         Task::submitted(&self.0, answers).await
     }
 
+    /// The job that detached tasks of this session are submitted as.
+    pub fn detached_job(&self) -> DriverId {
+        self.0.job.id
+    }
+
+    /// That job is to have so many tasks: it is over when they have ended, and not before.
+    pub fn expect_tasks(&self, tasks: u64) {
+        self.0.tasks.store(tasks, Ordering::Relaxed);
+    }
+
     /// Submits what outlives this session, and again, in another one, if the node was restarted before it has
     /// answered: under the same id, so that it is run once. `is_whole`: whether it names nothing of this session.
     async fn submit_once(&self, wire: wire::Submit, is_whole: bool) -> Result<Task, Error> {
         let task = TaskId::from_bytes(random());
+        let job = wire::Job {
+            tasks: self.0.tasks.load(Ordering::Relaxed),
+            ..self.0.job.clone()
+        };
         let request = |is_again| Request::SubmitOnce {
             task,
             submit: Box::new(wire.clone()),
+            job: job.clone(),
             is_again,
         };
         let submitted = async |connection: &Arc<Connection>, is_again| {
@@ -333,7 +349,7 @@ impl Client {
     /// so first.
     ///
     /// # Errors
-    /// When the task does not read any more; also for a node that does not know of this yet, which is given all there is.
+    /// When the task does not read any more.
     pub async fn input_wanted(&self, task: wasmrun_model::id::TaskId) -> Result<(), Error> {
         self.done(Request::InputWanted(task)).await
     }
@@ -342,7 +358,7 @@ impl Client {
     /// why, as Linux numbers errors.
     ///
     /// # Errors
-    /// As of `input`; also for a node that does not know of this yet.
+    /// As of `input`.
     pub async fn input_failed(
         &self,
         task: wasmrun_model::id::TaskId,
@@ -364,7 +380,7 @@ fn decided(submitted: Result<Task, Error>) -> Option<Result<Task, Error>> {
 ///
 /// # Panics
 /// When the system has no randomness to give.
-fn random() -> [u8; 16] {
+pub(crate) fn random() -> [u8; 16] {
     let mut bytes = [0; 16];
     let drawn = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty());
     assert_eq!(drawn, Ok(bytes.len()), "the kernel has randomness");

@@ -66,16 +66,9 @@ impl Client {
             tenant: tenant.clone(),
             weight: change.weight,
             min,
+            resource_weights: change.resource_weights,
         };
-        let set = Box::new(set);
-        let request = match change.resource_weights {
-            Some(resource_weights) => Request::SetTenantWith {
-                set,
-                resource_weights,
-            },
-            None => Request::SetTenant(set),
-        };
-        match self.request(request).await? {
+        match self.request(Request::SetTenant(Box::new(set))).await? {
             Response::Tenant(set) => Ok(*set),
             other => Err(Error::unexpected(&other)),
         }
@@ -96,11 +89,24 @@ impl Client {
     /// # Errors
     /// When the node is gone.
     pub async fn shares(&self) -> Result<Vec<wire::ShareRow>, Error> {
-        let list = List {
-            what: What::Shares,
-            filters: Vec::new(),
+        self.due(&List::of(What::Tenants)).await
+    }
+
+    /// What the tenants of a list are due, for [`rows::list`](crate::rows::list); of another list nothing, and nobody is
+    /// asked.
+    ///
+    /// # Errors
+    /// When the node is gone.
+    pub async fn due(&self, list: &List) -> Result<Vec<wire::ShareRow>, Error> {
+        if list.what != What::Tenants {
+            return Ok(Vec::new());
+        }
+        let named = list.filters.iter().filter(|(field, _)| field == "name");
+        let shares = List {
+            filters: named.cloned().collect(),
+            ..List::of(What::Shares)
         };
-        match self.list(list).await?.rows {
+        match self.list(shares).await?.rows {
             Rows::Shares(rows) => Ok(rows),
             _ => Err(Error::Unexpected("another list".into())),
         }

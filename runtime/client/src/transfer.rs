@@ -149,19 +149,11 @@ impl Incoming {
         timeout: Option<Duration>,
         can_map: bool,
     ) -> Result<Option<Self>, GetError> {
-        let timeout_ms = timeout.map(milliseconds);
-        let mut request = Request::GetWith {
-            object: object.clone(),
-            timeout_ms,
+        let request = Request::Get {
+            object,
+            timeout_ms: timeout.map(milliseconds),
             can_map,
         };
-        if !connection.speaks(&request) {
-            request = Request::Get {
-                object,
-                timeout_ms,
-                can_map,
-            };
-        }
         let mut answers = connection.start(request).await?;
         let response = match answers.next_answer().await? {
             Answer::Said(response) => response,
@@ -180,26 +172,21 @@ impl Incoming {
             Answer::Unmappable => return Ok(None),
         };
         match response {
-            Response::Value { form, len, ty } => Ok(Some(Self {
+            Response::Value {
                 form,
                 len,
                 ty,
-                named: None,
-                source: Source::Chunks { left: len, answers },
-                connection: connection.clone(),
-            })),
-            Response::ValueWith(it) => {
-                let objects = it.objects.into_iter().map(Handle::Object);
-                let handles = objects.chain(it.actors.into_iter().map(Handle::Actor));
+                objects,
+                actors,
+            } => {
+                let objects = objects.into_iter().map(Handle::Object);
+                let handles = objects.chain(actors.into_iter().map(Handle::Actor));
                 Ok(Some(Self {
-                    form: it.form,
-                    len: it.len,
-                    ty: None,
-                    named: Some(Arc::new(Named::of_handles(connection, handles))),
-                    source: Source::Chunks {
-                        left: it.len,
-                        answers,
-                    },
+                    form,
+                    len,
+                    ty,
+                    named: Named::of_handles(connection, handles),
+                    source: Source::Chunks { left: len, answers },
                     connection: connection.clone(),
                 }))
             }

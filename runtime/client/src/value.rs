@@ -68,6 +68,10 @@ impl Value {
         Self { named, ..self }
     }
 
+    pub(crate) fn named(&self) -> Option<&Arc<Named>> {
+        self.named.as_ref()
+    }
+
     /// The future that a handle in the value stands for. `None` if the value does not name it.
     pub fn future(&self, handle: &Handle) -> Option<Future> {
         match handle {
