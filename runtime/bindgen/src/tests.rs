@@ -1,0 +1,42 @@
+//! The code of a world that has a type of every kind, and what there is no code of.
+
+use crate::{BindgenError, Module};
+
+#[test]
+fn code_is_what_is_expected() {
+    let shop = Module::from_wit("shop.wit", include_str!("../expected/shop.wit")).unwrap();
+    let code = shop.generate().unwrap();
+    let expected = include_str!("../expected/shop.rs");
+    for (found, expected) in code.lines().zip(expected.lines()) {
+        assert_eq!(found, expected, "in\n{code}");
+    }
+    assert_eq!(code, expected);
+}
+
+#[test]
+fn core_modules_have_types_in_a_section() {
+    let wit = "package a:b; world w { export f: func(n: u8) -> u8; }";
+    let Module { resolve, world, .. } = Module::from_wit("w", wit).unwrap();
+    let mut core = b"\0asm\x01\0\0\0".to_vec();
+    let encoding = wit_component::StringEncoding::UTF8;
+    wit_component::embed_component_metadata(&mut core, &resolve, world, encoding).unwrap();
+    let code = Module::from_bytes("it.wasm", &core).unwrap().generate();
+    assert!(code.unwrap().contains("\nf func(n: u8) -> u8\n"));
+}
+
+#[test]
+fn what_has_nothing_to_call_is_refused() {
+    let said = |made: Result<Module, BindgenError>| match made.and_then(|it| it.generate()) {
+        Err(error) => error.to_string(),
+        Ok(code) => panic!("{code}"),
+    };
+    let text = said(Module::from_bytes("it.wasm", b"no module"));
+    assert!(text.contains("it.wasm has no types"), "{text}");
+    let text = said(Module::from_bytes("it.wasm", b"\0asm\x01\0\0\0"));
+    assert!(text.contains("it.wasm exports no function"), "{text}");
+    let wit = "package a:b; world w { export f: func() -> stream<u8>; }";
+    let text = said(Module::from_wit("w.wit", wit));
+    assert!(text.contains("f: its type has a stream"), "{text}");
+    let text = said(Module::from_file("none.wasm"));
+    assert!(text.contains("cannot read none.wasm"), "{text}");
+}
