@@ -1,0 +1,94 @@
+//! `/api/v1`: the state API, for scripts.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value as Json, json};
+use wasmrun_client::Error;
+use wasmrun_client::wire::{List, RefusalKind, What};
+
+use crate::data::AskError;
+use crate::routes::Desk;
+
+/// The lists, by their names.
+const LISTS: [(&str, What); 10] = [
+    ("nodes", What::Members),
+    ("tasks", What::Tasks),
+    ("attempts", What::Attempts),
+    ("jobs", What::Jobs),
+    ("actors", What::Actors),
+    ("objects", What::Objects),
+    ("modules", What::Modules),
+    ("tenants", What::Tenants),
+    ("shares", What::Shares),
+    ("groups", What::Groups),
+];
+
+/// `GET /api/v1/{list}?FIELD=VALUE&limit=N&after=PLACE`.
+pub async fn list(State(desk): State<Arc<Desk>>, Path(name): Path<String>, uri: Uri) -> Response {
+    let Some((_, what)) = LISTS.into_iter().find(|(it, _)| *it == name) else {
+        let names: Vec<&str> = LISTS.iter().map(|(name, _)| *name).collect();
+        let why = format!("there is no such list: there are {}", names.join(", "));
+        return failed(StatusCode::NOT_FOUND, &why);
+    };
+    let list = match asked(what, uri.query().unwrap_or_default()) {
+        Ok(list) => list,
+        Err(why) => return failed(StatusCode::BAD_REQUEST, &why),
+    };
+    match desk.source.list(list).await {
+        Ok(found) => said(StatusCode::OK, &found),
+        Err(AskError::Request(Error::Refused(why))) if why.kind == RefusalKind::Usage => {
+            failed(StatusCode::BAD_REQUEST, &why.message)
+        }
+        Err(error) => failed(StatusCode::BAD_GATEWAY, &error.to_string()),
+    }
+}
+
+/// The list that a query asks for.
+fn asked(what: What, query: &str) -> Result<List, String> {
+    let mut list = List::of(what);
+    for (field, value) in form_urlencoded::parse(query.as_bytes()) {
+        match &*field {
+            "limit" => {
+                let limit = value.parse::<u32>();
+                list.limit = limit.map_err(|_| format!("limit={value} is no number"))?;
+            }
+            "after" => list.after = Some(value.into_owned()),
+            field => list = list.with(field, value),
+        }
+    }
+    Ok(list)
+}
+
+/// An error as the command line says it in JSON.
+pub fn failed(status: StatusCode, why: &str) -> Response {
+    said(
+        status,
+        &json!({ "version": 1, "error": { "message": why } }),
+    )
+}
+
+fn said(status: StatusCode, json: &Json) -> Response {
+    let kind = [(header::CONTENT_TYPE, "application/json")];
+    (status, kind, format!("{json}\n")).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_is_filters_and_a_place() {
+        let list =
+            asked(What::Tasks, "state=failed&limit=5&after=x&name=a%20b").expect("it is one");
+        let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(
+            list.filters,
+            [field("state", "failed"), field("name", "a b")]
+        );
+        assert_eq!((list.limit, list.after.as_deref()), (5, Some("x")));
+        assert!(asked(What::Tasks, "limit=many").is_err());
+    }
+}

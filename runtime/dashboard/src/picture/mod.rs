@@ -1,0 +1,23 @@
+//! Pictures: graphs, timelines, lines and bars, as SVG with the text that says the same.
+//!
+//! Must not: know tasks or nodes, ask anybody, use a style that stands in the markup (the page's own policy forbids it: classes
+//! and attributes of SVG are what there is).
+
+mod bar;
+mod graph;
+mod layout;
+mod line;
+mod timeline;
+
+pub use self::bar::{Part, bar};
+pub use self::graph::{Edge, EdgeKind, Node, graph};
+pub use self::line::{Line, lines};
+pub use self::timeline::{Lane, Phase, Span, timeline};
+
+/// The first characters of a text, with a sign where there are more.
+fn clipped(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}

@@ -1,0 +1,218 @@
+//! A dashboard from its start to its end.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+use wasmrun_client::ConnectError;
+use wasmrun_client::wire::Address;
+
+use crate::data::Source;
+use crate::doors::Doors;
+use crate::listen;
+use crate::live::Lives;
+use crate::routes::{self, Desk};
+use crate::site::Site;
+
+/// Where the page is if nobody says otherwise: only this machine reaches it.
+pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7463);
+/// How many ports are tried from the default one on.
+const PORTS: u16 = 64;
+
+/// How the page is served.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where.
+    pub address: SocketAddr,
+    /// Whether somebody has asked for that address. If not, the next free port will do.
+    pub is_chosen: bool,
+    /// What it is encrypted with. An address that other machines reach needs it.
+    pub tls: Option<Tls>,
+    /// The socket of the node whose page it is.
+    pub node: Address,
+}
+
+/// A certificate and its key, in PEM files.
+#[derive(Debug, Clone)]
+pub struct Tls {
+    /// The certificate, and those that lead to who has signed it.
+    pub cert: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+}
+
+/// Why the page cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeDashboardError {
+    /// Others could read along.
+    #[error(
+        "other machines can reach {0}, and the page lets people cancel work: give it a certificate with --dashboard-cert and \
+         --dashboard-key, or use 127.0.0.1 and forward that port, as `ssh -L` does"
+    )]
+    Open(SocketAddr),
+    /// The system refuses.
+    #[error(
+        "the page cannot be served at {address}: {source}; name a free address of this machine"
+    )]
+    Bind {
+        /// Where.
+        address: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The certificate or the key is none.
+    #[error("{} cannot be used for the page: {why}", path.display())]
+    Pem {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The node does not answer.
+    #[error(transparent)]
+    Node(#[from] ConnectError),
+}
+
+/// The page of a node, served. Dropping it closes the socket, all connections and all sessions with the node.
+#[derive(Debug)]
+pub struct Dashboard {
+    desk: Arc<Desk>,
+    accepting: JoinHandle<()>,
+}
+
+impl Dashboard {
+    /// Serves the page on the tokio runtime that this runs on.
+    ///
+    /// # Errors
+    /// When other machines reach the address and there is no certificate, when that or its key cannot be used, when the address
+    /// cannot be listened on, and when the node does not answer.
+    pub async fn serve(config: Config) -> Result<Self, ServeDashboardError> {
+        if config.tls.is_none() && !config.address.ip().is_loopback() {
+            return Err(ServeDashboardError::Open(config.address));
+        }
+        let acceptor = config.tls.as_ref().map(acceptor).transpose()?;
+        let source = Source::connect(config.node.clone()).await?;
+        let listener = bind(&config).await?;
+        // The port, where the system has chosen it.
+        let address = listener.local_addr().unwrap_or(config.address);
+        let desk = Arc::new(Desk {
+            site: Site::new(address, acceptor.is_some()),
+            doors: Mutex::new(Doors::default()),
+            source: Arc::new(source),
+            lives: Lives::default(),
+        });
+        let router = routes::router(desk.clone());
+        let accepting = tokio::spawn(listen::accept(listener, acceptor, router));
+        Ok(Self { desk, accepting })
+    }
+
+    /// Where.
+    pub fn address(&self) -> SocketAddr {
+        self.desk.site.address()
+    }
+
+    /// Where, for people: without a link nobody sees more there than how to get one.
+    pub fn url(&self) -> String {
+        self.desk.site.url()
+    }
+
+    /// A new link, which lets one browser in, once, within ten minutes.
+    pub fn link(&self) -> String {
+        let key = self.desk.doors.lock().link(Instant::now());
+        format!("{}/enter?key={key}", self.url())
+    }
+}
+
+impl Drop for Dashboard {
+    fn drop(&mut self) {
+        // The connections are the accepting task's, and end with it.
+        self.accepting.abort();
+        self.desk.lives.stop();
+    }
+}
+
+/// Listens at the address, or at the next port that is free if nobody has asked for that one.
+async fn bind(config: &Config) -> Result<TcpListener, ServeDashboardError> {
+    let mut address = config.address;
+    for _ in 0..PORTS {
+        match TcpListener::bind(address).await {
+            Ok(listener) => return Ok(listener),
+            Err(error) if !config.is_chosen && error.kind() == io::ErrorKind::AddrInUse => {
+                address.set_port(address.port().saturating_add(1));
+            }
+            Err(source) => return Err(ServeDashboardError::Bind { address, source }),
+        }
+    }
+    let source = io::Error::from(io::ErrorKind::AddrInUse);
+    Err(ServeDashboardError::Bind {
+        address: config.address,
+        source,
+    })
+}
+
+/// What encrypts, with this certificate.
+fn acceptor(tls: &Tls) -> Result<TlsAcceptor, ServeDashboardError> {
+    let bad = |path: &PathBuf, why: String| ServeDashboardError::Pem {
+        path: path.clone(),
+        why,
+    };
+    let certs = CertificateDer::pem_file_iter(&tls.cert);
+    let certs = certs.and_then(|it| it.collect::<Result<Vec<_>, _>>());
+    let certs = certs.map_err(|error| bad(&tls.cert, error.to_string()))?;
+    let key = PrivateKeyDer::from_pem_file(&tls.key);
+    let key = key.map_err(|error| bad(&tls.key, error.to_string()))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .and_then(|it| it.with_no_client_auth().with_single_cert(certs, key));
+    let mut config = config.map_err(|error| bad(&tls.cert, error.to_string()))?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(address: &str) -> Config {
+        Config {
+            address: address.parse().expect("it is one"),
+            is_chosen: true,
+            tls: None,
+            node: "unix:/nowhere/node.sock".parse().expect("it is one"),
+        }
+    }
+
+    #[tokio::test]
+    async fn other_machines_need_a_certificate() {
+        let refused = Dashboard::serve(config("0.0.0.0:0")).await;
+        let said = refused.expect_err("it is open").to_string();
+        assert!(said.contains("--dashboard-cert"), "{said}");
+        let mut with = config("0.0.0.0:0");
+        with.tls = Some(Tls {
+            cert: "/nowhere/cert.pem".into(),
+            key: "/nowhere/key.pem".into(),
+        });
+        let refused = Dashboard::serve(with).await;
+        let said = refused.expect_err("there is none").to_string();
+        assert!(said.contains("/nowhere/cert.pem"), "{said}");
+    }
+
+    #[tokio::test]
+    async fn the_next_port_will_do_unless_one_was_asked_for() {
+        let taken = bind(&config("127.0.0.1:0")).await.expect("there is one");
+        let mut next = config(&taken.local_addr().expect("it has one").to_string());
+        bind(&next).await.expect_err("it is taken");
+        next.is_chosen = false;
+        let other = bind(&next).await.expect("others are free");
+        assert_ne!(other.local_addr().ok(), taken.local_addr().ok());
+    }
+}
