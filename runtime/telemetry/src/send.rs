@@ -1,0 +1,111 @@
+//! The way of spans to the collector: many at once, and again if it does not take them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use opentelemetry::InstrumentationScope;
+use opentelemetry_otlp::SpanExporter;
+use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{sleep, timeout};
+use wasmrun_model::wire::TaskRow;
+
+use crate::meters::{Meters, Said};
+use crate::span;
+
+/// How many spans are sent at once.
+pub(crate) const MOST_SPANS: usize = 512;
+/// How long the first of them waits for others.
+const EVERY: Duration = Duration::from_secs(1);
+/// How long the collector may take for them.
+const ANSWER: Duration = Duration::from_secs(10);
+/// How long it is left alone when it did not take them, at first; twice as long each time,
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// up to this.
+const MOST_PAUSE: Duration = Duration::from_secs(30);
+/// How often it is given the same: for some seven minutes. It may be that it takes others, and never these.
+const MOST_TRIES: usize = 20;
+
+/// What sends spans.
+pub(crate) struct Sending {
+    pub(crate) exporter: SpanExporter,
+    pub(crate) scope: InstrumentationScope,
+    pub(crate) meters: Arc<Meters>,
+    pub(crate) stopped: watch::Receiver<bool>,
+}
+
+impl Sending {
+    /// Sends until no more come. Once it is stopped, nothing is tried again.
+    pub(crate) async fn run(mut self, mut rows: mpsc::Receiver<TaskRow>) {
+        let said = Said::default();
+        loop {
+            let batch = batch(&mut rows).await;
+            if batch.is_empty() {
+                return;
+            }
+            let spans = batch.iter().map(|row| span::of(row, &self.scope));
+            let spans = spans.collect::<Vec<_>>();
+            if let Err(error) = self.deliver(&spans, &said).await {
+                self.meters.lose(spans.len() as u64, &error);
+            }
+        }
+    }
+
+    async fn deliver(&mut self, spans: &[SpanData], said: &Said) -> Result<(), String> {
+        let (mut tries, mut pause) = (0, FIRST_PAUSE);
+        loop {
+            tries += 1;
+            let error = match timeout(ANSWER, self.exporter.export(spans.to_vec())).await {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => format!("it has not answered within {ANSWER:?}"),
+            };
+            let is_stopped = *self.stopped.borrow();
+            if is_stopped || tries == MOST_TRIES {
+                return Err(error);
+            }
+            if said.is_due() {
+                tracing::warn!(%error, "the collector takes no spans: they wait, and are sent again");
+            }
+            tokio::select! {
+                () = sleep(pause) => {}
+                _ = self.stopped.wait_for(|is_stopped| *is_stopped) => {}
+            }
+            pause = (pause * 2).min(MOST_PAUSE);
+        }
+    }
+}
+
+/// The next attempts; none when there will be no more.
+async fn batch(rows: &mut mpsc::Receiver<TaskRow>) -> Vec<TaskRow> {
+    let mut batch = Vec::new();
+    rows.recv_many(&mut batch, MOST_SPANS).await;
+    let filled = async {
+        while (1..MOST_SPANS).contains(&batch.len()) {
+            let room = MOST_SPANS - batch.len();
+            if rows.recv_many(&mut batch, room).await == 0 {
+                return;
+            }
+        }
+    };
+    // What there is by then goes.
+    let _ = timeout(EVERY, filled).await;
+    batch
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_batch_has_all_that_there_is_and_no_more_than_it_may() {
+        let (queue, mut rows) = mpsc::channel(2 * MOST_SPANS);
+        for number in 0..MOST_SPANS as u64 + 2 {
+            queue.send(span::tests::row(number)).await.unwrap();
+        }
+        drop(queue);
+        let sizes = [batch(&mut rows).await.len(), batch(&mut rows).await.len()];
+        assert_eq!(sizes, [MOST_SPANS, 2]);
+        assert!(batch(&mut rows).await.is_empty());
+    }
+}
