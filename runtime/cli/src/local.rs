@@ -1,7 +1,7 @@
 //! The node inside the command's own process.
 
 use std::fs::File;
-use std::io::{IsTerminal, Read};
+use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -10,7 +10,7 @@ use wasmrun_model::cluster::{Labels, ParseLabelError};
 use wasmrun_model::units;
 use wasmrun_node::{ClusterError, Node, NodeConfig, SpillConfig, StartError};
 
-use crate::args::{LabelArg, NodeOptions};
+use crate::args::{LabelArg, NodeOptions, are_addresses};
 use crate::fail::{Exit, Failure};
 use crate::printer::Printer;
 use crate::stdio;
@@ -76,6 +76,8 @@ pub fn config(options: &NodeOptions) -> Result<NodeConfig, Failure> {
         object_memory: options.object_memory,
         object_dir: options.object_dir.clone(),
         room_patience: options.put_wait,
+        // Nobody can ask a node inside a command.
+        history_bytes: Some(0),
         policy: options.policy.config()?,
         spill: options.spill_dir.as_ref().map(|dir| SpillConfig {
             dir: dir.clone(),
@@ -121,8 +123,33 @@ fn cache_dir(given: Option<&Path>) -> Option<PathBuf> {
     }
 }
 
+/// Says what a path is that can be none: an address.
+///
+/// # Errors
+/// It is one.
+pub fn check_path(path: &Path) -> Result<(), Failure> {
+    let shown = path.display().to_string();
+    let is_scheme = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || c == '+');
+    if shown
+        .split_once("://")
+        .is_some_and(|(scheme, _)| is_scheme(scheme))
+    {
+        return Err(Failure::usage(format!(
+            "{shown} is an address, and this must be a file: download it first, for example with `curl -LO {shown}`"
+        )));
+    }
+    if are_addresses(&shown) {
+        return Err(Failure::usage(format!(
+            "{shown} is an address, and this must be a file: addresses for --net stand behind an equals sign, \
+             --net={shown}"
+        )));
+    }
+    Ok(())
+}
+
 /// Reads a module's file, within the node's limit.
 pub fn read_module(path: &Path, options: &NodeOptions) -> Result<Vec<u8>, Failure> {
+    check_path(path)?;
     let meta = std::fs::metadata(path).ok().filter(|meta| meta.is_file());
     if let Some(meta) = meta.filter(|meta| meta.len() > options.max_module) {
         let size = |n| usize::try_from(n).unwrap_or(usize::MAX);
@@ -139,10 +166,17 @@ pub fn read_module(path: &Path, options: &NodeOptions) -> Result<Vec<u8>, Failur
 /// Reads a file of at most `most` bytes; `flag` allows more. It may be a pipe or a device, which
 /// may have no end.
 pub fn read_file(path: &Path, most: u64, flag: &str) -> anyhow::Result<Vec<u8>> {
+    read_at_most(File::open(path)?, most, flag)
+}
+
+/// The same, where `-` is our standard input.
+pub fn read_input(path: &Path, most: u64, flag: &str) -> anyhow::Result<Vec<u8>> {
+    read_at_most(open(path)?, most, flag)
+}
+
+fn read_at_most(file: File, most: u64, flag: &str) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?
-        .take(most.saturating_add(1))
-        .read_to_end(&mut bytes)?;
+    file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
         let most = units::bytes(most);
         anyhow::bail!("it has more than the {most} that are allowed; to allow more, use {flag}");
@@ -150,10 +184,26 @@ pub fn read_file(path: &Path, most: u64, flag: &str) -> anyhow::Result<Vec<u8>> 
     Ok(bytes)
 }
 
+/// Opens a file to read; `-` is our standard input.
+pub fn open(path: &Path) -> io::Result<File> {
+    match path == Path::new("-") {
+        true => stdio::input(),
+        false => File::open(path),
+    }
+}
+
+/// What errors call a file that [`open`] opens.
+pub fn shown(path: &Path) -> String {
+    match path == Path::new("-") {
+        true => "<stdin>".into(),
+        false => path.display().to_string(),
+    }
+}
+
 /// Reads our standard input to its end, for a program that may read it more than once; nothing if
 /// it is a terminal, where a person would not know that we wait.
 pub fn read_stdin(most: u64) -> anyhow::Result<Vec<u8>> {
-    if std::io::stdin().is_terminal() {
+    if io::stdin().is_terminal() {
         return Ok(Vec::new());
     }
     let mut bytes = Vec::new();
@@ -208,8 +258,8 @@ pub fn load_bytes(
         } else {
             "compiled"
         };
-        let (digest, took) = (module.digest(), origin.took);
-        printer.detail(format_args!("module {digest}: {how} in {took:.1?}"));
+        let (digest, took) = (module.digest(), units::duration(origin.took));
+        printer.detail(format_args!("module {digest}: {how} in {took}"));
     }
     Ok(module)
 }

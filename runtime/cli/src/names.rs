@@ -11,7 +11,7 @@ use wasmrun_client::blocking::Client;
 use wasmrun_client::wire::INLINE_BYTES;
 use wasmrun_client::{Actor, Error, Future};
 use wasmrun_model::value::codec::encode;
-use wasmrun_model::value::wave::Invocation;
+use wasmrun_model::value::wave::{self, Invocation};
 use wasmrun_model::value::{Encoded, FunctionType, Handle, HandleKind, Value, ValueType};
 
 use crate::fail::Failure;
@@ -28,6 +28,9 @@ enum Thing {
     Actor(Actor),
     Object(Future),
 }
+
+/// Which value a bare word of a call stands for, if it is one of its own.
+type Word<'a> = dyn Fn(&str, &ValueType) -> Option<Result<Value, Failure>> + 'a;
 
 impl Thing {
     fn handle(&self) -> Handle {
@@ -54,22 +57,42 @@ impl Names {
         ty: &FunctionType,
         whole: &FunctionType,
     ) -> Result<Vec<Value>, Failure> {
+        self.arguments_with(call, ty, whole, &|_, _| None)
+    }
+
+    /// The same, where `word` says which value a bare word stands for, if it is one of its own.
+    pub fn arguments_with(
+        &self,
+        call: &Invocation,
+        ty: &FunctionType,
+        whole: &FunctionType,
+        word: &Word<'_>,
+    ) -> Result<Vec<Value>, Failure> {
         let failed = RefCell::new(None);
-        let values = call.arguments_with(ty, &|kind, text| match self.find(kind, text) {
-            Ok(handle) => Some(handle),
-            Err(why) => {
-                failed.borrow_mut().get_or_insert(why);
-                None
+        let find = |kind: HandleKind, text: &str| kept(&failed, self.find(kind, text));
+        let word = |name: &str, ty: &ValueType| kept(&failed, word(name, ty)?);
+        let values = call.arguments_with(ty, &find, &word);
+        match failed.into_inner() {
+            Some(why) => Err(why),
+            None => {
+                Ok(values.with_context(|| format!("cannot call {}", shown(call.name(), whole)))?)
             }
-        });
-        if let Some(why) = failed.into_inner() {
-            return Err(why);
         }
-        Ok(values.with_context(|| {
-            let signature = whole.to_string();
-            let signature = shorten(signature.trim_start_matches("func"));
-            format!("cannot call {}{signature}", call.name())
-        })?)
+    }
+
+    /// A value by itself, as somebody wrote it: of a string and a handle the text, of all else WAVE.
+    pub fn value(&self, ty: &ValueType, text: &str) -> Result<Value, Failure> {
+        let failed = RefCell::new(None);
+        let find = |kind: HandleKind, text: &str| kept(&failed, self.find(kind, text));
+        let value = match ty {
+            ValueType::String => return Ok(Value::String(text.to_owned())),
+            ValueType::Handle(kind) => return Ok(self.find(*kind, text)?.into()),
+            _ => wave::parse_with(ty, text, &find),
+        };
+        match failed.into_inner() {
+            Some(why) => Err(why),
+            None => Ok(value?),
+        }
     }
 
     /// A value's bytes. What was found for it must be held until it is with the node: keep us.
@@ -115,5 +138,22 @@ impl Names {
         let handle = thing.handle();
         self.found.borrow_mut().insert(key, thing);
         Ok(handle)
+    }
+}
+
+/// A function as errors show it: its name, parameters and result.
+pub fn shown(name: &str, ty: &FunctionType) -> String {
+    let ty = ty.to_string();
+    format!("{name}{}", shorten(ty.trim_start_matches("func")))
+}
+
+/// What was found. Of what was not, the first reason is kept.
+fn kept<T>(failed: &RefCell<Option<Failure>>, found: Result<T, Failure>) -> Option<T> {
+    match found {
+        Ok(found) => Some(found),
+        Err(why) => {
+            failed.borrow_mut().get_or_insert(why);
+            None
+        }
     }
 }

@@ -1,5 +1,8 @@
 //! `wasmrun submit`: one task or an array of them, from start to exit code.
 
+mod arguments;
+mod array;
+mod elements;
 mod input;
 mod plan;
 mod printing;
@@ -7,61 +10,73 @@ mod report;
 mod script;
 mod stream;
 mod target;
+mod template;
 mod waiting;
 
-use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Instant;
 
 use anyhow::Context;
-use indicatif::ProgressBar;
-use serde_json::json;
+use serde_json::{Value as Json, json};
 use tokio::sync::mpsc;
 use wasmrun_engine::{Entry, Input, Listener, OutputChunk};
 use wasmrun_model::cluster::Strategy;
 use wasmrun_model::failure::TaskError;
 use wasmrun_node::{Call, Report};
 
-use crate::args::{Global, Indices, NodeOptions, Output, PolicyOptions, RunPython, Submit};
+use crate::args::{Global, NodeOptions, Output, PolicyOptions, RunPython, Submit};
 use crate::fail::{CommandResult, Exit, Failure};
 use crate::local;
 use crate::names::Names;
 use crate::outfile;
 use crate::printer::Printer;
 use crate::remote;
+use crate::submit::array::TASKS_AHEAD;
+use crate::submit::elements::{Element, Elements, Kind};
 use crate::submit::plan::Plan;
 use crate::submit::stream::{Kept, Route};
 use crate::submit::target::{Handle, Stopper, Target};
 
 pub use crate::submit::plan::shorten;
-pub use crate::submit::report::{exit_of, with_frames};
-pub use crate::submit::script::{interpreter, stubs};
+pub use crate::submit::report::{exit_of, file_of, with_frames};
+pub use crate::submit::script::{interpreter, python_stubs};
 pub use crate::submit::target::{
     grants as wire_grants, limits as wire_limits, milliseconds, terms as wire_terms,
 };
 
 /// How many chunks of output may be under way before guests wait.
 const CHUNKS_IN_FLIGHT: usize = 64;
-/// How many tasks of an array are submitted ahead of the oldest that has not ended.
-const ARRAY_WINDOW: usize = 10_000;
 
 pub fn run_python(run: &RunPython, global: &Global, printer: &Printer) -> CommandResult {
-    submit(&script::program(run)?, global, printer)
+    execute(&script::program(run)?, global, printer)
 }
 
 pub fn submit(submit: &Submit, global: &Global, printer: &Printer) -> CommandResult {
+    let texts = submit.invoke.iter().chain(&submit.args);
+    let mut texts = texts.chain(&submit.result_file);
+    if !submit.array.is_any() && texts.any(|it| template::has_index(it)) {
+        printer.warn(
+            "$i is the index of a task of an array, and stays as it is without one: add --array INDICES, where $$ is a \
+             dollar sign",
+        );
+    }
+    execute(submit, global, printer)
+}
+
+fn execute(submit: &Submit, global: &Global, printer: &Printer) -> CommandResult {
     let submit = &script::interpreted(submit)?;
-    check_result_files(submit)?;
+    let elements = Elements::read(&submit.array)?;
+    check_result_files(submit, elements.as_ref())?;
     let tenant = &submit.task.scheduling.tenant;
+    let name = job_name(submit);
     let found = match submit.detach {
-        true => Some(remote::connect(global, tenant)?),
+        true => Some(remote::connect_for(global, tenant, &name)?),
         // Who says what the node should have wants one of their own.
         false if wants_own_node(&submit.node) => None,
-        false => remote::find(global, tenant)?,
+        false => remote::find(global, tenant, &name)?,
     };
     let (target, plan) = match found {
         None => {
@@ -74,7 +89,8 @@ pub fn submit(submit: &Submit, global: &Global, printer: &Printer) -> CommandRes
             let node = local::start(&submit.node, printer)?;
             let module = local::load(node.engine(), &submit.module, &submit.node, printer)?;
             let client = node.client();
-            let plan = Plan::new(submit, &module, node.policy(), Names::of(None))?;
+            let names = Names::of(None);
+            let plan = Plan::new(submit, elements.as_ref(), &module, node.policy(), names)?;
             let node = Box::new(node);
             (Target::Local { node, client }, plan)
         }
@@ -87,14 +103,19 @@ pub fn submit(submit: &Submit, global: &Global, printer: &Printer) -> CommandRes
             let module = local::load_bytes(&engine, &submit.module, &bytes, printer)?;
             let client = Arc::new(client);
             let names = Names::of(Some(client.clone()));
-            let plan = Plan::new(submit, &module, Arc::default(), names)?;
+            let policy = Arc::default();
+            let plan = Plan::new(submit, elements.as_ref(), &module, policy, names)?;
             let wants_places = printer.output == Output::Json;
             let target = Target::remote(client, submit, &module, &plan.job, wants_places)?;
             (target, plan)
         }
     };
+    if let Some(elements) = &elements {
+        plan.check(elements)?;
+    }
     let run = Run {
         submit,
+        elements,
         plan,
         target,
         printer,
@@ -104,10 +125,19 @@ pub fn submit(submit: &Submit, global: &Global, printer: &Printer) -> CommandRes
     }
     cancel_on_interrupt(&run.target.stopper())?;
     let _waiting = waiting::Watch::start(run.target.source(), printer);
-    match &submit.array {
+    match &run.elements {
         None => run.one(),
-        Some(indices) => run.array(indices),
+        Some(elements) => run.array(elements),
     }
+}
+
+/// What people call all that is submitted here: as they say, else as the function or the module's file is called.
+fn job_name(submit: &Submit) -> String {
+    let function = || submit.invoke.as_ref()?.split('(').next().map(str::trim);
+    let file = || Some(submit.module.file_name()?.to_string_lossy().into_owned());
+    let named = submit.name.clone();
+    let named = named.or_else(|| function().map(ToOwned::to_owned));
+    named.or_else(file).unwrap_or_default()
 }
 
 /// Whether the options say what the node should have.
@@ -141,22 +171,28 @@ pub fn wants_own_node(options: &NodeOptions) -> bool {
 
 /// Results can be written where they are wanted, as far as can be told before the work is done, and all tasks of an array
 /// do not write to one file.
-fn check_result_files(submit: &Submit) -> Result<(), Failure> {
+fn check_result_files(submit: &Submit, elements: Option<&Elements>) -> Result<(), Failure> {
     let Some(pattern) = &submit.result_file else {
         return Ok(());
     };
-    let Some(indices) = &submit.array else {
+    let Some(elements) = elements else {
         return outfile::check(Path::new(pattern));
     };
-    if plan::substitute(pattern, 0) == plan::substitute(pattern, 1) {
+    if template::names_one(pattern, Kind::names_of(elements.kind())) {
+        return Err(Failure::usage(format!(
+            "--result-file {pattern}: only $i stands for something in it, since nothing else is sure to be another name \
+             for each task"
+        )));
+    }
+    if !template::has_index(pattern) {
         return Err(Failure::usage(format!(
             "all tasks of the array would write to {pattern}: put $i into its name, in single \
              quotes so that the shell leaves it alone"
         )));
     }
     let mut folder = None;
-    for index in indices.iter().take(ARRAY_WINDOW) {
-        let path = report::file_of(pattern, Some(index));
+    for element in elements.iter().take(TASKS_AHEAD) {
+        let path = report::file_of(pattern, Some(element.index));
         // Most are new files in one folder.
         if folder.as_deref() != path.parent() || path.exists() {
             outfile::check(&path)?;
@@ -193,6 +229,8 @@ fn cancel_on_interrupt(tasks: &Stopper) -> Result<(), Failure> {
 
 struct Run<'a> {
     submit: &'a Submit,
+    /// What there are tasks for, if they are an array.
+    elements: Option<Elements>,
     plan: Plan,
     target: Target,
     printer: &'a Printer,
@@ -263,43 +301,61 @@ impl Run<'_> {
 
     /// Leaves the tasks to the node.
     fn detach(&self) -> CommandResult {
-        let indices: Vec<Option<u64>> = match &self.submit.array {
-            None => vec![None],
-            Some(indices) => indices.iter().map(Some).collect(),
-        };
-        let mut ids = Vec::new();
-        for index in indices {
-            let mut call = self.plan.call(index)?;
-            if let (Some(path), Input::Empty) = (&self.submit.stdin, &call.input) {
-                let bytes = local::read_file(path, plan::FILE_BYTES, "a smaller file, or --dir");
-                let bytes = bytes.with_context(|| format!("cannot read {}", path.display()))?;
-                call.input = Input::Bytes(bytes.into());
-            }
-            let (id, why_not_durable) = self.target.detach(call)?;
-            if let Some(why) = why_not_durable {
-                self.printer.warn(format_args!(
-                    "task {id} is lost if node {} is, and not kept elsewhere: {why}",
-                    self.target.node()
-                ));
-            }
-            match self.printer.output {
-                Output::Json => {
-                    ids.push(json!({ "task_id": id.to_string(), "array_index": index }))
-                }
-                _ => self.printer.result(id)?,
+        let mut tasks = Vec::new();
+        let count = self.elements.as_ref().map_or(1, Elements::len);
+        let job = self.target.detached_job(count).to_string();
+        match &self.elements {
+            None => self.detach_one(None, &mut tasks)?,
+            Some(elements) => {
+                let mut elements = elements.iter();
+                elements.try_for_each(|element| self.detach_one(Some(element), &mut tasks))?;
             }
         }
-        match (self.printer.output, &self.submit.array, ids.pop()) {
+        match (self.printer.output, &self.elements, tasks.pop()) {
             (Output::Json, None, Some(mut one)) => {
                 one["version"] = 1.into();
+                one["job"] = job.into();
                 self.printer.json(&one)
             }
             (Output::Json, _, last) => {
-                ids.extend(last);
-                self.printer.json(&json!({ "version": 1, "tasks": ids }))
+                tasks.extend(last);
+                self.printer
+                    .json(&json!({ "version": 1, "job": job, "tasks": tasks }))
             }
-            _ => Ok(()),
+            _ => {
+                let short = &job[..8];
+                self.printer
+                    .note(format_args!("job {short}: wasmrun job show {short}"));
+                Ok(())
+            }
         }
+    }
+
+    /// Leaves one task to the node, and prints its id; for JSON it is kept until all have theirs.
+    fn detach_one(&self, element: Option<Element<'_>>, tasks: &mut Vec<Json>) -> CommandResult {
+        let mut call = self.plan.call(element)?;
+        if let (Some(path), Input::Empty) = (&self.submit.stdin, &call.input) {
+            let bytes = local::read_file(path, plan::FILE_BYTES, "a smaller file, or --dir");
+            let bytes = bytes.with_context(|| format!("cannot read {}", path.display()))?;
+            call.input = Input::Bytes(bytes.into());
+        }
+        let (id, why_not_durable) = self.target.detach(call)?;
+        if let Some(why) = why_not_durable {
+            self.printer.warn(format_args!(
+                "task {id} is lost if node {} is, and not kept elsewhere: {why}",
+                self.target.node()
+            ));
+        }
+        if self.printer.output != Output::Json {
+            return self.printer.result(id);
+        }
+        let index = element.map(|element| element.index);
+        let mut task = json!({ "task_id": id.to_string(), "array_index": index });
+        if let Some(item) = element.and_then(|element| element.item) {
+            task["input"] = item.json();
+        }
+        tasks.push(task);
+        Ok(())
     }
 
     fn one(&self) -> CommandResult {
@@ -339,157 +395,6 @@ impl Run<'_> {
         match &report.result {
             Ok(_) => self.print_result(report, None),
             Err(error) => Err(self.failed(error, None)),
-        }
-    }
-
-    fn array(&self, indices: &Indices) -> CommandResult {
-        let started = Instant::now();
-        let bar = self.bar(indices.len());
-        let streaming = Streaming::start(self.array_route(bar.as_ref()), self.target.stopper())?;
-        let mut tally = Tally::default();
-        let mut open: VecDeque<(u64, Handle)> = VecDeque::new();
-        let mut reports = Vec::new();
-        let mut unwritten = Vec::new();
-        let mut have_run = Vec::new();
-        let mut ended = |index, handle: Handle, tally: &mut Tally| -> CommandResult {
-            let ended = self.target.wait(handle)?;
-            let report = &ended.report;
-            if has_run(report) {
-                have_run.push(Some(index));
-            }
-            tally.count(report);
-            self.detail(report, bar.as_ref());
-            let outcome = match &report.result {
-                Ok(_) => self.print_array_result(report, index, bar.as_ref()),
-                Err(error) => {
-                    self.print_array_failure(error, index, bar.as_ref());
-                    Ok(())
-                }
-            };
-            if self.printer.output == Output::Json {
-                reports.push((index, ended));
-            }
-            if let Some(bar) = &bar {
-                bar.inc(1);
-            }
-            match outcome {
-                // The others may well have theirs written.
-                Err(failure) if failure.exit != Exit::BrokenPipe => {
-                    let print = || self.printer.stderr(format_args!("[{index}] {failure}"));
-                    bar.as_ref().map_or_else(print, |bar| bar.suspend(print));
-                    unwritten.push(failure);
-                    Ok(())
-                }
-                outcome => outcome,
-            }
-        };
-        for index in indices.iter() {
-            if open.len() == ARRAY_WINDOW
-                && let Some((index, handle)) = open.pop_front()
-            {
-                ended(index, handle, &mut tally)?;
-            }
-            if STOPPED.load(Ordering::SeqCst) {
-                break;
-            }
-            open.push_back((
-                index,
-                self.send(self.plan.call(Some(index))?, &streaming.chunks)?,
-            ));
-        }
-        for (index, handle) in open {
-            ended(index, handle, &mut tally)?;
-        }
-        if let Some(bar) = &bar {
-            bar.finish_and_clear();
-        }
-        let kept = streaming.finish()?;
-        if self.printer.output == Output::Json {
-            let tasks = reports
-                .iter()
-                .map(|(i, ended)| self.json(ended, Some(*i), &kept));
-            let tasks: Vec<_> = tasks.collect();
-            self.print_json(&json!({ "version": 1, "tasks": tasks }))?;
-            self.keep_stdout(&kept)?;
-        }
-        self.make_empty_files(&kept, &have_run)?;
-        let (name, took) = (&self.plan.job.name, started.elapsed());
-        let Tally {
-            finished, failed, ..
-        } = &tally;
-        self.printer.note(format_args!(
-            "{name}: {finished} finished, {failed} failed in {took:.2?}"
-        ));
-        self.array_outcome(tally, &unwritten, indices)
-    }
-
-    /// Where the output of an array's tasks goes.
-    fn array_route(&self, bar: Option<&ProgressBar>) -> Route {
-        match (self.printer.output, &self.submit.result_file) {
-            (Output::Json, _) => Route::Keep,
-            (_, Some(pattern)) if self.is_program() => {
-                let pattern = pattern.clone();
-                Route::Files(Box::new(move |tag| report::file_of(&pattern, Some(tag))))
-            }
-            (Output::Quiet, _) => Route::Drop,
-            (Output::Table, _) => Route::Lines {
-                bar: bar.cloned(),
-                aside: !self.is_program(),
-            },
-        }
-    }
-
-    /// How the command ends.
-    fn array_outcome(
-        &self,
-        tally: Tally,
-        unwritten: &[Failure],
-        indices: &Indices,
-    ) -> CommandResult {
-        let Tally {
-            finished,
-            failed,
-            first_failure,
-        } = tally;
-        match first_failure {
-            None if let Some(first) = unwritten.first() => Err(Failure::usage(format!(
-                "cannot write {} of {finished} results, such as this: {first}; above is where each is",
-                unwritten.len()
-            ))),
-            None if INTERRUPTED.load(Ordering::SeqCst) && finished < indices.len() => {
-                Err(Failure::silent(Exit::Interrupted))
-            }
-            None => Ok(()),
-            Some(exit) if self.printer.output == Output::Json => Err(Failure::silent(exit)),
-            Some(exit) => Err(Failure::new(
-                exit,
-                anyhow::anyhow!("{failed} of {} tasks did not finish", finished + failed),
-            )),
-        }
-    }
-}
-
-/// How the tasks of an array ended.
-#[derive(Default)]
-struct Tally {
-    finished: u64,
-    failed: u64,
-    first_failure: Option<Exit>,
-}
-
-impl Tally {
-    fn count(&mut self, report: &Report) {
-        match &report.result {
-            Ok(_) => self.finished += 1,
-            Err(error) => {
-                self.failed += 1;
-                // A program's own code says nothing about the whole array.
-                let exit = match report::exit_of(error) {
-                    Exit::Program(_) => Exit::TaskFailed,
-                    exit => exit,
-                };
-                self.first_failure.get_or_insert(exit);
-            }
         }
     }
 }

@@ -8,15 +8,16 @@ use anyhow::Context;
 use bytes::Bytes;
 use wasmrun_engine::{Entry, FunctionIndex, Grants, Input, Module, NetGrant};
 use wasmrun_model::cluster::Strategy;
-use wasmrun_model::value::codec::encode;
-use wasmrun_model::value::wave::Invocation;
-use wasmrun_model::value::{Encoded, FunctionType, NumberKind, NumberList, Value, ValueType};
+use wasmrun_model::value::ValueType;
 use wasmrun_node::{Call, Job, JobError, Overrides, Policy};
 
-use crate::args::{ArgFile, Submit};
+use crate::args::Submit;
 use crate::fail::{Exit, Failure};
 use crate::local;
 use crate::names::Names;
+use crate::submit::arguments::{Arguments, function_of};
+use crate::submit::elements::{Element, Elements};
+use crate::submit::template;
 
 /// The largest file that is read into memory, in bytes.
 pub const FILE_BYTES: u64 = 1 << 30;
@@ -26,9 +27,12 @@ pub struct Plan {
     pub job: Arc<Job>,
     /// The program's name as its guest sees it.
     program: String,
-    invoke: Option<String>,
-    files: Vec<(usize, Encoded)>,
+    /// A function's.
+    arguments: Option<Arguments>,
+    /// A program's.
     args: Vec<String>,
+    /// Whether what the elements of an array have comes behind these: no argument names it.
+    appends: bool,
     input: Option<Bytes>,
     /// What the arguments name, until we go.
     names: Names,
@@ -38,11 +42,13 @@ impl Plan {
     /// `policy`: of the node, where we know it; a node elsewhere has its own.
     pub fn new(
         submit: &Submit,
+        elements: Option<&Elements>,
         module: &Module,
         policy: Arc<Policy>,
         names: Names,
     ) -> Result<Self, Failure> {
-        let entry = entry(submit, module)?;
+        let entry = entry(submit, elements, module)?;
+        let kind = elements.and_then(Elements::kind);
         let program = submit
             .module
             .file_name()
@@ -76,18 +82,21 @@ impl Plan {
                     error => Failure::new(Exit::Usage, error),
                 },
             )?;
-        let files = submit.arg_file.iter();
-        let files = files
-            .map(|file| file_argument(file, module, entry, submit))
-            .collect();
+        let arguments = match (entry, &submit.invoke) {
+            (Entry::Function(index), Some(invoke)) => {
+                let function = module.function(index);
+                Some(Arguments::new(submit, invoke, kind, function)?)
+            }
+            _ => None,
+        };
         // One task reads it as it comes; many read the same bytes, and so do many attempts.
-        let is_read_often = submit.array.is_some() || job.terms.retries > 0 || is_grouped;
+        let is_read_often = elements.is_some() || job.terms.retries > 0 || is_grouped;
         let shared = submit.stdin.as_deref().filter(|_| is_read_often);
         let input = shared.map(|path| {
             let bytes = local::read_file(path, FILE_BYTES, "a smaller file, or --dir");
             bytes.with_context(|| format!("cannot read {} for --stdin", path.display()))
         });
-        let reads_ours = entry == Entry::Program && submit.array.is_none();
+        let reads_ours = entry == Entry::Program && elements.is_none();
         let input = match input {
             None if reads_ours
                 && submit.stdin.is_none()
@@ -100,73 +109,54 @@ impl Plan {
         Ok(Self {
             job: Arc::new(job),
             program,
-            invoke: submit.invoke.clone(),
-            files: Result::<_, Failure>::from_iter::<Vec<_>>(files)?,
+            arguments,
+            appends: kind.is_some_and(|kind| {
+                let mut args = submit.args.iter();
+                !args.any(|arg| template::names_one(arg, kind.names()))
+            }),
             args: submit.args.clone(),
             input: input.transpose()?.map(Bytes::from),
             names,
         })
     }
 
-    /// The call for one index, or for a task that is not one of an array.
-    pub fn call(&self, index: Option<u64>) -> Result<Call, Failure> {
-        let input = self.input.clone().map_or(Input::Empty, Input::Bytes);
+    /// The call for one element of an array, or for a task that is not one of an array.
+    pub fn call(&self, element: Option<Element<'_>>) -> Result<Call, Failure> {
         let call = Call {
-            array_index: index,
-            input,
+            array_index: element.map(|element| element.index),
+            input: self.input.clone().map_or(Input::Empty, Input::Bytes),
             ..Call::default()
         };
-        let fill = |text: &str| match index {
-            Some(index) => substitute(text, index),
-            None => text.to_owned(),
-        };
-        match (self.job.entry, &self.invoke) {
-            (Entry::Function(function), Some(invoke)) => {
-                let ty = &self.job.module.function(function).ty;
-                Ok(Call {
-                    values: self
-                        .values(&fill(invoke), ty)?
-                        .into_iter()
-                        .map(Into::into)
-                        .collect(),
-                    ..call
-                })
-            }
-            _ => {
-                let args = self.args.iter().map(|arg| fill(arg));
-                Ok(Call {
-                    args: [self.program.clone()].into_iter().chain(args).collect(),
-                    ..call
-                })
-            }
+        if let (Entry::Function(function), Some(arguments)) = (self.job.entry, &self.arguments) {
+            let function = self.job.module.function(function);
+            let values = arguments.values(function, element, &self.names)?;
+            return Ok(Call {
+                values: values.into_iter().map(Into::into).collect(),
+                ..call
+            });
         }
+        let args = self.args.iter().map(|arg| match element {
+            Some(element) => template::fill(arg, |name| element.text_of(name)),
+            None => arg.clone(),
+        });
+        let item = element.and_then(|element| element.item);
+        let last = item.filter(|_| self.appends);
+        let last = last.and_then(|item| item.text_of(item.kind.name()));
+        let program = [self.program.clone()].into_iter();
+        Ok(Call {
+            args: program.chain(args).chain(last).collect(),
+            ..call
+        })
     }
 
-    /// The arguments of a call: those from files at their positions, the others in order.
-    fn values(&self, invoke: &str, ty: &FunctionType) -> Result<Vec<Encoded>, Failure> {
-        let invocation = Invocation::parse(invoke)
-            .with_context(|| format!("cannot read the call '{}'", shorten(invoke)))?;
-        let from_file = |at: usize| self.files.iter().find(|(position, _)| *position == at);
-        let written = ty
-            .params()
-            .iter()
-            .enumerate()
-            .filter(|(at, _)| from_file(*at).is_none());
-        let written = written.map(|(_, param)| param.clone());
-        let written = FunctionType::new(written, ty.result().cloned())?;
-        let mut values = self
-            .names
-            .arguments(&invocation, &written, ty)?
-            .into_iter()
-            .zip(written.params());
-        let at = |at: usize| match from_file(at) {
-            Some((_, encoded)) => Ok(encoded.clone()),
-            None => {
-                let (value, (_, ty)) = values.next().expect("as many as were asked for");
-                self.names.encode(ty, &value)
-            }
-        };
-        (0..ty.params().len()).map(at).collect()
+    /// Makes each call of an array once, so that an element that does not fit is found before anything runs. Of indices
+    /// alone nothing was read that could be wrong.
+    pub fn check(&self, elements: &Elements) -> Result<(), Failure> {
+        if elements.kind().is_none() {
+            return Ok(());
+        }
+        let mut elements = elements.iter();
+        elements.try_for_each(|element| self.call(Some(element)).map(drop))
     }
 }
 
@@ -178,7 +168,7 @@ pub fn shorten(text: &str) -> String {
     }
 }
 
-fn entry(submit: &Submit, module: &Module) -> Result<Entry, Failure> {
+fn entry(submit: &Submit, elements: Option<&Elements>, module: &Module) -> Result<Entry, Failure> {
     let path = submit.module.display();
     let Some(invoke) = &submit.invoke else {
         if !submit.arg_file.is_empty() {
@@ -214,14 +204,10 @@ fn entry(submit: &Submit, module: &Module) -> Result<Entry, Failure> {
         ));
     }
     // Any index will do to see which function is meant.
-    let first = submit
-        .array
-        .as_ref()
-        .and_then(|indices| indices.iter().next());
-    let invoke = first.map_or(invoke.clone(), |first| substitute(invoke, first));
-    let invocation = Invocation::parse(&invoke)
-        .with_context(|| format!("cannot read the call '{}'", shorten(&invoke)))?;
-    Ok(Entry::Function(module.find(invocation.name())?))
+    let first = elements.and_then(|elements| elements.iter().next());
+    let kind = elements.and_then(Elements::kind);
+    let name = function_of(invoke, first.map(|element| element.index), kind)?;
+    Ok(Entry::Function(module.find(&name)?))
 }
 
 fn grants(submit: &Submit) -> Result<Grants, Failure> {
@@ -254,98 +240,6 @@ fn grants(submit: &Submit) -> Result<Grants, Failure> {
     Ok(grants)
 }
 
-fn file_argument(
-    file: &ArgFile,
-    module: &Module,
-    entry: Entry,
-    submit: &Submit,
-) -> Result<(usize, Encoded), Failure> {
-    let Entry::Function(index) = entry else {
-        return Err(Failure::usage("--arg-file gives a function's argument"));
-    };
-    let (at, function) = (file.position - 1, module.function(index));
-    let flag = format!("--arg-file {}={}", file.position, file.path.display());
-    let Some((name, ty)) = function.ty.params().get(at) else {
-        return Err(Failure::usage(format!(
-            "{flag}: {} takes {} arguments: {}",
-            function.name,
-            function.ty.params().len(),
-            function.ty
-        )));
-    };
-    if submit
-        .arg_file
-        .iter()
-        .filter(|other| other.position == file.position)
-        .count()
-        > 1
-    {
-        return Err(Failure::usage(format!(
-            "{flag}: argument {} is given twice",
-            file.position
-        )));
-    }
-    // What is too large for an argument, the engine says better; but a device may have no end.
-    let bytes = local::read_file(&file.path, FILE_BYTES, "a smaller file, or --dir")
-        .with_context(|| format!("{flag}: cannot read the file"))?;
-    Ok((at, encode(ty, &file_value(ty, bytes, &flag, name)?)?))
-}
-
-fn file_value(ty: &ValueType, bytes: Vec<u8>, flag: &str, name: &str) -> Result<Value, Failure> {
-    match (ty.buffer_kind(), ty) {
-        (Some(NumberKind::U8), _) => {
-            let list = NumberList::from_le_bytes(NumberKind::U8, bytes);
-            Ok(Value::Numbers(list.expect("bytes are whole elements")))
-        }
-        (Some(kind), _) => {
-            let length = bytes.len();
-            NumberList::from_le_bytes(kind, bytes)
-                .map(Value::Numbers)
-                .ok_or_else(|| {
-                    Failure::usage(format!(
-                        "{flag}: the file has {length} bytes, not a whole number of {kind} \
-                     (little-endian, {} bytes each)",
-                        kind.width_bytes()
-                    ))
-                })
-        }
-        (None, ValueType::String) => String::from_utf8(bytes).map(Value::String).map_err(|_| {
-            Failure::usage(format!(
-                "{flag}: the file is not UTF-8 text, and {name} is a string"
-            ))
-        }),
-        (None, ty) => Err(Failure::usage(format!(
-            "{flag}: {name} is {ty}; only strings and lists of numbers can come from a file"
-        ))),
-    }
-}
-
-/// The text with `$i` and `${i}` replaced by the index. `$$` is a dollar sign.
-pub fn substitute(text: &str, index: u64) -> String {
-    let (mut out, mut rest) = (String::with_capacity(text.len() + 8), text);
-    while let Some(at) = rest.find('$') {
-        out.push_str(&rest[..at]);
-        rest = &rest[at..];
-        let goes_on = |after: &str| after.starts_with(|c: char| c.is_alphanumeric() || c == '_');
-        let taken = if let Some(after) = rest.strip_prefix("$$") {
-            out.push('$');
-            rest.len() - after.len()
-        } else if rest.starts_with("${i}") {
-            out.push_str(&index.to_string());
-            "${i}".len()
-        } else if rest.starts_with("$i") && !goes_on(&rest[2..]) {
-            out.push_str(&index.to_string());
-            "$i".len()
-        } else {
-            out.push('$');
-            1
-        };
-        rest = &rest[taken..];
-    }
-    out.push_str(rest);
-    out
-}
-
 /// The function whose result type tells how to print a report's result.
 pub fn result_type(module: &Module, entry: Entry) -> Option<&ValueType> {
     match entry {
@@ -356,16 +250,4 @@ pub fn result_type(module: &Module, entry: Entry) -> Option<&ValueType> {
 
 fn function_result(module: &Module, index: FunctionIndex) -> Option<&ValueType> {
     module.function(index).ty.result()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::substitute;
-
-    #[test]
-    fn indices_are_filled_in() {
-        assert_eq!(substitute("f($i, \"$i\", ${i}0)", 7), "f(7, \"7\", 70)");
-        assert_eq!(substitute("$index $$i $", 7), "$index $i $");
-        assert_eq!(substitute("part-$i.bin", 7), "part-7.bin");
-    }
 }

@@ -5,6 +5,7 @@
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use wasmrun_model::failure::TaskError;
+use wasmrun_model::units;
 use wasmrun_node::Report;
 
 use super::Run;
@@ -44,7 +45,7 @@ impl Run<'_> {
             return Ok(());
         };
         for (tag, [stdout, _]) in kept {
-            let path = report::file_of(pattern, self.submit.array.is_some().then_some(*tag));
+            let path = report::file_of(pattern, self.elements.is_some().then_some(*tag));
             let written = outfile::replace(&path, stdout);
             written.with_context(|| format!("cannot write to {}", path.display()))?;
         }
@@ -172,11 +173,11 @@ impl Run<'_> {
             held,
             ..
         } = report;
-        let peak = wasmrun_model::units::bytes(report.memory_peak);
+        let peak = units::bytes(report.memory_peak);
+        let [waited, ran] = [*waited, *ran].map(units::duration);
         let held = report::held(held);
-        let line = format!(
-            "task {id}: waited {waited:.1?}, ran {ran:.1?}, held {held}, memory at most {peak}"
-        );
+        let line =
+            format!("task {id}: waited {waited}, ran {ran}, held {held}, memory at most {peak}");
         match bar {
             Some(bar) => bar.suspend(|| self.printer.detail(line)),
             None => self.printer.detail(line),

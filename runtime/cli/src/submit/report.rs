@@ -13,8 +13,9 @@ use wasmrun_node::{Job, Readable, Report};
 
 use crate::fail::{Exit, Failure};
 use crate::outfile;
-use crate::submit::plan::{result_type, substitute};
+use crate::submit::plan::result_type;
 use crate::submit::target::Ended;
+use crate::submit::template;
 
 /// The exit code that a task's end calls for; `None` if it did what it should.
 pub fn exit_of(error: &TaskError) -> Exit {
@@ -105,7 +106,7 @@ pub fn with_bytes(
 /// Where the result of the task with this index goes.
 pub fn file_of(pattern: &str, index: Option<u64>) -> PathBuf {
     match index {
-        Some(index) => substitute(pattern, index).into(),
+        Some(index) => template::with_index(pattern, index).into(),
         None => pattern.into(),
     }
 }

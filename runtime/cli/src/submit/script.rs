@@ -23,6 +23,7 @@ const MOST_BYTES: u64 = 512 << 10;
 /// # Errors
 /// The script cannot be read, or there is no interpreter.
 pub fn interpreted(submit: &Submit) -> Result<Submit, Failure> {
+    local::check_path(&submit.module)?;
     let mut submit = submit.clone();
     let script = submit.module.clone();
     if script.extension().is_none_or(|it| it != "py") {
@@ -83,7 +84,7 @@ pub fn program(run: &RunPython) -> Result<Submit, Failure> {
 ///
 /// # Errors
 /// There is no package, or it could not.
-pub fn stubs(stubs: &Stubs) -> CommandResult {
+pub fn python_stubs(stubs: &Stubs) -> CommandResult {
     let missing = || {
         Failure::usage(
             "stubs are written by the Python package, which is not beside this program: with its own Python, \

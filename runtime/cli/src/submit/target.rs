@@ -15,7 +15,7 @@ use wasmrun_engine::{
     intake,
 };
 use wasmrun_model::failure::TaskError;
-use wasmrun_model::id::TaskId;
+use wasmrun_model::id::{DriverId, TaskId};
 use wasmrun_model::units;
 use wasmrun_model::value::{Encoded, NumberKind};
 use wasmrun_node::{Argument, Call, Client, Job, Node, Report, SubmitError, TaskHandle};
@@ -152,6 +152,17 @@ impl Target {
                 submitted.map(Handle::Local)
             }
             Self::Remote(remote) => remote.submit(call),
+        }
+    }
+
+    /// The job that is submitted with [`Target::detach`], which is to have so many tasks.
+    pub fn detached_job(&self, tasks: u64) -> DriverId {
+        match self {
+            Self::Local { .. } => unreachable!("only a node that stays takes such tasks"),
+            Self::Remote(remote) => {
+                remote.client.expect_tasks(tasks);
+                remote.client.detached_job()
+            }
         }
     }
 
@@ -326,10 +337,8 @@ async fn pass_on(session: wasmrun_client::Client, task: TaskId, mut stream: Inta
     // Whoever read has gone without a word.
     let gone = || Err(io::ErrorKind::BrokenPipe.into());
     loop {
-        match session.input_wanted(task).await {
-            // A node that is a version behind is given what there is.
-            Ok(()) | Err(Error::TooNew { .. }) => {}
-            Err(_) => return,
+        if session.input_wanted(task).await.is_err() {
+            return;
         }
         let read = stream.next().await.unwrap_or_else(gone);
         let is_last = read.as_ref().map_or(true, bytes::Bytes::is_empty);
@@ -351,10 +360,6 @@ async fn pass_on(session: wasmrun_client::Client, task: TaskId, mut stream: Inta
                 session.input_failed(task, errno).await
             }
         };
-        if let Err(Error::TooNew { .. }) = passed {
-            // The node cannot tell the task, which must not take it for the end.
-            let _ = session.cancel(&task.to_string()).await;
-        }
         if is_last || passed.is_err() {
             return;
         }
@@ -389,6 +394,8 @@ fn local(
         stderr_tail: report.stderr_tail,
         // Its name is asked for, where that is printed.
         ran_at: None,
+        attempt: 0,
+        phases: wire::Phases::default(),
     })
 }
 

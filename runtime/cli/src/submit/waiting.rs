@@ -75,10 +75,7 @@ impl Source {
             }
             Self::Remote(client, pending) => (client, pending.oldest()?),
         };
-        let list = List {
-            what: What::Tasks,
-            filters: vec![("id".to_owned(), task.to_string())],
-        };
+        let list = List::of(What::Tasks).with("id", task);
         // A node that does not answer says so where the task is waited for.
         let listed = client.wait(client.list(list)).ok()?;
         let Rows::Tasks(rows) = listed.rows else {
