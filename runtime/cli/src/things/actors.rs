@@ -7,13 +7,14 @@ use anyhow::Context;
 use serde_json::json;
 use wasmrun_client::blocking::Client;
 use wasmrun_client::wire::{Module, What, Wishes};
-use wasmrun_client::{Actor, ActorError, Argument, CallOptions, CreateActor, Error};
+use wasmrun_client::{Actor, ActorError, Argument, CallOptions, CreateActor, Described};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::value::codec::decode;
 use wasmrun_model::value::wave::Invocation;
 use wasmrun_model::value::{DecodeLimits, FunctionType, json, wave};
 
+use super::ends;
 use crate::args::{ActorCommand, ActorCreate, Global, Output};
 use crate::fail::{CommandResult, Exit, Failure};
 use crate::names::Names;
@@ -36,7 +37,13 @@ pub fn actor(command: &ActorCommand, global: &Global, printer: &Printer) -> Comm
         } => call((actor, text), *time_limit, tenant, global, printer),
         ActorCommand::Kill { actor, tenant } => {
             let client = remote::connect(global, tenant)?;
-            client.wait(client.kill(actor)).map_err(remote::failed)
+            let what = ends::described(&client, actor, printer);
+            client.wait(client.kill(actor)).map_err(remote::failed)?;
+            match what {
+                Some(Described::Actor(_)) => printer.note(ends::ended(what.as_ref(), actor)),
+                _ => printer.note(format_args!("actor {actor} is ended")),
+            }
+            Ok(())
         }
         ActorCommand::List => super::show(What::Actors, Vec::new(), global, printer),
     }
@@ -47,6 +54,7 @@ fn create(options: &ActorCreate, global: &Global, printer: &Printer) -> CommandR
     options.grants.check_dirs()?;
     let client = Arc::new(remote::connect(global, &options.tenant)?);
     let shown = options.module.display();
+    local::check_path(&options.module)?;
     let bytes = local::read_file(&options.module, MODULE_BYTES, "a smaller module");
     let bytes = bytes.with_context(|| format!("cannot read the module {shown}"))?;
     let module = client.wait(client.load(&bytes)).map_err(remote::failed)?;
@@ -98,8 +106,7 @@ fn await_alive(
 ) -> CommandResult {
     let (id, name) = (actor.id(), &options.name);
     match client.wait(actor.ready(Some(options.wait))) {
-        // A node of the version before does not say.
-        Ok(()) | Err(ActorError::Request(Error::TooNew { .. })) => Ok(()),
+        Ok(()) => Ok(()),
         Err(ActorError::TimedOut(why)) => {
             printer.warn(format_args!(
                 "actor {id} is created and does not live yet; `wasmrun explain {name}` says where it stands:\n{why}"

@@ -1,62 +1,50 @@
 //! `get`: all about one task, job or actor.
 
-use std::collections::BTreeMap;
-
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 use wasmrun_client::Described;
-use wasmrun_client::wire::{ActorDetail, JobDetail, Rows, TaskDetail};
+use wasmrun_client::rows::Object;
+use wasmrun_client::wire::{ActorDetail, Held, Run, TaskDetail, TaskRow};
 use wasmrun_model::failure::TaskError;
+use wasmrun_model::resource::Amount;
+use wasmrun_model::units;
 
-use super::{rows, warn_of_silent};
+use super::{jobs, rows};
 use crate::args::{Global, Id, Output};
 use crate::fail::CommandResult;
-use crate::printer::Printer;
+use crate::printer::{Column, Printer, table};
 use crate::remote;
+use crate::submit::with_frames;
 
 /// `get`.
 pub fn get(id: &Id, global: &Global, printer: &Printer) -> CommandResult {
     let client = remote::connect(global, &id.tenant)?;
     let found = client.wait(client.describe(&id.id));
     match found.map_err(remote::failed)? {
-        Described::Task(task) => one(printer, task_json(&task), &task_lines(&task)),
-        Described::Actor(actor) => one(printer, actor_json(&actor), &actor_lines(&actor)),
-        Described::Job(job) => show_job(*job, printer),
+        Described::Task(task) => one(printer, task.object(), &task_lines(&task)),
+        Described::Actor(actor) => one(printer, actor.object(), &actor_lines(&actor)),
+        Described::Job(job) => jobs::show(&client, &job, printer),
+    }
+}
+
+/// What is said of one thing, for people: what `get` prints.
+pub fn text(of: &Described) -> String {
+    match of {
+        Described::Task(task) => task_lines(task).join("\n"),
+        Described::Actor(actor) => actor_lines(actor).join("\n"),
+        Described::Job(job) => jobs::header(&job.row).join("\n"),
     }
 }
 
 /// One thing, as programs or people want it.
-fn one(printer: &Printer, json: Json, lines: &[String]) -> CommandResult {
+pub fn one(printer: &Printer, json: Json, lines: &[String]) -> CommandResult {
     match printer.output {
         Output::Json => printer.json(&json),
         _ => printer.result(lines.join("\n")),
     }
 }
 
-fn yes(flag: bool) -> &'static str {
+pub fn yes(flag: bool) -> &'static str {
     if flag { "yes" } else { "no" }
-}
-
-fn task_json(task: &TaskDetail) -> Json {
-    let row = &task.row;
-    let error = task.error.clone().map(TaskError::from);
-    let error = error.map(|error| json!({ "kind": error.kind(), "message": error.to_string() }));
-    json!({
-        "version": 1,
-        "kind": "task",
-        "id": row.id.to_string(),
-        "name": row.name,
-        "state": row.state,
-        "node": row.node,
-        "tenant": row.tenant.to_string(),
-        "job": row.job.to_string(),
-        "detached": row.is_detached,
-        "age_ms": row.age_ms,
-        "waited_us": task.took_us.map(|(waited, _)| waited),
-        "duration_us": task.took_us.map(|(_, ran)| ran),
-        "object": task.object.map(|id| id.to_string()),
-        "error": error,
-        "explanation": task.explanation,
-    })
 }
 
 fn task_lines(task: &TaskDetail) -> Vec<String> {
@@ -70,33 +58,115 @@ fn task_lines(task: &TaskDetail) -> Vec<String> {
         format!("job       {}", row.job),
         format!("detached  {}", yes(row.is_detached)),
     ];
-    if let Some((waited, ran)) = task.took_us {
-        lines.push(format!("waited    {waited} us"));
-        lines.push(format!("ran       {ran} us"));
+    lines.extend(row.parent.map(|id| format!("parent    {id}")));
+    lines.extend(row.actor.map(|id| format!("actor     {id}")));
+    lines.extend(row.array_index.map(|index| format!("index     {index}")));
+    lines.push(format!("attempt   {}", row.attempt));
+    lines.push(format!("submitted {} ago", rows::ms_text(row.age_ms)));
+    if let Some(run) = &row.run {
+        lines.extend(run_lines(run));
     }
-    let error = task.error.clone().map(TaskError::from);
+    if !row.held.is_empty() {
+        lines.push(format!("held      {}", held(&row.held)));
+    }
+    lines.extend(inputs(row));
     lines.extend(task.object.map(|id| format!("object    {id}")));
-    lines.extend(error.map(|error| format!("error     {error}")));
+    if let Some(error) = task.error.clone().map(TaskError::from) {
+        let error = with_frames(error.to_string(), &error);
+        lines.push(format!("error     {error}"));
+    }
+    let tail = task.stderr_tail.trim_end();
+    if !tail.is_empty() {
+        lines.push(format!(
+            "\nthe end of what it wrote to standard error:\n{tail}"
+        ));
+    }
+    if !task.retried.is_empty() {
+        lines.push(format!(
+            "\nattempts before that:\n{}",
+            attempts(&task.retried)
+        ));
+    }
     lines.extend(task.explanation.iter().map(|why| format!("\n{why}")));
     lines
 }
 
-fn actor_json(actor: &ActorDetail) -> Json {
-    let row = &actor.row;
-    json!({
-        "version": 1,
-        "kind": "actor",
-        "id": row.id.to_string(),
-        "name": row.name,
-        "class": row.class,
-        "state": row.state,
-        "node": row.node,
-        "tenant": row.tenant.to_string(),
-        "job": actor.job.to_string(),
-        "detached": actor.is_detached,
-        "age_ms": actor.age_ms,
-        "explanation": actor.explanation,
-    })
+/// How long it took, and what of that went where.
+fn run_lines(run: &Run) -> Vec<String> {
+    let phases = &run.phases;
+    let took = |us: u32| rows::took_text(us.into());
+    let mut lines = vec![
+        format!("waited    {}", rows::took_text(run.waited_us)),
+        format!(
+            "ran       {}: arguments {}, sandbox {}, blocked {}, result {}; guest thread {}",
+            rows::took_text(run.ran_us),
+            took(phases.arguments_us),
+            took(phases.sandbox_us),
+            took(phases.blocked_us),
+            took(phases.result_us),
+            phases.thread
+        ),
+    ];
+    if run.memory_peak_bytes > 0 {
+        let peak = units::bytes(run.memory_peak_bytes);
+        lines.push(format!("memory    {peak} at most"));
+    }
+    lines
+}
+
+/// What is held, in a few words: `CPU 1 (0), memory 64MiB`.
+fn held(held: &[Held]) -> String {
+    let one = |held: &Held| {
+        let ids: Vec<String> = held.units.iter().map(|(id, _)| id.to_string()).collect();
+        let amount = Amount::from_steps(held.steps);
+        let amount = amount.display_for(&held.name);
+        match ids.is_empty() {
+            true => format!("{} {amount}", held.name),
+            false => format!("{} {amount} ({})", held.name, ids.join(",")),
+        }
+    };
+    held.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// What it was given or waits for, an object a line.
+fn inputs(row: &TaskRow) -> Vec<String> {
+    let inputs = row.inputs.iter().enumerate();
+    let mut lines: Vec<String> = inputs
+        .map(|(at, id)| match at {
+            0 => format!("inputs    {id}"),
+            _ => format!("          {id}"),
+        })
+        .collect();
+    if row.inputs.len() >= TaskRow::MOST_INPUTS {
+        lines.push("          …".to_owned());
+    }
+    lines
+}
+
+/// Attempts that others followed.
+fn attempts(retried: &[TaskRow]) -> String {
+    let took = |us: Option<u64>| us.map_or_else(|| "-".to_owned(), rows::took_text);
+    let cells = retried.iter().map(|row| {
+        let run = row.run.as_ref();
+        vec![
+            row.attempt.to_string(),
+            row.node.clone(),
+            took(run.map(|run| run.waited_us)),
+            took(run.map(|run| run.ran_us)),
+            row.error.clone().unwrap_or_default(),
+        ]
+    });
+    let cells: Vec<Vec<String>> = cells.collect();
+    table(
+        &[
+            Column::number("attempt"),
+            Column::text("node"),
+            Column::number("waited"),
+            Column::number("ran"),
+            Column::text("error"),
+        ],
+        &cells,
+    )
 }
 
 fn actor_lines(actor: &ActorDetail) -> Vec<String> {
@@ -108,38 +178,15 @@ fn actor_lines(actor: &ActorDetail) -> Vec<String> {
         format!("state     {}", row.state),
         format!("node      {}", row.node),
         format!("tenant    {}", row.tenant),
-        format!("job       {}", actor.job),
+        format!("job       {}", row.job),
         format!("detached  {}", yes(actor.is_detached)),
+        format!("created   {} ago", rows::ms_text(actor.age_ms)),
+        format!("restarts  {}", row.generation.saturating_sub(1)),
+        format!("calls     {} under way", row.calls),
     ];
+    let state = row.state_bytes.map(units::bytes);
+    lines.extend(state.map(|bytes| format!("kept      {bytes} at its last checkpoint")));
+    lines.extend(row.failure.iter().map(|why| format!("failure   {why}")));
     lines.extend(actor.explanation.iter().map(|why| format!("\n{why}")));
     lines
-}
-
-/// A job: how many of its tasks are in which state, and which those are.
-fn show_job(job: JobDetail, printer: &Printer) -> CommandResult {
-    let mut states: BTreeMap<String, usize> = BTreeMap::new();
-    for row in &job.tasks {
-        *states.entry(row.state.clone()).or_default() += 1;
-    }
-    let counts = states
-        .iter()
-        .map(|(state, count)| format!("{count} {state}"));
-    let counts = counts.collect::<Vec<_>>().join(", ");
-    let (_, header, rows) = rows::of(&Rows::Tasks(job.tasks));
-    let mut json = json!({
-        "version": 1,
-        "kind": "job",
-        "id": job.id.to_string(),
-        "states": states,
-        "tasks": rows::json(header, &rows),
-    });
-    rows::add_silent(&mut json, &job.silent);
-    let lines = [
-        format!("job    {}", job.id),
-        format!("tasks  {counts}"),
-        format!("\n{}", rows::text(header, &rows)),
-    ];
-    one(printer, json, &lines)?;
-    warn_of_silent(&job.silent, printer);
-    Ok(())
 }

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use serde_json::json;
-use wasmrun_client::wire::What;
+use wasmrun_client::wire::{List, What};
 use wasmrun_client::{CreateGroup, GroupError};
 use wasmrun_model::group::GroupSpec;
 
+use super::ends;
 use crate::args::{Global, GroupCommand, GroupCreate, Output, SpecArg};
 use crate::fail::{CommandResult, Exit, Failure};
 use crate::printer::Printer;
@@ -38,9 +39,14 @@ pub fn group(command: &GroupCommand, global: &Global, printer: &Printer) -> Comm
         }
         GroupCommand::Remove { group, tenant } => {
             let client = remote::connect(global, tenant)?;
-            client
-                .wait(client.remove_group(group))
-                .map_err(remote::failed)
+            let list = List::of(What::Groups).with("tenant", tenant);
+            let shown = ends::named(&client, list, group, printer);
+            let removed = client.wait(client.remove_group(group));
+            removed.map_err(remote::failed)?;
+            printer.note(format_args!(
+                "placement group {shown} is removed, and what ran in it has ended"
+            ));
+            Ok(())
         }
     }
 }

@@ -2,35 +2,67 @@
 
 pub mod actors;
 pub mod clients;
+pub mod ends;
+mod failures;
+mod follow;
 mod get;
+mod graph;
 pub mod groups;
+pub mod jobs;
 pub mod objects;
+mod results;
 mod rows;
 pub mod scheduling;
 mod status;
 pub mod tenants;
+pub mod timeline;
+pub mod top;
+mod wait;
 
 use std::io::Write;
+use std::time::Duration;
 
 use serde_json::json;
 use wasmrun_client::Described;
-use wasmrun_client::wire::{List, Listed, Rows, Silent, What};
+use wasmrun_client::wire::{List, Rows, Silent, What};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
 
-use crate::args::{Global, Id, ListThings, Output, Things};
+use self::rows::Table;
+use crate::args::{Global, Id, ListThings, Logs, Output, Things};
 use crate::fail::CommandResult;
 use crate::printer::{Printer, written};
 use crate::remote;
 use crate::stdio;
 
 pub use self::get::get;
-pub use self::status::{scheduler, status};
+pub use self::status::status;
+
+/// How long to wait before something is looked at again: ever longer, up to a second.
+struct Backoff(Duration);
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self(Duration::from_millis(50))
+    }
+}
+
+impl Backoff {
+    /// The longest that is waited at a time.
+    const MOST: Duration = Duration::from_secs(1);
+
+    /// Waits, `most` if that is shorter.
+    fn sleep(&mut self, most: Option<Duration>) {
+        std::thread::sleep(most.map_or(self.0, |most| most.min(self.0)));
+        self.0 = (self.0 * 2).min(Self::MOST);
+    }
+}
 
 /// `list`.
 pub fn list(list: &ListThings, global: &Global, printer: &Printer) -> CommandResult {
     let what = match list.what {
         Things::Tasks => What::Tasks,
+        Things::Attempts => What::Attempts,
         Things::Actors => What::Actors,
         Things::Objects => What::Objects,
         Things::Jobs => What::Jobs,
@@ -39,8 +71,11 @@ pub fn list(list: &ListThings, global: &Global, printer: &Printer) -> CommandRes
         Things::Tenants => What::Tenants,
         Things::Groups => What::Groups,
     };
-    let filters = list.filter.iter().map(|it| (it.0.clone(), it.1.clone()));
-    show(what, filters.collect(), global, printer)
+    let wanted = List {
+        filters: list.options.filters(),
+        ..List::of(what)
+    };
+    show_most(wanted, list.options.most(), global, printer)
 }
 
 /// `node list`.
@@ -59,37 +94,30 @@ fn show(
     global: &Global,
     printer: &Printer,
 ) -> CommandResult {
-    let client = remote::connect(global, &TenantName::default())?;
-    let named = filters.iter().filter(|(field, _)| field == "name");
-    let named: Vec<_> = named.cloned().collect();
-    let listed = client.wait(client.list(List { what, filters }));
-    let Listed { rows, silent } = listed.map_err(remote::failed)?;
-    let (name, header, rows) = match &rows {
-        Rows::Tenants(rows) => {
-            let of_named = List {
-                what: What::Shares,
-                filters: named,
-            };
-            let shares = client.wait(client.list(of_named));
-            match shares.map_err(remote::failed)?.rows {
-                Rows::Shares(shares) => rows::of_tenants(rows, &shares),
-                _ => rows::of_tenants(rows, &[]),
-            }
-        }
-        rows => rows::of(rows),
+    let list = List {
+        filters,
+        ..List::of(what)
     };
+    show_most(list, None, global, printer)
+}
+
+/// Shows `most` rows of a list; one page, if nobody says how many.
+fn show_most(list: List, most: Option<usize>, global: &Global, printer: &Printer) -> CommandResult {
+    let client = remote::connect(global, &TenantName::default())?;
+    let what = list.what;
+    let due = client.wait(client.due(&list)).map_err(remote::failed)?;
+    let listed = client.wait(client.list_pages(list, most.unwrap_or(Rows::MAX)));
+    let listed = listed.map_err(remote::failed)?;
+    let object = wasmrun_client::rows::list(what, &listed, &due);
+    let table = Table::of(what, &object);
     match printer.output {
-        Output::Json => {
-            let mut object = json!({ "version": 1, name: rows::json(header, &rows) });
-            rows::add_silent(&mut object, &silent);
-            printer.json(&object)?;
-        }
-        _ => printer.result(rows::text(header, &rows))?,
+        Output::Json => printer.json(&object)?,
+        _ => printer.result(table.text(printer.width()))?,
     }
-    warn_of_silent(&silent, printer);
-    if rows.len() >= Rows::MAX {
+    warn_of_silent(&listed.silent, printer);
+    if most.is_none() && table.rows.len() >= Rows::MAX {
         printer.warn(format_args!(
-            "only {} are shown; use -f FIELD=VALUE",
+            "only {} are shown; use --all, --limit N or -f FIELD=VALUE",
             Rows::MAX
         ));
     }
@@ -118,16 +146,27 @@ pub fn explain(id: &Id, global: &Global, printer: &Printer) -> CommandResult {
 /// `cancel`.
 pub fn cancel(id: &Id, global: &Global, printer: &Printer) -> CommandResult {
     let client = remote::connect(global, &id.tenant)?;
+    let is_json = printer.output == Output::Json;
+    let what = match is_json {
+        true => None,
+        false => ends::described(&client, &id.id, printer),
+    };
     client.wait(client.cancel(&id.id)).map_err(remote::failed)?;
-    match printer.output {
-        Output::Json => printer.json(&json!({ "version": 1, "cancelled": true })),
-        _ => Ok(()),
+    if is_json {
+        return printer.json(&json!({ "version": 1, "cancelled": true }));
     }
+    printer.note(ends::ended(what.as_ref(), &id.id));
+    Ok(())
 }
 
-/// `logs`: to standard output and standard error, as it was written.
-pub fn logs(id: &Id, global: &Global, printer: &Printer) -> CommandResult {
+/// `logs`: to standard output and standard error, as it was written; or as lines.
+pub fn logs(logs: &Logs, global: &Global, printer: &Printer) -> CommandResult {
+    let Logs { id, options } = logs;
     let client = remote::connect(global, &id.tenant)?;
+    if options.follow || options.grep.is_some() {
+        let named = client.wait(client.describe(&id.id));
+        return follow::lines(&client, named.map_err(remote::failed)?, options, printer);
+    }
     let outputs = client.wait(client.logs(&id.id)).map_err(remote::failed)?;
     // What wrote it may be forgotten by now.
     let described = client.wait(client.describe(&id.id)).ok();

@@ -3,24 +3,32 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context;
 use serde_json::json;
 use wasmrun_client::blocking::Client;
-use wasmrun_client::wire::{Form, What};
-use wasmrun_client::{Incoming, PutOptions};
+use wasmrun_client::wire::{Form, List, What};
+use wasmrun_client::{GetError, Incoming, PutOptions};
+use wasmrun_model::id::{ObjectId, TaskId};
 use wasmrun_model::value::codec::decode;
 use wasmrun_model::value::{DecodeLimits, NumberKind, Value, json, wave};
 
+use super::ends;
 use crate::args::{Global, ObjectCommand, Output, Put};
 use crate::fail::{CommandResult, Failure};
+use crate::local;
 use crate::outfile::{self, OutFile};
 use crate::printer::{Printer, written};
 use crate::remote;
 use crate::stdio;
 
+/// How long a value is waited for before that is said.
+const SOON: Duration = Duration::from_secs(1);
+
 /// `put`.
 pub fn put(put: &Put, global: &Global, printer: &Printer) -> CommandResult {
+    local::check_path(&put.file)?;
     let shown = put.file.display();
     let cannot = || format!("cannot read {shown}");
     // To open a pipe waits for who writes to it.
@@ -51,24 +59,52 @@ pub fn put(put: &Put, global: &Global, printer: &Printer) -> CommandResult {
 pub fn object(command: &ObjectCommand, global: &Global, printer: &Printer) -> CommandResult {
     match command {
         ObjectCommand::List => super::show(What::Objects, Vec::new(), global, printer),
-        ObjectCommand::Get { id, out, tenant } => {
+        ObjectCommand::Get {
+            id,
+            out,
+            timeout,
+            tenant,
+        } => {
             if let Some(out) = out {
                 outfile::check(out)?;
             }
             let client = remote::connect(global, tenant)?;
-            get(&client, id, out.as_deref(), printer)
+            get(&client, id, out.as_deref(), *timeout, printer)
         }
         ObjectCommand::Delete { id, tenant } => {
             let client = remote::connect(global, tenant)?;
-            client.wait(client.delete(id)).map_err(remote::failed)
+            // A task's stands for its result.
+            let is_whole = id.parse::<ObjectId>().is_ok() || id.parse::<TaskId>().is_ok();
+            let list = List::of(What::Objects).with("tenant", tenant);
+            let shown = match is_whole {
+                true => id.clone(),
+                false => ends::named(&client, list, id, printer),
+            };
+            client.wait(client.delete(id)).map_err(remote::failed)?;
+            printer.note(format_args!("object {shown} is deleted"));
+            Ok(())
         }
     }
 }
 
-fn get(client: &Client, id: &str, out: Option<&Path>, printer: &Printer) -> CommandResult {
-    let incoming = client
-        .wait(client.get_kept(id, None))
-        .map_err(remote::no_value)?;
+fn get(
+    client: &Client,
+    id: &str,
+    out: Option<&Path>,
+    timeout: Option<Duration>,
+    printer: &Printer,
+) -> CommandResult {
+    let soon = timeout.map_or(SOON, |timeout| timeout.min(SOON));
+    let incoming = match client.wait(client.get_kept(id, Some(soon))) {
+        Err(GetError::TimedOut) if timeout != Some(soon) => {
+            printer.note(format_args!(
+                "{id} is not there yet, and is waited for; `wasmrun explain {id}` says why"
+            ));
+            client.wait(client.get_kept(id, timeout.map(|timeout| timeout - soon)))
+        }
+        incoming => incoming,
+    };
+    let incoming = incoming.map_err(remote::no_value)?;
     let is_bytes = incoming.form == Form::Buffer(NumberKind::U8);
     let failed = |path: &Path, error: io::Error| {
         let error = anyhow::Error::new(error);

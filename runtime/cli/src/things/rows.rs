@@ -1,319 +1,287 @@
-//! Rows of lists as text and JSON, side by side: both have the same columns.
+//! Rows of lists as text. Owns which of their fields people see, and how. Must not: name fields for programs, which is
+//! `wasmrun_client::rows`.
 
-use std::collections::BTreeMap;
+use std::time::Duration;
 
-use serde_json::{Value as Json, json};
-use wasmrun_client::wire::{
-    ActorRow, Amounts, ClientRow, GroupBundle, GroupRow, JobRow, MemberRow, ModuleRow, NodeStatus,
-    ObjectRow, Rows, ShareRow, Silent, TaskRow, TenantRow, TokenRow,
-};
-use wasmrun_model::fairness::TenantName;
+use serde::de::DeserializeOwned;
+use serde_json::Value as Json;
+use wasmrun_client::rows;
+use wasmrun_client::wire::{Amounts, JobTasks, What};
 use wasmrun_model::units;
 
-use crate::printer::table;
+use super::get::yes;
+use crate::printer::{Column, table};
 
-/// A cell as people and as programs see it.
-pub type Cell = (String, Json);
-
-fn cell(text: impl ToString) -> Cell {
-    let text = text.to_string();
-    (text.clone(), text.into())
+/// Microseconds as people read them.
+pub fn took_text(us: u64) -> String {
+    units::duration(Duration::from_micros(us))
 }
 
-fn number(number: u64) -> Cell {
-    (number.to_string(), number.into())
+/// Milliseconds as people read them.
+pub fn ms_text(ms: u64) -> String {
+    units::duration(Duration::from_millis(ms))
 }
 
-fn flag(flag: bool) -> Cell {
-    (if flag { "yes" } else { "no" }.to_owned(), flag.into())
+/// The beginning of an id, where lines have room for no more.
+pub fn short(id: &str) -> &str {
+    &id[..id.len().min(8)]
 }
 
-fn bytes(bytes: u64) -> Cell {
-    (units::bytes(bytes), bytes.into())
+/// How many tasks of a job have ended, and how many there are or are to be.
+pub fn progress(tasks: &JobTasks) -> (u64, u64) {
+    let done = tasks.finished + tasks.failed + tasks.cancelled;
+    let known = done + tasks.waiting + tasks.running;
+    (done, known.max(tasks.expected))
 }
 
-fn age(ms: u64) -> Cell {
-    (units::age(ms), ms.into())
-}
-
-fn maybe_age(ms: Option<u64>) -> Cell {
-    match ms {
-        Some(ms) => age(ms),
-        None => maybe(None),
-    }
-}
-
-fn maybe(text: Option<&str>) -> Cell {
-    (text.unwrap_or("-").to_owned(), text.into())
-}
-
-pub fn amounts(amounts: &Amounts) -> Cell {
+pub fn amounts(amounts: &Amounts) -> String {
     let parts = amounts.iter();
     let shown = parts.map(|(name, amount)| format!("{name} {}", amount.display_for(name)));
-    let shown = shown.collect::<Vec<_>>().join(", ");
-    (shown, amounts_json(amounts))
+    shown.collect::<Vec<_>>().join(", ")
 }
-
-fn amounts_json(amounts: &Amounts) -> Json {
-    let fields = amounts
-        .iter()
-        .map(|(name, amount)| (name.to_string(), amount.to_string().into()));
-    Json::Object(fields.collect())
-}
-
-/// Where each bundle is: for people by node, for programs with what it has.
-fn bundles(bundles: &[GroupBundle]) -> Cell {
-    let nodes = bundles
-        .iter()
-        .map(|it| it.node.as_deref().unwrap_or("-").to_owned());
-    let json = bundles
-        .iter()
-        .map(|it| json!({ "node": it.node, "resources": amounts_json(&it.amounts) }));
-    (nodes.collect::<Vec<_>>().join(","), json.collect())
-}
-
-/// What a list shows of one thing.
-trait Row {
-    /// The list's name.
-    const LIST: &'static str;
-    /// Its columns.
-    const HEADER: &'static [&'static str];
-
-    /// One for each column.
-    fn cells(&self) -> Vec<Cell>;
-}
-
-/// A [`Row`]: its list, then each column with its cell.
-macro_rules! columns {
-    ($list:literal, |$row:ident: $type:ty| { $($column:literal: $cell:expr,)* }) => {
-        impl Row for $type {
-            const LIST: &'static str = $list;
-            const HEADER: &'static [&'static str] = &[$($column),*];
-
-            fn cells(&self) -> Vec<Cell> {
-                let $row = self;
-                vec![$($cell),*]
-            }
-        }
-    };
-}
-
-columns!("tasks", |row: TaskRow| {
-    "id": cell(row.id),
-    "name": cell(&row.name),
-    "state": cell(&row.state),
-    "node": cell(&row.node),
-    "tenant": cell(&row.tenant),
-    "job": cell(row.job),
-    "detached": flag(row.is_detached),
-    "age_ms": age(row.age_ms),
-});
-
-columns!("actors", |row: ActorRow| {
-    "id": cell(row.id),
-    "name": maybe(row.name.as_deref()),
-    "class": cell(&row.class),
-    "state": cell(&row.state),
-    "node": cell(&row.node),
-    "tenant": cell(&row.tenant),
-});
-
-columns!("objects", |row: ObjectRow| {
-    "id": cell(row.id),
-    "size_bytes": bytes(row.size_bytes),
-    "place": cell(&row.place),
-    "node": cell(&row.node),
-    "tenant": cell(&row.tenant),
-    "kept": flag(row.is_kept),
-});
-
-columns!("jobs", |row: JobRow| {
-    "id": cell(row.id),
-    "node": cell(&row.node),
-    "tasks": number(row.tasks),
-});
-
-columns!("modules", |row: ModuleRow| {
-    "digest": cell(row.digest),
-    "node": cell(&row.node),
-    "exports": number(row.exports.into()),
-    "program": flag(row.has_program),
-});
-
-columns!("nodes", |row: NodeStatus| {
-    "name": cell(&row.name),
-    "process": number(row.process.into()),
-    "up_ms": age(row.up_ms),
-    "sessions": number(row.sessions),
-    "total": amounts(&row.total),
-    "available": amounts(&row.available),
-});
-
-columns!("nodes", |row: MemberRow| {
-    "name": cell(&row.name),
-    "id": cell(row.id),
-    "state": cell(&row.state),
-    "incarnation": number(row.incarnation),
-    "address": maybe(row.address.map(|address| address.to_string()).as_deref()),
-    "head": flag(row.is_head),
-    "total": amounts(&row.total),
-    "available": amounts(&row.available),
-    "since_ms": age(row.since_ms),
-});
-
-columns!("clients", |row: ClientRow| {
-    "id": cell(&row.id),
-    "name": maybe(row.name.as_deref()),
-    "state": cell(&row.state),
-    "age_ms": maybe_age(row.age_ms),
-    "left_ms": maybe_age(row.left_ms),
-});
-
-columns!("tokens", |row: TokenRow| {
-    "id": cell(&row.id),
-    "kind": cell(&row.kind),
-    "state": cell(&row.state),
-    "many": flag(row.is_reusable),
-    "joined": number(row.joined.into()),
-    "left_ms": age(row.left_ms),
-});
-
-columns!("groups", |row: GroupRow| {
-    "id": cell(row.id),
-    "name": maybe(row.name.as_deref()),
-    "kind": cell(row.kind),
-    "state": cell(&row.state),
-    "bundles": bundles(&row.bundles),
-    "node": cell(&row.node),
-    "tenant": cell(&row.tenant),
-    "detached": flag(row.is_detached),
-    "age_ms": age(row.age_ms),
-    "why": maybe(row.why.as_deref()),
-});
-
-/// A tenant at one node, and what it is due at all of them.
-struct TenantAt<'a> {
-    row: &'a TenantRow,
-    due: Option<&'a ShareRow>,
-}
-
-columns!("tenants", |it: TenantAt<'_>| {
-    "name": cell(&it.row.name),
-    "node": cell(&it.row.node),
-    // Unknown of those beyond the longest list, which is not the default.
-    "weight": it.due.map_or_else(|| maybe(None), |due| cell(due.weight)),
-    "min": it.due.map_or_else(|| maybe(None), |due| minimum(&due.min)),
-    "share": cell(&it.row.share),
-    "used": amounts(&it.row.used),
-    "submitted": number(it.row.submitted),
-    "finished": number(it.row.finished),
-    "failed": number(it.row.failed),
-    "cancelled": number(it.row.cancelled),
-});
-
-columns!("tenants", |row: ShareRow| {
-    "name": cell(&row.name),
-    "weight": cell(row.weight),
-    "min": minimum(&row.min),
-    "share": cell(&row.share),
-    "used": amounts(&row.used),
-});
 
 /// What is guaranteed.
-pub fn minimum(min: &Amounts) -> Cell {
+pub fn minimum(min: &Amounts) -> String {
     match min.is_empty() {
-        true => ("-".to_owned(), amounts_json(min)),
+        true => "-".to_owned(),
         false => amounts(min),
     }
 }
 
-type List = (&'static str, &'static [&'static str], Vec<Vec<Cell>>);
-
-/// As [`of`], of tenants at nodes, with what they are due.
-pub fn of_tenants(rows: &[TenantRow], shares: &[ShareRow]) -> List {
-    let due: BTreeMap<&TenantName, &ShareRow> = shares.iter().map(|it| (&it.name, it)).collect();
-    let at = |row| TenantAt {
-        row,
-        due: due.get(&row.name).copied(),
-    };
-    listed(&rows.iter().map(at).collect::<Vec<_>>())
+macro_rules! columns {
+    ($($kind:ident $field:literal)*) => {{
+        const COLUMNS: &[Column<'static>] = &[$(Column::$kind($field)),*];
+        COLUMNS
+    }};
 }
 
-fn listed<R: Row>(rows: &[R]) -> List {
-    (R::LIST, R::HEADER, rows.iter().map(R::cells).collect())
-}
-
-/// The list's name, its columns and its rows.
-pub fn of(rows: &Rows) -> List {
-    match rows {
-        Rows::Tasks(rows) => listed(rows),
-        Rows::Actors(rows) => listed(rows),
-        Rows::Objects(rows) => listed(rows),
-        Rows::Jobs(rows) => listed(rows),
-        Rows::Modules(rows) => listed(rows),
-        Rows::Nodes(rows) => listed(rows),
-        Rows::Members(rows) => listed(rows),
-        Rows::Tokens(rows) => listed(rows),
-        Rows::Clients(rows) => listed(rows),
-        Rows::Groups(rows) => listed(rows),
-        Rows::Tenants(rows) => of_tenants(rows, &[]),
-        Rows::Shares(rows) => listed(rows),
-    }
-}
-
-/// Rows as a table for people, who read units in the cells.
-pub fn text(header: &[&'static str], rows: &[Vec<Cell>]) -> String {
-    let cells = rows
-        .iter()
-        .map(|row| row.iter().map(|(text, _)| text.clone()).collect());
-    let cells: Vec<Vec<String>> = cells.collect();
-    let without_unit =
-        |name: &&'static str| name.trim_end_matches("_ms").trim_end_matches("_bytes");
-    let header: Vec<&str> = header.iter().map(without_unit).collect();
-    table(&header, &cells)
-}
-
-/// Rows as JSON: an object each.
-pub fn json(header: &[&'static str], rows: &[Vec<Cell>]) -> Json {
-    let objects = rows.iter().map(|row| {
-        let fields = header.iter().zip(row);
-        let fields = fields.map(|(key, (_, value))| ((*key).to_owned(), value.clone()));
-        Json::Object(fields.collect())
-    });
-    objects.collect()
-}
-
-/// Which nodes have not answered, where there are such.
-pub fn add_silent(object: &mut Json, silent: &[Silent]) {
-    if !silent.is_empty() {
-        let silent = silent.iter();
-        let silent = silent.map(|it| json!({ "node": it.node, "why": it.why }));
-        object["silent"] = silent.collect();
-    }
-}
-
-/// A node as JSON.
-pub fn node_json(status: &NodeStatus) -> Json {
-    let tasks = status
-        .tasks
-        .iter()
-        .map(|(state, count)| (state.clone(), (*count).into()));
-    json!({
-        "node": status.name,
-        "wasmrun": status.version,
-        "process": status.process,
-        "up_ms": status.up_ms,
-        "stopping": status.is_draining,
-        "sessions": status.sessions,
-        "total": amounts_json(&status.total),
-        "available": amounts_json(&status.available),
-        "tasks": Json::Object(tasks.collect()),
-        "store": {
-            "capacity_bytes": status.store.capacity_bytes,
-            "used_bytes": status.store.used_bytes,
-            "pinned_bytes": status.store.pinned_bytes,
-            "spilled_bytes": status.store.spilled_bytes,
-            "objects": status.store.objects,
+/// The fields of a list that people see.
+const fn columns(what: What) -> &'static [Column<'static>] {
+    match what {
+        What::Tasks | What::Attempts => columns! {
+            text "id" text "name" text "state" text "node" text "tenant" text "job" number "attempt"
+            number "waited_us" number "duration_us" number "age_ms" text "error"
         },
-    })
+        What::Actors => columns! {
+            text "id" text "name" text "class" text "state" text "node" text "tenant" text "job"
+            number "generation" number "calls" number "state_bytes" text "failure"
+        },
+        What::Objects => columns! {
+            text "id" number "size_bytes" text "place" text "node" text "tenant" text "kept"
+        },
+        What::Jobs => columns! {
+            text "id" text "state" text "states" number "failed" number "took_ms" number "age_ms"
+            text "by" text "tenant" text "node" text "name"
+        },
+        What::Modules => columns! { text "digest" text "node" number "exports" text "program" },
+        What::Nodes => columns! {
+            text "node" number "process" number "up_ms" number "sessions" text "total"
+            text "available"
+        },
+        What::Members => columns! {
+            text "name" text "id" text "state" number "incarnation" text "address" text "head"
+            text "total" text "available" number "since_ms"
+        },
+        What::Clients => columns! {
+            text "id" text "name" text "state" number "age_ms" number "left_ms"
+        },
+        What::Tokens => columns! {
+            text "id" text "kind" text "state" text "many" number "joined" number "left_ms"
+        },
+        What::Groups => columns! {
+            text "id" text "name" text "kind" text "state" text "bundles" text "node" text "tenant"
+            text "detached" number "age_ms" text "why"
+        },
+        What::Tenants => columns! {
+            text "name" text "node" number "weight" text "min" number "share" text "used"
+            number "submitted" number "finished" number "failed" number "cancelled"
+        },
+        What::Shares => columns! {
+            text "name" number "weight" text "min" number "share" text "used"
+        },
+    }
+}
+
+/// What people see of a field.
+fn cell(field: &str, value: &Json) -> String {
+    let number = value.as_u64().unwrap_or_default();
+    match (field, value) {
+        // Nothing stands behind these.
+        ("error" | "failure", Json::Null) => String::new(),
+        (_, Json::Null) => "-".to_owned(),
+        (_, Json::Bool(flag)) => yes(*flag).to_owned(),
+        ("job", Json::String(id)) => short(id).to_owned(),
+        (_, Json::String(text)) => text.clone(),
+        (_, Json::Number(_)) if field.ends_with("_bytes") => units::bytes(number),
+        (_, Json::Number(_)) if field.ends_with("_us") => took_text(number),
+        (_, Json::Number(_)) if field.ends_with("_ms") => ms_text(number),
+        (_, Json::Number(number)) => number.to_string(),
+        (_, Json::Array(bundles)) => {
+            let nodes = bundles.iter().map(|it| cell("node", &it["node"]));
+            nodes.collect::<Vec<_>>().join(",")
+        }
+        ("states", Json::Object(_)) => {
+            let (done, total) = progress(&read(value));
+            format!("{done}/{total}")
+        }
+        ("min", Json::Object(_)) => minimum(&read(value)),
+        (_, Json::Object(_)) => amounts(&read(value)),
+    }
+}
+
+fn read<T: DeserializeOwned + Default>(value: &Json) -> T {
+    T::deserialize(value).unwrap_or_default()
+}
+
+/// A list as people get it.
+pub struct Table<'a> {
+    fields: &'static [Column<'static>],
+    /// All of each row, as programs get it.
+    pub rows: &'a [Json],
+}
+
+impl<'a> Table<'a> {
+    /// Of the rows that an object has of a list.
+    pub fn of(what: What, object: &'a Json) -> Self {
+        let rows = object[rows::name(what)].as_array();
+        Self {
+            fields: columns(what),
+            rows: rows.map_or(&[][..], Vec::as_slice),
+        }
+    }
+
+    /// What people see of each row.
+    pub fn lines(&self) -> Vec<Vec<String>> {
+        let line = |row: &Json| {
+            let fields = self.fields.iter();
+            let cells = fields.map(|column| cell(column.name, &row[column.name]));
+            cells.collect()
+        };
+        self.rows.iter().map(line).collect()
+    }
+
+    /// The columns that people see. They read units in the cells.
+    pub fn header(&self) -> Vec<Column<'static>> {
+        let named = self.fields.iter().map(|column| {
+            let name = match column.name {
+                "duration_us" => "ran",
+                "states" => "tasks",
+                name => ["_ms", "_us", "_bytes"]
+                    .iter()
+                    .find_map(|unit| name.strip_suffix(unit))
+                    .unwrap_or(name),
+            };
+            Column { name, ..*column }
+        });
+        named.collect()
+    }
+
+    /// A table for people. A text at the end of a line is cut to what `width` has room for, if that is known.
+    pub fn text(&self, width: Option<usize>) -> String {
+        let header = self.header();
+        let text = table(&header, &self.lines());
+        let is_text = |name: &&str| ["error", "failure", "why"].contains(name);
+        let last = header.last().map(|column| column.name);
+        match (width, last.filter(is_text)) {
+            (Some(width), Some(last)) => cut(&text, last, width),
+            _ => text,
+        }
+    }
+}
+
+/// How much of a text at the end of a line is shown, however narrow the terminal is, in characters.
+const LEAST_TEXT: usize = 16;
+
+/// Cuts lines to `width`, but nothing before the column `last`.
+fn cut(text: &str, last: &str, width: usize) -> String {
+    let header = text.lines().next().unwrap_or_default();
+    let before = header.chars().count() - last.len();
+    let width = width.max(before + LEAST_TEXT);
+    let line = |line: &str| match line.chars().count() > width {
+        true => line.chars().take(width - 1).chain(['…']).collect(),
+        false => line.to_owned(),
+    };
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn texts_at_the_end_of_lines_are_cut_and_nothing_before_them() {
+        let text = "id  error\n1\n2   the guest trapped: a wall of words";
+        assert_eq!(
+            cut(text, "error", 30),
+            "id  error\n1\n2   the guest trapped: a wall…"
+        );
+        assert_eq!(cut(text, "error", 5), "id  error\n1\n2   the guest trapp…");
+        assert_eq!(cut(text, "error", 80), text);
+    }
+
+    #[test]
+    fn progress_counts_what_is_not_submitted_yet() {
+        let mut tasks = JobTasks {
+            expected: 10,
+            waiting: 1,
+            running: 1,
+            finished: 2,
+            failed: 1,
+            cancelled: 0,
+        };
+        assert_eq!(progress(&tasks), (3, 10));
+        // Tasks that others started are not among those that were expected.
+        tasks.finished = 20;
+        assert_eq!(progress(&tasks), (21, 23));
+    }
+
+    #[test]
+    fn times_read_well() {
+        assert_eq!(took_text(850), "850µs");
+        assert_eq!(took_text(1_500_000), "1.5s");
+    }
+
+    #[test]
+    fn cells_are_read_from_what_programs_get() {
+        let states = json!(JobTasks {
+            expected: 3,
+            finished: 1,
+            ..JobTasks::default()
+        });
+        let held = json!({ "CPU": "0.5", "memory": "67108864" });
+        let bundles = json!([{ "node": "a" }, { "node": null }]);
+        let cells = [
+            ("states", states, "1/3"),
+            ("used", held, "CPU 0.5, memory 64MiB"),
+            ("used", json!({}), ""),
+            ("min", json!({}), "-"),
+            ("bundles", bundles, "a,-"),
+            ("job", json!("0123456789"), "01234567"),
+            ("id", json!("0123456789"), "0123456789"),
+            ("kept", json!(true), "yes"),
+            ("attempt", json!(2), "2"),
+            ("error", Json::Null, ""),
+            ("waited_us", Json::Null, "-"),
+            ("age_ms", json!(1500), "1.5s"),
+        ];
+        for (field, value, text) in cells {
+            assert_eq!(cell(field, &value), text, "{field}: {value}");
+        }
+    }
+
+    #[test]
+    fn columns_are_fields_of_the_list() {
+        use wasmrun_client::wire::What::*;
+        let lists = [
+            Tasks, Attempts, Actors, Objects, Jobs, Modules, Nodes, Members, Clients, Tokens,
+            Groups, Tenants, Shares,
+        ];
+        for what in lists {
+            let fields = rows::fields(what);
+            let mut columns = columns(what).iter();
+            assert_eq!(columns.find(|it| !fields.contains(&it.name)), None);
+        }
+    }
 }

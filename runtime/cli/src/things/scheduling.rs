@@ -7,7 +7,7 @@ use wasmrun_model::units;
 
 use crate::args::{Global, Output, SchedulingCommand};
 use crate::fail::CommandResult;
-use crate::printer::{Printer, table};
+use crate::printer::{Column, Printer, table};
 use crate::remote;
 
 /// `scheduling`.
@@ -54,7 +54,7 @@ pub fn scheduling(
                 ("patience", units::milliseconds(patience_ms)),
             ];
             let rows = rows.map(|(name, value)| vec![name.to_owned(), value]);
-            let mut text = table(&["name", "value"], &rows);
+            let mut text = table(&[Column::text("name"), Column::text("value")], &rows);
             for (tenant, of) in &resource_weights {
                 text += &format!("\n{}", shown(tenant, of));
             }

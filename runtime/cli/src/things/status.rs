@@ -3,9 +3,12 @@
 //! Owns what is on it. Must not: know where numbers come from.
 
 use std::collections::BTreeMap;
+use std::io::{self, IsTerminal};
+use std::time::Duration;
 
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 use wasmrun_client::blocking::Client;
+use wasmrun_client::rows::{self as state, Object};
 use wasmrun_client::wire::{
     Amounts, List, Listed, MemberRow, NodeStatus, Rows, ShareRow, TenantRow, What,
 };
@@ -16,19 +19,49 @@ use wasmrun_model::units;
 use super::{rows, warn_of_silent};
 use crate::args::{Global, Output};
 use crate::fail::{CommandResult, Failure};
-use crate::printer::{Printer, table};
+use crate::printer::{Column, Printer, table};
 use crate::remote;
 
 /// How many tenants are shown: those that use most.
 const MOST_TENANTS: usize = 10;
 
-/// `status`.
-pub fn status(global: &Global, printer: &Printer) -> CommandResult {
+/// How often it is shown anew for who watches.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Lets a terminal begin anew at its top.
+const CLEAR: &str = "\x1b[H\x1b[2J\x1b[3J";
+
+/// `status`, once or until Ctrl-C.
+pub fn status(
+    is_scheduler: bool,
+    is_watched: bool,
+    global: &Global,
+    printer: &Printer,
+) -> CommandResult {
     let client = remote::connect(global, &TenantName::default())?;
+    let show = || match is_scheduler {
+        true => scheduler(&client, printer),
+        false => screen(&client, printer),
+    };
+    if !is_watched {
+        return show();
+    }
+    if printer.output != Output::Table || !io::stdout().is_terminal() {
+        return Err(Failure::usage(
+            "--watch is for a terminal: leave it out, and ask again when you want to know",
+        ));
+    }
+    loop {
+        printer.result(CLEAR)?;
+        show()?;
+        std::thread::sleep(AGAIN);
+    }
+}
+
+fn screen(client: &Client, printer: &Printer) -> CommandResult {
     let own = client.wait(client.status()).map_err(remote::failed)?;
-    let nodes = list(&client, What::Nodes)?;
-    let members = list(&client, What::Members)?;
-    let tenants = list(&client, What::Tenants)?;
+    let nodes = list(client, What::Nodes)?;
+    let members = list(client, What::Members)?;
+    let tenants = list(client, What::Tenants)?;
     let shares = client.wait(client.shares()).map_err(remote::failed)?;
     let Rows::Nodes(statuses) = &nodes.rows else {
         return Err(Failure::usage("the node has answered with something else"));
@@ -38,12 +71,13 @@ pub fn status(global: &Global, printer: &Printer) -> CommandResult {
         return Err(Failure::usage("the node has answered with something else"));
     };
     if printer.output == Output::Json {
-        let mut object = rows::node_json(&own);
-        object["version"] = 1.into();
-        let (name, header, rows) = rows::of_tenants(tenant_rows, &shares);
-        object[name] = rows::json(header, &rows);
-        object["nodes"] = statuses.iter().map(rows::node_json).collect::<Json>();
-        rows::add_silent(&mut object, &nodes.silent);
+        let mut object = Map::new();
+        own.add_to(&mut object);
+        nodes.silent.add_to(&mut object);
+        let mut object = Json::Object(object);
+        object["version"] = state::VERSION.into();
+        object["tenants"] = state::tenants(tenant_rows, &shares);
+        object["nodes"] = statuses.iter().map(Object::object).collect();
         return printer.json(&object);
     }
     let is_alone = members.iter().all(|member| member.is_own);
@@ -59,8 +93,7 @@ pub fn status(global: &Global, printer: &Printer) -> CommandResult {
 }
 
 /// `status --scheduler`.
-pub fn scheduler(global: &Global, printer: &Printer) -> CommandResult {
-    let client = remote::connect(global, &TenantName::default())?;
+fn scheduler(client: &Client, printer: &Printer) -> CommandResult {
     let state = client.wait(client.scheduler_state());
     let state = state.map_err(remote::failed)?;
     match printer.output {
@@ -70,11 +103,9 @@ pub fn scheduler(global: &Global, printer: &Printer) -> CommandResult {
 }
 
 fn list(client: &Client, what: What) -> Result<Listed, Failure> {
-    let list = List {
-        what,
-        filters: Vec::new(),
-    };
-    client.wait(client.list(list)).map_err(remote::failed)
+    client
+        .wait(client.list(List::of(what)))
+        .map_err(remote::failed)
 }
 
 /// What of an amount is not free.
@@ -108,7 +139,7 @@ fn node_text(status: &NodeStatus) -> String {
         ..
     } = status;
     let state = if status.is_draining { ", stopping" } else { "" };
-    let up = units::age(up_ms / 1000 * 1000);
+    let up = units::duration(Duration::from_secs(up_ms / 1000));
     let mut text = format!("node {name}: wasmrun {version}, process {process}, up {up}{state}\n\n");
     let resources = status.total.iter().map(|(resource, total)| {
         let used = used(&status.total, &status.available, resource);
@@ -119,7 +150,12 @@ fn node_text(status: &NodeStatus) -> String {
         ]
     });
     let resources: Vec<Vec<String>> = resources.collect();
-    text.push_str(&table(&["resource", "used", "total"], &resources));
+    let header = [
+        Column::text("resource"),
+        Column::number("used"),
+        Column::number("total"),
+    ];
+    text.push_str(&table(&header, &resources));
     let tasks = status.tasks.iter().filter(|(_, count)| *count > 0);
     let tasks: Vec<String> = tasks
         .map(|(state, count)| format!("{count} {state}"))
@@ -152,9 +188,10 @@ fn cluster_text(own: &NodeStatus, statuses: &[NodeStatus], members: &[MemberRow]
         }
     }
     resources.sort();
-    let mut header = vec!["node", "state"];
-    header.extend(resources.iter().map(|it| it.as_str()));
-    header.extend(["running", "queued", "objects", "in memory", "on disk"]);
+    let amounts = resources.iter().map(|it| it.as_str());
+    let amounts = amounts.chain(["running", "queued", "objects", "in memory", "on disk"]);
+    let mut header = ["node", "state"].map(Column::text).to_vec();
+    header.extend(amounts.map(Column::number));
     let by_name: BTreeMap<&str, &NodeStatus> =
         statuses.iter().map(|it| (it.name.as_str(), it)).collect();
     let mut lines = Vec::new();
@@ -266,20 +303,24 @@ fn tenants_text(tenants: &[TenantRow], shares: &[ShareRow]) -> String {
         .all(|due| is_default(due));
     let lines = sums.into_iter().map(|(name, (share, mut held))| {
         held.retain(|_, amount| !amount.is_zero());
-        let mut line = vec![name.to_string(), share, rows::amounts(&held).0];
+        let mut line = vec![name.to_string(), share, rows::amounts(&held)];
         if !is_plain {
             let due = due.get(name);
-            let cells = due.map(|due| [due.weight.to_string(), rows::minimum(&due.min).0]);
+            let cells = due.map(|due| [due.weight.to_string(), rows::minimum(&due.min)]);
             line.extend(cells.unwrap_or_else(|| ["-"; 2].map(ToOwned::to_owned)));
         }
         line
     });
     let lines: Vec<Vec<String>> = lines.collect();
-    let header = match is_plain {
-        true => &["tenant", "share", "used"][..],
-        false => &["tenant", "share", "used", "weight", "min"],
-    };
-    let mut text = table(header, &lines);
+    let header = [
+        Column::text("tenant"),
+        Column::number("share"),
+        Column::text("used"),
+        Column::number("weight"),
+        Column::text("min"),
+    ];
+    let shown = if is_plain { 3 } else { header.len() };
+    let mut text = table(&header[..shown], &lines);
     if more > 0 {
         text.push_str(&format!("\nand {more} more; see `wasmrun tenant list`"));
     }

@@ -50,11 +50,10 @@ fn set(options: &args::TenantSet, global: &Global, printer: &Printer) -> Command
         min,
         notes,
     } = set.map_err(remote::failed)?;
-    let (shown, amounts) = rows::amounts(&min);
     match printer.output {
         Output::Json => {
             let mut set = json!({
-                "version": 1, "tenant": tenant.to_string(), "weight": weight.to_string(), "min": amounts, "notes": notes,
+                "version": 1, "tenant": tenant.to_string(), "weight": weight.to_string(), "min": min, "notes": notes,
             });
             if let Some(weights) = &options.resource_weights {
                 set["resource_weights"] = scheduling::to_json(&weights.0);
@@ -64,7 +63,7 @@ fn set(options: &args::TenantSet, global: &Global, printer: &Printer) -> Command
         _ => {
             let min = match min.is_empty() {
                 true => "no minimum".to_owned(),
-                false => format!("minimum {shown}"),
+                false => format!("minimum {}", rows::amounts(&min)),
             };
             printer.result(format_args!("tenant {tenant}: weight {weight}, {min}"))?;
             if let Some(weights) = &options.resource_weights {

@@ -1,0 +1,438 @@
+//! `logs -f`, `logs --grep` and `job logs`: output as lines that say whose they are, as it comes.
+//!
+//! The node keeps the end of what each task or actor wrote, and gives all of that each time; what is new in it is found
+//! here. Must not: print a part of a line while more of it may come.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+
+use wasmrun_client::blocking::Client;
+use wasmrun_client::wire::{JobRow, List, Output as Said, Rows, TaskRow, What};
+use wasmrun_client::{Described, Error};
+use wasmrun_model::id::{ActorId, DriverId, TaskId};
+
+use super::{Backoff, failure, rows};
+use crate::args::{LogOptions, Output};
+use crate::fail::{CommandResult, Failure};
+use crate::printer::{Printer, written};
+use crate::remote;
+use crate::stdio;
+
+/// The longest line that is held back until it ends, in bytes.
+const LINE_BYTES: usize = 64 << 10;
+/// The colours of who speaks, as terminals number them.
+const COLOURS: [u8; 6] = [36, 33, 32, 35, 34, 31];
+
+/// Prints what is kept of the output of what was named, as lines; to its end if that is wanted.
+pub fn lines(
+    client: &Client,
+    named: Described,
+    options: &LogOptions,
+    printer: &Printer,
+) -> CommandResult {
+    if printer.output == Output::Json {
+        return Err(Failure::usage(
+            "lines are for people: leave -o json out, or take `wasmrun logs ID -o json` without --follow and --grep",
+        ));
+    }
+    let thing = Thing::of(&named);
+    let mut page = Page {
+        grep: options.grep.clone(),
+        colours: printer.colours_results(),
+        is_quiet: printer.output == Output::Quiet,
+        printer: *printer,
+    };
+    let mut sources: BTreeMap<String, Source> = BTreeMap::new();
+    let mut backoff = Backoff::default();
+    loop {
+        // Before the logs: what was written until it ended is in them then.
+        let now = thing.look(client)?;
+        let has_several = thing.is_job();
+        for (id, label, is_over) in now.speakers {
+            let source = sources
+                .entry(id.clone())
+                .or_insert_with(|| Source::new(label, has_several));
+            if source.is_over {
+                continue;
+            }
+            match client.wait(client.logs(&id)) {
+                Ok(outputs) => {
+                    source.has_log = true;
+                    if source.take(&outputs, &mut page)? {
+                        backoff = Backoff::default();
+                    }
+                }
+                // Nothing is kept of it, or it is forgotten.
+                Err(Error::Refused(why)) if thing.is_job() => source.refused = Some(why.into()),
+                Err(error) => return Err(remote::failed(error)),
+            }
+            if is_over || source.refused.is_some() {
+                source.end(&mut page)?;
+            }
+        }
+        if now.is_over || !options.follow {
+            break;
+        }
+        backoff.sleep(None);
+    }
+    for source in sources.values_mut() {
+        source.end(&mut page)?;
+    }
+    let none_kept = !sources.is_empty() && sources.values().all(|source| !source.has_log);
+    if none_kept && let Some(why) = sources.into_values().find_map(|source| source.refused) {
+        return Err(remote::failed(why));
+    }
+    if let Some(why) = thing.failure(client) {
+        printer.note(why);
+    }
+    Ok(())
+}
+
+/// What was named.
+enum Thing {
+    Task(TaskId),
+    Actor(ActorId, String),
+    Job(DriverId),
+}
+
+/// What of it speaks, and whether it has ended.
+struct Now {
+    /// Ids, labels, and whether they have ended.
+    speakers: Vec<(String, String, bool)>,
+    is_over: bool,
+}
+
+impl Thing {
+    fn of(named: &Described) -> Self {
+        match named {
+            Described::Task(task) => Self::Task(task.row.id),
+            Described::Actor(actor) => {
+                let row = &actor.row;
+                let id = row.id.to_string();
+                let name = row.name.clone();
+                Self::Actor(row.id, name.unwrap_or_else(|| rows::short(&id).to_owned()))
+            }
+            Described::Job(job) => Self::Job(job.row.id),
+        }
+    }
+
+    fn is_job(&self) -> bool {
+        matches!(self, Self::Job(_))
+    }
+
+    fn look(&self, client: &Client) -> Result<Now, Failure> {
+        let one = |id: String, label: String, is_over: bool| Now {
+            speakers: vec![(id, label, is_over)],
+            is_over,
+        };
+        match self {
+            Self::Task(id) => {
+                let id = id.to_string();
+                let described = client.wait(client.describe(&id)).map_err(remote::failed)?;
+                let row = described.task().map(|task| task.row);
+                let is_over = row.as_ref().is_none_or(|row| has_ended(&row.state));
+                let label = row.map_or_else(|| rows::short(&id).to_owned(), |row| label(&row));
+                Ok(one(id, label, is_over))
+            }
+            Self::Actor(id, name) => {
+                let id = id.to_string();
+                let is_over = match client.wait(client.describe(&id)) {
+                    Ok(Described::Actor(actor)) => has_ended(&actor.row.state),
+                    Ok(_) | Err(Error::Refused(_)) => true,
+                    Err(error) => return Err(remote::failed(error)),
+                };
+                Ok(one(id, name.clone(), is_over))
+            }
+            Self::Job(id) => of_job(client, *id),
+        }
+    }
+
+    /// How it has failed, if it has.
+    fn failure(&self, client: &Client) -> Option<String> {
+        let id = match self {
+            Self::Task(id) => id.to_string(),
+            Self::Actor(id, _) => id.to_string(),
+            Self::Job(_) => return None,
+        };
+        failure(&client.wait(client.describe(&id)).ok()?)
+    }
+}
+
+/// The tasks of a job that have a log of their own: those that its driver has submitted, if they have begun, and actors.
+fn of_job(client: &Client, id: DriverId) -> Result<Now, Failure> {
+    let jobs = client.wait(client.list(List::of(What::Jobs).with("id", id)));
+    let job: Option<JobRow> = match jobs.map_err(remote::failed)?.rows {
+        Rows::Jobs(rows) => rows.into_iter().next(),
+        _ => None,
+    };
+    let list = List::of(What::Tasks).with("job", id);
+    let listed = client.wait(client.list_pages(list, usize::MAX));
+    let Rows::Tasks(mut rows) = listed.map_err(remote::failed)?.rows else {
+        return Err(Failure::usage("the node has answered with something else"));
+    };
+    rows.retain(|row| match row.actor {
+        Some(actor) => actor.task() == row.id,
+        None => row.parent.is_none(),
+    });
+    rows.retain(|row| row.attempt > 0 || has_ended(&row.state));
+    rows.sort_by_key(|row| (row.array_index, row.submitted_us));
+    let speakers = rows.iter();
+    let speakers = speakers.map(|row| (row.id.to_string(), label(row), has_ended(&row.state)));
+    Ok(Now {
+        speakers: speakers.collect(),
+        is_over: job.is_none_or(|job| job.state != "running"),
+    })
+}
+
+fn has_ended(state: &str) -> bool {
+    ["finished", "failed", "cancelled"].contains(&state)
+}
+
+/// Who speaks, before a line.
+fn label(row: &TaskRow) -> String {
+    match row.array_index {
+        Some(index) => index.to_string(),
+        None => rows::short(&row.id.to_string()).to_owned(),
+    }
+}
+
+/// A log, and what of it has been printed.
+struct Source {
+    label: String,
+    /// Whether others speak, too.
+    is_one_of_several: bool,
+    streams: BTreeMap<(u64, bool), Stream>,
+    /// Its writers, in the order in which they were first seen.
+    writers: Vec<u64>,
+    has_log: bool,
+    is_over: bool,
+    refused: Option<Error>,
+}
+
+/// What one writer has written to standard output or standard error.
+#[derive(Default)]
+struct Stream {
+    /// What the node had of it when it was asked last.
+    seen: Vec<u8>,
+    /// The beginning of a line that has not ended.
+    open: Vec<u8>,
+}
+
+impl Source {
+    fn new(label: String, is_one_of_several: bool) -> Self {
+        Self {
+            label,
+            is_one_of_several,
+            streams: BTreeMap::new(),
+            writers: Vec::new(),
+            has_log: false,
+            is_over: false,
+            refused: None,
+        }
+    }
+
+    /// Prints what is new in what the node keeps. Whether there was something.
+    fn take(&mut self, outputs: &[Said], page: &mut Page) -> Result<bool, Failure> {
+        let mut kept: BTreeMap<(u64, bool), Vec<u8>> = BTreeMap::new();
+        for said in outputs {
+            let stream = kept.entry((said.writer, said.is_stderr)).or_default();
+            stream.extend_from_slice(&said.bytes.0);
+            if !self.writers.contains(&said.writer) {
+                self.writers.push(said.writer);
+            }
+        }
+        let mut known: BTreeMap<(u64, bool), usize> = BTreeMap::new();
+        let mut has_lost = BTreeSet::new();
+        for (key, now) in kept {
+            let stream = self.streams.entry(key).or_default();
+            let overlap = overlap(&stream.seen, &now);
+            if overlap == 0 && !stream.seen.is_empty() {
+                has_lost.insert(key);
+            }
+            known.insert(key, overlap);
+            stream.seen = now;
+        }
+        let mut is_new = false;
+        for said in outputs {
+            let key = (said.writer, said.is_stderr);
+            let skipped = known.entry(key).or_default();
+            let from = (*skipped).min(said.bytes.0.len());
+            *skipped -= from;
+            let new = &said.bytes.0[from..];
+            if new.is_empty() {
+                continue;
+            }
+            is_new = true;
+            if has_lost.remove(&key) {
+                self.end_line(key, page)?;
+                page.lost(&self.label);
+            }
+            let who = self.who(said.writer);
+            let stream = self.streams.entry(key).or_default();
+            stream.open.extend_from_slice(new);
+            let end = match stream.open.iter().rposition(|byte| *byte == b'\n') {
+                Some(end) => end + 1,
+                None if stream.open.len() > LINE_BYTES => stream.open.len(),
+                None => continue,
+            };
+            let lines: Vec<u8> = stream.open.drain(..end).collect();
+            page.print(who.as_ref(), said.is_stderr, &lines)?;
+        }
+        Ok(is_new)
+    }
+
+    /// What stands before a writer's lines, if others write, too; and a number for its colour.
+    fn who(&self, writer: u64) -> Option<(String, usize)> {
+        let at = self.writers.iter().position(|it| *it == writer)?;
+        let colour = self.label.bytes().map(usize::from).sum::<usize>() + at;
+        match (self.writers.len(), at) {
+            (..=1, _) if !self.is_one_of_several => None,
+            (_, 0) => Some((self.label.clone(), colour)),
+            (_, at) => Some((format!("{}.{}", self.label, at + 1), colour)),
+        }
+    }
+
+    fn end_line(&mut self, key: (u64, bool), page: &mut Page) -> CommandResult {
+        let rest = self.streams.get_mut(&key);
+        let rest = rest.map(|it| std::mem::take(&mut it.open));
+        match rest {
+            Some(rest) if !rest.is_empty() => page.print(self.who(key.0).as_ref(), key.1, &rest),
+            _ => Ok(()),
+        }
+    }
+
+    /// Nothing comes any more.
+    fn end(&mut self, page: &mut Page) -> CommandResult {
+        self.is_over = true;
+        let keys: Vec<_> = self.streams.keys().copied().collect();
+        for key in keys {
+            self.end_line(key, page)?;
+        }
+        // An array may have many tasks.
+        self.streams.clear();
+        Ok(())
+    }
+}
+
+/// How much of the beginning of `now` was seen before: the longest one that `seen` ends with. The node drops the oldest
+/// of what it keeps, and adds to its end.
+fn overlap(seen: &[u8], now: &[u8]) -> usize {
+    if now.starts_with(seen) {
+        return seen.len();
+    }
+    // As Knuth, Morris and Pratt search: for each beginning of `now`, the longest shorter one that it ends with.
+    let mut shorter = vec![0; now.len()];
+    let mut length = 0;
+    for at in 1..now.len() {
+        while length > 0 && now[at] != now[length] {
+            length = shorter[length - 1];
+        }
+        length += usize::from(now[at] == now[length]);
+        shorter[at] = length;
+    }
+    let mut length = 0;
+    for byte in seen {
+        while length > 0 && now.get(length) != Some(byte) {
+            length = shorter[length - 1];
+        }
+        length += usize::from(now.get(length) == Some(byte));
+    }
+    length
+}
+
+/// Where lines go.
+struct Page {
+    grep: Option<String>,
+    colours: bool,
+    is_quiet: bool,
+    printer: Printer,
+}
+
+impl Page {
+    fn print(
+        &mut self,
+        who: Option<&(String, usize)>,
+        is_stderr: bool,
+        lines: &[u8],
+    ) -> CommandResult {
+        if self.is_quiet {
+            return Ok(());
+        }
+        let before = match who {
+            None => String::new(),
+            Some((label, at)) if self.colours => {
+                format!("\x1b[{}m[{label}]\x1b[0m ", COLOURS[at % COLOURS.len()])
+            }
+            Some((label, _)) => format!("[{label}] "),
+        };
+        let mut text = Vec::with_capacity(lines.len() + before.len());
+        let whole = lines.strip_suffix(b"\n").unwrap_or(lines);
+        for line in whole.split(|byte| *byte == b'\n') {
+            if is_wanted(self.grep.as_deref(), line) {
+                text.extend_from_slice(before.as_bytes());
+                text.extend_from_slice(line);
+                text.push(b'\n');
+            }
+        }
+        match is_stderr {
+            true => written(io::stderr().lock().write_all(&text)),
+            false => written(stdio::output().write_all(&text)),
+        }
+    }
+
+    /// Says that something is missing here.
+    fn lost(&self, label: &str) {
+        self.printer.warn(format_args!(
+            "[{label}] has written more than the node keeps since it was asked last: some is lost here"
+        ));
+    }
+}
+
+/// Whether a line is to be printed.
+fn is_wanted(grep: Option<&str>, line: &[u8]) -> bool {
+    grep.is_none_or(|text| String::from_utf8_lossy(line).contains(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_new_is_found_in_a_window_that_moves() {
+        for (seen, now, expected) in [
+            ("", "abc", 0),
+            ("abc", "abcdef", 3),
+            ("abc", "abc", 3),
+            // The oldest was dropped.
+            ("abcdef", "defghi", 3),
+            ("aabaab", "aabx", 3),
+            ("abc", "xyz", 0),
+            ("abcabc", "abcd", 3),
+            ("abc", "", 0),
+        ] {
+            let found = overlap(seen.as_bytes(), now.as_bytes());
+            assert_eq!(found, expected, "{seen} {now}");
+        }
+    }
+
+    #[test]
+    fn lines_are_labelled_where_several_speak() {
+        let mut source = Source::new("3".into(), false);
+        source.writers = vec![7];
+        assert_eq!(source.who(7), None);
+        source.writers.push(9);
+        assert_eq!(source.who(7).map(|it| it.0).as_deref(), Some("3"));
+        assert_eq!(source.who(9).map(|it| it.0).as_deref(), Some("3.2"));
+        let alone = Source {
+            writers: vec![7],
+            ..Source::new("3".into(), true)
+        };
+        assert_eq!(alone.who(7).map(|it| it.0).as_deref(), Some("3"));
+    }
+
+    #[test]
+    fn only_lines_with_the_text_are_wanted() {
+        assert!(is_wanted(Some("err"), b"an error") && is_wanted(None, b"fine"));
+        assert!(!is_wanted(Some("err"), b"fine"));
+    }
+}

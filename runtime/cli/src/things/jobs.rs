@@ -1,0 +1,230 @@
+//! `job`: what one session or one detached submission has started, as a whole.
+//!
+//! Owns finding jobs and what is shown of one. Must not: end a job, but by `cancel`.
+
+use serde_json::json;
+use wasmrun_client::Described;
+use wasmrun_client::blocking::Client;
+use wasmrun_client::rows::Object;
+use wasmrun_client::wire::{JobDetail, JobRow, List, Rows, TaskRow, What};
+use wasmrun_model::id::DriverId;
+
+use super::failures::Failures;
+use super::get::{one, yes};
+use super::rows::Table;
+use super::{follow, graph, results, rows, wait, warn_of_silent};
+use crate::args::{Global, JobCommand, JobId, Output};
+use crate::fail::{CommandResult, Failure};
+use crate::printer::Printer;
+use crate::remote;
+
+/// `job`.
+pub fn job(command: &JobCommand, global: &Global, printer: &Printer) -> CommandResult {
+    match command {
+        JobCommand::List(options) => {
+            let list = List {
+                filters: options.filters(),
+                ..List::of(What::Jobs)
+            };
+            super::show_most(list, options.most(), global, printer)
+        }
+        JobCommand::Show(id) => {
+            let (client, job) = found(id, global)?;
+            show(&client, &job, printer)
+        }
+        JobCommand::Wait(options) => wait::wait(options, global, printer),
+        JobCommand::Logs(logs) => {
+            let (client, job) = found(&logs.job, global)?;
+            follow::lines(
+                &client,
+                Described::Job(Box::new(job)),
+                &logs.options,
+                printer,
+            )
+        }
+        JobCommand::Results(options) => {
+            let (client, job) = found(&options.job, global)?;
+            results::results(&client, &job.row, options.out.as_deref(), printer)
+        }
+        JobCommand::Cancel(id) => {
+            let (client, job) = found(id, global)?;
+            let id = job.row.id.to_string();
+            client.wait(client.cancel(&id)).map_err(remote::failed)?;
+            match printer.output {
+                Output::Json => {
+                    printer.json(&json!({ "version": 1, "cancelled": true, "job": id }))
+                }
+                _ => {
+                    printer.note(format_args!("all live tasks of job {id} are cancelled"));
+                    Ok(())
+                }
+            }
+        }
+        JobCommand::Graph(options) => {
+            let (client, job) = found(&options.job, global)?;
+            graph::graph(&client, &job.row, options.dot, printer)
+        }
+    }
+}
+
+/// A job, and the connection through which it was found.
+fn found(id: &JobId, global: &Global) -> Result<(Client, JobDetail), Failure> {
+    let client = remote::connect(global, &id.tenant)?;
+    let job = find(&client, &id.job)?;
+    Ok((client, job))
+}
+
+/// The job that a text stands for.
+pub fn find(client: &Client, text: &str) -> Result<JobDetail, Failure> {
+    let described = client.wait(client.describe(text));
+    match described.map_err(remote::failed)? {
+        Described::Job(job) => Ok(*job),
+        Described::Task(task) => Err(Failure::usage(format!(
+            "'{text}' is a task, of job {}: name that",
+            task.row.job
+        ))),
+        Described::Actor(actor) => Err(Failure::usage(format!(
+            "'{text}' is an actor, of job {}: name that",
+            actor.row.job
+        ))),
+    }
+}
+
+/// The tasks of a job with these values in these fields, all pages of them.
+pub fn tasks_of(
+    client: &Client,
+    job: DriverId,
+    filters: &[(&str, &str)],
+) -> Result<Vec<TaskRow>, Failure> {
+    let of_job = List::of(What::Tasks).with("job", job);
+    let list = filters
+        .iter()
+        .fold(of_job, |list, (field, value)| list.with(field, value));
+    let listed = client.wait(client.list_pages(list, usize::MAX));
+    match listed.map_err(remote::failed)?.rows {
+        Rows::Tasks(rows) => Ok(rows),
+        _ => Err(Failure::usage("the node has answered with something else")),
+    }
+}
+
+/// Whether the job's driver has submitted it and it makes a result: nested tasks and the creation of actors do not count.
+pub fn is_top_level(row: &TaskRow) -> bool {
+    row.parent.is_none() && row.actor.is_none_or(|actor| actor.task() != row.id)
+}
+
+/// The order in which people expect the tasks of a job: by index, then in the order of submission.
+pub fn order(row: &TaskRow) -> (u64, u64) {
+    (row.array_index.unwrap_or(u64::MAX), row.submitted_us)
+}
+
+/// A job's lines for people, but its tasks.
+pub fn header(row: &JobRow) -> Vec<String> {
+    let (done, total) = rows::progress(&row.tasks);
+    let tasks = &row.tasks;
+    let mut lines = vec![
+        format!("job       {}", row.id),
+        format!("name      {}", row.name),
+        format!("state     {}", row.state),
+        format!("by        {}", row.by),
+        format!("node      {}", row.node),
+        format!("tenant    {}", row.tenant),
+        format!("detached  {}", yes(row.is_detached)),
+        format!("submitted {} ago", rows::ms_text(row.age_ms)),
+    ];
+    lines.extend(
+        row.took_ms
+            .map(|ms| format!("took      {}", rows::ms_text(ms))),
+    );
+    lines.push(format!(
+        "tasks     {done} of {total} have ended: {} finished, {} failed, {} cancelled; {} running, {} waiting",
+        tasks.finished, tasks.failed, tasks.cancelled, tasks.running, tasks.waiting
+    ));
+    lines
+}
+
+/// All about a job: what it is, what failed of it, and its tasks.
+pub fn show(client: &Client, job: &JobDetail, printer: &Printer) -> CommandResult {
+    let failures = match job.row.tasks.failed {
+        0 => Failures::default(),
+        _ => Failures::of(tasks_of(client, job.row.id, &[("state", "failed")])?),
+    };
+    // Of a job that has too many tasks for one answer, these are the youngest.
+    let listed = job.tasks.len();
+    let mut object = job.object();
+    object["failures"] = failures.json();
+    let mut lines = header(&job.row);
+    lines.extend(failures.lines());
+    if listed > 0 {
+        let table = Table::of(What::Tasks, &object);
+        lines.push(format!("\n{}", table.text(printer.width())));
+    }
+    one(printer, object, &lines)?;
+    warn_of_silent(&job.silent, printer);
+    let (done, _) = rows::progress(&job.row.tasks);
+    let known = done + job.row.tasks.running + job.row.tasks.waiting;
+    if (listed as u64) < known {
+        let id = job.row.id;
+        printer.warn(format_args!(
+            "only {listed} of {known} tasks are shown: the others are in `wasmrun list tasks --all -f job={id}`, as far as \
+             they are remembered"
+        ));
+    }
+    Ok(())
+}
+
+/// A job in a few words, for notes.
+pub fn named(row: &JobRow) -> String {
+    let id = row.id.to_string();
+    format!("job {} ({})", rows::short(&id), row.name)
+}
+
+#[cfg(test)]
+pub mod tests {
+    use wasmrun_model::id::TaskId;
+
+    use super::*;
+
+    /// A task that has not begun.
+    pub fn task(id: u8) -> TaskRow {
+        TaskRow {
+            id: TaskId::from_bytes([id; 16]),
+            name: "f".into(),
+            state: "ready".into(),
+            tenant: Default::default(),
+            job: DriverId::from_bytes([1; 16]),
+            parent: None,
+            actor: None,
+            array_index: None,
+            attempt: 0,
+            is_detached: true,
+            submitted_us: 0,
+            age_ms: 0,
+            node: "n1".into(),
+            inputs: Vec::new(),
+            held: Vec::new(),
+            run: None,
+            error: None,
+        }
+    }
+
+    #[test]
+    fn what_makes_results_is_neither_nested_nor_the_creation_of_an_actor() {
+        let plain = task(1);
+        assert!(is_top_level(&plain));
+        let nested = TaskRow {
+            parent: Some(TaskId::from_bytes([2; 16])),
+            ..task(1)
+        };
+        assert!(!is_top_level(&nested));
+        let creation = TaskRow {
+            actor: Some(plain.id.actor()),
+            ..task(1)
+        };
+        assert!(!is_top_level(&creation));
+        let call = TaskRow {
+            actor: Some(nested.id.actor()),
+            ..task(3)
+        };
+        assert!(is_top_level(&call));
+    }
+}

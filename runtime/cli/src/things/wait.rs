@@ -1,0 +1,171 @@
+//! `job wait`: until jobs have ended, and how an attached `submit` would have ended.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use serde_json::{Value as Json, json};
+use wasmrun_client::Described;
+use wasmrun_client::blocking::Client;
+use wasmrun_client::rows::Object;
+use wasmrun_client::wire::{JobRow, List, Rows, TaskRow, What};
+use wasmrun_model::failure::TaskError;
+
+use super::jobs::{find, is_top_level, named, order, tasks_of};
+use super::rows;
+use crate::args::{Global, JobWait, Output};
+use crate::fail::{CommandResult, Exit, Failure};
+use crate::printer::Printer;
+use crate::remote;
+use crate::submit::{exit_of, with_frames};
+use crate::things::Backoff;
+
+/// `job wait`.
+pub fn wait(options: &JobWait, global: &Global, printer: &Printer) -> CommandResult {
+    let client = remote::connect(global, &options.tenant)?;
+    let found = options.jobs.iter().map(|text| find(&client, text));
+    let found: Vec<JobRow> = found
+        .map(|job| job.map(|job| job.row))
+        .collect::<Result<_, Failure>>()?;
+    leave_alone_on_interrupt(&found, printer)?;
+    let deadline = options
+        .timeout
+        .and_then(|timeout| Instant::now().checked_add(timeout));
+    let mut ended = Vec::with_capacity(found.len());
+    for row in found {
+        let row = until_ended(&client, row, deadline)?;
+        let took = rows::ms_text(row.took_ms.unwrap_or(row.age_ms));
+        let (done, total) = rows::progress(&row.tasks);
+        let named = named(&row);
+        printer.note(format_args!(
+            "{named}: {}, {done} of {total} tasks have ended, in {took}",
+            row.state
+        ));
+        ended.push(row);
+    }
+    if printer.output == Output::Json {
+        let jobs: Json = ended.iter().map(Object::object).collect();
+        printer.json(&json!({ "version": 1, "jobs": jobs }))?;
+    }
+    // The first that was named and has failed decides.
+    ended.iter().try_for_each(|row| outcome(&client, row))
+}
+
+/// Ctrl-C ends this command, and nothing else.
+fn leave_alone_on_interrupt(jobs: &[JobRow], printer: &Printer) -> CommandResult {
+    let (printer, names) = (*printer, jobs.iter().map(named).collect::<Vec<_>>());
+    ctrlc::set_handler(move || {
+        printer.note(format_args!(
+            "interrupted: {} goes on; `wasmrun job cancel` would end it",
+            names.join(", ")
+        ));
+        std::process::exit(Exit::Interrupted.code());
+    })
+    .context("cannot listen for Ctrl-C")?;
+    Ok(())
+}
+
+/// The job once it has ended.
+fn until_ended(
+    client: &Client,
+    mut row: JobRow,
+    deadline: Option<Instant>,
+) -> Result<JobRow, Failure> {
+    let mut backoff = Backoff::default();
+    while row.state == "running" {
+        let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        if left == Some(Duration::ZERO) {
+            let (done, total) = rows::progress(&row.tasks);
+            let id = row.id.to_string();
+            return Err(Failure::new(
+                Exit::TimedOut,
+                anyhow::anyhow!(
+                    "{} has not ended in time: {done} of {total} tasks have; it goes on, wait again or see `wasmrun job show {}`",
+                    named(&row),
+                    rows::short(&id)
+                ),
+            ));
+        }
+        backoff.sleep(left);
+        let listed = client.wait(client.list(List::of(What::Jobs).with("id", row.id)));
+        let listed = listed.map_err(remote::failed)?;
+        let Rows::Jobs(rows) = listed.rows else {
+            return Err(Failure::usage("the node has answered with something else"));
+        };
+        match rows.into_iter().next() {
+            Some(now) => row = now,
+            // The node that knows it may be back, or another one adopt the job.
+            None if !listed.silent.is_empty() => {}
+            None => {
+                return Err(Failure::new(
+                    Exit::Unreachable,
+                    anyhow::anyhow!(
+                        "{} is not known any more: the node where it was submitted is gone, or has forgotten it",
+                        named(&row)
+                    ),
+                ));
+            }
+        }
+    }
+    Ok(row)
+}
+
+/// How a job has ended, as an attached `submit` of it would have.
+pub fn outcome(client: &Client, row: &JobRow) -> CommandResult {
+    if row.state == "finished" {
+        return Ok(());
+    }
+    let mut bad = tasks_of(client, row.id, &[("state", "failed")])?;
+    bad.extend(tasks_of(client, row.id, &[("state", "cancelled")])?);
+    bad.retain(is_top_level);
+    bad.sort_by_key(order);
+    let Some(first) = bad.first() else {
+        let exit = match row.state.as_str() {
+            "cancelled" => Exit::Interrupted,
+            _ => Exit::TaskFailed,
+        };
+        return Err(Failure::new(
+            exit,
+            anyhow::anyhow!("{} {}", named(row), row.state),
+        ));
+    };
+    let error = error_of(client, first);
+    let exit = error.as_ref().map_or(Exit::TaskFailed, exit_of);
+    let (_, total) = rows::progress(&row.tasks);
+    let is_single = first.array_index.is_none() && (row.tasks.expected == 1 || total == 1);
+    if !is_single {
+        let exit = match exit {
+            // A program's own code says nothing about the whole.
+            Exit::Program(_) => Exit::TaskFailed,
+            exit => exit,
+        };
+        let (id, many) = (row.id.to_string(), bad.len());
+        return Err(Failure::new(
+            exit,
+            anyhow::anyhow!(
+                "{many} of {total} tasks of {} did not finish; `wasmrun job show {}` shows which",
+                named(row),
+                rows::short(&id)
+            ),
+        ));
+    }
+    match error {
+        // The program has said why itself.
+        Some(TaskError::Exit { limit: None, .. }) => Err(Failure::silent(exit)),
+        Some(error) => {
+            let text = with_frames(format!("{}: {error}", first.name), &error);
+            Err(Failure::new(exit, anyhow::anyhow!(text)))
+        }
+        None => {
+            let why = first.error.as_deref().unwrap_or("it is not known how");
+            let text = format!("{}: {why}", first.name);
+            Err(Failure::new(exit, anyhow::anyhow!(text)))
+        }
+    }
+}
+
+/// How a task has failed, if that is remembered.
+fn error_of(client: &Client, row: &TaskRow) -> Option<TaskError> {
+    let described = client.wait(client.describe(&row.id.to_string()));
+    let detail = described.ok().and_then(Described::task)?;
+    detail.error.map(TaskError::from)
+}
